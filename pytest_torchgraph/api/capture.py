@@ -16,6 +16,7 @@ from .. import torch_private
 from ..checks.subject import EagerComparison, StepResult
 from ..context import CONTEXT
 from ..convert.canonical_names import CanonicalNames
+from ..convert.from_fx import Converted
 from ..convert.process_groups import dimensions_named, dimensions_of_meshes
 from ..errors import CaptureError
 from ..graph.checks import device_types
@@ -88,15 +89,19 @@ def capture(
 ) -> Capture:
     """Run `target(*args, **kwargs)` once, and its backward, and return the graphs.
 
+    `capture(model, x).assert_graph_count(forward=1, backward=1)` checks a training step, and
+    `capture(model, x, via=Inductor(mode="max-autotune")).kernels` lists the generated kernels.
+
     Grad mode, autocast and train/eval mode are the caller's. After the run, parameters, the RNG
     state, `.grad`, buffers, the state of optimizers that stepped and tensor arguments are restored,
-    even if the capture is refused or the target raises. The target's exception propagates. It has a
-    note if the target changed Python attributes of modules, which are not restored.
+    even if the capture is refused or the target raises. The target's exception propagates. Python
+    attributes of modules are not restored; if the target changed them before it raised, a note on
+    the exception says so.
 
     A capture through Dynamo ("dynamo", "aot", "inductor", "compiled_autograd", "export") resets
     Dynamo before and after. Except via "export", these captures also record the ops that run
-    eagerly beside the compiled graphs (`Capture.eager`). Already compiled parts of the target are
-    compiled with the capture's backend, like the rest.
+    eagerly, outside the compiled graphs (`Capture.eager`). Parts of the target that are already
+    compiled are compiled with the capture's backend, like the rest.
 
     Args:
         target: a module or any callable.
@@ -124,18 +129,18 @@ def capture(
         **kwargs: keyword arguments of the target.
 
     Returns:
-        The graphs and the other records of the run.
+        The graphs, and the other records of the run.
 
     Raises:
         TypeError: if the target is not callable or is a class; if it has a parameter with the name
             of an option of `capture`; if an argument that it does not accept is an option of a
-            mechanism, as `dynamic`; or if `via` or `backward` has the wrong type.
+            mechanism, such as `dynamic`; or if `via` or `backward` has the wrong type.
         ValueError: if `via` is unknown.
         CaptureError: if nothing was captured, with the cause; if the mechanism cannot capture the
             target; if part of the target runs unrecorded; if `backward=True` and nothing requires
             grad; if `loss_fn` does not return a scalar; if the target changed its parameters;
-            inside an open `watch()`, for a mechanism that resets Dynamo; inside another capture, or
-            beside a capture in another thread.
+            inside an open `watch()`, for a mechanism that resets Dynamo; or inside another capture,
+            or while another thread captures.
         UnsupportedTorchError: if torch is older than 2.9.
     """
     need_torch()
@@ -190,7 +195,7 @@ def _on_device(
 
 
 def _run(mechanism: Mechanism, invocation: Invocation) -> _StepResult:
-    """Run one step through a mechanism and restore the state that it changed."""
+    """Run one step through a mechanism, and restore the state that it changed."""
     meshes = torch_private.meshes_of(invocation.named.all_tensors())
     recorder = EventRecorder() if mechanism.name in COMPILING else None
     if mechanism.name in RESETTING:
@@ -211,9 +216,9 @@ def _run(mechanism: Mechanism, invocation: Invocation) -> _StepResult:
 
 
 def _comparison(mechanism: Mechanism, ran: _StepResult) -> EagerComparison:
-    """Return the eager run for comparison, with the same random numbers."""
+    """Return the functions that run the step again, eagerly and captured, for a comparison."""
     step, outcome, comparable = ran.step, ran.outcome, ran.captured.comparable
-    # Do not capture `ran` in the closures: it keeps the whole recording alive.
+    # The closures do not use `ran`, because it would keep the whole recording alive.
     incomparable = ran.captured.incomparable
     eager_run = EagerRun(step.invocation.with_backward(step.ran_backward), step.saved.random)
 
@@ -228,7 +233,7 @@ def _comparison(mechanism: Mechanism, ran: _StepResult) -> EagerComparison:
         eager=eager_run.run,
         captured=captured,
         in_float64=lambda: eager_run.run(in_float64),
-        inside=eager_run.inside,
+        run_inside=eager_run.inside,
         python=eager_run.python,
         before=step.saved.python,
         generators=lambda: RandomState(step.invocation.named.generators),
@@ -245,8 +250,8 @@ def _search(
     differs: Callable[[StepResult], bool],
     seconds: float | None,
 ) -> Divergence:
-    """Find the first difference of a captured run. `divergence` is imported only here."""
-    from ..divergence.stages import Search
+    """Find the first difference of a captured run."""
+    from ..divergence.stages import Search  # imported only here: most captures never search
     from ..divergence.values import Budget
 
     with HUB.paused():
@@ -278,28 +283,26 @@ def _contents(
     if isinstance(captured.graphs, Built):
         now = named(captured.graphs.graphs), captured.graphs.calls
         return Contents(lambda: now, ran.step.output, comparison=comparison)
-    graphs = named(converted_graph.graph for converted_graph in captured.graphs)
     unbroken = ran.record is not None and not ran.record.breaks
-    graphs = with_output(graphs, captured.graphs, ran.step.output, named_modules, unbroken=unbroken)
+
+    def finished(graphs: tuple[Graph, ...], converted: Sequence[Converted]) -> tuple[Graph, ...]:
+        return with_output(graphs, converted, ran.step.output, named_modules, unbroken=unbroken)
+
+    graphs = finished(named(conversion.graph for conversion in captured.graphs), captured.graphs)
     live = list(zip(graphs, captured.graphs, strict=True))
     levels = {}
     for level, converted in captured.levels.items():
-        of_level = numbered(
-            (converted_graph.graph for converted_graph in converted), classes, own_modules
-        )
-        levels[level] = with_output(
-            of_level, converted, ran.step.output, named_modules, unbroken=unbroken
-        )
+        of_level = (conversion.graph for conversion in converted)
+        levels[level] = finished(numbered(of_level, classes, own_modules), converted)
         live += zip(levels[level], converted, strict=True)
-    islands = captured.islands
-    joints = captured.joints
+    islands, joints = captured.islands, captured.joints
     return Contents(
         lambda: (graphs, None),
         ran.step.output,
         build_eager=None
         if islands is None
         else lambda: _eager(islands, ran.record, classes, own_modules),
-        live_by_id={id(graph): live_graph for graph, live_graph in live},
+        live_by_id={id(graph): conversion for graph, conversion in live},
         by_level=levels,
         build_joints=lambda: joints,
         build_kernels=_kernels(captured, graphs),
@@ -320,15 +323,11 @@ def _eager(
     islands = build()
     breaks = () if record is None else record.breaks
     causes = [cause_of(stack, breaks) for stack in islands.stacks]
-    graphs = [
-        (
-            island.after_graph,
-            replace(
-                island.graph, classes=classes, own_modules=own_modules, cause=causes[island.stack]
-            ),
-        )
-        for island in islands.graphs
-    ]
+    graphs = []
+    for island in islands.graphs:
+        cause = causes[island.stack]
+        graph = replace(island.graph, classes=classes, own_modules=own_modules, cause=cause)
+        graphs.append((island.after_graph, graph))
     pairs = zip(islands.ops, islands.began, strict=True)
     ops = [op._replace(cause=causes[stack_index]) for op, stack_index in pairs]
     return EagerPart(graphs, ops, islands.received, islands.order)
@@ -389,11 +388,7 @@ def _list_mechanisms() -> str:
 
 
 def _check_possible(mechanism: Mechanism, fake: bool) -> None:
-    """Refuse a capture that the mechanism does not support here.
-
-    Raises:
-        CaptureError: if fake tensors are requested but memory is needed, or a watch is open.
-    """
+    """Refuse fake tensors for a mechanism that needs memory, and a reset inside an open watch."""
     if fake and mechanism.name not in FAKEABLE:
         raise CaptureError(
             f"fake=True is not available via {mechanism.name!r}, which needs real memory: use "
@@ -413,7 +408,7 @@ _SCRIPT = (
 
 
 def _check_modules(named: NamedTensors) -> None:
-    """Refuse lazy modules and TorchScript, even if the target reaches them only in a closure."""
+    """Refuse lazy modules and TorchScript, including modules that only a closure refers to."""
     for path, module in named.all_modules:
         if isinstance(module, torch.jit.ScriptModule):
             raise CaptureError(_SCRIPT)
@@ -448,14 +443,9 @@ def _check_target(target: Any, own_options: dict[str, Any]) -> None:
     ):
         raise CaptureError(_SCRIPT)
     passed = [name for name, value in own_options.items() if value is not None]
-    if not passed:
-        return
-    try:
-        declared = inspect.signature(callable_of(target)).parameters
-    except (TypeError, ValueError):
-        return
+    declared = _declared_parameters(target) if passed else None
     for name in passed:
-        if name in declared:
+        if name in (declared or ()):
             raise TypeError(
                 f"{name!r} is both a parameter of {_name_target(target)} and an option of "
                 "graph_capture. To pass it to the target: graph_capture(functools.partial(target, "
@@ -463,22 +453,24 @@ def _check_target(target: Any, own_options: dict[str, Any]) -> None:
             )
 
 
+def _declared_parameters(target: Any) -> Mapping[str, inspect.Parameter] | None:
+    """Return the parameters of a target, or `None` without a signature (a builtin)."""
+    with contextlib.suppress(TypeError, ValueError):
+        return inspect.signature(callable_of(target)).parameters
+    return None
+
+
 def _check_options(target: Any, kwargs: dict[str, Any]) -> None:
-    """Refuse mechanism options that were passed as arguments of the target."""
+    """Refuse options of mechanisms that were passed as arguments of the target."""
     takers: dict[str, list[str]] = {}
     for kind in MECHANISMS.values():
         for option in fields(kind):  # type: ignore[arg-type]
             takers.setdefault(option.name, []).append(kind.__name__)
-    meant = takers.keys() & kwargs.keys()
-    if not meant:
+    passed = takers.keys() & kwargs.keys()
+    declared = _declared_parameters(target) if passed else None
+    if declared is None or any(p.kind is p.VAR_KEYWORD for p in declared.values()):
         return
-    try:
-        declared = inspect.signature(callable_of(target)).parameters
-    except (TypeError, ValueError):
-        return
-    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in declared.values()):
-        return
-    for name in sorted(meant - declared.keys()):
+    for name in sorted(passed - declared.keys()):
         ways = [f"via={kind}({name}={kwargs[name]!r})" for kind in takers[name]]
         raise TypeError(
             f"{name!r} is not a parameter of {_name_target(target)}, but an option of "
@@ -491,7 +483,7 @@ def _name_target(target: Any) -> str:
 
 
 def _kernels(captured: Captured, graphs: Sequence[Graph]) -> Callable[[], Sequence[Kernel]] | None:
-    """Return a function that returns the kernels, with the names of their graphs."""
+    """Return a function that reads the kernels and sets the names of their graphs."""
     read_kernels = captured.kernels
     if read_kernels is None:
         return None

@@ -34,12 +34,12 @@ class EagerPart(NamedTuple):
     """The eager part of a step.
 
     Attributes:
-        graphs: eager graphs, each with the number of the compiled graph that ran before it, -1 if
-            none did.
+        graphs: eager graphs, each with the number of the compiled graph that ran before it; -1 if
+            no compiled graph ran before.
         ops: every op call of the graphs; `None` if the record may be incomplete.
         received: see `Contents.received`.
-        order: all runs in order, as (True, number of the eager graph) or (False, number of the
-            compiled graph); `None` if unknown.
+        order: all runs in execution order, as (True, number of the eager graph) or (False, number
+            of the compiled graph); `None` if unknown.
     """
 
     graphs: Sequence[tuple[int, Graph]]
@@ -49,7 +49,7 @@ class EagerPart(NamedTuple):
 
 
 def once(make: Callable[[], T]) -> Callable[[], T]:
-    """Return a function that calls `make` once, when first called, then releases it."""
+    """Return a function that calls `make` on its first call, and releases it afterwards."""
     pending, results = [make], []
 
     def get() -> T:
@@ -65,12 +65,13 @@ def once(make: Callable[[], T]) -> Callable[[], T]:
 class Contents:
     """Everything that a capture records. Immutable: reading an open watch makes new contents.
 
-    Attributes that are functions are called once, when their result is first read.
+    Each attribute that is a function is called once, when its result is first read.
 
     Attributes:
-        build: returns the compiled graphs and the recorded calls; `None` for incomplete calls.
+        build: returns the compiled graphs, and the recorded calls or `None` if their record is
+            incomplete.
         returned: output of the target, if a target was called.
-        build_eager: returns the eager ops beside compiled graphs; `None` if unknown.
+        build_eager: returns the ops that ran eagerly, outside compiled graphs; `None` if unknown.
         live_by_id: live modules of graphs, by the `id` of the graph.
         by_level: graphs of additional levels.
         build_joints: returns the joint graphs, before the split into forward and backward.
@@ -80,8 +81,8 @@ class Contents:
         record: compilations and runs; `None` if nothing went through torch.compile.
         comparison: an eager run for comparison, or `None`.
         rank: rank of the graphs; `None` outside `Ranks`.
-        printed: graphs of a watch, possibly empty.
-        origin: origin of graphs without a target, for messages; otherwise "".
+        printed: graphs that torch printed during a watch; `None` without a watch.
+        origin: where the graphs come from, for messages; "" if a target was called.
     """
 
     build: Callable[[], tuple[tuple[Graph, ...], RecordedCalls | None]]
@@ -100,13 +101,7 @@ class Contents:
     origin: str = ""
 
     def __post_init__(self) -> None:
-        for name in (
-            "build",
-            "build_eager",
-            "build_kernels",
-            "build_schedules",
-            "build_bypasses",
-        ):
+        for name in ("build", "build_eager", "build_kernels", "build_schedules", "build_bypasses"):
             if (make := getattr(self, name)) is not None:
                 object.__setattr__(self, name, once(make))
 
@@ -148,7 +143,7 @@ class Contents:
 
     @classmethod
     def of_watch(cls, printed: PrintedGraphs) -> Contents:
-        """Return the contents of a watch: the graphs that count, each at its own level."""
+        """Return the contents of a watch: its record, and the graphs for `Capture.graphs`."""
         return cls(
             lambda: (printed.graphs, None),
             build_joints=lambda: printed.joints,
@@ -160,7 +155,7 @@ class Contents:
 
     @property
     def is_watch(self) -> bool:
-        """True for the graphs of a watch."""
+        """True if a watch recorded the contents."""
         return self.printed is not None
 
     @property
@@ -184,28 +179,29 @@ class Contents:
         return self.build()[1]
 
     @property
-    def _beside(self) -> EagerPart | None:
+    def _eager_part(self) -> EagerPart | None:
         return None if self.build_eager is None else self.build_eager()
 
     @property
     def eager(self) -> tuple[Graph, ...] | None:
-        """Graphs of eager ops beside compiled graphs; `None` if unknown."""
-        return None if self._beside is None else tuple(graph for _, graph in self._beside.graphs)
+        """Graphs of ops that ran eagerly, outside compiled graphs; `None` if unknown."""
+        part = self._eager_part
+        return None if part is None else tuple(graph for _, graph in part.graphs)
 
     @property
     def eager_ops(self) -> Sequence[EagerOp] | None:
         """Every op call of the eager graphs; `None` if the record may be incomplete."""
-        return None if self._beside is None else self._beside.ops
+        return None if self._eager_part is None else self._eager_part.ops
 
     @property
     def received(self) -> Received:
         """Maps inputs of compiled forward graphs to the graphs that made them; empty if unknown."""
-        return {} if self._beside is None else self._beside.received
+        return {} if self._eager_part is None else self._eager_part.received
 
     @cached_property
     def program(self) -> tuple[Graph, ...]:
         """All graphs in program order, each eager graph after its predecessor."""
-        eager = () if self._beside is None else self._beside.graphs
+        eager = () if self._eager_part is None else self._eager_part.graphs
         program = [graph for after, graph in eager if after < 0]
         for number, graph in enumerate(self.graphs):
             program.append(graph)
@@ -215,20 +211,15 @@ class Contents:
     @property
     def runs(self) -> Sequence[Graph] | None:
         """Graphs of the program in execution order, repeated per run; `None` if unknown."""
-        beside = self._beside
-        if beside is None or beside.order is None:
+        part = self._eager_part
+        if part is None or part.order is None:
             return None
-        return [beside.graphs[n][1] if eager else self.graphs[n] for eager, n in beside.order]
+        return [part.graphs[n][1] if is_eager else self.graphs[n] for is_eager, n in part.order]
 
     @property
     def communicating(self) -> tuple[Graph, ...]:
         """Graphs that show communication between ranks: inductor's lowered graphs, if known."""
         return self.program if self.printed is None else self.printed.communicating
-
-    @property
-    def joints(self) -> Sequence[Graph]:
-        """Joint graphs, before the split into forward and backward."""
-        return self.build_joints()
 
     @property
     def kernels(self) -> Sequence[Kernel] | None:
@@ -246,10 +237,6 @@ class Contents:
             return self.printed.schedule(graph)
         return self._schedules.get(id(graph))
 
-    def live(self, graph: Graph) -> Converted | None:
-        """Return the live module of a graph, or `None`."""
-        return self.live_by_id.get(id(graph))
-
     @property
     def levels(self) -> Sequence[Level]:
         """Recorded levels, starting with the graphs' own."""
@@ -258,7 +245,7 @@ class Contents:
         return list(dict.fromkeys([*(graph.level for graph in self.graphs), *self.by_level]))
 
     def at(self, level: Level) -> tuple[Graph, ...]:
-        """Return the graphs of a level, empty if unknown."""
+        """Return the graphs of a level; empty if the level was not recorded."""
         further = self.by_level.get(level) if self.printed is None else self.printed.at(level)
         return further or tuple(graph for graph in self.graphs if graph.level == level)
 
@@ -268,7 +255,8 @@ class Contents:
         Eager graphs come last if the level divides the step differently.
         """
         graphs = self.at(level)
-        # A graph of this level may be several graphs of the program: predecessors are unknown.
+        # A graph of this level may be several graphs of the program, so it is unknown which graph
+        # precedes an eager graph.
         if [graph.kind for graph in graphs] != [graph.kind for graph in self.graphs]:
             return (*graphs, *(self.eager or ()))
         graphs_at_level = iter(graphs)
@@ -284,13 +272,13 @@ class Contents:
             )
         return self.returned
 
-    def settled(self, rank: int) -> Contents:
-        """Return the contents of a rank, with deferred work done and the target released."""
+    def finished_for_rank(self, rank: int) -> Contents:
+        """Return the contents of a rank, with deferred work done and without the target."""
         _ = self.program
         return replace(self, rank=rank, comparison=None)
 
     def only(self, within: Any, function: str | None) -> Contents:
-        """Return the part that belongs to some code. Raises `CaptureError` unless a watch."""
+        """Return the part of a watch that belongs to some code. Otherwise, raise `CaptureError`."""
         if self.printed is None:
             raise CaptureError(
                 "only() is available on watch() captures, not on graph_capture(...): use `with "

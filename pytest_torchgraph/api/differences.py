@@ -29,6 +29,8 @@ _ORIGIN = re.compile(r"\btorch [^\s,]+(?:, )?|\bvia [^\s,]+(?:, )?")
 def diff(a: Any, b: Any = None) -> GraphDiff:
     """Return the structural difference from `a` to `b`; false if they have the same dataflow.
 
+    `print(diff(capture(old, x), capture(new, x)))` lists the findings, one for each edit.
+
     For captures, the diff covers the `program`: eager graphs are compared with eager graphs,
     including their run counts. If one of two graphs has no shapes at all, for example the result of
     a `torch.fx.Transformer`, shapes and dtypes are not compared.
@@ -49,8 +51,8 @@ def diff(a: Any, b: Any = None) -> GraphDiff:
             only one file.
         GraphFormatError: if a file is malformed, with line and column; if one file holds a capture
             and the other ranks, or the ranks differ.
-        TorchGraphError: if the ranks have different meshes or numbers, or there are no ranks; if
-            neither directory has a `.tgraph` file, since the comparison would be vacuous.
+        TorchGraphError: if the ranks have different meshes or numbers, or there are no ranks; or if
+            neither directory has a `.tgraph` file, because the comparison would be vacuous.
         AssertionError: for two watches without graphs, with the cause.
         OSError: if a path does not exist or cannot be read.
     """
@@ -85,7 +87,7 @@ def compare(old: str | os.PathLike[str], new: str | os.PathLike[str] | None = No
     """Return `diff(old, new)` of two paths.
 
     .. deprecated:: 0.3
-       Use `diff`, whose `findings` are what were causes, and whose `files` lists the others.
+       Use `diff`. Its `findings` were called causes here, and its `files` lists other differences.
     """
     warnings.warn(
         "pytest_torchgraph.compare is deprecated: use pytest_torchgraph.diff, which accepts files "
@@ -149,25 +151,23 @@ def _program(side: Any) -> Program:
 
 
 def _comparable(a: Graph, b: Graph) -> tuple[Graph, Graph]:
-    """Remove the results from two graphs if only one graph has results; the same for subgraphs."""
+    """Remove the results from two graphs, and from subgraphs, if only one of the two has any."""
     if _has_results(a) != _has_results(b):
         if not (a.given and b.given):
             a, b = as_captured(a), as_captured(b)
         a, b = _without_results(a), _without_results(b)
     if not a.subgraphs or not b.subgraphs:
         return a, b
-    of_a = {body.name: body for body in a.subgraphs}
-    of_b = {body.name: body for body in b.subgraphs}
-    for name in of_a.keys() & of_b.keys():
-        of_a[name], of_b[name] = _comparable(of_a[name], of_b[name])
-    return (
-        replace(a, subgraphs=tuple(of_a.values())),
-        replace(b, subgraphs=tuple(of_b.values())),
-    )
+    bodies_a = {body.name: body for body in a.subgraphs}
+    bodies_b = {body.name: body for body in b.subgraphs}
+    for name in bodies_a.keys() & bodies_b.keys():
+        bodies_a[name], bodies_b[name] = _comparable(bodies_a[name], bodies_b[name])
+    a = replace(a, subgraphs=tuple(bodies_a.values()))
+    return a, replace(b, subgraphs=tuple(bodies_b.values()))
 
 
 def _has_results(graph: Graph) -> bool:
-    """Return True if a result has metadata. Attributes do not count: they need no pass."""
+    """Return True if any node has a result, except attributes, whose results need no pass."""
     return any(_is_known(node.result) for node in graph.nodes if node.kind != "get_attr")
 
 
@@ -231,9 +231,9 @@ def _diff_artifacts(directory: Any) -> GraphDiff:
     path.stat()
     if not path.is_dir():
         raise TypeError(f"{directory} is a file: pass a second file to compare it with")
-    every = _files(path)
+    files = _files(path)
     expected, received = (
-        {name.removesuffix(end): path for name, path in every.items() if name.endswith(end)}
+        {name.removesuffix(end): path for name, path in files.items() if name.endswith(end)}
         for end in (f".expected{SUFFIX}", f".received{SUFFIX}")
     )
     where = f"in {directory}: no failed test wrote its graphs there"
@@ -247,14 +247,15 @@ def _diff_directories(
 
     Args:
         files, new_files: the old and the new files, by name.
-        where: the searched location, for the error if there are no files.
+        where: text about the searched location, for the error if there are no files.
     """
     if not files and not new_files:
         raise TorchGraphError(f"no {SUFFIX} file {where}")
     pairs: dict[str, _Pair] = {}
     compared_texts: dict[tuple[str, str], _Pair] = {}
     unreadable: dict[str, str] = {}
-    for name in [name for name in files if name in new_files]:
+    in_both = tuple(name for name in files if name in new_files)
+    for name in in_both:
         try:
             pairs[name] = _compare_files(files[name], new_files[name], compared_texts)
         except GraphFormatError as error:
@@ -263,7 +264,7 @@ def _diff_directories(
             unreadable[name] = f"{error.filename or name}: {error.strerror or error}"
     listed = replace(
         _files_diff(pairs),
-        compared=tuple(name for name in files if name in new_files),
+        compared=in_both,
         added=tuple(name for name in new_files if name not in files),
         removed=tuple(name for name in files if name not in new_files),
         unreadable=unreadable,
@@ -285,14 +286,12 @@ def _files_diff(pairs: Mapping[str, _Pair]) -> FilesDiff:
 
 def _files(directory: Path) -> dict[str, Path]:
     """Return the files below a directory by relative path, sorted."""
-    paths = (path for path in directory.rglob(f"*{SUFFIX}") if not path.is_dir())
-    named = {_escape_name(path.relative_to(directory).as_posix()): path for path in paths}
-    return dict(sorted(named.items()))
-
-
-def _escape_name(path: str) -> str:
-    """Return a printable path, with non-UTF-8 bytes escaped."""
-    return os.fsencode(path).decode("utf-8", "backslashreplace")
+    files: dict[str, Path] = {}
+    for path in directory.rglob(f"*{SUFFIX}"):
+        if not path.is_dir():
+            name = os.fsencode(path.relative_to(directory).as_posix())
+            files[name.decode("utf-8", "backslashreplace")] = path  # printable
+    return dict(sorted(files.items()))
 
 
 def _compare_files(
@@ -302,8 +301,8 @@ def _compare_files(
 
     Args:
         before, after: the files.
-        compared_texts: for directories, texts that were already compared, because many tests may
-            store the same graphs; updated.
+        compared_texts: for directories, the results for texts that were already compared, because
+            many tests may store the same graphs. Updated.
     """
     texts = read_text(before), read_text(after)
     if _is_document(texts[0]) and _comparable_text(texts[0]) == _comparable_text(texts[1]):
@@ -335,7 +334,7 @@ def _compare_texts(texts: tuple[str, str], before: Path, after: Path) -> _Pair:
 
 
 def _without_graphs(pair: _Pair) -> _Pair:
-    """Return the difference of two of many files without its graphs, to save memory."""
+    """Return a difference without its graphs, which would need much memory for many files."""
     for finding in pair.diff.findings:
         _ = finding.cost  # computed from the matched nodes, then releases them
     graphs: Iterable[Any] = (
@@ -345,7 +344,7 @@ def _without_graphs(pair: _Pair) -> _Pair:
 
 
 def _is_document(text: str) -> bool:
-    """Return True if a text looks like stored graphs, so that equal texts need no parsing."""
+    """Return True if a text is surely a list of graphs, so that equal texts need no parsing."""
     return _DOCUMENT.match(text) is not None and "\n<<<<<<< " not in text
 
 

@@ -1,4 +1,4 @@
-"""Existing graphs: torch.fx objects of the project, or stored files."""
+"""Graphs that already exist: the project's torch.fx objects, or stored files."""
 
 from __future__ import annotations
 
@@ -27,9 +27,17 @@ from .result import Capture
 def from_fx(obj: Any, *, name: str = "main", kind: GraphKind = "forward") -> Graph:
     """Return the `Graph` of a GraphModule, fx.Graph or ExportedProgram.
 
-    The graph is taken unchanged: a `detach` is an ordinary op, and a constant has the dtype and
-    shape of its attribute. Other values take them from the nodes' `meta`, if a pass has written
-    them. The result of `capture.fx(graph)` converts back to the same graph.
+    `from_fx(torch.fx.symbolic_trace(model)).assert_no_ops("torch.nn.Dropout")` checks a graph that
+    the project made itself.
+
+    The graph is converted unchanged: a `detach` is an ordinary op, and a constant has the dtype and
+    shape of its attribute. The dtypes and shapes of other values are those in the nodes' `meta`, if
+    a pass has written them. The result of `capture.fx(graph)` converts back to the same graph.
+
+    Args:
+        obj: the torch.fx object.
+        name: name of the graph.
+        kind: "forward", "backward", "inference" or "joint".
 
     Raises:
         TypeError: for other objects.
@@ -54,7 +62,7 @@ def from_fx(obj: Any, *, name: str = "main", kind: GraphKind = "forward") -> Gra
 
 
 def _naming_of_program(program: torch.export.ExportedProgram) -> Naming:
-    """Return roles, names and tensors of a program's inputs, independent of their meta."""
+    """Return roles, names and tensors of a program's inputs, without reading the nodes' meta."""
     signature = program.graph_signature
     constants = signature.inputs_to_lifted_tensor_constants
     tensors_by_name: dict[str, Any] = {**program.constants, **program.state_dict}
@@ -72,13 +80,10 @@ def _naming_of_program(program: torch.export.ExportedProgram) -> Naming:
 
 
 def _level(obj: torch.fx.GraphModule | torch.fx.Graph) -> Level:
-    modules = obj.modules() if isinstance(obj, torch.fx.GraphModule) else ()
-    graphs = [
-        graph_module.graph
-        for graph_module in modules
-        if isinstance(graph_module, torch.fx.GraphModule)
-    ]
-    graphs = graphs or [obj.graph if isinstance(obj, torch.fx.GraphModule) else obj]
+    if isinstance(obj, torch.fx.Graph):
+        graphs = [obj]
+    else:
+        graphs = [m.graph for m in obj.modules() if isinstance(m, torch.fx.GraphModule)]
     calls = [node for graph in graphs for node in graph.nodes if node.op.startswith("call_")]
     dispatched = [
         isinstance(node.target, torch._ops.OpOverload | torch._ops.HigherOrderOperator)
@@ -88,7 +93,7 @@ def _level(obj: torch.fx.GraphModule | torch.fx.Graph) -> Level:
 
 
 def _calls_module(node: torch.fx.Node) -> bool:
-    """Return True if a node calls a module that is not a graph itself."""
+    """Return True if a node calls a module that is not a GraphModule."""
     owner = node.graph.owning_module
     if node.op != "call_module":
         return False
@@ -97,7 +102,7 @@ def _calls_module(node: torch.fx.Node) -> bool:
     )
 
 
-def loaded(program: Program, path: Path) -> Capture:
+def capture_of(program: Program, path: Path) -> Capture:
     """Return the program of a file as a Capture.
 
     Raises:

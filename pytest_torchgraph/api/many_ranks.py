@@ -1,4 +1,4 @@
-"""The protocol of `Ranks`, for modules that cannot or need not import `ranks`."""
+"""The protocol of `Ranks`, for modules that do not import `ranks`."""
 
 from __future__ import annotations
 
@@ -21,6 +21,6 @@ class ManyRanks(Protocol):
 
 
 def are_ranks(value: Any) -> TypeGuard[ManyRanks]:
-    """Return True for `Ranks`, without importing their module, which imports torch."""
+    """Return True for `Ranks`, without importing their module, because it imports torch."""
     kind = type(value)
     return isinstance(getattr(kind, "world_size", None), property) and hasattr(value, "ranks")

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from ..errors import CaptureError
-from ..graph.model import Graph
 from ..syncs import detect
-from ..syncs.model import Sync, Transfer
 from ..watching.graphs import PrintedGraphs
-from ..watching.record import WatchRecord
-from .contents import Contents
 
 if TYPE_CHECKING:
     from ..graph.blocks import BlockKind
@@ -37,26 +33,21 @@ class Observed:
         @property
         def program(self) -> tuple[Graph, ...]:
             """All graphs of the step."""
-            ...
 
         @property
         def _contents(self) -> Contents:
             """Captured contents."""
-            ...
 
         def _need_whole(self) -> None:
             """Refuse a watch without graphs or with graph breaks."""
-            ...
 
         @property
         def _split(self) -> tuple[Graph, ...]:
             """Graphs of the step as autograd or AOTAutograd made them."""
-            ...
 
         @property
         def graphs(self) -> tuple[Graph, ...]:
             """Graphs at the capture's level."""
-            ...
 
     @property
     def watched(self) -> WatchRecord | None:
@@ -107,8 +98,7 @@ class Observed:
             raise CaptureError(
                 f"eager_calls is not available on a capture via {self.via!r}, only on a capture "
                 "made by watch() or steady(...). For ops that ran eagerly, use capture.eager via "
-                "'aot', 'inductor', 'dynamo' or "
-                "'compiled_autograd'"
+                "'aot', 'inductor', 'dynamo' or 'compiled_autograd'"
             )
         return self.record("calls").eager_calls
 
@@ -196,7 +186,15 @@ class Observed:
         Raises:
             CaptureError: if the capture cannot record syncs.
         """
-        return syncs_of(self._contents, self.via, self.graphs)
+        contents = self._contents
+        if contents.calls is not None:
+            return detect.recorded_syncs(contents.calls)
+        record = self._need_sync_record("syncs")
+        if record is None:
+            return detect.compiled_syncs(self.graphs, (), None)
+        printed, hooks = PrintedGraphs(record), _traced(self.via, record)
+        eager = _eager(contents)
+        return detect.compiled_syncs(self.graphs, record.breaks, printed, hooks, eager)
 
     @property
     def transfers(self) -> tuple[Transfer, ...]:
@@ -208,7 +206,34 @@ class Observed:
         Raises:
             CaptureError: if the capture cannot record transfers.
         """
-        return transfers_of(self._contents, self.via, self.graphs)
+        contents = self._contents
+        if contents.calls is not None:
+            return detect.recorded_transfers(contents.calls)
+        record = self._need_sync_record("transfers")
+        if record is None:
+            return detect.compiled_transfers(self.graphs, ())
+        hooks = _traced(self.via, record)
+        return detect.compiled_transfers(self.graphs, record.breaks, hooks, _eager(contents))
+
+    def _need_sync_record(self, asked: str) -> WatchRecord | None:
+        """Return the compiler's record; `None` for an export, which has graphs but no record.
+
+        Raises:
+            CaptureError: if the capture cannot record what is asked for.
+        """
+        record, was_called = self._contents.record, self._contents.was_called
+        if record is None and not (self.via == "export" and was_called):
+            origin = "" if was_called else " from a file"
+            raise CaptureError(
+                f"{asked} are not recorded via {self.via!r}{origin}: use via='dispatch', 'aot', "
+                "'dynamo', 'inductor', 'compiled_autograd' or 'export', or graph_capture.watch()"
+            )
+        if self.via == "compiled_autograd" and all(g.kind == "backward" for g in self.graphs):
+            raise CaptureError(
+                f"{asked} of the forward are not recorded, because the forward ran eagerly: use "
+                "CompiledAutograd(forward='aot'), or via='dispatch'"
+            )
+        return record
 
     @property
     def _received(self) -> Received:
@@ -370,56 +395,6 @@ class Observed:
         return recomputed_if_known(self._split, self._received)
 
 
-def syncs_of(contents: Contents, via: str, graphs: Sequence[Graph]) -> tuple[Sync, ...]:
-    """Return the places where Python waits for the device; see `Capture.syncs`.
-
-    Args:
-        contents: contents of the capture.
-        via: name of the mechanism.
-        graphs: graphs at the capture's level.
-
-    Raises:
-        CaptureError: if the capture cannot record syncs.
-    """
-    if contents.calls is not None:
-        return detect.recorded_syncs(contents.calls)
-    record = _record(contents, via, graphs, "syncs")
-    if record is None:
-        return detect.compiled_syncs(graphs, (), None)
-    printed, hooks, eager = PrintedGraphs(record), _traced(via, record), _eager(contents)
-    return detect.compiled_syncs(graphs, record.breaks, printed, hooks, eager)
-
-
-def transfers_of(contents: Contents, via: str, graphs: Sequence[Graph]) -> tuple[Transfer, ...]:
-    """Return the copies between devices; see `Capture.transfers`, and `syncs_of` for arguments."""
-    if contents.calls is not None:
-        return detect.recorded_transfers(contents.calls)
-    record = _record(contents, via, graphs, "transfers")
-    if record is None:
-        return detect.compiled_transfers(graphs, ())
-    return detect.compiled_transfers(graphs, record.breaks, _traced(via, record), _eager(contents))
-
-
-def _record(
-    contents: Contents, via: str, graphs: Sequence[Graph], asked: str
-) -> WatchRecord | None:
-    """Return the compiler's record; `None` for an export, which has graphs but no record."""
-    record = contents.record
-    exported = via == "export" and contents.was_called
-    if record is None and not exported:
-        origin = "" if contents.was_called else " from a file"
-        raise CaptureError(
-            f"{asked} are not recorded via {via!r}{origin}: use via='dispatch', 'aot', 'dynamo', "
-            "'inductor', 'compiled_autograd' or 'export', or graph_capture.watch()"
-        )
-    if via == "compiled_autograd" and all(graph.kind == "backward" for graph in graphs):
-        raise CaptureError(
-            f"{asked} of the forward are not recorded, because the forward ran eagerly: use "
-            "CompiledAutograd(forward='aot'), or via='dispatch'"
-        )
-    return record
-
-
 def _traced(via: str, record: WatchRecord) -> PrintedGraphs | None:
     """Return Dynamo's graphs of a captured backward, traced up to its first graph break."""
     if via != "compiled_autograd":
@@ -433,7 +408,7 @@ def _traced(via: str, record: WatchRecord) -> PrintedGraphs | None:
 
 
 def _eager(contents: Contents) -> detect.RecordedCalls | None:
-    """Return the calls that ran eagerly beside the graphs, or `None` if they were not recorded."""
+    """Return the calls that ran eagerly, or `None` if they were not recorded."""
     graphs, ops = contents.eager, contents.eager_ops
     if graphs is None or ops is None:
         return None

@@ -26,15 +26,13 @@ if TYPE_CHECKING:
     from ..watching.kernels import Kernel
     from .contents import Contents
 
-_WHY_NO = {
-    "backward": (
-        "A backward counts only if it ran: check that an output requires grad, grad mode is on, "
-        "and backward=False is not set."
-    ),
-}
+_WHY_NO_BACKWARD = (
+    "A backward counts only if it ran: check that an output requires grad, grad mode is on, and "
+    "backward=False is not set."
+)
 
 
-def _no_eager_ops(via: str, is_watch: bool) -> str:
+def _why_no_eager_ops(via: str, is_watch: bool) -> str:
     if is_watch:
         return (
             "a watch does not record ops that run eagerly: use graph_capture(target, ...) via "
@@ -56,9 +54,8 @@ class Capture(Assertions, Observed):
     """The graphs of one run at one level, and what else the run recorded.
 
     `capture`, `watch` and `load` return captures. Two captures are equal if their `program`s have
-    equal graphs in the same order, with equal run counts where both record them. Comparing two
-    watches without graphs raises `AssertionError` with the cause, since the comparison would be
-    vacuous.
+    equal graphs in the same order, with equal run counts if both record them. Comparing two watches
+    without graphs raises `AssertionError` with the cause, because the comparison would be vacuous.
 
     Args:
         contents: the captured contents; for an open watch, a function that returns them.
@@ -94,12 +91,12 @@ class Capture(Assertions, Observed):
         """Rank that was captured, or `None` outside `Ranks`."""
         return self._contents.rank
 
-    def settle(self, rank: int) -> None:
+    def finish_for_rank(self, rank: int) -> None:
         """Assign the capture to a rank.
 
-        Deferred work is done now, because the rank's process group ends.
+        Deferred work is done now, because the rank's process group is about to end.
         """
-        contents = self._contents.settled(rank)
+        contents = self._contents.finished_for_rank(rank)
         self._read = lambda: contents
 
     # -- graphs ----------------------------------------------------------------------------------
@@ -118,15 +115,15 @@ class Capture(Assertions, Observed):
     def eager(self) -> tuple[Graph, ...]:
         """Graphs of ops that ran eagerly, outside every compiled graph, in program order.
 
-        The graphs are named `eager_0`, `eager_1`, ..., have level "dispatch" and kind "forward",
-        "backward" or "inference". An eager graph holds the ops between two compiled graphs. Eager
-        graphs with equal dataflow are merged; `Graph.runs` is their run count. An input that
-        another graph produced has both names: `forward_0:fc/addmm`. `Graph.cause` is the graph
-        break or skipped frame that kept the ops out of compiled graphs.
+        The graphs are named `eager_0`, `eager_1`, ... Their level is "dispatch", their kind
+        "forward", "backward" or "inference". An eager graph contains the ops between two compiled
+        graphs. Eager graphs with equal dataflow are merged; `Graph.runs` is their run count. The
+        name of an input that another graph produced contains both names: `forward_0:fc/addmm`.
+        `Graph.cause` is the graph break or skipped frame that kept the ops out of compiled graphs.
 
-        Via "dynamo", the backward of a compiled graph is in no graph, and `eager` has none of its
-        ops. Via "compiled_autograd", only the forward has eager graphs: the entire backward is one
-        graph.
+        Via "dynamo", the backward of a compiled graph is in no graph, and `eager` does not contain
+        its ops. Via "compiled_autograd", only the forward has eager graphs, because the entire
+        backward is one graph.
 
         Raises:
             CaptureError: if the capture does not record ops outside compiled graphs: `watch()`,
@@ -135,14 +132,15 @@ class Capture(Assertions, Observed):
         """
         eager_graphs = self._contents.eager
         if eager_graphs is None:
-            raise CaptureError(_no_eager_ops(self.via, self._contents.is_watch))
+            raise CaptureError(_why_no_eager_ops(self.via, self._contents.is_watch))
         return eager_graphs
 
     @property
     def eager_ops(self) -> Sequence[EagerOp]:
         """Every eager op call, in program order.
 
-        A capture loaded from a file lists them in the order of its graphs, without source lines.
+        For a capture loaded from a file, the calls are in the order of its graphs and have no
+        source lines.
 
         Raises:
             CaptureError: see `eager`; also for a file without eager ops, because a release that did
@@ -161,8 +159,7 @@ class Capture(Assertions, Observed):
     def compiled_share(self) -> float:
         """Fraction of executed ops that ran in compiled graphs, from 0.0 to 1.0.
 
-        Each op counts once per run of its graph. The ops inside a higher-order op count once per
-        run.
+        Each op counts once per run of its graph, including the ops inside higher-order ops.
 
         Raises:
             CaptureError: see `eager`; also for a capture loaded from a file, which has no run
@@ -230,7 +227,7 @@ class Capture(Assertions, Observed):
         Raises:
             CaptureError: if there are no joint graphs, or several.
         """
-        joints = self._contents.joints
+        joints = self._contents.build_joints()
         if len(joints) == 1:
             return joints[0]
         if joints:
@@ -246,8 +243,8 @@ class Capture(Assertions, Observed):
     def kernels(self) -> tuple[Kernel, ...]:
         """Kernels that inductor generated, and library calls of the generated code.
 
-        They are in the order of their first launch in each graph's code. See `Kernel` for the
-        definition of a library call.
+        For each graph, they are in the order in which the generated code first launches them. See
+        `Kernel` for the definition of a library call.
 
         Raises:
             CaptureError: if no code was generated, or the code is not parsed (inductor's option
@@ -274,7 +271,7 @@ class Capture(Assertions, Observed):
         if runs is None:
             runs = [graph for graph in graphs for _ in range(graph.runs)]
         collectives_by_graph: dict[int, Sequence[Collective]] = {}
-        # The order in the generated code, if there is code, overrides the order in the graph.
+        # If there is generated code, its order of collectives replaces the order in the graph.
         for graph in graphs:
             collectives = collectives_of((graph,))
             schedule = contents.schedule(graph)
@@ -291,7 +288,9 @@ class Capture(Assertions, Observed):
         return count_ops(self.program)
 
     def at(self, level: Level) -> Capture:
-        """Return this capture at another recorded level; everything else is unchanged.
+        """Return this capture at another recorded level. Everything else is unchanged.
+
+        For a watch, `capture.at("dynamo")` has the graphs that Dynamo passed to its backend.
 
         Args:
             level: "dispatch", "fx", "dynamo", "aot", "compiled_autograd", "export" or "post_grad".
@@ -339,9 +338,12 @@ class Capture(Assertions, Observed):
     def only(self, within: Any = None, function: str | None = None) -> Capture:
         """Return the part of a watch that belongs to some code.
 
+        `capture.only(within="my_package")` ignores what other packages compile, and
+        `capture.only(function="forward*")` keeps the functions whose names match the glob.
+
         Args:
-            within: a path, an importable package, or several of them.
-            function: glob of the name of the compiled function.
+            within: a path, an importable package, or a sequence of these.
+            function: a glob of names of compiled functions.
 
         Raises:
             CaptureError: if the capture was not made by `watch()`.
@@ -370,8 +372,8 @@ class Capture(Assertions, Observed):
             graph: one of `graphs`, at the capture's level.
 
         Raises:
-            CaptureError: if the graph is not from this capture, or has no live module: via
-                `dispatch`, in a watch, from a file, and for eager graphs.
+            CaptureError: if the graph is not from this capture, or has no live module: if it ran
+                eagerly, or was captured via "dispatch" or by a watch, or loaded from a file.
         """
         if any(eager_graph is graph for eager_graph in self._contents.eager or ()):
             raise CaptureError(
@@ -382,7 +384,7 @@ class Capture(Assertions, Observed):
             raise CaptureError(
                 f"{graph!r} is not one of this capture's graphs: pass one of capture.graphs"
             )
-        converted = self._contents.live(graph)
+        converted = self._contents.live_by_id.get(id(graph))
         if converted is None:
             raise CaptureError(f"a capture via {self.via!r} has no live torch.fx graphs")
         from ..convert.to_fx import to_graph_module
@@ -427,11 +429,12 @@ class Capture(Assertions, Observed):
         if len(graphs) == 1:
             return graphs[0]
         self._need_any()
-        there = ", ".join(f"{graph.name} ({len(graph.nodes)} nodes)" for graph in self.graphs)
+        names = ", ".join(f"{graph.name} ({len(graph.nodes)} nodes)" for graph in self.graphs)
         count = len(graphs) or "none"
-        hint = f"Use one of capture.{word}s" if graphs else _WHY_NO.get(word, "")
+        hint = _WHY_NO_BACKWARD if word == "backward" else ""
+        hint = f"Use one of capture.{word}s" if graphs else hint
         raise CaptureError(
-            f"expected one {word} graph, found {count} (graphs: {there or 'none'}). {hint}".rstrip()
+            f"expected one {word} graph, found {count} (graphs: {names or 'none'}). {hint}".rstrip()
         )
 
     def _need_any(self) -> None:

@@ -1,7 +1,7 @@
 """The second half of a restart in a new Python process.
 
 Only this half runs in another process. A key of torch.compile's caches depends on settings and
-modes of its process, so the new process gets those of this one.
+modes of its process, so the new process copies the settings and modes of this one.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class SecondProcess:
     def __init__(self, calls: CallArguments, directory: Path) -> None:
         self._written = directory / "torchgraph"
         self._written.mkdir()
-        data = _pickled(torch_private.assigned_settings(), calls)
+        data = _pickle(torch_private.assigned_settings(), calls)
         origins = {name: _file_of(name) for name in _modules_in(data)}
         modes = [read() for read, _ in _MODES]
         self._written.joinpath(_IN).write_bytes(
@@ -54,16 +54,16 @@ class SecondProcess:
         Raises:
             CaptureError: if the process fails, with the end of its output.
         """
-        ended = subprocess.run(
+        process = subprocess.run(
             [sys.executable, "-c", _CODE, str(self._written)],
             env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
             capture_output=True,
             text=True,
             check=False,
         )
-        if ended.returncode:
-            last = "\n".join(ended.stderr.strip().splitlines()[-4:])
-            raise CaptureError(f"the second process of the restart failed:\n{last}")
+        if process.returncode:
+            last_lines = "\n".join(process.stderr.strip().splitlines()[-4:])
+            raise CaptureError(f"the second process of the restart failed:\n{last_lines}")
         half: RestartHalf = pickle.loads(self._written.joinpath(_OUT).read_bytes())
         return half
 
@@ -79,11 +79,11 @@ def main() -> None:
     torch_private.assign_settings(settings)
     with contextlib.ExitStack() as stack, torch_private.stable_cache_keys():
         for (read, assign), value in zip(_MODES, modes, strict=True):
-            # A matmul precision is None if torch cannot state it as one word.
+            # A matmul precision is None if torch has no word for it.
             if value not in (None, read()) and (context := assign(value)) is not None:
                 stack.enter_context(context)
         half = calls.run()
-    # Code objects and guard values are not sent back: only the lookups are needed.
+    # The first process needs only the lookups, so do not send code objects and guard values.
     record = replace(half.record, runs=Counter(), counters={}, callables=())
     for compiled in record.compiled:
         compiled.observations = ()
@@ -134,16 +134,18 @@ _MODES: tuple[tuple[Callable[[], Any], Callable[[Any], Any]], ...] = (
     (_attention, _enable_attention),
     (_autocast, _enter_autocast),
 )
-"""Modes that Dynamo's guards or a cache key depend on: how to read one, and how to set it."""
+"""Modes on which Dynamo's guards or a cache key depend: functions that read and set each mode."""
 
 
-def _pickled(settings: dict[str, dict[str, Any]], calls: CallArguments) -> bytes:
+def _pickle(settings: dict[str, dict[str, Any]], calls: CallArguments) -> bytes:
     try:
         return pickle.dumps((settings, calls))
     except Exception as error:
         # pickle's own error does not name the attribute.
         values = [
-            (f"{module}.{name}", v) for module in settings for name, v in settings[module].items()
+            (f"{module}.{key}", settings[module][key])
+            for module in settings
+            for key in settings[module]
         ]
         values += [("target", calls.target), ("loss_fn", calls.loss_fn)]
         values += [(f"calls[{number}]", call) for number, call in enumerate(calls.arguments)]
@@ -157,7 +159,7 @@ def _pickled(settings: dict[str, dict[str, Any]], calls: CallArguments) -> bytes
 
 
 def _modules_in(data: bytes) -> list[str]:
-    """Return the user's modules that a pickle names: a test module is not in a package's path."""
+    """Return the user's modules that a pickle names. Test modules may not be on the import path."""
     import pickletools
 
     texts = [str(argument) for _, argument, _ in pickletools.genops(data) if argument is not None]

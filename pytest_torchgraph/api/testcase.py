@@ -24,10 +24,14 @@ class PytestRun(Protocol):
     """The services of pytest for a running test."""
 
     def isolated(self, fresh: bool) -> AbstractContextManager[None]:
-        """Return the isolation of the rest of a test; a no-op if the test is isolated already."""
+        """Return a context that isolates the rest of a test, unless the test is isolated already.
+
+        Args:
+            fresh: True if the test has compiled nothing yet.
+        """
 
     def compare(self, value: object, name: str | None, detail: Detail | None) -> None:
-        """Compare with a stored graph.
+        """Compare a value with a stored graph.
 
         Raises:
             AssertionError: if the graphs differ.
@@ -41,14 +45,14 @@ class _LazyCapture:
         self._test = test
 
     def __call__(self, target: Any, /, *args: Any, **kwargs: Any) -> Capture:
-        return self._begun()(target, *args, **kwargs)
+        return self._isolated_capture()(target, *args, **kwargs)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(name)
-        return getattr(self._begun(), name)
+        return getattr(self._isolated_capture(), name)
 
-    def _begun(self) -> GraphCapture:
+    def _isolated_capture(self) -> GraphCapture:
         if self._test is not None:
             self._test.torchgraph_isolate()
         from .capture import GraphCapture
@@ -57,22 +61,24 @@ class _LazyCapture:
 
 
 class _GraphCaptureAttribute:
-    """Descriptor of `graph_capture`: isolates a test; on a class, for example in `setUpClass`."""
+    """Descriptor of `graph_capture`. On a class (in `setUpClass`), no test is isolated."""
 
-    # pytest reads every class attribute during collection: no side effects here.
+    # pytest reads every class attribute during collection, so reading has no side effects.
     def __get__(self, test: GraphTestCase | None, owner: type) -> GraphCapture:
         return cast("GraphCapture", _LazyCapture(test))
 
 
 class GraphTestCase(unittest.TestCase):
-    """A test case whose tests capture graphs and compare them with stored ones.
+    """A test case whose tests capture graphs and compare them with stored graphs.
 
-    A test is isolated from its first capture or watch on; other tests run as usual. Stored graphs
-    need pytest; under `python -m unittest`, `assertGraph` skips its test.
+    For example, `self.assertGraph(self.graph_capture(model, x))` captures the graphs of a model and
+    compares them with the stored ones. The first capture or watch of a test isolates the rest of
+    the test; other tests run as usual. Stored graphs need pytest. Under `python -m unittest`,
+    `assertGraph` skips its test.
     """
 
     graph_capture = _GraphCaptureAttribute()
-    """As the fixture `graph_capture`."""
+    """Like the fixture `graph_capture`."""
 
     torchgraph_run: PytestRun | None = None
     """Pytest's services for the test; assigned by the plugin."""
@@ -95,8 +101,8 @@ class GraphTestCase(unittest.TestCase):
 
     @contextlib.contextmanager
     def subTest(self, msg: Any = None, **params: Any) -> Iterator[None]:
-        """As `TestCase.subTest`; message and parameters are part of the names of stored graphs."""
-        # Not unittest's own record of subtests: old releases of pytest disable it.
+        """Act like `TestCase.subTest`. Names of stored graphs contain message and parameters."""
+        # Do not read unittest's own record of subtests, which old releases of pytest disable.
         before = self._torchgraph_parameters
         message = [msg] if isinstance(msg, str) else []
         words = [*message, *(f"{name}={value}" for name, value in params.items())]
@@ -108,21 +114,21 @@ class GraphTestCase(unittest.TestCase):
             self._torchgraph_parameters = before
 
     def graph_watch(self) -> AbstractContextManager[Capture]:
-        """Watch what is compiled and run, as `graph_capture.watch()`."""
+        """Watch what is compiled and run, like `graph_capture.watch()`."""
         return self.graph_capture.watch()
 
     def assertGraph(
         self, capture: object, name: str | None = None, detail: Detail | None = None
     ) -> None:
-        """Compare with the stored graph, as `assert capture == graph_snapshot(...)`.
+        """Compare a capture with the stored graphs, like `assert capture == graph_snapshot(...)`.
 
         Args:
-            capture: any argument of `graph_snapshot`: a capture, ranks, a graph, a torch.fx graph.
+            capture: what `graph_snapshot` accepts: a capture, ranks, a graph or a torch.fx graph.
             name: distinguishes several comparisons in one test.
             detail: "ops", "dataflow" (the default) or "full".
 
         Raises:
-            AssertionError: if the graphs differ, or none is stored.
+            AssertionError: if the graphs differ, or no graph is stored.
             unittest.SkipTest: without pytest.
             ValueError: if a `subTest` parameter's text contains an address and no `name` is given.
         """
@@ -131,16 +137,16 @@ class GraphTestCase(unittest.TestCase):
             raise unittest.SkipTest(
                 "assertGraph needs pytest with the pytest-torchgraph plugin: python -m pytest"
             )
-        words = ",".join(self._torchgraph_parameters)
-        if " at 0x" in words:
+        parameters = ",".join(self._torchgraph_parameters)
+        if " at 0x" in parameters:
             raise ValueError(
-                f"the text of a subTest parameter differs between runs: {words}. Pass a stable "
-                "text, such as self.subTest(layer=type(layer).__name__)"
+                f"the text of a subTest parameter differs between runs: {parameters}. Pass a "
+                "stable text, such as self.subTest(layer=type(layer).__name__)"
             )
-        if words:
+        if parameters:
             from ..words import IN_SUBTEST
 
-            name = f"{words}{IN_SUBTEST}{name or ''}"
+            name = f"{parameters}{IN_SUBTEST}{name or ''}"
         self.torchgraph_run.compare(capture, name, detail)
 
     def torchgraph_isolate(self) -> None:
@@ -148,8 +154,8 @@ class GraphTestCase(unittest.TestCase):
         if self._torchgraph_isolated or self._torchgraph_stack is None:
             return
         self._torchgraph_isolated = True
-        # Keep the code that this test compiled: otherwise a later watch sees it compile again and
-        # misses a recompilation.
+        # Keep the code that this test already compiled. Otherwise, a later watch would see it
+        # compile again instead of a recompilation.
         fresh = _frames() == self._torchgraph_frames
         if self.torchgraph_run is not None:
             context = self.torchgraph_run.isolated(fresh)
@@ -165,7 +171,7 @@ class GraphTestCase(unittest.TestCase):
 
 
 def _frames() -> int:
-    """Return the number of frames that Dynamo compiled, 0 before its import; imports nothing."""
-    # Not through torch_private: its import would slow down tests without captures.
+    """Return the number of frames that Dynamo compiled, 0 before its import. Import nothing."""
+    # Do not use torch_private, whose import would slow down tests without captures.
     counters = getattr(sys.modules.get("torch._dynamo.utils"), "counters", {})
     return int(counters["frames"].get("total", 0)) if "frames" in counters else 0

@@ -41,7 +41,7 @@ class Restart:
     """The result of `restart`: the second start's lookups in the caches of the first.
 
     Attributes:
-        cold, warm: seconds of the first and the second start. Timings prove nothing.
+        cold, warm: seconds of the first and the second start, for information only.
         lookups: every lookup of the second start, in order.
     """
 
@@ -62,8 +62,10 @@ class Restart:
                 `reason`.
 
         Raises:
-            AssertionError: with each miss, its reason and line; if torch looked nothing up, with
-                the cause; or if the first start was warm already.
+            AssertionError: if there are more misses, with the reason and line of each; if no graph
+                was compiled or no cache was used, with the cause; or if the first start was warm
+                already.
+            ValueError: if `max_misses` is not an int of at least 0.
         """
         __tracebackhide__ = True
         assert_warm(self._cold, self._warm, self.lookups, max_misses, allow)
@@ -85,15 +87,17 @@ def restart(
 ) -> Restart:
     """Compile a target with an empty cache directory, then compile it again with the filled one.
 
+    `restart(model, (x,)).assert_warm()` asserts that the second start compiles no graph anew.
+
     The directory is temporary and deleted at the end. Before each half, Dynamo and inductor's
     in-memory caches are reset. After each call, the RNG state, `.grad`, buffers and tensor
     arguments are restored.
 
     Args:
         target: a function or module. A compiled target keeps its own options.
-        *calls: the arguments of each call, at least one call; see `steady`.
+        *calls: the arguments of each call, for at least one call; see `steady`.
         via: "inductor", or `Inductor(...)` with the options of `torch.compile`.
-        backward, loss_fn: for each call, see `capture`.
+        backward, loss_fn: for each call; see `capture`.
         process: run the second half in a new Python process. Target, arguments and the settings of
             torch.compile that were assigned here are pickled. The new process has the grad mode,
             autocast and precision of this one, but no dispatch mode and no process group.
@@ -125,8 +129,8 @@ def restart(
             return Restart(cold, first.run())
         from .second_process import SecondProcess
 
-        # Before the first half: an error must not cost a compilation, and the first half leaves
-        # compiled code in the target's modules.
+        # Pickle before the first half. An error then costs no compilation, and the target's modules
+        # contain no compiled code yet.
         second = SecondProcess(first, directory)
         with torch_private.stable_cache_keys():
             cold = first.run()

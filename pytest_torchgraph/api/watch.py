@@ -25,8 +25,8 @@ class Watch:
     A watch can be re-entered, which adds to the same capture, and watches can be nested.
 
     Args:
-        passive: True allows captures inside, which the watch does not record.
-        warmed_up: True if first calls are not expected: `steady` calls its target beforehand.
+        passive: True allows captures inside the watch, which does not record them.
+        warmed_up: True if the target was called before the watch, as by `steady`.
     """
 
     def __init__(self, *, passive: bool = False, warmed_up: bool = False) -> None:
@@ -62,7 +62,7 @@ class Watch:
         return f"<watch {'open' if self._recorder.is_open else 'closed'}>"
 
     def _read(self) -> Contents:
-        # While the watch is open, the run counts change without notification: read again.
+        # While the watch is open, run counts change without notification, so read them again.
         if self._last is None or self._recorder.is_open:
             record = replace(record_of(self._recorder), warmed_up=self._warmed_up)
             last = None if self._last is None else self._last.record
@@ -74,10 +74,11 @@ class Watch:
 def watch() -> Watch:
     """Watch what the code in a `with` block compiles and runs, without changing it.
 
-    `with watch() as capture:` gives a `Capture` of every graph, graph break and recompilation, with
-    the run count of each compiled graph. The capture is readable while the watch is open. Nothing
-    is reset; backends, caches, guards and counters do not change. Runs of previously compiled code
-    are recorded, but its graphs are not. All threads are watched.
+    `with watch() as capture: compiled_model(x)` records every graph, graph break and recompilation,
+    and the run count of each compiled graph. Then `capture.assert_no_graph_breaks()` checks them.
+    The capture can also be read while the watch is open. Nothing is reset; backends, caches, guards
+    and counters do not change. Runs of code that was compiled before are recorded, but not its
+    graphs. All threads are watched.
 
     Raises:
         UnsupportedTorchError: if torch is older than 2.9.
@@ -100,13 +101,13 @@ def steady(
     state, `.grad`, buffers and tensor arguments are restored.
 
     Args:
-        target: the callable; everything that it or its parts compile is watched.
-        *calls: the arguments of each call, at least two calls: a tuple of positional arguments, or
-            a pair of a tuple and a dict of keyword arguments.
-        loss_fn, backward: for each call, see `capture`.
+        target: the compiled callable, or a callable with compiled parts.
+        *calls: the arguments of each call, for at least two calls: a tuple of positional arguments,
+            `(x,)`, or a pair of this tuple and a dict of keyword arguments, `((x,), {"mask": m})`.
+        loss_fn, backward: for each call; see `capture`.
 
     Returns:
-        The graphs and runs of all calls after the first, as `watch()` returns them.
+        The graphs and runs of all calls after the first, like a capture of `watch()`.
 
     Raises:
         TypeError: if the target is not callable, there are fewer than two calls, or a call is not a
@@ -137,12 +138,11 @@ def _run(invocation: Invocation) -> None:
 
 
 def arguments_of(call: Any, number: int) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return the positional and keyword arguments of a call in the user's notation."""
+    """Return the positional and keyword arguments of a call; see `steady` for its notation."""
     if not isinstance(call, tuple):
         raise TypeError(
             f"call {number} must be a tuple of arguments, not {type(call).__name__}: write (x,) "
-            "for "
-            "one argument, or ((x,), {'mask': mask})"
+            "for one argument, or ((x,), {'mask': mask})"
         )
     if len(call) == 2 and isinstance(call[0], tuple) and isinstance(call[1], dict):
         return call[0], call[1]

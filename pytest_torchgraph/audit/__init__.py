@@ -1,13 +1,14 @@
 """Report what `torch.compile` does in an unmodified test suite: `--torchgraph-audit`.
 
-Data flow. Under pytest-xdist, a worker runs the test and the controller reports:
+The data flow, with the modules in parentheses. Under pytest-xdist, a worker runs the test, and the
+controller reports:
 
     torch's trace, calls of torch.compile, torch's settings
       WatchRecord            of each test, CompileCall, LeakedSetting (suite_watch, compile_calls)
       TestFacts              plain data (facts, read), sent with the teardown's report (suite_watch)
-    TestFacts of all tests   in the process that reports (report)
+    TestFacts of all tests   in the process that reports (session)
       summary                by cause, with the number of tests (summary)
-      Verdict                regressions and improvements (judge, verdict) since the file (baseline)
+      Verdict                regressions and improvements since the baseline (judge, baseline)
     AuditOutcome             all of it, for the files and pages of a run (verdict)
 """
 

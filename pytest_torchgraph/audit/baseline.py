@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -18,7 +18,9 @@ from .facts import TestFacts
 VERSION = 2
 _MARK = "torchgraph-audit"
 _END = "end"
-"""Key of the last line, which never changes: appending a test would otherwise change two lines."""
+"""Key of the last line, which never changes. Without it, appending a test would change two lines,
+because JSON allows no comma after the last entry.
+"""
 _E = TypeVar("_E")
 
 
@@ -27,7 +29,7 @@ class BaselineError(TorchGraphError):
 
 
 class OldBaselineError(BaselineError):
-    """A baseline of pytest-torchgraph 0.2, which compared only tests."""
+    """The file is a baseline of pytest-torchgraph 0.2, which compared only tests."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,13 +47,7 @@ class Function:
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON values, without empty values."""
-        values = {
-            "ops": list(self.ops),
-            "backends": list(self.backends),
-            "backward": self.backward,
-            "nested": self.nested,
-        }
-        return {name: value for name, value in values.items() if value}
+        return {name: value for name, value in asdict(self).items() if value}
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Function:
@@ -60,7 +56,7 @@ class Function:
         Raises:
             AttributeError, TypeError, ValueError: if the values are malformed.
         """
-        _need_known(values, "ops", "backends", "backward", "nested")
+        _need_known(values, cls)
         return cls(
             tuple(map(int, values.get("ops", ()))),
             tuple(map(str, values.get("backends", ()))),
@@ -77,8 +73,9 @@ class Function:
         )
 
 
-def _need_known(values: Mapping[str, Any], *names: str) -> None:
-    if unknown := values.keys() - set(names):
+def _need_known(values: Mapping[str, Any], cls: type[Function | Entry]) -> None:
+    """Raise `ValueError` if JSON values contain a name that is not a field of the class."""
+    if unknown := values.keys() - {attribute.name for attribute in fields(cls)}:
         raise ValueError(f"unknown: {', '.join(sorted(unknown))}")
 
 
@@ -131,17 +128,8 @@ class Entry:
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON values, without zeros and empty values; `graphs` is always included."""
-        values = {
-            "graphs": self.graphs,
-            "ops": self.ops,
-            "backwards": self.backwards,
-            "backends": list(self.backends),
-            "shared": self.shared,
-            "compiles": self.compiles and not self.graphs,  # implied by a graph
-            "nested": self.nested,
-            "causes": dict(self.causes),
-            "calls": list(self.calls),
-        }
+        values = asdict(self)
+        values["compiles"] = self.compiles and not self.graphs  # a graph implies it
         return {name: value for name, value in values.items() if value or name == "graphs"}
 
     @classmethod
@@ -151,7 +139,7 @@ class Entry:
         Raises:
             TypeError, ValueError: if the values are malformed.
         """
-        _need_known(values, "graphs", "ops", "backwards", "backends", "shared", *_OPTIONAL_FIELDS)
+        _need_known(values, cls)
         graphs = int(values["graphs"])
         return cls(
             graphs,
@@ -164,9 +152,6 @@ class Entry:
             {str(key): int(count) for key, count in values.get("causes", {}).items()},
             tuple(map(str, values.get("calls", ()))),
         )
-
-
-_OPTIONAL_FIELDS = ("compiles", "nested", "causes", "calls")
 
 
 @dataclass
@@ -191,10 +176,11 @@ def read(path: Path, *, pytest: str = "pytest") -> Baseline:
 
     Args:
         path: the file.
-        pytest: the command that starts the run that the baseline belongs to, for messages.
+        pytest: the command that runs the baseline's tests, for messages.
 
     Raises:
-        BaselineError: if the file does not exist or is not a baseline.
+        BaselineError: if the file does not exist or is not a valid baseline.
+        OldBaselineError: if release 0.2 recorded the file.
     """
     from ..snapshot.files import read_bytes
 
@@ -207,7 +193,7 @@ def read(path: Path, *, pytest: str = "pytest") -> Baseline:
     except (OSError, UnicodeDecodeError) as error:
         raise BaselineError(f"{path}: {error}") from error
     remedy = f"record it again: {pytest} --torchgraph-audit=record"
-    # Check before parsing: for `json`, a conflict marker is only a syntax error at some column.
+    # Check before parsing, because `json` would report a conflict marker only as a syntax error.
     if conflict := _conflict(text):
         raise BaselineError(f"{path}:{conflict}: merge conflict: resolve it, or {remedy}")
     try:
@@ -265,9 +251,9 @@ def _conflict(text: str) -> int:
 
 
 def to_text(baseline: Baseline) -> str:
-    """Return the text of a baseline; equal baselines have equal texts."""
+    """Return the text of a baseline. Equal baselines have equal texts."""
     lines = [f'{{"{_MARK}": {VERSION},', '"torch": {']
-    # Sort releases as numbers: as text, 2.10 would come before 2.9.
+    # Sort releases as numbers, because as text 2.10 would come before 2.9.
     sections = sorted(baseline.items(), key=lambda item: [*map(int, item[0].split("."))])
     for number, (release, section) in enumerate(sections):
         lines.append(f'{json.dumps(release)}: {{"functions": {{')
@@ -286,8 +272,8 @@ def _lines(entries: Mapping[str, Entry | Function]) -> Iterator[str]:
 def merge(shards: Sequence[Baseline], base: Baseline | None = None) -> Baseline:
     """Merge the baselines recorded by several CI shards of one run.
 
-    Each shard recorded the tests that it ran and kept all other entries of the base. An entry that
-    differs from the base is therefore new, and an entry missing from any shard is gone. If two
+    Each shard recorded the tests that it ran, and kept all other entries of the base. Therefore, an
+    entry that differs from the base is new, and an entry that any shard lacks is gone. If two
     shards recorded the same test, the last shard wins.
 
     Args:
@@ -314,7 +300,7 @@ def _merge_entries(
     before: Mapping[str, _E],
     merge_changed: Callable[[_E, _E], _E],
 ) -> dict[str, _E]:
-    """Merge the entries of shards; `merge_changed` merges two changed entries with the same key."""
+    """Merge the entries of shards. `merge_changed` merges two changed entries with the same key."""
     merged = {key: entry for shard in shards for key, entry in shard.items()}
     changed: set[str] = set()
     for shard in shards:
@@ -323,7 +309,7 @@ def _merge_entries(
                 merged[key] = merge_changed(merged[key], entry) if key in changed else entry
                 changed.add(key)
         for key in before.keys() - shard.keys():
-            # This shard removed the entry: remove it unless another shard changed it.
+            # This shard removed the entry, so remove it unless another shard changed it.
             if merged.get(key) == before[key]:
                 del merged[key]
     return merged

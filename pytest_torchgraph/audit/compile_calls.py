@@ -1,4 +1,4 @@
-"""Locations of `torch.compile` calls in tests, and torch settings that tests leave changed."""
+"""Locations of `torch.compile` calls in tests, and torch settings that tests do not restore."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from ..torch_private import ConfigChanges, same
 from .facts import LeakedSetting
 
 _ENTRY_FILES = ("__init__.py", "_compile.py", "_dynamo", "compiler", "nn/modules/module.py")
-"""The files of torch between the user's code and `torch.compile`."""
+"""Files of torch whose frames may be between the user's code and `torch.compile`."""
 _RUNNERS = ("_pytest", "pluggy")
+"""Packages that call the tests."""
 
 
 class CompileCall(NamedTuple):
@@ -27,20 +28,20 @@ class CompileCall(NamedTuple):
 
 
 def compile_call(frame: FrameType | None) -> CompileCall | None:
-    """Return the call of `torch.compile` by a test, given a frame of torch inside this call.
+    """Return a test's call of `torch.compile`, given a frame of torch inside the call.
 
-    Return `None` for torch's own calls, and for a decorator that runs while a module is imported.
+    Return `None` for torch's own calls, and for calls at the import of a module (decorators).
     """
     call = None
     while frame is not None:
         file = frame.f_code.co_filename
-        # All further frames belong to pytest.
+        # All callers of this frame belong to pytest.
         if str(frame.f_globals.get("__name__")).partition(".")[0] in _RUNNERS:
             break
         if frame.f_code.co_name == "<module>":  # at import time, not in a test
             return None
         if call is None and is_torch_file(file):
-            if not _is_entry_file(file):
+            if not any(is_torch_file(file, *entry.split("/")) for entry in _ENTRY_FILES):
                 return None
         elif call is None and is_user_file(file):
             call = CompileCall(file, frame.f_code.co_name, frame.f_lineno)
@@ -48,18 +49,14 @@ def compile_call(frame: FrameType | None) -> CompileCall | None:
     return call
 
 
-def _is_entry_file(file: str) -> bool:
-    return any(is_torch_file(file, *entry.split("/")) for entry in _ENTRY_FILES)
-
-
 _LONGEST = 60
 """Maximum length of a displayed value, in characters."""
 
 
 class SettingsTracker:
-    """Settings in torch's config modules that the tests of this process leave changed.
+    """Settings in torch's config modules that tests of this process change and do not restore.
 
-    A change by a fixture of wider scope is not attributed to a test: the change is meant for all
+    A change by a fixture of wider scope is not attributed to a test, because it is meant for all
     tests that use the fixture.
     """
 
@@ -69,7 +66,7 @@ class SettingsTracker:
         self._leaked: dict[str, tuple[Any, Any, str]] = {}
 
     def look(self, test: str) -> None:
-        """Attribute all changes since the last look to a test, or to no test if `test` is ""."""
+        """Attribute all changes since the last call to a test, or to no test if `test` is ""."""
         for name, (before, after) in self._changes.take().items():
             first = self._first.setdefault(name, before)
             old, _, changed_by = self._leaked.pop(name, (before, None, test))

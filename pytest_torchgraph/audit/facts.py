@@ -1,8 +1,8 @@
 """Facts about one test as plain data: counts, and causes with a stable identity.
 
 A cause is the same in every test, run and checkout. Its identity contains the text of the code line
-but not the line number, which changes when lines are inserted above. The identity also excludes the
-reason for a recompile, because the wording depends on what ran before.
+but not the line number, which changes if lines are inserted above it. Nor does it contain the
+reason for a recompile, because torch's words for the reason depend on what ran before.
 """
 
 from __future__ import annotations

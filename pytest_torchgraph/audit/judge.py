@@ -1,11 +1,11 @@
 """Comparison of an audited run with its baseline: regressions and improvements.
 
-Each fact is compared only where it does not depend on test order, because false alarms make
-people disable a check.
+A fact is compared only if it does not depend on test order, because people disable a check that
+raises false alarms.
 
     compiled functions   over the whole run: ops of their graphs, backend, backward
     every test           causes that appear nowhere in the baseline; its compiled callables
-    a test that shares   nothing more: test order decides which test compiles shared code
+    a test that shares   nothing else, because test order decides which test compiles shared code
     all other tests      counts of causes, ops and backward graphs; backends
 """
 
@@ -26,8 +26,8 @@ class AuditChange:
 
     Attributes:
         test: the id of the test.
-        text: the difference, worded identically if it occurs in another test.
-        place: the code, as `file:line function`, unless the text already names it.
+        text: the difference, with the same words in every test that has it.
+        place: the code, as `file:line function`; "" if unknown or named in the text.
         cause: the new or more frequent cause; `None` if something else differs.
     """
 
@@ -37,37 +37,14 @@ class AuditChange:
     cause: Cause | None = None
 
 
-@dataclass
-class Verdict:
-    """All differences between a run and the baseline.
-
-    Attributes:
-        worse, better: the regressions and the improvements.
-        new: the tests that call compiled code and are missing from the baseline.
-        gone: the tests of the baseline that did not run.
-        renamed: pairs of an old and a new test id. Both tests compile the same code. The old test
-            is gone, and the new test is not in the baseline.
-        vacuous: True if the run should include tests of the baseline, but compared none.
-        compared: the number of tests and functions compared.
-    """
-
-    worse: list[AuditChange] = field(default_factory=list)
-    better: list[AuditChange] = field(default_factory=list)
-    new: list[str] = field(default_factory=list)
-    gone: list[str] = field(default_factory=list)
-    renamed: list[tuple[str, str]] = field(default_factory=list)
-    vacuous: bool = False
-    compared: ComparedCounts = field(default_factory=lambda: ComparedCounts())
-
-
 @dataclass(frozen=True, slots=True)
 class ComparedCounts:
     """Number of tests and functions compared with the baseline, by kind of comparison.
 
     Attributes:
-        whole: the tests compared by every count.
-        shared: the tests that share compiled code, compared only by calls and new causes.
-        functions: the compiled functions, compared over all tests.
+        whole: tests compared by every count.
+        shared: tests that share compiled code, compared only by calls and new causes.
+        functions: compiled functions, compared over all tests.
     """
 
     whole: int = 0
@@ -78,6 +55,29 @@ class ComparedCounts:
     def tests(self) -> int:
         """Number of all tests compared."""
         return self.whole + self.shared
+
+
+@dataclass
+class Verdict:
+    """All differences between a run and the baseline.
+
+    Attributes:
+        worse, better: the regressions and the improvements.
+        new: the tests that call compiled code and are missing from the baseline.
+        gone: the tests of the baseline that did not run.
+        renamed: (old id, new id) of tests that were probably renamed: the old test is gone, the new
+            test is not in the baseline, and both compile the same code.
+        vacuous: True if the run should include tests of the baseline, but compared none.
+        compared: the number of tests and functions compared.
+    """
+
+    worse: list[AuditChange] = field(default_factory=list)
+    better: list[AuditChange] = field(default_factory=list)
+    new: list[str] = field(default_factory=list)
+    gone: list[str] = field(default_factory=list)
+    renamed: list[tuple[str, str]] = field(default_factory=list)
+    vacuous: bool = False
+    compared: ComparedCounts = ComparedCounts()
 
 
 def judge(
@@ -93,8 +93,8 @@ def judge(
         before: the baseline of the running release.
         facts: the facts of each test that calls compiled code.
         passed: the ids of the tests that passed, or failed as expected. Only these are compared.
-        places: the locations of tests, as `file:line`, for tests that no longer call compiled
-            code.
+        places: the location of each test, as `file:line name`, for a test that no longer calls
+            compiled code.
         missing: the tests of the baseline that no longer exist and may have been renamed; `None`
             treats every test that did not run as missing.
     """
@@ -120,23 +120,18 @@ def judge(
             worse = [AuditChange(test, text, places.get(test, ""))]
         elif test_facts is not None:
             # `_regressions` compares this test's own count of backward graphs.
-            if not _not_comparable(old_entry, test_facts):
+            if not _counts_may_differ(old_entry, test_facts):
                 worse = [change for change in worse if change.text != NO_BACKWARD]
             worse += _regressions(test, old_entry, test_facts, known_causes, worse)
             if not worse:
-                # Removing a graph break also raises the op count: report only the break.
+                # Removing a graph break also raises the op count, so report only the break.
                 better = [*_improvements(test, old_entry, test_facts, seen_causes)]
                 verdict.better += better or in_functions.better.get(test, [])
         verdict.worse += worse
     compared = before.tests.keys() & passed
-    sharing = {
-        test
-        for test in compared
-        if test in facts and _not_comparable(before.tests[test], facts[test])
-    }
-    verdict.compared = ComparedCounts(
-        len(compared) - len(sharing), len(sharing), len(in_functions.compared)
-    )
+    used = compared & facts.keys()
+    sharing = sum(_counts_may_differ(before.tests[test], facts[test]) for test in used)
+    verdict.compared = ComparedCounts(len(compared) - sharing, sharing, len(in_functions.compared))
     verdict.gone = sorted(before.tests.keys() - passed - facts.keys())
     candidates = [test for test in verdict.gone if missing is None or test in missing]
     _pair_renamed(verdict, before, facts, candidates)
@@ -148,8 +143,8 @@ def _lost_calls(
 ) -> dict[str, list[AuditChange]]:
     """Return, by test, the compiled callables of the baseline that the test no longer calls.
 
-    A test that calls something else instead has lost nothing. A call that moved to another test is
-    not lost either: if tests share a cached result, only the first of them makes the call.
+    A callable is not lost if the test calls another one instead, or if the call moved to another
+    test: if tests share a cached result, only the first of them makes the call.
     """
     compared = [test for test in sorted(passed) if test in before.tests]
     current_calls = {test: set(facts[test].called) if test in facts else set() for test in compared}
@@ -158,10 +153,10 @@ def _lost_calls(
     changes: dict[str, list[AuditChange]] = {}
     for test in compared:
         old_calls = set(before.tests[test].calls)
-        if len(current_calls[test]) >= len(old_calls):  # it calls something else instead
+        if len(current_calls[test]) >= len(old_calls):  # it calls others instead
             continue
         for key in sorted(old_calls - current_calls[test]):
-            # Fewer callers over the whole run: no other test makes this call instead.
+            # With fewer callers over the whole run, no other test makes this call instead.
             if callers[key] < callers_before[key]:
                 file, _, name = key.partition(" | ")
                 text = f"no longer compiled, or no longer called: {name} in {file}"
@@ -171,11 +166,11 @@ def _lost_calls(
 
 @dataclass
 class _FunctionDifferences:
-    """Differences in compiled functions over the run, by the tests that use them.
+    """Differences in compiled functions over the run.
 
     Attributes:
         compared: the keys of the compared functions.
-        worse, better: the regressions and the improvements.
+        worse, better: the regressions and the improvements, by the tests that use the functions.
     """
 
     compared: set[str] = field(default_factory=set)
@@ -235,9 +230,9 @@ def _function_changes(old: Function, now: Function, *, all_ran: bool) -> tuple[s
         return "", ""
     # Test order may decide which variants of a function are compiled. For example, with 8 rows and
     # then 16, the second graph is dynamic, and a dynamic graph may contain arithmetic on sizes. So
-    # a missing op count proves nothing by itself: there must also be a new count in its place.
+    # a missing op count is a difference only if there is also a new count.
     new, missing = set(now.ops) - set(old.ops), set(old.ops) - set(now.ops)
-    counts = f"{_numbers(old.ops)} -> {_numbers(now.ops)}"
+    counts = " -> ".join(", ".join(map(str, ops)) for ops in (old.ops, now.ops))
     if new and missing and min(new) < max(missing):
         return f"fewer ops compiled: {counts}", ""
     if old.backward and not now.backward and all_ran:
@@ -266,10 +261,6 @@ def merged_functions(before: ReleaseSection, now: Mapping[str, Function]) -> dic
     return functions
 
 
-def _numbers(ops: tuple[int, ...]) -> str:
-    return ", ".join(map(str, ops))
-
-
 def is_explained_by_order(
     old: Entry, facts: TestFacts, known_causes: Collection[str], seen_causes: Collection[str]
 ) -> bool:
@@ -281,7 +272,7 @@ def is_explained_by_order(
         known_causes: the keys of all causes in the baseline.
         seen_causes: the keys of all causes in this run.
     """
-    if not _not_comparable(old, facts) or any(_improvements("", old, facts, seen_causes)):
+    if not _counts_may_differ(old, facts) or any(_improvements("", old, facts, seen_causes)):
         return False
     return all(cause.key in known_causes for cause in facts.causes)
 
@@ -302,10 +293,10 @@ def _change_of_cause(test: str, cause: Cause, facts: TestFacts, suffix: str = ""
     return AuditChange(test, describe(cause) + suffix, "" if cause.file else _place(facts), cause)
 
 
-def _not_comparable(old: Entry, facts: TestFacts) -> bool:
-    """Return True if counts may differ although the code is unchanged.
+def _counts_may_differ(old: Entry, facts: TestFacts) -> bool:
+    """Return True if a test's counts may differ although the code is unchanged.
 
-    Test order and the setting `nested_graph_breaks` change counts.
+    The causes are test order and the setting `nested_graph_breaks`.
     """
     return old.shared or facts.shared or old.nested != facts.nested
 
@@ -329,7 +320,7 @@ def _regressions(
     regressions = _new_causes(test, facts, known_causes)
     yield from regressions
     regressions += reported
-    if _not_comparable(old, facts):
+    if _counts_may_differ(old, facts):
         return
     location = _place(facts)
     current = Entry.of(facts)
@@ -359,7 +350,7 @@ def _regressions(
 
 
 def _recompiles(entry: Entry) -> int:
-    """Return the number of recompiles; each one adds its ops to the count again."""
+    """Return the number of recompiles."""
     return sum(n for key, n in entry.causes.items() if key.startswith(("recompile |", "limit |")))
 
 
@@ -377,23 +368,19 @@ def _improvements(
 ) -> Iterator[AuditChange]:
     """Yield the improvements of a test.
 
-    For a test that depends on test order, report only graph breaks that no test has any more.
+    For a test whose counts may differ, yield only graph breaks that no test has any more.
     """
-    if _not_comparable(old, facts):
-        breaks = (key for key in old.causes if key.startswith("break |"))
-        yield from (
-            AuditChange(test, f"no longer occurs: {key}")
-            for key in breaks
-            if key not in seen_causes
-        )
+    if _counts_may_differ(old, facts):
+        for key in old.causes:
+            if key.startswith("break |") and key not in seen_causes:
+                yield AuditChange(test, f"no longer occurs: {key}")
         return
     current = Entry.of(facts)
     for key, times in old.causes.items():
-        if current.causes.get(key, 0) < times:
-            count = current.causes.get(key, 0)
-            yield AuditChange(
-                test, f"{key}: {times} -> {count} times" if count else f"no longer occurs: {key}"
-            )
+        count = current.causes.get(key, 0)
+        if count < times:
+            text = f"{key}: {times} -> {count} times" if count else f"no longer occurs: {key}"
+            yield AuditChange(test, text)
     if current.compiles and not old.compiles:
         yield AuditChange(test, "compiles graphs now")
     elif current.ops > old.ops:
@@ -403,7 +390,10 @@ def _improvements(
 def _pair_renamed(
     verdict: Verdict, before: ReleaseSection, facts: Mapping[str, TestFacts], candidates: list[str]
 ) -> None:
-    """Pair each new test with a missing test that compiled the same code, same names first."""
+    """Pair each new test with a missing test that compiled the same code.
+
+    If there are several, prefer a test with the same name in another file or class.
+    """
     for test in verdict.new:
         entry = Entry.of(facts[test])
         equal_tests = [old for old in candidates if before.tests[old] == entry]

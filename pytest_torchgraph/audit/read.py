@@ -1,4 +1,4 @@
-"""Convert the observations of a watch to facts."""
+"""Convert the observations of a watch to `TestFacts`."""
 
 from __future__ import annotations
 
@@ -35,7 +35,10 @@ def facts_of_test(observation: TestObservation) -> TestFacts:
     causes = facts.causes + never_ran
     # In another test order, another test sets up the fixture.
     if observation.in_wider_fixture:
-        causes = tuple(replace(cause, shared=_depends_on_order(cause)) for cause in causes)
+        causes = tuple(
+            replace(cause, shared=cause.shared or cause.kind in ("recompile", "limit"))
+            for cause in causes
+        )
     shared = facts.shared or observation.in_wider_fixture
     return replace(
         facts, causes=causes, shared=shared, nested=observation.nested, functions=functions
@@ -43,7 +46,7 @@ def facts_of_test(observation: TestObservation) -> TestFacts:
 
 
 def _functions(observation: TestObservation) -> Iterator[FunctionFacts]:
-    """Yield the facts about each compiled function; a module has the name of its class."""
+    """Yield the facts about each compiled function. A module has the name of its class."""
     record = observation.record
     lines: dict[str, int] = {}
     ops: defaultdict[str, set[int]] = defaultdict(set)
@@ -79,10 +82,6 @@ def _functions(observation: TestObservation) -> Iterator[FunctionFacts]:
             key in backwards,
             observation.nested,
         )
-
-
-def _depends_on_order(cause: Cause) -> bool:
-    return cause.shared or cause.kind in ("recompile", "limit")
 
 
 def _causes_of_unused_calls(calls: Iterable[CompileCall]) -> tuple[Cause, ...]:
@@ -132,19 +131,15 @@ def facts_of(record: WatchRecord) -> TestFacts:
 
 
 def _compiled_before(record: WatchRecord) -> dict[str, str]:
-    """Find the code that was already compiled before the watch began.
+    """Return the compile id of each first compilation that followed one before the watch began.
 
-    Return the id of its first compilation in the watch, by the frame part of the compile id.
+    The keys are the frame parts of the compile ids.
     """
     first_ids: dict[str, CompileId] = {}
     for compilation in record.compiled:
         if compilation.id is not None and compilation.id.frame is not None:
-            first_ids.setdefault(_frame(str(compilation.id)), compilation.id)
+            first_ids.setdefault(str(compilation.id).rpartition("/")[0], compilation.id)
     return {frame: str(id) for frame, id in first_ids.items() if id.compile}
-
-
-def _frame(compile_id: str) -> str:
-    return compile_id.rpartition("/")[0]
 
 
 def _causes(record: WatchRecord, compiles: bool) -> list[Cause]:
@@ -160,43 +155,33 @@ def _causes(record: WatchRecord, compiles: bool) -> list[Cause]:
         )
         for graph_break in record.breaks
     ]
-    within_limit = [recompile for recompile in record.recompiles if not recompile.limit_hit]
     limit_hits = [recompile for recompile in record.recompiles if recompile.limit_hit]
     limited_functions = {(recompile.file, recompile.function) for recompile in limit_hits}
-    before = _compiled_before(record)
-    causes += [
-        Cause(
-            "limit",
-            recompile.file,
-            recompile.function,
-            "the recompile limit",
-            "",
-            recompile.line,
-            shared=_frame(recompile.compile_id) in before,
-            guard=next(iter(recompile.reasons), "").partition(FIRST_DYNAMIC)[0],
-            guard_place=_guard_place(recompile),
-        )
-        for recompile in limit_hits
-    ]
-    causes += [
-        Cause(
-            "recompile",
-            recompile.file,
-            recompile.function,
-            "",
-            "",
-            recompile.line,
-            shared=recompile.compile_id in before.values(),
-            guard=next(iter(recompile.reasons), "").partition(FIRST_DYNAMIC)[0],
-            guard_place=_guard_place(recompile),
-        )
-        for recompile in within_limit
+    within_limit = [
+        recompile
+        for recompile in record.recompiles
         if (recompile.file, recompile.function) not in limited_functions  # report only the limit
     ]
+    before = _compiled_before(record)
+    for recompile in (*limit_hits, *within_limit):
+        frame = recompile.compile_id.rpartition("/")[0]
+        is_first = recompile.compile_id in before.values()
+        causes.append(
+            Cause(
+                "limit" if recompile.limit_hit else "recompile",
+                recompile.file,
+                recompile.function,
+                "the recompile limit" if recompile.limit_hit else "",
+                "",
+                recompile.line,
+                shared=frame in before if recompile.limit_hit else is_first,
+                guard=next(iter(recompile.reasons), "").partition(FIRST_DYNAMIC)[0],
+                guard_place=_guard_place(recompile),
+            )
+        )
     explained: set[tuple[str, str | int]] = {(cause.file, cause.function) for cause in causes}
-    explained |= {
-        (cause.file, cause.line) for cause in causes if cause.file
-    }  # lambdas have no name
+    # Also by line, because lambdas have no name of their own.
+    explained |= {(cause.file, cause.line) for cause in causes if cause.file}
     causes += _causes_of_eager_runs(record, compiles, explained)
     causes += map(_cause_of_bypass, record.cache_bypasses)
     if record.callables and not compiles and not causes:

@@ -1,13 +1,13 @@
-"""Terminal report of an audit, also if torch is missing or too old.
+"""The plugin that reports an audit, or reports that torch is missing or too old.
 
-This module imports little, so that a suite that compiles nothing does not pay for the audit.
+This module imports little, so that the audit costs nothing in a suite that compiles nothing.
 """
 
 from __future__ import annotations
 
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -82,11 +82,11 @@ class AuditReport:
         )
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Keep the facts of a test; the last run of a repeated test counts."""
+        """Store the facts of a test. If the test is repeated, its last run counts."""
         test = report.nodeid
         self._tests.add(test)
         if report.when == "setup":
-            self._facts.pop(test, None)  # of an earlier run, if the test is repeated
+            self._facts.pop(test, None)  # from an earlier run of a repeated test
             file, line, name = report.location
             name = name.rpartition(".")[2].partition("[")[0]
             self._places[test] = f"{file}:{(line or 0) + 1} {name}"
@@ -101,11 +101,11 @@ class AuditReport:
             self._facts[test] = TestFacts.from_json(facts)
 
     def pytest_deselected(self) -> None:
-        """Note that a plugin deselected tests, for example to run one shard."""
+        """Record that a plugin deselected tests, for example to run one shard."""
         self._deselected = True
 
     def pytest_keyboard_interrupt(self) -> None:
-        """Note that the run was interrupted; the exit status may be 0 after `pytest.exit`."""
+        """Record that the run was interrupted. After `pytest.exit`, the exit status may be 0."""
         self._interrupted = True
 
     @pytest.hookimpl(optionalhook=True)
@@ -138,14 +138,13 @@ class AuditReport:
             try:
                 self._outcome_lines = [self._record(session.config)]
             except OutsideRootError as error:
-                self._outcome_lines, self._colour = (
-                    [f"{self._shown_path}: not recorded: {error.reason}"],
-                    "red",
-                )
+                self._outcome_lines = [f"{self._shown_path}: not recorded: {error.reason}"]
+                self._colour = "red"
                 session.exitstatus = TROUBLE
         else:
             from .baseline import ReleaseSection
             from .judge import judge
+            from .verdict import verdict_lines
 
             section = self._baseline.get(running_release(), ReleaseSection())
             missing = self._missing(session.config, section)
@@ -154,13 +153,13 @@ class AuditReport:
             self._compared = verdict.compared.tests
             includes_baseline = self._holds_the_baseline(session.config, section, missing)
             verdict.vacuous = bool(section.tests) and includes_baseline and not self._compared
-            self._outcome_lines = self._lines(verdict)
+            self._outcome_lines = list(verdict_lines(verdict, self._shown_path, width=_width()))
             failed = bool(verdict.worse) or verdict.vacuous
             self._colour = "red" if failed else "green"
             _fail(session, exitstatus, failed)
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Print the section `torchgraph audit`; without a mode, only if the watch failed."""
+        """Print the section `torchgraph audit`. Without a mode, print it only on an error."""
         if not (self._mode or self._broken):
             return
         from .summary import summary_lines
@@ -189,7 +188,7 @@ class AuditReport:
             terminalreporter.line(line, **colour)
 
     def _missing(self, config: pytest.Config, section: ReleaseSection) -> set[str]:
-        """Return the tests of the baseline that, as this run shows, no longer exist."""
+        """Return the tests of the baseline that no longer exist, as far as this run shows it."""
         if active_filter(config) or any("::" in argument for argument in config.args):
             return set()
         files_run = {test.partition("::")[0] for test in self._tests}
@@ -257,22 +256,10 @@ class AuditReport:
         write_text(self._path, text, root=config.rootpath)
         return f"recorded  {self._shown_path}: {test_count} with torch {release}"
 
-    def _lines(self, verdict: Verdict) -> list[str]:
-        from .verdict import verdict_lines
-
-        return list(verdict_lines(verdict, self._shown_path, width=_width()))
-
-
-class _HasOutcome(Protocol):
-    """Interface of the plugins registered as `PLUGIN`."""
-
-    @property
-    def outcome(self) -> AuditOutcome: ...
-
 
 def outcome_of(config: pytest.Config) -> AuditOutcome | None:
     """Return the results of this run's audit; `None` without an audit, and in a worker."""
-    report: _HasOutcome | None = config.pluginmanager.get_plugin(PLUGIN)
+    report: AuditReport | _UnwatchedReport | None = config.pluginmanager.get_plugin(PLUGIN)
     return report.outcome if report is not None else None
 
 
@@ -288,7 +275,11 @@ def _fail(session: pytest.Session, exitstatus: int, failed: bool) -> None:
 
 
 def _baseline(config: pytest.Config, path: Path, mode: str) -> Baseline:
-    """Return the baseline; empty if the mode needs none."""
+    """Return the baseline; empty if the mode needs none.
+
+    Raises:
+        pytest.UsageError: if the baseline cannot be read, or lacks the release of a check.
+    """
     if mode in ("", "show") or (mode == "record" and not path.exists()):
         return {}
     if mode == "record":
@@ -298,31 +289,29 @@ def _baseline(config: pytest.Config, path: Path, mode: str) -> Baseline:
             return {}
     from .baseline import BaselineError, OldBaselineError, read
 
-    pytest_of_all = " ".join(pytest_command(settings.get(config).rank))
+    command = " ".join(pytest_command(settings.get(config).rank))
     try:
-        baseline = read(path, pytest=pytest_of_all)
-    except OldBaselineError as error:
-        if mode == "record":
-            return {}
-        raise pytest.UsageError(f"--torchgraph-audit={mode}: {error}") from error
+        baseline = read(path, pytest=command)
     except BaselineError as error:
+        if mode == "record" and isinstance(error, OldBaselineError):
+            return {}
         raise pytest.UsageError(f"--torchgraph-audit={mode}: {error}") from error
     release = running_release()
     if mode == "check" and release not in baseline:
         raise pytest.UsageError(
             f"--torchgraph-audit=check: {path} has no entries for torch {release}, only for "
-            f"{', '.join(baseline) or 'no release'}. To add them: {pytest_of_all} "
+            f"{', '.join(baseline) or 'no release'}. To add them: {command} "
             "--torchgraph-audit=record"
         )
     return baseline
 
 
 def refuse(config: pytest.Config, reason: str) -> None:
-    """Report in the section `torchgraph audit` that nothing was watched.
+    """Report in the section `torchgraph audit` that no test was watched.
 
     Args:
         config: the configuration of this run.
-        reason: the reason why torch is not supported.
+        reason: the reason why the installed torch is not supported.
 
     Raises:
         pytest.UsageError: if the mode is "record" or "check".
@@ -335,7 +324,7 @@ def refuse(config: pytest.Config, reason: str) -> None:
 
 
 class _UnwatchedReport:
-    """Plugin that prints the section, in the process that reports."""
+    """Plugin that prints in the section why no test was watched."""
 
     def __init__(self, mode: str, reason: str) -> None:
         self._mode = mode
@@ -344,22 +333,10 @@ class _UnwatchedReport:
 
     @property
     def outcome(self) -> AuditOutcome:
-        """Outcome with `broken` set, so that no file of this run reports that nothing compiles."""
+        """Outcome with `broken` set. Without it, reports would claim that nothing compiles."""
         from .verdict import AuditOutcome
 
-        return AuditOutcome(
-            mode=self._mode,
-            file="",
-            isolated=False,
-            tests=len(self._tests),
-            facts={},
-            settings=(),
-            passed=(),
-            verdict=None,
-            compared=0,
-            broken=self._reason,
-            said=(),
-        )
+        return AuditOutcome(mode=self._mode, tests=len(self._tests), broken=self._reason)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Count the tests."""

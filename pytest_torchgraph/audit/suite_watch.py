@@ -1,10 +1,10 @@
 """Watch what each test of a run compiles.
 
 Watching starts when `torch._dynamo` is imported, because nothing can be compiled before. The
-observers are then installed, and an idle recorder, which keeps nothing, prevents their removal. So
-a test that compiles nothing costs only two short calls. After a test that compiled something, the
-observers are removed, because their counters would keep all compiled code of the run alive. The
-next test installs them again.
+observers are then installed, and an idle recorder, which stores nothing, prevents their removal. So
+watching a test that compiles nothing costs only two short calls. After a test that compiled
+something, the observers are removed, because their counters would keep all compiled code of the run
+alive. The next test installs them again.
 """
 
 from __future__ import annotations
@@ -98,8 +98,8 @@ class SuiteWatch:
             self.broken = self.broken or recorder.broken
             return None
         self._note_settings(test)
-        # Captures are not watched, and a callable from `torch.compile` may have run inside a
-        # capture.
+        # The watch is paused during captures, so a compiled callable that seems unused may have run
+        # inside a capture.
         calls = () if recorder.was_paused else tuple(self._calls)
         self._calls = []
         in_wider_fixture, self._in_wider_fixture = self._in_wider_fixture, False
@@ -115,7 +115,7 @@ class SuiteWatch:
 
     @contextlib.contextmanager
     def wider_fixture(self, test: str) -> Iterator[None]:
-        """Attribute what happens in this context to a fixture that outlives the test.
+        """Attribute compilations and calls inside this context to a fixture of wider scope.
 
         Args:
             test: the id of the first test that needs the fixture.
@@ -126,7 +126,7 @@ class SuiteWatch:
         try:
             yield
         finally:
-            # Calls of `torch.compile` and changed settings of the fixture are not the test's.
+            # The fixture, not the test, called `torch.compile` and changed settings.
             del self._calls[calls:]
             self._note_settings("")
             after = self._record()
@@ -136,7 +136,7 @@ class SuiteWatch:
                 self._reset_dynamo()
 
     def settings_left(self) -> list[LeakedSetting]:
-        """Return the settings of torch that tests left changed."""
+        """Return the settings of torch that tests changed and did not restore."""
         return [] if self._settings is None else self._settings.all()
 
     def close(self) -> None:
@@ -221,7 +221,7 @@ _NOTHING: tuple[object, ...] = (0, (), {}, ())
 
 
 def _state(record: WatchRecord | None) -> object:
-    """Return a value that changes when more is compiled, called or run."""
+    """Return a value that changes if anything is compiled, called or run."""
     return None if record is None or record.state == _NOTHING else record.state
 
 
@@ -239,14 +239,14 @@ BROKEN = "torchgraph_audit_broken"
 ATTRIBUTE = "torchgraph_audit"
 """Attribute of a teardown report with the test's facts, as returned by `TestFacts.to_json`."""
 SETTINGS = "torchgraph_audit_settings"
-"""Key under which a pytest-xdist worker sends the settings that its tests left changed."""
+"""Key under which a pytest-xdist worker sends the settings that its tests did not restore."""
 
 
 class TestWatcher:
     """Plugin that watches each test, from the first fixture to the teardown of the last fixture.
 
-    Test outcomes do not change. The facts travel with the teardown report, which pytest-xdist sends
-    from a worker to the process that reports.
+    Test outcomes do not change. The facts are attached to the teardown report, which pytest-xdist
+    sends from a worker to the process that reports.
 
     Args:
         isolated: if True, reset Dynamo before each test, and after a fixture of wider scope that

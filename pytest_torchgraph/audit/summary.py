@@ -19,23 +19,23 @@ SWITCH = "TORCHDYNAMO_DISABLE"
 """Environment variable that makes torch.compile return its argument unchanged."""
 
 MOST = 10
-"""Maximum number of causes listed, so that the summary fits on a screen; `-v` lists all."""
+"""Maximum number of listed causes, so that the summary fits on a screen; `-v` lists all."""
 
 INDENT = 11
-"""Columns before a cause, for its number of tests."""
+"""Width of the column before a cause, which holds its number of tests."""
 
 MOST_SETTINGS = 3
-"""Maximum number of changed settings listed; `-v` lists all."""
+"""Maximum number of listed settings; `-v` lists all."""
 
 REMOVED = "gone"
-"""Value of a deleted setting: torch raises AttributeError when it reads the setting."""
+"""Text for the value of a deleted setting, at which torch raises AttributeError."""
 
 GONE_WHY = (
     "when monkeypatch.setattr is undone, it removes the setting. Use torch._dynamo.config.patch"
 )
 
 _PLACE = re.compile(r"\S+:\d+\b")
-"""A file and a line, which terminals turn into a link."""
+"""A file and a line. Terminals turn this text into a link."""
 
 _HAPPENED: dict[CauseKind, str] = {
     "break": "graph break at {place}: {code}",
@@ -52,7 +52,7 @@ class CauseOverTests:
     """A cause and the tests that have it.
 
     Attributes:
-        cause: the cause as found in the first test.
+        cause: the cause in the first of these tests.
         tests: the ids of the tests.
         places: the files and functions of the cause. Code that compiles nothing is grouped by
             reason, so its cause may have several places.
@@ -85,8 +85,8 @@ def causes_over_tests(facts: Mapping[str, TestFacts]) -> list[CauseOverTests]:
             entry.times += cause.count
             entry.without_graph += not test_facts.compiles
     causes = sorted(merged.values(), key=lambda shared_cause: shared_cause.rank)
-    # First comes the cause with the most tests that compile nothing: these tests pass without
-    # testing what they claim to test.
+    # Move the cause with the most tests that compile nothing to the front, because these tests pass
+    # without testing what they claim to test.
     first_cause = max(causes, key=lambda shared_cause: shared_cause.without_graph, default=None)
     if first_cause is not None and first_cause.without_graph:
         causes.remove(first_cause)
@@ -108,9 +108,9 @@ def summary_lines(
     Args:
         facts: the facts of each test that calls compiled code, by test id.
         tests: the number of tests that ran.
-        width: the terminal width. Longer lines are cut, but never the place of a cause.
+        width: the terminal width. Longer lines are cut, but not inside the place of a cause.
         verbose: if True, list all causes and cut no line.
-        settings: the settings of torch that tests left changed.
+        settings: the settings of torch that tests changed and did not restore.
         isolated: True if Dynamo was reset before each test.
     """
     if not facts:
@@ -123,11 +123,10 @@ def summary_lines(
         listed_causes = causes if verbose else causes[:MOST]
         descriptions = Counter(describe(shared_cause.cause) for shared_cause in listed_causes)
         for shared_cause in listed_causes:
-            # Different kinds of graph breaks may be on the same line: add the kind.
-            if shared_cause.cause.code and descriptions[describe(shared_cause.cause)] > 1:
-                cause = replace(
-                    shared_cause.cause, code=f"{shared_cause.cause.text}: {shared_cause.cause.code}"
-                )
+            cause = shared_cause.cause
+            # One line may have several kinds of graph breaks. Distinguish them by the kind.
+            if cause.code and descriptions[describe(cause)] > 1:
+                cause = replace(cause, code=f"{cause.text}: {cause.code}")
                 shared_cause = replace(shared_cause, cause=cause)
             yield from _lines(shared_cause, width, verbose)
         if len(causes) > len(listed_causes):
@@ -149,9 +148,9 @@ def totals(facts: Mapping[str, TestFacts], tests: int) -> str:
             times[cause.kind] += 1 if cause.kind == "break" else cause.count
         tests_with.update({cause.kind for cause in test_facts.causes})
     compiles_nothing = sum(not test_facts.compiles for test_facts in facts.values())
-    parts = [f"{compiles_nothing} compile{'s' * (compiles_nothing == 1)} nothing"] * (
-        compiles_nothing > 0
-    )
+    parts: list[str] = []
+    if compiles_nothing:
+        parts.append(f"{compiles_nothing} compile{'s' * (compiles_nothing == 1)} nothing")
     parts.append(counted(sum(test_facts.graphs for test_facts in facts.values()), "graph"))
     parts.append(counted(sum(test_facts.ops for test_facts in facts.values()), "op"))
     break_tests = f" in {counted(tests_with['break'], 'test')}" if tests_with["break"] else ""
@@ -205,7 +204,7 @@ def _settings(settings: Sequence[LeakedSetting], width: int, verbose: bool) -> I
 
 
 def _lines(shared_cause: CauseOverTests, width: int, verbose: bool) -> list[str]:
-    """Return the line of a cause; two lines if code compiles nothing and one line is too short."""
+    """Return the line of a cause, or two lines if code compiles nothing and one is too short."""
     cause, further_places = shared_cause.cause, len(shared_cause.places) - 1
     words = describe(cause, further_places)
     if cause.kind == "nothing":
@@ -251,9 +250,9 @@ def lines_over_tests(
         words: the statement.
         tests: the ids of the tests.
         width: the terminal width.
-        whole: if True, cut nothing. Otherwise return one line, which names the test if there is
-            room, by its file and name or only by its name. If there is no room and the statement
-            names no place, return two lines.
+        whole: if True, cut nothing. Otherwise, return one line. It names the test if there is room,
+            by its full id, by its file and name, or only by its name. Without room, and if the
+            statement does not name a place, return two lines.
     """
     first = f"{_number(tests)}  {words}"
     further_tests = f" and {len(tests) - 1:,} more" if len(tests) > 1 else ""

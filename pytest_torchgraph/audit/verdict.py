@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ..words import counted
@@ -40,9 +40,8 @@ def verdict_lines(verdict: Verdict, file: str, *, width: int = 80) -> Iterator[s
         yield f"nothing was compared with {file}: none of its {baseline_tests} ran and passed here"
     else:
         compared_text = counted(compared.tests, "test")
-        compared_text += (
-            f" and {counted(compared.functions, 'function')}" if compared.functions else ""
-        )
+        if compared.functions:
+            compared_text += f" and {counted(compared.functions, 'function')}"
         yield f"nothing is worse than {file} ({compared_text} compared)"
     comparisons = [f"{counted(compared.whole, 'test')} by every count"] * (compared.whole > 0)
     if compared.shared:
@@ -59,9 +58,8 @@ def verdict_lines(verdict: Verdict, file: str, *, width: int = 80) -> Iterator[s
     for old, new in verdict.renamed:
         yield f"probably renamed, because both compile the same code: {old} -> {new}"
     added, missing = (len(tests) - len(verdict.renamed) for tests in (verdict.new, verdict.gone))
-    counts = [f"{added} not in the baseline yet"] * (added > 0) + [
-        f"{missing} of the baseline not run"
-    ] * (missing > 0)
+    counts = [f"{added} not in the baseline yet"] * (added > 0)
+    counts += [f"{missing} of the baseline not run"] * (missing > 0)
     if counts:
         yield f"tests: {', '.join(counts)}"
 
@@ -72,11 +70,11 @@ def _lines_by_text(changes: Sequence[AuditChange], width: int) -> Iterator[str]:
         groups.setdefault(change.text, []).append(change)
     for text, group in sorted(groups.items(), key=lambda item: (-len(item[1]), item[0])):
         places = list(dict.fromkeys(change.place for change in group if change.place))
-        omitted_places = (
-            f", and {len(places) - MOST_PLACES} more" if len(places) > MOST_PLACES else ""
-        )
-        words = f"{', '.join(places[:MOST_PLACES])}{omitted_places}: {text}" if places else text
-        yield from lines_over_tests(words, [change.test for change in group], width)
+        omitted = len(places) - MOST_PLACES
+        listed_places = ", ".join(places[:MOST_PLACES])
+        listed_places += f", and {omitted} more" if omitted > 0 else ""
+        statement = f"{listed_places}: {text}" if places else text
+        yield from lines_over_tests(statement, [change.test for change in group], width)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,13 +97,13 @@ class AuditOutcome:
     """
 
     mode: str
-    file: str
-    isolated: bool
-    tests: int
-    facts: Mapping[str, TestFacts]
-    settings: Sequence[LeakedSetting]
-    passed: Collection[str]
-    verdict: Verdict | None
-    compared: int
-    broken: str
-    said: tuple[str, ...]
+    file: str = ""
+    isolated: bool = False
+    tests: int = 0
+    facts: Mapping[str, TestFacts] = field(default_factory=dict)
+    settings: Sequence[LeakedSetting] = ()
+    passed: Collection[str] = ()
+    verdict: Verdict | None = None
+    compared: int = 0
+    broken: str = ""
+    said: tuple[str, ...] = ()

@@ -1,6 +1,6 @@
-"""The assertions of a `Capture`: their arguments and the errors that they raise.
+"""The assertions of a `Capture`: their arguments, and the errors that they raise.
 
-The other modules of this package implement them, one module per subject.
+The other modules of this package implement the assertions, one module per subject.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Assertions(OpChecks):
-    """The assertions on a capture. All fail if nothing was captured or compiled."""
+    """The assertions on a capture. Each of them fails if nothing was captured or compiled."""
 
     def _to_check(self: Subject, allow: str | Sequence[str] | None = None) -> tuple[Graph, ...]:
         __tracebackhide__ = True
@@ -36,18 +36,20 @@ class Assertions(OpChecks):
         """Assert that no op ran eagerly, outside every compiled graph.
 
         Ops that the autograd engine runs between compiled graphs are ignored: zeros for unused
-        outputs, sums of gradients, the backward of an output that AOTAutograd turned into a view.
+        outputs, sums of gradients, and the backward of an output that AOTAutograd turned into a
+        view.
 
         Args:
-            allow: ops that may run eagerly, as one entry or several. An entry is an op (a pattern
-                as in `assert_op_counts`), a file (`"model.py"`, or the end of its path) or a line
-                (`"model.py:31"`). The backward ops of an allowed op are also allowed.
+            allow: ops that may run eagerly, as one entry or a sequence. An entry is an op (a
+                pattern as in `assert_op_counts`), a file (`"model.py"`, or the end of its path) or
+                a line (`"model.py:31"`). The backward ops of an allowed op are also allowed.
 
         Raises:
-            AssertionError: with each line, the ops that ran there, and the graph break or skipped
-                frame that kept them out of compiled graphs.
-            CaptureError: see `eager`; also for a capture loaded from a file without eager ops,
-                because earlier releases of this package did not store them.
+            AssertionError: if other ops ran eagerly. The message lists each line, the ops that ran
+                there, and the graph break or skipped frame that kept them out of compiled graphs.
+            CaptureError: if eager ops were not recorded; see `eager`. This includes a capture
+                loaded from a file without eager ops, because earlier releases of this package did
+                not store them.
             ValueError: if an op pattern cannot match anything, or matches every op.
         """
         __tracebackhide__ = True
@@ -63,20 +65,23 @@ class Assertions(OpChecks):
     ) -> None:
         """Assert the number of graphs.
 
+        `assert_graph_count()` expects one forward and one backward. If any count is given, omitted
+        counts are not checked. A count is an int, a `(min, max)` pair with `None` for no limit, or
+        a mapping of these by device type: `{"cpu": 2, "cuda": (1, None)}`.
+
         Args:
             forward: number of forward and inference graphs.
             backward: number of backward graphs that ran.
-            total: number of all graphs. Omitted counts are not checked. If all counts are omitted,
-                one forward and one backward are expected.
+            total: number of all graphs. With `total=0`, a watch passes if compiled code ran and
+                nothing was compiled.
             allow: regular expressions for tolerated `EagerCall`s of a watch, searched in
                 `"kind: reason"`.
 
         Raises:
             AssertionError: if a count differs, with the graphs; if a watch has no graphs, with the
-                cause; if calls in a watch ran eagerly, with these calls. With `total=0`, a watch
-                may have no graphs if compiled code ran.
-            TypeError: if every given count allows any number. In a watch, such counts are valid:
-                they assert that something was compiled.
+                cause; or if calls in a watch ran eagerly, with these calls.
+            TypeError: if every given count allows any number. For a watch, these counts are valid
+                and assert that something was compiled.
         """
         __tracebackhide__ = True
         if forward is None and backward is None and total is None:
@@ -90,10 +95,10 @@ class Assertions(OpChecks):
         """Assert the number of inductor's kernels, of their launches, and of library calls.
 
         `assert_kernel_count(1, extern=0, launches=1)` asserts that everything is fused into one
-        kernel that is launched once. A graph that ran several times counts once. Ops that ran
-        eagerly, outside compiled graphs, are not in the generated code: see `assert_no_eager_ops`.
-        Each count is an int, a `(min, max)` pair with `None` for no limit, or a mapping of these by
-        device type.
+        kernel that is launched once. A graph that ran several times counts once. Omitted counts are
+        not checked. Ops that ran eagerly, outside compiled graphs, are not in the generated code:
+        see `assert_no_eager_ops`. A count is an int, a `(min, max)` pair with `None` for no limit,
+        or a mapping of these by device type.
 
         Args:
             n: number of generated kernels.
@@ -122,23 +127,27 @@ class Assertions(OpChecks):
         unknown: str = "fail",
         recomputed_flops: Any = None,
     ) -> None:
-        """Assert upper limits on the cost of the step.
+        """Assert limits on the cost of the step.
+
+        `assert_budget(flops=2e9, saved_bytes=(None, 64 * 2**20), recomputed_flops="10%")` checks
+        three costs. A limit is a maximum (a whole number; 1e9 is accepted), a `(min, max)` pair
+        with `None` for no limit, or a mapping of these by device type. Omitted costs are not
+        checked.
 
         Args:
             flops: floating-point operations, by torch's formulas; see `Capture.flops`.
             saved_bytes: bytes saved for the backward; see `Capture.saved_bytes`.
-            peak_bytes: estimated peak memory in bytes; see `Capture.peak_bytes`. Each limit is a
-                whole number (1e9 is accepted), a `(min, max)` pair with `None` for no limit, or a
-                mapping of these by device type.
-            unknown: "fail", or "ignore" to count zero FLOPs for ops that compute but have no
-                formula. At least one op must have a formula.
-            recomputed_flops: FLOPs that the backward recomputes: a limit as above, or a share of
-                the forward's FLOPs, for example `"10%"`. See `Capture.recomputed`.
+            peak_bytes: estimated peak memory in bytes; see `Capture.peak_bytes`.
+            unknown: "fail" (the default), or "ignore" to count zero FLOPs for ops that compute but
+                have no formula. At least one op must have a formula.
+            recomputed_flops: FLOPs that the backward recomputes, or their share of the forward's
+                FLOPs, for example `"10%"`; see `Capture.recomputed`.
 
         Raises:
-            AssertionError: for each exceeded limit, with the cost and its largest parts: modules
-                for FLOPs, otherwise ops with their lines. If no graph was compiled, with the cause.
-            CaptureError: if a cost is unknown; also for a watch with graph breaks, because the ops
+            AssertionError: if a limit is exceeded. The message lists each such cost and its largest
+                parts: modules for FLOPs, otherwise ops with their lines. If no graph was compiled,
+                the message gives the cause.
+            CaptureError: if a cost is unknown, as for a watch with graph breaks, because the ops
                 between its graphs are not recorded.
             TypeError: if there is nothing to check.
             ValueError: if `unknown` is invalid, or a mapping lacks the capture's device.
@@ -173,23 +182,26 @@ class Assertions(OpChecks):
         )
 
     def assert_recomputed(
-        self: Subject,
-        expected: Mapping[Any, Any],
-        module: str | None = None,
-        exact: bool = False,
+        self: Subject, expected: Mapping[Any, Any], module: str | None = None, exact: bool = False
     ) -> None:
         """Assert how often the backward recomputes forward ops; see `Capture.recomputed`.
 
+        `assert_recomputed({"aten.addmm": 8})` asserts that the backward runs 8 of the forward's
+        `addmm` calls again.
+
         Args:
-            expected: maps ops to counts, as in `assert_op_counts`.
-            module: limits the check to ops in this module or its submodules: a path or a glob.
-            exact: True requires a pattern for every recomputed op.
+            expected: count of each op, as in `assert_op_counts`.
+            module: a module path, or a glob of paths: checks only ops in these modules and their
+                submodules.
+            exact: True requires that every recomputed op matches a pattern in `expected`.
 
         Raises:
-            AssertionError: with the recomputed ops, the causes, modules and lines.
+            AssertionError: if a count differs, with the recomputed ops and their causes, modules
+                and lines.
             CaptureError: see `Capture.recomputed`.
             TypeError: if there is nothing to check.
-            ValueError: if an op pattern cannot match anything, or a module has no op.
+            ValueError: if an op pattern cannot match anything, or the forward has no op in
+                `module`.
         """
         __tracebackhide__ = True
         from . import recomputation
@@ -203,13 +215,13 @@ class Assertions(OpChecks):
         """Assert that the backward does not run these forward ops again.
 
         Args:
-            ops: patterns as in `assert_op_counts`; without patterns, all ops of `module`.
+            *ops: patterns as in `assert_op_counts`; without patterns, all ops of `module`.
             module: see `assert_recomputed`.
 
         Raises:
-            AssertionError: with the recomputed ops, their share of the forward's FLOPs, the causes,
-                modules and lines, and the ops whose results are saved in the same modules. Also if
-                the forward runs none of the ops.
+            AssertionError: if ops are recomputed. The message lists them with their share of the
+                forward's FLOPs, the causes, modules and lines, and the ops in the same modules
+                whose results are saved. Also if the forward runs none of the ops.
             CaptureError, ValueError: see `assert_recomputed`.
             TypeError: if neither an op nor a module is given.
         """
@@ -225,12 +237,13 @@ class Assertions(OpChecks):
         """Assert that every result of these ops is saved for the backward, directly or as a view.
 
         Args:
-            ops, module: see `assert_not_recomputed`. For an op with several results, only used
-                results count.
+            *ops: see `assert_not_recomputed`. For an op with several results, only used results
+                count.
+            module: see `assert_recomputed`.
 
         Raises:
-            AssertionError: with each unsaved result; or if the forward runs none of the ops, or all
-                their results are views of inputs or parameters.
+            AssertionError: if a result is not saved, with each of these results; if the forward
+                runs none of the ops; or if all their results are views of inputs or parameters.
             CaptureError, TypeError, ValueError: see `assert_not_recomputed`.
         """
         __tracebackhide__ = True
@@ -245,14 +258,16 @@ class Assertions(OpChecks):
         """Assert that results of these ops are not saved for the backward.
 
         Args:
-            ops, module: see `assert_not_recomputed`.
-            max_bytes: maximum of the saved bytes of all results together.
+            *ops: see `assert_not_recomputed`.
+            module: see `assert_recomputed`.
+            max_bytes: maximum number of saved bytes, summed over all results.
 
         Raises:
-            AssertionError: with each saved result and its bytes; or if the forward runs none of the
-                ops.
-            CaptureError, TypeError, ValueError: see `assert_not_recomputed`; also for a symbolic
-                size.
+            AssertionError: if more bytes are saved, with each saved result and its bytes; or if the
+                forward runs none of the ops.
+            CaptureError: see `assert_recomputed`; also for a symbolic size.
+            TypeError: see `assert_not_recomputed`.
+            ValueError: see `assert_recomputed`; also if `max_bytes` is not an int of at least 0.
         """
         __tracebackhide__ = True
         from . import recomputation
@@ -263,15 +278,15 @@ class Assertions(OpChecks):
     def assert_cacheable(self: Subject, allow: str | Sequence[str] = ()) -> None:
         """Assert that torch.compile's caches can serve every graph at the next start.
 
-        The check compiles nothing. See `graph_capture.restart` for an actual second start.
+        The check compiles nothing. `graph_capture.restart` makes an actual second start.
 
         Args:
             allow: regular expressions, or literal parts, for tolerated `CacheBypass`es, searched in
                 `"op: reason"`.
 
         Raises:
-            AssertionError: with each `CacheBypass`, its module, line and remedy; or if no graph was
-                compiled, or no cache was consulted, with the cause.
+            AssertionError: if a graph is not cacheable, with each `CacheBypass`, its module, line
+                and remedy; or if no graph was compiled or no cache was consulted, with the cause.
             CaptureError: see `cache_bypasses`.
         """
         __tracebackhide__ = True
@@ -280,14 +295,18 @@ class Assertions(OpChecks):
         warm_start.assert_cacheable(self, self.cache_bypasses, allow)
 
     def assert_distinct_graphs(self: Subject, count: int) -> None:
-        """Assert the number of distinct graphs.
+        """Assert the number of distinct graphs. Equal graphs have the same dataflow.
 
-        If the blocks of a model are compiled separately, there is one distinct forward and one
-        distinct backward, for any number of blocks.
+        If the equal blocks of a model are compiled separately, there is one distinct forward and
+        one distinct backward, for any number of blocks: `assert_distinct_graphs(2)`.
+
+        Args:
+            count: number of distinct graphs, at least 1.
 
         Raises:
-            AssertionError: with the groups of equal graphs and their inputs; or if no graph was
-                compiled, with the cause.
+            AssertionError: if the number differs, with the groups of equal graphs and their inputs;
+                or if no graph was compiled, with the cause.
+            TypeError: if `count` is not a positive int.
         """
         __tracebackhide__ = True
         compilation.need_graphs(self)
@@ -296,15 +315,17 @@ class Assertions(OpChecks):
     def assert_repeated(self: Subject, glob: str, kinds: int = 1, backward: bool = False) -> None:
         """Assert that blocks of a model compute the same; see `Capture.repeated`.
 
+        `assert_repeated("layers.*")` asserts that all layers are of one kind.
+
         Args:
-            glob: a glob of module paths in which `*` matches one component: `"layers.*"`.
+            glob: a glob of module paths in which `*` matches one component.
             kinds: maximum number of kinds of blocks.
             backward: True to also compare the backward. The comparison ignores sums of gradients
                 that leave a block, because autograd may compute a sum in any of the blocks.
 
         Raises:
-            AssertionError: with the members of each kind, and its difference from the most common
-                kind.
+            AssertionError: if there are more kinds, with the members of each kind, and its
+                difference from the most common kind.
             CaptureError: see `Capture.repeated`; also for `backward=True` without a backward.
             TypeError, ValueError: see `Capture.repeated`; also if `kinds` is not a positive int.
         """
@@ -321,7 +342,8 @@ class Assertions(OpChecks):
             bodies: maximum number of subgraphs.
 
         Raises:
-            AssertionError: with the calls of each subgraph, and the inlined blocks.
+            AssertionError: if there are more subgraphs, or a block was inlined, with the calls of
+                each subgraph and the inlined blocks.
             CaptureError: unless the capture is via "dynamo", "aot", "inductor" or "export".
             TypeError, ValueError: see `assert_repeated`.
         """
@@ -335,7 +357,7 @@ class Assertions(OpChecks):
     ) -> None:
         """Assert that few compilations serve all blocks of a model (regional compilation).
 
-        Each block must have been compiled separately: `block.compile()`.
+        Compile each block separately before the watch: `block.compile()`.
 
         Args:
             glob: a glob of the paths in `model.named_modules()`; `*` matches one component.
@@ -343,9 +365,9 @@ class Assertions(OpChecks):
             kinds: maximum number of compilations.
 
         Raises:
-            AssertionError: with the blocks that each compilation served, and the guard that
-                separates it from earlier compilations; or with the blocks that ran eagerly or did
-                not run.
+            AssertionError: if there are more compilations, with the blocks that each of them served
+                and the guard that separates it from earlier ones; or if blocks ran eagerly or did
+                not run, with these blocks.
             CaptureError: if the capture was not made by `watch()` or `steady()`.
             TypeError, ValueError: see `assert_repeated`.
         """
@@ -357,24 +379,31 @@ class Assertions(OpChecks):
     def assert_dynamic(self: Subject, name: str, *, dim: int | Sequence[int]) -> None:
         """Assert that sizes of an input are symbolic in every forward graph that has the input.
 
+        `assert_dynamic("x", dim=0)` asserts that one graph serves every batch size.
+
         Args:
             name: name of the input in the target's signature.
             dim: one dimension or several; -1 is the last.
 
         Raises:
-            AssertionError: with each graph that has a constant size.
-            ValueError: if no forward graph has the input, or the input lacks the dimension.
+            AssertionError: if a size is constant, with each graph in which it is.
+            TypeError: if `dim` is neither an int nor a sequence of ints, or is empty.
+            ValueError: if no forward graph has the input, or the input is not a tensor or lacks the
+                dimension.
         """
         __tracebackhide__ = True
         compilation.need_graphs(self)
         kernels.assert_sizes(self, name, dim, dynamic=True)
 
     def assert_static(self: Subject, name: str, *, dim: int | Sequence[int]) -> None:
-        """Assert that sizes of an input are constant; see `assert_dynamic`.
+        """Assert that sizes of an input are constant in every forward graph that has the input.
+
+        Args:
+            name, dim: see `assert_dynamic`.
 
         Raises:
-            AssertionError: with each graph that has a symbolic size.
-            ValueError: see `assert_dynamic`.
+            AssertionError: if a size is symbolic, with each graph in which it is.
+            TypeError, ValueError: see `assert_dynamic`.
         """
         __tracebackhide__ = True
         compilation.need_graphs(self)
@@ -388,13 +417,15 @@ class Assertions(OpChecks):
         Args:
             allow: regular expressions, or literal parts, for tolerated breaks and `EagerCall`s of a
                 watch, searched in `"kind: reason"`.
-            within: a path, an importable package, or several: breaks elsewhere are tolerated.
+            within: a path, an importable package, or a sequence of these. Only breaks in this code
+                count.
 
         Raises:
             AssertionError: if graphs broke, with each break, its line and its reason; if no graph
                 was compiled, with the cause; if calls ran eagerly without a reported break, with
                 these calls.
             CaptureError: if the capture did not go through torch.compile.
+            ValueError: if `within` is neither a path nor a package.
         """
         __tracebackhide__ = True
         compilation.assert_graph_breaks(self, 0, None, allow, within)
@@ -408,20 +439,28 @@ class Assertions(OpChecks):
     ) -> None:
         """Assert the number of distinct graph breaks; see `assert_no_graph_breaks`.
 
+        `assert_graph_breaks(max=2)` fails on the third break. Breaks with the same file, line and
+        kind count once.
+
         Args:
-            count: an int, a `(min, max)` pair, or a mapping of these by device type.
+            count: an int, a `(min, max)` pair with `None` for no limit, or a mapping of these by
+                device type.
             max: the maximum number.
             allow, within: see `assert_no_graph_breaks`. Tolerated breaks do not count.
 
         Raises:
-            TypeError: if neither `count` nor `max` is given, or if they allow any number. In a
-                watch, any number is valid: it asserts that something was compiled.
+            AssertionError, CaptureError, ValueError: see `assert_no_graph_breaks`.
+            TypeError: if neither `count` nor `max` is given, or if they allow any number. For a
+                watch, any number is valid and asserts that something was compiled.
         """
         __tracebackhide__ = True
         compilation.assert_graph_breaks(self, count, max, allow, within)
 
     def assert_no_recompiles(self: Subject, *, allow: str | Sequence[str] = ()) -> None:
         """Assert that nothing was recompiled.
+
+        The check needs code that could have been recompiled: compiled code that ran twice, or that
+        was compiled before the watch.
 
         Args:
             allow: regular expressions for tolerated `EagerCall`s of a watch, searched in
@@ -436,16 +475,13 @@ class Assertions(OpChecks):
         compilation.assert_recompiles(self, 0, None, allow)
 
     def assert_recompiles(
-        self: Subject,
-        count: Any = None,
-        max: Any = None,
-        *,
-        allow: str | Sequence[str] = (),
+        self: Subject, count: Any = None, max: Any = None, *, allow: str | Sequence[str] = ()
     ) -> None:
-        """Assert the number of recompilations. Reaching Dynamo's limit always fails.
+        """Assert the number of recompilations. Reaching Dynamo's recompile limit always fails.
 
         Args:
-            count: an int, a `(min, max)` pair, or a mapping of these by device type.
+            count: an int, a `(min, max)` pair with `None` for no limit, or a mapping of these by
+                device type.
             max: the maximum number.
             allow: tolerated eager calls; see `assert_no_recompiles`.
 
@@ -462,7 +498,8 @@ class Assertions(OpChecks):
         There must be one capture, compiled to one graph without graph breaks.
 
         Raises:
-            AssertionError: with the actual graphs, and the reason for each additional capture.
+            AssertionError: if there is not exactly one capture and one graph, with the reason for
+                each additional capture; if a graph broke; or if the backward did not run.
             CaptureError: if the capture did not go through torch.compile.
         """
         __tracebackhide__ = True
@@ -471,36 +508,38 @@ class Assertions(OpChecks):
     def assert_no_syncs(self: Subject, allow: str | Sequence[str] = ()) -> None:
         """Assert that Python never waits for the device; see `syncs` for the limits of the record.
 
-        On a watch, only compiled code is checked.
+        For a watch, only compiled code is checked.
 
         Args:
-            allow: regular expressions or literal parts for tolerated places, searched in
-                `"file:line in function: code"` and, on the next line, `"kind: op"`. If Dynamo
-                cannot resume after a graph break, the place is
+            allow: regular expressions, or literal parts, for tolerated host syncs. They are
+                searched in a text of two lines: `"file:line in function: code"`, then `"kind: op"`.
+                If Dynamo cannot resume after a graph break, the first line is
                 `"after line N of file in function"`.
 
         Raises:
-            AssertionError: with each place, its code and the cause of the wait; with the graph
-                breaks at which the record is incomplete; or if nothing was captured or compiled.
+            AssertionError: if Python waits, with each place, its code and the cause of the wait; if
+                the record is incomplete, with the graph breaks; or if nothing was captured or
+                compiled.
             CaptureError: if the capture cannot record syncs.
         """
         __tracebackhide__ = True
-        kernels.assert_no_syncs(self, allow)
+        kernels.assert_no_events("host syncs", self, self.syncs, allow)
 
     def assert_no_transfers(self: Subject, allow: str | Sequence[str] = ()) -> None:
         """Assert that nothing is copied between devices; see `transfers` for its limits.
 
         Args:
-            allow: regular expressions or literal parts for tolerated places, searched in
-                `"file:line in function: code"` and, on the next line, `"from cuda to cpu: op"`.
+            allow: regular expressions, or literal parts, for tolerated copies. They are searched in
+                a text of two lines: `"file:line in function: code"`, then `"from cuda to cpu: op"`.
 
         Raises:
-            AssertionError: with each place, its code and the devices; with the graph breaks at
-                which the record is incomplete; or if nothing was captured or compiled.
+            AssertionError: if something is copied, with each place, its code and the devices; if
+                the record is incomplete, with the graph breaks; or if nothing was captured or
+                compiled.
             CaptureError: if the capture cannot record transfers.
         """
         __tracebackhide__ = True
-        kernels.assert_no_transfers(self, allow)
+        kernels.assert_no_events("transfers between devices", self, self.transfers, allow)
 
     def assert_matches_eager(self: Subject, rtol: Tolerance = None, atol: Tolerance = None) -> None:
         """Assert that the captured run matches an eager run from the same state.
@@ -508,8 +547,8 @@ class Assertions(OpChecks):
         The check compares the output, the `requires_grad` of its tensors, the gradients, and the
         final values of buffers and tensor arguments. In the output, tensors are compared within the
         tolerance, containers by type, and all other values by type and `==`. NaN equals NaN in the
-        same place, because a masked row of a softmax is NaN. Infinities are equal if their signs
-        are.
+        same position, because a fully masked row of a softmax is NaN. Infinities are equal if their
+        signs are.
 
         After a difference, the target runs eagerly a few more times to find a provable cause: a
         custom op with hidden state or undeclared writes, a fake implementation whose dtype, shape
@@ -523,12 +562,12 @@ class Assertions(OpChecks):
                 missing dtypes use the defaults of `torch.testing.assert_close`.
 
         Raises:
-            AssertionError: if the runs differ, with the first difference and its causes. "nothing
-                compared" if all floating-point outputs or all gradients of both runs are at most
-                `atol`, a tensor is NaN throughout, all gradients are zero, or no output has an
-                element.
-            CaptureError: if the capture has no run for comparison, or is on the meta device; if a
-                parameter, buffer or argument changed after the capture.
+            AssertionError: if the runs differ, with the first difference and its causes. Also, with
+                the message "nothing compared", if all floating-point outputs or all gradients of
+                both runs are at most `atol`, a tensor contains only NaN, all gradients are zero, or
+                no output has an element.
+            CaptureError: if the capture has no eager run to compare with, or is on the meta device;
+                or if a parameter, buffer or argument changed after the capture.
             ValueError: if a mapping by device type lacks the device type of a tensor.
         """
         __tracebackhide__ = True
@@ -541,10 +580,10 @@ class Assertions(OpChecks):
         """Find the first node where the captured run differs from an eager run.
 
         The step is captured again at the compiler's stages, at most four times, to find the stage
-        that introduces the difference. At that stage the values of all nodes are compared with
-        eager values. To recognize rounding, the formulas of both runs are also computed in float64,
-        from the values of the eager run. The values take at most 2 GiB, and a replay takes as much
-        again as the graphs that it runs.
+        that introduces the difference. At that stage, the values of all nodes are compared with
+        eager values. To recognize rounding, both formulas are also evaluated in float64, from the
+        values of the eager run. The recorded values take at most 2 GiB, and a replay of a graph
+        needs as much memory again as the graph itself.
 
         Args:
             rtol, atol: tolerances, as in `assert_matches_eager`.

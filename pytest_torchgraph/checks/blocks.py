@@ -1,4 +1,4 @@
-"""Assertions on repeated blocks of a model: equal, and compiled as one subgraph."""
+"""Assertions on repeated blocks of a model: that they are equal, and share compiled subgraphs."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def need_count(name: str, count: Any) -> None:
         raise ValueError(f"{name}={count} checks nothing: pass an int of at least 1")
 
 
-# -- alike -----------------------------------------------------------------------------------------
+# -- repeated blocks -------------------------------------------------------------------------------
 
 
 def assert_repeated(
@@ -78,7 +78,7 @@ def _size(kind: BlockKind) -> str:
 
 
 def _lines_of_kinds(group: Sequence[BlockKind], common: BlockKind) -> Iterator[str]:
-    """Return lines for kinds that differ from the most common kind in the same way."""
+    """Yield lines about kinds that differ from the most common kind in the same way."""
     first_kind = group[0]
     members = [member for kind in group for member in kind.members]
     assert first_kind.diff is not None
@@ -124,7 +124,7 @@ def _edit(finding: Finding, block: str) -> tuple[Any, ...]:
     return finding.summary, changes
 
 
-# -- shared ----------------------------------------------------------------------------------------
+# -- shared subgraphs ------------------------------------------------------------------------------
 
 
 def assert_shared(capture: Subject, graphs: Sequence[Graph], glob: str, bodies: int) -> None:
@@ -151,17 +151,14 @@ def assert_shared(capture: Subject, graphs: Sequence[Graph], glob: str, bodies: 
     names = {body for bodies_of in bodies_of_block.values() for body in bodies_of}
     inlined_blocks = [block for block in blocks if block not in bodies_of_block]
     if inlined_blocks or len(names) > bodies:
-        raise AssertionError(
-            "\n".join(
-                _lines_of_unshared(blocks, bodies_of_block, inlined_blocks, glob, bodies, capture)
-            )
-        )
+        lines = _lines_of_unshared(blocks, bodies_of_block, inlined_blocks, glob, bodies, capture)
+        raise AssertionError("\n".join(lines))
 
 
 def _bodies_by_block(
     graphs: Sequence[Graph], blocks: Sequence[str]
 ) -> dict[str, list[tuple[int, str]]]:
-    """Return the subgraphs of each block, as (graph number, name). Inlined blocks have no entry."""
+    """Return the (graph number, name) of each block's subgraphs, without the inlined blocks."""
     bodies_of_block: dict[str, list[tuple[int, str]]] = {}
     for number, graph in enumerate(graphs):
         for node in graph.nodes:
@@ -206,8 +203,8 @@ def _lines_of_unshared(
         yield (
             f"  The input of {inlined[0]} may not require grad while the inputs of the other "
             "blocks do. The block then needs a subgraph of its own, and torch inlines a subgraph "
-            "that is called only once. Call "
-            "x.requires_grad_() on the input of the first block, or capture under torch.no_grad()"
+            "that is called only once. Call x.requires_grad_() on the input of the first block, or "
+            "capture under torch.no_grad()"
         )
     if capture.via == "export":
         yield (

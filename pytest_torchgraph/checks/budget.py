@@ -1,4 +1,4 @@
-"""The assertion of upper limits on the cost of a step."""
+"""The assertion on the cost of a step: FLOPs, saved bytes, peak memory, recomputed FLOPs."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ def assert_budget(
     limits = {name: limit for name, limit in requested.items() if limit is not None}
     if not limits:
         raise TypeError(
-            "assert_budget() checks nothing: pass flops, saved_bytes, "
-            "peak_bytes or recomputed_flops"
+            "assert_budget() checks nothing: pass flops, saved_bytes, peak_bytes or "
+            "recomputed_flops"
         )
     problems: list[str] = []
     unknown: list[CaptureError] = []
@@ -105,7 +105,7 @@ def assert_budget(
 
 
 def _limits(limit: Any, device: str) -> tuple[int, int | None]:
-    """Return the minimum and the maximum; a single int is the maximum."""
+    """Return the minimum and the maximum of a limit. A single int is the maximum."""
     if isinstance(limit, Mapping):
         return bounds({name: _as_pair(value) for name, value in limit.items()}, device)
     return bounds(_as_pair(limit), device)
@@ -124,10 +124,10 @@ def _as_int(value: Any) -> Any:
 
 
 def _most_flops(graphs: Sequence[Graph]) -> Iterator[str]:
-    """Return lines for the modules with the most FLOPs, and one line for the rest.
+    """Yield lines for the modules with the most FLOPs, and one line for the rest.
 
-    The lines add up to the total. Layers that differ only in a number and have equal FLOPs share a
-    line.
+    The lines add up to the total. Layers share a line if they have equal FLOPs and their paths
+    differ only in numbers.
     """
     modules_by_cost: dict[tuple[str, int], list[str]] = {}
     costs_by_module = by_module(graphs)
@@ -149,7 +149,7 @@ def _most_flops(graphs: Sequence[Graph]) -> Iterator[str]:
 
 
 def _most_flops_by_line(graphs: Sequence[Graph]) -> Iterator[str]:
-    """Return lines for the ops with the most FLOPs. A watch, for example, has no modules."""
+    """Yield lines for the ops with the most FLOPs, for a capture without modules (a watch)."""
     sums: Counter[tuple[str, Source | None]] = Counter()
     for graph in graphs:
         for name, flops in flops_by_node(graph).items():
@@ -165,10 +165,10 @@ def _most_flops_by_line(graphs: Sequence[Graph]) -> Iterator[str]:
 
 
 def _most_saved(graphs: Sequence[Graph], received: Received) -> Iterator[str]:
-    """Return the ops with the most saved bytes, with modules and lines.
+    """Return lines for the ops with the most saved bytes, with modules and source lines.
 
-    An op on one source line is one entry, regardless of its modules. The last line sums up the
-    rest, so the lines add up to the total. These lines also explain a peak.
+    The calls of an op on one source line are one entry, regardless of their modules. The last line
+    sums up the rest, so the lines add up to the total.
     """
     saved_by_line: dict[tuple[str, Source | None], list[KeptStorage]] = {}
     for saved_value in kept(graphs, received):
@@ -183,7 +183,7 @@ def _most_saved(graphs: Sequence[Graph], received: Received) -> Iterator[str]:
 
 
 def _most_recomputed(entries: Sequence[Recomputed]) -> Iterator[str]:
-    """Return the ops with the most recomputed FLOPs, in the format of `_most_saved`."""
+    """Return lines for the ops with the most recomputed FLOPs, in the format of `_most_saved`."""
     entries_by_line: dict[tuple[str, Source | None], list[Recomputed]] = {}
     for entry in entries:
         if entry.counts and entry.cost.flops:
@@ -199,7 +199,7 @@ def _by_line(
     node_of: Callable[[_Entry], Node],
     word: str,
 ) -> Iterator[str]:
-    """Return the largest sums per op and source line, with the modules, and the sum of the rest."""
+    """Yield the largest sums per op and source line, with the modules, and the sum of the rest."""
     sizes = {key: sum(map(size_of, same_line)) for key, same_line in entries_by_line.items()}
     largest = sorted(sizes.items(), key=lambda item: -item[1])
     for (op, source), size in largest[:MOST]:

@@ -1,14 +1,12 @@
 """Provable causes of a difference from the eager run.
 
-The causes are found by running eagerly again, without compiling, and only after a failed
-comparison.
+After a failed comparison, the step runs eagerly again to find them. Nothing is compiled.
 """
 
 from __future__ import annotations
 
 import contextlib
 import copy
-import itertools
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -37,7 +35,6 @@ class OutcomeComparer(Protocol):
         self, eager: StepResult, other: StepResult, *, exact: bool = True
     ) -> Unequal | None:
         """Return the first difference, or `None`."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -62,7 +59,7 @@ def causes_of(
     expected: StepResult,
     outcome: StepResult,
     changed: Sequence[PythonChange],
-    differ: OutcomeComparer,
+    compare: OutcomeComparer,
 ) -> Causes:
     """Return the causes that make a captured run differ.
 
@@ -71,29 +68,29 @@ def causes_of(
         expected: outcome of the eager run.
         outcome: outcome of the captured run.
         changed: Python values that changed during the eager run.
-        differ: compares outcomes.
+        compare: returns the first difference of two outcomes.
     """
-    eager_difference = differ(expected, comparison.eager())
+    eager_difference = compare(expected, comparison.eager())
     probe = OpProbe(
         comparison.generators, stateful=eager_difference is not None, fakes=comparison.traces
     )
-    comparison.inside(lambda: probe)
+    comparison.run_inside(lambda: probe)
     lines = list(probe.causes)
     lines += _detect_numpy_random(comparison, expected, outcome)
     kind, op = next(iter(probe.causes.values()), (("random" if lines else ""), ""))
     if eager_difference is not None:
         lines += _explain_nondeterminism(
-            comparison, expected, eager_difference, changed, differ, bool(lines)
+            comparison, expected, eager_difference, changed, compare, bool(lines)
         )
     elif not lines:
-        lines += _explain_changed_values(comparison, outcome, differ)
+        lines += _explain_changed_values(comparison, outcome, compare)
     return Causes(lines, not lines and comparison.compiles, kind or ("state" if lines else ""), op)
 
 
 def _detect_numpy_random(
     comparison: EagerComparison, expected: StepResult, outcome: StepResult
 ) -> Iterator[str]:
-    """Detect np.random.
+    """Yield a line if the target draws from np.random.
 
     Compiled code draws from torch's generator, so numpy's random state does not advance.
     """
@@ -106,43 +103,43 @@ def _detect_numpy_random(
     def state() -> Any:
         return str(np.random.get_state(legacy=False))
 
-    line = _lines(comparison, [state])[0]
     yield (
-        f"np.random draws different numbers in compiled code{line}: torch.compile uses torch's "
-        "generator instead. Set torch._dynamo.config.use_numpy_random_stream = True to keep "
-        "numpy's generator, at the cost of a graph break."
+        f"np.random draws different numbers in compiled code{_trace(comparison, [state]).line(0)}: "
+        "torch.compile uses torch's generator instead. Set "
+        "torch._dynamo.config.use_numpy_random_stream = True to keep numpy's generator, at the "
+        "cost of a graph break."
     )
 
 
 def _explain_nondeterminism(
     comparison: EagerComparison,
     expected: StepResult,
-    own_difference: Unequal,
+    eager_difference: Unequal,
     changed: Sequence[PythonChange],
-    differ: OutcomeComparer,
+    compare: OutcomeComparer,
     explained: bool,
 ) -> Iterator[str]:
-    """Explain why two eager runs from the same state differ, with the responsible Python values."""
+    """Explain why two eager runs from the same state differ, with the responsible Python values.
+
+    Args:
+        comparison, expected, changed, compare: see `causes_of`.
+        eager_difference: first difference of the two eager runs.
+        explained: True if another cause was found.
+    """
     size_text = ""
-    if (
-        own_difference.eager is not None
-        and own_difference.captured is not None
-        and own_difference.eager.is_floating_point()
-    ):
-        size = float((own_difference.eager.double() - own_difference.captured.double()).abs().max())
-        size_text = f" by up to {size:.3g}"
-    label = (
-        f"gradient of {own_difference.name}"
-        if own_difference.what == "gradients"
-        else own_difference.name or "the output"
-    )
+    first, second = eager_difference.eager, eager_difference.captured
+    if first is not None and second is not None and first.is_floating_point():
+        size_text = f" by up to {float((first.double() - second.double()).abs().max()):.3g}"
+    label = eager_difference.name or "the output"
+    if eager_difference.what == "gradients":
+        label = f"gradient of {eager_difference.name}"
     yield (
         "The eager run is not deterministic: two runs from the same state differ in "
         f"{label}{size_text}."
     )
 
     def settles(changes: Sequence[PythonChange]) -> bool:
-        return differ(expected, _run_with_former_values(comparison, changes)) is None
+        return compare(expected, _run_with_former_values(comparison, changes)) is None
 
     proven = bool(changed) and settles(changed)
     if proven:
@@ -162,15 +159,15 @@ def _explain_nondeterminism(
 
 
 def _explain_changed_values(
-    comparison: EagerComparison, outcome: StepResult, differ: OutcomeComparer
+    comparison: EagerComparison, outcome: StepResult, compare: OutcomeComparer
 ) -> Iterator[str]:
-    """Return Python values that changed since the capture, if they cause the difference."""
+    """Yield lines about Python values that changed since the capture, if they are the cause."""
     changed = comparison.before.changes()
     if not changed:
         return
     tracer = LineTracer([change.mark for change in changed])
     eager_result = _run_with_former_values(comparison, changed, tracer)
-    if differ(eager_result, outcome, exact=False) is None:
+    if compare(eager_result, outcome, exact=False) is None:
         yield "With the Python values from before the capture, the eager run matches the capture."
         yield from _lines_of_changes(comparison, changed, tracer)
 
@@ -185,14 +182,14 @@ def _run_with_former_values(
     try:
         if tracer is None:
             return comparison.eager()
-        return comparison.inside(tracer.tracing)
+        return comparison.run_inside(tracer.tracing)
     finally:
         for change, value in zip(changed, current_values, strict=True):
             change.put(value)
 
 
 def _copy(value: Any) -> Any:
-    with contextlib.suppress(Exception):  # the value contains something that cannot be copied
+    with contextlib.suppress(Exception):  # the value contains an object that cannot be copied
         return copy.deepcopy(value) if not isinstance(value, torch.Tensor) else value
     return copy.copy(value)
 
@@ -200,29 +197,24 @@ def _copy(value: Any) -> Any:
 def _lines_of_changes(
     comparison: EagerComparison, changed: Sequence[PythonChange], tracer: LineTracer | None = None
 ) -> Iterator[str]:
-    """Return a line for each changed Python value."""
-    probes = [change.mark for change in changed]
-    lines = (
-        _lines(comparison, probes)
-        if tracer is None
-        else [tracer.line(n) for n in range(len(probes))]
-    )
-    for change, line in itertools.islice(zip(changed, lines, strict=True), _MOST):
-        yield f"Python state changed: {change}{line}"
+    """Yield a line for each changed Python value."""
+    tracer = tracer or _trace(comparison, [change.mark for change in changed])
+    for number, change in enumerate(changed[:_MOST]):
+        yield f"Python state changed: {change}{tracer.line(number)}"
 
 
-def _lines(comparison: EagerComparison, probes: Sequence[Callable[[], Any]]) -> list[str]:
-    """Return where the user's code changes each value in an eager run, as part of a sentence."""
+def _trace(comparison: EagerComparison, probes: Sequence[Callable[[], Any]]) -> LineTracer:
+    """Run eagerly, and return the tracer of the values that the probes read."""
     tracer = LineTracer(probes)
-    comparison.inside(tracer.tracing)
-    return [tracer.line(number) for number in range(len(probes))]
+    comparison.run_inside(tracer.tracing)
+    return tracer
 
 
 class LineTracer:
     """A tracer that checks some values after each line of the user's code.
 
     Args:
-        probes: one function per traced value. Its result changes when the value changes.
+        probes: one function per traced value. The function's result changes when the value does.
     """
 
     def __init__(self, probes: Sequence[Callable[[], Any]]):
@@ -233,7 +225,7 @@ class LineTracer:
 
     @contextlib.contextmanager
     def tracing(self) -> Iterator[None]:
-        """Trace this thread inside the context. A debugger's or coverage's tracer is suspended."""
+        """Trace this thread inside the context. The tracer of a debugger or coverage is paused."""
         self._marks = [probe() for probe in self._probes]
         outer_tracer = sys.gettrace()
         sys.settrace(self._enter)
@@ -280,11 +272,11 @@ _TORCHS = KNOWN_NAMESPACES | {"prim", "profiler", "quantized", "mkldnn", "torchg
 
 
 class OpProbe(torch_private.TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """A dispatch mode that probes each custom op that runs inside it.
+    """A dispatch mode that probes each custom op that runs inside it for three defects.
 
-    Detects three kinds of ops. The first writes to an argument that its schema does not declare as
-    written. The second returns another result when called again with the same arguments. The third
-    has a fake implementation that returns other metadata than the op.
+    - The op writes to an argument that its schema does not declare as mutated.
+    - The op returns a different result if it is called again with the same arguments.
+    - The fake implementation returns metadata that differs from the op's result.
 
     Args:
         generators: function that returns the state of the random number generators.
@@ -292,12 +284,11 @@ class OpProbe(torch_private.TorchDispatchMode):  # type: ignore[no-untyped-call]
         fakes: True to also compare each op with its fake implementation.
 
     Attributes:
-        causes: maps a sentence about each defect, with the user's line, to the defect's kind and
-            op.
+        causes: kind and op of each defect, by a sentence about the defect with the user's line.
     """
 
     supports_higher_order_operators = True
-    """Otherwise torch raises NotImplementedError at torch.cond instead of running it."""
+    """Without this flag, torch raises NotImplementedError at torch.cond."""
 
     def __init__(self, generators: Callable[[], Generators], *, stateful: bool, fakes: bool):
         super().__init__()  # type: ignore[no-untyped-call]
@@ -308,7 +299,7 @@ class OpProbe(torch_private.TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     @classmethod
     def ignore_compile_internals(cls) -> bool:
-        """Return True: otherwise Dynamo never again compiles a frame that ran under the mode."""
+        """Return True. Otherwise, Dynamo would never again compile a frame that ran in the mode."""
         return True
 
     def __torch_dispatch__(
@@ -398,10 +389,7 @@ def _name(func: Any) -> str:
 
 
 def _cloned(values: Any) -> Any:
-    def clone(tensor: torch.Tensor) -> torch.Tensor:
-        return tensor.detach().clone()
-
-    return pytree.tree_map_only(torch.Tensor, clone, values)
+    return pytree.tree_map_only(torch.Tensor, lambda tensor: tensor.detach().clone(), values)
 
 
 def _tensors(value: Any) -> list[torch.Tensor]:
@@ -438,7 +426,7 @@ def _differing_properties(
     if claimed.shape != actual.shape:
         yield "shape", tuple(claimed.shape), tuple(actual.shape)
         return
-    pairs = [  # strides of dimensions of size 1 are irrelevant
+    pairs = [  # the stride of a dimension of size 1 has no effect
         pair
         for size, *pair in zip(actual.shape, claimed.stride(), actual.stride(), strict=True)
         if size > 1

@@ -47,8 +47,7 @@ def need_graphs(
         capture: the checked capture; everything except a watch passes.
         allow: regular expressions for tolerated eager calls, searched in `"kind: reason"`; `None`
             for checks without this argument.
-        unreported: True to ignore frames that Dynamo abandoned. The graph breaks report these
-            frames.
+        unreported: True to ignore frames that Dynamo abandoned, which the graph breaks report.
 
     Raises:
         AssertionError: with the cause.
@@ -80,7 +79,7 @@ def need_device(capture: Subject) -> None:
 
 
 def need_counted(capture: Subject, total: Any, allow: str | Sequence[str]) -> None:
-    """Act like `need_graphs`, but accept runs of compiled code if no graph is expected.
+    """Fail like `need_graphs`, except that compiled code only needs to run if `total` is 0.
 
     Args:
         capture: the checked capture.
@@ -99,10 +98,7 @@ def need_counted(capture: Subject, total: Any, allow: str | Sequence[str]) -> No
 
 
 def need_compiled(
-    record: WatchRecord,
-    *,
-    allow: str | Sequence[str] | None = None,
-    unreported: bool = False,
+    record: WatchRecord, *, allow: str | Sequence[str] | None = None, unreported: bool = False
 ) -> None:
     """Fail if code ran eagerly that should be compiled; see `need_graphs`.
 
@@ -113,27 +109,18 @@ def need_compiled(
     uncompiled = find_uncompiled_calls(record, allow=allow or (), unreported=unreported)
     if uncompiled:
         kinds = ", ".join(f'"{kind}: "' for kind in dict.fromkeys(call.kind for call in uncompiled))
-        raise AssertionError(
-            "\n".join(
-                [
-                    "some calls ran eagerly, so the graphs do not contain everything that ran:",
-                    *(f"  {call}" for call in uncompiled),
-                    *([] if allow is None else [f"to allow them, pass allow=[{kinds}]"]),
-                ]
-            )
-        )
-    if record.disabled and not allows(
-        patterns(allow or ()), f"disabled: {format_disabled(record.disabled)}"
-    ):
-        raise AssertionError(format_disabled(record.disabled))
+        lines = ["some calls ran eagerly, so the graphs do not contain everything that ran:"]
+        lines += [f"  {call}" for call in uncompiled]
+        if allow is not None:
+            lines.append(f"to allow them, pass allow=[{kinds}]")
+        raise AssertionError("\n".join(lines))
+    disabled = format_disabled(record.disabled)
+    if record.disabled and not allows(patterns(allow or ()), f"disabled: {disabled}"):
+        raise AssertionError(disabled)
 
 
 def assert_graph_breaks(
-    capture: Subject,
-    count: Any,
-    maximum: Any,
-    allow: str | Sequence[str],
-    within: Any,
+    capture: Subject, count: Any, maximum: Any, allow: str | Sequence[str], within: Any
 ) -> None:
     """See `Capture.assert_graph_breaks`."""
     __tracebackhide__ = True
@@ -159,16 +146,10 @@ def need_code_within(record: WatchRecord, within: Any) -> None:
         AssertionError: with the files that were compiled.
     """
     __tracebackhide__ = True
-    files = {
-        file
-        for compilation in record.compiled
-        if not compilation.failure
-        for file in compilation.files
-    }
-    if any(
-        is_within(file, within)
-        for file in (*files, *(graph_break.path for graph_break in record.breaks))
-    ):
+    compiled = [compilation for compilation in record.compiled if not compilation.failure]
+    files = {file for compilation in compiled for file in compilation.files}
+    break_paths = [graph_break.path for graph_break in record.breaks]
+    if any(is_within(path, within) for path in (*files, *break_paths)):
         return
     file_names = sorted(relative(file) for file in files if is_user_file(file))
     raise AssertionError(
@@ -182,7 +163,7 @@ def select_breaks(
 ) -> list[GraphBreak]:
     """Return the graph breaks in `within` that `allow` does not match."""
     allowed = patterns(allow)
-    is_within("", within)
+    is_within("", within)  # raises for an invalid `within`, even if nothing broke
     return [
         graph_break
         for graph_break in record.breaks
@@ -201,25 +182,21 @@ def format_breaks(counted: list[GraphBreak], low: int, high: int | None, total: 
     """
     tolerated = total - len(counted)
     allowed_text = f" ({tolerated} more are allowed)" if tolerated else ""
-    return (
-        f"graph breaks: expected {format_bounds(low, high)}, found {len(counted)}{allowed_text}\n"
-        + "\n".join(
-            _format_break(number, graph_break) for number, graph_break in enumerate(counted, 1)
-        )
-    )
+    head = f"graph breaks: expected {format_bounds(low, high)}, found {len(counted)}{allowed_text}"
+    return "\n".join([head, *(_format_break(*numbered) for numbered in enumerate(counted, 1))])
 
 
 def is_recompile_within(recompile: Recompile, within: Any) -> bool:
-    """Return True if a recompilation is in `within`. The recompilation of a backward always is."""
+    """Return True if a recompilation is in `within`, or is the recompilation of a backward."""
     return not recompile.path or is_within(recompile.path, within)
 
 
 def _format_break(number: int, graph_break: GraphBreak) -> str:
     lines = [
         f"  {number}. {graph_break.file}:{graph_break.line} in {graph_break.function}: "
-        f"{graph_break.code}"
+        f"{graph_break.code}",
+        f"     {graph_break.kind}",
     ]
-    lines.append(f"     {graph_break.kind}")
     if graph_break.reason:
         lines.append(f"     {graph_break.reason}")
     if graph_break.module:
@@ -288,13 +265,12 @@ def assert_single_backward_graph(capture: Subject) -> None:
 
 
 def _capture_problems(record: WatchRecord, captures: Sequence[Compilation]) -> Iterator[str]:
-    """Return the messages if compiled autograd did not capture exactly one backward."""
+    """Yield a message if compiled autograd did not capture exactly one backward."""
     if len(captures) > 1:
         yield f"compiled autograd captured the backward {len(captures)} times instead of once:"
-        backward_recompiles = [
-            recompile for recompile in record.recompiles if recompile.function == "backward"
-        ]
-        yield from (indent(str(recompile), "  ") for recompile in backward_recompiles)
+        for recompile in record.recompiles:
+            if recompile.function == "backward":
+                yield indent(str(recompile), "  ")
     if captures:
         return
     earlier_runs = [run for run in record.executions if run.startswith("!")]
@@ -316,7 +292,7 @@ def _capture_problems(record: WatchRecord, captures: Sequence[Compilation]) -> I
 def _backward_problems(
     capture: Subject, record: WatchRecord, captures: Sequence[Compilation]
 ) -> Iterator[str]:
-    """Return the messages if Dynamo did not compile each captured backward as one graph."""
+    """Yield the reasons why Dynamo did not compile each captured backward as one graph."""
     backward_compilations = [
         compilation
         for compilation in record.compiled
@@ -360,7 +336,7 @@ def _limits(capture: Subject, count: Any, maximum: Any, name: str) -> tuple[int,
 
 
 def _device(capture: Subject) -> str:
-    """Return the device type that selects counts: of the capture, or without graphs of the test."""
+    """Return the device type for looking up counts: the capture's, or the test's without graphs."""
     expected = None if capture.graphs else CONTEXT.device
     return device_of(capture.graphs, capture.device or expected)
 
@@ -388,14 +364,6 @@ def assert_graph_count(capture: Subject, forward: Any, backward: Any, total: Any
         graph_lines = [
             f"  {graph.name}: {graph.kind}, {sum(call.times for call in calls([graph]))} ops"
             for graph in capture.graphs
-        ]
-        raise AssertionError(
-            "\n".join(
-                [
-                    "graph count differs:",
-                    *problems,
-                    "graphs captured:",
-                    *(graph_lines or ["  none"]),
-                ]
-            )
-        )
+        ] or ["  none"]
+        lines = ["graph count differs:", *problems, "graphs captured:", *graph_lines]
+        raise AssertionError("\n".join(lines))

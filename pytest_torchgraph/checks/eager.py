@@ -1,7 +1,7 @@
 """The assertion that no op ran eagerly, and the reasons why nothing was compiled.
 
-A check on a watch is vacuous if there was nothing to check. The functions here explain why. Those
-that return "" or an empty list found no reason.
+A check on a watch fails if there is nothing to check, and the functions here explain why. A
+function that returns "" or an empty list found no reason.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ def assert_no_eager_ops(capture: Subject, allow: Any) -> None:
     __tracebackhide__ = True
     if isinstance(allow, str) or callable(allow):
         allow = (allow,)
-    patterns = [_pattern(entry) for entry in allow]
+    allowed_patterns = [_pattern(entry) for entry in allow]
     _refuse_everything(allow)
     ops = capture.eager_ops
 
     def allowed(op: EagerOp) -> bool:
-        if op.by_engine or any(pattern(op) for pattern in patterns):
+        if op.by_engine or any(is_allowed(op) for is_allowed in allowed_patterns):
             return True
         return op.follows is not None and allowed(op.follows)
 
@@ -93,7 +93,7 @@ def _refuse_everything(allow: Sequence[Any]) -> None:
 
 
 def _lines(eager_ops: Sequence[EagerOp], graphs: Sequence[Graph]) -> list[str]:
-    """Return the ops by graph and line, with the causes."""
+    """Return lines that list the ops by graph and source line, with the causes."""
     by_name = {graph.name: graph for graph in graphs}
     places: dict[tuple[str, GraphBreak | None, str, str], list[str]] = {}
     for op in eager_ops:
@@ -127,7 +127,7 @@ def _cause(cause: GraphBreak | None) -> list[str]:
 
 
 def _nodes(eager_ops: Sequence[EagerOp], graphs: Sequence[Graph]) -> list[Node]:
-    """Return the nodes of eager op calls."""
+    """Return the nodes that eager ops belong to, for the picture."""
     op_keys = {(op.graph, op.op) for op in eager_ops}
     return [node for graph in graphs for node in graph.nodes if (graph.name, node.op) in op_keys]
 
@@ -160,15 +160,14 @@ def why_no_graph(record: WatchRecord) -> str:
     if runs_text and record.warmed_up:
         return (
             f"  compiled code ran{scope_text} ({runs_text}), but nothing was compiled after the "
-            "warm-up, so "
-            "there are neither graphs nor graph breaks to check. Check a graph_capture.watch() "
-            "around the first call instead, or use assert_no_recompiles() here"
+            "warm-up, so there are neither graphs nor graph breaks to check. Check a "
+            "graph_capture.watch() around the first call instead, or use assert_no_recompiles() "
+            "here"
         )
     if runs_text:
         return (
-            f"  compiled code ran{scope_text} ({runs_text}), but it was compiled before the "
-            "watch and served "
-            "from Dynamo's cache. Open the watch before the first call, or call "
+            f"  compiled code ran{scope_text} ({runs_text}), but it was compiled before the watch "
+            "and served from Dynamo's cache. Open the watch before the first call, or call "
             "torch._dynamo.reset() first. To check warm calls, use assert_no_recompiles()"
         )
     if record.compiled:
@@ -226,11 +225,8 @@ def why_no_recompile_possible(record: WatchRecord) -> str:
     Args:
         record: the record of the watch.
     """
-    repeated_frames = [frame for frame, count in record.frames.items() if count > 1]
-    recompilations = [
-        compilation for compilation in record.compiled if compilation.is_recompilation
-    ]
-    if repeated_frames or recompilations or record.ran_earlier:
+    ran_twice = any(count > 1 for count in record.frames.values())
+    if ran_twice or record.ran_earlier or any(c.is_recompilation for c in record.compiled):
         return ""
     runs_text = ", ".join(f"{run} once" for run in record.executions)
     return (

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 MOST = 4
-"""Maximum number of ops, modules and lines per kernel in a failure message."""
+"""Maximum number of ops, and of modules and lines, per kernel in a failure message."""
 MOST_LISTED = 12
 """Maximum number of kernels and library calls in a failure message."""
 
@@ -41,13 +41,13 @@ def assert_kernel_count(capture: Subject, n: Any, extern: Any, launches: Any) ->
         if expected is not None
     ]
     need_a_limit("assert_kernel_count", [(low, high) for _, low, high, _ in expectations])
-    problems, kinds = [], set()
+    problems, is_extern_shown = [], set()
     for word, low, high, actual in expectations:
         if actual < low or (high is not None and actual > high):
             problems.append(f"  {word}: expected {format_bounds(low, high)}, found {actual}")
-            kinds.add(word == "library calls")
+            is_extern_shown.add(word == "library calls")
     if problems:
-        shown_kernels = [kernel for kernel in kernels if kernel.is_extern in kinds]
+        shown_kernels = [kernel for kernel in kernels if kernel.is_extern in is_extern_shown]
         lines = [
             "kernel count differs:",
             *problems,
@@ -59,7 +59,7 @@ def assert_kernel_count(capture: Subject, n: Any, extern: Any, launches: Any) ->
 
 
 def _lines_of_kernels(kernels: Sequence[Kernel]) -> Iterator[str]:
-    """Return lines for the launched kernels, with one entry for equal library calls of a graph."""
+    """Yield lines for the launched kernels, with one entry for equal library calls of a graph."""
     groups: dict[tuple[str, ...], list[Kernel]] = {}
     for kernel in kernels:
         groups.setdefault((kernel.graph, kernel.name, kernel.device), []).append(kernel)
@@ -73,21 +73,20 @@ def _lines_of_kernels(kernels: Sequence[Kernel]) -> Iterator[str]:
 
 
 def describe_kernels(kernels: Sequence[Kernel]) -> Iterator[str]:
-    """Describe a kernel or library call, with its ops and their source lines.
+    """Yield lines about a kernel or library call, with its ops and their source lines.
 
     Args:
-        kernels: the calls of this kernel in the code.
+        kernels: the calls of this kernel in the generated code.
     """
     first_kernel, launches = kernels[0], sum(kernel.launches for kernel in kernels)
     word = "library call" if first_kernel.is_extern else f"{first_kernel.kind} kernel"
     times = f", {launches} times" if launches != 1 else ""
     device_text = f" on {first_kernel.device}" if first_kernel.device else ""
     yield f"{first_kernel.graph}: {first_kernel.name} ({word}{device_text}{times})"
-    if not first_kernel.is_extern and (
-        ops := list(dict.fromkeys(o for k in kernels for o in k.ops))
-    ):
+    ops = dict.fromkeys(op for kernel in kernels for op in kernel.ops)
+    if ops and not first_kernel.is_extern:
         yield f"    {listed(ops, MOST)}"
-    if modules := list(dict.fromkeys(path for kernel in kernels for path in kernel.modules)):
+    if modules := dict.fromkeys(path for kernel in kernels for path in kernel.modules):
         yield f"    in {listed(modules, MOST)}"
     if lines := dict.fromkeys(f"{line}: {line.code}" for k in kernels for line in k.lines):
         yield f"    at {listed(lines, MOST)}"
@@ -115,12 +114,7 @@ def assert_sizes(capture: Subject, name: str, dim: int | Sequence[int], *, dynam
                 )
             size = result.shape[dim]
             if isinstance(size, Symbol) != dynamic:
-                sizes = ", ".join(
-                    size_or_symbol.expr
-                    if isinstance(size_or_symbol, Symbol)
-                    else str(size_or_symbol)
-                    for size_or_symbol in result.shape
-                )
+                sizes = _format_sizes(result)
                 problems.append(
                     f"  {graph.name}: {name} is [{sizes}]: dim {dim} is not {expectation}"
                 )
@@ -162,21 +156,22 @@ def assert_distinct_graphs(capture: Subject, count: int) -> None:
         lines = [f"distinct graphs: expected {count}, found {len(groups)}"]
         for group in groups:
             names = listed((graph.name for graph in group), 8)
-            inputs = ", ".join(_input_words(group[0])[:6])
+            inputs = ", ".join(_format_inputs(group[0])[:6])
             lines.append(f"  {group[0].kind} of {len(group[0].nodes)} nodes: {names}")
             lines.append(f"      {inputs}")
         raise AssertionError("\n".join(lines))
 
 
-def _input_words(graph: Graph) -> list[str]:
-    words = []
-    for node in graph.inputs:
-        if node.op == "input" and isinstance(node.result, TensorMeta):
-            sizes = ", ".join(
-                size.expr if isinstance(size, Symbol) else str(size) for size in node.result.shape
-            )
-            words.append(f"{node.name} [{sizes}]")
-    return words
+def _format_inputs(graph: Graph) -> list[str]:
+    return [
+        f"{node.name} [{_format_sizes(node.result)}]"
+        for node in graph.inputs
+        if node.op == "input" and isinstance(node.result, TensorMeta)
+    ]
+
+
+def _format_sizes(tensor: TensorMeta) -> str:
+    return ", ".join(str(size.expr if isinstance(size, Symbol) else size) for size in tensor.shape)
 
 
 _UNKNOWN = (
@@ -185,32 +180,24 @@ _UNKNOWN = (
 )
 _UNKNOWN_BUT_OPS = (
     "Ops that ran at a graph break were checked, but calls of tolist, cpu and print there, and "
-    "other threads, were not. Remove the break, capture via='dispatch', or tolerate it with "
-    "allow="
+    "other threads, were not. Remove the break, capture via='dispatch', or tolerate it with allow="
 )
 _IN_THREADS = (
     "Other threads are not recorded: run this code in the main thread, or tolerate it with allow="
 )
 
 
-def assert_no_syncs(capture: Subject, allow: str | Sequence[str]) -> None:
-    """See `Capture.assert_no_syncs`."""
-    __tracebackhide__ = True
-    _assert_none("host syncs", capture, capture.syncs, allow)
-
-
-def assert_no_transfers(capture: Subject, allow: str | Sequence[str]) -> None:
-    """See `Capture.assert_no_transfers`."""
-    __tracebackhide__ = True
-    _assert_none("transfers between devices", capture, capture.transfers, allow)
-
-
-def _assert_none(
-    kind: str,
-    capture: Subject,
-    events: Sequence[Sync | Transfer],
-    allow: str | Sequence[str],
+def assert_no_events(
+    kind: str, capture: Subject, events: Sequence[Sync | Transfer], allow: str | Sequence[str]
 ) -> None:
+    """See `Capture.assert_no_syncs` and `Capture.assert_no_transfers`.
+
+    Args:
+        kind: name of the events in the message.
+        capture: the checked capture.
+        events: the syncs or transfers of the capture.
+        allow: see `Capture.assert_no_syncs`.
+    """
     __tracebackhide__ = True
     allowed = patterns(allow)
     refused = [event for event in events if not allows(allowed, str(event))]

@@ -12,7 +12,7 @@ import torch
 from ..context import CONTEXT
 from ..errors import CaptureError
 from ..graph.checks import need_any_graph
-from ..graph.divergence import Divergence, Stage
+from ..graph.divergence import Divergence
 from ..graph.failures import UnexpectedOps, failed
 from ..words import listed
 from .causes import Causes, causes_of
@@ -46,12 +46,9 @@ def assert_matches_eager(
     unequal, outcome, expected = compared.unequal, compared.outcome, compared.expected
     if unequal is not None:
         causes = compared.causes()
-        rounds = (
-            explain_rounding(unequal, compared.comparison, expected)
-            if causes.may_be_rounding
-            else ()
-        )
-        lines = [unequal.problem, *size_lines(unequal), *causes.lines, *rounds]
+        lines = [unequal.problem, *size_lines(unequal), *causes.lines]
+        if causes.may_be_rounding:
+            lines += explain_rounding(unequal, compared.comparison, expected)
         seconds = CONTEXT.divergence
         if not seconds or capture.via not in _SEARCHED:
             raise AssertionError("\n".join(lines))
@@ -64,8 +61,8 @@ def assert_matches_eager(
     if nan_names:
         verb = "contains" if len(nan_names) == 1 else "contain"
         raise AssertionError(
-            f"nothing compared: {listed(nan_names)} {verb} only NaN. Use "
-            "inputs and parameters that give finite numbers"
+            f"nothing compared: {listed(nan_names)} {verb} only NaN. Use inputs and parameters "
+            "that give finite numbers"
         )
     _refuse_small("outputs", expected.outputs, outcome.outputs, rtol, atol)
     _refuse_small("gradients", expected.grads, outcome.grads, rtol, atol)
@@ -94,11 +91,7 @@ class _EagerRunComparison:
     """
 
     def __init__(
-        self,
-        capture: Subject,
-        comparison: EagerComparison | None,
-        rtol: Tolerance,
-        atol: Tolerance,
+        self, capture: Subject, comparison: EagerComparison | None, rtol: Tolerance, atol: Tolerance
     ):
         need_any_graph(capture.graphs)
         if comparison is None:
@@ -121,11 +114,11 @@ class _EagerRunComparison:
         return difference(eager, other, *((0, 0) if exact else (self._rtol, self._atol)))
 
     def causes(self) -> Causes:
-        """Look for the causes that can be proven by running eagerly."""
+        """Return the causes that further eager runs can prove."""
         return causes_of(self.comparison, self.expected, self.outcome, self._changed, self._differ)
 
     def divergence(self, causes: Causes, seconds: float | None) -> Divergence:
-        """Return the first difference. If a cause is already proven, no search is made."""
+        """Return the first difference, without a search if a cause is already proven."""
         if causes.kind:
             for graph in self._capture.program:
                 nodes = tuple(node for node in graph.nodes if node.op == causes.op)
@@ -141,11 +134,10 @@ class _EagerRunComparison:
                         sure=True,
                         drawn=graph,
                     )
-            stage: Stage = "dynamo" if causes.kind == "random" else "eager"
-            reason = (
-                "" if stage == "eager" else "np.random draws different numbers in compiled code"
-            )
-            return Divergence(stage, causes.kind, sure=True, reason=reason)
+            if causes.kind != "random":
+                return Divergence("eager", causes.kind, sure=True)
+            reason = "np.random draws different numbers in compiled code"
+            return Divergence("dynamo", causes.kind, sure=True, reason=reason)
 
         def differs(outcome: StepResult) -> bool:
             return self._differ(self.expected, outcome, exact=False) is not None
@@ -232,9 +224,9 @@ def _dense(tensor: torch.Tensor) -> torch.Tensor:
 def difference(
     eager: StepResult, captured: StepResult, rtol: Tolerance, atol: Tolerance
 ) -> Unequal | None:
-    """Return the first difference: a tensor outside the tolerance, or another unequal value.
+    """Return the first tensor outside the tolerance, or the first other unequal value.
 
-    Returns `None` if there is no difference.
+    Return `None` if there is no difference.
 
     Raises:
         CaptureError: for tensors on the meta device.
@@ -249,7 +241,7 @@ def difference(
 
 
 def _structure_difference(eager: StepResult, captured: StepResult) -> Unequal | None:
-    """Return a container or leaf whose type differs, else one that only one run returned."""
+    """Return the first container or leaf whose type differs, or that only one run returned."""
     left, right = _types(captured), _types(eager)
     for path, kind in left.items():
         expected_kind = right.get(path, kind)
@@ -286,7 +278,7 @@ def _types(outcome: StepResult) -> dict[str, type]:
 
 
 def _full_name(kind: type) -> str:
-    """Return the name of a type. A type defined in a function is a new object in each run."""
+    """Return the full name of a type, to compare types that each run defines anew."""
     return f"{kind.__module__}.{kind.__qualname__}"
 
 
@@ -298,7 +290,7 @@ def _with_article(kind: type) -> str:
 
 
 def _value_difference(eager: StepResult, captured: StepResult) -> Unequal | None:
-    """Return a differing non-tensor leaf, or a tensor that requires grad in only one run."""
+    """Return the first unequal non-tensor leaf, or tensor whose `requires_grad` differs."""
     for path, value in captured.others.items():
         expected = eager.others.get(path, _ABSENT)
         if not _is_same(value, expected):
@@ -306,12 +298,10 @@ def _value_difference(eager: StepResult, captured: StepResult) -> Unequal | None
                 f"{path} is {_format_value(value)}, but {_format_value(expected)} in the eager run"
             )
     for path in captured.outputs:
-        if (path in captured.requires_grad) != (path in eager.requires_grad):
-            requirement = (
-                "requires grad" if path in captured.requires_grad else "does not require grad"
-            )
-            other_verb = "does not" if path in captured.requires_grad else "does"
-            return Unequal(f"{path} {requirement}, but {other_verb} in the eager run")
+        requires_grad = path in captured.requires_grad
+        if requires_grad != (path in eager.requires_grad):
+            texts = ("requires grad, but does not", "does not require grad, but does")
+            return Unequal(f"{path} {texts[not requires_grad]} in the eager run")
     return None
 
 
@@ -320,7 +310,7 @@ def _format_value(value: Any) -> str:
 
 
 def _is_same(a: Any, b: Any) -> bool:
-    """Return True for equal values of one type.
+    """Return True if two values of the same type are equal.
 
     NaN equals NaN. Callables are equal if they have the same qualified name. Objects without `==`
     are always equal, because their types were compared before.

@@ -216,7 +216,7 @@ def flops_of(entries: Iterable[Recomputed]) -> int:
 
 
 def limit_in_flops(limit: Any, graphs: Sequence[Graph]) -> Any:
-    """Convert a limit to FLOPs; a percentage such as `"10%"` is a share of the forward's FLOPs.
+    """Convert a limit to FLOPs. A percentage such as `"10%"` is a share of the forward's FLOPs.
 
     Raises:
         AssertionError: if the forward has no FLOPs.
@@ -246,7 +246,7 @@ def limit_in_flops(limit: Any, graphs: Sequence[Graph]) -> Any:
     return int(forward * share / 100)
 
 
-# -- choosing --------------------------------------------------------------------------------------
+# -- selecting entries and ops ---------------------------------------------------------------------
 
 
 def _forwards(graphs: Sequence[Graph]) -> list[Graph]:
@@ -260,7 +260,7 @@ def _forward_flops(graphs: Sequence[Graph]) -> int:
 def _entries_of_module(
     graphs: Sequence[Graph], entries: Sequence[Recomputed], module: str | None
 ) -> list[Recomputed]:
-    """Return the entries of a module that count."""
+    """Return the entries that count and belong to a module."""
     selected = selection(_forwards(graphs), None, module)
     return [
         entry
@@ -298,9 +298,8 @@ def _need_op_calls(
 ) -> None:
     """Fail if the forward runs none of the ops, because the check would be vacuous."""
     __tracebackhide__ = True
-    calls_of_ops = [
-        _calls(graphs, op, module) for op in ops or ["*"]
-    ]  # raises for impossible patterns
+    # Looks up every op, because `_calls` raises for a pattern that cannot match anything.
+    calls_of_ops = [_calls(graphs, op, module) for op in ops or ["*"]]
     if not any(calls_of_ops):
         ops_text = ", ".join(map(pattern_name, ops)) or "any op"
         raise AssertionError(
@@ -311,7 +310,7 @@ def _need_op_calls(
 def _produced_storages(
     graphs: Sequence[Graph], received: Received, ops: Sequence[Any], module: str | None
 ) -> dict[tuple[int, str], Node]:
-    """Map each storage that forward calls produce, as (graph id, op), to one result.
+    """Map each storage that forward calls produce, as (graph id, node name), to one result.
 
     For an op with several results, only used results count. Views of inputs and parameters have no
     storage of their own.
@@ -344,7 +343,7 @@ def _produced_storages(
     return storages_found
 
 
-# -- words -----------------------------------------------------------------------------------------
+# -- texts of messages -----------------------------------------------------------------------------
 
 
 def _total_times(entries: Iterable[Recomputed]) -> int:
@@ -352,7 +351,7 @@ def _total_times(entries: Iterable[Recomputed]) -> int:
 
 
 def _at_least(entries: Iterable[Recomputed], graphs: Sequence[Graph]) -> str:
-    """Return "at least " for eager graphs of a file: it lacks runs with an unused result."""
+    """Return "at least " for eager graphs of a file, which lacks runs with unused results."""
     is_eager = any(graph.level == "dispatch" for graph in graphs)
     return "at least " if is_eager and any(entry.by == "" for entry in entries) else ""
 

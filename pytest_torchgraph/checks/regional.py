@@ -32,15 +32,15 @@ class _CompilationGroup:
     """The compilations of one class's code.
 
     Attributes:
-        frames: for each frame, a map from the compile id of each graph that ran to the blocks that
-            it served.
+        frames: by frame, and then by the compile id of a graph that ran, the blocks that the graph
+            served.
     """
 
     frames: dict[str, dict[str, list[str]]] = field(default_factory=dict)
 
     @property
-    def most(self) -> Mapping[str, Sequence[str]]:
-        """The frame with most compilations. A graph break splits a block into several frames."""
+    def largest_frame(self) -> Mapping[str, Sequence[str]]:
+        """Frame with the most compilations. A graph break splits a block into several frames."""
         return max(self.frames.values(), key=len)
 
 
@@ -67,7 +67,7 @@ def assert_compiled_once(capture: Subject, glob: str, model: Any, kinds: int) ->
         raise AssertionError("\n".join(lines))
     compilation.need_device(capture)
     compilations = _group_compilations(record, callees)
-    count = sum(len(compilation.most) for compilation in compilations)
+    count = sum(len(compilation.largest_frame) for compilation in compilations)
     if count > kinds:
         headline = (
             f"blocks {glob}: expected at most {counted(kinds, 'compilation')} for all "
@@ -99,28 +99,25 @@ def _not_compiled(
     uncalled = [path for path, block_callees in callees.items() if not block_callees]
     if uncalled:
         yield f"  {abridged(uncalled)}: not called through torch.compile"
-        yield from (f"    {line}" for line in _why_uncalled(record, uncalled, blocks, model))
+        yield f"    {_why_uncalled(record, uncalled, blocks, model)}"
     eager: dict[str, list[str]] = {}
     for path, block_callees in callees.items():
         calls = [call for call, cause in eager_calls_of(block_callees, record.recompiles) if cause]
         for call in calls:
             eager.setdefault(str(call), []).append(path)
-        if (
-            block_callees
-            and not calls
-            and not any(_graphs_of(record, callee) for callee in block_callees)
-        ):
+        ran_compiled = any(_graphs_of(record, callee) for callee in block_callees)
+        if block_callees and not calls and not ran_compiled:
             eager.setdefault("called, but ran no compiled graph", []).append(path)
-    for words, paths in [*eager.items()][:MOST]:
-        yield f"  {abridged(paths)}: {words}"
+    for reason, paths in [*eager.items()][:MOST]:
+        yield f"  {abridged(paths)}: {reason}"
     if len(eager) > MOST:
         yield f"  ... and {counted(len(eager) - MOST, 'more reason')}"
 
 
 def _why_uncalled(
     record: WatchRecord, paths: Sequence[str], blocks: Mapping[str, Any], model: Any
-) -> Iterator[str]:
-    """Explain why blocks were not called through torch.compile, with the remedy."""
+) -> str:
+    """Return why blocks were not called through torch.compile, with the remedy."""
     owners = [callee.owner() for callee in record.callables if callee.owner is not None]
     compiled_parents = [
         type(owner).__name__
@@ -128,25 +125,21 @@ def _why_uncalled(
         if owner is not None and any(blocks[paths[0]] is submodule for submodule in owner.modules())
     ]
     if compiled_parents:
-        yield (
+        return (
             f"these blocks are part of the compiled {compiled_parents[0]}, which has one graph for "
             "all blocks: compile the blocks instead, or check "
             "graph_capture(model, ...).assert_repeated(...)"
         )
-        return
     classes = {type(blocks[path]).__name__: None for path in paths}
     repeated_classes = getattr(model, "_repeated_blocks", None)
     if repeated_classes and classes.keys().isdisjoint(repeated_classes):
-        yield (
+        return (
             f"regional compilation skips these blocks: {type(model).__name__}._repeated_blocks "
-            f"names {listed(map(str, repeated_classes))}, but they are of class "
-            f"{listed(classes)}"
+            f"names {listed(map(str, repeated_classes))}, but they are of class {listed(classes)}"
         )
-        return
-    yield (
+    return (
         "these blocks ran eagerly, or did not run in the watch. Compile each block before the "
-        "watch: "
-        f"`for block in model.modules(): if isinstance(block, {next(iter(classes))}): "
+        f"watch: `for block in model.modules(): if isinstance(block, {next(iter(classes))}): "
         "block.compile()`"
     )
 
@@ -179,8 +172,8 @@ def _group_compilations(
                 ids.setdefault(compile_id, []).append(path)
     for group in by_code.values():
         for graph, count in record.runs.items():
-            # Calls that were not examined ran these graphs, for example with an already compiled
-            # shape.
+            # A graph may also have served only calls that are not attributed to a block, for
+            # example with a shape that was already compiled.
             if count and not graph.part and graph.id.rpartition("/")[0] in group.frames:
                 group.frames[graph.id.rpartition("/")[0]].setdefault(graph.id, [])
     return [*by_code.values()]
@@ -190,21 +183,19 @@ def _compilations(record: WatchRecord, compilations: Sequence[_CompilationGroup]
     recompile_of = {recompile.compile_id: recompile for recompile in record.recompiles}
     compilation_of = {str(compilation.id): compilation for compilation in record.compiled}
     for compilation_group in compilations:
-        listed_ids = [*compilation_group.most.items()]
+        listed_ids = [*compilation_group.largest_frame.items()]
         for compile_id, paths in listed_ids[:MOST]:
             compiled = compilation_of.get(compile_id)
-            location = (
-                f" ({compiled.function}, {relative(compiled.file)}:{compiled.line})"
-                if compiled is not None and compiled.file
-                else " (compiled before the watch)"
-            )
+            location = "compiled before the watch"
+            if compiled is not None and compiled.file:
+                location = f"{compiled.function}, {relative(compiled.file)}:{compiled.line}"
             blocks = abridged(dict.fromkeys(paths)) or "blocks also served by an earlier graph"
-            yield f"  {compile_id}{location}: {blocks}"
+            yield f"  {compile_id} ({location}): {blocks}"
             recompile = recompile_of.get(compile_id)
             if recompile is not None:
                 yield f"    {reasons(recompile.failed_guards)}"
                 yield from details(recompile.failed_guards)
-                yield from _explain_first_block(recompile, compilation_group.most)
+                yield from _explain_first_block(recompile, compilation_group.largest_frame)
         if len(listed_ids) > MOST:
             yield f"  ... and {counted(len(listed_ids) - MOST, 'more compilation')}"
 
@@ -212,7 +203,7 @@ def _compilations(record: WatchRecord, compilations: Sequence[_CompilationGroup]
 def _explain_first_block(
     recompile: Recompile, paths_by_id: Mapping[str, Sequence[str]]
 ) -> Iterator[str]:
-    """Explain a separate compilation of the first block: its input is data without a gradient."""
+    """Explain why the first block is compiled separately: its input does not require grad."""
     for guard in recompile.failed_guards:
         if not _NEEDS_GRADIENT.search(guard.words):
             continue
@@ -221,10 +212,8 @@ def _explain_first_block(
         yield (
             "    Training always compiles these blocks separately, because the input of "
             f"{abridged(dict.fromkeys(paths_by_id.get(without_gradient, ())))} does not require "
-            "grad, and the "
-            f"input of {abridged(dict.fromkeys(paths_by_id.get(with_gradient, ())))} does. This "
-            "is harmless: "
-            "pass kinds=2. For a single compilation, use an input that requires grad: x = "
-            "x.detach().requires_grad_()"
+            f"grad, and the input of {abridged(dict.fromkeys(paths_by_id.get(with_gradient, ())))} "
+            "does. This is harmless: pass kinds=2. For a single compilation, use an input that "
+            "requires grad: x = x.detach().requires_grad_()"
         )
         return

@@ -1,4 +1,4 @@
-"""Tolerances of a comparison with eager, and the attribution of a difference to rounding."""
+"""Tolerances of a comparison with eager, and differences that rounding explains."""
 
 from __future__ import annotations
 
@@ -14,17 +14,18 @@ from .. import torch_private
 from .subject import EagerComparison, StepResult
 
 _ALIKE = 10
-"""Tolerated distance from float64, in multiples of eager's distance.
+"""Maximum distance of the captured run from float64, in multiples of eager's distance.
 
-Eager's distance is only one sample of the possible rounding errors.
+It is more than 1, because eager's distance is only one sample of the possible rounding errors.
 """
 _ROUNDING = 10_000
-"""Maximum distance from float64 that can be rounding, in resolutions of the largest value.
+"""Maximum distance from float64 that rounding can cause, in resolutions of the largest value.
 
-If the step computes something else in float64, both runs are equally far from the float64 run.
+Without this limit, a step that computes something else in float64 would look like rounding, because
+both runs are equally far from the float64 run.
 """
 _BEYOND = 100
-"""Multiple of eager's distance that a reordering of the same operations cannot reach."""
+"""Multiple of eager's distance that reordering the same operations cannot reach."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,7 +47,7 @@ class Unequal:
 
 
 def size_lines(unequal: Unequal) -> Iterator[str]:
-    """Return the line about the size of a difference."""
+    """Yield a line about the size of a difference, if both values are known."""
     sizes = _sizes(unequal)
     if sizes is None or unequal.eager is None:
         return
@@ -54,20 +55,19 @@ def size_lines(unequal: Unequal) -> Iterator[str]:
     name = str(unequal.eager.dtype).removeprefix("torch.")
     yield (
         f"Largest difference: {largest_error:.3g}, {largest_error / scale:.2g} of the largest "
-        f"value {scale:.6g}, or "
-        f"{largest_error / scale / resolution:,.3g} times the resolution of {name} "
-        f"({resolution:.2g})."
+        f"value {scale:.6g}, or {largest_error / scale / resolution:,.3g} times the resolution of "
+        f"{name} ({resolution:.2g})."
     )
 
 
 def explain_rounding(
     unequal: Unequal, comparison: EagerComparison, expected: StepResult
 ) -> Iterator[str]:
-    """Return the lines about rounding, with a tolerance if rounding explains the difference.
+    """Yield a line about rounding, with a tolerance if rounding explains the difference.
 
     If possible, the step runs once more in float64. If the difference is rounding, the eager run
-    and the captured run are about equally far from the float64 run. All eager runs of the step must
-    be equal.
+    and the captured run are about equally far from the float64 run. This is valid only if all eager
+    runs of the step are equal.
     """
     eager, captured, sizes = unequal.eager, unequal.captured, _sizes(unequal)
     if eager is None or captured is None or sizes is None:
@@ -77,9 +77,8 @@ def explain_rounding(
     if exact is None or exact.shape != eager.shape:
         return
     eager_error, captured_error = _distance(eager, exact), _distance(captured, exact)
-    if (
-        not eager_error + captured_error < 100 * largest_error
-    ):  # different random numbers or control flow
+    # Otherwise (also for NaN), the float64 run drew other random numbers or took another branch.
+    if not eager_error + captured_error < 100 * largest_error:
         return
     verdict = (
         f"Compared with the same step in float64, the eager run is off by {eager_error:.3g}, and "
@@ -88,7 +87,7 @@ def explain_rounding(
     is_small = max(eager_error, captured_error) <= _ROUNDING * resolution * scale
     if captured_error <= _ALIKE * eager_error and is_small:
         advice = f"Use a tolerance: assert_matches_eager(atol={_round_up(largest_error)})."
-        # A tolerance above every value would also accept zeros: do not recommend it.
+        # Do not recommend a tolerance above every value, which would also accept zeros.
         if hidden_group := _hidden_by(float(_round_up(largest_error)), expected):
             advice = (
                 f"No tolerance helps, because it would exceed all {hidden_group}: scale the "
@@ -96,8 +95,7 @@ def explain_rounding(
             )
         yield (
             f"{verdict}: compiled code rounds in a different order, with at most {_ALIKE} times "
-            "the "
-            f"error of the eager run. {advice}"
+            f"the error of the eager run. {advice}"
         )
     elif captured_error >= _BEYOND * eager_error:
         yield f"{verdict}: more than a different rounding order explains."
@@ -137,7 +135,7 @@ def _has_rounding(*tensors: torch.Tensor) -> bool:
 
 
 def _in_float64(unequal: Unequal, comparison: EagerComparison) -> torch.Tensor | None:
-    """Return the tensor from a float64 run of the step, or `None` if it cannot run."""
+    """Return the value from a float64 run of the step, or `None` if it cannot run in float64."""
     with contextlib.suppress(Exception):  # for example a kernel without float64, or a dtype check
         outcome: StepResult = comparison.in_float64()
         values = {"outputs": outcome.outputs, "gradients": outcome.grads, "state": outcome.state}
@@ -175,15 +173,12 @@ def tolerances(
         ValueError: if a mapping by device type lacks the tensor's device type, or if a number is
             negative or infinite.
     """
-    given_tolerances = _tolerance_for(rtol, tensor, "rtol"), _tolerance_for(atol, tensor, "atol")
-    if given_tolerances.count(None) != 1:
-        return given_tolerances
-    default = torch_private.get("default_tolerances")(tensor.dtype)
-    relative, absolute = (
-        given_tolerance if given_tolerance is not None else default_value
-        for given_tolerance, default_value in zip(given_tolerances, default, strict=True)
-    )
-    return relative, absolute
+    relative, allowed = _tolerance_for(rtol, tensor, "rtol"), _tolerance_for(atol, tensor, "atol")
+    if (relative is None) != (allowed is None):
+        default_rtol, default_atol = torch_private.get("default_tolerances")(tensor.dtype)
+        relative = default_rtol if relative is None else relative
+        allowed = default_atol if allowed is None else allowed
+    return relative, allowed
 
 
 def absolute(rtol: Tolerance, atol: Tolerance, tensor: torch.Tensor) -> float:
@@ -195,7 +190,7 @@ def absolute(rtol: Tolerance, atol: Tolerance, tensor: torch.Tensor) -> float:
 
 
 def is_all_nan(tensor: torch.Tensor) -> bool:
-    """Return True for a non-empty tensor whose values are all NaN."""
+    """Return True if all values of a non-empty tensor are NaN."""
     if tensor.is_nested or tensor.layout is not torch.strided or not tensor.numel():
         return False
     return bool(tensor.isnan().all())

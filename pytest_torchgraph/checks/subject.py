@@ -26,37 +26,30 @@ class StepResult(Protocol):
     @property
     def outputs(self) -> Mapping[str, torch.Tensor]:
         """Tensors of the output, by path."""
-        ...
 
     @property
     def others(self) -> Mapping[str, Any]:
         """Leaves of the output that are not tensors, by path."""
-        ...
 
     @property
     def containers(self) -> Mapping[str, type]:
         """Types of lists, dicts and other containers of the output, by path."""
-        ...
 
     @property
     def requires_grad(self) -> frozenset[str]:
         """Paths of the tensors that require grad."""
-        ...
 
     @property
     def grads(self) -> Mapping[str, torch.Tensor]:
         """Gradients, by name."""
-        ...
 
     @property
     def state(self) -> Mapping[str, torch.Tensor]:
         """Final values of buffers and tensor arguments, by label."""
-        ...
 
     @property
     def numpy(self) -> Any:
         """Final state of numpy's global generator."""
-        ...
 
 
 class PythonChange(Protocol):
@@ -65,27 +58,22 @@ class PythonChange(Protocol):
     @property
     def before(self) -> Any:
         """Value before the change."""
-        ...
 
     def mark(self) -> Any:
-        """Return a marker that changes when the current value does."""
-        ...
+        """Return a value that changes when the current value does."""
 
     def value(self) -> Any:
         """Return the current value."""
-        ...
 
     def put(self, value: Any) -> None:
         """Replace the current value."""
-        ...
 
 
 class PythonValues(Protocol):
     """A snapshot of the target's Python values."""
 
     def changes(self) -> Sequence[PythonChange]:
-        """List the values that have changed since the snapshot."""
-        ...
+        """Return the values that have changed since the snapshot."""
 
 
 class Generators(Protocol):
@@ -93,7 +81,6 @@ class Generators(Protocol):
 
     def restore(self) -> None:
         """Set the generators to the state of the snapshot."""
-        ...
 
 
 class EagerComparison(NamedTuple):
@@ -103,20 +90,21 @@ class EagerComparison(NamedTuple):
         eager: runs the target eagerly.
         captured: returns the captured run, or an equivalent run that draws the same random numbers.
         in_float64: runs the target eagerly in float64, as the reference for rounding.
-        inside: runs the target eagerly inside the context that a given function makes.
+        run_inside: runs the target eagerly, inside the context that a given function returns.
         python: returns the target's Python values.
         before: the target's Python values before the capture.
         generators: returns the state of the random number generators.
         compiles: True if torch.compile made the captured run.
         traces: True if the run was traced with fake implementations of ops.
-        search: finds the first difference of a captured run. Arguments: the outcome of an eager
-            run, a predicate for differing outcomes, and a time limit in seconds or `None`.
+        search: finds the first difference of a captured run. Its arguments are the outcome of an
+            eager run, a function that returns True if another outcome differs from it, and a time
+            limit in seconds or `None`.
     """
 
     eager: Callable[[], StepResult]
     captured: Callable[[], StepResult]
     in_float64: Callable[[], StepResult]
-    inside: Callable[[Callable[[], AbstractContextManager[Any]]], StepResult]
+    run_inside: Callable[[Callable[[], AbstractContextManager[Any]]], StepResult]
     python: Callable[[], PythonValues]
     before: PythonValues
     generators: Callable[[], Generators]
@@ -131,106 +119,84 @@ class Subject(Protocol):
     @property
     def via(self) -> str:
         """Name of the mechanism."""
-        ...
 
     @property
     def graphs(self) -> tuple[Graph, ...]:
         """Graphs at the capture's level."""
-        ...
 
     @property
     def eager(self) -> tuple[Graph, ...]:
         """Graphs of eager ops. Raises `CaptureError` if they were not recorded."""
-        ...
 
     @property
     def eager_ops(self) -> Sequence[EagerOp]:
         """Eager ops in program order. Raises `CaptureError` if unknown."""
-        ...
 
     @property
     def program(self) -> tuple[Graph, ...]:
         """All graphs of the step, compiled and eager."""
-        ...
 
     @property
     def _received(self) -> Received:
         """Maps compiled-graph inputs to the graph that produced them."""
-        ...
 
     @property
     def _split(self) -> tuple[Graph, ...]:
         """Graphs of the step as autograd or AOTAutograd made them."""
-        ...
 
     @property
     def recomputed(self) -> tuple[Recomputed, ...]:
         """Forward ops that the backward runs again."""
-        ...
 
     def repeated(self, glob: str) -> tuple[BlockKind, ...]:
         """Return the kinds of blocks of the forward."""
-        ...
 
     @property
     def forwards(self) -> tuple[Graph, ...]:
         """Forward and inference graphs."""
-        ...
 
     @property
     def backwards(self) -> tuple[Graph, ...]:
         """Backward graphs."""
-        ...
 
     @property
     def kernels(self) -> Sequence[Kernel]:
         """Kernels and library calls. Raises `CaptureError` if no code was generated."""
-        ...
 
     @property
     def breaks(self) -> Sequence[GraphBreak]:
         """Graph breaks."""
-        ...
 
     @property
     def cache_bypasses(self) -> Sequence[CacheBypass]:
         """Reasons that force graphs to be compiled in every process."""
-        ...
 
     @property
     def executions(self) -> Mapping[str, int]:
         """Run count per compiled graph."""
-        ...
 
     @property
     def syncs(self) -> Sequence[Sync]:
         """Places where Python waits for the device."""
-        ...
 
     @property
     def transfers(self) -> Sequence[Transfer]:
         """Copies between devices."""
-        ...
 
     @property
     def device(self) -> str | None:
         """Type of the requested device, or `None`."""
-        ...
 
     @property
     def watched(self) -> WatchRecord | None:
         """Record of a watch, or `None` for a capture of one step."""
-        ...
 
     def need_all_ops(self, unknown: str) -> None:
         """Refuse a watch with graph breaks; `unknown` names the missing information."""
-        ...
 
     @property
     def _comparison(self) -> EagerComparison | None:
         """An eager run for comparison, or `None`."""
-        ...
 
     def record(self, asked: str) -> WatchRecord:
         """Return the compiler's record. Raises a `CaptureError` about `asked` if there is none."""
-        ...

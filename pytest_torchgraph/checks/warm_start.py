@@ -1,4 +1,4 @@
-"""Assertions on torch.compile's caches: the next start compiles no graph."""
+"""Assertions that torch.compile's caches serve every graph at the next start."""
 
 from __future__ import annotations
 
@@ -57,24 +57,14 @@ def assert_warm(
             "the second start used no cache: only inductor, torch.compile's default backend, has "
             "caches"
         )
-    missed = {
-        event.key
-        for compilation in cold.compiled
-        for event in compilation.lookups
-        if event.state == "miss"
-    }
-    early_hits = [
-        event
-        for compilation in cold.compiled
-        for event in compilation.lookups
-        if event.state == "hit" and event.key not in missed
-    ]
+    cold_lookups = [event for compilation in cold.compiled for event in compilation.lookups]
+    missed = {event.key for event in cold_lookups if event.state == "miss"}
+    early_hits = [e for e in cold_lookups if e.state == "hit" and e.key not in missed]
     if early_hits:
         raise AssertionError(
             f"the first start was already warm: {counted(len(early_hits), 'lookup')} hit in an "
-            "empty "
-            "cache directory, so a remote cache served them. Disable the remote cache for this "
-            "test"
+            "empty cache directory, so a remote cache served them. Disable the remote cache for "
+            "this test"
         )
     tolerated = patterns(allow)
     misses = [

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from .printed import convert_printed as convert_printed
     from .printed import describe_like as describe_like
     from .printed import dynamo_names as dynamo_names
-    from .printed import parse_printed as parse_printed
     from .printed import read_printed as read_printed
     from .source_lines import is_own_file as is_own_file
     from .source_lines import is_torch_file as is_torch_file
@@ -39,7 +38,7 @@ else:
             "from_fx": "Naming convert",
             "printed": (
                 "Printed PrintedGraphError aot_names convert_printed describe_like "
-                "dynamo_names parse_printed read_printed"
+                "dynamo_names read_printed"
             ),
             "source_lines": "is_own_file is_torch_file is_user_file relative",
         },

@@ -29,14 +29,14 @@ class CanonicalNames:
     `CanonicalNames`, so a symbol has the same name in all of them.
 
     Args:
-        mesh_dimensions: see the attribute. `None` reads the existing process groups.
+        mesh_dimensions: see the attribute. `None` reads it from the existing process groups.
 
     Attributes:
         symbols: canonical name of each symbol.
         counts: number of symbols with each prefix (`s`, `u`, ...).
         devices: canonical device index, by device type and torch's index.
         groups: canonical name of each process group.
-        mesh_dimensions: mesh dimension name of each process group made for one.
+        mesh_dimensions: name of the mesh dimension for which each process group was made, if any.
         members: ranks of each process group.
     """
 
@@ -57,7 +57,7 @@ class CanonicalNames:
         duplicate.counts.update(self.counts)
         duplicate.devices.update({type_: dict(numbers) for type_, numbers in self.devices.items()})
         duplicate.groups.update(self.groups)
-        duplicate.mesh_dimensions, duplicate.members = self.mesh_dimensions, self.members
+        duplicate.members = self.members
         return duplicate
 
     def expression(self, value: Any) -> str:
@@ -70,7 +70,7 @@ class CanonicalNames:
         text = str(getattr(node, "expr", value))
         symbols = {match.group(): match.group(1) for match in _SYMBOL.finditer(text)}
         for name, prefix in sorted(symbols.items(), key=lambda item: (len(item[0]), item[0])):
-            # Number in sorted order: printers differ in the order of the symbols.
+            # Sort before numbering, because the order of symbols depends on the printer.
             self._number(name, prefix)
         return canonical(_SYMBOL.sub(lambda match: self.symbols[match.group()], text))
 
@@ -81,7 +81,7 @@ class CanonicalNames:
             self.symbols[name] = f"{prefix}{number}"
 
     def size(self, value: Any) -> int | Symbol:
-        """Return a size or stride; an int if it is constant."""
+        """Return a size or stride, as an int if it is constant."""
         if type(value) is int:
             return value
         text = self.expression(value)
@@ -102,14 +102,14 @@ class CanonicalNames:
         Args:
             name: torch's name of the group.
         """
-        # torch's own name counts all groups ever made in the process. Number by first use.
+        # torch's own name counts all groups ever made in the process, so number by first use.
         if name not in self.groups:
             numbered = sum(group not in self.mesh_dimensions for group in self.groups)
             self.groups[name] = self.mesh_dimensions.get(name, f"g{numbered}")
         return self.groups[name]
 
     def ranks_of_groups(self) -> dict[str, tuple[int, ...]]:
-        """Return the ranks of used groups and of mesh dimension groups, for `Graph.groups`."""
+        """Return `Graph.groups`: the ranks of groups in use and of the mesh dimensions' groups."""
         canonical_names = {**self.mesh_dimensions, **self.groups}
         return {
             canonical_names[name]: ranks
@@ -118,7 +118,7 @@ class CanonicalNames:
         }
 
     def result(self, value: Any) -> Result:
-        """Return the description of a node's value, `None` for a value of any other type.
+        """Return the description of a node's value, or `None` for a value of any other type.
 
         Args:
             value: a tensor, its `TensorMetadata`, a symbolic or plain number, a sequence of these,
@@ -144,7 +144,7 @@ class CanonicalNames:
         return value if isinstance(value, TensorMeta | Symbol | Atom) else None
 
     def constant(self, value: Any) -> Arg:
-        """Convert a constant argument to an `Arg` without references."""
+        """Return a constant argument as an `Arg`, which contains no references."""
         if value is None or value is Ellipsis or isinstance(value, bool | str | bytes | Atom):
             return value
         if isinstance(value, enum.Enum):
@@ -159,14 +159,12 @@ class CanonicalNames:
             return Symbol(self.expression(value))
         if isinstance(value, torch.device):
             return Device(self.device(value))
-        if isinstance(value, torch.dtype | torch.layout | torch.memory_format):
-            return Atom(str(value))
-        if isinstance(value, range):
+        if isinstance(value, torch.dtype | torch.layout | torch.memory_format | range):
             return Atom(str(value))
         if isinstance(value, types.ModuleType):
             return Atom(value.__name__)
         if isinstance(value, torch.Tensor):
-            return Atom("torch.Tensor")  # parameters and fake tensors are printed alike
+            return Atom("torch.Tensor")  # also for a parameter or a fake tensor
         if (group := process_groups.name_of(value)) is not None:
             return self.group(group)
         if (reduction := process_groups.reduction_of(value)) is not None:
@@ -180,8 +178,8 @@ class NodeNamer:
     """Generator of node names for one graph: module path, op, and a number if ambiguous.
 
     Inserting an op in one module renames no node of another module. A backward continues the
-    numbering of its forward: saving one more or one less value renames no node, and no name is
-    used for two values of a step.
+    numbering of its forward, so that no two values of a step have the same name, and saving one
+    value more or less renames no node.
 
     Attributes:
         taken: all names in use.
@@ -247,16 +245,16 @@ class _Term(NamedTuple):
 
 
 class _UnknownForm(Exception):
-    """The expression contains an unsupported form."""
+    """An expression contains an unsupported form."""
 
 
 @functools.lru_cache(maxsize=8192)
 def canonical(text: str) -> str:
-    """Return the canonical form of an expression; an unsupported expression is unchanged."""
+    """Return the canonical form of an expression, or an unsupported expression unchanged."""
     if text.isidentifier() or text.isdigit():
         return text
     try:
-        return _written(_terms(ast.parse(text.strip(), mode="eval").body))
+        return _format_sum(_terms(ast.parse(text.strip(), mode="eval").body))
     except (SyntaxError, ValueError, RecursionError, MemoryError, _UnknownForm):
         return text
 
@@ -283,90 +281,92 @@ def _terms(node: ast.expr) -> list[_Term]:
             left, right_ = _product(node.left), _product(node.right)
             if not right_.factors and isinstance(right_.number, Fraction) and right_.number:
                 return [_Term(left.number / right_.number, left.factors)]
-    return [_Term(Fraction(1), (_atom(node),))]
+    return [_Term(Fraction(1), (_format_atom(node),))]
 
 
 def _product(node: ast.expr) -> _Term:
-    """Return an expression read as a product; a sum of several terms becomes one factor."""
+    """Return an expression read as a product, in which a sum of several terms is one factor."""
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
         term = _product(node.operand)
         return _Term(-term.number, term.factors)
     terms = _terms(node)
     if len(terms) == 1:
         return terms[0]
-    return _Term(Fraction(1), (f"({_written(terms)})",))
+    return _Term(Fraction(1), (f"({_format_sum(terms)})",))
 
 
-def _atom(node: ast.expr) -> str:
+def _format_atom(node: ast.expr) -> str:
     """Return the text of an expression that is neither a sum nor a product."""
     if isinstance(node, ast.Name):
         return node.id
     if isinstance(node, ast.Constant) and isinstance(node.value, bool):
         return str(node.value)
     if isinstance(node, ast.BinOp):
-        return _operation(node)
+        return _format_operation(node)
     if isinstance(node, ast.Compare) and len(node.ops) == 1 and type(node.ops[0]) in _RELATIONS:
         sign = _RELATIONS[type(node.ops[0])]
-        return f"{_inner(node.left)} {sign} {_inner(node.comparators[0])}"
+        return f"{_format_operand(node.left)} {sign} {_format_operand(node.comparators[0])}"
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Invert):
-        return f"~{_inner(node.operand)}"
+        return f"~{_format_operand(node.operand)}"
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and not node.keywords:
-        arguments = [_written(_terms(arg)) for arg in node.args]
+        arguments = [_format_sum(_terms(arg)) for arg in node.args]
         if node.func.id in _FLOOR_DIVISIONS and len(node.args) == 2:
-            return f"({_inner(node.args[0])}//{_inner(node.args[1])})"
+            return f"({_format_operand(node.args[0])}//{_format_operand(node.args[1])})"
         if node.func.id in _COMMUTATIVE:
             arguments.sort()
         return f"{node.func.id}({', '.join(arguments)})"
     raise _UnknownForm
 
 
-def _operation(node: ast.BinOp) -> str:
-    if isinstance(node.op, ast.FloorDiv):
-        return f"({_inner(node.left)}//{_inner(node.right)})"
-    if isinstance(node.op, ast.Div):
-        return f"{_inner(node.left)}/{_inner(node.right)}"
-    if isinstance(node.op, ast.Pow):
-        return f"{_inner(node.left)}**{_inner(node.right)}"
+def _format_operation(node: ast.BinOp) -> str:
     if isinstance(node.op, ast.BitAnd | ast.BitOr):
         sign = " & " if isinstance(node.op, ast.BitAnd) else " | "
-        return f"({sign.join(sorted(_chain(node, type(node.op))))})"
+        return f"({sign.join(sorted(_chain_operands(node, type(node.op))))})"
+    left, right = _format_operand(node.left), _format_operand(node.right)
+    if isinstance(node.op, ast.FloorDiv):
+        return f"({left}//{right})"
+    if isinstance(node.op, ast.Div):
+        return f"{left}/{right}"
+    if isinstance(node.op, ast.Pow):
+        return f"{left}**{right}"
     if type(node.op) in _OPERATORS:
-        return f"({_inner(node.left)} {_OPERATORS[type(node.op)]} {_inner(node.right)})"
+        return f"({left} {_OPERATORS[type(node.op)]} {right})"
     raise _UnknownForm
 
 
-def _chain(node: ast.expr, op: type[ast.operator]) -> list[str]:
+def _chain_operands(node: ast.expr, op: type[ast.operator]) -> list[str]:
     """Return the operands of a chain of one operator, e.g. `a & b & c`."""
     if isinstance(node, ast.BinOp) and isinstance(node.op, op):
-        return _chain(node.left, op) + _chain(node.right, op)
-    return [_inner(node)]
+        return _chain_operands(node.left, op) + _chain_operands(node.right, op)
+    return [_format_operand(node)]
 
 
-def _inner(node: ast.expr) -> str:
+def _format_operand(node: ast.expr) -> str:
     """Return the text of an operand, in parentheses unless it is a word or a call."""
-    text = _written(_terms(node))
+    text = _format_sum(_terms(node))
     closed = text.startswith("(") and text.endswith(")") and isinstance(node, ast.BinOp)
     simple = text.isidentifier() or text.isdigit() or isinstance(node, ast.Call)
     return text if simple or (closed and text.count("(") == 1) else f"({text})"
 
 
-def _written(terms: list[_Term]) -> str:
-    """Return the text of a sum with sorted terms: positive terms first, constants last per sign."""
+def _format_sum(terms: list[_Term]) -> str:
+    """Return the text of a sum: first positive, then negative terms, each with constants last."""
     ordered = sorted(
         (_Term(term.number, tuple(sorted(term.factors))) for term in terms),
         key=lambda term: (term.number < 0, not term.factors, term.factors, term.number),
     )
     text = ""
     for term in ordered:
-        word = _word(_Term(-term.number if term.number < 0 else term.number, term.factors))
+        negative = term.number < 0
+        product = _format_product(_Term(-term.number if negative else term.number, term.factors))
         if not text:
-            text = f"-{word}" if term.number < 0 else word
+            text = f"-{product}" if negative else product
         else:
-            text += f" - {word}" if term.number < 0 else f" + {word}"
+            text += f" - {product}" if negative else f" + {product}"
     return text
 
 
-def _word(term: _Term) -> str:
+def _format_product(term: _Term) -> str:
     """Return the text of a product without its sign."""
     number = term.number
     if isinstance(number, float):

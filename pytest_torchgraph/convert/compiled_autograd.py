@@ -1,14 +1,15 @@
-"""Convert the backward graph of compiled autograd to a `Graph` with ordinary inputs, stable names.
+"""Convert a backward graph of compiled autograd to a `Graph` with ordinary inputs and stable names.
 
-- `fold`: fx graph -> folded fx graph, without unpacking of lists and without prologues.
+- `fold`: fx graph -> folded fx graph -> `Graph`. The folded graph does not unpack lists and has
+  no prologues.
 - `FoldedConverter`: folded graph -> `Graph`, with the names and modules found while folding.
 
 The graph of compiled autograd takes five lists (tensors, sizes, scalars, hooks, packed data) and
-unpacks them by `getitem`. Each AOT backward in it begins with a prologue: a call that returns the
-saved values unchanged. Folding removes both. Otherwise an edit that saves one more value would
-shift the indices of the other values:
+unpacks them with `getitem`. Each AOT backward in it begins with a prologue: a call that returns the
+saved values unchanged. Folding removes both, because an edit that saves one more value would
+otherwise shift the indices of the other values:
 
-    inputs[3]             -> a placeholder, if it is used
+    inputs[3]             -> a placeholder, if any node uses it
     prologue(...)[k]      -> the saved value that the prologue returns as its k-th result
     prologue(...)[n + k]  -> item k of the remaining call, which returns only its own results
     any other node        -> itself
@@ -41,8 +42,8 @@ PROLOGUE = "call_aot_bwd_prologue"
 
 _STEP = re.compile(r"\(NodeCall (\d+)\)")
 """Number of the running autograd node, in the stack trace of an fx node."""
-_NUMBERED = re.compile(r"(CppNode\w*?)\d+\Z")
-"""Name of an autograd function defined in a C++ extension."""
+_CPP_FUNCTION = re.compile(r"(CppNode\w*?)\d+\Z")
+"""Name of an autograd function defined in a C++ extension, with torch's number."""
 
 
 @dataclass
@@ -51,7 +52,7 @@ class Note:
 
     Attributes:
         path: module path, "" if unknown.
-        parameter: parameter of the module whose gradient the node accumulates or passes to a hook.
+        parameter: the module's parameter whose gradient the node accumulates or passes to a hook.
         source: line of the forward, for a node copied from an AOT backward.
     """
 
@@ -60,7 +61,7 @@ class Note:
     source: Source | None = None
 
     def name(self, word: str) -> str:
-        """Return a node name from the name of its op: `fc/mm`, or `fc/weight.call_hook`."""
+        """Return a node name made from the name of an op: `fc/mm`, or `fc/weight.call_hook`."""
         word = f"{self.parameter}.{word}" if self.parameter else word
         return f"{self.path}/{word}" if self.path else word
 
@@ -83,7 +84,7 @@ class FoldedConverter(GraphConverter):
         self.notes = notes or {}
 
     def module_path(self, node: torch.fx.Node) -> str:
-        """Return `Node.module`; for a sum of gradients, the module of the last gradient."""
+        """Return `Node.module`; for a sum of gradients, the module of the last one computed."""
         if self.naming.plain:
             return super().module_path(node)
         note = self.notes.get(node.name, Note())
@@ -94,26 +95,26 @@ class FoldedConverter(GraphConverter):
         return self.paths.get(node.args[0], "")  # type: ignore[arg-type]
 
     def name(self, node: torch.fx.Node, path: str, op: str, target: str) -> str:
-        """Claim a new name, including the parameter's name if the node's note has one."""
+        """Claim a new name, which contains the name of the note's parameter, if any."""
         note = self.notes.get(node.name)
         if note is not None and note.parameter:
             return self.namer.claim(note.name(base_name(op)))
         return super().name(node, path, op, target)
 
     def input(self, node: torch.fx.Node, role: str) -> Node:
-        """Convert a placeholder; its module is the one in its name."""
+        """Convert a placeholder; a path in its name is its module."""
         converted = super().input(node, role)
         if "/" not in converted.name:
             return converted
         return replace(converted, module=module_of(converted.name))
 
     def unrecorded_result(self, node: torch.fx.Node) -> Result:
-        """Return the result of a node without a value in its meta; an indexed result is a tuple."""
+        """Return the result of a node without a value in its meta: a tuple if it is indexed."""
         indexed = any(user.target is operator.getitem for user in node.users)
         return super().unrecorded_result(node) or (() if indexed else None)
 
     def source(self, node: torch.fx.Node) -> Source | None:
-        """Return `Node.source`: the line of the forward, for a node of an AOT backward."""
+        """Return `Node.source`: for a node of an AOT backward, the line in the forward."""
         note = self.notes.get(node.name)
         return note.source if note is not None else None
 
@@ -138,12 +139,12 @@ _RUN_UNKNOWN_CODE = frozenset(
 
 
 class FoldedOwner:
-    """Module of a folded graph: the attributes of the captured module, under the folded names.
+    """Owner of a folded graph: the captured module, with the bodies' names in the folded graph.
 
     Attributes:
         module: the captured module.
         graph: the folded graph.
-        bodies: attribute in `module` of each body of a higher-order op, by its name in `graph`.
+        bodies: for each body of a higher-order op, its name in `graph` -> its name in `module`.
     """
 
     def __init__(self, module: HasGraph, graph: torch.fx.Graph, bodies: Mapping[str, str]):
@@ -172,27 +173,26 @@ def callee_name(node: torch.fx.Node) -> str:
 
 
 def step_of(node: torch.fx.Node) -> int | None:
-    """Return the backward step that a node belongs to, or `None` for a copy of an AOT node."""
+    """Return the backward step of a node, or `None` for a copy from an AOT backward."""
     match = _STEP.search(node.meta.get("stack_trace") or "")
     return int(match[1]) if match else None
 
 
 def stable_target(target: Any) -> Any:
-    """Return a target whose name is the same in each process, however often the target occurs."""
+    """Return a target with a stable name, which does not depend on how often the target occurs."""
     # torch numbers the ops it makes from C++ autograd functions. In a printed graph, it also
     # numbers functions that occur several times.
     name = getattr(target, "__name__", "")
     module = getattr(target, "__module__", None) or ""
     if not module.startswith("torch._dynamo"):
         return target
-    numbered = _NUMBERED.match(name)
+    numbered = _CPP_FUNCTION.match(name)
     if numbered is not None:
         return _rename_function(target, module, numbered[1])
-    return (
-        _rename_function(_shorten_prologue(target), module, PROLOGUE)
-        if name.startswith(PROLOGUE)
-        else target
-    )
+    if not name.startswith(PROLOGUE):
+        return target
+    # The prologue of a folded graph does not take the values that it would only pass on.
+    return _rename_function(lambda *lists: target([], [], [], list(lists[-1])), module, PROLOGUE)
 
 
 def _rename_function(target: Callable[..., Any], module: str, name: str) -> Callable[..., Any]:
@@ -206,26 +206,21 @@ def _rename_function(target: Callable[..., Any], module: str, name: str) -> Call
     return run
 
 
-def _shorten_prologue(prologue: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the prologue of a folded graph, which does not take the values it would pass on."""
-    return lambda *lists: prologue([], [], [], list(lists[-1]))
-
-
 _COPIED = re.compile(r"aot(\d+)(?:_\d+)?_(.+)\Z")
-"""Name of a node copied from an AOT backward: id of the backward, and name of its node."""
+"""Name of a node copied from an AOT backward: id of the backward, and name of the node there."""
 _NUMBER = re.compile(r"_\d+\Z")
 
 _SIZE_SYMBOLS = 10**9
-"""First number of our raw symbols for sizes, above every number used by Dynamo."""
+"""Number of the first raw symbol that this module makes for a size. Dynamo's numbers are lower."""
 
 
 @dataclass
 class RunFacts:
-    """Observations from one run of a compiled-autograd graph; empty for a printed graph.
+    """Facts observed while a compiled-autograd graph ran; empty for a printed graph.
 
     Attributes:
         inputs: (role, name) of each known tensor, by position in the list `inputs`.
-        hooks: names of the elements of the list `hooks`.
+        hooks: names of the elements in the list `hooks`.
         backwards: AOT backwards copied into the graph, by id.
         paths: module path of each backward step, if the forward ran eagerly.
         results: description of each node's value, by node name.
@@ -260,22 +255,21 @@ def fold(
 
 
 class _GraphFolder:
-    """Folding of one graph: all nodes are classified first, then the new graph is built.
+    """Folder of one graph, which classifies all nodes and then builds the new graph.
 
     Attributes:
-        elements: maps elements of an input list to (name of the list, index).
-        alias: maps values passed through a prologue to the prologue's operand.
-        offsets: maps the prologue's own results to the number of values passed through before
-            them.
-        copied: maps copies from an AOT backward to the node in that backward.
+        elements: element of an input list -> (name of the list, index).
+        alias: value passed through a prologue -> the prologue's operand.
+        offsets: result of a prologue's own -> number of values passed through before it.
+        copied: copy from an AOT backward -> the node in that backward.
         kept: nodes that remain in the folded graph, in order.
-        parameters: (role, name) of the input that a backward step accumulates into.
-        users: first kept node that uses each node.
-        symbols: symbol of each size that is an input, by value.
-        inputs: (role, name) of each placeholder of the folded graph.
-        notes: note of each other node of the folded graph, by name.
-        bodies: attribute of each body of a higher-order op, by name in the folded graph.
-        claimed: name in the folded graph, by AOT backward id and body name in that backward.
+        parameters: backward step -> (role, name) of the input into which it accumulates.
+        users: node -> the first kept node that uses it.
+        symbols: value of an input size -> symbol.
+        inputs: placeholder of the folded graph -> (role, name).
+        notes: name of any other node of the folded graph -> note.
+        bodies: see `FoldedOwner`.
+        claimed: (id of an AOT backward, name of a body there) -> name in the folded graph.
     """
 
     def __init__(self, module: HasGraph, facts: RunFacts, canon: CanonicalNames):
@@ -317,12 +311,12 @@ class _GraphFolder:
         elif operand.op == "placeholder":
             self.elements[node] = (operand.name, node.args[1])  # type: ignore[assignment]
         elif callee_name(operand) == PROLOGUE:
-            self._from_prologue(node, operand, node.args[1])  # type: ignore[arg-type]
+            self._classify_result(node, operand, node.args[1])  # type: ignore[arg-type]
         else:
             self.kept.append(node)
 
-    def _from_prologue(self, node: torch.fx.Node, prologue: torch.fx.Node, index: int) -> None:
-        """Classify a node that selects one result of a prologue."""
+    def _classify_result(self, node: torch.fx.Node, prologue: torch.fx.Node, index: int) -> None:
+        """Add the node of a prologue's result to `alias`, or to `offsets` and `kept`."""
         passed = _passed_through(prologue)
         if index < len(passed):
             self.alias[node] = passed[index]
@@ -333,7 +327,7 @@ class _GraphFolder:
             self.kept.append(node)
 
     def _copied_from(self, node: torch.fx.Node) -> Node | None:
-        """Return the AOT backward's node that was copied here: its `mm` for `aot0_mm`."""
+        """Return the original of a copied node in its AOT backward: `mm` for `aot0_mm`."""
         match = _COPIED.match(node.name)
         backward = self.facts.backwards.get(int(match[1])) if match else None
         if match is None or backward is None or match[2] not in backward.names:
@@ -347,7 +341,7 @@ class _GraphFolder:
         return node
 
     def _operands(self, node: torch.fx.Node) -> list[torch.fx.Node]:
-        """Return the operands in the folded graph; a prologue loses those it passes through."""
+        """Return the operands in the folded graph; a prologue has no saved values and sizes."""
         if callee_name(node) != PROLOGUE:
             return node.all_input_nodes
         operands: list[torch.fx.Node] = []
@@ -355,7 +349,7 @@ class _GraphFolder:
         return operands
 
     def _parameters(self) -> Iterator[tuple[int, tuple[str, str]]]:
-        """Yield each accumulating backward step with (role, name) of its input."""
+        """Yield each backward step that accumulates a gradient, with (role, name) of its input."""
         for node in self.kept:
             if calls(node, "accumulate_grad"):
                 role_and_name = self._tensor_name(node.args[0])
@@ -371,7 +365,7 @@ class _GraphFolder:
     # -- the folded graph ------------------------------------------------------------------------
 
     def build(self) -> torch.fx.Graph:
-        """Build the folded graph, filling `inputs` and `notes`."""
+        """Build the folded graph, and fill `inputs` and `notes`."""
         notes = {node: self._locate_node(node) for node in self.kept}
         used = [node for node in self.elements if node in self.users]
         self._find_symbols(used)
@@ -395,8 +389,8 @@ class _GraphFolder:
         """Append a copy of a kept node; `operand` maps old nodes to new ones."""
         args = node.args
         if callee_name(node) == PROLOGUE:
-            *saved_lists, grads = args[2:]
-            args = (*(saved_list for saved_list in saved_lists if saved_list), grads)
+            *opaque_lists, grads = args[2:]
+            args = (*(opaque for opaque in opaque_lists if opaque), grads)
         elif node in self.offsets:
             args = (args[0], args[1] - self.offsets[node])  # type: ignore[operator]
         if node.op == "output":
@@ -413,9 +407,9 @@ class _GraphFolder:
         return copy
 
     def _body(self, node: torch.fx.Node) -> str:
-        """Return the name of a body in the AOT backward that it was copied from."""
-        # Compiled autograd makes one attribute for each *use* of a body: true_graph_1 becomes
-        # true_graph_10. Merge all uses in one AOT backward into one attribute again.
+        """Return the name in the folded graph of the body that a get_attr reads."""
+        # Compiled autograd makes one attribute for each *use* of a body in an AOT backward:
+        # true_graph_1 becomes true_graph_10. Merge these attributes again.
         target = str(node.target)
         copy = _COPIED.match(node.name)
         if copy is None:
@@ -438,23 +432,24 @@ class _GraphFolder:
         return self.claimed[key]
 
     def _locate_node(self, node: torch.fx.Node) -> Note:
-        """Return the known module, parameter and line of a kept node."""
+        """Return the module, parameter and line of a kept node; each is empty if unknown."""
         origin = self.copied.get(node)
         if origin is not None:
             return Note(origin.module, source=origin.source)
         step = step_of(node)
-        path = self.facts.paths[step] if step is not None and step < len(self.facts.paths) else ""
-        parameter = self.parameters.get(-1 if step is None else step)
+        if step is None:
+            return Note()
+        parameter = self.parameters.get(step)
         if parameter is not None and (calls(node, "accumulate_grad") or calls(node, "call_hook")):
             role, name = parameter
             owner, _, leaf = name.rpartition(".") if role == "parameter" else ("", "", name)
             return Note(owner, leaf)
-        return Note(path)
+        return Note(self.facts.paths[step] if step < len(self.facts.paths) else "")
 
     # -- inputs ----------------------------------------------------------------------------------
 
     def _input_name(self, node: torch.fx.Node, notes: dict[torch.fx.Node, Note]) -> tuple[str, str]:
-        """Return (role, name) of an element; an unknown element is named after its first user."""
+        """Return (role, name) of an element. An unknown element is named after its first user."""
         group, index = self.elements[node]
         role_and_name = self._tensor_name(node)
         if role_and_name is not None:
@@ -486,7 +481,7 @@ class _GraphFolder:
             and role_and_name is not None
             and role_and_name[0] in ("parameter", "buffer")
         ):
-            return self.facts.results.get(node.name)  # the compiled forward says: not dynamic
+            return self.facts.results.get(node.name)  # static sizes in the compiled forward
         result = self._result(node)
         return result if group != "packed_data" or isinstance(result, TensorMeta) else None
 
@@ -495,23 +490,18 @@ class _GraphFolder:
     def _result(self, node: torch.fx.Node) -> Result:
         """Return the description of a kept node's value, with symbols for sizes that are inputs."""
         origin = self.copied.get(node)
-        result = self.facts.results.get(node.name)
         if origin is not None and origin.result is not None:
             return origin.result
+        results = self.facts.results
+        result = results.get(node.name)
         if callee_name(node) == PROLOGUE and isinstance(result, tuple):
             result = result[len(_passed_through(node)) :]
         if calls(node, "accumulate_grad") or calls(node, "call_hook"):
             gradient = node.args[calls(node, "call_hook")]
-            if (
-                isinstance(gradient, torch.fx.Node)
-                and self.facts.results.get(gradient.name) == result
-            ):
+            if isinstance(gradient, torch.fx.Node) and results.get(gradient.name) == result:
                 gradient = self._resolve(gradient)
-                return (
-                    self._input_result(gradient)
-                    if gradient in self.elements
-                    else self._result(gradient)
-                )
+                is_input = gradient in self.elements
+                return self._input_result(gradient) if is_input else self._result(gradient)
         return self._symbolic(result)
 
     def _find_symbols(self, used: list[torch.fx.Node]) -> None:
@@ -531,10 +521,10 @@ class _GraphFolder:
                 self.symbols[number] = Symbol(symbol)
 
     def _adopt_symbols(self, node: torch.fx.Node, result: Result) -> None:
-        """Map the numbers observed in the run to the symbols of an AOT backward's input.
+        """Map the sizes observed in the run to the symbols of an AOT backward's input.
 
         Args:
-            node: the element that is the input.
+            node: the element of a list that is passed as this input.
             result: the description of the input in the AOT backward.
         """
         observed = self.facts.results.get(node.name)
@@ -547,7 +537,7 @@ class _GraphFolder:
                     self.symbols.setdefault(number, size)
 
     def _symbolic(self, result: Result) -> Result:
-        """Replace the sizes in a description by their symbols."""
+        """Replace sizes in a description with their symbols."""
         if isinstance(result, tuple):
             return tuple(self._symbolic(item) for item in result)
         if not self.symbols or not isinstance(result, TensorMeta):

@@ -86,13 +86,16 @@ class Storages(Generic[Name]):
 
 
 COLLECTIVE_NAMESPACES = ("_c10d_functional", "c10d_functional", "c10d", "_dtensor")
-"""Namespaces in which every op communicates. Other ops communicate if they take a group name."""
+"""Namespaces in which every op communicates.
+
+Any other op, such as a custom collective, communicates if it takes the name of a process group.
+"""
 
 SYNCS = frozenset({"_local_scalar_dense", "item", "equal", "is_nonzero", "allclose"})
 """Ops that read a value back to Python. The host waits even if the value is unused."""
 
 READING = frozenset({"Tensor.__array__", "Tensor.__dlpack__", "Tensor.numpy", "Tensor.tolist"})
-"""Methods that read a tensor without dispatching an op; recorded by name."""
+"""Methods that read a tensor without dispatching an op. They are recorded by name."""
 
 CHECKS = frozenset({"_assert_async", "_functional_assert_async"})
 """Ops whose only effect is to raise if a condition does not hold; their effect is `opaque`."""
@@ -140,24 +143,12 @@ class SchemaFacts:
     pure: bool = field(init=False)
 
     def __post_init__(self) -> None:
-        effects = (
-            self.writes,
-            self.writes_named,
-            self.hidden,
-            self.random,
-            self.communicates,
-            self.syncs,
-            self.checks,
-        )
-        object.__setattr__(self, "pure", not any(effects))
+        writes = self.writes or self.writes_named or self.hidden
+        others = self.random or self.communicates or self.syncs or self.checks
+        object.__setattr__(self, "pure", not (writes or others))
 
 
 PURE = SchemaFacts()
-
-
-def _names_group(op: torch._ops.OpOverload) -> bool:
-    """Return True if an op takes the name of a process group, e.g. a custom collective."""
-    return any(argument.name == GROUP_NAME for argument in op._schema.arguments)
 
 
 @functools.lru_cache(maxsize=8192)
@@ -168,7 +159,8 @@ def facts(op: Any) -> SchemaFacts:
     if not isinstance(op, torch._ops.OpOverload):
         return PURE
     writes, named, aliases = [], [], []
-    for position, argument in enumerate(op._schema.arguments):
+    arguments = op._schema.arguments
+    for position, argument in enumerate(arguments):
         info = argument.alias_info
         if info is None:
             continue
@@ -184,12 +176,12 @@ def facts(op: Any) -> SchemaFacts:
         tuple(named),
         tuple(aliases),
         torch.Tag.nondeterministic_seeded in op.tags,
-        op.namespace in COLLECTIVE_NAMESPACES or _names_group(op),
+        op.namespace in COLLECTIVE_NAMESPACES or any(arg.name == GROUP_NAME for arg in arguments),
         op.namespace == "aten" and op._opname in SYNCS,
         op.namespace == "aten" and op._opname in CHECKS,
         () if writes else HIDDEN_WRITES.get(str(op), ()),
         str(op),
-        any(is_marked(op, argument.name) for argument in op._schema.arguments),
+        any(is_marked(op, argument.name) for argument in arguments),
     )
 
 
@@ -221,7 +213,7 @@ def written(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]
 
 
 def draws(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Return True if a call draws random numbers. Attention without dropout does not."""
+    """Return True if a call draws random numbers. With `dropout_p=0`, attention draws none."""
     if not facts(op).random:
         return False
     schema = op._schema.arguments
@@ -260,17 +252,17 @@ def has_schema(node: torch.fx.Node) -> bool:
 
 
 def node_writes(node: torch.fx.Node) -> list[torch.fx.Node]:
-    """Return the operands that a node writes, from its schema if it has one, else by name."""
+    """Return the operands that a node writes, according to its schema, or else to its name."""
     arguments: list[Any]
     if isinstance(node.target, torch._ops.OpOverload):
         arguments = written(node.target, tuple(node.args), dict(node.kwargs))
     elif str(node.target) == _KERNEL:
         arguments = [node.kwargs.get("kwargs")]  # torch does not record which operands it writes
     else:
-        word = node.target if isinstance(node.target, str) else ""
+        method = str(node.target) if node.op == "call_method" else ""
         inplace = (
-            (node.op == "call_method" and word.endswith("_") and not word.endswith("__"))
-            or (node.op == "call_method" and word == "__setitem__")
+            (method.endswith("_") and not method.endswith("__"))
+            or method == "__setitem__"
             or node.target in _INPLACE
             or node.target is operator.setitem
             or (node.op == "call_function" and node.kwargs.get("inplace") is True)
@@ -284,19 +276,19 @@ def node_writes(node: torch.fx.Node) -> list[torch.fx.Node]:
 
 
 def is_view(node: torch.fx.Node) -> bool:
-    """Return True if, by name, the result is a view of the first argument. False with a schema."""
-    return not has_schema(node) and _word(node) in _VIEWS
+    """Return True if an op without a schema, by its name, returns a view of the first argument."""
+    return not has_schema(node) and _bare_name(node) in _VIEWS
 
 
 def node_draws(node: torch.fx.Node) -> bool:
-    """Return True if, by name, the call draws random numbers. False with a schema."""
+    """Return True if an op without a schema, by its name, draws random numbers."""
     if has_schema(node) or node.op not in ("call_function", "call_method"):
         return False
     training = node.args[2] if len(node.args) > 2 else node.kwargs.get("training", True)
-    return _word(node) in _RANDOM and training is not False
+    return _bare_name(node) in _RANDOM and training is not False
 
 
-def _word(node: torch.fx.Node) -> str:
+def _bare_name(node: torch.fx.Node) -> str:
     """Return the last part of the op's name."""
     return op_name(node.target).rpartition(".")[2]
 

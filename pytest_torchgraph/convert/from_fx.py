@@ -1,6 +1,6 @@
 """Convert a torch.fx graph to a `Graph`.
 
-Parts of a node, and the modules that read them:
+The parts of an fx node, what they become, and the modules that read them:
 
     fx.Node.op, target   op name (`ops.qualified`, `normalize`), target
     fx.Node.args         references and constants (`canonical_names`)
@@ -36,8 +36,8 @@ from .placeholders import DeclaredOrder, is_saved, original_value
 from .process_groups import mark_names
 from .rng_states import RecomputedCopies
 
-_NUMBER = re.compile(r"_\d+$")
-"""The number that Dynamo adds to the name of a call."""
+_CALL_NUMBER = re.compile(r"_\d+$")
+"""Number that Dynamo adds to the name of a call."""
 
 
 @dataclass
@@ -52,17 +52,17 @@ class Naming:
         ranks: position of each declared input, by name. If given, inputs, saved values and
             values returned for inputs are sorted by it (see `placeholders`).
         dynamo: (role, name) of each input of the Dynamo graph. `desc` refers to them by position.
-        body: True for the body of a higher-order op. All its outputs are real: the op itself
-            determines which of them it saves.
+        body: True for the body of a higher-order op. All its outputs are real outputs: the op
+            itself determines which of them it saves.
         plain: True if `nn_module_stack` holds module paths (torch.fx), False if it holds Dynamo
             sources.
         forward: for a backward, its forward graph.
-        given: True if the user passed in the graph. It is then converted as is, and constants take
-            dtype and shape from the attribute, whatever their meta holds.
+        given: True if the user passed in the graph. It is then converted as is, and the dtype and
+            shape of a constant are read from the attribute, not from the node's meta.
         tensors: for a graph passed in by the user, the tensor of each input, by fx name.
         values: value of each constant that is an input, by fx name; see `Node.args`.
-        is_made: predicate that returns True for a constant made by the code, and False for a
-            constant that existed before the call. `None` if all constants are made by the code.
+        is_made: returns True if the target's code made a constant, and False if the constant
+            existed before the call. `None` if the code made all constants.
     """
 
     inputs: dict[str, tuple[str, str]] = field(default_factory=dict)
@@ -84,7 +84,7 @@ class Converted:
 
     Attributes:
         graph: the converted graph.
-        names: node names in `graph`, by name in `fx`, in node order. Exception: an alias made by
+        names: node names in `graph`, by name in `fx`, in node order, except that an alias made by
             autograd (`aten.detach`) directly follows the value it aliases.
         owner: the module holding the attributes that `fx` refers to, or `None`.
         fx: the fx graph.
@@ -92,8 +92,8 @@ class Converted:
         naming: names and roles of inputs and modules used by the conversion.
         returned: positions in the output of `fx`: first of the values that `graph` returns, then
             of the values that it saves for its backward. `None` if both graphs return the same.
-        position_of: function that returns the position of a tensor among the outputs of Dynamo's
-            graph, or `None` if the tensor is not an output. `None` if positions were not recorded.
+        position_of: returns the position of a tensor among the outputs of Dynamo's graph, or
+            `None` if it is not an output. The function is `None` if positions were not recorded.
     """
 
     graph: Graph
@@ -113,7 +113,6 @@ class HasGraph(Protocol):
 
     def get_submodule(self, target: str) -> Any:
         """Return the module at an attribute path."""
-        ...
 
 
 def convert(
@@ -132,8 +131,8 @@ def convert(
         name: name of the graph in its capture.
         kind: see `Graph`.
         level: see `ops.matching.Level`.
-        canon: names shared by the graphs of one capture: a symbol has the same name in all of
-            them.
+        canon: names shared by the graphs of one capture, so that a symbol has the same name in
+            each of them.
         naming: names and roles of inputs and modules, if known.
     """
     converter = GraphConverter(module, canon or CanonicalNames(), naming or Naming())
@@ -185,7 +184,7 @@ class GraphConverter:
         self._copies = RecomputedCopies(naming.forward.fx) if naming.forward else None
 
     def run(self, name: str, kind: GraphKind, level: Level) -> Converted:
-        """Convert the graph. Call once only."""
+        """Convert the graph. A converter can run only once."""
         self.level = level
         self.kind = kind
         nodes: list[Node] = []
@@ -231,7 +230,7 @@ class GraphConverter:
             placeholders.sort(key=self._order.of_input)
         for node in placeholders:
             value = rng_states.value_of(node)
-            # A printed graph shows nothing of tuples and lists.
+            # Printed text does not show tuples and lists, so their symbols are not numbered here.
             if not isinstance(value, tuple | list):
                 self.canon.result(value)  # numbers the symbols in the order of the inputs
         roles: list[tuple[torch.fx.Node, str]] = []
@@ -266,7 +265,7 @@ class GraphConverter:
         args, kwargs = mark_names(node.target, *normalize.arguments(node))
         result = self.result(node)
         called: tuple[Arg, ...] = ()
-        if op == GRAPH_MODULE:  # e.g. from torch.fx.passes.split_module: its graph is a body
+        if op == GRAPH_MODULE:  # e.g. made by torch.fx.passes.split_module
             called = (SubgraphRef(self.body(node)),)
             result = result or returned_by(self.subgraphs[str(node.target)])
         values = tuple([self.arg(arg) for arg in args])
@@ -311,7 +310,7 @@ class GraphConverter:
         return module_options(self.owner.get_submodule(str(node.target)))
 
     def value_of_constant(self, node: torch.fx.Node) -> tuple[Arg, ...]:
-        """Return `Node.args` of a constant: its value if the code made it, otherwise empty."""
+        """Return `Node.args` of a constant: its value if the code made it, otherwise `()`."""
         tensor = self.attribute(node)
         is_made = self.naming.is_made
         return value_of_constant(tensor) if is_made is None or is_made(tensor) else ()
@@ -347,11 +346,11 @@ class GraphConverter:
         return isinstance(self.results.get(producer), tuple)
 
     def module_path(self, node: torch.fx.Node) -> str:
-        """Return `Node.module`; for a call of a shared region, the layer being called."""
+        """Return `Node.module`; for a call of a shared region, the layer that it runs."""
         return self._regions.path(node, self.recorded_path(node))
 
     def recorded_path(self, node: torch.fx.Node) -> str:
-        """Return the module recorded by torch for a node, else the module that it runs for."""
+        """Return the module that torch recorded for a node, else the module of related nodes."""
         if normalize.sums_gradients(node, self.kind):
             return self.path_of_sum(node)
         meta = rng_states.meta_of(node)
@@ -409,19 +408,17 @@ class GraphConverter:
         return source if source is None or not call else self.with_columns(source)
 
     def with_columns(self, source: Source) -> Source:
-        """Return the line of a Dynamo node with both columns, where only the first is known."""
+        """Add the end column to the line of a Dynamo node if it has only the start column."""
         if len(source.columns) != 1:
             return source
-        # Two edits of one line are two findings: the columns tell the calls of the line apart.
-        call = _NUMBER.sub("", source.call)
+        # Two edits of one line are two findings, and only columns distinguish calls on one line.
+        call = _CALL_NUMBER.sub("", source.call)
         expressions = source_lines.expressions(source.code, source.columns[0], call)
         calls = self._calls.setdefault((source.file, source.line, source.columns, call), {})
         number = calls.setdefault(source.call, len(calls))
-        return (
-            replace(source, columns=expressions[number % len(expressions)])
-            if expressions
-            else source
-        )
+        if not expressions:
+            return source
+        return replace(source, columns=expressions[number % len(expressions)])
 
     def effects(self, node: torch.fx.Node) -> tuple[tuple[Effect, ...], tuple[Ref, ...]]:
         """Return `Node.effects` and `Node.after`."""
@@ -462,13 +459,9 @@ class GraphConverter:
                 given=outer.given,
                 is_made=outer.is_made,
             )
-            inner_module: Any = self.owner.get_submodule(name)
+            module: Any = self.owner.get_submodule(name)
             self.subgraphs[name] = convert(
-                inner_module,
-                name=name,
-                level=self.level,
-                canon=self.canon,
-                naming=inner,
+                module, name=name, level=self.level, canon=self.canon, naming=inner
             ).graph
         return name
 
@@ -491,10 +484,11 @@ class GraphConverter:
     def output_positions(self, node: torch.fx.Node) -> tuple[list[int], list[int]] | None:
         """Return the positions of real outputs and of values saved for backward, in our order.
 
-        `None` if AOTAutograd does not describe the outputs, or if a pass has changed them.
+        Return `None` if AOTAutograd does not describe the outputs, or if a pass has changed them.
         """
         value: Any = node.args[0]
-        # torch loses the descriptions where activation checkpointing keeps random ops.
+        # torch loses the descriptions if activation checkpointing keeps random ops, but
+        # `rng_states` recovers them.
         descriptions = None if self.naming.body else rng_states.descriptions_of(node)
         if (
             not isinstance(value, tuple | list)
@@ -525,8 +519,8 @@ class GraphConverter:
 
 def _is_unused_mesh(node: torch.fx.Node) -> bool:
     """Return True if a placeholder is a mesh that no op takes."""
-    # torch passes a mesh through forward and backward for each DTensor. If several meshes are
-    # equal, it saves an arbitrary one of them.
+    # torch passes a mesh through forward and backward for each DTensor. Among equal meshes, it
+    # saves an arbitrary one.
     if not torch_private.is_mesh(node_meta.value_of(node)):
         return False
     return all(user.op == "output" for user in node.users)

@@ -1,12 +1,13 @@
 """Live graph modules: copies, constructor options of their modules, and the regions they call.
 
-A graph of modules shows only the calls of modules, but two dropouts with different probabilities
-are different computations: hence the options. Only torch's modules have options here, since
-attributes of a user's class need not be options.
+A graph of modules shows only calls of modules. The options distinguish two dropouts with different
+probabilities. Only torch's modules have options here, because attributes of a user's class need not
+be options.
 
 Layers compiled as one region (`torch.compiler.nested_compile_region`) share a body. For each call,
-torch records the module whose code calls the region, possibly the whole model. The layer is found
-from the parameters passed to the call, and in a backward from the values saved by its forward.
+torch records the module whose code calls the region, which may be the whole model. `Regions` finds
+the layer from the parameters that are passed to the call and, in a backward, from the values that
+the forward saved.
 """
 
 from __future__ import annotations
@@ -51,13 +52,13 @@ def bodies(gm: torch.fx.GraphModule) -> Iterator[str]:
 
 
 def runnable(gm: torch.fx.GraphModule) -> torch.fx.GraphModule:
-    """Return a module equivalent to Dynamo's that runs eagerly, with gradients.
+    """Return a module that is equivalent to Dynamo's and can run eagerly, with gradients.
 
     Each `invoke_subgraph` becomes a plain call of its body. A module without the op is returned
     unchanged.
     """
-    # torch 2.13 differentiates invoke_subgraph on fake tensors only: its own backend "eager" fails
-    # too.
+    # torch 2.13 differentiates invoke_subgraph only on fake tensors. Its own backend "eager" also
+    # fails.
     invoke = torch.ops.higher_order.invoke_subgraph
     if not any(
         isinstance(module, torch.fx.GraphModule)
@@ -79,11 +80,11 @@ def _call(body: Any, *operands: Any) -> Any:
     return body(*operands)
 
 
-_PLAIN = (bool, int, float, str, type(None))
+_PLAIN_TYPES = (bool, int, float, str, type(None))
 
 
 def module_options(module: Any) -> str | None:
-    """Return the options of a torch module in the order of its class, `None` for other modules."""
+    """Return the options of a torch module in its constructor's order, `None` for other modules."""
     if not isinstance(module, torch.nn.Module) or not _is_of_torch(type(module)):
         return None
     options = [
@@ -102,10 +103,8 @@ def _options(module: torch.nn.Module) -> Iterator[str]:
         if default is True and not isinstance(value, bool):  # bias=True: a parameter, or None
             value = value is not None
         value = _collapse_expanded(value)  # (2, 2) and the default 2 are the same option
-        if isinstance(value, tuple | list):
-            is_plain = all(isinstance(item, _PLAIN) for item in value)
-        else:
-            is_plain = isinstance(value, _PLAIN)
+        items = value if isinstance(value, tuple) else (value,)
+        is_plain = all(isinstance(item, _PLAIN_TYPES) for item in items)
         if is_plain and (value != default or type(value) is not type(default)):
             yield f"{name}={value!r}"
     dtypes = {parameter.dtype for parameter in module._parameters.values() if parameter is not None}
@@ -115,7 +114,7 @@ def _options(module: torch.nn.Module) -> Iterator[str]:
 
 
 def _collapse_expanded(value: Any) -> Any:
-    """Return the number in `(2, 2)`: classes expand `2` to that."""
+    """Return `2` for `(2, 2)`, to which constructors expand `2`; a list becomes a tuple."""
     if isinstance(value, tuple) and value and all(item == value[0] for item in value):
         return value[0]
     return tuple(value) if isinstance(value, list) else value
@@ -127,9 +126,7 @@ def _parameters(kind: type) -> Mapping[str, Any]:
     for base in kind.__mro__:
         if "__init__" in vars(base):
             parameters = inspect.signature(base).parameters
-            if not any(
-                parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()
-            ):
+            if not any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
                 return {
                     name: parameter.default
                     for name, parameter in parameters.items()
@@ -140,7 +137,7 @@ def _parameters(kind: type) -> Mapping[str, Any]:
 
 @cache
 def _names(kind: type) -> tuple[str, ...]:
-    """Return the names used by a module's forward."""
+    """Return the names that a module's forward uses."""
     code = getattr(getattr(kind, "forward", None), "__code__", None)
     return () if code is None else tuple(code.co_names)
 
@@ -154,7 +151,7 @@ _RESULT = re.compile(r"(\A|/)invoke_subgraph(\.\d+)?#\d+\Z")
 
 
 class Regions:
-    """Layers called by the calls of shared regions in a graph.
+    """Layers that the calls of shared regions in a graph run.
 
     Args:
         fx: the graph.
@@ -165,12 +162,12 @@ class Regions:
         self._fx = fx
         self._inputs = inputs
 
-    def path(self, node: torch.fx.Node, noted: str) -> str:
-        """Return the module of a node; a region's layer may be inside the module torch noted."""
+    def path(self, node: torch.fx.Node, recorded: str) -> str:
+        """Return the module of a node; for a call of a region, a layer in the recorded module."""
         if node.target is not torch.ops.higher_order.invoke_subgraph:
-            return noted
+            return recorded
         path = self._paths[node]
-        return path if path and (not noted or path.startswith(f"{noted}.")) else noted
+        return path if path and (not recorded or path.startswith(f"{recorded}.")) else recorded
 
     @cached_property
     def _paths(self) -> dict[torch.fx.Node, str]:
@@ -187,7 +184,7 @@ class Regions:
         return paths
 
     def _owner(self, operand: object) -> str:
-        """Return the module that owns a parameter, or whose region saved a value; otherwise ""."""
+        """Return the module that owns a parameter or whose region saved a value; otherwise ""."""
         if not isinstance(operand, torch.fx.Node):
             return ""
         while operand.op == "call_function" and len(operand.all_input_nodes) == 1:
@@ -205,23 +202,22 @@ def _own_paths(owners: Sequence[Sequence[str]]) -> list[str]:
 
     `layers.0.fc` and `layers.1.fc` give `layers.0` and `layers.1`.
     """
-    # Parts shared by calls (a shared weight, names inside a layer) do not identify the layer.
+    # Parts that several calls share (a shared weight, names inside a layer) do not identify the
+    # layer.
     paths = []
     for owner in owners:
-        other_owners = [other_owner for other_owner in owners if other_owner is not owner]
-        cut = [
-            _shorten_path(
-                path, [other_owner[k] for other_owner in other_owners if k < len(other_owner)]
-            )
+        others = [other for other in owners if other is not owner]
+        shortened = [
+            _shorten_path(path, [other[k] for other in others if k < len(other)])
             for k, path in enumerate(owner)
             if path
         ]
-        paths.append(common_path(path for path in cut if path))
+        paths.append(common_path(filter(None, shortened)))
     return paths
 
 
 def _shorten_path(path: str, other_paths: Sequence[str]) -> str:
-    """Return a path up to its last part that differs from `other_paths`; all if there are none."""
+    """Return a path up to its last part that differs in any of `other_paths`, if there are any."""
     parts = path.split(".")
     ends = [0 if other_paths else len(parts)]
     for other_path in other_paths:

@@ -21,21 +21,21 @@ if TYPE_CHECKING:
 
 
 RESULT = "torchgraph_result"
-"""Key of a description: a `Result`, or a result as printed in a graph."""
+"""Key of a value's description: a `Result`, or the result as printed in a graph."""
 
 COMMUNICATES = "torchgraph_communicates"
-"""Key of a flag: the call was observed to communicate when it ran."""
+"""Key of a flag that is set if the call was observed to communicate."""
 
 LINE = "torchgraph_line"
-"""Key of the source line of a node, as arguments of `source_lines.from_line`."""
+"""Key of the source line of a node: the arguments of `source_lines.from_line`."""
 
 SCOPE = "torchgraph_scope"
-"""Key of the scope (file and function) of a printed node's line, a part of the node's name."""
+"""Key of the scope (file and function) of a printed node's line. The node's name contains it."""
 
 
 def value_of(node: torch.fx.Node) -> Any:
     """Return the value of a node from its meta, or `None`."""
-    # Values written by a pass that runs the graph take precedence over RESULT, which was noted
+    # Values that a pass wrote by running the graph take precedence over RESULT, which was stored
     # when the graph was made.
     for key in ("val", "example_value", "tensor_meta", RESULT):
         value = node.meta.get(key)
@@ -45,9 +45,9 @@ def value_of(node: torch.fx.Node) -> Any:
 
 
 def call_of(meta: Mapping[str, Any]) -> str:
-    """Return the torch function call that a node is part of, by its name in Dynamo's graph.
+    """Return the name, in Dynamo's graph, of the torch function call that a node is part of.
 
-    `torch.einsum` and `@` become several ops each; all ops of one call share the name.
+    Calls such as `torch.einsum` and `@` become several ops, which share the name of the call.
     """
     return "/".join(str(call[0]) for call in meta.get("source_fn_stack") or ())
 
@@ -67,10 +67,8 @@ def stack_path(key: Any, value: Any, modules: Mapping[int, str]) -> str:
     return module_fqn(str(value[0] if isinstance(value, tuple) else value))
 
 
-_SEQUENCE = "seq_nr"
-"""torch's key of a node's sequence number."""
-_FOUND = ("nn_module_stack", "fwd_nn_module_stack")
-"""torch's keys of a node's modules; present even if the node is known to be in no module."""
+_MODULE_KEYS = ("nn_module_stack", "fwd_nn_module_stack")
+"""torch's keys of a node's modules. A key is also present if torch found that there are none."""
 
 
 class BackwardModules:
@@ -83,7 +81,7 @@ class BackwardModules:
     def __init__(self, forward: Converted):
         modules: dict[int, str] = {}
         for node in forward.fx.nodes:
-            number = _number(node)
+            number = _sequence_number(node)
             name = forward.names.get(node.name)
             if number is not None and name is not None and node.op == "call_function":
                 modules.setdefault(number, forward.graph[name].module)
@@ -93,15 +91,15 @@ class BackwardModules:
     def path(self, node: torch.fx.Node) -> str:
         """Return the innermost common module of the forward ops around a node's sequence number.
 
-        "" if torch knows that the node is in no module, or if the node has no number.
+        Return "" if torch found that the node is in no module, or if the node has no number.
         """
-        number = _number(node)
-        if number is None or any(key in node.meta for key in _FOUND):
+        number = _sequence_number(node)
+        if number is None or any(key in node.meta for key in _MODULE_KEYS):
             return ""
         index = bisect_left(self._numbers, number)
         return common_path(self._paths[max(index - 1, 0) : index + 1])
 
 
-def _number(node: torch.fx.Node) -> int | None:
-    number: Any = node.meta.get(_SEQUENCE)
+def _sequence_number(node: torch.fx.Node) -> int | None:
+    number: Any = node.meta.get("seq_nr")
     return number if type(number) is int else None

@@ -1,7 +1,7 @@
 """Normalize calls that torch releases write differently, and read values of small constants.
 
 Only forms of the *same* call are unified, and the node does not keep the original form. Different
-ops with the same result stay different: `graph.equality.canonical` unifies them for comparisons.
+ops with the same result stay different here; `graph.equality.canonical` unifies them to compare.
 """
 
 from __future__ import annotations
@@ -27,25 +27,26 @@ BACKEND_FLAGS = {
     "aten::batch_norm": "cudnn_enabled",
     "aten::instance_norm": "cudnn_enabled",
 }
-"""Arguments that hold the process flag `torch.backends.cudnn.enabled`, by schema name."""
+"""Argument that holds the process flag `torch.backends.cudnn.enabled`, by schema name."""
 
 
 def operator_name(node: torch.fx.Node) -> str | None:
-    """Return the op of a comparison by method call (`x.__eq__(y)`), `None` for other nodes."""
+    """Return the op of a comparison written as a method call (`x.__eq__(y)`), otherwise `None`."""
     if node.op == "call_method" and len(node.args) == 2 and not node.kwargs:
         return COMPARISONS.get(str(node.target))
     return None
 
 
 def arguments(node: torch.fx.Node) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return the arguments of a call, without those that are not part of the model.
+    """Return the arguments of a call that are part of the model.
 
-    A Triton kernel's number in a table of the process is replaced by its name. Left out are
+    The number of a Triton kernel, an index into a table of the process, is replaced with the
+    kernel's name. Two arguments are omitted:
 
-    - a process flag (`BACKEND_FLAGS`), with the defaults before it, which torch writes only
-      because the flag follows;
-    - the key of an `invoke_subgraph` body in torch's cache: a number that would change in all
-      calls of a graph when one call is added.
+    - a process flag (`BACKEND_FLAGS`), and the defaults before it, which torch writes only because
+      the flag follows them;
+    - the key of an `invoke_subgraph` body in torch's cache. It is a number, and adding one call
+      would change it in all calls of the graph.
     """
     target = node.target
     if isinstance(target, torch._ops.HigherOrderOperator) and _TRITON.match(target._name):
@@ -54,15 +55,14 @@ def arguments(node: torch.fx.Node) -> tuple[tuple[Any, ...], dict[str, Any]]:
 
 
 def _kernel_arguments(kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return the arguments of a Triton kernel: name, constants, and all others unchanged."""
+    """Return the arguments of a Triton kernel: its name, its constants, and the other arguments."""
     name = torch_private.triton_kernel_name(kwargs.get("kernel_idx"))
-    if name is None:  # from another process: the census rejects it
+    if name is None:  # from another process; the census rejects the graph
         return (), kwargs
     constants = torch_private.triton_constants(kwargs.get("constant_args_idx"))
-    arguments_by_name = {
-        name: arg for name, arg in kwargs.items() if name not in ("kernel_idx", "constant_args_idx")
-    }
-    return (Atom(f"triton.{name}"),), {"constants": constants, **arguments_by_name}
+    for index in ("kernel_idx", "constant_args_idx"):
+        kwargs.pop(index, None)
+    return (Atom(f"triton.{name}"),), {"constants": constants, **kwargs}
 
 
 def _positional(node: torch.fx.Node) -> tuple[Any, ...]:
@@ -99,7 +99,7 @@ def _without_defaults(op: torch._ops.OpOverload, args: tuple[Any, ...]) -> tuple
 
 
 def sums_gradients(node: torch.fx.Node, kind: GraphKind) -> bool:
-    """Return True if a node of an AOT graph sums gradients of one value."""
+    """Return True if a node of an AOT graph adds two gradients of one value."""
     if torch_private.marks_gradient_sums():
         return bool(node.meta.get("is_gradient_acc"))
     # Older torch releases do not mark these sums, so accept any two-tensor sum without
@@ -120,29 +120,29 @@ DIGITS = 5
 
 
 def value_of_constant(tensor: Any) -> tuple[Arg, ...]:
-    """Return the value of a constant tensor as the only item; empty if unknown or too large.
+    """Return a tuple with the value of a constant tensor; `()` if it is unknown or too large.
 
-    Fake tensors and tensors on the meta device have no value.
+    The value of a fake tensor, and of a tensor on the meta device, is unknown.
     """
     if type(tensor) not in (torch.Tensor, torch.nn.Parameter) or tensor.device.type == "meta":
         return ()
     if tensor.layout is not torch.strided or tensor.numel() > MAX_ELEMENTS or tensor.is_quantized:
         return ()
     try:
-        with torch_private.get("without_modes")():  # while AOTAutograd compiles, all would be fake
+        with torch_private.get("without_modes")():  # AOTAutograd's mode would make it fake
             return (rounded(_numbers(tensor.detach())),)
     except (RuntimeError, NotImplementedError):  # a dtype without Python numbers
         return ()
 
 
 def _numbers(tensor: torch.Tensor) -> Any:
-    """Convert a tensor to nested lists, as `tolist`."""
-    # A capture would record a call of tolist as a host sync of the target.
+    """Convert a tensor to nested lists, like `tolist`."""
+    # A capture would record a call of `tolist` as a host sync in the target.
     return tensor.item() if tensor.dim() == 0 else [_numbers(row) for row in tensor.unbind()]
 
 
 def rounded(value: Any) -> Any:
-    """Return a value with floats rounded, and lists replaced by tuples."""
+    """Return a value with its floats rounded and its lists converted to tuples."""
     if isinstance(value, list | tuple):
         return tuple(map(rounded, value))
     if isinstance(value, float):

@@ -5,8 +5,8 @@ private module (since torch 2.9).
 
 A role is one of `graph.model.INPUT_OPS`.
 
-torch orders inputs by first use, which would make `f(x, y)` and `f(y, x)` the same graph. Here,
-inputs are in declaration order:
+torch orders inputs by first use, so `f(x, y)` and `f(y, x)` would be the same graph. This module
+orders them by declaration:
 
     inputs    declared inputs (tensors, then sizes, then numbers), then saved values in the
               order in which the forward computes them, then tangents
@@ -41,12 +41,12 @@ def input_index(description: Any) -> int | None:
 
 
 def output_index(description: Any) -> int | None:
-    """Return the position among the outputs of Dynamo's graph, `None` for any other output."""
+    """Return an output's position among the outputs of Dynamo's graph, `None` for other outputs."""
     return int(description.idx) if type(description).__name__ == "PlainAOTOutput" else None
 
 
 def is_saved(description: Any) -> bool:
-    """Return True for a value that the forward saves for its backward."""
+    """Return True if an output is a value that the forward saves for its backward."""
     return type(description).__name__.startswith("SavedForBackwards")
 
 
@@ -58,7 +58,7 @@ def is_gradient(description: Any) -> bool:
 def belongs_to(description: Any, position: int, backward: bool) -> int | None:
     """Return the position of the Dynamo input that an output updates or is the gradient of.
 
-    `None` for any other output.
+    Return `None` for any other output.
 
     Args:
         description: `desc` of the output.
@@ -70,7 +70,7 @@ def belongs_to(description: Any, position: int, backward: bool) -> int | None:
         return input_index(description.mutated_input)
     if kind == "GradAOTOutput":
         return input_index(description.grad_of)
-    # A backward returns None for an input without gradient, at the position of that input.
+    # A backward returns None for an input without gradient, in the position of the gradient.
     return position if backward and description is None else None
 
 
@@ -81,7 +81,7 @@ _NOISE = frozenset(
     {"_modules", "_parameters", "_buffers", "__closure__", "cell_contents", "__self__", "forward"}
     | {"L", "G", "__wrapped__", "_orig_mod", "__dict__"}
 )
-"""Steps left out of a path: torch.nn containers, closures, wrappers, Dynamo's roots."""
+"""Steps that a path omits: containers of torch.nn, closures, wrappers, and Dynamo's roots."""
 
 STACK_VALUE = "___stack"
 """Dynamo's source for a value on the stack at a graph break, in the code after the break."""
@@ -97,7 +97,7 @@ def source_to_fqn(source: str) -> str:
 
 
 def module_fqn(source: str) -> str:
-    """Return the path of a module's source; "" for the module that the frame belongs to."""
+    """Return the path of a module's source; "" for the module whose frame is compiled."""
     path = source_to_fqn(source)
     return "" if path in ("self", "input", "mod") else path
 
@@ -110,7 +110,7 @@ def dynamo_inputs(
 ) -> list[tuple[str, str]]:
     """Return (role, name) of each input of a Dynamo graph.
 
-    Known tensors are recognized by identity, since Dynamo's own names are relative to the frame.
+    Known tensors are recognized by identity, because Dynamo's names are relative to the frame.
     Call this inside the backend: Dynamo erases the sources in the nodes' meta afterwards.
 
     Args:
@@ -148,30 +148,27 @@ def aot_inputs(
         dynamo: inputs of the Dynamo graph it was compiled from.
         forward_names: for a backward, the node names of its forward (`Converted.names`). A
             placeholder with one of these names is a saved value.
-        states: forward's names of placeholders that the backward names differently
-            (`rng_states`).
+        states: the forward's name of each placeholder that has another name in the backward; see
+            `rng_states.names_in_backward`.
     """
     named: dict[str, tuple[str, str]] = {}
-    for node in gm.graph.nodes:
-        if node.op != "placeholder":
-            continue
+    saved: dict[str, str] = {}
+    for node in gm.graph.find_nodes(op="placeholder"):
         description = node.meta.get("desc")
+        forward_name = states.get(node.name, node.name)
         index = input_index(description)
         if index is not None and index < len(dynamo):
             named[node.name] = dynamo[index]
         elif type(description).__name__ == "TangentAOTInput":
             output = getattr(description.output, "idx", None)
             named[node.name] = ("tangent", "tangent" if output is None else f"tangent.{output}")
-        elif states.get(node.name, node.name) not in forward_names:
+        elif forward_name in forward_names:
+            saved[forward_name] = node.name
+        else:
             named[node.name] = ("input", node.name)
-    placeholders = {
-        states.get(node.name, node.name): node.name
-        for node in gm.graph.nodes
-        if node.op == "placeholder"
-    }
-    for key, name in forward_names.items():
-        if key in placeholders and placeholders[key] not in named:
-            named[placeholders[key]] = ("saved", name)
+    for forward_name, name in forward_names.items():  # in the order of computation
+        if forward_name in saved:
+            named[saved[forward_name]] = ("saved", name)
     return named
 
 
@@ -227,7 +224,7 @@ class DeclaredOrder:
 
 
 def original_value(node: torch.fx.Node) -> torch.fx.Node:
-    """Return the value that a chain of autograd's `aten.detach` aliases; usually `node` itself."""
+    """Return the value that `node` aliases if autograd made it by `aten.detach`, else `node`."""
     while node.target is torch.ops.aten.detach.default:
         (node,) = node.args  # type: ignore[assignment]
     return node

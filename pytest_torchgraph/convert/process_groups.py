@@ -1,7 +1,7 @@
 """Arguments of collectives: process groups and reductions.
 
-torch names groups by number. Functional collectives take the name of the group, which only the op's
-schema distinguishes from other strings. c10d ops take the group itself.
+The names that torch gives to groups are numbers. Functional collectives take the name of a group,
+which only the op's schema distinguishes from other strings. c10d ops take the group itself.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ GROUP_NAME = "group_name"
 _BOXED = "__torch__.torch.classes.c10d.ProcessGroup"
 _REDUCTION = "__torch__.torch.classes.c10d.ReduceOp"
 
-
 _RANK = "rank"
 """Argument of FSDP's ops that holds the number of the current rank."""
 OWN_RANK = Atom("rank")
@@ -33,7 +32,7 @@ OWN_RANK = Atom("rank")
 
 
 def is_marked(op: Any, argument: str) -> bool:
-    """Return True if `mark_names` marks the argument of this name."""
+    """Return True if `mark_names` replaces the argument with this name."""
     return argument == GROUP_NAME or (argument == _RANK and op.namespace == "fsdp")
 
 
@@ -49,8 +48,8 @@ def mark_names(
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Return the arguments of an op, with group names as `GroupName`.
 
-    The rank number that FSDP's ops take becomes `OWN_RANK`: the number differs on each rank, but
-    the model is the same.
+    The rank number that FSDP's ops take becomes `OWN_RANK`, because the number differs on each rank
+    while the model is the same.
     """
     if not isinstance(op, torch._ops.OpOverload | torch._ops.OpOverloadPacket):
         return args, kwargs
@@ -89,8 +88,8 @@ def dimensions_named(names: Dimensions) -> Iterator[None]:
     """Name groups after mesh dimensions, for captures inside the context.
 
     Args:
-        names: function called for each capture, since a mesh may be flattened at any time. If
-            contexts are nested and disagree, the outer one wins.
+        names: function that is called for each capture, because a mesh may be flattened at any
+            time. If nested contexts disagree, the outer one wins.
     """
     token = _dimensions.set((*_dimensions.get(), names))
     try:
@@ -100,14 +99,13 @@ def dimensions_named(names: Dimensions) -> Iterator[None]:
 
 
 def dimensions_of_meshes(meshes: Iterable[Any]) -> dict[str, str]:
-    """Return the dimensions of meshes (also flattened ones), by torch's names of their groups."""
-    # The group's own description is not enough: torch names the mesh dimension in a group's
-    # description only if it created the group for the mesh. One-dimensional meshes, and meshes
-    # flattened to all ranks, use the group of all ranks.
+    """Return the dimensions of meshes and of flattened meshes, by torch's names of their groups."""
+    # torch names the mesh dimension in a group's description only if it created the group for the
+    # mesh. One-dimensional meshes, and meshes flattened to all ranks, use the group of all ranks.
     dimension_by_group: dict[str, str] = {}
     for mesh in meshes:
         for part in (mesh, *torch_private.flattened(mesh)):
-            # In a world of one, all dimensions share a group: name it after the innermost one.
+            # With a world size of 1, all dimensions share a group. Name it after the innermost one.
             for name in reversed(part.mesh_dim_names or ()):
                 dimension_by_group.setdefault(str(part.get_group(name).group_name), name)
     return dimension_by_group
@@ -117,7 +115,7 @@ def mesh_dimensions() -> dict[str, str]:
     """Return the mesh dimension of each group, by torch's name of the group.
 
     Dimensions of two meshes may share a name. If their groups have the same ranks, both groups get
-    the name. Otherwise only the group of the mesh named by `dimensions_named` gets it.
+    the name. Otherwise, only the group that `dimensions_named` names gets it.
     """
     if not (ranks := members()):
         return {}
@@ -132,11 +130,9 @@ def mesh_dimensions() -> dict[str, str]:
             described.setdefault(str(process_group.group_name), text[1])
     dimension_by_group: dict[str, str] = {}
     for group, name in described.items():
-        alike = [other_group for other_group, other_name in named.items() if other_name == name]
-        alike = alike or [
-            other_group for other_group, other_name in described.items() if other_name == name
-        ]
-        if all(ranks.get(other_group) == ranks.get(group) for other_group in alike):
+        names_by_group = named if name in named.values() else described
+        same_name = [other for other, other_name in names_by_group.items() if other_name == name]
+        if all(ranks.get(other) == ranks.get(group) for other in same_name):
             dimension_by_group[group] = name
     return dimension_by_group
 
@@ -168,7 +164,7 @@ def _marked(value: Any, name: str | None) -> Any:
 
 @functools.lru_cache(maxsize=4096)
 def _positions(op: torch._ops.OpOverload | torch._ops.OpOverloadPacket) -> dict[int, str]:
-    """Return the positions at which an op (or an overload of a packet) takes a group or rank."""
+    """Return the positions where an op, or any overload of a packet, takes a group or a rank."""
     overloads: list[Any] = [op]
     if isinstance(op, torch._ops.OpOverloadPacket):
         overloads = [getattr(op, name) for name in op.overloads()]  # type: ignore[no-untyped-call]

@@ -1,4 +1,4 @@
-"""Describe nodes that keep their graph out of a cache, with module and source line."""
+"""Describe nodes for which a cache rejects the graph, with module and source line."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from .source_lines import frames_in, from_line, from_stack_trace, is_user_file, 
 _ADDRESS = re.compile(r" (?:object )?at 0x[0-9a-f]+|(?<=\b)0x[0-9a-f]{6,}")
 _PATH = re.compile(r"(?:/[\w.+-]+){2,}|\b[A-Za-z]:\\[^\s'\"]+")
 _WITHOUT_OWN_LINE = ("autocast", "sdpa_kernel", "_backend_from_string")
-"""Name parts of functions called by `with` statements. Dynamo records no line for them."""
+"""Parts of the names of functions that `with` statements call. Dynamo records no line for them."""
 
 
 class RefusedOp(NamedTuple):
-    """An op that keeps its graph out of a cache.
+    """An op for which a cache rejects the graph.
 
     Attributes:
         op: qualified name of the op; "" if the graph as a whole is rejected.
@@ -56,7 +56,7 @@ def described(
             name = op_name(node.target) if node.op != "get_attr" else str(node.target)
             source, calls = _source(node)
             if source is not None and calls < 0 and ops:
-                continue  # exit of a context: the next line is outside the `with` statement
+                continue  # the exit of a context; the nearest line is after the `with` statement
             op = RefusedOp(name, clean(reason), _module(node, modules, calls), source)
         # Entering and leaving a context are two nodes; sdpa_kernel has seven.
         ops.setdefault(op.source or (op.op, op.reason), op)
@@ -70,7 +70,7 @@ def clean(reason: str) -> str:
 
 
 def _module(node: torch.fx.Node, modules: Mapping[int, str], calls: int) -> str:
-    """Return the module of a node, or of a `with` statement inside `calls` calls of `forward`."""
+    """Return the module of a node, or of a `with` statement in the `calls`-th call of `forward`."""
     for near in _iterate_nearest(node):
         stack = list((near.meta.get("nn_module_stack") or {}).items())
         if stack:
@@ -87,7 +87,7 @@ def _source(node: torch.fx.Node) -> tuple[Source | None, int]:
     For a `with` statement, also return the number of enclosing calls of `forward`; otherwise 0, or
     -1 for a context without a `with` statement.
     """
-    context = _is_context(node)
+    context = any(part in str(node.target) for part in _WITHOUT_OWN_LINE)
     for near in _iterate_nearest(node):
         stack = near.meta.get("stack_trace") or ""
         source = from_stack_trace(stack, node_meta.call_of(near.meta)) if stack else None
@@ -95,10 +95,6 @@ def _source(node: torch.fx.Node) -> tuple[Source | None, int]:
             statement = _with_statement(stack) if context and near is not node else None
             return statement or (source, -1 if context else 0)
     return None, 0
-
-
-def _is_context(node: torch.fx.Node) -> bool:
-    return any(part in str(node.target) for part in _WITHOUT_OWN_LINE)
 
 
 def _iterate_nearest(node: torch.fx.Node) -> Iterator[torch.fx.Node]:

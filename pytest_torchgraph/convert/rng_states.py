@@ -1,7 +1,7 @@
 """Ops recomputed by a compiled backward, and the random states saved for them by the forward.
 
 Under activation checkpointing, AOTAutograd makes the forward return the generator state before each
-recomputed random op, as an additional saved value. It rewrites the output node for that and loses
+recomputed random op, as an additional saved value. To do so, it rewrites the output node, and loses
 the descriptions of all outputs (torch 2.9 to 2.15, `functionalize_rng_ops`).
 """
 
@@ -17,20 +17,22 @@ from .. import torch_private
 from ..graph.model import RecomputedBy, TensorMeta
 from . import node_meta
 
-_KEEPING = "run_and_save_rng_state"
-_RUNNING = (_KEEPING, "run_with_rng_state", "graphsafe_run_with_rng_state")
+_SAVING = "run_and_save_rng_state"
+"""Op of the forward. It returns the random state, and the result of the random op."""
+_RESTORING = ("run_with_rng_state", "graphsafe_run_with_rng_state")
+"""Ops of the backward, which run a random op with a given state."""
 _INPUT = "rng_state_output_"
 """Name prefix of the backward inputs that are random states."""
 
 
 class SavedForBackwardsAgain:
-    """Replacement for torch's lost description of a saved value."""
+    """Description of a saved value, in place of torch's lost one. `is_saved` reads its name."""
 
 
 def descriptions_of(output: torch.fx.Node) -> Any:
     """Return the descriptions of the outputs of a live AOTAutograd graph, in order.
 
-    `None` if there are none, or if it is unknown which outputs are saved.
+    Return `None` if there are no descriptions, or if it is unknown which outputs are saved.
     """
     descriptions = output.meta.get("desc")
     if descriptions is not None or not any(_states_returned(output)):
@@ -40,9 +42,9 @@ def descriptions_of(output: torch.fx.Node) -> Any:
 
 
 def described(output: torch.fx.Node, real: Sequence[Any]) -> list[Any] | None:
-    """Return the descriptions of a forward's outputs, given those of the real outputs.
+    """Return the descriptions of a forward's outputs, given the descriptions of the real outputs.
 
-    `None` if the output node has descriptions, or if the forward saves no random state.
+    Return `None` if the output node has descriptions, or if the forward saves no random state.
     """
     if output.meta.get("desc") is not None or not any(_states_returned(output)):
         return None
@@ -52,22 +54,22 @@ def described(output: torch.fx.Node, real: Sequence[Any]) -> list[Any] | None:
 
 
 def is_state(node: torch.fx.Node) -> bool:
-    """Return True for a random state: a result of the op in a forward, an input in a backward."""
+    """Return True if a node is a random state: a result in a forward, or a backward's input."""
     if node.op == "placeholder":
         return node.name.startswith(_INPUT)
     if node.target is not operator.getitem or node.args[1] != 0:
         return False
     producer = node.args[0]
-    return isinstance(producer, torch.fx.Node) and str(producer.target) == _KEEPING
+    return isinstance(producer, torch.fx.Node) and str(producer.target) == _SAVING
 
 
 def restores(node: torch.fx.Node) -> bool:
-    """Return True for an op that runs with a random state saved by the forward."""
-    return str(node.target) in _RUNNING[1:]
+    """Return True if a node runs an op with a random state that the forward saved."""
+    return str(node.target) in _RESTORING
 
 
 def names_in_backward(forward: torch.fx.Graph, backward: torch.fx.Graph) -> dict[str, str]:
-    """Map the names of a backward's random states to the names in its forward."""
+    """Map the names of a backward's random states to their names in the forward."""
     (output,) = forward.find_nodes(op="output")
     state_inputs = [node.name for node in backward.find_nodes(op="placeholder") if is_state(node)]
     states = [node.name for node in _states_returned(output)]
@@ -76,9 +78,9 @@ def names_in_backward(forward: torch.fx.Graph, backward: torch.fx.Graph) -> dict
 
 def meta_of(node: torch.fx.Node) -> Mapping[str, Any]:
     """Return the meta of a node, including module and source line."""
-    # For an op that runs with a state, torch sets module and line only on the getitems of its
-    # results.
-    if "nn_module_stack" not in node.meta and str(node.target) in _RUNNING:
+    # For an op that saves or restores a state, torch sets module and line only on the getitems of
+    # its results.
+    if "nn_module_stack" not in node.meta and str(node.target) in (_SAVING, *_RESTORING):
         for user in node.users:
             if user.target is operator.getitem and "nn_module_stack" in user.meta:
                 return user.meta
@@ -86,12 +88,12 @@ def meta_of(node: torch.fx.Node) -> Mapping[str, Any]:
 
 
 def value_of(node: torch.fx.Node) -> Any:
-    """Return `node_meta.value_of`, with a constant size for a random state.
+    """Return `node_meta.value_of`, but with a constant size for a random state.
 
     torch makes the size of a state symbolic.
     """
-    if str(node.target) == _KEEPING:
-        return None  # as in a live graph: only the parts of the result have values
+    if str(node.target) == _SAVING:
+        return None  # as in a live graph, in which only the getitems of the result have values
     value = node_meta.value_of(node)
     if value is None or not is_state(node):
         return value
@@ -107,7 +109,7 @@ def _states_returned(output: torch.fx.Node) -> Iterator[torch.fx.Node]:
 
 
 def _size(node: torch.fx.Node, value: Any) -> int | None:
-    """Return the size of a random state. A printed graph gives it for CPU states only."""
+    """Return the size of a random state; in a printed graph, `None` except on the CPU."""
     if isinstance(value, torch.Tensor):
         return torch_private.hint_of(value.shape[0])
     inputs = node.graph.find_nodes(op="placeholder")
@@ -116,7 +118,7 @@ def _size(node: torch.fx.Node, value: Any) -> int | None:
 
 
 _TAG = "recompute"
-"""Meta key of torch.utils.checkpoint's policy, on each node of a checkpointed region."""
+"""Meta key of torch.utils.checkpoint's policy, present on each node of a checkpointed region."""
 _SUFFIXES = ("_recomputed", "_recompute")
 """Suffixes that the partitioner may append to the name of a copied node."""
 

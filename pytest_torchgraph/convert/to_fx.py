@@ -18,7 +18,7 @@ from ..graph.model import Graph, GraphKind
 from ..ops.matching import Level
 from .canonical_names import CanonicalNames
 from .compiled_autograd import FoldedConverter
-from .from_fx import Converted, Naming, convert
+from .from_fx import Converted, GraphConverter, Naming
 from .node_meta import stack_path
 
 ORIGIN = "torchgraph_origin"
@@ -29,7 +29,8 @@ ORIGIN = "torchgraph_origin"
 class FxOrigin:
     """Capture that a module was made from, stored in the meta of its output node.
 
-    With the origin, the module is converted again as in the capture, even after a pass changed it.
+    The origin makes it possible to convert the module as the capture did, even if a pass changed
+    the module.
 
     Attributes:
         inputs: (role, name) of each input, by placeholder name.
@@ -43,7 +44,7 @@ class FxOrigin:
 
 
 def origin_of(graph: torch.fx.Graph) -> FxOrigin | None:
-    """Return the origin of a graph from `to_graph_module`, even after a pass; otherwise `None`."""
+    """Return the origin of a graph if `to_graph_module` made it, possibly before a pass."""
     origins = [node.meta.get(ORIGIN) for node in graph.find_nodes(op="output")]
     return origins[0] if origins and isinstance(origins[0], FxOrigin) else None
 
@@ -58,17 +59,15 @@ def convert_again(
         origin: origin of the module.
         name, kind: see `Graph`.
     """
-    naming, canon = Naming(dict(origin.inputs), plain=True, given=True), origin.canon.copy()
-    if origin.level == "compiled_autograd":
-        return FoldedConverter(module, canon, naming).run(name, kind, origin.level).graph
-    level = origin.level
-    return convert(module, name=name, kind=kind, level=level, canon=canon, naming=naming).graph
+    naming = Naming(dict(origin.inputs), plain=True, given=True)
+    converter = FoldedConverter if origin.level == "compiled_autograd" else GraphConverter
+    return converter(module, origin.canon.copy(), naming).run(name, kind, origin.level).graph
 
 
 def to_graph_module(converted: Converted) -> torch.fx.GraphModule:
     """Return a module that runs a captured graph and can be modified.
 
-    The module shares only attributes with the captured module: parameters, buffers, submodules.
+    The module shares parameters, buffers and submodules with the captured module, but no nodes.
     """
     graph = torch.fx.Graph()
     new: dict[torch.fx.Node, torch.fx.Node | None] = {}
@@ -105,7 +104,7 @@ def to_graph_module(converted: Converted) -> torch.fx.GraphModule:
 
 
 def _body(gm: torch.fx.GraphModule, naming: Naming) -> torch.fx.GraphModule:
-    """Copy the body of a higher-order op; the op fixes the order of inputs and outputs."""
+    """Copy the body of a higher-order op. The op determines the order of inputs and outputs."""
     graph = torch.fx.Graph()
     _copy_nodes(graph, gm.graph, {}, lambda node: _meta(node, naming, ""))
     return _module(graph, gm, naming)
@@ -117,7 +116,7 @@ def _copy_nodes(
     new: dict[torch.fx.Node, torch.fx.Node | None],
     meta: Callable[[torch.fx.Node], dict[str, Any]],
 ) -> None:
-    """Append copies of the nodes of `source` that are not in `new` yet, with meta from `meta`."""
+    """Append copies of the nodes in `source` that `new` lacks. `meta` returns a copy's meta."""
     for node in source.nodes:
         if node not in new:
             copy = new[node] = graph.node_copy(node, new.__getitem__)
@@ -128,7 +127,9 @@ def _meta(node: torch.fx.Node, naming: Naming, path: str) -> dict[str, Any]:
     """Return a node's meta, with module paths instead of Dynamo's sources in the module stack.
 
     Args:
-        path: module of the node, appended to the stack unless it is the last entry.
+        node: the node.
+        naming: the naming of its graph.
+        path: module of the node. It is appended to the stack unless it is the last entry.
     """
     meta = dict(node.meta)
     stack = meta.get("nn_module_stack") or meta.pop("fwd_nn_module_stack", None)
@@ -142,7 +143,7 @@ def _meta(node: torch.fx.Node, naming: Naming, path: str) -> dict[str, Any]:
 
 
 def _with_path(key: Any, value: Any, naming: Naming) -> tuple[Any, ...]:
-    """Return an entry of a module stack with the module's path."""
+    """Return an entry of a module stack with the module's path instead of Dynamo's source."""
     if naming.plain:
         return tuple(value)
     class_and_more = tuple(value[1:]) if isinstance(value, tuple) else ()

@@ -112,7 +112,7 @@ def _capture_rank(
             _refuse_objects(error)
             _refuse_reducer(error)
             raise
-        captured.settle(rank)
+        captured.finish_for_rank(rank)
         _refuse_other_device(captured, device)
         for leaf in output_leaves(captured.output):
             torch_private.wait(leaf)  # else torch warns when the process ends

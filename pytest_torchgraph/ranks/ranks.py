@@ -335,17 +335,17 @@ def load(path: str | Path) -> Capture | Ranks:
         GraphFormatError: if the file is malformed (with line and column), or holds only op counts.
         OSError: if the file cannot be read.
     """
-    from ..api.existing import loaded
+    from ..api.existing import capture_of
 
     file = Path(path)
     program = parse_file(read_text(file), file)
     if not program.sections:
-        return loaded(program, file)
+        return capture_of(program, file)
     captures = []
     for rank, rank_program in program.of_rank.items():
-        capture = loaded(rank_program, file)
+        capture = capture_of(rank_program, file)
         # A file stores equal ranks once, so the program itself has no rank.
-        capture.settle(rank)
+        capture.finish_for_rank(rank)
         captures.append(capture)
     return Ranks(captures, program.mesh)
 

@@ -37,13 +37,13 @@ def test_class_as_a_target_is_refused(via: str) -> None:
     capture(Net(3, 3), torch.ones(2, 3)).assert_op_counts({"aten.addmm": 1})
 
 
-def test_a_target_that_is_not_callable() -> None:
+def test_target_that_is_not_callable_is_an_error() -> None:
     with pytest.raises(TypeError, match=r"graph_capture\(model, x\), not graph_capture\(model\(x"):
         capture(mlp()(example(4, 8)), example(4, 8))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("via", ["aott", "", "torch"])
-def test_an_unknown_mechanism(via: str) -> None:
+def test_unknown_mechanism_is_an_error(via: str) -> None:
     with pytest.raises(ValueError, match=r"use 'dispatch', 'fx'"):
         capture(mlp(), example(4, 8), via=via)
 
@@ -56,7 +56,7 @@ def test_watch_used_as_its_capture_is_an_error() -> None:
         unused.asert()
 
 
-def test_a_mechanism_class_instead_of_an_instance() -> None:
+def test_mechanism_class_instead_of_an_instance_is_an_error() -> None:
     with pytest.raises(TypeError, match=r"pass an instance, Aot\(\)"):
         capture(mlp(), example(4, 8), via=Aot)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match=r"not int"):
@@ -65,7 +65,7 @@ def test_a_mechanism_class_instead_of_an_instance() -> None:
 
 @pytest.mark.slow("further cases; a few are in every run", only=["aot"])
 @pytest.mark.parametrize("via", RUN_BACKWARD)
-def test_backward_where_nothing_requires_grad(via: str) -> None:
+def test_required_backward_without_grad_is_an_error(via: str) -> None:
     with pytest.raises(
         CaptureError, match=r"no parameter and no input of the target requires grad"
     ):
@@ -110,14 +110,14 @@ def test_nonscalar_loss_is_refused(via: str, loss_fn: object, message: str) -> N
     ],
 )
 @pytest.mark.parametrize("via", MECHANISMS)
-@pytest.mark.parametrize(("output", "said"), [(None, "None"), (3, "an int"), ("s", "a str")])
-def test_an_output_without_tensors(via: str, output: object, said: str) -> None:
-    with pytest.raises(CaptureError, match=f"the target returned no tensor, but {said}"):
+@pytest.mark.parametrize(("output", "description"), [(None, "None"), (3, "an int"), ("s", "a str")])
+def test_output_without_tensors_is_refused(via: str, output: object, description: str) -> None:
+    with pytest.raises(CaptureError, match=f"the target returned no tensor, but {description}"):
         capture(lambda x: (x * 2, output)[1], example(4), via=via)
 
 
 @pytest.mark.parametrize("via", MECHANISMS)
-def test_a_target_that_computes_nothing(via: str) -> None:
+def test_target_that_computes_nothing_is_refused(via: str) -> None:
     with pytest.raises(CaptureError, match=f"nothing was captured via '{via}'"):
         capture(lambda x: x, example(4), via=via)
 

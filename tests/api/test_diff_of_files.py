@@ -98,7 +98,7 @@ def test_findings_are_sorted_by_their_number_of_files(tmp_path: Path) -> None:
     ]
 
 
-def test_a_file_on_one_side_is_listed_and_is_a_difference(tmp_path: Path) -> None:
+def test_file_on_one_side_only_is_a_difference(tmp_path: Path) -> None:
     both = {"a.tgraph": text("sin")}
     graph_diff = compared(
         tmp_path, both | {"x/gone.tgraph": text("cos")}, both | {"x/came.tgraph": text("cos")}
@@ -116,7 +116,7 @@ def test_a_file_on_one_side_is_listed_and_is_a_difference(tmp_path: Path) -> Non
     ]
 
 
-def test_a_malformed_file_is_named_and_hides_no_other_difference(tmp_path: Path) -> None:
+def test_malformed_file_does_not_hide_other_differences(tmp_path: Path) -> None:
     broken = text("sin").replace("%x = input", "%x = ")
     graph_diff = compared(
         tmp_path,
@@ -167,7 +167,7 @@ def test_two_files_are_compared_and_a_malformed_one_raises(tmp_path: Path) -> No
         diff(where / "a.tgraph", where / "c")
 
 
-def test_files_with_equal_graphs_of_other_origin_are_equal(tmp_path: Path) -> None:
+def test_files_that_differ_only_in_origin_are_equal(tmp_path: Path) -> None:
     other = text("sin").replace("via aot", "via dispatch").replace("2.13.0", "2.15.0")
     graph_diff = compared(
         tmp_path,
@@ -188,7 +188,7 @@ def test_change_by_a_torch_release_is_one_finding(tmp_path: Path) -> None:
     new = {"a.tgraph": text("sin", "cos"), "b.tgraph": text("exp", "relu")}
     assert len(compared(tmp_path, old, new).findings) == 2
     (tmp_path / "later").mkdir()
-    later = {name: each.replace("2.13.0", "2.15.0") for name, each in new.items()}
+    later = {name: file_text.replace("2.13.0", "2.15.0") for name, file_text in new.items()}
     graph_diff = compared(tmp_path / "later", old, later)
     assert [finding.files for finding in graph_diff.findings] == [("a.tgraph", "b.tgraph")]
     assert set(files_of(graph_diff).releases.values()) == {("2.13.0", "2.15.0")}
@@ -209,7 +209,7 @@ def test_op_counts_are_compared_if_one_file_has_only_counts(tmp_path: Path) -> N
     ]
 
 
-def test_artifacts_are_compared_with_what_was_stored(tmp_path: Path) -> None:
+def test_artifacts_are_compared_with_stored_graphs(tmp_path: Path) -> None:
     files = {
         "a.expected.tgraph": text("sin"),
         "a.received.tgraph": text("cos"),
@@ -264,9 +264,9 @@ def test_mixtures_of_sides_are_type_errors(tmp_path: Path) -> None:
 def test_a_graph_is_compared_with_a_file_from_either_side(tmp_path: Path) -> None:
     where = directory(tmp_path / "one", {"a.tgraph": text("sin"), "counts.tgraph": COUNTS})
     graph = Graph.from_text(text("cos"))
-    for found in (diff(graph, where / "a.tgraph"), diff(str(where / "a.tgraph"), graph)):
-        (finding,) = found.findings
-        assert (finding.files, finding.ranks, found.files) == ((), None, None)
+    for graph_diff in (diff(graph, where / "a.tgraph"), diff(str(where / "a.tgraph"), graph)):
+        (finding,) = graph_diff.findings
+        assert (finding.files, finding.ranks, graph_diff.files) == ((), None, None)
     assert not diff(Graph.from_text(text("sin")), where / "a.tgraph")
     with pytest.raises(GraphFormatError, match="only op counts"):
         diff(graph, where / "counts.tgraph")
@@ -312,7 +312,7 @@ def test_a_difference_is_plain_data(tmp_path: Path) -> None:
     assert json.dumps(alone)
 
 
-def test_nodes_that_differ_are_known_of_all_files(tmp_path: Path) -> None:
+def test_differing_nodes_are_listed_for_all_files(tmp_path: Path) -> None:
     names = ("a.tgraph", "b.tgraph")
     graph_diff = compared(
         tmp_path,

@@ -12,7 +12,7 @@ from pytest_torchgraph import CaptureError, CompiledAutograd, capture, from_fx, 
 from pytest_torchgraph.mechanisms.dispatch import DispatchRecorder
 
 
-def test_at_gives_another_level_of_the_same_run() -> None:
+def test_at_returns_another_level_of_the_same_run() -> None:
     layer = torch.nn.Linear(4, 4)
     seen = capture(layer, example(3, 4), via="compiled_autograd")
     other = seen.at("aot")
@@ -25,11 +25,11 @@ def test_at_gives_another_level_of_the_same_run() -> None:
 def test_at_gives_the_reason_for_a_missing_output(tmp_path: object) -> None:
     with watch() as seen:
         torch.compile(torch.nn.Linear(4, 4), backend="aot_eager")(example(3, 4))
-    for each in (seen, seen.at("dynamo")):
+    for level_capture in (seen, seen.at("dynamo")):
         with pytest.raises(
             CaptureError, match="this capture was made by watch\\(\\), and has only"
         ):
-            _ = each.output
+            _ = level_capture.output
     path = f"{tmp_path}/stored.tgraph"
     with open(path, "w") as file:
         file.write(seen.to_text())
@@ -49,7 +49,7 @@ def test_a_graph_of_another_level_has_its_live_module() -> None:
 
 
 @pytest.mark.slow("compiles many times")
-def test_at_keeps_facts_beside_the_graphs() -> None:
+def test_at_keeps_records_other_than_graphs() -> None:
     seen = capture(torch.nn.Linear(4, 4), example(3, 4))
     assert seen.at("aot").joint is seen.joint
     generated = capture(torch.relu, example(3, 4), via="inductor")
@@ -73,7 +73,7 @@ def test_at_is_available_from_every_level() -> None:
         seen.at("aot").at("fx")
 
 
-def test_a_part_of_a_watch_can_be_taken_at_each_level() -> None:
+def test_part_of_a_watch_has_all_levels() -> None:
     def one(x: torch.Tensor) -> torch.Tensor:
         return x.sin()
 
@@ -95,7 +95,7 @@ def test_records_are_freed_once_the_graphs_are_read() -> None:
     seen = capture(torch.nn.Linear(4, 4), example(3, 4), via="dispatch")
     assert seen.graphs
     gc.collect()
-    assert not [each for each in gc.get_objects() if type(each) is DispatchRecorder]
+    assert not [recorder for recorder in gc.get_objects() if type(recorder) is DispatchRecorder]
     assert seen.syncs == ()
 
 

@@ -55,7 +55,7 @@ OUTPUTS: dict[str, tuple[Target, Target, str]] = {
 
 @pytest.mark.parametrize("via", VIAS)
 @pytest.mark.parametrize("what", OUTPUTS)
-def test_another_output_is_one_finding_in_words(via: str, what: str) -> None:
+def test_changed_output_is_one_finding(via: str, what: str) -> None:
     before, after, words = OUTPUTS[what]
     a, b = (capture(target, X, Y, via=via) for target in (before, after))
     assert a != b
@@ -68,9 +68,7 @@ def test_another_output_is_one_finding_in_words(via: str, what: str) -> None:
 @pytest.mark.parametrize(
     ("before", "after"), [(3, 4), (3, 3.0), (0, False), (None, 0), ("mean", "sum"), (1.5, 1.25)]
 )
-def test_another_constant_that_is_returned_is_a_difference(
-    via: str, before: Any, after: Any
-) -> None:
+def test_changed_returned_constant_is_a_difference(via: str, before: Any, after: Any) -> None:
     a, b, again = (
         capture(lambda x, c=c: (x.sin(), c), X, via=via) for c in (before, after, before)
     )
@@ -80,7 +78,7 @@ def test_another_constant_that_is_returned_is_a_difference(
 
 
 @pytest.mark.parametrize("via", ["aot", "dispatch"])
-def test_attributes_that_hold_tensors_are_outputs(via: str) -> None:
+def test_tensor_attributes_of_a_returned_object_are_outputs(via: str) -> None:
     def run(x: torch.Tensor, y: torch.Tensor, swap: bool) -> Any:
         kept = (x.cos(), x.sin()) if swap else (x.sin(), x.cos())
         return Cache(keys=kept[0], values=[kept[1]], lock=object())
@@ -91,7 +89,7 @@ def test_attributes_that_hold_tensors_are_outputs(via: str) -> None:
 
 
 @pytest.mark.parametrize("via", ["aot", "dispatch"])
-def test_number_that_was_read_from_data_does_not_count(via: str) -> None:
+def test_returned_number_read_from_data_does_not_count(via: str) -> None:
     def run(x: torch.Tensor) -> Any:
         return x.sin(), x.sum().item()
 
@@ -205,7 +203,7 @@ CONSTANTS: dict[str, tuple[Target, Target]] = {
 
 @pytest.mark.parametrize("via", ["aot", "dispatch", "export", "inductor", "fx"])
 @pytest.mark.parametrize("what", ["mask", "index"])
-def test_another_value_of_a_small_constant_is_a_difference(via: str, what: str) -> None:
+def test_changed_value_of_a_small_constant_is_a_difference(via: str, what: str) -> None:
     a, b = (capture(target, X, Y, via=via) for target in CONSTANTS[what])
     assert a != b
     assert len(diff(a, b).findings) == 1
@@ -249,7 +247,7 @@ def test_values_of_data_do_not_count(via: str) -> None:
         ([float("inf")], [float("nan")], False),
     ],
 )
-def test_floats_count_to_five_digits_and_small_tensors_alone(
+def test_constants_count_to_five_digits_in_small_tensors_only(
     before: Any, after: Any, equal: bool
 ) -> None:
     a, b = (
@@ -260,7 +258,7 @@ def test_floats_count_to_five_digits_and_small_tensors_alone(
     assert bool(diff(a, b)) is not equal
 
 
-def test_unknown_value_of_a_constant_equals_any() -> None:
+def test_unknown_value_of_a_constant_equals_any_value() -> None:
     before, after = CONSTANTS["mask"]
     real = capture(before, X, Y)
     torch._dynamo.reset()
@@ -270,7 +268,7 @@ def test_unknown_value_of_a_constant_equals_any() -> None:
     assert not diff(printed.graphs[0], real.forward)
 
 
-def test_constant_of_a_number_that_was_read_does_not_count() -> None:
+def test_constant_made_from_read_data_does_not_count() -> None:
     def run(x: torch.Tensor) -> torch.Tensor:
         return x + torch.tensor(x.sum().item())
 
@@ -290,7 +288,7 @@ def chain(*ops: Any) -> torch.fx.GraphModule:
 
 
 @pytest.mark.parametrize("op", [torch.ops.aten.detach.default, torch.ops.aten.alias.default])
-def test_alias_counts_in_a_graph_that_is_handed_over(op: Any) -> None:
+def test_alias_counts_in_a_graph_from_the_user(op: Any) -> None:
     relu, neg = torch.ops.aten.relu.default, torch.ops.aten.neg.default
     assert diff(chain(relu, op, neg), chain(relu, neg))
     assert from_fx(chain(relu, op, neg)) == Graph.from_text(from_fx(chain(relu, op, neg)).to_text())
@@ -343,7 +341,7 @@ def test_dtype_of_a_buffer_is_that_of_the_program(exported: Any) -> None:
         exported.state_dict["w"] = kept
 
 
-def test_small_constants_of_a_graph_that_is_handed_over_count() -> None:
+def test_small_constants_count_in_a_graph_from_the_user() -> None:
     def traced(value: float) -> torch.fx.GraphModule:
         return torch.fx.symbolic_trace(lambda x: x + torch.tensor(value))
 
@@ -392,9 +390,9 @@ def test_swapped_statements_in_a_watch_are_equal() -> None:
     for swap in (False, True):
         torch._dynamo.reset()
         net = torch.compile(Swapped(swap), backend="aot_eager")
-        with watch() as found:
+        with watch() as watch_capture:
             net(torch.ones(2, 3, 4, requires_grad=True)).sum().backward()
-        seen.append(found)
+        seen.append(watch_capture)
     assert seen[0] == seen[1]
     assert not diff(*seen)
 

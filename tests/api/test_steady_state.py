@@ -44,7 +44,7 @@ def test_steady_does_not_reset_the_compiler() -> None:
         again.assert_no_graph_breaks()
 
 
-def test_a_call_that_compiles_again_fails_with_the_reason() -> None:
+def test_steady_call_that_recompiles_fails_with_the_reason() -> None:
     seen = steady(compiled(dynamic=False), (torch.ones(2, 4),), (torch.ones(3, 4),), backward=False)
     with pytest.raises(AssertionError, match="recompilations: expected 0, found 1") as error:
         seen.assert_no_recompiles()
@@ -81,7 +81,7 @@ def test_steady_with_invalid_calls_is_an_error(calls: tuple[object, ...], messag
         steady(torch.ones(2), (1,), (2,))  # type: ignore[arg-type]
 
 
-def test_a_backward_that_is_asked_for_and_impossible_is_an_error() -> None:
+def test_impossible_backward_is_an_error() -> None:
     x = torch.ones(2)
     with pytest.raises(CaptureError, match="backward=True, but no parameter and no input"):
         steady(torch.compile(torch.relu, backend="eager"), (x,), (x,), backward=True)

@@ -228,7 +228,7 @@ def test_unittest_runs_all_but_assert_graph(pytester: pytest.Pytester) -> None:
     assert "skipped 'assertGraph needs pytest" in done.stderr
 
 
-def test_import_brings_neither_pytest_nor_torch() -> None:
+def test_import_imports_neither_pytest_nor_torch() -> None:
     code = (
         "import sys; from pytest_torchgraph import GraphTestCase; "
         "print([m for m in ('torch', 'pytest', 'syrupy') if m in sys.modules])"

@@ -49,7 +49,7 @@ REFUSED = SUITE.format(step="opaque(x)", choose="torch.cond(left, square, plain,
 
 
 @pytest.mark.slow("five runs of pytest")
-def test_two_new_bypasses_are_two_causes_with_their_tests_and_fail_the_check(
+def test_two_new_bypasses_are_two_causes_and_fail_the_check(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "200")  # so that a line of the audit fits the terminal

@@ -157,7 +157,9 @@ def test_audit_check_without_a_baseline_is_a_usage_error(
     assert (pytester.path / "ci" / "audit.json").is_file()
 
 
-def test_audit_does_not_judge_an_aborted_run(pytester: pytest.Pytester, suite: Run) -> None:
+def test_aborted_run_is_not_compared_with_the_baseline(
+    pytester: pytest.Pytester, suite: Run
+) -> None:
     edit(
         pytester, "def test_net():", "def test_net():\n    import pytest; pytest.exit('enough', 0)"
     )

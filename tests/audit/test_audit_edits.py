@@ -53,35 +53,33 @@ TOGETHER = ("print", "break in a loop", "compiler.disable", "no_grad", "dynamic=
 
 
 @pytest.mark.slow("runs pytest several times")
-def test_changes_for_the_worse_are_named_with_their_lines(
-    pytester: pytest.Pytester, suite: Run
-) -> None:
+def test_regressions_are_named_with_their_lines(pytester: pytest.Pytester, suite: Run) -> None:
     edits = [NAMES[name] for name in TOGETHER]
     files = changed(pytester, *edits)
     result = suite("--torchgraph-audit=check")
     result.assert_outcomes(passed=27, skipped=1, xfailed=1)
     assert result.ret == 1
-    said = verdict(result, "worse than")
+    text = verdict(result, "worse than")
     for edit in edits:
-        assert edit.place(files) in said
-        assert edit.says in said
-    assert said.count(" tests  ") + said.count(" test  ") == len(edits)
+        assert edit.place(files) in text
+        assert edit.says in text
+    assert text.count(" tests  ") + text.count(" test  ") == len(edits)
 
 
 @pytest.mark.slow("several changes at once are in every run")
 @pytest.mark.parametrize(
-    "edit", [each for each in REGRESSIONS if each.name != PART_DETACHED], ids=lambda edit: edit.name
+    "edit", [edit for edit in REGRESSIONS if edit.name != PART_DETACHED], ids=lambda edit: edit.name
 )
-def test_a_change_for_the_worse_is_named_with_its_line(
+def test_regression_is_named_with_its_line(
     pytester: pytest.Pytester, suite: Run, edit: Edit
 ) -> None:
     files = changed(pytester, edit)
     result = suite("--torchgraph-audit=check")
     result.assert_outcomes(passed=27, skipped=1, xfailed=1)
     assert result.ret == 1
-    said = verdict(result, "worse than")
-    assert edit.place(files) in said
-    assert edit.says in said
+    text = verdict(result, "worse than")
+    assert edit.place(files) in text
+    assert edit.says in text
 
 
 @pytest.mark.slow("several changes at once are in every run")
@@ -96,9 +94,7 @@ def test_detach_beside_another_gradient_path_is_not_detected(
 
 @pytest.mark.slow("several changes at once are in every run")
 @pytest.mark.parametrize("edit", IMPROVEMENTS, ids=lambda edit: edit.name)
-def test_a_change_for_the_better_is_offered(
-    pytester: pytest.Pytester, suite: Run, edit: Edit
-) -> None:
+def test_improvement_is_reported(pytester: pytest.Pytester, suite: Run, edit: Edit) -> None:
     changed(pytester, edit)
     result = suite("--torchgraph-audit=check")
     result.assert_outcomes(passed=27, skipped=1, xfailed=1)

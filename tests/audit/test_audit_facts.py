@@ -67,12 +67,14 @@ def test_graphs_and_ops_are_counted_without_a_printed_graph() -> None:
 
 
 def test_printed_graphs_make_no_difference() -> None:
-    light, full = (facts(call(breaking, 3, 4), with_graphs=each) for each in (False, True))
+    light, full = (
+        facts(call(breaking, 3, 4), with_graphs=with_graphs) for with_graphs in (False, True)
+    )
     assert light.causes == full.causes
     assert (light.graphs, light.ops, light.frames) == (full.graphs, full.ops, full.frames)
 
 
-def test_a_watch_inside_has_its_graphs_all_the_same() -> None:
+def test_watch_in_an_audited_test_has_its_graphs() -> None:
     def run() -> None:
         nonlocal seen
         compiled = torch.compile(lambda x: x.sin(), backend="aot_eager")
@@ -136,7 +138,9 @@ def test_recompile_of_another_tests_code_is_shared() -> None:
 
 
 @pytest.mark.parametrize(("sizes", "shared"), [((4,), True), ((4, 5), False)])
-def test_recompile_of_the_tests_own_code_is_its_own(sizes: tuple[int, ...], shared: bool) -> None:
+def test_recompile_of_the_tests_own_code_is_not_shared(
+    sizes: tuple[int, ...], shared: bool
+) -> None:
     torch._dynamo.reset()
     compiled = torch.compile(lambda x: x.sin(), backend="eager", dynamic=False)
     compiled(torch.ones(3))
@@ -173,11 +177,11 @@ def test_recompile_limit_names_the_code_and_marks_the_test_shared() -> None:
 
     torch._dynamo.reset()
     tests = [seen(size) for size in range(2, 5 + torch._dynamo.config.recompile_limit)]
-    (limit,), (skipped,) = (each.causes for each in tests[-3:-1])
+    (limit,), (skipped,) = (facts.causes for facts in tests[-3:-1])
     assert (limit.kind, limit.function) == ("limit", "double")
     assert limit.line == double.__code__.co_firstlineno
     assert (skipped.kind, skipped.function, skipped.text) == ("nothing", "double", UNSEEN)
-    assert all(each.shared for each in tests[1:])
+    assert all(facts.shared for facts in tests[1:])
     assert (tests[-1].calls, tests[-1].eager_calls) == (1, 1)
 
 
@@ -198,11 +202,11 @@ def test_setting_that_disables_compilation_is_named() -> None:
     assert "disable" in cause.text
 
 
-def test_facts_of_a_test_without_compiled_calls_say_so() -> None:
+def test_test_without_compiled_calls_has_no_facts() -> None:
     assert not facts(lambda: torch.ones(3).sin()).uses_compile
 
 
-def test_internal_audit_error_is_reported_and_reaches_no_test(
+def test_internal_audit_error_is_reported_and_fails_no_test(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def fail(metadata: object, payload: str) -> None:
@@ -293,8 +297,8 @@ def of(*causes: Cause, compiles: bool = True, graphs: int = 1) -> TestFacts:
 
 
 def test_summary_lists_a_cause_of_many_tests_once() -> None:
-    found = {f"test_net.py::test_{n}": of(break_at(7, count=2)) for n in range(40)}
-    lines = list(summary_lines(found, 50, width=120))
+    facts_by_test = {f"test_net.py::test_{n}": of(break_at(7, count=2)) for n in range(40)}
+    lines = list(summary_lines(facts_by_test, 50, width=120))
     assert lines == [
         "40 of 50 tests use torch.compile: 40 graphs, 80 ops, 40 graph breaks in 40 tests",
         " 40 tests  graph break at net.py:7 in forward: print(7)  test_net.py::test_0 and 39 more",
@@ -303,18 +307,18 @@ def test_summary_lists_a_cause_of_many_tests_once() -> None:
     ]
 
 
-def test_the_same_line_further_down_is_the_same_cause() -> None:
+def test_summary_merges_a_cause_whose_line_moved() -> None:
     moved = Cause("break", "net.py", "forward", "data-dependent", "print(7)", 9)
-    found = {"a": of(break_at(7)), "b": of(moved)}
-    lines = list(summary_lines(found, 2))
+    facts_by_test = {"a": of(break_at(7)), "b": of(moved)}
+    lines = list(summary_lines(facts_by_test, 2))
     assert sum("graph break at" in line for line in lines) == 1
 
 
 def test_tests_that_compile_nothing_come_first() -> None:
     nothing = Cause("nothing", "", "", NO_OPS, "", 0)
-    found = {f"test_{n}": of(break_at(7)) for n in range(9)}
-    found["test_empty"] = of(nothing, compiles=False)
-    first, second, third, *_ = summary_lines(found, 10, width=120)
+    facts_by_test = {f"test_{n}": of(break_at(7)) for n in range(9)}
+    facts_by_test["test_empty"] = of(nothing, compiles=False)
+    first, second, third, *_ = summary_lines(facts_by_test, 10, width=120)
     assert first.startswith("10 of 10 tests use torch.compile: 1 compiles nothing, 9 graphs, ")
     assert second == f"   1 test  compile nothing: {NO_OPS}  test_empty"
     assert third.startswith("  9 tests  graph break at net.py:7 in forward")
@@ -322,16 +326,16 @@ def test_tests_that_compile_nothing_come_first() -> None:
 
 def test_summary_cuts_test_names_to_the_width() -> None:
     test = "tests/compile/test_net.py::TestNet::test_forward[" + "t" * 20 + "]"
-    found = {test: of(break_at(7)), "z": of(break_at(7))}
+    facts_by_test = {test: of(break_at(7)), "z": of(break_at(7))}
     cause = "  2 tests  graph break at net.py:7 in forward: print(7)"
     for width, named in (
         (160, test),
         (130, test.removeprefix("tests/compile/")),
         (110, test.rpartition("::")[2]),
     ):
-        assert f"{cause}  {named} and 1 more" in list(summary_lines(found, 2, width=width))
-    assert cause in list(summary_lines(found, 2, width=80))
-    _, first, second, *_ = summary_lines(found, 2, width=100, verbose=True)
+        assert f"{cause}  {named} and 1 more" in list(summary_lines(facts_by_test, 2, width=width))
+    assert cause in list(summary_lines(facts_by_test, 2, width=80))
+    _, first, second, *_ = summary_lines(facts_by_test, 2, width=100, verbose=True)
     assert (first, second) == (cause, f"{'':11}{test} and 1 more")
 
 
@@ -339,8 +343,8 @@ def test_summary_cuts_test_names_to_the_width() -> None:
 def test_summary_cuts_lines_but_not_places(width: int) -> None:
     long = replace(break_at(7), code="x = " + "y" * 200)
     deep = replace(break_at(1234), file="/".join(["directory"] * 20) + "/net.py")
-    found = {"test_a": of(long), "test_b": of(deep)}
-    lines = list(summary_lines(found, 2, width=width))
+    facts_by_test = {"test_a": of(long), "test_b": of(deep)}
+    lines = list(summary_lines(facts_by_test, 2, width=width))
     (cut,) = (line for line in lines if "net.py:7" in line)
     assert len(cut) == width
     assert cut.endswith("y…")
@@ -349,17 +353,17 @@ def test_summary_cuts_lines_but_not_places(width: int) -> None:
 
 def test_summary_joins_uncompiled_functions_by_reason() -> None:
     text = "torch.compile is called, but what it gives never is"
-    found = {
+    facts_by_test = {
         f"test_{n}": of(
             Cause("nothing", f"tests/test_file_{n}.py", "test", text, "", n), compiles=False
         )
         for n in range(5)
     }
-    wide = list(summary_lines(found, 5, width=200))[1]
+    wide = list(summary_lines(facts_by_test, 5, width=200))[1]
     assert wide.startswith(
         f"  5 tests  compile nothing: tests/test_file_0.py:0 in test and 4 more functions: {text}"
     )
-    *_, reason, place, _, _ = summary_lines(found, 5, width=80)
+    *_, reason, place, _, _ = summary_lines(facts_by_test, 5, width=80)
     assert reason == f"  5 tests  compile nothing: {text}"
     assert place == f"{'':11}tests/test_file_0.py:0 in test and 4 more functions"
 
@@ -367,10 +371,10 @@ def test_summary_joins_uncompiled_functions_by_reason() -> None:
 @pytest.mark.parametrize("width", [80, 120])
 def test_the_summary_of_500_tests_fits_on_a_screen(width: int) -> None:
     nothing = Cause("nothing", "test_net.py", "test_net", NEVER_CALLED, "", 3)
-    found = {f"test_{n:03}": of(*map(break_at, range(n % 30))) for n in range(450)}
-    found |= {f"test_{n}": of(nothing, compiles=False) for n in range(450, 500)}
+    facts_by_test = {f"test_{n:03}": of(*map(break_at, range(n % 30))) for n in range(450)}
+    facts_by_test |= {f"test_{n}": of(nothing, compiles=False) for n in range(450, 500)}
     settings = [LeakedSetting(f"torch._dynamo.config.s{n}", "0", "1", "test_1") for n in range(9)]
-    lines = list(summary_lines(found, 500, width=width, settings=settings))
+    lines = list(summary_lines(facts_by_test, 500, width=width, settings=settings))
     assert len(lines) <= 24
     assert max(map(len, lines)) <= width
     first = "\n".join(lines[:5])
@@ -379,7 +383,7 @@ def test_the_summary_of_500_tests_fits_on_a_screen(width: int) -> None:
     assert "test_net.py:3 in test_net" in first
     assert "graph break at net.py:0 in forward: print(0)" in first
     assert f"{'':11}and 20 more causes (-v lists them)" in lines
-    everything = list(summary_lines(found, 500, verbose=True, settings=settings))
+    everything = list(summary_lines(facts_by_test, 500, verbose=True, settings=settings))
     assert sum("graph break at" in line for line in everything) == 29
     assert sum("torch._dynamo.config.s" in line for line in everything) == 9
 

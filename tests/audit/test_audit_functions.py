@@ -44,7 +44,7 @@ def using(*functions: FunctionFacts, shared: bool = True) -> TestFacts:
     return replace(FIRST, shared=shared, functions=functions)
 
 
-def test_fewer_ops_in_shared_code_are_worse_whichever_test_compiles_it() -> None:
+def test_fewer_ops_in_shared_code_are_worse_in_any_test() -> None:
     before = {"a": FIRST, "b": SECOND}
     for compiles, served in (("a", "b"), ("b", "a")):
         cut = replace(COMPILED, ops=(1,))
@@ -102,7 +102,7 @@ def test_lost_backward_of_shared_code_is_worse_if_all_tests_ran() -> None:
     assert judge(section(before), {"a": using(COMPILED)}, {"a"}).worse == []
 
 
-def test_a_new_cause_explains_what_differs_in_a_function() -> None:
+def test_new_cause_explains_differences_of_a_function() -> None:
     broken = replace(using(replace(COMPILED, ops=(2, 3))), causes=(BREAK,))
     assert [regression.text for regression in compare({"a": FIRST}, {"a": broken}).worse] == [
         "graph break at lib.py:4 in norm: print(x)"
@@ -206,9 +206,7 @@ def edit(pytester: pytest.Pytester, old: str, new: str) -> None:
     path.write_text(path.read_text().replace(old, new))
 
 
-def test_a_function_that_is_compiled_no_more_fails_the_run(
-    pytester: pytest.Pytester, suite: Run
-) -> None:
+def test_function_no_longer_compiled_fails_the_run(pytester: pytest.Pytester, suite: Run) -> None:
     calls = {
         name.rpartition(":")[2]: entry and entry["calls"]
         for name, entry in next(
@@ -229,7 +227,7 @@ def test_a_function_that_is_compiled_no_more_fails_the_run(
         )
 
 
-def test_shared_code_that_lost_ops_fails_the_run_in_any_order(
+def test_fewer_ops_in_shared_code_fail_the_run_in_any_order(
     pytester: pytest.Pytester, suite: Run
 ) -> None:
     edit(pytester, "(x - x.mean()) / (x.std() + 1)", "x + 1")
@@ -239,9 +237,7 @@ def test_shared_code_that_lost_ops_fails_the_run_in_any_order(
         result.stdout.fnmatch_lines(["*library.py:8 norm: fewer ops compiled: 5 -> 1*"])
 
 
-def test_a_baseline_of_the_former_release_is_a_usage_error(
-    pytester: pytest.Pytester, suite: Run
-) -> None:
+def test_baseline_of_release_0_2_is_a_usage_error(pytester: pytest.Pytester, suite: Run) -> None:
     path = pytester.path / FILE
     path.write_text('{"torchgraph-audit": 1,\n"torch": {\n"2.13": {\n"end": 0}\n}}\n')
     result = suite("--torchgraph-audit=check")

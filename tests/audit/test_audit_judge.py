@@ -48,7 +48,7 @@ def test_regression_is_reported_once(after: TestFacts | None, text: str) -> None
     assert after is None or "net.py:" in lines[1]
 
 
-def test_a_known_break_that_is_met_more_often_is_worse() -> None:
+def test_known_break_with_a_higher_count_is_worse() -> None:
     verdict = compare(
         replace(GOOD, causes=(BREAK,)), replace(GOOD, causes=(replace(BREAK, count=4),))
     )
@@ -112,7 +112,9 @@ def test_nested_graph_breaks_on_one_side_are_judged_by_new_causes() -> None:
         (replace(GOOD, ops=4), GOOD, "more ops compiled: 4 -> 8"),
     ],
 )
-def test_improvement_is_offered(before: TestFacts, after: TestFacts, text: str) -> None:
+def test_improvement_is_reported_with_the_command(
+    before: TestFacts, after: TestFacts, text: str
+) -> None:
     verdict = compare(before, after)
     assert verdict.worse == []
     assert any(change.text.startswith(text) for change in verdict.better)
@@ -131,7 +133,7 @@ def test_code_compiled_by_an_earlier_test_is_not_a_cause() -> None:
     assert compare(None, replace(again, causes=(RECOMPILE,))).worse != []
 
 
-def test_test_that_stops_compiling_is_worse_beside_another() -> None:
+def test_test_that_stops_compiling_is_worse_next_to_another() -> None:
     (change,) = compare(GOOD, EMPTY, EMPTY).worse
     assert change.text == "compile nothing: Dynamo found no tensor operation"
     assert change.place == "net.py:3 forward"
@@ -143,7 +145,7 @@ def test_consequences_of_a_cause_are_not_reported() -> None:
     assert compare(replace(GOOD, causes=(OTHER,)), broken).better == []
 
 
-def test_fewer_ops_are_not_worse_where_code_is_compiled_less_often() -> None:
+def test_fewer_ops_after_fewer_recompiles_are_not_worse() -> None:
     verdict = compare(replace(GOOD, causes=(RECOMPILE,)), replace(GOOD, ops=4))
     assert verdict.worse == []
     assert [change.text for change in verdict.better] == [

@@ -80,7 +80,7 @@ def test_audit_of_odd_suites_reports_settings_and_calls(
 
 @pytest.mark.slow("further cases; a few are in every run", unless=["True"])
 @pytest.mark.parametrize("isolated_first", [True, False])
-def test_a_baseline_holds_with_and_without_isolation(
+def test_baseline_is_valid_with_and_without_isolation(
     pytester: pytest.Pytester, run: Run, isolated_first: bool
 ) -> None:
     pytester.makepyfile(test_odd=SUITE)

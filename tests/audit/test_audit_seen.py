@@ -102,14 +102,14 @@ def test_function_called_in_the_same_test_is_not_a_cause(facts: Facts) -> None:
     assert (recorded.causes, recorded.compiles) == ((), True)
 
 
-def test_torchs_own_compile_calls_are_not_the_tests(facts: Facts) -> None:
+def test_torchs_own_compile_calls_are_not_attributed_to_the_test(facts: Facts) -> None:
     def test() -> None:
         torch.export.export(torch.nn.Linear(3, 3), (torch.ones(2, 3),))
 
     assert not facts(test).uses_compile
 
 
-def test_decorator_in_an_imported_module_is_not_the_tests(
+def test_decorator_in_an_imported_module_is_not_attributed_to_the_test(
     facts: Facts, tmp_path: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with open(f"{tmp_path}/decorated.py", "w") as file:
@@ -119,7 +119,9 @@ def test_decorator_in_an_imported_module_is_not_the_tests(
     sys.modules.pop("decorated")
 
 
-def test_call_in_a_wider_fixture_is_not_the_tests(suite: SuiteWatch, facts: Facts) -> None:
+def test_call_in_a_wider_fixture_is_not_attributed_to_the_test(
+    suite: SuiteWatch, facts: Facts
+) -> None:
     def test() -> None:
         with suite.wider_fixture("test"):
             torch.compile(double, backend="eager")
@@ -151,7 +153,7 @@ def test_suite_watch_restores_torchs_class() -> None:
     assert context.__init__ is before
 
 
-def test_call_after_a_graph_break_compiles_nothing_of_the_plugin(suite: SuiteWatch) -> None:
+def test_call_after_a_graph_break_does_not_compile_the_plugin(suite: SuiteWatch) -> None:
     def breaking(x: torch.Tensor) -> torch.Tensor:
         torch._dynamo.graph_break()
         torch.compile(double, backend="eager")
@@ -162,7 +164,9 @@ def test_call_after_a_graph_break_compiles_nothing_of_the_plugin(suite: SuiteWat
     seen = suite.end("test")
     assert seen is not None
     assert seen.record.compiled
-    assert not [each.file for each in seen.record.compiled if is_own_file(each.file)]
+    assert not [
+        compilation.file for compilation in seen.record.compiled if is_own_file(compilation.file)
+    ]
 
 
 # -- nested graph breaks --------------------------------------------------------------------------
@@ -195,9 +199,7 @@ def test_nested_graph_breaks_setting_is_not_a_regression(facts: Facts, config: A
 # -- settings -------------------------------------------------------------------------------------
 
 
-def test_a_setting_that_is_left_changed_is_named(
-    suite: SuiteWatch, facts: Facts, config: Any
-) -> None:
+def test_unrestored_setting_is_named(suite: SuiteWatch, facts: Facts, config: Any) -> None:
     assert not torch._dynamo.config.suppress_errors
     facts(lambda: setattr(config, "suppress_errors", True))
     facts(lambda: setattr(config, "suppress_errors", True))
@@ -217,7 +219,7 @@ def test_restored_setting_is_not_named(suite: SuiteWatch, facts: Facts) -> None:
     assert suite.settings_left() == []
 
 
-def test_reading_a_collection_changes_nothing_and_adding_to_it_does(
+def test_adding_to_a_collection_is_a_change_and_reading_is_not(
     suite: SuiteWatch, facts: Facts, config: Any
 ) -> None:
     name = "reorderable_logging_functions"
@@ -227,7 +229,7 @@ def test_reading_a_collection_changes_nothing_and_adding_to_it_does(
     assert [setting.name for setting in suite.settings_left()] == [f"torch._dynamo.config.{name}"]
 
 
-def test_setting_changed_by_a_wider_fixture_is_not_the_tests(
+def test_setting_of_a_wider_fixture_is_not_attributed_to_the_test(
     suite: SuiteWatch, facts: Facts, config: Any
 ) -> None:
     def first() -> None:

@@ -45,7 +45,7 @@ def test_recording_in_another_order_keeps_every_line(
 
 
 @pytest.mark.slow("runs pytest in a new process")
-def test_lost_break_of_shared_code_is_offered_and_recorded(
+def test_removed_break_of_shared_code_is_reported_and_recorded(
     pytester: pytest.Pytester, suite: Run
 ) -> None:
     recorded(pytester, suite)
@@ -57,7 +57,7 @@ def test_lost_break_of_shared_code_is_offered_and_recorded(
 
 
 @pytest.mark.slow("several changes at once are in every run")
-def test_shards_make_the_file_of_the_whole_run(pytester: pytest.Pytester, suite: Run) -> None:
+def test_merged_shards_equal_the_whole_run(pytester: pytest.Pytester, suite: Run) -> None:
     whole = recorded(pytester, suite, *ISOLATED)
     path = pytester.path / FILE
     shards = {

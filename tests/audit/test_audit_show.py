@@ -91,7 +91,7 @@ def test_audit_section_lists_compilations(pytester: pytest.Pytester, run: Run) -
 
 @pytest.mark.slow("further cases; a few are in every run", unless=["-True"])
 @pytest.mark.parametrize(("columns", "whole"), [("80", False), ("", True)])
-def test_a_line_is_cut_where_a_terminal_has_no_room_and_whole_in_a_log(
+def test_lines_are_cut_in_a_terminal_and_not_in_a_log(
     pytester: pytest.Pytester,
     run: Run,
     monkeypatch: pytest.MonkeyPatch,
@@ -125,7 +125,9 @@ def test_audit_under_xdist_is_reported_by_the_controller(
     assert any("test_net.py:7 in helper" in line for line in causes)
 
 
-def test_a_suite_without_torch_stays_without(pytester: pytest.Pytester, run: Run) -> None:
+def test_suite_that_does_not_import_torch_runs_without_it(
+    pytester: pytest.Pytester, run: Run
+) -> None:
     pytester.makepyfile(
         test_plain="""
         import sys
@@ -156,7 +158,7 @@ def test_audit_sees_the_test_that_imports_dynamo_first(pytester: pytest.Pytester
 
         def test_nothing_stays():
             import torch._dynamo
-            assert not any(type(each).__name__ == "_DynamoFinder" for each in sys.meta_path)
+            assert not any(type(finder).__name__ == "_DynamoFinder" for finder in sys.meta_path)
         """
     )
     result = run("--torchgraph-audit=show")

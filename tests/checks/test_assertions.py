@@ -46,12 +46,12 @@ def traced() -> Graph:
         ("aten.sin", 0),
     ],
 )
-def test_counts_that_hold_pass(captured: Capture, op: Any, count: Any) -> None:
+def test_correct_counts_pass(captured: Capture, op: Any, count: Any) -> None:
     captured.assert_op_counts({op: count})
 
 
 @pytest.mark.parametrize(
-    ("count", "said"),
+    ("count", "expected"),
     [
         (5, "expected 5, found 4"),
         (3, "expected 3, found 4"),
@@ -60,13 +60,11 @@ def test_counts_that_hold_pass(captured: Capture, op: Any, count: Any) -> None:
         ({"cpu": 0}, "expected 0, found 4"),
     ],
 )
-def test_counts_that_do_not_hold_fail_and_say_what_is_there(
-    captured: Capture, count: Any, said: str
-) -> None:
+def test_wrong_counts_fail_and_list_the_ops(captured: Capture, count: Any, expected: str) -> None:
     with pytest.raises(AssertionError) as caught:
         captured.assert_op_counts({"aten.addmm": count})
     message = str(caught.value)
-    assert f"aten.addmm: {said}" in message
+    assert f"aten.addmm: {expected}" in message
     assert "models.py" in message
     assert "blocks.0" in message
     assert re.search(r"ops captured:\n +\d+ aten\.", message)
@@ -84,7 +82,7 @@ def test_exact_names_the_ops_that_no_pattern_matches(captured: Capture) -> None:
         captured.forward.assert_op_counts({"aten.addmm": 4}, exact=True)
 
 
-def test_a_device_without_a_count_is_an_error_that_names_it(captured: Capture) -> None:
+def test_missing_device_in_a_count_is_named(captured: Capture) -> None:
     with pytest.raises(ValueError, match=r"missing count for device 'cpu' \(given: 'cuda'"):
         captured.assert_op_counts({"aten.addmm": {"cuda": 4}})
 
@@ -95,7 +93,7 @@ def test_invalid_op_count_is_refused(captured: Capture, count: Any) -> None:
         captured.assert_op_counts({"aten.addmm": count})
 
 
-def test_counts_that_allow_nothing_are_refused(captured: Capture) -> None:
+def test_counts_that_no_number_satisfies_are_refused(captured: Capture) -> None:
     for count in (-1, (3, 2)):
         with pytest.raises(ValueError, match=r"no number satisfies the count"):
             captured.assert_op_counts({"aten.addmm": count})
@@ -111,7 +109,7 @@ def test_ops_that_must_not_occur_are_shown_with_their_lines(captured: Capture) -
     assert "_to_copy" not in message
 
 
-def test_checks_of_nothing_are_refused(captured: Capture) -> None:
+def test_checks_without_an_expectation_are_refused(captured: Capture) -> None:
     with pytest.raises(TypeError, match=r"checks nothing"):
         captured.assert_no_ops()
     with pytest.raises(TypeError, match=r"checks nothing"):
@@ -139,7 +137,7 @@ def test_count_that_allows_any_number_is_refused_alone(captured: Capture) -> Non
         captured.assert_op_counts({"aten.relu": (0, None)}, exact=True)
 
 
-def test_an_empty_capture_satisfies_no_check() -> None:
+def test_empty_capture_fails_every_check() -> None:
     empty = Capture(Contents.of_program(()), Header("aot"))
     with pytest.raises(AssertionError, match=r"no graph was captured"):
         empty.assert_no_ops("aten.mm")
@@ -182,7 +180,7 @@ def test_an_inference_graph_counts_as_a_forward() -> None:
     ],
 )
 @pytest.mark.parametrize(
-    ("pattern", "said"),
+    ("pattern", "problem"),
     [
         ("aten.item", r"composite op.*did you mean aten\._local_scalar_dense\?"),
         ("aten.linear", r"composite op.*aten\.addmm or aten\.mm"),
@@ -207,7 +205,7 @@ def test_an_inference_graph_counts_as_a_forward() -> None:
     ],
 )
 def test_pattern_that_can_never_match_is_refused(
-    captured: Capture, pattern: Any, said: str
+    captured: Capture, pattern: Any, problem: str
 ) -> None:
     for check in (
         lambda: captured.assert_op_counts({pattern: 0}),
@@ -215,7 +213,7 @@ def test_pattern_that_can_never_match_is_refused(
         lambda: captured.forward.count(pattern),
         lambda: captured.forward.find(pattern),
     ):
-        with pytest.raises(ValueError, match=said):
+        with pytest.raises(ValueError, match=problem):
             check()
 
 

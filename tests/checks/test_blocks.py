@@ -35,7 +35,7 @@ def test_equal_blocks_are_one_kind(alike):
     alike.assert_repeated("layers.*", backward=True)
 
 
-def test_an_odd_block_is_one_finding_with_module_and_line():
+def test_different_block_is_one_finding_with_module_and_line():
     capture = odd("eps")
     common, other = capture.repeated("layers.*")
     assert common.members == ("layers.0", "layers.1", "layers.3")
@@ -61,7 +61,7 @@ TWO_FINDINGS = {"order of norm", "wider", "contiguous"}
 
 @pytest.mark.slow("further oddities", unless=["dropout", "frozen weight", "no residual", "detach"])
 @pytest.mark.parametrize("name", ODDITIES)
-def test_oddities_are_found_in_their_module(name):
+def test_different_layer_is_found_in_its_module(name):
     capture = odd(name)
     oddity = ODDITIES[name]
     block = f"layers.{ODD}"
@@ -83,7 +83,7 @@ def test_oddities_are_found_in_their_module(name):
         assert finding.source is not None
 
 
-def test_a_constant_that_differs_in_each_block_is_explained_once():
+def test_constant_that_differs_between_blocks_is_explained_once():
     net = Net().train()
     for number, block in enumerate(net.layers):
         block.factor = 1 / (number + 1)
@@ -181,7 +181,7 @@ def test_globs_that_match_nothing_or_one_module_are_refused(alike):
 
 
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")  # from torch
-def test_block_checks_without_the_record_are_refused(alike):
+def test_block_checks_without_a_record_are_refused(alike):
     with tg.watch() as seen:
         torch.compile(Broken(), backend="eager")(numbers(2, 4))
     with pytest.raises(
@@ -237,7 +237,7 @@ def test_equal_regions_share_a_body(via):
     capture.assert_repeated("layers.*")
 
 
-def test_regions_with_an_int_attribute_are_inlined_in_silence():
+def test_regions_with_an_int_attribute_are_inlined():
     """As in torchtitan #1973, a body per block: torch inlines a region that is called once."""
     capture = tg.capture(Regions(indexed=True), wants_gradient(), via="dynamo")
     with pytest.raises(AssertionError) as failure:
@@ -248,7 +248,7 @@ def test_regions_with_an_int_attribute_are_inlined_in_silence():
     assert "torch._dynamo.config.inline_single_use_invoke_subgraph" in message
 
 
-def test_a_body_for_each_block_is_listed_with_its_calls():
+def test_unshared_bodies_are_listed_with_their_calls():
     if not hasattr(torch._dynamo.config, "inline_single_use_invoke_subgraph"):
         pytest.skip("this torch does not inline bodies that are called once")
     with torch._dynamo.config.patch(inline_single_use_invoke_subgraph=False):
@@ -320,7 +320,7 @@ def test_a_body_that_runs_several_blocks_is_refused(via, outside):
         capture.assert_repeated("layers.*")
 
 
-def test_a_body_of_export_is_refused_by_its_parameters():
+def test_exported_body_of_several_blocks_is_refused_by_its_parameters():
     model = InABranch()
     model.outside = True
     capture = tg.capture(model, numbers(2, 4), via="export")

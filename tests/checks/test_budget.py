@@ -51,14 +51,14 @@ def test_saved_bytes_by_module_are_none_if_unknown() -> None:
         assert {cost.saved_bytes for cost in step.by_module().values()} == {None}
 
 
-def test_budget_holds() -> None:
+def test_budget_within_limits_passes() -> None:
     step = capture(Net(), torch.ones(2, 4))
     step.assert_budget(flops=step.flops, saved_bytes=512, peak_bytes={"cpu": 10**6})
     step.assert_budget(flops=(step.flops, None))
     step.assert_budget(saved_bytes=(512, 512))
 
 
-def test_a_budget_that_does_not_hold_names_the_modules() -> None:
+def test_exceeded_budget_names_the_modules() -> None:
     step = capture(Net(), torch.ones(2, 4))
     made_by = step.forward.find("aten.gelu")[0].source
     assert made_by is not None
@@ -146,7 +146,7 @@ class Planted(torch.nn.Module):
 
 @pytest.mark.slow("further cases; a few are in every run", unless=["dispatch"])
 @pytest.mark.parametrize("via", ["aot", "dispatch"])
-def test_an_op_that_keeps_its_result_is_named_with_its_line(via: str) -> None:
+def test_saved_op_is_named_with_its_line(via: str) -> None:
     step = capture(Planted(), torch.ones(2, 64), via=via)
     one = 2 * 64 * 4
     with pytest.raises(AssertionError) as error:
@@ -267,7 +267,7 @@ def test_saved_bytes_budget_without_a_backward_is_refused() -> None:
     step.assert_budget(saved_bytes=0)
 
 
-def test_an_op_without_a_formula_fails_unless_it_is_ignored() -> None:
+def test_op_without_a_flop_formula_fails_unless_ignored() -> None:
     step = capture(lambda x: torch.linalg.inv(x) @ x, torch.eye(4), via="dispatch")
     with pytest.raises(CaptureError, match=r"torch has no formula for aten.linalg_inv_ex"):
         step.assert_budget(flops=10**9)
@@ -281,9 +281,9 @@ def test_unknown_figure_does_not_hide_another_exceeded_limit() -> None:
         step.assert_budget(flops=10**9, saved_bytes=10**9)
     with pytest.raises(AssertionError) as error:
         step.assert_budget(flops=10**9, saved_bytes=1)
-    said = str(error.value)
-    assert "  flops: the FLOPs are unknown, because torch has no formula for aten." in said
-    assert "  saved_bytes: expected at most 1, found " in said
+    text = str(error.value)
+    assert "  flops: the FLOPs are unknown, because torch has no formula for aten." in text
+    assert "  saved_bytes: expected at most 1, found " in text
 
 
 def test_flops_budget_without_counted_flops_fails() -> None:

@@ -80,7 +80,7 @@ NEVER: list[tuple[Any, str]] = [
     ("pattern", "hint"), NEVER, ids=lambda value: getattr(value, "__qualname__", str(value)[:30])
 )
 @pytest.mark.parametrize("via", VIAS)
-def test_pattern_that_is_a_node_at_no_level_is_refused_everywhere(
+def test_pattern_that_is_a_node_at_no_level_is_refused(
     captures: Callable[[str], Capture], via: str, pattern: Any, hint: str
 ) -> None:
     for check in checks(captures(via), pattern):
@@ -118,7 +118,7 @@ def test_user_function_is_a_pattern_only_via_dynamo(
             check()
 
 
-def test_a_function_that_dynamo_keeps_is_counted() -> None:
+def test_function_allowed_in_a_dynamo_graph_is_counted() -> None:
     kept = torch.compiler.allow_in_graph(my_norm_kept)
     captured = capture(lambda x: kept(x) + 1, example(3), via="dynamo")
     with pytest.raises(AssertionError, match=r"my_norm_kept: found 1"):
@@ -134,7 +134,7 @@ def wrapped(x: Tensor) -> Tensor:
     return x.sin()
 
 
-def test_a_function_that_fx_wraps_may_occur(captures: Callable[[str], Capture]) -> None:
+def test_function_wrapped_for_fx_is_a_valid_pattern(captures: Callable[[str], Capture]) -> None:
     captures("fx").assert_no_ops(wrapped, f"{HERE}.wrapped")
     captured = capture(lambda x: wrapped(x) + 1, example(3), via="fx")
     with pytest.raises(AssertionError, match=r"wrapped: found 1"):
@@ -146,7 +146,7 @@ class KeepsLayers(torch.fx.Tracer):
         return isinstance(module, Layer) or super().is_leaf_module(module, path)
 
 
-def test_a_module_that_a_tracer_keeps_is_counted() -> None:
+def test_leaf_module_of_a_tracer_is_counted() -> None:
     model = nn.Sequential(nn.Linear(4, 4), Layer())
     captured = capture(model, example(2, 4), via=Fx(tracer=KeepsLayers()))
     with pytest.raises(AssertionError, match=r"Layer: found 1"):
@@ -245,7 +245,7 @@ def test_pattern_alias_is_refused_with_the_node_name(
 @pytest.mark.parametrize(
     "pattern", ["torch.sin", torch.sin, "Tensor.sin", torch.Tensor.sin, "torch.si*", "Tensor.si*"]
 )
-def test_a_torch_function_and_the_method_of_its_name_match_each_other(
+def test_torch_function_and_its_method_match_each_other(
     via: str, pattern: Any, call: Callable[[Tensor], Tensor]
 ) -> None:
     captured = capture(lambda x: call(x) + 1, example(3), via=via)
@@ -263,7 +263,7 @@ def test_method_pattern_without_a_function_matches_only_itself() -> None:
 
 
 @pytest.mark.parametrize(
-    ("allow", "said"),
+    ("allow", "problem"),
     [
         ("aten.*", "allows every op, so it checks nothing"),
         ("aten.*.*", "allows every op, so it checks nothing"),
@@ -276,7 +276,7 @@ def test_method_pattern_without_a_function_matches_only_itself() -> None:
     ids=lambda value: getattr(value, "__qualname__", str(value)),
 )
 def test_allow_of_every_or_no_eager_op_is_refused(
-    captures: Callable[[str], Capture], allow: Any, said: str
+    captures: Callable[[str], Capture], allow: Any, problem: str
 ) -> None:
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(ValueError, match=problem):
         captures("aot").assert_no_eager_ops(allow=allow)

@@ -24,9 +24,9 @@ def op(
 ) -> Any:
     """Register a custom op with options of `torch.library.custom_op`."""
     run.__annotations__ = {"x": Tensor, "return": Tensor}
-    made = torch.library.custom_op(f"parity::{name}", run, mutates_args=(), **options)
-    made.register_fake(fake)
-    return made
+    custom_op = torch.library.custom_op(f"parity::{name}", run, mutates_args=(), **options)
+    custom_op.register_fake(fake)
+    return custom_op
 
 
 def counting(x):  # type: ignore[no-untyped-def]
@@ -389,11 +389,11 @@ def message(target: Any, via: str, *, grad: bool = False) -> str:
 @pytest.mark.parametrize("name", PLANTED)
 def test_a_planted_cause_is_named_with_its_line(name: str) -> None:
     via, make, sentence, line = PLANTED[name]
-    said = message(make(), via, grad="backward" in name)
-    assert re.search(sentence, said), said
-    assert re.search(f"(, at ){line}", said), said
-    assert "says so: assert_matches_eager(atol=" not in said
-    assert "rounds in a different order" not in said
+    text = message(make(), via, grad="backward" in name)
+    assert re.search(sentence, text), text
+    assert re.search(f"(, at ){line}", text), text
+    assert "says so: assert_matches_eager(atol=" not in text
+    assert "rounds in a different order" not in text
 
 
 def test_changed_state_without_effect_is_not_named() -> None:
@@ -423,9 +423,9 @@ def test_hidden_state_is_reported_without_a_name() -> None:
         inner[0] += 1
         return x * inner[0]
 
-    said = message(target, "dispatch")
-    assert "The eager run is not deterministic" in said
-    assert "look for state that is kept between calls" in said
+    text = message(target, "dispatch")
+    assert "The eager run is not deterministic" in text
+    assert "look for state that is kept between calls" in text
 
 
 class Planted(nn.Module):
@@ -454,7 +454,7 @@ def test_no_cause_is_named_for_a_subject_that_has_none(name: str) -> None:
         captured = capture(Planted(subject.model), *subject.args, via="dispatch", **subject.kwargs)
         with pytest.raises(AssertionError) as failure:
             captured.assert_matches_eager()
-    said = str(failure.value)
+    text = str(failure.value)
     for words in ("Custom op", "fake impl", "np.random", "Python state", "not deterministic"):
-        assert words not in said, said
-    assert "assert_matches_eager(atol=" not in said
+        assert words not in text, text
+    assert "assert_matches_eager(atol=" not in text

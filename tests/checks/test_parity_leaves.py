@@ -244,7 +244,7 @@ def test_parity_finds_a_changed_argument(name: str) -> None:
 
 
 @pytest.mark.parametrize("via", ["dispatch", "aot"])
-def test_an_output_in_the_memory_of_an_argument_has_its_own_value(via: str) -> None:
+def test_output_that_shares_an_arguments_memory_keeps_its_value(via: str) -> None:
     """Regression: it was compared after the argument had been restored, 1 with 1."""
 
     def target(x: Tensor) -> Tensor:
@@ -256,7 +256,7 @@ def test_an_output_in_the_memory_of_an_argument_has_its_own_value(via: str) -> N
     capture(lambda x: x.mul_(3), torch.ones(3), via=via).assert_matches_eager()
 
 
-def test_a_buffer_that_has_changed_since_is_refused() -> None:
+def test_buffer_changed_after_the_capture_is_refused() -> None:
     model = nn.BatchNorm1d(4)
     x = torch.randn(3, 4)
     captured = capture(model, x)

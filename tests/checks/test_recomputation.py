@@ -340,7 +340,7 @@ def test_ops_left_out_of_a_policy_are_named_with_module_line_and_share() -> None
     captured("attention kept", "dispatch").assert_not_recomputed("aten._scaled_dot_product*")
 
 
-def test_counts_of_recomputed_ops_fail_with_what_there_is() -> None:
+def test_recomputed_counts_that_differ_list_the_recomputed_ops() -> None:
     capture = captured("every block", "dispatch")
     capture.assert_recomputed({"aten.addmm": (1, None), "aten.gelu": 2})
     capture.assert_recomputed({"aten.gelu": 1}, module="blocks.1")
@@ -383,7 +383,7 @@ def test_recomputation_budget_is_a_share_of_forward_flops() -> None:
         capture.assert_budget(recomputed_flops="much")
 
 
-def test_a_result_that_leaves_its_checkpoint_is_saved(graph_capture: GraphCapture) -> None:
+def test_result_used_outside_its_checkpoint_is_saved(graph_capture: GraphCapture) -> None:
     first, second = nn.Linear(8, 32), nn.Linear(32, 8)
 
     def leak(x: Tensor) -> Tensor:
@@ -429,7 +429,7 @@ def test_recomputation_in_a_body_is_unknown(graph_capture: GraphCapture) -> None
     capture = graph_capture(_branch, torch.ones(4, requires_grad=True), via="aot")
     (backward,) = capture.backwards
     assert backward.count("aten.sigmoid") == 1
-    said = "runs a body in the backward. Capture via"
+    problem = "runs a body in the backward. Capture via"
     for ask in (
         lambda: capture.recomputed,
         lambda: capture.assert_not_recomputed("aten.sigmoid"),
@@ -438,7 +438,7 @@ def test_recomputation_in_a_body_is_unknown(graph_capture: GraphCapture) -> None
         lambda: capture.assert_not_saved("aten.sigmoid"),
         lambda: capture.assert_budget(recomputed_flops=0),
     ):
-        with pytest.raises(CaptureError, match=said):
+        with pytest.raises(CaptureError, match=problem):
             ask()
 
 
@@ -455,7 +455,7 @@ def test_saving_of_a_bodys_op_is_unknown(graph_capture: GraphCapture) -> None:
             check("aten.sigmoid")
 
 
-def test_views_of_parameters_have_nothing_to_keep() -> None:
+def test_ops_that_only_return_views_have_nothing_to_check() -> None:
     capture = captured("every block", "dispatch")
     for check in (capture.assert_saved, capture.assert_not_saved):
         with pytest.raises(
@@ -474,7 +474,7 @@ def test_recomputation_budget_without_flops_is_refused(graph_capture: GraphCaptu
 
 
 @pytest.mark.slow("a capture via inductor")
-def test_a_stored_capture_of_inductor_is_of_another_program(tmp_path: Any) -> None:
+def test_recomputation_of_a_stored_inductor_capture_is_refused(tmp_path: Any) -> None:
     file = tmp_path / "step.tgraph"
     file.write_text(captured("every block", "inductor").to_text())
     with pytest.raises(CaptureError, match="level 'post_grad'"):

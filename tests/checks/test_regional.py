@@ -256,7 +256,7 @@ def test_uncompiled_or_uncalled_block_fails():
     assert "block.compile()" in str(failure.value)
 
 
-def test_blocks_inside_of_a_compiled_model_fail():
+def test_blocks_inside_a_compiled_model_fail():
     net = Net()
     net.compile(backend="eager")
     with tg.watch() as seen:

@@ -40,28 +40,28 @@ def test_rounding_is_named_with_a_tolerance() -> None:
     torch.manual_seed(0)
     model, x = Rounding(), torch.randn(2, 3, 16, 16) * 100
     captured = capture(model, x, loss_fn=lambda output: (output * 1e3).sum())
-    said = message(captured)
-    assert re.search(r"Largest difference: \S+, \S+ of the largest value \S+, or \S+ times", said)
+    text = message(captured)
+    assert re.search(r"Largest difference: \S+, \S+ of the largest value \S+, or \S+ times", text)
     assert re.search(
         r"the eager run is off by \S+, and the captured run is off by \S+: compiled code rounds",
-        said,
+        text,
     )
-    advice = re.search(r"assert_matches_eager\(atol=(\S+)\)", said)
+    advice = re.search(r"assert_matches_eager\(atol=(\S+)\)", text)
     assert advice is not None
     # The tolerance is for the first differing gradient. Others may differ by more.
     captured.assert_matches_eager(rtol=1e-3, atol=10 * float(advice[1]))
 
 
-def test_no_tolerance_is_advised_that_would_hide_the_outputs() -> None:
+def test_tolerance_above_all_outputs_is_not_suggested() -> None:
     torch.manual_seed(0)
     model, x = Rounding(), torch.randn(2, 3, 16, 16) * 100
-    said = message(capture(model, x, loss_fn=lambda output: (output * 1e6).sum()))
-    assert "would exceed all outputs: scale the loss_fn" in said
-    assert "assert_matches_eager(atol=" not in said
+    text = message(capture(model, x, loss_fn=lambda output: (output * 1e6).sum()))
+    assert "would exceed all outputs: scale the loss_fn" in text
+    assert "assert_matches_eager(atol=" not in text
 
 
 @pytest.mark.parametrize("via", ["dispatch", "fx", "export"])
-def test_no_tolerance_is_advised_where_nothing_was_compiled(via: str) -> None:
+def test_tolerance_is_not_suggested_without_compiled_code(via: str) -> None:
     class Off(nn.Module):
         def forward(self, x: Tensor) -> Tensor:
             return x @ x.T
@@ -69,10 +69,10 @@ def test_no_tolerance_is_advised_where_nothing_was_compiled(via: str) -> None:
     torch.manual_seed(0)
     captured = capture(Off(), torch.randn(32, 32), via=via, backward=False)
     Off.forward = lambda self, x: (x.T.contiguous().T @ x.T) * (1 + 2e-5)  # type: ignore[method-assign]
-    said = message(captured, rtol=0, atol=1e-7)
-    assert "times the resolution of float32" in said
-    assert "rounds in a different order" not in said
-    assert "assert_matches_eager(atol=" not in said
+    text = message(captured, rtol=0, atol=1e-7)
+    assert "times the resolution of float32" in text
+    assert "rounds in a different order" not in text
+    assert "assert_matches_eager(atol=" not in text
 
 
 def planted(x: Tensor, weight: Tensor) -> Tensor:
@@ -82,9 +82,9 @@ def planted(x: Tensor, weight: Tensor) -> Tensor:
 
 def test_a_planted_error_is_not_called_rounding() -> None:
     torch.manual_seed(0)
-    said = message(capture(planted, torch.randn(32, 32), torch.randn(32, 32)))
-    assert "more than a different rounding order explains." in said
-    assert "rounds in a different order" not in said
+    text = message(capture(planted, torch.randn(32, 32), torch.randn(32, 32)))
+    assert "more than a different rounding order explains." in text
+    assert "rounds in a different order" not in text
 
 
 @torch.library.custom_op("rounding::only_float32", mutates_args=())
@@ -105,17 +105,17 @@ def test_difference_that_cannot_run_in_float64_is_judged_by_size() -> None:
     def target(x: Tensor, weight: Tensor) -> Tensor:
         return only_float32(planted(x, weight))
 
-    said = message(capture(target, torch.randn(32, 32), torch.randn(32, 32)))
-    assert "times the resolution of float32" in said
-    assert "float64" not in said
+    text = message(capture(target, torch.randn(32, 32), torch.randn(32, 32)))
+    assert "times the resolution of float32" in text
+    assert "float64" not in text
 
 
 def test_nonnumeric_difference_has_no_rounding_note() -> None:
     def target(x: Tensor) -> Tensor:
         return x > (1 if torch.compiler.is_compiling() else 0)
 
-    said = message(capture(target, torch.ones(3)))
-    assert "resolution" not in said
+    text = message(capture(target, torch.ones(3)))
+    assert "resolution" not in text
 
 
 def test_rounding_judge_changes_no_state() -> None:
@@ -139,5 +139,5 @@ def test_rounding_judge_handles_in_place_arguments() -> None:
         return planted(x, weight)
 
     torch.manual_seed(0)
-    said = message(capture(target, torch.randn(32, 32), torch.randn(32, 32)))
-    assert "more than a different rounding order explains." in said
+    text = message(capture(target, torch.randn(32, 32), torch.randn(32, 32)))
+    assert "more than a different rounding order explains." in text

@@ -12,7 +12,7 @@ def double(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     return x * 2 + y.sum()
 
 
-def test_assert_dynamic_of_a_dynamic_size() -> None:
+def test_assert_dynamic_passes_for_a_dynamic_size() -> None:
     captured = capture(double, torch.ones(3, 4), torch.ones(5), via=Aot(dynamic=True))
     captured.assert_dynamic("x", dim=0)
     captured.assert_dynamic("x", dim=(0, -1))
@@ -67,7 +67,7 @@ class Blocks(torch.nn.Module):
         return [torch.compile(block, backend="eager", dynamic=False)(x) for block in self.blocks]
 
 
-def test_blocks_that_are_compiled_one_by_one_have_one_graph() -> None:
+def test_separately_compiled_blocks_have_one_distinct_graph() -> None:
     torch._dynamo.reset()
     x = torch.ones(2, 4)
     with watch() as seen:

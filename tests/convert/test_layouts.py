@@ -31,7 +31,7 @@ def product(a: Tensor, via: str) -> Graph:
     return capture(Product(), a, torch.ones(4, 2), via=via).graphs[0]
 
 
-def test_text_can_say_every_layout_of_torch() -> None:
+def test_text_form_has_every_layout_of_torch() -> None:
     known = [value for value in vars(torch).values() if isinstance(value, torch.layout)]
     assert {str(layout)[6:] for layout in known} == {"strided", *LAYOUTS}
 

@@ -26,20 +26,20 @@ class Normed(nn.Module):
 
 
 def test_cudnn_setting_is_in_no_graph() -> None:
-    found = []
+    graphs = []
     for enabled in (True, False):
         with torch.backends.cudnn.flags(enabled=enabled):
-            found.append(capture(Normed(), torch.ones(2, 4), via="export").forward)
-    assert found[0].to_text() == found[1].to_text()
-    layer_norm = found[0].find("aten.layer_norm")[0]
+            graphs.append(capture(Normed(), torch.ones(2, 4), via="export").forward)
+    assert graphs[0].to_text() == graphs[1].to_text()
+    layer_norm = graphs[0].find("aten.layer_norm")[0]
     assert len(layer_norm.args) == 4  # without cudnn_enable and the default eps
-    batch_norm = found[0].find("aten.batch_norm")[0]
+    batch_norm = graphs[0].find("aten.batch_norm")[0]
     assert batch_norm.args[-1] == 1e-5
 
 
 def test_custom_epsilon_is_kept() -> None:
-    found = capture(nn.LayerNorm(4, eps=1e-3), torch.ones(2, 4), via="export").forward
-    assert found.find("aten.layer_norm")[0].args[-1] == 1e-3
+    graph = capture(nn.LayerNorm(4, eps=1e-3), torch.ones(2, 4), via="export").forward
+    assert graph.find("aten.layer_norm")[0].args[-1] == 1e-3
 
 
 @pytest.mark.parametrize("name", ["eq", "ne", "lt", "le", "gt", "ge"])
@@ -49,10 +49,10 @@ def test_comparison_functions_are_read_as_operators(name: str) -> None:
         graph = torch.fx.Graph()
         x, y = graph.placeholder("x"), graph.placeholder("y")
         if by_method:
-            found = graph.call_method(f"__{name}__", (x, y))
+            result = graph.call_method(f"__{name}__", (x, y))
         else:
-            found = graph.call_function(getattr(operator, name), (x, y))
-        graph.output(found)
+            result = graph.call_function(getattr(operator, name), (x, y))
+        graph.output(result)
         graphs.append(from_fx(graph))
     assert graphs[0] == graphs[1]
     assert graphs[0].to_text() == graphs[1].to_text()

@@ -96,7 +96,7 @@ def test_forward_and_backward_number_together(via: str) -> None:
     assert scattered.args[-1] == "g1"
 
 
-def test_text_that_is_not_a_group_stays() -> None:
+def test_text_that_is_not_a_group_name_is_unchanged() -> None:
     captured = capture(Parallel(*groups()), torch.ones(4, 4), via="aot")
     (reduced,) = captured.forward.find("_c10d_functional.all_reduce")
     assert reduced.args[1:] == ("sum", "g0")
@@ -116,23 +116,23 @@ def test_a_group_that_is_given_by_name() -> None:
 
 
 def ours(before: int, function: Callable[[Tensor, Groups], Tensor]) -> Callable[[Tensor], Tensor]:
-    made = groups(before)
+    two_groups = groups(before)
 
     def call(x: Tensor) -> Tensor:
-        return function(x, made)
+        return function(x, two_groups)
 
     return call
 
 
-def functional(x: Tensor, made: Groups) -> Tensor:
-    y = collectives.all_reduce(x * 2, "sum", made[1])
-    return collectives.all_gather_tensor(y, 0, made[0]).relu()
+def functional(x: Tensor, two_groups: Groups) -> Tensor:
+    y = collectives.all_reduce(x * 2, "sum", two_groups[1])
+    return collectives.all_gather_tensor(y, 0, two_groups[0]).relu()
 
 
-def in_place(x: Tensor, made: Groups) -> Tensor:
+def in_place(x: Tensor, two_groups: Groups) -> Tensor:
     y = x * 2
-    dist.all_reduce(y, group=made[1])
-    dist.all_reduce(y, group=made[0])
+    dist.all_reduce(y, group=two_groups[1])
+    dist.all_reduce(y, group=two_groups[0])
     return y + 1
 
 

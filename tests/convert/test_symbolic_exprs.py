@@ -30,7 +30,7 @@ SAME = [
 
 
 @pytest.mark.parametrize("spellings", SAME)
-def test_spellings_of_one_expression_become_one(spellings: tuple[str, ...]) -> None:
+def test_equal_expressions_have_one_canonical_form(spellings: tuple[str, ...]) -> None:
     assert {canonical(spelling) for spelling in spellings} == {spellings[0]}
 
 
@@ -82,7 +82,7 @@ def test_symbolic_spelling_keeps_the_value(expression: sympy.Expr) -> None:
     assert sympy.simplify(sympy.sympify(spelled) - sympy.sympify(str(expression))) == 0
 
 
-def test_symbols_are_numbered_alike_whatever_order_they_are_printed_in() -> None:
+def test_symbol_numbers_do_not_depend_on_the_printed_order() -> None:
     assert CanonicalNames().expression("s27 + 2*s77") == CanonicalNames().expression(
         "2 * s77 + s27"
     )

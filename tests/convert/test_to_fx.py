@@ -106,8 +106,8 @@ wrong input, order or op causes a much larger error.
 """
 
 
-def assert_equal_but_for_rounding(found: Any, expected: Any) -> None:
-    torch.testing.assert_close(found, expected, rtol=TOLERANCE, atol=TOLERANCE)
+def assert_equal_but_for_rounding(actual: Any, expected: Any) -> None:
+    torch.testing.assert_close(actual, expected, rtol=TOLERANCE, atol=TOLERANCE)
 
 
 def test_the_subjects_are_well_conditioned() -> None:
@@ -138,7 +138,7 @@ def test_to_fx_module_equals_the_graph(name: str, via: str) -> None:
         for ours, theirs in zip(graph.inputs, again.inputs, strict=True):
             assert (ours.name, ours.op, ours.module) == (theirs.name, theirs.op, theirs.module)
         assert [ref.name for ref in again.saved] == [ref.name for ref in graph.saved]
-        modules = [[n.module for n in each.nodes if n.is_call] for each in (graph, again)]
+        modules = [[n.module for n in either.nodes if n.is_call] for either in (graph, again)]
         assert modules[0] == modules[1]
 
 
@@ -197,14 +197,14 @@ def test_module_paths_are_those_of_the_capture_and_not_of_torchs_sources(via: st
         captured = capture(target, example(3, 4), via=via)
         for graph in captured.graphs:
             module = captured.fx(graph)
-            for each in (module, fx.Transformer(module).transform(), copy.deepcopy(module)):
-                again = from_fx(each)
+            for variant in (module, fx.Transformer(module).transform(), copy.deepcopy(module)):
+                again = from_fx(variant)
                 assert {n.module for n in again.nodes} >= {"0.a", "1.0.a"}
                 assert {n.module for n in again.nodes} <= {n.module for n in graph.nodes} | {""}
             assert from_fx(copy.deepcopy(module)) == from_fx(module.graph) == graph
 
 
-def test_two_modules_of_a_graph_and_what_was_captured_are_independent() -> None:
+def test_modules_of_a_graph_are_independent_copies() -> None:
     model, args = made_of("choice")
     captured = capture(model, *args)
     text = captured.to_text()
@@ -243,9 +243,7 @@ def forward_run(captured: Capture, model: nn.Module, *args: Tensor) -> dict[str,
 @pytest.mark.slow("further models and backends", unless=["export*"])
 @pytest.mark.parametrize("name", ["mlp", "norm", "late", "several"])
 @pytest.mark.parametrize("via", [via for via in LIVE if via != "fx"])
-def test_the_forward_takes_its_inputs_in_order_and_gives_outputs_and_saved(
-    name: str, via: str
-) -> None:
+def test_forward_module_returns_outputs_and_saved_values(name: str, via: str) -> None:
     model, args = made_of(name)
     captured = capture(model, *args, via=via)
     values = forward_run(captured, model, *args)
@@ -257,7 +255,7 @@ def test_the_forward_takes_its_inputs_in_order_and_gives_outputs_and_saved(
 @pytest.mark.slow("further models and backends", unless=["aot-norm", "aot-several"])
 @pytest.mark.parametrize("name", ["mlp", "norm", "late", "several"])
 @pytest.mark.parametrize("via", ["aot", "inductor", "compiled_autograd"])
-def test_the_backward_takes_what_the_forward_saved_by_name(name: str, via: str) -> None:
+def test_backward_module_takes_saved_values_by_name(name: str, via: str) -> None:
     model, args = made_of(name)
     captured = capture(model, *args, via=via)
     values = forward_run(captured, model, *args)
@@ -270,15 +268,15 @@ def test_the_backward_takes_what_the_forward_saved_by_name(name: str, via: str) 
     with torch.no_grad():
         results = captured.fx(captured.backward)(*given)
     if via == "compiled_autograd":  # accumulates gradients
-        found = [parameter.grad for parameter in model.parameters()]
+        gradients = [parameter.grad for parameter in model.parameters()]
     else:
-        found = [gradient for gradient in results if gradient is not None]
+        gradients = [gradient for gradient in results if gradient is not None]
     again, args = made_of(name)
     again_out = again(*args)
     again_outs = again_out if isinstance(again_out, tuple) else (again_out,)
     leaves = [*(a for a in args if a.requires_grad), *again.parameters()]
     expected = torch.autograd.grad(again_outs, leaves, [torch.ones_like(o) for o in again_outs])
-    assert_equal_but_for_rounding(found, list(expected)[-len(found) :])
+    assert_equal_but_for_rounding(gradients, list(expected)[-len(gradients) :])
 
 
 def test_the_backward_of_an_eager_forward_takes_other_values_and_another_hook() -> None:
@@ -363,7 +361,7 @@ def exp_then(size: int) -> fx.GraphModule:
     return captured.fx(captured.forward)
 
 
-def test_shapes_are_compared_unless_one_side_knows_none() -> None:
+def test_shapes_are_compared_unless_one_side_has_none() -> None:
     two, three = exp_then(2), exp_then(3)
     assert diff(two, three)
     assert not diff(fx.Transformer(two).transform(), three)

@@ -29,9 +29,9 @@ _ILLEGAL = re.compile(r"[^0-9a-zA-Z_]+")
 
 
 class Unresolved:
-    """A function known only by name, since it was defined inside another function.
+    """A substitute for a function that was defined inside another function, and is unreachable.
 
-    `__module__` and `__qualname__` hold the names. The function cannot be called.
+    `__module__` and `__qualname__` hold the names. The substitute cannot be called.
     """
 
     def __init__(self, module: str, name: str):
@@ -39,7 +39,7 @@ class Unresolved:
         self.__name__ = self.__qualname__ = name
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Raise. Callable only because torch.fx requires a callable target."""
+        """Raise an error. This method exists only because torch.fx requires a callable target."""
         raise NotImplementedError(
             f"{self.__module__}.{self.__name__} cannot be called, because torch printed only its "
             "name"
@@ -71,7 +71,7 @@ def identifier(name: str) -> Any:
     """Return the function of an identifier printed by fx; `Unresolved` for a local function.
 
     Raises:
-        LookupError: if no loaded module can hold a function of this name.
+        LookupError: if the name does not begin with the name of a loaded module.
     """
     if hasattr(builtins, name):
         return getattr(builtins, name)
@@ -79,7 +79,11 @@ def identifier(name: str) -> Any:
         function = _search(candidate)
         if function is not _MISSING:
             return function
-    return _make_unresolved(name)
+    # A local function: the name of a loaded module, then the function's name.
+    for module, attribute in _split_name(name):
+        if attribute.isidentifier():
+            return Unresolved(module, attribute)
+    raise LookupError(name)
 
 
 def class_named(path: str) -> Any:
@@ -125,7 +129,7 @@ def _split_name(name: str) -> Iterator[tuple[str, str]]:
 
 @functools.lru_cache(maxsize=1)
 def _mangled_modules(_count: int) -> dict[str, list[str]]:
-    """Return the loaded modules by the identifiers of their names; the count is the cache key."""
+    """Return the loaded modules by identifier. The number of modules is the key of the cache."""
     modules: dict[str, list[str]] = {}
     for module in list(sys.modules):
         modules.setdefault(_ILLEGAL.sub("_", module), []).append(module)
@@ -136,9 +140,11 @@ def _find_members(owner: Any, mangled: str, depth: int) -> Iterator[Any]:
     """Yield the objects inside `owner` that `mangled` may denote, including nested attributes.
 
     Args:
+        owner: a module, or an object inside it.
+        mangled: the rest of an identifier, in which any underscore may have been a dot.
         depth: maximum number of attributes before the last one.
     """
-    # A static method is printed without its class: search the module's classes as well.
+    # A static method is printed without its class, so also search the module's classes.
     classes: list[Any] = []
     if isinstance(owner, types.ModuleType):
         members = list(vars(owner).values())
@@ -154,15 +160,7 @@ def _find_members(owner: Any, mangled: str, depth: int) -> Iterator[Any]:
 
 
 def _is_named(function: Any, name: str) -> bool:
-    """Return True if fx prints the function as this identifier."""
+    """Return True if fx prints a function as this identifier."""
     module = getattr(function, "__module__", None)
     function_name = getattr(function, "__name__", None)
     return _ILLEGAL.sub("_", f"{module}.{function_name}") == name
-
-
-def _make_unresolved(name: str) -> Unresolved:
-    """Return the local function of an identifier: a loaded module, then the function's name."""
-    for module, attribute in _split_name(name):
-        if attribute.isidentifier():
-            return Unresolved(module, attribute)
-    raise LookupError(name)

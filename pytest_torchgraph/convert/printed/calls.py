@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 
 from . import callables
+from .callables import Unresolved
 from .values import PrintedValueReader, dotted
 
 Call: TypeAlias = tuple[str, Any, tuple[Any, ...], dict[str, Any]]
@@ -42,21 +43,10 @@ UNARY: dict[type[ast.AST], Callable[..., Any]] = {
     ast.Invert: operator.invert,
 }
 INPLACE: dict[type[ast.AST], Callable[..., Any]] = {
-    ast.Add: operator.iadd,
-    ast.BitAnd: operator.iand,
-    ast.FloorDiv: operator.ifloordiv,
-    ast.LShift: operator.ilshift,
-    ast.Mod: operator.imod,
-    ast.Mult: operator.imul,
-    ast.MatMult: operator.imatmul,
-    ast.BitOr: operator.ior,
-    ast.Pow: operator.ipow,
-    ast.RShift: operator.irshift,
-    ast.Sub: operator.isub,
-    ast.Div: operator.itruediv,
-    ast.BitXor: operator.ixor,
+    op: getattr(operator, f"i{function.__name__.rstrip('_')}")  # iadd, iand, ...
+    for op, function in BINARY.items()
+    if issubclass(op, ast.operator)
 }
-
 
 _NUMBER = re.compile(r"_\d+\Z")
 
@@ -106,7 +96,7 @@ class CallReader:
         Args:
             table: BINARY, UNARY or INPLACE.
             op: the operator.
-            where: the expression, for the error.
+            where: the expression, which the error names.
         """
         if type(op) not in table:
             self.values.fail(where, f"unsupported operator: {type(op).__name__}")
@@ -142,7 +132,7 @@ class CallReader:
         self.values.fail(call, f"unsupported call: {self.values.text.segment(call.func)}")
 
     def function(self, call: ast.Call, name: str) -> Any:
-        """Return the function of a printed name."""
+        """Return the function with a printed name."""
         if name not in self.functions:
             try:
                 find = callables.qualified if "." in name else callables.identifier
@@ -152,10 +142,8 @@ class CallReader:
             if not callable(function):
                 self.values.fail(call, f"{name} is not callable")
             first = self.functions.get(_NUMBER.sub("", name))
-            if isinstance(function, callables.Unresolved) and isinstance(
-                first, callables.Unresolved
-            ):
-                function = first  # same name: fx numbers functions as they occur
+            if isinstance(function, Unresolved) and isinstance(first, Unresolved):
+                function = first  # fx appends a number to each further use of a local function
             self.functions[name] = function
         return self.functions[name]
 
@@ -164,24 +152,14 @@ def _path_from_self(node: ast.expr) -> str | None:
     """Return `layers.0.weight` for `getattr(self.layers, "0").weight`, `None` without `self`."""
     parts: list[str] = []
     while True:
-        if isinstance(node, ast.Attribute):
-            parts.append(node.attr)
-            node = node.value
-            continue
-        key = _getattr_key(node)
-        if key is None:
-            break
-        parts.append(key)
-        assert isinstance(node, ast.Call)
-        node = node.args[0]
-    if not isinstance(node, ast.Name) or node.id != "self" or not parts:
-        return None
-    return ".".join(reversed(parts))
-
-
-def _getattr_key(node: ast.expr) -> str | None:
-    """Return `0` for `getattr(x, "0")`, otherwise `None`."""
-    if not isinstance(node, ast.Call) or dotted(node.func) != "getattr" or len(node.args) != 2:
-        return None
-    key = node.args[1]
-    return key.value if isinstance(key, ast.Constant) and isinstance(key.value, str) else None
+        match node:
+            case ast.Attribute(owner, name):
+                pass
+            case ast.Call(ast.Name("getattr"), [owner, ast.Constant(str(name))]):
+                pass
+            case ast.Name("self") if parts:
+                return ".".join(reversed(parts))
+            case _:
+                return None
+        parts.append(name)
+        node = owner

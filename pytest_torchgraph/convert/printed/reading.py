@@ -9,18 +9,18 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, cast
 
 import torch
 import torch.fx
 
-from ...graph.model import Graph, GraphKind
+from ...graph.model import GraphKind
 from ...ops.matching import Level
 from ..canonical_names import CanonicalNames
 from ..from_fx import Converted, Naming, convert
 from ..node_meta import RESULT
-from ..placeholders import aot_inputs, is_gradient, source_to_fqn
+from ..placeholders import aot_inputs, is_gradient
 from ..rng_states import described, names_in_backward
 from .statements import ForwardReader, is_annotated
 from .syntax import PrintedClass, PrintedText
@@ -45,7 +45,7 @@ class Printed:
         self._check_bodies(text, tree)
 
     def _check_bodies(self, text: PrintedText, tree: PrintedClass) -> None:
-        """Raise if the body of a higher-order op is missing: the text is truncated."""
+        """Raise an error if the body of a higher-order op is missing from a truncated text."""
         if not is_annotated(self.graph):
             return
         for node in self.graph.nodes:
@@ -89,10 +89,16 @@ class Printed:
 
 
 def read_printed(text: str) -> Printed:
-    """Read a graph that torch printed.
+    """Read a graph that torch printed. The text is never evaluated.
+
+    Args:
+        text: the payload of `dynamo_output_graph`, `aot_joint_graph`, `aot_forward_graph`,
+            `aot_backward_graph`, `aot_inference_graph`, `compiled_autograd_graph` or of a
+            post-grad artifact.
 
     Raises:
-        PrintedGraphError: if the text is not a printed graph; gives the line.
+        PrintedGraphError: if the text is not a printed graph. The error names the line and the
+            reason.
     """
     printed = PrintedText(text)
     try:
@@ -102,56 +108,18 @@ def read_printed(text: str) -> Printed:
 
 
 def _find_numbered_sibling(name: str, modules: dict[str, Printed]) -> Printed | None:
-    """Return the only module whose name shares the longest prefix with `name`, then digits."""
+    """Return the module whose name differs from `name` only in final digits, as few as possible.
+
+    Return `None` if there are several.
+    """
     by_common: dict[int, list[Printed]] = {}
     for module_name, module in modules.items():
-        common = _common_prefix_length(name, module_name)
+        pairs = zip(name, module_name, strict=False)
+        common = len([*itertools.takewhile(lambda pair: pair[0] == pair[1], pairs)])
         if common and (name[common:] + module_name[common:]).isdigit():
             by_common.setdefault(common, []).append(module)
     nearest = by_common[max(by_common)] if by_common else []
     return nearest[0] if len(nearest) == 1 else None
-
-
-def _common_prefix_length(a: str, b: str) -> int:
-    return next(
-        (i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b))
-    )
-
-
-def parse_printed(
-    text: str,
-    *,
-    level: Level,
-    kind: GraphKind,
-    name: str = "main",
-    canon: CanonicalNames | None = None,
-    inputs: Mapping[str, tuple[str, str]] | None = None,
-) -> Graph:
-    """Convert a text printed by torch's structured trace to a `Graph`.
-
-    The result equals the conversion of the live fx graph except for names: no module path is
-    printed, so a node is named after its op and the function that contains its source line.
-
-    Args:
-        text: the payload of `dynamo_output_graph`, `aot_joint_graph`, `aot_forward_graph`,
-            `aot_backward_graph`, `aot_inference_graph`, `compiled_autograd_graph` or of a
-            post-grad artifact.
-        level: see `ops.matching.Level`.
-        kind: see `Graph`.
-        name: name of the graph in its capture.
-        canon: names shared by the graphs of one capture: a symbol has the same name in all of
-            them.
-        inputs: (role, name) of each input, by name in the text (see `aot_names`).
-
-    Raises:
-        PrintedGraphError: if the text cannot be read; gives line and reason. The text is never
-            evaluated.
-    """
-    printed = read_printed(text)
-    naming = Naming(dict(inputs or {}))
-    return convert_printed(
-        printed, level=level, kind=kind, name=name, canon=canon, naming=naming
-    ).graph
 
 
 def convert_printed(
@@ -163,14 +131,19 @@ def convert_printed(
     canon: CanonicalNames | None = None,
     naming: Naming | None = None,
 ) -> Converted:
-    """Convert a printed graph returned by `read_printed`.
+    """Convert a printed graph.
 
-    Pass the result's `names` (keyed by names in the text) to `aot_names` for the backward of this
-    graph.
+    The result equals the conversion of the live fx graph except for names. Because torch prints no
+    module paths, a node is named after its op and the function that contains its source line. For
+    the backward of this graph, pass the result's `names` to `aot_names`.
 
     Args:
         printed: the module returned by `read_printed`.
-        level, kind, name, canon: see `parse_printed`.
+        level: see `ops.matching.Level`.
+        kind: see `Graph`.
+        name: name of the graph in its capture.
+        canon: names shared by the graphs of one capture, so that a symbol has the same name in
+            each of them.
         naming: as for a live graph; `inputs` is keyed by names in the text.
     """
     return convert(
@@ -188,21 +161,9 @@ _OWNED = re.compile(r"(?:^|(?<=_))(modules|parameters|buffers)_")
 _ROOTS = frozenset({"self", "kwargs", "args", "fn", "mod"})
 
 
-def dynamo_names(printed: Printed, sources: Iterable[str] = ()) -> list[tuple[str, str]]:
-    """Return (role, name) of each input of a Dynamo graph.
-
-    Args:
-        printed: the graph.
-        sources: sources (`L['x']._modules['fc']`) known from elsewhere. An identifier does not
-            show where the dots of its source were.
-    """
-    source_by_mangled = {mangled(source): source for source in sources}
-    return [_dynamo_name(node, source_by_mangled) for node in printed.placeholders]
-
-
-def mangled(source: str) -> str:
-    """Return the identifier that Dynamo derives from a source."""
-    return re.sub(r"[^a-zA-Z0-9]+", "_", source)
+def dynamo_names(printed: Printed) -> list[tuple[str, str]]:
+    """Return (role, name) of each input of a Dynamo graph."""
+    return [_dynamo_name(node) for node in printed.placeholders]
 
 
 def is_size(node: Any) -> bool:
@@ -210,8 +171,8 @@ def is_size(node: Any) -> bool:
     return isinstance(node.meta.get(RESULT), PrintedSymbol)
 
 
-def _dynamo_name(node: Any, source_by_mangled: Mapping[str, str]) -> tuple[str, str]:
-    """Return (role, name) of one input; `source_by_mangled` maps identifiers to sources."""
+def _dynamo_name(node: Any) -> tuple[str, str]:
+    """Return (role, name) of one input. Its identifier does not show where the source has dots."""
     if is_size(node):
         return "input", "size"
     name = str(node.target)
@@ -220,8 +181,6 @@ def _dynamo_name(node: Any, source_by_mangled: Mapping[str, str]) -> tuple[str, 
         role = "parameter"
     elif "_buffers_" in name:
         role = "buffer"
-    if name in source_by_mangled:
-        return role, source_to_fqn(source_by_mangled[name])
     match = _ROOT.match(name)
     if match is None:
         return role, node.name

@@ -12,12 +12,12 @@ import operator
 import re
 from collections.abc import Callable
 from pathlib import PurePath
-from typing import Any, NoReturn
+from typing import Any
 
 import torch.fx
 
 from ..node_meta import RESULT, SCOPE
-from .calls import INPLACE, CallReader
+from .calls import INPLACE, Call, CallReader
 from .syntax import PrintedText
 from .values import PrintedValueReader, dotted, read_result
 
@@ -33,9 +33,9 @@ class ForwardReader:
         nodes: nodes by printed name.
         inputs: placeholders that may still be renamed, by parameter name.
         declared: annotations before a `tree_flatten_spec`, by input name.
-        pending: an in-place operation whose result is named by the next statement: target,
-            arguments, text of the first operand, statement.
-        done: True once the return statement is read.
+        pending: an in-place operation whose result the next statement names: target, arguments,
+            text of the first operand, statement.
+        done: True once the return statement has been read.
     """
 
     def __init__(self, text: PrintedText, function: ast.FunctionDef):
@@ -43,6 +43,7 @@ class ForwardReader:
         self.graph = torch.fx.Graph()
         self.nodes: dict[str, torch.fx.Node] = {}
         self.values = PrintedValueReader(text, self.nodes)
+        self.fail = self.values.fail
         self.calls = CallReader(self.values)
         self.inputs: dict[str, torch.fx.Node] = {}
         self.declared: dict[str, ast.AnnAssign] = {}
@@ -61,10 +62,6 @@ class ForwardReader:
             self.fail(function, "missing return: the text is truncated")
         self.infer_tuples()
 
-    def fail(self, node: ast.AST, problem: str) -> NoReturn:
-        """Raise the error for the line of a syntax node."""
-        raise self.text.error(problem, getattr(node, "lineno", 1))
-
     # -- inputs ----------------------------------------------------------------------------------
 
     def signature(self, function: ast.FunctionDef) -> None:
@@ -82,7 +79,7 @@ class ForwardReader:
             self.input(parameter.arg, parameter.annotation, self.text.comment(end), args, parameter)
 
     def flattened_inputs(self, body: list[ast.stmt]) -> None:
-        """Read a joint graph's inputs: annotations, then a `tree_flatten_spec` in their order."""
+        """Read a joint graph's inputs: annotations, then a `tree_flatten_spec`."""
         for statement in body[:-1]:
             if not isinstance(statement, ast.AnnAssign) or statement.value is not None:
                 self.fail(statement, "expected an annotation before tree_flatten_spec")
@@ -110,7 +107,7 @@ class ForwardReader:
         """Add a placeholder."""
         if name in self.nodes:
             self.fail(where, f"{name} is defined twice")
-        node = self.create(where, "placeholder", name, defaults, {}, name)
+        node = self.create(where, ("placeholder", name, defaults, {}), name)
         self.annotate(node, annotation)
         description = read_description(comment) if comment else None
         if description is not None:
@@ -135,14 +132,14 @@ class ForwardReader:
                 stmt,
             )
         elif isinstance(stmt, ast.AnnAssign) and stmt.value is not None:
-            self.define(stmt, _target(stmt.target), stmt.annotation, stmt.value)
+            self.node(stmt, _target(stmt.target), stmt.annotation, self.calls.read(stmt.value))
         elif isinstance(stmt, ast.Assign):
             self.assign(stmt)
         elif not isinstance(stmt, ast.Pass):
             self.fail(stmt, "unsupported statement")
 
     def assign(self, stmt: ast.Assign) -> None:
-        """Read `x = ...`: a call, `x = None`, `x[i] = y`, or another name of an input."""
+        """Read an assignment: a call, `x = None`, `x[i] = y`, or a new name for an input."""
         names = [_target(target) for target in stmt.targets]
         value = stmt.value
         if isinstance(value, ast.Constant) and value.value is None and all(names):
@@ -161,7 +158,7 @@ class ForwardReader:
         if isinstance(value, ast.Name) and value.id in self.inputs:
             self.rename(stmt, self.inputs.pop(value.id), names[0])
             return
-        self.define(stmt, names[0], None, value)
+        self.node(stmt, names[0], None, self.calls.read(value))
 
     def rename(self, stmt: ast.stmt, node: torch.fx.Node, name: str) -> None:
         """Read `l_x_ = L_x_`, which renames the node of a parameter."""
@@ -181,8 +178,7 @@ class ForwardReader:
         value = stmt.value if isinstance(stmt, ast.Assign | ast.AnnAssign) else None
         if value is None or len(single) != 1 or self.text.segment(value) != owner:
             self.fail(first, "in-place operation without a name for its result")
-        name = _target(single[0])
-        self.node(stmt, name, annotation, "call_function", target, args, {})
+        self.node(stmt, _target(single[0]), annotation, ("call_function", target, args, {}))
 
     def output(self, stmt: ast.Return) -> None:
         """Read the return."""
@@ -192,7 +188,7 @@ class ForwardReader:
                 self.fail(stmt, "a call in the return is not supported")
             value = value.args[0]
         returned = None if value is None else self.values.value(value)
-        node = self.create(stmt, "output", "output", (returned,), {}, None)
+        node = self.create(stmt, ("output", "output", (returned,), {}), None)
         if isinstance(value, ast.Tuple | ast.List):
             comments = [self.text.comment(item) for item in value.elts]
             if any(comments):
@@ -201,47 +197,23 @@ class ForwardReader:
 
     # -- nodes -----------------------------------------------------------------------------------
 
-    def define(
-        self, stmt: ast.stmt, name: str, annotation: ast.expr | None, value: ast.expr
-    ) -> None:
-        """Add the node of `name = value`."""
-        op, target, args, kwargs = self.calls.read(value)
-        self.node(stmt, name, annotation, op, target, args, kwargs)
-
-    def node(
-        self,
-        stmt: ast.stmt,
-        name: str,
-        annotation: ast.expr | None,
-        op: str,
-        target: Any,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-    ) -> None:
-        """Add a node with its annotation and source."""
+    def node(self, stmt: ast.stmt, name: str, annotation: ast.expr | None, call: Call) -> None:
+        """Add the node of `name = call`, with its annotation and source."""
         if not name:
             self.fail(stmt, "the result has no name")
         if name in self.nodes:
             self.fail(stmt, f"{name} is defined twice")
-        node = self.create(stmt, op, target, args, kwargs, name)
+        node = self.create(stmt, call, name)
         self.annotate(node, annotation)
         source = self.text.source(stmt)
         if source is not None:
             node.meta["stack_trace"] = stack_of(source)
             node.meta[SCOPE] = scope_of(source)
 
-    def create(
-        self,
-        where: ast.AST,
-        op: str,
-        target: Any,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        name: str | None,
-    ) -> torch.fx.Node:
-        """Add a node with exactly this name; fx itself would change some names."""
+    def create(self, where: ast.AST, call: Call, name: str | None) -> torch.fx.Node:
+        """Add a node with exactly this name. torch.fx would change some names."""
         try:
-            node = self.graph.create_node(op, target, args, kwargs, name)
+            node = self.graph.create_node(*call, name)
         except (TypeError, ValueError, RuntimeError, AssertionError) as error:
             self.fail(where, f"torch.fx rejects this node: {error}")
         if name is not None:
@@ -250,7 +222,7 @@ class ForwardReader:
         return node
 
     def annotate(self, node: torch.fx.Node, annotation: ast.expr | None) -> None:
-        """Set the printed result, or `None` if only a bare type (`list`) or nothing is printed."""
+        """Set the result as printed; `None` if the text has no annotation, or only a type."""
         node.meta[RESULT] = None
         if isinstance(annotation, ast.Constant) and isinstance(annotation.value, str):
             try:
@@ -259,11 +231,11 @@ class ForwardReader:
                 self.fail(annotation, str(error))
 
     def infer_tuples(self) -> None:
-        """Set the results of multi-output nodes, from the results of their getitems.
+        """Set the results of multi-output nodes from the results of their getitems.
 
-        torch prints annotations for tensors only. An indexed node returns a tuple.
+        torch prints annotations only for tensors. A node that is indexed returns a tuple.
         """
-        if not is_annotated(self.graph):  # compiled autograd: the live graph has no results either
+        if not is_annotated(self.graph):  # compiled autograd, whose live graph has no results
             return
         for node in reversed(self.graph.nodes):
             if node.meta.get(RESULT) is not None:
@@ -280,12 +252,12 @@ class ForwardReader:
 
 
 def is_annotated(graph: torch.fx.Graph) -> bool:
-    """Return True if the result of any node is printed; compiled autograd prints none."""
+    """Return True if the text has the result of any node. Compiled autograd prints no results."""
     return any(node.meta.get(RESULT) is not None for node in graph.nodes)
 
 
 def _target(node: ast.AST | None) -> str:
-    """Return the assigned name, "" if the target is not a name."""
+    """Return the assigned name; "" if the target is not a name."""
     return node.id if isinstance(node, ast.Name) else ""
 
 
@@ -319,7 +291,7 @@ def stack_of(source: PrintedSource) -> str:
 
 
 def _usual(name: str) -> str:
-    """Replace characters that would need quotes in the text form by `_`."""
+    """Replace characters that the text form would quote with `_`."""
     return _USUAL.sub("_", name).strip("_") or "_"
 
 

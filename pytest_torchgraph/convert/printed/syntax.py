@@ -1,7 +1,7 @@
-"""Parse a printed graph to a Python syntax tree with comments.
+"""Parse a printed graph as a Python syntax tree with comments.
 
 The text is almost Python. Class names like `<lambda>` and reprs like `<class 'torch.Tensor'>` are
-replaced by words, then `ast` parses the text. Nothing is ever evaluated.
+replaced with identifiers and calls, then `ast` parses the text. Nothing is ever evaluated.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ...errors import CaptureError
 
 
 class PrintedGraphError(CaptureError):
-    """A printed graph cannot be read. No part of it is used.
+    """A printed graph cannot be read, and no part of it is used.
 
     Attributes:
         problem: the reason.
@@ -35,7 +35,7 @@ class PrintedGraphError(CaptureError):
 
 
 REPR = "__torchgraph_repr__"
-"""Name of a pseudo-function whose call quotes a repr that is not valid Python."""
+"""Name of a pseudo-function. Its argument is a repr that is not valid Python."""
 
 _CLASS = re.compile(r"(\s*)class (.+?)\((?:torch\.)?nn\.Module\):\s*$")
 _REPR = re.compile(
@@ -71,17 +71,15 @@ class PrintedText:
         self.lines = text.replace("\r\n", "\n").split("\n")
         self._names: list[str] = []
         for number, line in enumerate(self.lines):
-            named = _CLASS.match(line)
-            if named:
-                self.lines[number] = f"{named[1]}class {self._stand_in(named[2])}:"
+            class_line = _CLASS.match(line)
+            if class_line:
+                self.lines[number] = f"{class_line[1]}class _{len(self._names)}:"
+                self._names.append(class_line[2])
             elif "<" in line and not line.lstrip().startswith("#"):
-                self.lines[number] = _REPR.sub(_quoted, line)
+                self.lines[number] = _REPR.sub(
+                    lambda match: f"{REPR}({match[2]!r})" if match[2] else match[0], line
+                )
         self._sources = self._sticky_sources()
-
-    def _stand_in(self, name: str) -> str:
-        """Return an identifier for a class name: its number."""
-        self._names.append(name)
-        return f"_{len(self._names) - 1}"
 
     def tree(self) -> PrintedClass:
         """Parse the text and return the outermost module.
@@ -121,7 +119,7 @@ class PrintedText:
     # -- comments --------------------------------------------------------------------------------
 
     def _sticky_sources(self) -> list[tuple[str, int, str, str] | None]:
-        """Return the source of each line: a `# File: ...` comment holds until the next comment."""
+        """Return the source of each line: a `# File: ...` comment applies until the next one."""
         sources: list[tuple[str, int, str, str] | None] = []
         current: tuple[str, int, str, str] | None = None
         for line in self.lines:
@@ -135,11 +133,11 @@ class PrintedText:
         return sources
 
     def source(self, node: ast.stmt) -> tuple[str, int, str, str] | None:
-        """Return file, line, function and code of a statement's source, `None` if not printed."""
+        """Return file, line, function and code of a statement's source; `None` if not printed."""
         return self._sources[node.lineno - 1]
 
     def comment(self, node: ast.AST) -> str:
-        """Return the comment after a node, on the line where the node ends, or ""."""
+        """Return the comment after a node, on the line where the node ends; "" if there is none."""
         line = self.lines[node.end_lineno - 1].encode()  # type: ignore[attr-defined]
         match = _TRAILING.match(line[node.end_col_offset :].decode())  # type: ignore[attr-defined]
         return match[1].strip() if match else ""
@@ -150,10 +148,6 @@ class PrintedText:
         return line[node.col_offset : node.end_col_offset].decode()
 
     def error(self, problem: str, line: int) -> PrintedGraphError:
-        """Return the error for a line, given by its 1-based number."""
+        """Return the error for a line with a 1-based number."""
         text = self.lines[line - 1] if 0 < line <= len(self.lines) else ""
         return PrintedGraphError(problem, line, text)
-
-
-def _quoted(match: re.Match[str]) -> str:
-    return f"{REPR}({match[2]!r})" if match[2] else match[0]

@@ -30,7 +30,7 @@ _MORE_DTYPES = {
     "b8x1": "bits8",
     "b16x1": "bits16",
 }
-"""Abbreviations printed by torch for dtypes without an abbreviation in the text form."""
+"""Abbreviations that torch prints for dtypes without an abbreviation in the text form."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class PrintedSymbol:
 
 @dataclass(frozen=True, slots=True)
 class PrintedObject:
-    """Qualified type name of a printed argument that shows only its type."""
+    """A printed argument whose text shows only the qualified name of its type."""
 
     type: str
 
@@ -69,9 +69,8 @@ def read_result(annotation: str) -> PrintedResult:
     if annotation.startswith("Sym(") and annotation.endswith(")"):
         return PrintedSymbol(annotation[4:-1])
     wrapped = _SUBCLASS.match(annotation)
-    match = (
-        _TENSOR.match(wrapped[1]) if wrapped else _TENSOR.fullmatch(annotation)
-    )  # in a subclass, fields of the subclass follow the inner tensor: match the start only
+    # The fields of a tensor subclass follow the inner tensor, so match only the start.
+    match = _TENSOR.match(wrapped[1]) if wrapped else _TENSOR.fullmatch(annotation)
     if match is None:
         raise ValueError(f"{annotation!r} is not a tensor annotation")
     short, shape, stride, device = match.groups()
@@ -108,7 +107,7 @@ def _sizes(text: str) -> tuple[str, ...]:
 class PrintedNames(CanonicalNames):
     """`CanonicalNames` that also accept printed values.
 
-    State is shared with the object passed to the constructor: both continue one numbering.
+    The object shares its state, and so the numbering, with the object passed to the constructor.
     """
 
     def __init__(self, canon: CanonicalNames):
@@ -129,7 +128,7 @@ class PrintedNames(CanonicalNames):
         return super().result(value)
 
     def constant(self, value: Any) -> Arg:
-        """Convert a printed constant to an `Arg`."""
+        """Return a printed constant as an `Arg`."""
         if isinstance(value, PrintedSymbol):
             return Symbol(self.expression(value.expr))
         if isinstance(value, PrintedObject):
@@ -158,7 +157,7 @@ _FUNCTIONS_OF_SYMBOLS = frozenset(
 )
 """Functions of sympy and torch in symbolic expressions."""
 _PLACEMENTS = "torch.distributed.tensor.placement_types."
-"""Module of `Replicate()`, `Shard(0)` and `Partial()`, found in Dynamo's graphs of `DTensor`."""
+"""Module of `Replicate()`, `Shard(0)` and `Partial()`, which Dynamo prints for a `DTensor`."""
 _OBJECT = re.compile(r"<([A-Za-z_][\w.]*) object at 0x[0-9a-f]+>\Z")
 _TYPE = re.compile(r"<(?:class|enum) '([\w.]+)'>\Z")
 _MEMBER = re.compile(r"<(\w+)\.(\w+): .*>\Z", re.DOTALL)
@@ -249,11 +248,11 @@ class PrintedValueReader:
             return callables.qualified(path)
         except LookupError:
             pass
-        owner, _, member = path.rpartition(".")
-        for enum_class in _enums(enum.Enum):
-            if enum_class.__name__ == owner.rpartition(".")[2] and member in enum_class.__members__:
-                return enum_class[member]
-        self.fail(node, f"{path} does not exist in this process")
+        class_name, name = path.split(".")[-2:]
+        member = _enum_member(class_name, name)
+        if member is None:
+            self.fail(node, f"{path} does not exist in this process")
+        return member
 
     def _call(self, node: ast.Call) -> Any:
         path = dotted(node.func) or ""
@@ -269,13 +268,13 @@ class PrintedValueReader:
     def _constructed(
         self, node: ast.Call, path: str, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        """Return the constant constructed by a call of its type; a collection becomes a tuple."""
+        """Return the constant that a call of its type constructs; a collection becomes a tuple."""
         try:
             if path == "slice" and not kwargs:
                 return slice(*args)
             if path == "range" and not kwargs:
                 return range(*args)
-            if path == "complex" and not kwargs:  # from torch 2.15 on; before: (0.0-1.5j)
+            if path == "complex" and not kwargs:  # torch before 2.15 prints (0.0-1.5j)
                 return complex(*args)
             if path in ("device", "torch.device"):
                 return torch.device(*args, **kwargs)
@@ -305,12 +304,11 @@ class PrintedValueReader:
         instance = _OBJECT.match(text)
         if instance:
             return PrintedObject(instance[1])
-        member = _MEMBER.match(text)
-        if member:
-            for printed_class in _enums(enum.Enum):
-                if printed_class.__name__ == member[1] and member[2] in printed_class.__members__:
-                    return printed_class[member[2]]
-        self.fail(node, f"unsupported argument: {text}")
+        match = _MEMBER.match(text)
+        member = _enum_member(match[1], match[2]) if match else None
+        if member is None:
+            self.fail(node, f"unsupported argument: {text}")
+        return member
 
     # -- numbers and symbols ---------------------------------------------------------------------
 
@@ -354,7 +352,7 @@ class PrintedValueReader:
 
 
 def dotted(node: ast.expr) -> str | None:
-    """Return the text of `a.b.c`, `None` for any other expression."""
+    """Return the text of `a.b.c`, or `None` for any other expression."""
     parts = []
     while isinstance(node, ast.Attribute):
         parts.append(node.attr)
@@ -365,7 +363,7 @@ def dotted(node: ast.expr) -> str | None:
 
 
 def _signed(node: ast.expr, number: Callable[[ast.expr], Any]) -> float | None:
-    """Return the real part of a complex number, keeping its sign: -0.0 for `(-0-2j)`."""
+    """Return the real part of a complex number with its sign: -0.0 for `(-0-2j)`."""
     negative = isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub)
     value = number(node.operand if isinstance(node, ast.UnaryOp) else node)
     if value is None or isinstance(value, complex):
@@ -373,10 +371,13 @@ def _signed(node: ast.expr, number: Callable[[ast.expr], Any]) -> float | None:
     return -float(value) if negative else float(value)
 
 
-def _enums(base: type[enum.Enum]) -> list[type[enum.Enum]]:
-    """Return all loaded subclasses of an enum class."""
-    classes = []
+def _enum_member(
+    class_name: str, member: str, base: type[enum.Enum] = enum.Enum
+) -> enum.Enum | None:
+    """Return the member of a loaded enum with this bare class name, or `None`."""
     for subclass in base.__subclasses__():
-        classes.append(subclass)
-        classes.extend(_enums(subclass))
-    return classes
+        if subclass.__name__ == class_name and member in subclass.__members__:
+            return subclass[member]
+        if (nested := _enum_member(class_name, member, subclass)) is not None:
+            return nested
+    return None

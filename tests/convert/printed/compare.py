@@ -14,10 +14,10 @@ from pytest_torchgraph.graph import Ref, Result, SubgraphRef, Symbol
 
 def differences(live: Graph, text: Graph, where: str = "") -> list[str]:
     """Return a line for each field of `text` that differs from `live`, except names and modules."""
-    found = list(_differences(live, text, where))
-    if not found and live != text:
-        found.append(f"{where}: equal in every field, but live != text")
-    return found
+    lines = list(_differences(live, text, where))
+    if not lines and live != text:
+        lines.append(f"{where}: equal in every field, but live != text")
+    return lines
 
 
 def _differences(live: Graph, text: Graph, where: str) -> Iterator[str]:

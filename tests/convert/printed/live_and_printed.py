@@ -144,8 +144,8 @@ def watching() -> Iterator[Seen]:
         return text
 
     def emit(metadata: dict[str, Any], payload: str) -> None:
-        found = metadata.get("artifact")
-        names = [found["name"]] if isinstance(found, dict) else list(metadata)
+        artifact = metadata.get("artifact")
+        names = [artifact["name"]] if isinstance(artifact, dict) else list(metadata)
         for name in names:
             if name in LEVELS:
                 level, kind = LEVELS[name]
@@ -167,7 +167,7 @@ def watching() -> Iterator[Seen]:
 
 def read_all(seen: Seen) -> list[tuple[Pair, Graph]]:
     """Return each pair with the graph read from its text."""
-    found: list[tuple[Pair, Graph]] = []
+    pairs_read: list[tuple[Pair, Graph]] = []
     stages: list[Printed] = []
     for pair in seen.pairs:
         printed = read_printed(pair.text)
@@ -178,8 +178,8 @@ def read_all(seen: Seen) -> list[tuple[Pair, Graph]]:
                 if names(stage) == names(printed):
                     describe_like(printed, stage)
         graph = convert_printed(printed, level=pair.level, kind=pair.kind).graph
-        found.append((pair, graph))
-    return found
+        pairs_read.append((pair, graph))
+    return pairs_read
 
 
 def names(printed: Printed) -> list[str]:

@@ -57,10 +57,10 @@ def bert(layers: int = 2) -> Subject:
         intermediate_size=32,
         vocab_size=64,
     )
-    made = _language_model(config, AutoModel)
-    made.kwargs.pop("use_cache")
-    made.target.train()  # type: ignore[attr-defined]
-    return made
+    subject = _language_model(config, AutoModel)
+    subject.kwargs.pop("use_cache")
+    subject.target.train()  # type: ignore[attr-defined]
+    return subject
 
 
 @subject
@@ -88,9 +88,9 @@ def gpt2() -> Subject:
 
 @subject
 def bert_dynamic() -> Subject:
-    made = bert(layers=1)  # symbolic sizes take five times as long
-    made.options["dynamic"] = True
-    return made
+    subject = bert(layers=1)  # symbolic sizes take five times as long
+    subject.options["dynamic"] = True
+    return subject
 
 
 class Convolution(nn.Module):

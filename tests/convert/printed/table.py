@@ -45,9 +45,9 @@ def row(name: str) -> tuple[list[str], Counter[str]]:
             bodies[column(pair.artifact)] += len(list(graph.walk())) - 1
             wrong[column(pair.artifact)] += bool(differences(pair.live, graph))
     cells = []
-    for each in COLUMNS:
-        inner = f"+{bodies[each]}" if bodies[each] else ""
-        cells.append(f"{graphs[each]}{inner}/{wrong[each]}" if graphs[each] else "-")
+    for title in COLUMNS:
+        inner = f"+{bodies[title]}" if bodies[title] else ""
+        cells.append(f"{graphs[title]}{inner}/{wrong[title]}" if graphs[title] else "-")
     total = Counter(graphs=graphs.total(), bodies=bodies.total(), differences=wrong.total())
     return [name + refused, *cells], total
 

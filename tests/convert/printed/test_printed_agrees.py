@@ -12,9 +12,9 @@ import torch
 from convert.printed.compare import differences
 from convert.printed.live_and_printed import Seen, compiled, post_grad, read_all, run, watching
 from convert.printed.subjects import SUBJECTS, in_place, nested_cond, several_outputs
+from convert.printed.texts import parse_printed
 
 from pytest_torchgraph import Graph, Node, Source, TensorMeta
-from pytest_torchgraph.convert import parse_printed
 from pytest_torchgraph.graph import Effect, Ref, Symbol
 
 
@@ -167,12 +167,12 @@ def test_differences_enter_bodies() -> None:
 
 def test_printed_saved_values_are_separate_from_outputs() -> None:
     seen = compiled(several_outputs(), post_grad)
-    found = {pair.artifact: graph for pair, graph in read_all(seen)[::-1]}
-    forward = found["aot_forward_graph"]
+    graph_of = {pair.artifact: graph for pair, graph in read_all(seen)[::-1]}
+    forward = graph_of["aot_forward_graph"]
     assert len(forward.saved) > 0
-    stages = [forward, found["before_post_grad_graph"], found["inductor_post_grad_graph"]]
+    stages = [forward, graph_of["before_post_grad_graph"], graph_of["inductor_post_grad_graph"]]
     assert [len(stage.saved) for stage in stages] == [len(forward.saved)] * 3
-    assert found["aot_joint_graph"].saved == ()
+    assert graph_of["aot_joint_graph"].saved == ()
 
 
 def test_symbols_of_a_dynamic_shape_are_numbered_by_the_inputs() -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 
 import pytest
-from convert.printed.texts import BODY, JOINT, X, module
+from convert.printed.texts import BODY, JOINT, X, module, parse_printed
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from pytest_torchgraph import CaptureError
-from pytest_torchgraph.convert import PrintedGraphError, parse_printed
+from pytest_torchgraph.convert import PrintedGraphError
 
 BROKEN = {
     "empty": ("", 1, "expected one printed module"),
@@ -82,7 +82,7 @@ BROKEN = {
 
 @pytest.mark.slow("further cases; a few are in every run", only=["a double star"])
 @pytest.mark.parametrize("case", BROKEN)
-def test_a_text_that_cannot_be_read_is_an_error_with_line_and_reason(case: str) -> None:
+def test_unreadable_text_is_an_error_with_line_and_reason(case: str) -> None:
     text, line, reason = BROKEN[case]
     with pytest.raises(PrintedGraphError, match=reason) as caught:
         parse_printed(text, level="dynamo", kind="forward")
@@ -114,7 +114,7 @@ WHOLE = module(
 )
 
 
-def test_a_text_that_is_cut_off_at_any_line_is_an_error() -> None:
+def test_truncated_text_is_an_error() -> None:
     whole = WHOLE.splitlines()
     parse_printed(WHOLE, level="dynamo", kind="forward")
     for end in range(len(whole)):

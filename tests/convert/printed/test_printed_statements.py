@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 import torch._dynamo.external_utils  # noqa: F401  # its functions are found only if it is loaded
-from convert.printed.texts import BODY, JOINT, lines, module, parsed
+from convert.printed.texts import BODY, JOINT, lines, module, parse_printed, parsed
 from torch import Tensor
 
 from pytest_torchgraph import TensorMeta
-from pytest_torchgraph.convert import PrintedGraphError, describe_like, parse_printed, read_printed
+from pytest_torchgraph.convert import PrintedGraphError, describe_like, read_printed
 from pytest_torchgraph.graph import Atom, Device, Source, Symbol
 
 Point = namedtuple("Point", ["x", "y"])
@@ -85,7 +85,7 @@ def test_printed_expression_is_read_as_its_call(text: str, read: str) -> None:
     assert call(text) == read
 
 
-def test_a_function_of_the_project_is_found_by_its_mangled_name() -> None:
+def test_user_function_is_found_by_its_mangled_name() -> None:
     mangled = __name__.replace(".", "_")
     assert call(f"{mangled}_helper(x)") == f"call_function {__name__}.helper"
     assert call(f"{mangled}_helper_2(x)") == f"call_function {__name__}.helper"
@@ -93,7 +93,7 @@ def test_a_function_of_the_project_is_found_by_its_mangled_name() -> None:
     assert call(f"{mangled}_local(x)") == f"call_function {__name__}.local"
 
 
-def test_a_power_of_a_negative_number_has_that_number_as_base() -> None:
+def test_power_with_a_negative_base_is_read() -> None:
     node = parsed("y = -2 ** x\nreturn y").nodes[-2]
     assert node.args[0] == -2
 
@@ -119,12 +119,12 @@ def test_an_assignment_to_an_index_is_a_setitem() -> None:
     ]
 
 
-def test_an_input_that_is_bound_again_is_one_node() -> None:
+def test_renamed_input_is_one_node() -> None:
     graph = parsed("l_x_ = L_x_\ny = l_x_ + 1\nreturn y", 'L_x_: "f32[2]"')
     assert [node.name for node in graph.inputs] == ["l_x_"]
 
 
-def test_a_default_of_an_input_is_kept() -> None:
+def test_printed_default_of_an_input_is_read() -> None:
     graph = parsed("return x", 'x: "f32[2]" = None, y = 3')
     assert [node.args for node in graph.inputs] == [(None,), (3,)]
 
@@ -173,7 +173,7 @@ def test_printed_argument_is_read_as_its_value(text: str, value: object) -> None
 @pytest.mark.parametrize(
     "value", [1 + 2j, -3j, 3j, complex(-0.0, -2), complex(math.inf, -math.inf), complex(0.0, -0.0)]
 )
-def test_a_complex_number_is_read_with_the_signs_of_its_zeros(value: complex) -> None:
+def test_complex_number_is_read_with_signed_zeros(value: complex) -> None:
     assert repr(argument(repr(value))) == repr(value)
 
 
@@ -182,7 +182,7 @@ def test_nan_is_a_number() -> None:
     assert math.isnan(argument("(nan+nanj)").imag)  # type: ignore[attr-defined]
 
 
-def test_members_of_enums_and_named_tuples_are_found_by_their_names() -> None:
+def test_printed_enum_members_and_named_tuples_are_found_by_name() -> None:
     mangled = __name__.replace(".", "_")
     assert argument("Color.RED") == Atom(f"{__name__}.Color.RED")
     assert argument("<Color.RED: 1>") == Atom(f"{__name__}.Color.RED")
@@ -236,7 +236,7 @@ def test_printed_tuple_has_the_results_of_its_getitems() -> None:
 # -- comments --------------------------------------------------------------------------------------
 
 
-def test_a_source_holds_until_the_next_comment() -> None:
+def test_source_applies_until_the_next_comment() -> None:
     graph = parsed(
         """
         # File: /nowhere/net.py:3 in forward, code: a = x.sin()  # File: no:1 in it, code: b
@@ -260,7 +260,7 @@ def test_a_source_holds_until_the_next_comment() -> None:
     ]
 
 
-def test_a_source_does_not_hold_in_the_next_body() -> None:
+def test_source_does_not_apply_to_the_next_body() -> None:
     graph = parsed(
         """
         # File: /nowhere/net.py:3 in forward, code: x
@@ -292,7 +292,7 @@ def test_printed_descriptions_separate_saved_values_from_outputs() -> None:
     assert lines(graph)[-2:] == ["return [%sin, None]", "save %primals_1"]
 
 
-def test_a_later_stage_without_descriptions_takes_them_from_the_earlier_one() -> None:
+def test_later_stage_copies_missing_descriptions() -> None:
     described = read_printed(
         module("return (x,  # PlainAOTOutput(idx=0)\nx,  # SavedForBackwardsAOTOutput(idx=0)\n)")
     )
@@ -341,7 +341,7 @@ def test_bodies_of_higher_order_ops_are_subgraphs() -> None:
     ]
 
 
-def test_a_body_with_two_names_is_printed_under_one() -> None:
+def test_body_with_two_names_is_printed_once() -> None:
     graph = parsed(
         """
         a = self.body_0_00
@@ -378,7 +378,7 @@ def test_reading_printed_text_evaluates_nothing(tmp_path: Path, body: str) -> No
     assert not mark.exists()
 
 
-def test_functions_of_one_name_are_numbered_by_fx_and_have_one_op() -> None:
+def test_numbered_functions_of_one_name_have_one_op() -> None:
     local = "torch_nn_functional_made_inside_a_function"
     graph = parsed(
         f"""
