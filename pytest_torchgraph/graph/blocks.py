@@ -1,8 +1,8 @@
 """The blocks of a graph: kinds of equal blocks, differences of odd blocks, and inlined bodies.
 
 A block is a module whose path matches a glob, in which `*` is one component. The graph of a block
-has the ops of the module and its submodules. Values from outside are inputs of this graph. Results
-that the block does not use itself are outputs.
+consists of the ops of the module and its submodules. Its inputs are the values from outside. Its
+outputs are the results that the block does not use itself.
 
 Dynamo shares the body of a region between several calls, but inlines a body that is called once.
 `inline_regions` inlines shared bodies too, so that blocks that compute the same are equal.
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import CaptureError
 from ..words import listed
-from .census import Homes, bodies_of, operands_of, outputs_of, projects
+from .census import Homes, bodies_of, move_path, operands_of, outputs_of, projects
 from .diff import holds, instances_of, natural_key
 from .higher_order import body_names
 from .model import Arg, Effect, Graph, Node, Ref, map_arg
@@ -54,21 +54,15 @@ def inline_regions(graph: Graph) -> Graph:
             }
             for inner_node in body.nodes:
                 if inner_node.kind not in ("placeholder", "output"):
-                    name = _move_path(inner_node.name, body_path, caller)
-                    # Two calls of one body in the same module would give equal names to their
-                    # nodes.
+                    name = move_path(inner_node.name, body_path, caller)
+                    # If two calls of one body are in the same module, their nodes have equal names.
                     while name in names:
                         name += "'"
                     names.add(name)
                     args_by_body_name[inner_node.name] = Ref(name)
-                    module = _move_path(inner_node.module, body_path, caller)
-                    nodes.append(
-                        replace(
-                            _substitute_in_node(inner_node, args_by_body_name),
-                            name=name,
-                            module=module,
-                        )
-                    )
+                    module = move_path(inner_node.module, body_path, caller)
+                    inlined = _substitute_in_node(inner_node, args_by_body_name)
+                    nodes.append(replace(inlined, name=name, module=module))
             results[node.name] = [
                 substitute_refs(output, args_by_body_name) for output in outputs_of(body)
             ]
@@ -80,12 +74,6 @@ def inline_regions(graph: Graph) -> Graph:
     bodies_left = tuple(body for body in graph.subgraphs if body.name in used)
     saved = tuple(ref for ref in substitute_refs(graph.saved, replacements) if isinstance(ref, Ref))
     return replace(graph, nodes=tuple(nodes), subgraphs=bodies_left, saved=saved)
-
-
-def _move_path(path: str, home: str, caller: str) -> str:
-    if home and path.startswith(home) and path[len(home) : len(home) + 1] in ("", ".", "/"):
-        return caller + path[len(home) :]
-    return path
 
 
 def _substitute_in_node(node: Node, values: Mapping[str, Arg]) -> Node:
@@ -113,7 +101,7 @@ def substitute_refs(value: Arg, values: Mapping[str, Arg]) -> Arg:
 _SEED = "prims.inductor_lookup_seed.default"
 """Op that selects a dropout's seed from the seeds of the whole graph.
 
-It is an input of the block, because the number that it selects increases from block to block.
+It becomes an input of the block, because the index of the seed differs from block to block.
 """
 _OWNED = ("parameter", "buffer")
 _SUMS = ("aten.add.Tensor", "aten.add_.Tensor")
@@ -125,8 +113,8 @@ class BlockKind:
 
     Attributes:
         members: module paths, in natural order.
-        graph: the ops of the first member. If a graph break divides these ops among several graphs,
-            only the ops in the first graph.
+        graph: the ops of the first member. If graph breaks divide them among several graphs, only
+            the ops in the first of these graphs.
         diff: the difference from the most common kind; `None` for that kind.
         parts: the ops of the first member in each graph, in program order.
     """
@@ -206,7 +194,7 @@ def kinds_of(
     graphs = [inline_regions(graph) for graph in graphs]
     members = match_modules(_module_paths(graphs), glob)
     sides = [_BlockSide(graph, glob) for graph in graphs]
-    # All blocks use the names of one block, so that parameters are paired by name.
+    # All blocks get the names of the first block, because parameters are paired by name.
     first = members[0]
     groups: dict[tuple[Graph, ...], list[str]] = {}
     for member in members:
@@ -237,7 +225,7 @@ def _drop_inputs_and_outputs(diff: GraphDiff) -> GraphDiff:
         )
         if places:
             edits.append(replace(finding, places=places))
-    # If only inputs or outputs differ, they are the difference.
+    # If only inputs or outputs differ, keep them: they are the whole difference.
     return replace(diff, findings=tuple(edits)) if edits else diff
 
 
@@ -256,7 +244,7 @@ class _BlockSide:
         graph: the graph.
         ops_by_block: ops of each block, by the block's path and by their name.
         users: names of the nodes that use each node.
-        shared: outer values that all blocks take, such as a mask, in a fixed order.
+        shared: names of the outer values that all blocks take, such as a mask, sorted.
     """
 
     def __init__(self, graph: Graph, glob: str) -> None:
@@ -295,14 +283,14 @@ def _assign_ops_to_blocks(graph: Graph, glob: str) -> dict[str, dict[str, Node]]
         if not node.is_call or node.op == _SEED:
             continue
         if node.refs and node.refs[0] in block_of and projects(graph, node):
-            # A projection stays with its op: a block cannot take one result of a call outside it.
+            # A projection belongs to the block of its producer, even if its own path differs.
             block = block_of[node.refs[0]]
         else:
             block = _path_prefix(node.module, depth)
             inner = [bodies[name] for name in body_names(node) if name in bodies]
             if inner and not _matches(block, glob):
-                # Dynamo records a checkpoint's call in the enclosing module, and the body's ops in
-                # the block.
+                # For a checkpointed block, Dynamo records the call in the enclosing module, and the
+                # ops of the body in the block.
                 calls = [call for call in nodes_of(inner) if call.is_call]
                 block = _path_prefix(common_path(call.module for call in calls), depth)
         if block and _matches(block, glob):
@@ -314,10 +302,9 @@ def _assign_ops_to_blocks(graph: Graph, glob: str) -> dict[str, dict[str, Node]]
 def _refuse_bodies_of_several(
     graph: Graph, glob: str, ops_by_block: Mapping[str, Mapping[str, Node]]
 ) -> None:
-    """Refuse a body that runs ops of blocks other than the block that calls the body.
+    """Reject a body that runs ops of a block other than the calling block.
 
-    The graph of a block does not have such ops, so blocks that differ in them would compare as
-    equal.
+    Such ops are in no block's graph, so blocks that differ in them would compare as equal.
 
     Raises:
         CaptureError: for such a body, for example if `torch.cond` runs all blocks in a branch.
@@ -327,8 +314,7 @@ def _refuse_bodies_of_several(
     depth = glob.count(".") + 1
     for node in graph.nodes if bodies else ():
         inner = [*nodes_of(bodies[name] for name in body_names(node) if name in bodies)]
-        # torch.export records no module paths in bodies. There, the parameters tell which block the
-        # ops belong to.
+        # torch.export records no module paths in bodies, so the block is found by the parameters.
         paths = [inner_node.module for inner_node in inner if inner_node.is_call]
         paths += [name for name in node.refs if inner and graph.by_name[name].op in _OWNED]
         for block in (_path_prefix(path, depth) for path in paths):
@@ -400,8 +386,8 @@ def _block_graph(side: _BlockSide, block: str, called: str) -> Graph:
         )
         for node in ops.values()
     ]
-    # Only results that the block does not use itself are outputs. Another result may leave one of
-    # the blocks only, for example the attention weights of the last block.
+    # A result that the block itself uses is never an output, because often only one block returns
+    # it: for example, only the last block may return its attention weights.
     outputs = [refs[name] for name in ops if not any(user in ops for user in users.get(name, ()))]
     used = {name for node in ops.values() for name in body_names(node)}
     return Graph(
@@ -428,8 +414,8 @@ def _drop_saved_only(
 ) -> dict[str, Node]:
     """Return a block's ops without the ops whose results only the backward needs.
 
-    The block has such ops only for values that require a gradient. For example, a frozen block
-    saves no statistics of a norm.
+    Equal blocks differ in such ops if only some of them require gradients: a frozen block, for
+    example, saves no statistics of a norm.
     """
     remaining = dict(ops)
     for name in reversed(ops):
@@ -449,8 +435,8 @@ def _drop_escaping_sums(
 ) -> dict[str, Node]:
     """Return the ops of a block's backward without the sums of gradients of the block's inputs.
 
-    If several ops take one value, such as the mask of all layers, autograd adds its gradients. The
-    sums can be in any of the blocks. The gradients themselves stay.
+    If several blocks use a value, such as a mask, autograd adds up its gradients, and any of the
+    blocks can contain a sum. The gradients themselves stay.
     """
     remaining = dict(ops)
     for name in reversed(ops):

@@ -1,8 +1,8 @@
 """The census: every op that graphs run, including bodies and wrapped ops, with its number of runs.
 
 torch can run an op indirectly: in the body of a higher-order op, or inside an op that wraps it.
-Counts, patterns, order, costs and filters all read the ops from this module, so that they overlook
-no op.
+Counts, patterns, order, costs and filters all get the ops from this module, so none of them
+overlooks such an op.
 
 A body counts once per call, and nested calls multiply. `higher_order` defines how often a call runs
 a body.
@@ -127,12 +127,8 @@ def own_calls(graph: Graph) -> OwnCalls:
     hiding: dict[str, Node] = {}
     for number, node, op in _iter_ops(graph):
         is_new = op not in numbers
-        if is_new:
-            numbers[op] = [number]
-        else:
-            numbers[op].append(number)
-        # The arguments of a higher-order op decide if it hides ops. For any other op, the op alone
-        # decides.
+        numbers.setdefault(op, []).append(number)
+        # Whether a higher-order op hides ops depends on its arguments, so each call is checked.
         if (is_new or node.op.startswith(PREFIX)) and hides(node):
             hiding.setdefault(op, node)
     return OwnCalls(numbers, hiding)
@@ -148,41 +144,37 @@ def calls(graphs: Iterable[Graph], *, uncounted: bool = False) -> Iterator[OpCal
         graphs: the graphs.
         uncounted: also yield projections (see `model.is_projection`) and wrappers.
     """
-    for top in graphs:
-        for graph, contexts in _iter_graphs(top, {(): 1}):
-            times = sum(contexts.values())
-            for _, node, op in _iter_ops(graph, uncounted):
-                yield OpCall(node, graph, op, times, contexts)
+    for graph, contexts in _iter_graphs(graphs):
+        times = sum(contexts.values())
+        for _, node, op in _iter_ops(graph, uncounted):
+            yield OpCall(node, graph, op, times, contexts)
 
 
 def calls_of(graphs: Iterable[Graph], is_wanted: Callable[[str], bool]) -> Iterator[OpCall]:
     """Yield the `calls` whose op satisfies `is_wanted`."""
-    for top in graphs:
-        for graph, contexts in _iter_graphs(top, {(): 1}):
-            by_op = graph.own_calls.numbers
-            ops = [op for op in by_op if is_wanted(op)]
-            times = sum(contexts.values())
-            numbered_ops = [(number, op) for op in ops for number in by_op[op]]
-            for number, op in sorted(numbered_ops):
-                yield OpCall(graph.nodes[number], graph, op, times, contexts)
+    for graph, contexts in _iter_graphs(graphs):
+        by_op = graph.own_calls.numbers
+        wanted_ops = [op for op in by_op if is_wanted(op)]
+        times = sum(contexts.values())
+        numbered_ops = [(number, op) for op in wanted_ops for number in by_op[op]]
+        for number, op in sorted(numbered_ops):
+            yield OpCall(graph.nodes[number], graph, op, times, contexts)
 
 
 def hiding_calls(graphs: Iterable[Graph]) -> Iterator[tuple[Graph, Node, str]]:
     """Yield the first call of each op that runs code outside every graph, with its graph and op."""
-    for top in graphs:
-        for graph, _ in _iter_graphs(top, {(): 1}):
-            for op, node in graph.own_calls.hiding.items():
-                yield graph, node, op
+    for graph, _ in _iter_graphs(graphs):
+        for op, node in graph.own_calls.hiding.items():
+            yield graph, node, op
 
 
 def count_ops(graphs: Iterable[Graph]) -> OpCounts:
     """Count the runs of each op in graphs. A graph that ran several times counts once."""
     counts: Counter[str] = Counter()
-    for top in graphs:
-        for graph, contexts in _iter_graphs(top, {(): 1}):
-            times = sum(contexts.values())
-            for op, numbers in graph.own_calls.numbers.items():
-                counts[op] += len(numbers) * times
+    for graph, contexts in _iter_graphs(graphs):
+        times = sum(contexts.values())
+        for op, numbers in graph.own_calls.numbers.items():
+            counts[op] += len(numbers) * times
     return OpCounts(counts)
 
 
@@ -206,19 +198,23 @@ def _iter_ops(graph: Graph, uncounted: bool = False) -> Iterator[tuple[int, Node
             yield number, node, name
 
 
-def _iter_graphs(
-    graph: Graph, contexts: Mapping[_Moves, int]
-) -> Iterator[tuple[Graph, Mapping[_Moves, int]]]:
-    """Yield a graph and the bodies it runs, with their number of runs."""
-    yield graph, contexts
-    if graph.subgraphs:
-        for body, inner in _iter_bodies(graph, contexts):
-            yield from _iter_graphs(body, inner)
+def _iter_graphs(graphs: Iterable[Graph]) -> Iterator[tuple[Graph, Mapping[_Moves, int]]]:
+    """Yield graphs and the bodies they run, each with its number of runs for each chain of moves.
+
+    The bodies of a graph follow the graph.
+    """
+    for top in graphs:
+        pending: list[tuple[Graph, Mapping[_Moves, int]]] = [(top, {(): 1})]
+        while pending:
+            graph, contexts = pending.pop()
+            yield graph, contexts
+            if graph.subgraphs:
+                pending += reversed(_bodies_with_runs(graph, contexts))
 
 
-def _iter_bodies(
+def _bodies_with_runs(
     graph: Graph, contexts: Mapping[_Moves, int]
-) -> Iterator[tuple[Graph, Mapping[_Moves, int]]]:
+) -> list[tuple[Graph, Mapping[_Moves, int]]]:
     """Return the bodies that a graph runs, with their number of runs for each chain of moves."""
     counts: dict[str, Counter[_Moves]] = {}
     homes = Homes(graph)
@@ -228,7 +224,7 @@ def _iter_bodies(
             for moves, times in contexts.items():
                 inner = (move, *moves) if move else moves
                 counts.setdefault(run.body.name, Counter())[inner] += times * run.counted
-    return ((body, counts[body.name]) for body in graph.subgraphs if body.name in counts)
+    return [(body, counts[body.name]) for body in graph.subgraphs if body.name in counts]
 
 
 def projects(graph: Graph, node: Node) -> bool:
@@ -270,14 +266,14 @@ def _runs_per_call(graph: Graph, node: Node) -> int | None:
 
 
 def operands_of(node: Node) -> list[object]:
-    """Return the leaves of the arguments that a call of kind `call` passes to its body."""
+    """Return the leaves of the arguments after the body, which a `call` passes to the body."""
     node = executed(node)
-    after = False
+    is_after_body = False
     operands: list[object] = []
     for arg in node.args:
-        if after:
+        if is_after_body:
             operands += leaves(arg)
-        after = after or any(body_names(arg))
+        is_after_body = is_after_body or any(body_names(arg))
     return operands
 
 
@@ -303,8 +299,8 @@ def returned_by(body: Graph) -> Result:
 class Homes:
     """Modules in which the bodies of a graph were traced.
 
-    Several layers can share a body. The nodes of the body have the path of the layer that was
-    traced, which is the body's home. A call in another layer runs the ops for that other layer.
+    Several layers can share a body. Its nodes have the path of the layer in which the body was
+    traced, the body's home. If another layer calls the body, the ops count for the other layer.
     """
 
     def __init__(self, graph: Graph):
@@ -337,8 +333,14 @@ def _apply_moves(module: str, moves: Iterable[Move]) -> str:
     return module
 
 
-def move_path(module: str, home: str, caller: str) -> str:
-    """Return a module path of a body with the body's home replaced by the module of a call."""
-    if module == home or module.startswith(home + "."):
-        return caller + module[len(home) :]
-    return module
+def move_path(path: str, home: str, caller: str) -> str:
+    """Return a path of a body with the body's home replaced by the module of a call.
+
+    Args:
+        path: the module or the name of a node.
+        home: the body's home.
+        caller: the module of the call.
+    """
+    if path.startswith(home) and path[len(home) : len(home) + 1] in ("", ".", "/"):
+        return caller + path[len(home) :]
+    return path

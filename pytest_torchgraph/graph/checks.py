@@ -120,21 +120,15 @@ def bounds(count: Any, device: str) -> tuple[int, int | None]:
                 f"{', '.join(map(repr, count)) or 'no device'})"
             )
         return bounds(count[device], device)
-    if isinstance(count, tuple | list) and len(count) == 2:
-        low, high = count
-    else:
-        low = high = count
-    low = 0 if low is None and isinstance(count, tuple | list) else low
-    for value in (low, high):
-        if isinstance(value, bool) or not isinstance(value, int | None):
-            raise TypeError(
-                f"{count!r} is not a count: pass an int, a (min, max) pair, or a mapping by device "
-                "type"
-            )
-    if low is None:
+    is_pair = isinstance(count, tuple | list) and len(count) == 2
+    low, high = count if is_pair else (count, count)
+    if count is None or any(
+        isinstance(value, bool) or not isinstance(value, int | None) for value in (low, high)
+    ):
         raise TypeError(
-            "None is not a count: pass an int, a (min, max) pair, or a mapping by device type"
+            f"{count!r} is not a count: pass an int, a (min, max) pair, or a mapping by device type"
         )
+    low = low or 0
     if low < 0 or (high is not None and high < low):
         raise ValueError(
             f"no number satisfies the count {count!r}: pass (min, max) with 0 <= min <= max"
@@ -143,14 +137,14 @@ def bounds(count: Any, device: str) -> tuple[int, int | None]:
 
 
 def need_a_limit(name: str, limits: Iterable[tuple[int, int | None]]) -> None:
-    """Reject counts that all allow any number.
+    """Reject limits that can never fail.
 
     Args:
         name: name of the assertion.
         limits: results of `bounds`.
 
     Raises:
-        TypeError: if none of the counts can fail.
+        TypeError: if every limit allows any number.
     """
     if all(limit == (0, None) for limit in limits):
         raise TypeError(
@@ -160,7 +154,7 @@ def need_a_limit(name: str, limits: Iterable[tuple[int, int | None]]) -> None:
 
 
 def device_of(graphs: Iterable[Graph], device: str | None = None) -> str:
-    """Return the device type on which graphs run. An accelerator with any result takes precedence.
+    """Return the device type on which graphs run: an accelerator if any result is on one.
 
     Args:
         device: the device type, if the capture records it.

@@ -1,7 +1,4 @@
-"""Collectives of graphs: the tensors that ranks exchange, the group, the place and the wait.
-
-The module also formats collectives as a table.
-"""
+"""Collectives of graphs: the tensors that ranks exchange, the group, the place and the wait."""
 
 from __future__ import annotations
 
@@ -23,10 +20,10 @@ from ..ops.dtypes import ABBREVIATIONS, item_size
 from ..ops.matching import ATEN_LEVELS
 from ..ops.views import NO_WORK
 from ..words import counted
-from .census import runs
+from .census import projects, runs
 from .cost import producer_of, viewed_by
 from .higher_order import executed
-from .model import Graph, Node, Ref, Source, TensorMeta, is_projection
+from .model import Graph, Node, Ref, Source, TensorMeta
 from .select import tensors
 from .text import aligned, format_shape, right_aligned
 
@@ -174,9 +171,9 @@ def collectives_of(graphs: Iterable[Graph]) -> tuple[Collective, ...]:
 
 
 def _iter_collectives(graph: Graph, name: str) -> Iterator[Collective]:
-    counted = [node for node in graph.nodes if _is_counted_call(graph, node)]
+    calls = [node for node in graph.nodes if node.is_call and not projects(graph, node)]
     waits: dict[str, int] | None = None
-    for position, node in enumerate(counted):
+    for position, node in enumerate(calls):
         hidden = hides_collectives(node.op, dispatched=graph.level in ATEN_LEVELS)
         if hidden or (_is_declared(node) and node.kind == "call_module"):
             raise CaptureError(
@@ -191,9 +188,9 @@ def _iter_collectives(graph: Graph, name: str) -> Iterator[Collective]:
         call = executed(node)
         kinds = _kinds_of(call)
         if kinds:
-            waits = _find_first_waits(graph, counted) if waits is None else waits
+            waits = _find_first_waits(graph, calls) if waits is None else waits
             wait_position = waits.get(node.name)
-            between = None if wait_position is None else counted[position + 1 : wait_position]
+            between = None if wait_position is None else calls[position + 1 : wait_position]
             peers = peers_of(call.op, call.args, len(kinds))
             parts = zip(kinds, _moved_tensors(graph, call, kinds), peers, strict=True)
             for kind, moved, peer in parts:
@@ -217,21 +214,16 @@ def _is_declared(node: Node) -> bool:
     return any(effect.kind == "communicates" for effect in node.effects)
 
 
-def _is_counted_call(graph: Graph, node: Node) -> bool:
-    """Return True if a node is a call that does work, not a projection."""
-    return node.is_call and not (node.refs and is_projection(node, graph.by_name.get(node.refs[0])))
-
-
 def _is_computation(node: Node) -> bool:
     """Return True if a node computes on a device and does not communicate."""
     packet = ".".join(node.op.split(".")[:2])
     return packet not in NO_WORK and node.op not in WAITS and not communicates(node)
 
 
-def _find_first_waits(graph: Graph, counted: Sequence[Node]) -> dict[str, int]:
-    """Return the position, among the counted calls, of the first wait for each node."""
+def _find_first_waits(graph: Graph, calls: Sequence[Node]) -> dict[str, int]:
+    """Return the position among the calls of the first wait for each collective, by name."""
     waits: dict[str, int] = {}
-    for position, node in enumerate(counted):
+    for position, node in enumerate(calls):
         for name in awaited(graph, node):
             waits.setdefault(name, position)
     return waits
@@ -281,10 +273,10 @@ def _make_collective(
 
 
 def _find_group(node: Node, known_groups: Container[str]) -> str:
-    """Return the group argument of a collective.
+    """Return the process group of a collective: a keyword, or else one of the string arguments.
 
-    If no keyword states the group, it is the last string argument that names a known group. If the
-    groups are unknown, it is the last string argument that is not a reduction.
+    Among the string arguments, the group is the last one that names a known group. If none does, it
+    is the last one that is not a reduction such as "sum".
     """
     for key in ("group_name", "process_group"):
         if isinstance(node.kwargs.get(key), str):
@@ -294,9 +286,9 @@ def _find_group(node: Node, known_groups: Container[str]) -> str:
 
 
 def _moved_tensors(graph: Graph, node: Node, kinds: Sequence[str]) -> list[Sequence[TensorMeta]]:
-    """Return for each part the tensors that count: its input or its output, whichever is larger."""
+    """Return the tensors to count for each part: the larger of its input and its output."""
     parts = len(kinds)
-    if kinds == ("barrier",):  # c10d passes a tensor only to state the device
+    if kinds == ("barrier",):  # c10d passes a tensor that only states the device
         return [()]
     operand_tensors = [list(_tensors_of(graph, arg)) for arg in (*node.args, *node.kwargs.values())]
     if parts > 1:  # several sends and receives at once, each of one tensor

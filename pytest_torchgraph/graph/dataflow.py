@@ -20,9 +20,9 @@ _Named: TypeAlias = dict[str, list[_Values]]
 """Producers of each result of each node."""
 
 _BUFFERS = {"higher_order.flex_attention": 7, "higher_order.flex_attention_backward": 12}
-"""Position of the argument that an attention's first body takes besides the score.
+"""Position of the argument that the first body of an attention takes in addition to the scores.
 
-The last body takes the next argument.
+The last body takes the argument after it.
 """
 
 
@@ -31,13 +31,13 @@ class Use:
     """A node in one call of its graph, and the ops that it uses.
 
     Attributes:
-        node: the node; `None` for a value that no node makes, such as the scores of an attention.
+        node: the node; `None` for a value without a node, such as the scores of an attention.
         graph: the graph or body that contains the node.
-        ops: names of the ops that the node counts as; empty for an input and for a wrapper.
+        ops: names of the ops for which the node counts; empty for an input and for a wrapper.
         times: number of runs.
         uses: numbers of the ops whose results the node uses directly.
-        leads: numbers of the ops through which the node's result depends on further ops. The result
-            of a higher-order op depends on the values that its bodies use, not on all operands.
+        leads: numbers of the ops through which the node's result depends on further ops. For a
+            higher-order op, these are the ops whose results its bodies use, not all operands.
     """
 
     node: Node | None
@@ -54,7 +54,7 @@ class Use:
 
 
 class Dataflow:
-    """Ops of a graph and its bodies, in order, once per call of a body.
+    """Ops of a graph and its bodies, in order. The ops of a body appear once per call.
 
     Attributes:
         uses: the ops.
@@ -94,9 +94,9 @@ class Dataflow:
                 sources[number] = None
         return list(sources)
 
-    def new_value(self, node: Node | None, graph: Graph, ops: tuple[str, ...], times: int) -> int:
-        """Add an op, or a value that no node makes, and return its number."""
-        self.uses.append(Use(node, graph, ops, times))
+    def add_value(self, graph: Graph, times: int) -> int:
+        """Add a value that no node makes, and return its number."""
+        self.uses.append(Use(None, graph, (), times))
         return len(self.uses) - 1
 
     def add_graph(self, graph: Graph, inputs: Mapping[str, _Values], times: int) -> _Named:
@@ -215,7 +215,7 @@ class _Bodies:
                 return []
             case "function":
                 return self._add_function(*bodies)
-            case "hook":  # its body takes a gradient, which no node makes
+            case "hook":  # the first input of the body is a gradient, which has no node
                 self._add_body(bodies[0], [[], *self._producers_of(operands_of(self.node))])
                 return self._argument_producers(0)
         raise self._unknown_error("the operands of this op are unknown")
@@ -251,12 +251,13 @@ class _Bodies:
         ]
 
     def _new_carried(self, starts: Sequence[_Values]) -> list[_Values]:
-        """Return loop-carried values: first the values `starts`, then the results of the body."""
-        numbers = [self.flow.new_value(None, self.graph, (), self.times) for _ in starts]
+        """Return new loop-carried values, which have the values `starts` in the first round."""
+        numbers = [self.flow.add_value(self.graph, self.times) for _ in starts]
         self.flow.carried.update(zip(numbers, map(list, starts), strict=True))
         return [[number] for number in numbers]
 
     def _carry_results(self, state: Sequence[_Values], results: Sequence[_Values]) -> None:
+        """Add the results of the body to the loop-carried values, for all later rounds."""
         for (number,), result in zip(state, results, strict=False):
             self.flow.carried[number] += result
 
@@ -266,7 +267,7 @@ class _Bodies:
         The scores depend on query and key. The result depends on all operands and bodies.
         """
         first = next(k for k, arg in enumerate(self.run.args) if any(body_names(arg)))
-        score = self.flow.new_value(None, self.graph, (), self.times)
+        score = self.flow.add_value(self.graph, self.times)
         self.flow.uses[score].leads = _merge_values(
             v for k in range(first) for v in self._argument_producers(k)
         )

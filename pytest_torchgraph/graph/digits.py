@@ -1,7 +1,7 @@
-"""Float constants rounded to a number of significant digits, set by `digits`.
+"""Rounding of float constants to a number of significant digits.
 
-The last digits of a calibrated scale differ in each process. Two graphs are compared with the
-smaller number of digits. If this number is 0, every float is replaced by `ANY_FLOAT`.
+The last digits of a calibrated scale, for example, differ from run to run. Two graphs are compared
+with the smaller number of digits of the two. With 0 digits, `ANY_FLOAT` replaces every float.
 """
 
 from __future__ import annotations
@@ -36,13 +36,9 @@ def in_same_digits(a: Graph, b: Graph) -> tuple[Graph, Graph]:
     """
     if a.digits == b.digits:
         return a, b
-    for digits in sorted({a.digits, b.digits} - {None}, key=_descending_key):
+    for digits in sorted((n for n in (a.digits, b.digits) if n is not None), reverse=True):
         a, b = with_digits(a, digits), with_digits(b, digits)
     return a, b
-
-
-def _descending_key(digits: int | None) -> int:
-    return -(digits or 0)
 
 
 def _round_graph(graph: Graph, digits: int) -> Graph:
@@ -81,5 +77,5 @@ def rounded(value: float, digits: int) -> float:
 
 
 def only_floats_differ(a: Iterable[Graph], b: Iterable[Graph]) -> bool:
-    """Return True if graphs that differ are equal apart from their float constants."""
+    """Return True if pairs of graphs are equal apart from their float constants."""
     return all(with_digits(old, 0) == with_digits(new, 0) for old, new in zip(a, b, strict=True))

@@ -1,9 +1,9 @@
-"""`Divergence`: the first node at which a captured run differs from the eager run, as data."""
+"""`Divergence`: the first node at which a captured run differs from the eager run."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
@@ -45,7 +45,7 @@ _MOST_OPS = 6
 
 @dataclass(frozen=True)
 class Divergence:
-    """The first difference between a captured run and an eager one.
+    """The first difference between a captured run and an eager run.
 
     Attributes:
         stage: the compiler stage that made the difference. The stage before it agrees with eager.
@@ -68,7 +68,7 @@ class Divergence:
         rounding: the distance of eager's own value from its value in float64, relative to the
             largest value.
         sure: True if the difference is proven: with eager's value at `nodes`, the rest of the step
-            gives eager's results. False if the difference is at `nodes` or before.
+            gives eager's results. False if the difference may also be before `nodes`.
         more: further differences. Each remains after eager's values are put in at all earlier
             differences.
         reason: why the search ended without `nodes`.
@@ -147,36 +147,38 @@ class Divergence:
 def headline(
     eager_nodes: Sequence[Node], nodes: Sequence[Node]
 ) -> tuple[Sequence[Node], Sequence[Node]]:
-    """Return the nodes that the message names: first the eager nodes, then those of the stage.
+    """Return the nodes that the message names: the eager nodes, and the nodes of the stage.
 
-    Views and projections compute nothing. They are left out unless there are no other nodes. Ops
+    Views and projections compute nothing, so they are left out unless there are no other nodes. Ops
     that both sides have are left out too, so that a removed op is named alone. If both sides have
     the same ops, the last op of each side is named.
     """
+    eager, stage = (
+        [node for node in side if node.op != "operator.getitem" and not is_view(node.op)]
+        for side in (eager_nodes, nodes)
+    )
+    if not eager and not stage:
+        return eager_nodes, nodes
+    shared = Counter(node.op for node in eager) & Counter(node.op for node in stage)
+    only_eager, only_stage = _without_ops(eager, shared), _without_ops(stage, shared)
+    if only_eager or only_stage:
+        return only_eager, only_stage
+    return eager[-1:], stage[-1:]
 
-    def computing(nodes: Sequence[Node]) -> list[Node]:
-        return [n for n in nodes if n.op != "operator.getitem" and not is_view(n.op)]
 
-    both = eager_nodes, nodes
-    shown = [computing(nodes) for nodes in both]
-    if not any(shown):
-        return both
-    shared = Counter(n.op for n in shown[0]) & Counter(n.op for n in shown[1])
-    unshared: list[list[Node]] = [[], []]
-    for nodes, surplus in zip(shown, unshared, strict=True):
-        counts = shared.copy()
-        for node in nodes:
-            if counts[node.op]:
-                counts[node.op] -= 1
-            else:
-                surplus.append(node)
-    if any(unshared):
-        return unshared[0], unshared[1]
-    return shown[0][-1:], shown[1][-1:]
+def _without_ops(nodes: Sequence[Node], counts: Mapping[str, int]) -> list[Node]:
+    """Return nodes without the first `counts[op]` nodes of each op."""
+    seen: Counter[str] = Counter()
+    remaining = []
+    for node in nodes:
+        seen[node.op] += 1
+        if seen[node.op] > counts.get(node.op, 0):
+            remaining.append(node)
+    return remaining
 
 
 def _place(divergence: Divergence) -> Sequence[str]:
-    """Return the module and the line, as far as they are known, and the direction."""
+    """Return the module, marked if it runs backward, and the line; each only if known."""
     module = divergence.module
     # A backward node has the module and the line of its forward.
     if divergence.drawn is not None and divergence.drawn.kind == "backward":

@@ -25,9 +25,9 @@ class EagerOp(NamedTuple):
         module: path of the running module, "" at the top level.
         source: the user's line; in a backward, the line of the corresponding forward op. `None` if
             unknown.
-        by_engine: True if the autograd engine ran the op to pass gradients between compiled graphs.
-            Such ops are a zero for an unused output, the sum of several gradients, and the backward
-            of an output that AOTAutograd made a view.
+        by_engine: True if the autograd engine ran the op to pass gradients between compiled graphs:
+            a zero for an unused output, the sum of several gradients, or the backward of an output
+            that AOTAutograd made a view.
         follows: in a backward, the corresponding forward op; `None` if unknown, or if the op has
             its own source line, for example in a hook.
         cause: graph break or skipped frame that kept the op out of every compiled graph; `None` if
@@ -82,8 +82,8 @@ class GraphBreak:
             `model`. "" for the compiled module itself, and for code outside every module. Also ""
             for a module called after another graph break, because Dynamo does not know its name.
         compile_id: id of the first compilation with the break.
-        occurrences: number of times that Dynamo met the break. Compiling a caller and each
-            recompilation meet it again.
+        occurrences: how often Dynamo met the break. Compiling a caller or recompiling meets it
+            again.
         path: the file as named by Dynamo.
     """
 
@@ -137,29 +137,20 @@ def in_schedule(
         collectives: collectives in the order of the graph.
         calls: calls of the generated code.
     """
-    # One op may be several sends and receives. They stay together.
-    parts: dict[int, list[Collective]] = {}
+    # A single op can be several sends and receives, which stay together.
+    by_node: dict[int, list[Collective]] = {}
     for collective in collectives:
-        parts.setdefault(id(collective.node), []).append(collective)
-    remaining = list(parts.values())
+        by_node.setdefault(id(collective.node), []).append(collective)
     named_nodes = {call.node for call in calls if call.node}
     placed: list[Collective] = []
     for call in calls:
-        fitting = [
-            collective for collective in remaining if _fits(collective[0], call, named_nodes)
-        ]
-        if fitting:
-            remaining = [collective for collective in remaining if collective is not fitting[0]]
-            placed += (
-                replace(collective, distance=call.distance, overlap=call.overlap)
-                for collective in fitting[0]
-            )
-    lost = (
-        replace(collective, distance=None, overlap=())
-        for several in remaining
-        for collective in several
-    )
-    return (*placed, *lost)
+        fitting = (key for key, parts in by_node.items() if _fits(parts[0], call, named_nodes))
+        placed += (
+            replace(collective, distance=call.distance, overlap=call.overlap)
+            for collective in by_node.pop(next(fitting, 0), ())
+        )
+    unplaced = (collective for parts in by_node.values() for collective in parts)
+    return *placed, *(replace(collective, distance=None, overlap=()) for collective in unplaced)
 
 
 def _fits(collective: Collective, call: ScheduledCall, named_nodes: set[str]) -> bool:

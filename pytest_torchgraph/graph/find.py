@@ -20,9 +20,9 @@ _RECORDED = ": capture via 'aot' or 'dispatch', which record these ops"
 def find(graphs: Sequence[Graph], op: Any, selected: Selection | None = None) -> tuple[Node, ...]:
     """Return the nodes whose op matches a pattern, in all graphs and their bodies, each once.
 
-    Projections (see `model.is_projection`) are found only by a pattern that names `getitem` and
-    matches no other call. Ops that wrap another op are found only by a pattern that matches only
-    wrappers.
+    Projections (see `model.is_projection`) and ops that wrap another op are usually left out. A
+    pattern that matches no other call finds projections if it names `getitem`, and wrappers if it
+    matches no other higher-order op.
 
     Args:
         op: see `ops.impossible.pattern_name`.
@@ -30,9 +30,9 @@ def find(graphs: Sequence[Graph], op: Any, selected: Selection | None = None) ->
 
     Raises:
         CaptureError: if an op runs code outside every graph.
-        ValueError: if no node matches, and no op at the level of the graphs can match. Compiled
-            graphs decide the level if there are any. Also if `selected` filters by dtype or device,
-            but no match has a tensor.
+        ValueError: if no node matches, and no op at the level of the compiled graphs can match (of
+            all graphs, if none is compiled). Also if `selected` filters by dtype or device, but no
+            match has a tensor.
     """
     matching = find_calls(graphs, op, selected)
     return tuple({id(call.node): call.node for call in matching}.values())
@@ -87,7 +87,7 @@ def refuse_hidden(graphs: Sequence[Graph], but: str) -> None:
 
     Args:
         graphs: the graphs.
-        but: a pattern. Python calls that match it are allowed, because the user searches for them.
+        but: the pattern that the user searches for. Python calls that match it are allowed.
 
     Raises:
         CaptureError: with the op and its place.

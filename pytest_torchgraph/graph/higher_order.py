@@ -1,14 +1,15 @@
 """torch's higher-order ops: the op that a wrapper runs, and the number of runs of each body.
 
-Every analysis of higher-order ops uses this table. An op that is missing in it is still counted
-with its bodies. An analysis that needs the meaning of the op (FLOPs, patterns) raises a
-`CaptureError` that names the op.
+Every analysis of higher-order ops uses the tables in this module. An op that is missing in them is
+still counted with its bodies. An analysis that needs the meaning of the op (FLOPs, patterns) raises
+a `CaptureError` that names the op.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Literal, TypeAlias
 
 from ..ops.collectives import calls_python
@@ -23,8 +24,8 @@ Kind: TypeAlias = Literal[
 
 - `call` runs its only body once, on the arguments after the body.
 - `branch` runs one of its bodies. Each body counts once.
-- `map` and `scan` run the body for each row of the operands. A scan passes the first results of a
-  row on to the next row.
+- `map` and `scan` run the body for each row of the operands. A scan passes the first results for a
+  row to the next row.
 - `tree` runs the body for pairs of rows. The backend decides how often.
 - `loop` runs its bodies as long as a condition holds.
 - `attention` runs its bodies for each score, inside a kernel.
@@ -119,31 +120,17 @@ def executed(node: Node) -> Node:
     kwargs = {name: arg for name, arg in node.kwargs.items() if name != "rng_state"}
     args, result = node.args[place + 1 :], node.result
     if node.op == PREFIX + "out_dtype":
-        args = args[1:]  # The first is a dtype, which the wrapped op does not take.
+        args = args[1:]  # the first is a dtype, which the wrapped op does not take
     if node.op in (_WITH_EFFECTS, SAVING_STATE) and isinstance(result, tuple):
         result = result[1] if len(result) == 2 else result[1:]
-    return executed(
-        Node(
-            node.name,
-            node.kind,
-            inner.name,
-            args,
-            kwargs,
-            result,
-            node.module,
-            node.source,
-            node.target,
-            node.effects,
-            node.after,
-        )
-    )
+    return executed(replace(node, op=inner.name, args=args, kwargs=kwargs, result=result))
 
 
 def declared_arguments(kwargs: Mapping[str, Arg]) -> dict[str, Arg]:
     """Return the arguments declared by an op, from the arguments of `auto_functionalized_v2`.
 
-    `auto_functionalized_v2` passes the tensors that the op writes as positions in a list. A tensor
-    that is part of another tensor is left out, because no node has its value.
+    `auto_functionalized_v2` passes each tensor that the op writes as an index into a list. A tensor
+    that is part of a listed tensor is left out, because no node has its value.
     """
     bases = kwargs.get("_all_bases")
     if not isinstance(bases, tuple):
@@ -179,7 +166,9 @@ def hides(node: Node) -> bool:
 def ops_named(node: Node) -> Iterator[str]:
     """Yield the ops among the arguments of a higher-order op that is missing in this module."""
     if node.op.startswith(PREFIX) and not (node.op in KINDS or node.op in WRAPPERS):
-        yield from (atom.name for atom in _atoms((node.args, node.kwargs)) if _OP.match(atom.name))
+        for leaf in leaves((node.args, node.kwargs)):
+            if isinstance(leaf, Atom) and _OP.match(leaf.name):
+                yield leaf.name
 
 
 def body_names(value: Arg | Node) -> Iterator[str]:
@@ -206,7 +195,3 @@ def leaves(value: Arg) -> list[Arg]:
 def refs(values: Iterable[Arg]) -> list[str]:
     """Return the names of the nodes among leaves."""
     return [value.name for value in values if isinstance(value, Ref)]
-
-
-def _atoms(value: Arg) -> Iterator[Atom]:
-    return (leaf for leaf in leaves(value) if isinstance(leaf, Atom))

@@ -58,7 +58,7 @@ class Ref:
 
 @dataclass(frozen=True, slots=True)
 class SubgraphRef:
-    """A reference to one of the graph's `subgraphs`, by name (the body of a higher-order op)."""
+    """A reference to one of the graph's `subgraphs`, the body of a higher-order op, by name."""
 
     name: str
 
@@ -166,8 +166,8 @@ class Effect:
     """A side effect: on the storage of node `target` (`mutates`), or on something global.
 
     `random` draws random numbers, `communicates` is a collective, `syncs` reads a value back to
-    Python. Effects on one resource keep their order. `opaque` is an unknown effect; it keeps its
-    order against all effects.
+    Python. Effects on the same resource keep their order. `opaque` is an unknown effect, which
+    keeps its order relative to all other effects.
     """
 
     kind: EffectKind
@@ -182,8 +182,8 @@ class Node:
         name: name that is unique in its graph, derived from the module path and the op.
         kind: one of torch.fx's six kinds.
         op: qualified name (`aten.mm.default`, `torch.nn.functional.relu`, `operator.add`,
-            `Tensor.view` for a call_method, the class for a call_module); for a placeholder its
-            role (`INPUT_OPS`); `get_attr` and `output` for those kinds.
+            `Tensor.view` for a call_method, the class for a call_module); for a placeholder, its
+            role (`INPUT_OPS`); for a get_attr or output, its kind.
         args, kwargs: see `Arg`. A constant that the target's code makes from Python values has one
             argument, its value, if the value is known and small.
         result: description of the node's value, a `TensorMeta` for a tensor; `None` if unknown.
@@ -259,7 +259,7 @@ class Graph(OpChecks):
             `Ref` to a node of this graph, an `InputRef`, or a constant. `()` if the target returns
             the graph's outputs, in order and without names; `None` if unknown. Only the last
             forward graph has it.
-        given: True for a graph that the user handed over. Autograd added none of its aliases.
+        given: True for a graph that the user passed in. Its aliases are the user's, not autograd's.
         digits: significant digits of the float constants; `None` if exact. Two graphs are compared
             with the smaller number of digits. With 0 digits, floats are not compared.
         saver: for a backward in canonical form, the forward that saved its inputs.
@@ -346,11 +346,10 @@ class Graph(OpChecks):
         """Number of runs of each op, including bodies of higher-order ops.
 
         An op in a body counts once per call of the body. In `map` and `scan` it counts once per
-        row, and in a `while_loop` once. For an op that wraps another op, only the inner op is
-        counted.
+        row, and in a `while_loop` once. If an op wraps another op, only the inner op counts.
 
-        A `getitem` node with which fx selects an output of a multi-output op is left out, because
-        it computes nothing. Indexing a tensor is counted.
+        A `getitem` that selects an output of a multi-output op does not count, because it computes
+        nothing. A `getitem` that indexes a tensor counts.
         """
         from .census import count_ops
 
@@ -375,8 +374,8 @@ class Graph(OpChecks):
         """Return the cost of one run by module path.
 
         Args:
-            depth: number of path components that distinguish modules; `None` for the innermost
-                modules.
+            depth: maximum number of path components. Modules with a longer path count for the
+                enclosing module. `None` for no limit.
 
         Raises:
             CaptureError, ValueError: see `Capture.by_module`.
@@ -478,8 +477,8 @@ class Graph(OpChecks):
         Args:
             heat: quantity that the colours show instead of op categories: "flops" or "saved_bytes",
                 the bytes saved for the backward. Boxes and modules show the amount and its share of
-                the total. A folded block has the amount of all its ops. A body counts once for each
-                op that calls it.
+                the total. A folded block shows the amount of all its ops. A body counts once for
+                each call.
 
         Raises:
             CaptureError: for a heat that is unavailable at the level of the graph.

@@ -57,7 +57,7 @@ def numbered(
 ) -> tuple[Graph, ...]:
     """Name graphs after their kinds: `forward`, or `forward_0` and `forward_1` if there are two.
 
-    Each backward gets the forward that saved its inputs (`Graph.saver`).
+    Also set the `Graph.saver` of each backward.
 
     Args:
         classes, own_modules: see `Graph`.

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class OpChecks:
-    """Queries and assertions about the ops of some graphs, including bodies of higher-order ops.
+    """Queries and assertions about the ops of graphs, including bodies of higher-order ops.
 
     Methods that take `dtype`, `module` or `device` filter the ops by them:
 
@@ -24,8 +24,8 @@ class OpChecks:
 
     An op without a tensor result, such as `_foreach_add_`, is matched by the tensors that it
     writes. A filter that would make a check always pass raises `ValueError`: a module without
-    captured ops, an unknown dtype or device, or a dtype or device filter on ops without any tensor.
-    A known dtype or device that does not occur counts 0.
+    captured ops, an unknown dtype or device, or a dtype or device filter on ops without tensors. If
+    a known dtype or device does not occur, the count is 0.
 
     `allow` applies to watches in which calls of compiled callables ran eagerly. It takes regular
     expressions that are searched in `"kind: reason"` of each `EagerCall`. An eager call that no
@@ -35,7 +35,7 @@ class OpChecks:
     __slots__ = ()
 
     def _to_check(self, allow: str | Sequence[str] | None = None) -> Sequence[Graph]:
-        """Return the graphs to check; raise if graphs are missing.
+        """Return the graphs to check, or raise an error if graphs are missing.
 
         Args:
             allow: see `OpChecks`; `None` for a method without the argument `allow`.
@@ -58,8 +58,8 @@ class OpChecks:
         """Return the nodes whose op matches `op`. For patterns, see `assert_op_counts`.
 
         Raises:
-            ValueError: if `op` is a pattern that cannot match at the graphs' level. `OpChecks` has
-                the errors of the filters.
+            ValueError: if `op` is a pattern that cannot match at the graphs' level, or for a filter
+                (see `OpChecks`).
         """
         from .find import find
         from .select import selection
@@ -249,7 +249,7 @@ class OpChecks:
         return Collectives(self._sent()[1])
 
     def _sent(self) -> tuple[Sequence[Graph], tuple[Collective, ...]]:
-        """Return the collectives, and the graphs that contain them."""
+        """Return the graphs to check, and their collectives."""
         from .collectives import collectives_of
 
         graphs = self._to_check()

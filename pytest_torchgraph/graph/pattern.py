@@ -90,8 +90,8 @@ def parse_pattern(text: str) -> Pattern:
 def find_pattern(graphs: Sequence[Graph], pattern: Pattern) -> tuple[Match, ...]:
     """Return the matches in graphs and their bodies: one per node of the right-hand side.
 
-    If several nodes match the left side of `->`, the match has the first among the arguments. For
-    `~>`, it has the nearest node; of equally near nodes, it has the last in graph order.
+    If several operands match the left side of `->`, the match has the first operand. For `~>`, the
+    match has the nearest node, and among equally near nodes the last in graph order.
 
     Raises:
         CaptureError: for a higher-order op whose bodies cannot be followed.
@@ -109,9 +109,9 @@ def find_pattern(graphs: Sequence[Graph], pattern: Pattern) -> tuple[Match, ...]
 
 
 def _may_match(graph: Graph, pattern: Pattern) -> bool:
-    """Return False for a graph that lacks an op of the pattern. Its dataflow is not needed.
+    """Return False if a graph lacks an op of the pattern, so that its dataflow is not needed.
 
-    For a graph with bodies the result is True, because only the dataflow reports bodies that cannot
+    Always return True for a graph with bodies: its dataflow raises an error for bodies that cannot
     be followed.
     """
     ops = graph.own_calls.numbers
@@ -145,11 +145,8 @@ def matches_in(flow: Dataflow, pattern: Pattern) -> Iterator[Match]:
 
 def _find_ops(flow: Dataflow, part: Sequence[str]) -> list[int]:
     """Return the numbers of the ops that match a part of a pattern."""
-    lists = [numbers for op, numbers in flow.numbers.items() if _matches(op, part)]
-    return (
-        lists[0]
-        if len(lists) == 1
-        else sorted({number for op_numbers in lists for number in op_numbers})
+    return sorted(
+        {number for op, numbers in flow.numbers.items() if _matches(op, part) for number in numbers}
     )
 
 
@@ -178,7 +175,8 @@ def _extend_at_any_distance(
         return None if route is None else (route[0] + 1, route[1], route[2])
 
     has_changed = True
-    # A second pass is needed only if a body comes after its call, or if a loop carries a value.
+    # Another pass is needed only if an op depends on later ops: a call on the ops of its body, or a
+    # loop-carried value on the previous round of the loop.
     while has_changed:
         has_changed = False
         for number, use in enumerate(flow.uses):
@@ -304,10 +302,10 @@ def assert_order(graphs: Sequence[Graph], first: Any, second: Any) -> None:
         if not nodes:
             raise AssertionError(f"{op} does not occur, so its order cannot be checked")
     firsts, seconds = set(map(id, before)), set(map(id, after))
-    has_order = False
+    any_ordered = False
     for graph in graphs:
-        comparable, wrong = _find_order(graph, firsts, seconds)
-        has_order = has_order or comparable
+        is_ordered, wrong = _find_order(graph, firsts, seconds)
+        any_ordered = any_ordered or is_ordered
         if wrong is not None:
             early, late = wrong
             title = f"{first} after {second} in {graph.name}"
@@ -319,36 +317,33 @@ def assert_order(graphs: Sequence[Graph], first: Any, second: Any) -> None:
                 *(f"      {line}" for line in format_locations([late])),
             ]
             raise failed("\n".join(lines), UnexpectedOps(graphs, [early, late], title))
-    if not has_order:
+    if not any_ordered:
         places = [
             f"  {graph.name}: {sum(c.times for c in calls([graph]) if id(c.node) in firsts)} of "
             f"{first}, {sum(c.times for c in calls([graph]) if id(c.node) in seconds)} of {second}"
             for graph in graphs
         ]
-        raise AssertionError(
-            "\n".join(
-                [
-                    f"no graph contains both {first} and {second}, so they have no order",
-                    *places,
-                ]
-            )
-        )
+        title = f"no graph contains both {first} and {second}, so they have no order"
+        raise AssertionError("\n".join([title, *places]))
 
 
 def _find_order(
     graph: Graph, firsts: Collection[int], seconds: Collection[int]
 ) -> tuple[bool, tuple[Node, Node] | None]:
-    """Return a flag and a pair. The flag is True if some first and some second node are ordered.
+    """Search a graph for a first and a second node, and for a pair in the wrong order.
 
-    The pair is (second, first): a second node that runs before a first node; `None` if there is
-    none. Nodes in two bodies of one op, such as the branches of a `cond`, have no order. If a body
-    runs several times, such as the body of a loop, every node of the body runs both before and
-    after every other.
+    Nodes in two bodies of one op, such as the branches of a `cond`, have no order. If a body runs
+    several times, such as the body of a loop, every node of the body runs both before and after
+    every other.
+
+    Returns:
+        True if some first node and some second node are ordered; and a pair of a second node and a
+        first node that runs after it, or `None` if there is no such pair.
 
     Args:
         firsts, seconds: the `id`s of the nodes.
     """
-    comparable, seen_first, seen_second = False, False, None
+    is_ordered, seen_first, seen_second = False, False, None
     for node in graph.nodes:
         body_runs = runs(graph, node)
         inside = [node, *nodes_of(run.body for run in body_runs)]
@@ -356,7 +351,7 @@ def _find_order(
         second_node = next((candidate for candidate in inside if id(candidate) in seconds), None)
         if first_node is not None and seen_second is not None:
             return True, (seen_second, first_node)
-        comparable = comparable or (seen_first and second_node is not None)
+        is_ordered = is_ordered or (seen_first and second_node is not None)
         if first_node is not None and second_node is not None:
             for run in body_runs:
                 if run.times != 1 and first_node is not node and second_node is not node:
@@ -364,7 +359,7 @@ def _find_order(
                 body_is_ordered, wrong = _find_order(run.body, firsts, seconds)
                 if wrong is not None:
                     return True, wrong
-                comparable = comparable or body_is_ordered
+                is_ordered = is_ordered or body_is_ordered
         seen_first = seen_first or first_node is not None
         seen_second = seen_second or second_node
-    return comparable, None
+    return is_ordered, None

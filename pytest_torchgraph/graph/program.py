@@ -56,7 +56,12 @@ class Program:
     def of_ranks(
         cls, mesh: Mapping[str, int], sections: Sequence[tuple[Sequence[int], Program]]
     ) -> Program:
-        """Return the program of several ranks. There is at least one section."""
+        """Return the program of several ranks.
+
+        Args:
+            mesh: sizes of the mesh by dimension name, in order.
+            sections: at least one group of ranks with equal graphs, each with its program.
+        """
         return cls(
             sections[0][1].header,
             tuple(graph for _, program in sections for graph in program.graphs),
@@ -118,7 +123,7 @@ class Program:
         return format_sections(self.mesh, sections, self.header, detail, fold=fold)
 
     def key(self, detail: Detail) -> object:
-        """Return a value that is equal for programs that are equal at a level of detail."""
+        """Return a value that two programs share if they are equal at a level of detail."""
         runs = tuple(self.runs.values())
         if detail == "ops":
             return tuple((name, frozenset(counts.items())) for name, counts in self.op_counts), runs

@@ -46,17 +46,18 @@ class Selection:
             return False
         if not self.dtype and not self.device:
             return True
-        return any(self._has(tensor) for tensor in tensors_of(call))
+        return any(self._matches_tensor(tensor) for tensor in tensors_of(call))
 
     def times(self, call: OpCall) -> int:
-        """Return the number of runs of a selected call, only in matching modules."""
+        """Return the number of runs of a call in matching modules."""
         if not self.module:
             return call.times
         return sum(times for module, times in call.modules.items() if inside(module, self.module))
 
-    def _has(self, tensor: TensorMeta) -> bool:
-        on = tensor.device or ""
-        device = on if ":" in self.device else on.partition(":")[0]
+    def _matches_tensor(self, tensor: TensorMeta) -> bool:
+        device = tensor.device or ""
+        if ":" not in self.device:
+            device = device.partition(":")[0]
         return self.dtype in ("", tensor.dtype) and self.device in ("", device)
 
     def __str__(self) -> str:
@@ -71,7 +72,7 @@ class Selection:
 def selection(
     graphs: Sequence[Graph], dtype: Any = None, module: str | None = None, device: Any = None
 ) -> Selection:
-    """Return the selection for a user's arguments.
+    """Return the selection for the arguments `dtype`, `module` and `device` of a check.
 
     Args:
         graphs: graphs to select from.
@@ -132,8 +133,8 @@ def _check_module(module: Any, graphs: Sequence[Graph]) -> str:
         raise TypeError(f"{module!r} is not a module path: pass a string such as 'encoder.layer.*'")
     known_paths = {path for node in nodes_of(graphs) for path in ancestors(node.module)}
     if any(graph.subgraphs for graph in graphs):  # several modules may share a body
-        called = (path for call in calls(graphs) for path in call.modules)
-        known_paths.update(path for module in called for path in ancestors(module))
+        running = (path for call in calls(graphs) for path in call.modules)
+        known_paths.update(path for running_path in running for path in ancestors(running_path))
     if not any(fnmatchcase(path, module) for path in known_paths):
         close = difflib.get_close_matches(module, sorted(known_paths), n=3)
         top = sorted(path for path in known_paths if "." not in path)

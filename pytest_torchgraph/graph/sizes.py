@@ -1,4 +1,4 @@
-"""Graphs with numbers in place of symbols, to compute figures that depend on sizes."""
+"""Values for the symbols of graphs, to compute figures that depend on symbolic sizes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MAX_BITS = 4096
 
 
 class UnknownExpression(Exception):
-    """An expression with an unknown part, such as a symbol without a value."""
+    """Raised for an expression with an unknown part, such as a symbol without a value."""
 
 
 def value_of(expr: str, values: Mapping[str, int]) -> Number:
@@ -227,7 +227,7 @@ def _iter_symbols(node: Node) -> Iterator[tuple[str, Symbol]]:
 
 
 class _SymbolReplacer:
-    """Replaces symbols by values. An expression stays if one of its symbols has no value."""
+    """Replaces symbols by values. An expression is kept if one of its symbols has no value."""
 
     def __init__(self, values: Mapping[str, int]):
         self.values = values

@@ -17,8 +17,8 @@ Data flow, from the top down:
 - `program.drawing_of_breaks` draws a capture split by graph breaks.
 - `difference.surplus_drawing` draws unexpected ops.
 - `to_file.render` draws into a file and raises on failure.
-- `output.rendering.draw` does the same for a test that has already failed, so it never raises or
-  hangs.
+- `output.rendering.draw` also draws into a file, but never raises or hangs, because it is called
+  for a test that has already failed.
 - `model_explorer` exports graphs for a viewer that does its own drawing.
 
 Modules are imported on first use, because most test runs draw nothing.
@@ -35,16 +35,17 @@ its `digraph` to `draw` and embed the SVG unchanged.
   group), the module path of a cluster, the kind of change. `Drawing.id_of(graph, node)` is the
   reverse lookup, from a finding to its box. For source line, shape and users, look up the node by
   name in the graph.
-- Classes: `node`, `edge`, `cluster`, `graph` are Graphviz's. The classes of this package begin with
-`tg-`. Boxes: `tg-op`
-  with a category (`tg-matmul`, `tg-pointwise`, `tg-reduction`, `tg-view`, `tg-copy-cast`,
-  `tg-collective`, `tg-random`, `tg-custom`, `tg-other`), `tg-input`, `tg-return`, `tg-group`,
-  `tg-port`, `tg-break`, `tg-context` (unchanged), `tg-added`, `tg-removed`, `tg-changed`,
-  `tg-rewired`, `tg-surplus`, with `tg-follows` for consequences; `tg-saved`, `tg-effect`. Edges:
-  `tg-value`, `tg-added`, `tg-removed`, `tg-changed`, `tg-order`, `tg-body`, `tg-cut`. Clusters:
-  `tg-module`, `tg-body`, `tg-graph`, `tg-eager`, `tg-legend`. The whole drawing: `tg-picture`. With
-  `heat`, boxes also have `tg-heat-most`, `-more`, `-medium`, `-less`, `-least`, `-none` or
-  `-unknown`.
+- The classes `node`, `edge`, `cluster` and `graph` are Graphviz's. The classes of this package
+  begin with `tg-`:
+  - boxes: `tg-op` with a category (`tg-matmul`, `tg-pointwise`, `tg-reduction`, `tg-view`,
+    `tg-copy-cast`, `tg-collective`, `tg-random`, `tg-custom`, `tg-other`), `tg-input`, `tg-return`,
+    `tg-group`, `tg-port`, `tg-break`, `tg-context` (unchanged), `tg-added`, `tg-removed`,
+    `tg-changed`, `tg-rewired`, `tg-surplus`, `tg-follows` (a consequence), `tg-saved`, `tg-effect`,
+    and with `heat` also `tg-heat-most`, `-more`, `-medium`, `-less`, `-least`, `-none` or
+    `-unknown`
+  - edges: `tg-value`, `tg-added`, `tg-removed`, `tg-changed`, `tg-order`, `tg-body`, `tg-cut`
+  - clusters: `tg-module`, `tg-body`, `tg-graph`, `tg-eager`, `tg-legend`
+  - the whole drawing: `tg-picture`
 - SVGs follow the viewer's `prefers-color-scheme`. A page with its own dark-mode switch inserts
   `output.style.dark_rules(under)` for its own selector.
 """

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..graph.diff import Change, GraphDiff
+from ..graph.diff import Change, GraphDiff, GraphPair
 from ..graph.model import Graph, Node
 from ..words import counted
 from .layout import (
@@ -105,10 +105,10 @@ def drawing(diff: GraphDiff, hops: int = 2, prefix: str = "") -> Drawing:
     focus = _Focus(diff, overlays, hops)
     numbers: dict[_PairNode, int] = {}
     for number, overlay in enumerate(overlays):
-        if overlay.pair.before is None or overlay.pair.after is None:
-            _whole_graph(scene, overlay.pair.after or overlay.pair.before, overlay)
-        elif overlay.pair.runs is not None and not overlay.change_marks:
-            _whole_graph(scene, overlay.pair.after, overlay)
+        pair = overlay.pair
+        is_on_both_sides = pair.before is not None and pair.after is not None
+        if not is_on_both_sides or (pair.runs is not None and not overlay.change_marks):
+            _add_whole_graph(scene, pair)
         else:
             _add_nodes(canvas, overlay, number, focus, numbers)
             _add_edges(canvas, overlay, numbers)
@@ -119,14 +119,9 @@ def drawing(diff: GraphDiff, hops: int = 2, prefix: str = "") -> Drawing:
             _note_old(canvas, overlay, numbers)
     folded = canvas.count_marks_in_groups()
     if folded:
-        scene.title.append(
-            f"{folded:,} more changed nodes are counted in folded boxes"
-            + (
-                f"; {TIMES}: number of places, of which only the first is drawn"
-                if focus.times
-                else ""
-            )
-        )
+        times = f"; {TIMES}: number of places, of which only the first is drawn"
+        line = f"{folded:,} more changed nodes are counted in folded boxes"
+        scene.title.append(f"{line}{times if focus.times else ''}")
     return Drawing.of(scene)
 
 
@@ -140,7 +135,7 @@ class _Focus:
     Attributes:
         nodes: the nodes, in this order.
         consequences: nodes that changed because of an edit elsewhere.
-        following: consequences in all places, not only in the first.
+        following: consequences in all places, including those after the first.
         times: number of places of a repeated edit or consequence, by node.
     """
 
@@ -183,12 +178,10 @@ class _Focus:
         for finding in diff.findings:
             times = len(finding.places)
             edits.update(dict.fromkeys(nodes_of(finding.changes, times)))
-            # The count at the first place is right only if all places have equally many
-            # consequences.
-            have_equal_counts = len({len(place.consequences) for place in finding.places}) == 1
-            derived.update(
-                dict.fromkeys(nodes_of(finding.consequences, times if have_equal_counts else 1))
-            )
+            # The first place stands for all places only if each has as many consequences.
+            if len({len(place.consequences) for place in finding.places}) != 1:
+                times = 1
+            derived.update(dict.fromkeys(nodes_of(finding.consequences, times)))
             for place in finding.places[1:]:
                 repeated.update(nodes_of((*place.changes, *place.consequences)))
             for place in finding.places:
@@ -225,16 +218,16 @@ def _layer(pair_node: _PairNode) -> str:
     return largest
 
 
-def _whole_graph(scene: Scene, graph: Graph | None, overlay: Overlay) -> None:
-    """Draw a graph as one box, because only one side has the graph or its run count changed."""
+def _add_whole_graph(scene: Scene, pair: GraphPair) -> None:
+    """Draw a graph as one box, because only one side has it or only its run count changed."""
+    graph = pair.after or pair.before
     if graph is None or len(scene) >= MAX_BOXES:
         return
-    kind: ChangeMarkKind = "removed" if overlay.pair.after is None else "added"
+    kind: ChangeMarkKind = "removed" if pair.after is None else "added"
     lines = [f"{graph.kind} graph {graph.name}"]
     if graph.eager:
-        runs = overlay.pair.runs
-        kind = kind if runs is None else "changed"
-        lines = eager_label(graph, None if runs is None else runs[0]).split(", ", 1)
+        kind = kind if pair.runs is None else "changed"
+        lines = eager_label(graph, None if pair.runs is None else pair.runs[0]).split(", ", 1)
         if graph.cause is not None:
             lines += [f"{graph.cause.file}:{graph.cause.line}", graph.cause.code.strip()]
     side_of: dict[ChangeMarkKind, OnlySide] = {"removed": "before", "added": "after"}
@@ -296,8 +289,8 @@ def _add_edges(canvas: Canvas, overlay: Overlay, numbers: dict[_PairNode, int]) 
         tail = numbers.get(_PairNode(overlay, edge.tail))
         head = numbers.get(_PairNode(overlay, edge.head))
         if tail is not None and head is not None:
-            drawn_edge = _drawn_edge(before, after)._replace(tail=tail, head=head, value=edge.path)
-            if edge in overlay.around:
+            drawn_edge = _compared_edge(Edge(tail, head, edge.path), before, after)
+            if edge in overlay.bypasses:
                 drawn_edge = drawn_edge._replace(only="after")
             canvas.edges.append(drawn_edge)
 
@@ -314,15 +307,14 @@ def _note_old(canvas: Canvas, overlay: Overlay, numbers: dict[_PairNode, int]) -
         shown_in = box(overlay.overlaid(name, is_new=False))
         if shown_in is not None:
             side.boxes.update((node, shown_in) for node in (folded.node, *folded.projections))
-    for edge in sorted(overlay.bypassed):
+    for edge in sorted(overlay.interrupted):
         tail, head = box(edge.tail), box(edge.head)
         if tail is not None and head is not None and tail != head:
             side.edges[tail, head] = None
 
 
-def _drawn_edge(before: str | None, after: str | None) -> Edge:
-    """Return an edge with its label in the old and in the new graph, not yet connected."""
-    edge = Edge(-1, -1)
+def _compared_edge(edge: Edge, before: str | None, after: str | None) -> Edge:
+    """Return an edge with its label in the old and in the new graph, `None` if it is absent."""
     if after is None:
         return edge._replace(label=before or "", kind="removed", only="before")
     if before is None:
@@ -335,7 +327,7 @@ def _drawn_edge(before: str | None, after: str | None) -> Edge:
 
 
 def _is_busy_return(overlay: Overlay, node: OverlaidNode) -> bool:
-    """Return True for a return of so many values that its edges would hide everything else."""
+    """Return True for an output node whose many edges would hide everything else."""
     return overlay.folded(node).node.kind == "output" and len(overlay.operands[node]) > MAX_RETURNED
 
 
@@ -371,16 +363,11 @@ def change_paint(drawable: Drawable) -> tuple[Paint, str]:
 
 
 def _style(paint: Paint, kind: str, follows: bool) -> tuple[dict[str, str], tuple[str, ...]]:
-    style = "filled,rounded"
+    attributes = {"color": paint.border, "fillcolor": paint.fill, "style": "filled,rounded"}
     if follows:
-        attributes = {"color": paint.border, "fillcolor": "#FFFFFF", "style": f"{style},dashed"}
+        attributes |= {"fillcolor": "#FFFFFF", "style": "filled,rounded,dashed"}
         return attributes, (kind, "follows")
-    return {
-        "color": paint.border,
-        "fillcolor": paint.fill,
-        "style": style,
-        "penwidth": "2",
-    }, (kind,)
+    return {**attributes, "penwidth": "2"}, (kind,)
 
 
 def surplus_drawing(

@@ -1,8 +1,7 @@
 """Overlay of two graphs: nodes in both graphs become one node, all others get a change mark.
 
-A difference names only the nodes that differ. Drawing the surroundings of these nodes also requires
-matching the unchanged nodes. Among the unchanged nodes, equal ops in the same module are matched in
-graph order, regardless of their names.
+A difference lists only the nodes that differ. To draw their surroundings, an overlay also matches
+the unchanged nodes: equal ops in the same module, in graph order, regardless of their names.
 """
 
 from __future__ import annotations
@@ -64,10 +63,10 @@ class Overlay:
         change_marks: change marks of the nodes that differ.
         edges: every edge with its labels in the old and in the new graph; `None` if a graph does
             not have the edge.
-        around: edges between unmarked nodes that only the new graph has: they bypass a removed
+        bypasses: edges between unmarked nodes that only the new graph has. They bypass a removed
             node, so they are not drawn as added.
-        bypassed: edges between unmarked nodes that only the old graph has: an added node is now in
-            between. Not drawn.
+        interrupted: edges between unmarked nodes that only the old graph has. An added node
+            interrupts them, so they are not drawn.
         positions: position of each node in the order of the new graph.
         node_of: overlaid node that shows a differing node, keyed by `id(node)`.
         operands, users: nodes at the tails and at the heads of each node's edges.
@@ -80,8 +79,8 @@ class Overlay:
         self.new = FoldedGraph(pair.after or EMPTY)
         self.change_marks: dict[OverlaidNode, ChangeMark] = {}
         self.node_of: dict[int, OverlaidNode] = {}
-        self.around: set[OverlaidEdge] = set()
-        self.bypassed: set[OverlaidEdge] = set()
+        self.bypasses: set[OverlaidEdge] = set()
+        self.interrupted: set[OverlaidEdge] = set()
         self._partner = self._pairing()
         self._partnered = set(self._partner.values())
         self._mark_drawn()
@@ -147,12 +146,8 @@ class Overlay:
         }
         removed_ids = {id(node) for node in (*pair.removed, *(a for a, _ in changed_pairs))}
         added_ids = {id(node) for node in (*pair.added, *(b for _, b in changed_pairs))}
-        unmatched_old = [
-            folded.node for folded in self.old.nodes.values() if id(folded.node) not in removed_ids
-        ]
-        unmatched_new = [
-            folded.node for folded in self.new.nodes.values() if id(folded.node) not in added_ids
-        ]
+        unmatched_old = [n.node for n in self.old.nodes.values() if id(n.node) not in removed_ids]
+        unmatched_new = [n.node for n in self.new.nodes.values() if id(n.node) not in added_ids]
         for key in CORRESPONDENCE:
             candidates: defaultdict[Hashable, list[Node]] = defaultdict(list)
             for node in reversed(unmatched_new):
@@ -176,12 +171,11 @@ class Overlay:
             yield "changed", before, after
         for before, after in self.pair.rewired:
             yield "rewired", before, after
-        listed_nodes = (*self.pair.added, *self.pair.removed)
-        listed_ids = {id(node) for node in listed_nodes}
-        listed_ids |= {id(b) for pairs in (self.pair.changed, self.pair.rewired) for _, b in pairs}
-        drawn_ids = {
-            id(folded.node) for graph in (self.old, self.new) for folded in graph.nodes.values()
-        }
+        changed_pairs = (*self.pair.changed, *self.pair.rewired)
+        listed = (*self.pair.added, *self.pair.removed, *(after for _, after in changed_pairs))
+        listed_ids = set(map(id, listed))
+        drawn_nodes = (*self.old.nodes.values(), *self.new.nodes.values())
+        drawn_ids = {id(folded.node) for folded in drawn_nodes}
         for change in self._further_changes:
             if id(change.node) in drawn_ids and id(change.node) not in listed_ids:
                 yield change.kind, change.before, change.after
@@ -257,10 +251,10 @@ class Overlay:
                 continue
             if after is None:
                 del edges[edge]
-                self.bypassed.add(edge)
+                self.interrupted.add(edge)
             elif before is None:
                 edges[edge] = (after, after)
-                self.around.add(edge)
+                self.bypasses.add(edge)
         return edges
 
     def _positions(self) -> dict[OverlaidNode, tuple[int, int]]:
@@ -282,7 +276,7 @@ class Overlay:
 
     def neighbours(self, node: OverlaidNode, most: int) -> Iterable[OverlaidNode]:
         """Return the operands and users of a node, at most `most` of each, nearest first."""
-        # The output node's operands are anywhere in the graph, so they are not its surroundings.
+        # The operands of the output node can be anywhere in the graph, so they are no context.
         if self.folded(node).node.kind == "output":
             return ()
         operands = sorted(set(self.operands[node]), key=self.positions.__getitem__, reverse=True)

@@ -1,8 +1,7 @@
 """Drawings of a step and of graph breaks: graphs in program order, with breaks between them.
 
-Eager graphs have their own kind of frame. The graph break before an eager graph shows why the ops
-of the eager graph are in no compiled graph. A value from another graph is drawn as an edge from its
-producer.
+An eager graph has a frame of its own style. The graph break before it shows why its ops are in no
+compiled graph. A value from another graph is drawn as an edge from its producer.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ TOOLTIP_WIDTH = 100
 MAX_REASON = 5
 """Maximum lines of the reason in a break's box. The tooltip has the full reason."""
 MAX_ENDS = 4
-"""Maximum number of graph inputs after a break that are connected to the break."""
+"""Maximum number of inputs of a graph that are connected to the break before the graph."""
 NEIGHBOURS = 2
 """Maximum number of operands, and of users, shown around the ends of a graph if there is room."""
 
@@ -85,9 +84,9 @@ def drawing_of_breaks(
 ) -> Drawing:
     """Draw the forward graphs of a capture in program order, with the breaks between them.
 
-    Each break shows the user's source line and the reason. Values that compiled code returns to the
-    interpreter, and the inputs of the graph after the break, are always shown. Only the first
-    compilation of a recompiled graph is drawn. Eager forward ops follow their break.
+    Each break shows the user's source line and the reason. The return of the graph before a break
+    and the first inputs of the graph after it are always shown. Only the first compilation of a
+    recompiled graph is drawn. Eager forward ops follow their break.
 
     Args:
         graphs: forward graphs, in compilation order.
@@ -117,7 +116,7 @@ def drawing_of_breaks(
 
 
 def _with_causes(graphs: Iterable[Graph]) -> list[Part]:
-    """Return the graphs with the graph break that caused an eager graph inserted before it.
+    """Insert the cause of each eager graph, a graph break, before the graph.
 
     Consecutive eager graphs with the same cause share one break.
     """
@@ -139,7 +138,7 @@ def _place_of(part: Part | None) -> tuple[str, int, str] | None:
 
 
 def _with_eager(order: Sequence[Part], program: Sequence[Graph]) -> list[Part]:
-    """Insert the eager forward graphs: after their break if known, else after the previous graph.
+    """Insert each eager forward graph after its break, or after the previous graph if unknown.
 
     Args:
         order: compiled graphs and breaks.
@@ -152,10 +151,9 @@ def _with_eager(order: Sequence[Part], program: Sequence[Graph]) -> list[Part]:
             position = next((n for n, part in enumerate(parts) if part is graph), position)
         elif graph.kind != "backward":
             break_place = _place_of(graph.cause)
-            positions = [
-                n for n, part in enumerate(parts) if break_place and _place_of(part) == break_place
-            ]
-            position = max([position, *positions[:1]])
+            places = [_place_of(part) for part in parts]
+            if break_place in places and break_place is not None:
+                position = max(position, places.index(break_place))
             position += 1
             parts.insert(position, graph)
     return parts
@@ -205,15 +203,13 @@ def _draw_parts(scene: Scene, parts: Sequence[Part], limit: int) -> Canvas:
         if isinstance(part, Graph):
             placed[number] = add_graph(canvas, part, (_segment(part, number),))
     linked = _link(canvas, placed.values())
-    focus = [
-        n
-        for placed_graph in placed.values()
-        for n in (*_start_drawables(placed_graph), *_end_drawables(placed_graph))
+    ends = [
+        n for graph in placed.values() for n in (*_first_drawables(graph), *_last_drawable(graph))
     ]
     if canvas.drawables:
         large = len(canvas.drawables) > limit
-        focus_numbers = canvas.with_neighbours([*focus, *linked], NEIGHBOURS)
-        canvas.draw(limit, focus_numbers, compact=large)
+        focus = canvas.with_neighbours([*ends, *linked], NEIGHBOURS)
+        canvas.draw(limit, focus, compact=large)
     _BreakBoxes(scene, canvas, placed).draw(parts)
     return canvas
 
@@ -252,7 +248,7 @@ def _link(canvas: Canvas, graphs: Iterable[PlacedGraph]) -> list[int]:
     return linked
 
 
-def _start_drawables(placed: PlacedGraph) -> list[int]:
+def _first_drawables(placed: PlacedGraph) -> list[int]:
     """Return the drawables of a graph's first inputs, or of its first node if it has no inputs."""
     inputs = [
         number
@@ -262,16 +258,15 @@ def _start_drawables(placed: PlacedGraph) -> list[int]:
     return inputs[:MAX_ENDS] or list(placed.numbers.values())[:1]
 
 
-def _end_drawables(placed: PlacedGraph) -> list[int]:
-    """Return the last drawable of a graph, in a list."""
+def _last_drawable(placed: PlacedGraph) -> list[int]:
+    """Return a list of the last drawable of a graph; empty for an empty graph."""
     return list(placed.numbers.values())[-1:]
 
 
 class _BreakBoxes:
     """Adds the boxes of breaks between the graphs of a drawn canvas.
 
-    Two consecutive graphs without a break or a value between them are connected by a dotted order
-    edge.
+    A dotted order edge connects two consecutive graphs without a break or a value between them.
     """
 
     def __init__(self, scene: Scene, canvas: Canvas, placed: Mapping[int, PlacedGraph]):
@@ -280,21 +275,21 @@ class _BreakBoxes:
         self.placed = placed
 
     def draw(self, parts: Sequence[Part]) -> None:
-        before: list[str] = []
+        ends: list[str] = []
         numbers: dict[tuple[str, int, str] | None, int] = {}
         for number, part in enumerate(parts):
             if isinstance(part, Graph):
-                starts = self._keys_of(_start_drawables(self.placed[number]))
+                starts = self._keys_of(_first_drawables(self.placed[number]))
                 if numbers and number and not isinstance(parts[number - 1], Graph):
-                    self._connect(before, starts)
-                elif self._is_alone(number):
-                    self._connect(before, starts[:1], "order")
-                before = self._keys_of(_end_drawables(self.placed[number]))
+                    self._connect(ends, starts)
+                elif self._has_no_operands(number):
+                    self._connect(ends, starts[:1], "order")
+                ends = self._keys_of(_last_drawable(self.placed[number]))
             else:
-                count = numbers.setdefault(_place_of(part), len(numbers) + 1)
-                key = self._add_box(part, count)
-                self._connect(before, [key])
-                before = [key]
+                break_number = numbers.setdefault(_place_of(part), len(numbers) + 1)
+                key = self._add_box(part, break_number)
+                self._connect(ends, [key])
+                ends = [key]
 
     def _keys_of(self, drawables: Sequence[int]) -> list[str]:
         units = dict.fromkeys(
@@ -302,8 +297,8 @@ class _BreakBoxes:
         )
         return [self.canvas.keys[unit] for unit in units]
 
-    def _is_alone(self, number: int) -> bool:
-        """Return True if no edge leads from an earlier graph to this graph."""
+    def _has_no_operands(self, number: int) -> bool:
+        """Return True if no edge leads from an earlier graph to the graph with this number."""
         drawables = set(self.placed[number].numbers.values())
         first = min(drawables, default=0)
         return not any(edge.head in drawables and edge.tail < first for edge in self.canvas.edges)

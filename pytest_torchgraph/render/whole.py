@@ -1,9 +1,9 @@
 """Drawing of a whole graph, with the meaning of each element for pages that link to elements.
 
-`dot` is slow because of edges that span many ranks, not because of the number of nodes: it turns
-each long edge into a chain of invisible nodes, one per rank. Residual connections, values saved for
-backward, and an attention mask used by every layer are therefore drawn as a small port, a labelled
-stub at the consumer. A graph with more than a few hundred nodes is drawn with modules closed.
+Edges that span many ranks slow `dot` down more than the number of nodes: `dot` turns each long edge
+into a chain of invisible nodes, one per rank. Residual connections, values saved for backward, and
+an attention mask used by every layer are therefore drawn as ports, small labelled boxes at the
+user. A graph with more than a few hundred nodes is drawn with modules closed.
 """
 
 from __future__ import annotations
@@ -159,7 +159,8 @@ def drawing(
     canvas = Canvas(scene, category_look, category_paint)
     placed = add_graph(canvas, graph)
     focus_numbers = canvas.with_neighbours(_drawables(placed, focus))
-    groups = [unit for unit in canvas.draw(limit, focus_numbers) if unit.is_group]
+    canvas.draw(limit, focus_numbers)
+    groups = [unit for unit in canvas.units if unit.is_group]
     if groups:
         ops = sum(canvas.drawables[n].node.is_call for unit in groups for n in unit.members)
         scene.title.append(f"{ops:,} ops are folded into {len(groups)} boxes")
@@ -231,8 +232,8 @@ def legend(canvas: Canvas) -> None:
     if scene.heat is not None:
         _heat_legend(scene, scene.heat)
         return
-    drawn_nodes = [canvas.drawables[n].node for n in canvas.drawn]
-    categories = {op_category(node) for node in drawn_nodes if node.kind != "output"}
+    drawn = (canvas.drawables[unit.members[0]].node for unit in canvas.units if not unit.is_group)
+    categories = {op_category(node) for node in drawn if node.kind != "output"}
     cluster = (Segment("legend", "families of ops"),)
     for name, (border, fill) in CATEGORY_PAINTS.items():
         if name in categories:

@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 
 from pytest_torchgraph import Cost
 from pytest_torchgraph.graph import Graph, Ref, TensorMeta, diff_graphs, need_saved
-from pytest_torchgraph.graph.cost.flops import total_flops
-from pytest_torchgraph.graph.cost.step import saved_storages
+from pytest_torchgraph.graph.cost import owners_of_saved, storage_bytes, total_flops
 from pytest_torchgraph.graph.diff import costs as module
 from pytest_torchgraph.graph.diff.findings import one_place
 from pytest_torchgraph.graph.diff.words import cost_text
@@ -41,7 +40,9 @@ def costs(before: Sequence[Graph], after: Sequence[Graph]) -> list[tuple[int | N
 
 def saved_bytes(graphs: Sequence[Graph]) -> int:
     need_saved(graphs)
-    return sum(storage.bytes * graph.runs for graph in graphs for storage in saved_storages(graph))
+    return sum(
+        storage_bytes(n, graph) * graph.runs for graph in graphs for n in owners_of_saved(graph)
+    )
 
 
 # -- the costs of findings sum up to the difference of the graphs ---------------------------------

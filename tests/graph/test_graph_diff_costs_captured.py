@@ -10,8 +10,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from pytest_torchgraph import Aot, Capture, Cost, capture, diff
-from pytest_torchgraph.graph.cost.cost import sum_of
-from pytest_torchgraph.graph.cost.step import saved_storages
+from pytest_torchgraph.graph.cost import owners_of_saved, storage_bytes, sum_of
 
 BATCH = torch.ones(4, 8)
 
@@ -90,7 +89,7 @@ EDITS: dict[str, tuple[nn.Module, nn.Module, Cost | None]] = {
 
 def saved_by_graphs(capture: Capture) -> int:
     """Sum up the bytes saved by each graph, times its runs. One forward saves nothing else."""
-    saved = sum(storage.bytes * g.runs for g in capture.program for storage in saved_storages(g))
+    saved = sum(storage_bytes(n, g) * g.runs for g in capture.program for n in owners_of_saved(g))
     if len(capture.forwards) < 2:
         assert saved == capture.saved_bytes
     return saved

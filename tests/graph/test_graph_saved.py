@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from pytest_torchgraph import Aot, CaptureError, capture, load
-from pytest_torchgraph.graph.cost.step import saved_storages
+from pytest_torchgraph.graph.cost import owners_of_saved
 
 
 def kept(call: Callable[[], object], *own: torch.Tensor) -> int:
@@ -57,9 +57,9 @@ def test_an_op_that_saves_its_result_is_named_with_its_line(via: str) -> None:
     before = capture(Net(torch.relu), torch.ones(2, 3, 4), via=via)
     after = capture(Net(lambda x: torch.relu(x.exp())), torch.ones(2, 3, 4), via=via)
     assert after.saved_bytes - before.saved_bytes == 2 * 3 * 32 * 4
-    made_by = {storage.node.op: storage for storage in saved_storages(after.forward)}
-    assert made_by.keys() == {"aten.exp.default", "aten.relu.default"}
-    source = made_by["aten.exp.default"].node.source
+    owners = {node.op: node for node in owners_of_saved(after.forward)}
+    assert owners.keys() == {"aten.exp.default", "aten.relu.default"}
+    source = owners["aten.exp.default"].source
     assert source is not None
     assert "torch.relu(x.exp())" in source.code
 

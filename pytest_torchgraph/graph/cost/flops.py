@@ -31,8 +31,8 @@ _TRANSFORMS = {
 }
 """Start and end of a transform in an exported program.
 
-The ops between start and end have the shapes of one row, or do not compute the tangent yet. So the
-FLOPs of these ops are unknown.
+Inside a vmap, ops have the shapes of a single row. Inside a jvp, they do not compute the tangent
+yet. So the FLOPs of these ops are unknown.
 """
 
 
@@ -124,7 +124,7 @@ def flops_of_call(graph: Graph, node: Node, homes: Homes | None = None) -> Flops
     if own_flops:
         totals.by_module[node.module] = own_flops
     inside = [flops_of(run.body) for run in bodies]
-    # torch, too, counts only the branch with the most FLOPs.
+    # Like torch's `FlopCounterMode`, count only the branch with the most FLOPs.
     if KINDS.get(call.op) == "branch" and inside:
         most = max(inside, key=lambda flops: flops.total)
         unknown = {op: count for flops in inside for op, count in flops.unknown.items()}
@@ -156,9 +156,9 @@ def _node_flops(graph: Graph, node: Node) -> int | None:
     out = _formula_tensors(node, node.result)
     try:
         return int(formula(*args, **kwargs, out_val=out))
-    except KeyError:  # A part of the op has no formula.
+    except KeyError:  # a part of the op has no formula
         return None
-    except Exception as error:  # In a graph that was not captured, the shapes may not fit.
+    except Exception as error:  # shapes that do not fit, in a graph that was not captured
         raise CaptureError(
             f"the FLOPs of %{node.name} ({node.op}) are unknown, because torch's formula rejects "
             f"its arguments: {error}"
@@ -180,11 +180,9 @@ def _formula_tensors(node: Node, result: Result) -> Any:
     if isinstance(result, TensorMeta):
         shape = tuple(_static_size(node, size) for size in result.shape)
         return without_memory(shape, result.dtype)
-    return (
-        tuple(_formula_tensors(node, item) for item in result)
-        if isinstance(result, tuple)
-        else None
-    )
+    if isinstance(result, tuple):
+        return tuple(_formula_tensors(node, item) for item in result)
+    return None
 
 
 def _static_size(node: Node, size: int | Symbol) -> int:

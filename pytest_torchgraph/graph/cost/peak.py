@@ -83,14 +83,14 @@ class _LiveRanges:
         self._allocations[id(graph), node.name] = position, size
 
     def _bytes_while_running(self, graph: Graph, node: Node) -> int:
-        """Return the bytes that a call needs while it runs, with several results included."""
+        """Return the bytes that a call needs while it runs, including all of several results."""
         results = sum(results_bytes(node))
         if not graph.subgraphs:
             return results
         called = runs(graph, node)
         inside = max((self._body_peak(run.body) for run in called), default=0)
         if KINDS.get(executed(node).op) in ("call", "branch") and called:
-            return inside  # The call returns the results of the body.
+            return inside  # the call returns the results of the body
         return results + inside
 
     def _body_peak(self, body: Graph) -> int:
@@ -106,7 +106,7 @@ class _LiveRanges:
             key = id(maker), node.name
             self._last_reads[key] = self._position
             if graph.kind != "backward" and self._returned.get(key, id(graph)) != id(graph):
-                del self._returned[key]  # Another graph takes it, so it is no result of the step.
+                del self._returned[key]  # a later graph uses it, so it is not an output of the step
 
     def _record_return(self, graph: Graph, ref: Ref) -> None:
         maker, node = self._storages.find_base(graph, ref)

@@ -2,12 +2,13 @@
 
 Value numbering finds them (Alpern, Wegman, Zadeck, "Detecting equality of variables in programs",
 POPL 1988): two calls have the same number if they run the same op on operands with the same
-numbers. A value that a backward receives from its forward keeps its number. Names, tags and the
-kind of checkpointing therefore do not matter, and stored and live graphs give the same answer.
+numbers. A value that a backward receives from its forward keeps its number. The result therefore
+does not depend on names, tags or the kind of checkpointing, and is the same for stored and live
+graphs.
 
 A write gives a storage a new version. The version is part of the number of every later read.
-Buffers are the exception: a recomputed batch norm reads running statistics that the forward has
-already updated, but it is still the same work.
+Buffers have no versions: a recomputed batch norm reads running statistics that the forward has
+already updated, but it still repeats the work of the forward.
 """
 
 from __future__ import annotations
@@ -47,6 +48,8 @@ _LEVELS: frozenset[Level] = frozenset({"dispatch", "aot"})
 _ALIASES = frozenset({ALIAS_OP, "aten.alias.default"})
 
 _Key: TypeAlias = tuple[object, ...]
+_Run: TypeAlias = tuple["_Values", Node]
+"""A call, with the values of its graph."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -103,37 +106,33 @@ def recomputed_ops(graphs: Sequence[Graph], received: Received) -> tuple[Recompu
 
 def _iter_recomputations(
     graphs: Sequence[Graph], received: Received
-) -> Iterator[tuple[Node, Sequence[tuple[_Values, Node]]]]:
-    """Yield each recomputed forward call, and its runs in the backward."""
+) -> Iterator[tuple[Node, Sequence[_Run]]]:
+    """Yield each recomputed forward call, with its runs in the backward."""
     need_backward(graphs)
     numbers = _Numbers()
     values_by_graph: dict[str, _Values] = {}
-    originals: defaultdict[int, list[tuple[_Values, Node]]] = defaultdict(list)
-    for graph in graphs:
-        if graph.kind in ("forward", "inference"):
-            values = values_by_graph[graph.name] = _Values(
-                graph, numbers, values_by_graph, received
-            )
-            for number, node in values.work:
-                originals[number].append((values, node))
-    repeated: defaultdict[int, list[tuple[_Values, Node]]] = defaultdict(list)
-    for graph in graphs:
-        if graph.kind == "backward":
-            values = values_by_graph[graph.name] = _Values(
-                graph, numbers, values_by_graph, received
-            )
-            for number, node in values.work:
-                if number in originals:
-                    repeated[number].append((values, node))
-    for number, reruns in repeated.items():
+    originals: defaultdict[int, list[_Run]] = defaultdict(list)
+    backward_runs: defaultdict[int, list[_Run]] = defaultdict(list)
+    for kinds, runs_by_number in (
+        (("forward", "inference"), originals),
+        (("backward",), backward_runs),
+    ):
+        for graph in graphs:
+            if graph.kind in kinds:
+                values = _Values(graph, numbers, values_by_graph, received)
+                values_by_graph[graph.name] = values
+                for number, node in values.work:
+                    runs_by_number[number].append((values, node))
+    for number, reruns in backward_runs.items():
         # A derivative formula may compute a value that the partitioner recomputes too.
-        reasons: defaultdict[str, list[tuple[_Values, Node]]] = defaultdict(list)
+        reasons: defaultdict[str, list[_Run]] = defaultdict(list)
         for values, node in reruns:
             reasons[node.by].append((values, node))
         # Forward calls that compute the same value share the runs.
+        same_value = originals.get(number, ())
         for runs_for_reason in reasons.values():
-            for index, (_, original) in enumerate(originals[number]):
-                if own_runs := runs_for_reason[index :: len(originals[number])]:
+            for index, (_, original) in enumerate(same_value):
+                if own_runs := runs_for_reason[index :: len(same_value)]:
                     yield original, own_runs
 
 
@@ -157,7 +156,7 @@ def changed_recomputation(
         return {}
     old, new = map(_count_runs, sides)
     if any(by == "" for _, by in (*old, *new)):
-        # A file has no ops with unused results, and does not tell formulas from checkpoints.
+        # A file lacks the ops with unused results, and the reason for each recomputation.
         old, new = (
             _count_runs([replace(graph, whole=None) for graph in graphs]) for graphs in sides
         )
@@ -214,7 +213,7 @@ def need_backward(graphs: Sequence[Graph]) -> None:
                 )
 
 
-def _make_entry(original: Node, reruns: Sequence[tuple[_Values, Node]]) -> Recomputed:
+def _make_entry(original: Node, reruns: Sequence[_Run]) -> Recomputed:
     values, node = reruns[0]
     graph = values.graph
     flops = _flops_if_known(values.whole, node)
@@ -322,11 +321,12 @@ class _Values:
         number = self._number.get(name)
         if number is None:
             return None
-        # A view made after a write has the version in the number of its base, and needs no other.
-        # The backward may rerun the view on the written value of the forward, without the write.
+        # A view made after a write needs no version, because the number of its base has it. The
+        # backward may rerun such a view on the forward's written value, without the write.
         version = self._version.get(self._base[name])
-        same = version == self._defined[name]
-        return number if same else self._numbers.number_of("written", number, version)
+        if version == self._defined[name]:
+            return number
+        return self._numbers.number_of("written", number, version)
 
     def _define_value(
         self, node: Node, number: int, base: str = "", *, constant: bool = False
@@ -345,8 +345,8 @@ class _Values:
                 "constant", self._key_of(node.args), format_result(node.result)
             )
         if number is None:
-            shared = node.op in ("parameter", "buffer", "input")  # of the whole step
-            graph_name = "" if shared else self.graph.name
+            belongs_to_step = node.op in ("parameter", "buffer", "input")
+            graph_name = "" if belongs_to_step else self.graph.name
             number = self._numbers.number_of("input", graph_name, node.name or node.target)
         self._define_value(node, number, constant=node.op in ("constant", "get_attr"))
         if node.op == "buffer":
@@ -374,8 +374,8 @@ class _Values:
             self._number_projection(node, producer)
             return
         call = executed(node)
-        body = (canonical_op(call.op), self._key_of(call.args), self._key_of(dict(call.kwargs)))
-        number = self._number_result(node, body)
+        key = (canonical_op(call.op), self._key_of(call.args), self._key_of(dict(call.kwargs)))
+        number = self._number_result(node, key)
         position = shared_argument(call.op)
         viewed = call.args[position] if position is not None and call.args[position:] else None
         base = viewed.name if isinstance(viewed, Ref) else ""
@@ -404,27 +404,33 @@ class _Values:
         base = producer.name if self._base[producer.name] != producer.name else ""
         self._define_value(node, number, base, constant=producer.name in self._constant)
 
-    def _number_result(self, node: Node, body: _Key) -> int:
+    def _number_result(self, node: Node, key: _Key) -> int:
+        """Return the number of a call's result.
+
+        Args:
+            node: the call.
+            key: the op that the call runs, and its arguments.
+        """
         numbers = self._numbers
         if node.op in _RESTORING_STATE:
             state = node.kwargs.get("rng_state", node.args[0] if node.args else None)
-            saved = (self._key_of(state), body)
+            saved = (self._key_of(state), key)
             return numbers.drawn_in.get(saved, numbers.number_of("in state", *saved))
         draws = node.op == SAVING_STATE or any(effect.kind == "random" for effect in node.effects)
         if not draws:
-            return numbers.number_of("call", body)
+            return numbers.number_of("call", key)
         # A recomputed checkpoint repeats the random draws of the forward in the same order. Each
         # recomputation starts with the first draw.
-        self._drawn[body] += 1
-        time = self._drawn[body]
+        self._drawn[key] += 1
+        draw = self._drawn[key]
         if self.graph.kind == "backward":
-            time = (time - 1) % (numbers.drawn[body] or time) + 1
+            draw = (draw - 1) % (numbers.drawn[key] or draw) + 1
         else:
-            numbers.drawn[body] = max(time, numbers.drawn[body])
-        number = numbers.number_of("drawn", body, time)
+            numbers.drawn[key] = max(draw, numbers.drawn[key])
+        number = numbers.number_of("drawn", key, draw)
         if node.op == SAVING_STATE:
             state = ("value", numbers.number_of("state", number))
-            numbers.drawn_in[state, body] = number
+            numbers.drawn_in[state, key] = number
         return number
 
     def _key_of(self, value: Arg) -> object:

@@ -1,12 +1,12 @@
 """Storages of a step: the graphs that made them, and the storages saved for the backward.
 
-A saved view keeps the storage of its base alive, and two views of one storage count once. The
-storage of parameters, buffers, constants and inputs exists anyway and is left out. For example, a
-transposed weight is a view of a parameter. Adding up the sizes of the saved values themselves could
-overestimate the bytes many times. The storage of a body's result is looked up in the body.
+Saved bytes are counted by storage, because the sum of the saved values' sizes can be many times too
+large. A saved view keeps the storage of its base alive, and two views of one storage count once.
+Parameters, buffers, constants and inputs exist anyway, so neither they nor their views, such as a
+transposed weight, are counted. The storage of a body's result is looked up in the body.
 
-At a graph break, a value made by one graph can be an input of the next graph. That graph then saves
-the value for its own backward. Ops that run eagerly between graphs save their operands.
+At a graph break, a value made by one graph can be an input of the next graph, which may save the
+value for its own backward. Ops that run eagerly between graphs save their operands.
 """
 
 from __future__ import annotations
@@ -26,33 +26,8 @@ from ..model import Graph, Node, Ref, Result, Symbol, TensorMeta, is_projection
 from ..sizes import advice
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class SavedStorage:
-    """A storage that a graph saves for the backward.
-
-    Attributes:
-        node: op that allocated the storage; for a multi-output op, the projection.
-        bytes: size of the storage.
-        graph: graph that saves the storage.
-    """
-
-    node: Node
-    bytes: int
-    graph: Graph
-
-
-def saved_storages(graph: Graph) -> Iterator[SavedStorage]:
-    """Yield the storages that one run of a graph saves, each once, without inputs.
-
-    Raises:
-        CaptureError: if a size is a symbol, or if the saved values are unknown.
-    """
-    for node in owners_of_saved(graph):
-        yield SavedStorage(node, storage_bytes(node, graph), graph)
-
-
 def owners_of_saved(graph: Graph) -> Iterator[Node]:
-    """Yield the ops that allocated the storages saved by a graph, each once."""
+    """Yield the ops that allocated the storages saved by a graph, each once, without inputs."""
     yielded: set[str] = set()
     for ref in graph.saved:
         node = find_base(graph, ref)
@@ -123,7 +98,7 @@ def _viewed_through(graph: Graph, node: Node, producer: Node, body: Graph) -> No
 
 
 def producer_of(graph: Graph, node: Node) -> Node | None:
-    """Return the multi-output op that a node projects, or `None` if the node is no projection."""
+    """Return the multi-output op of a projection, or `None` if the node is not a projection."""
     if node.op != "operator.getitem" or not node.refs:
         return None
     producer = graph.by_name.get(node.refs[0])
@@ -152,7 +127,7 @@ def need_saved(graphs: Sequence[Graph]) -> None:
             if graph.kind == "backward" and not graph.eager
             for node in graph.inputs
             # A backward of compiled autograd also takes values that eager ops saved. No forward has
-            # their names.
+            # these names.
             if node.op == "saved"
             and (not saved or (graph.level == "compiled_autograd" and node.name not in saved))
         ),
@@ -294,7 +269,10 @@ class StepStorages:
         return self.bases(graph)[ref.name]
 
     def bases(self, graph: Graph) -> Mapping[str, tuple[Graph, Node]]:
-        """Return the result of `find_base` for all nodes. One pass, as views can be long chains."""
+        """Return the result of `find_base` for each node of a graph, by name.
+
+        One pass over the nodes is fast even if views form long chains.
+        """
         if id(graph) in self._bases:
             return self._bases[id(graph)]
         bases_of_graph = self._bases[id(graph)] = {}
@@ -304,23 +282,25 @@ class StepStorages:
                 bases_of_graph[node.name] = bases_of_graph[viewed.name]
                 continue
             source = None if node.is_call else self._find_source(graph, node)
-            maker = {} if source is None else self.bases(source[0])
+            bases_of_source = {} if source is None else self.bases(source[0])
             # In a file, two graphs can state each other as the source. Each then owns its value.
-            own_base = graph, node
-            bases_of_graph[node.name] = (
-                own_base if source is None else maker.get(source[1].name, own_base)
-            )
+            name = "" if source is None else source[1]
+            bases_of_graph[node.name] = bases_of_source.get(name, (graph, node))
         return bases_of_graph
 
-    def _find_source(self, graph: Graph, node: Node) -> tuple[Graph, Ref] | None:
-        """Return the graph and the value that an input is; `None` for an input of the step."""
+    def _find_source(self, graph: Graph, node: Node) -> tuple[Graph, str] | None:
+        """Return the graph and the name of the value passed to an input; `None` if unknown.
+
+        It is unknown for an input of the step.
+        """
         forward = self.forward_of.get(id(graph))
         if forward is not None:
-            return (forward, Ref(node.name)) if _is_saved(node, forward) else None
+            is_saved = node.op != "tangent" and node.name in forward.by_name
+            return (forward, node.name) if is_saved else None
         source = node.name if graph.eager else self._received.get(graph.name, {}).get(node.name, "")
         name, _, value = source.partition(":")
         maker = self._by_name.get(name)
-        return (maker, Ref(value)) if maker is not None and value in maker.by_name else None
+        return (maker, value) if maker is not None and value in maker.by_name else None
 
 
 def _match_forwards(graphs: Sequence[Graph]) -> dict[int, Graph]:
@@ -342,17 +322,13 @@ def _match_forwards(graphs: Sequence[Graph]) -> dict[int, Graph]:
     return forward_by_backward
 
 
-def _is_saved(node: Node, forward: Graph) -> bool:
-    return node.op != "tangent" and node.name in forward.by_name
-
-
 def with_savers(graphs: Sequence[Graph]) -> tuple[Graph, ...]:
     """Return the graphs of a capture, each backward with the forward that saved its inputs.
 
     The forward with the backward's number is tried first, then the other earlier forwards, latest
-    first. The saver is the first of these with all values that the backward takes; `None` if no
-    forward has them all. A backward may take only inputs of its forward. Its saver is the latest
-    forward that saves exactly these.
+    first. The saver is the first one that has every saved value of the backward; `None` if none
+    has. If a backward takes only inputs of its forward, the saver is the latest forward that saves
+    exactly these inputs.
     """
     linked: list[Graph] = []
     forwards: dict[str, Graph] = {}

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from ...ops.matching import SAVING_LEVELS
 from ..model import Graph, GraphKind
+from ..select import ancestors
 from ..text import aligned, right_aligned
 from .cost import Cost
 from .flops import flops_of
@@ -190,9 +191,8 @@ def _submodules_of(paths: Iterable[str]) -> Mapping[str, Sequence[str]]:
 
 
 def _enclosing_paths(module: str) -> list[str]:
-    """Return the paths of a module and of its enclosing modules, outermost first."""
-    parts = module.split(".") if module else []
-    return [".".join(parts[:end]) for end in range(len(parts) + 1)]
+    """Return "" for the whole step, and the paths down to the module, outermost first."""
+    return ["", *ancestors(module)]
 
 
 def _iter_visible_rows(rows: Mapping[str, CostRow]) -> Iterator[CostRow]:
@@ -220,8 +220,8 @@ def changed_costs(
 ) -> tuple[list[tuple[CostRow, CostRow]], str]:
     """Return the costs before and after for each module with a changed cost, and a note.
 
-    The whole step comes first. A module is left out if its whole change happens in a single
-    submodule. The note names the ops that are not counted, like `CostTable.note`.
+    The whole step comes first. A module is left out if a single submodule accounts for its change.
+    The note names the ops that are not counted, as in `CostTable.note`.
 
     Raises:
         CaptureError: see `Graph.flops`.

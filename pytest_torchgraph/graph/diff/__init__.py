@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from .findings import GraphDiff as GraphDiff
     from .findings import GraphPair as GraphPair
     from .findings import Place as Place
-    from .group import subgraph_names as subgraph_names
     from .joining import MAX_CAUSES as MAX_CAUSES
     from .joining import finding_heading as finding_heading
     from .joining import finding_lines as finding_lines
@@ -65,7 +64,6 @@ else:
         {
             "align": "align_items",
             "findings": "Change ChangeKind FilesDiff Finding GraphDiff GraphPair Place SIGNS",
-            "group": "subgraph_names",
             "joining": (
                 "MAX_CAUSES finding_heading finding_lines group_same_edits list_some merge_edits "
                 "merge_findings merge_ranks problem_finding shorten source_text"

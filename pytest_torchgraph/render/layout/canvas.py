@@ -1,7 +1,7 @@
 """Drawing of drawables and edges into a scene: assign drawables to boxes and cut long edges.
 
-A kind of drawing (`whole`, `difference`, `program`) adds drawables and edges, and defines the look
-of boxes. `Canvas.draw` then decides, in this order:
+Each kind of drawing (`whole`, `difference`, `program`) adds drawables and edges, and defines the
+look of boxes. `Canvas.draw` then decides, in this order:
 
 1. which drawables get their own box and which are folded into groups (`clustering`);
 2. which edges between the same two boxes are merged into one (`_Bundle`);
@@ -32,7 +32,7 @@ BUSY = 4
 SHORT = 3
 """Maximum ranks that an edge of a busy value spans before it is cut."""
 CYCLES = 3
-"""Breaking cycles may exceed the limit of boxes by the limit divided by this number."""
+"""Breaking cycles may add at most `limit // CYCLES` boxes to the maximum number of boxes."""
 PORT = {"shape": "cds", "style": "filled", "fontsize": "8", "margin": "0.06,0.02"}
 """DOT attributes of a port."""
 GROUP = {
@@ -83,7 +83,6 @@ class Canvas:
         edges: the edges between the drawables.
         units: content of each box. Set by `draw`.
         unit_of: unit number of each drawable that has a box. Set by `draw`.
-        drawn: drawables with their own box. Set by `draw`.
         keys: scene key of each unit's box. Set by `draw`.
     """
 
@@ -94,7 +93,6 @@ class Canvas:
     edges: list[Edge] = field(default_factory=list)
     units: list[Unit] = field(default_factory=list)
     unit_of: dict[int, int] = field(default_factory=dict)
-    drawn: set[int] = field(default_factory=set)
     keys: list[str] = field(default_factory=list)
 
     def add(self, drawable: Drawable) -> int:
@@ -123,20 +121,17 @@ class Canvas:
             numbers.update(dict.fromkeys(sorted(set(users[number]))[:most]))
         return list(numbers)
 
-    def draw(
-        self, limit: int | None, focus: Sequence[int] = (), *, compact: bool = False
-    ) -> list[Unit]:
-        """Draw everything into the scene, and return the content of each box.
+    def draw(self, limit: int | None, focus: Sequence[int] = (), *, compact: bool = False) -> None:
+        """Draw everything into the scene.
 
         Args:
-            limit: maximum number of boxes, excluding ports, or `None`. Breaking cycles may exceed
-                it by a third.
+            limit: maximum number of boxes, excluding ports; `None` for no limit. Breaking cycles
+                may exceed the limit by a third.
             focus: drawables to draw in their own boxes, the most important first.
             compact: True to open only clusters that contain `focus`; see `Clustering.units`.
         """
         self.units = self._choose_units(limit, focus, compact)
         self.unit_of = {n: i for i, unit in enumerate(self.units) for n in unit.members}
-        self.drawn = {unit.members[0] for unit in self.units if not unit.is_group}
         bundles, unboxed = self._bundle_edges()
         uncut, cut = self._split_bundles(bundles)
         for head, edges in unboxed.items():
@@ -155,7 +150,6 @@ class Canvas:
             self._add_edge(bundle)
         for bundle in cut:
             self._add_port(bundle)
-        return self.units
 
     def count_marks_in_groups(self) -> int:
         """Return the number of drawables with a change mark in groups. Call after `draw`."""
@@ -175,7 +169,7 @@ class Canvas:
         flow = [
             (number_of[e.tail], number_of[e.head])
             for e in self.edges
-            # Removed edges are left out: the data flow of both graphs together may have cycles that
+            # Removed edges are left out, because old and new edges together can form cycles that
             # neither graph has.
             if e.kind in ("value", "added", "changed") and e.tail in number_of
         ]
@@ -205,7 +199,7 @@ class Canvas:
         A value stays an edge if the edge is short, if it is the shortest edge into its box, or if
         it leads to the value's nearest user.
         """
-        # As in `_choose_units`: removed edges may close cycles, and a box on a cycle has no rank.
+        # Removed edges can close cycles (see `_choose_units`), and a box on a cycle has no rank.
         flow = [bundle for bundle in bundles if bundle.kind != "removed"]
         ranks = NodeRanks(
             (str(bundle.tail), str(bundle.head)) for bundle in flow if bundle.kind != "order"
@@ -309,8 +303,7 @@ class Canvas:
             notes["values read from the forward"] = unboxed
         nodes = [drawable.node for drawable in drawables]
         title, lines, tooltip = group_text(nodes, unit, notes, change_counts)
-        # The first change in graph order gives the colour; the label counts the changes of each
-        # kind.
+        # The box has the colour of the first change; the label counts the changes of each kind.
         kind = next(iter(change_counts), "")
         attributes = dict(GROUP)
         if kind:

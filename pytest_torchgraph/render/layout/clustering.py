@@ -69,6 +69,12 @@ class _TreeNode:
             else:
                 pending.extend(reversed(child.children))
 
+    def walk(self) -> Iterator[_TreeNode]:
+        """Yield all nodes of the subtree, beginning with this node."""
+        yield self
+        for child in _child_nodes([self]):
+            yield from child.walk()
+
     def is_tiny(self) -> bool:
         """Return True if the subtree is a chain of nodes that ends in at most `TINY` drawables."""
         node = self
@@ -92,7 +98,7 @@ class Clustering:
             self._node_at(cluster, nodes).children.append(number)
         for node in list(nodes.values()):
             self._cut_into_blocks(node)
-        for node in self._walk():
+        for node in self._root.walk():
             for child in node.children:
                 if isinstance(child, int):
                     self._parents[child] = node
@@ -126,13 +132,6 @@ class Clustering:
             blocks.append(block)
         node.children = [*blocks]
 
-    def _walk(self) -> Iterator[_TreeNode]:
-        pending = [self._root]
-        while pending:
-            node = pending.pop()
-            yield node
-            pending += _child_nodes([node])
-
     # -- choosing ----------------------------------------------------------------------------------
 
     def units(
@@ -150,7 +149,7 @@ class Clustering:
                 as fit.
         """
         if limit is None:
-            open_nodes = dict.fromkeys(self._walk())
+            open_nodes = dict.fromkeys(self._root.walk())
             return self._units(open_nodes, range(len(self._parents)), compact=False)
         # Every further drawable opens clusters or divides boxes, so the number of boxes only grows.
         low, high = 0, len(focus)
@@ -190,16 +189,12 @@ class Clustering:
             open_nodes.update(dict.fromkeys(closed))
             closed = _child_nodes(closed)
         for node in closed:
-            # Adding `limit` boxes never fits, because the root has at least one box. So clusters
-            # that are not tiny stay closed.
+            # Adding `limit` boxes never fits, because there is at least one box already. So a
+            # cluster that is not tiny stays closed.
             added = len(list(node.leaves())) - 1 if node.is_tiny() else limit
             if count + added <= limit:
                 count += added
-                open_nodes[node] = None
-                nested = _child_nodes([node])
-                while nested:
-                    open_nodes.update(dict.fromkeys(nested))
-                    nested = _child_nodes(nested)
+                open_nodes.update(dict.fromkeys(node.walk()))
 
     # -- the boxes that result ---------------------------------------------------------------------
 
@@ -276,8 +271,8 @@ def _segments(box: Iterable[int | _TreeNode]) -> Iterator[Segment]:
 def break_cycles(units: Sequence[Unit], edges: Iterable[tuple[int, int]], limit: int) -> list[Unit]:
     """Split each box on a cycle into several boxes.
 
-    If data leave a box and enter it again, the box would have to be both above and below the boxes
-    in between, and some edges would point upwards.
+    A box is on a cycle if a value leaves the box and a result computed from it comes back. Such a
+    box would have to be both above and below the boxes in between, so some edges would run upwards.
 
     Args:
         units: contents of the boxes.

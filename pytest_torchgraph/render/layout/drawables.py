@@ -1,9 +1,8 @@
 """Drawn nodes of a graph, the values between them, and their looks.
 
 Half of the nodes of a captured graph are not steps of the computation. Parameters, buffers and
-constants become lines in the boxes of their users; `getitem` projections become part of the edge
-from their producer. The remaining nodes are what readers look for. Laying out only these nodes is a
-third faster.
+constants become lines in the boxes of their users. `getitem` projections become part of the edge
+from their producer. Only the remaining nodes are drawn, which also makes the layout a third faster.
 """
 
 from __future__ import annotations
@@ -136,8 +135,7 @@ class FoldedGraph:
                 operands.setdefault((value.producer.name, value.path), value)
             elif name in self._inputs:
                 folded.folded_inputs.append(self._inputs[name])
-                # A parameter is a line in the box of every user. A changed parameter is marked only
-                # at the first user.
+                # Every user shows the parameter, but only the first user marks its change.
                 self._first_users.setdefault(name, folded)
         folded.operands += operands.values()
         producers = {producer for producer, _ in operands}

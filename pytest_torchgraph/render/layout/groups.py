@@ -72,14 +72,14 @@ def group_text(
         for effect in node.effects
         if effect.kind == "mutates" and effect.target is not None
     )
-    # One name, since a group that updates running statistics mutates dozens of tensors.
+    # Only one name is shown: a group that updates running statistics mutates dozens of tensors.
     if mutated:
         lines.append(f"mutates {listed((cut(name, MAX_TARGET) for name in mutated), 1)}")
     lines += [f"{count} {fact}" for fact, count in {**effects, **notes}.items()]
     if change_counts:
         counts = change_counts.items()
         lines.append(", ".join(f"{SIGNS[kind]} {count} {kind}" for kind, count in counts))
-    # The tooltip repeats the counts without the label's limit on ops.
+    # The tooltip has room for more ops than the label.
     tooltip = [title, lines[1]]
     tooltip += [f"{count} {TIMES} {op}" for op, count in ops.most_common(MAX_LISTED)]
     if len(unit.inside) > 1:
@@ -117,19 +117,18 @@ def _title(nodes: Sequence[Node], unit: Unit) -> str:
 
 
 def _relative_path(path: str, enclosing: str) -> str:
-    """Return a module path relative to the enclosing module. An index keeps the list's name."""
+    """Return a module path relative to the enclosing module: `mlp`, or `layers.3` in a list."""
     if not enclosing or not path.startswith(f"{enclosing}."):
         return path
-    # A bare index says nothing: `3` in a cluster `encoder.layers` is shown as `layers.3`.
+    # The index alone would not say what it counts.
     name = path.removeprefix(f"{enclosing}.")
     return f"{enclosing.rpartition('.')[2]}.{name}" if name[0].isdigit() else name
 
 
 def _format_range(first: str, last: str) -> str:
     """Return the first and the last of several names, in one line."""
-    longest = (MAX_LINE - 3) // 2
     if len(first) + len(last) + 3 > MAX_LINE:
-        first, last = cut(first, longest), cut(last, longest)
+        first, last = (cut(name, (MAX_LINE - 3) // 2) for name in (first, last))
     return f"{first} {ELLIPSIS} {last}"
 
 

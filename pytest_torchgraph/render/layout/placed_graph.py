@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from ...errors import CaptureError
 from ...graph.collectives import Collective, awaited, collectives_of, format_bytes
-from ...graph.model import Graph, Node, SubgraphRef
+from ...graph.higher_order import body_names
+from ...graph.model import Graph, Node
 from ...words import counted
 from ..look import op_label
 from .canvas import Canvas
@@ -46,13 +47,10 @@ def _top_level_collectives(graph: Graph) -> Iterator[Collective]:
         collectives = collectives_of((graph,))
     except CaptureError:  # graphs of torch functions do not record their collectives
         return
-    yield from (
-        collective
-        for collective in collectives
-        # By identity: `collectives_of` also looks into bodies, and a node of a body can have the
-        # same name.
-        if graph.by_name.get(collective.node.name) is collective.node
-    )
+    for collective in collectives:
+        # Compared by identity, because a node of a body can have the name of a node of the graph.
+        if graph.by_name.get(collective.node.name) is collective.node:
+            yield collective
 
 
 def _message_lines(parts: list[Collective]) -> Iterator[str]:
@@ -63,11 +61,8 @@ def _message_lines(parts: list[Collective]) -> Iterator[str]:
 
 
 def _overlap(collective: Collective) -> str:
-    return (
-        NOT_OVERLAPPED
-        if collective.exposed
-        else f"overlaps {counted(len(collective.overlap), 'op')}"
-    )
+    overlap = counted(len(collective.overlap), "op")
+    return NOT_OVERLAPPED if collective.exposed else f"overlaps {overlap}"
 
 
 MAX_RETURNED = 6
@@ -139,9 +134,8 @@ class _GraphPlacer:
         return PlacedGraph(self.numbers, self.folded, self._add_bodies())
 
     def _add_drawables(self) -> None:
-        has_many_results = (
-            len({value.producer.name for _, value in self.folded.returned}) > MAX_RETURNED
-        )
+        returned_nodes = {value.producer.name for _, value in self.folded.returned}
+        has_many_results = len(returned_nodes) > MAX_RETURNED
         saved: dict[str, list[str]] = {}
         for value in self.folded.saved:
             index = "".join(f"[{i}]" for i in value.path)
@@ -154,7 +148,7 @@ class _GraphPlacer:
             if folded.node.kind == "output" and has_many_results:
                 continue
             drawable = Drawable(self.graph.name, folded, self._cluster(folded.node))
-            # A value from the forward has no box of its own: it is a port at each of its users (see
+            # A value saved by the forward has no box of its own, but a port at each user (see
             # `Canvas.draw`).
             drawable.no_box = folded.node.op == "saved" and bool(self.users[name])
             drawable.lines += lines_of_collectives.get(name, ())
@@ -181,16 +175,14 @@ class _GraphPlacer:
     def _add_bodies(self) -> list[PlacedGraph]:
         callers: dict[str, FoldedNode] = {}
         for folded in self.folded.nodes.values():
-            for ref in subgraph_refs((folded.node.args, folded.node.kwargs)):
-                callers.setdefault(ref.name, folded)
+            for name in body_names(folded.node):
+                callers.setdefault(name, folded)
         bodies = []
         for number, body in enumerate(self.graph.subgraphs):
             caller = callers.get(body.name)
             cluster = self.base if caller is None else self._cluster(caller.node)
-            label = f"@{body.name}"
-            if caller is not None:
-                label += f" of {op_label(caller.node.op)}"
-            segment = Segment("body", label, str(number))
+            caller_op = "" if caller is None else f" of {op_label(caller.node.op)}"
+            segment = Segment("body", f"@{body.name}{caller_op}", str(number))
             module = "" if caller is None else caller.node.module
             placed = add_graph(self.canvas, body, (*cluster, segment), module)
             bodies.append(placed)
@@ -228,14 +220,3 @@ class _GraphPlacer:
             ]
             or [self.base]
         )
-
-
-def subgraph_refs(value: object) -> list[SubgraphRef]:
-    """Return all references to subgraphs inside an argument."""
-    if isinstance(value, SubgraphRef):
-        return [value]
-    if isinstance(value, Mapping):
-        value = tuple(value.values())
-    if isinstance(value, tuple):
-        return [ref for item in value for ref in subgraph_refs(item)]
-    return []

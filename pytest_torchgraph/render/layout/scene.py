@@ -3,8 +3,8 @@
 Both sides of a difference share one layout, so a viewer can show either side without moving
 anything.
 
-Every kind of drawing ends in a `Scene`, so all drawings look alike and only this module writes DOT.
-A box is a DOT node; here "node" always means a node of the drawn graph.
+Every kind of drawing becomes a `Scene`, so all drawings look alike and only this module writes DOT.
+In this module, a box is a DOT node, and a node is always a node of the drawn graph.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Sides:
         return any(side.without or side.labels for side in (self.before, self.after))
 
     def record_only(self, element: str, side: OnlySide) -> None:
-        """Record that only one side has an element."""
+        """Record the only side that has an element. "" records nothing."""
         if side:
             missing_side = self.after if side == "before" else self.before
             missing_side.without[element] = None
@@ -88,13 +88,13 @@ class Sides:
             self.before.labels[element], self.after.labels[element] = label_lines
 
     def record_edge(self, element: str, *boxes: str) -> None:
-        """Record that a side does not have an edge if a box at its ends is missing."""
+        """Record an edge as missing from each side that lacks its tail or its head."""
         for side in (self.before, self.after):
             if any(box in side.without for box in boxes):
                 side.without[element] = None
 
     def record_cluster(self, element: str, boxes: Iterable[str]) -> None:
-        """Record that a side does not have a cluster if all of its boxes are missing."""
+        """Record a cluster as missing from each side that lacks all of its boxes."""
         boxes = list(boxes)
         for side in (self.before, self.after):
             if all(box in side.without for box in boxes):
@@ -102,7 +102,7 @@ class Sides:
 
 
 MAX_NESTING = 16
-"""Maximum nesting of module clusters. Of deeper clusters, only the innermost one is drawn."""
+"""Maximum nesting of module clusters. In a longer path, the levels before the last are left out."""
 MAX_TITLE = 120
 """Maximum characters in a line of the title."""
 MAX_CLUSTER_LABEL = 80
@@ -222,8 +222,7 @@ def css_classes(names: Iterable[str]) -> str:
 
 def common_cluster(clusters: Sequence[ClusterPath]) -> ClusterPath:
     """Return the innermost cluster that contains all `clusters`, which must not be empty."""
-    # Paths sort like words: a beginning that the smallest and the largest path share is common to
-    # all paths.
+    # Paths sort like words, so all paths share what the smallest and the largest path share.
     first = min(clusters)
     last = max(clusters)
     shared = 0
@@ -407,8 +406,7 @@ class Scene:
             rankdir="TB",
             fontname=FONT,
             fontsize="11",
-            # Ranks across clusters: without `newrank`, `dot` ranks each cluster alone and edges run
-            # upwards.
+            # Without `newrank`, `dot` ranks each cluster on its own, and some edges run upwards.
             newrank="true",
             nodesep="0.2",
             ranksep="0.25",
@@ -433,16 +431,15 @@ class Scene:
             "edge", fontname=FONT, fontsize="8", color=GREY, fontcolor=GREY, arrowsize="0.6"
         )
         box_edges = [(tail, head) for tail, head, _ in self.edges]
-        # Invisible edges only place boxes. `dot` puts a box without edges at the top, whatever its
-        # place in the graph is.
+        # Invisible edges position boxes. Without them, `dot` puts a box without edges at the top,
+        # even if it belongs at the end of the graph.
         for tail, head, weight in list(self._invisible_edges(box_edges)):
             box_edges.append((tail, head))
             drawing.edge(tail, head, style="invis", weight=weight)
         for tail, head in separating_edges(box_edges, self._root.levels()):
             drawing.edge(tail, head, style="invis", minlen="2")
         self._write_cluster(drawing, self._root, count())
-        # See `LARGE`: 5,000 boxes with labels on edges take `dot` six times as long.
-        large = len(self._cluster_of) > LARGE
+        large = len(self) > LARGE
         for tail, head, attributes in self.edges:
             self.sides.record_edge(attributes["id"], self.box_id(tail), self.box_id(head))
             if large and "label" in attributes:
@@ -494,7 +491,7 @@ class Scene:
                 "class": css_classes([kind]),
                 **CLUSTER_STYLE[kind],
             }
-            # A page links to each cluster but the legend, which stands for no part of a graph.
+            # A page links to every cluster except the legend, which is not part of a graph.
             if kind != "legend":
                 self.elements[attributes["id"]] = Element(kind, label=label)
             self.sides.record_labels(attributes["id"], [old_title], [new_title], MAX_CLUSTER_LABEL)

@@ -1,9 +1,9 @@
 """Invisible edges that keep clusters from overlapping, based on estimated `dot` ranks.
 
-`dot` puts two clusters side by side as soon as they share a rank. In a backward graph, the weight
-gradients of a layer extend a few ranks into the next layer, so the layers of a deep model would
-form a staircase, many screens wide. If neighbours overlap only a little, the later cluster is
-pushed down.
+`dot` puts two clusters side by side if they share a rank. In a backward graph, the weight gradients
+of a layer extend a few ranks into the next layer, so the layers of a deep model would form a
+staircase, many screens wide. If two neighbours share only a few ranks, invisible edges push the
+later cluster down.
 """
 
 from __future__ import annotations
@@ -133,10 +133,11 @@ def separating_edges(
 def anchor_edges(
     boxes: Sequence[tuple[str, Sequence[Hashable]]], edges: Iterable[BoxEdge]
 ) -> list[BoxEdge]:
-    """Return invisible edges from connected components to their neighbours in graph order.
+    """Return invisible edges that tie each connected component to a neighbour in graph order.
 
-    A chain whose operands are all ports or parameters is a separate component. Without an invisible
-    edge, the chain would float to the top and stretch its cluster to the height of the drawing.
+    A chain of boxes is a separate component if all its operands are ports or parameters. Without an
+    invisible edge, `dot` would put the chain at the top and stretch its cluster down to the other
+    boxes of the cluster.
 
     Args:
         boxes: boxes in graph order, each with its clusters, outermost first. Components with
@@ -156,7 +157,7 @@ def anchor_edges(
         joined[component(tail)] = component(head)
     sizes = Counter(component(box) for box, _ in boxes)
     ties: list[BoxEdge] = []
-    # Also backwards: the first boxes of the graph have no neighbour before them.
+    # The second pass goes backwards, for the first boxes of the graph, which have no predecessor.
     for order, forward in ((boxes, True), (boxes[::-1], False)):
         latest_boxes: dict[Hashable, list[str]] = {}
         for box, cluster in order:

@@ -1,4 +1,4 @@
-"""Signs and labels of changed nodes. Each kind of change has a sign as well as a paint."""
+"""Signs and labels of changed nodes. A sign tells kinds of change apart without colours."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def change_lines(mark: ChangeMark, node: Node) -> list[ComparedLine]:
     Args:
         mark: the change. The mark of an added or removed node has one node. If only folded nodes
             differ, the mark has no node.
-        node: node of the box, described if the mark does not have both nodes.
+        node: node of the box. The lines describe it unless the mark has both nodes.
     """
     before, after = mark.before, mark.after
     if before is None or after is None:
@@ -108,7 +108,10 @@ def source_line(node: Node) -> list[str]:
 
 
 def _compared(before: Node, after: Node) -> Iterator[ComparedLine]:
-    """Yield the op, and the differences in target, constants and result, or else in the text."""
+    """Yield lines for the op, and for differing targets, constants and results.
+
+    If none of these differ, the lines show the differing parts of the nodes' texts.
+    """
     old_op, new_op = labels.node_lines(before)[0], labels.node_lines(after)[0]
     is_shown = old_op != new_op
     yield ComparedLine.changed(old_op, new_op) if is_shown else ComparedLine.same(new_op)
@@ -126,7 +129,7 @@ def _compared(before: Node, after: Node) -> Iterator[ComparedLine]:
 
 
 def _both(old: str, new: str) -> Iterator[ComparedLine]:
-    """Yield both texts in one line, or in two lines if they do not fit."""
+    """Yield the old and the new text in one line, or in two lines if one line is too short."""
     old, new = old or "nothing", new or "nothing"
     if len(old) + len(new) + 3 <= labels.MAX_LINE:
         yield ComparedLine.changed(old, new)
@@ -146,7 +149,7 @@ def differing(old: str, new: str) -> tuple[str, str]:
 
 
 def _operands(before: Node, after: Node) -> Iterator[ComparedLine]:
-    """Yield the names of replaced operands with the names of the new operands."""
+    """Yield the name of each replaced operand with the name of the new operand."""
     pairs = [(old, new) for old, new in zip(before.refs, after.refs, strict=False) if old != new]
     for old, new in pairs[:MAX_OPERANDS]:
         yield from _both(old, new)

@@ -7,14 +7,15 @@ differ in border or fill, even with one of the usual colour vision deficiencies.
 black text stays readable.
 
 Cost colours are shades of purple, darker for a higher cost. They are distinguishable in greyscale
-and with any colour vision deficiency, and no other element of a drawing is purple. A step of the
-scale is a fixed share of the drawing's total cost, so adding one op does not recolour the others.
+and with any colour vision deficiency, and no other element of a drawing is purple. Each step of the
+scale begins at a fixed share of the drawing's total cost, so adding a cheap op recolours no other
+op.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal, NamedTuple, get_args
@@ -219,22 +220,20 @@ class Heat:
             _add_costs(graph, figure, graph.runs if times_run else 1, costs)
         return cls(figure, costs, sum(value or 0 for value in costs.values()))
 
-    def known(self, nodes: Iterable[Node]) -> int:
+    def known(self, nodes: Collection[Node]) -> int:
         """Return the sum of the nodes' known costs."""
         return sum(self.costs.get(node) or 0 for node in nodes)
 
-    def step(self, nodes: Iterable[Node]) -> str:
+    def step(self, nodes: Collection[Node]) -> str:
         """Return the step of the scale for a box of these nodes, a key of `HEAT_PAINTS`."""
-        nodes = list(nodes)
         value = self.known(nodes)
         if not value:
             return "unknown" if self._unknown(nodes) else "none"
         share = value / self.total
         return next(step for step, least in SHARES.items() if share >= least)
 
-    def line(self, nodes: Iterable[Node]) -> str:
+    def line(self, nodes: Collection[Node]) -> str:
         """Return the cost of nodes as text, for example `1.2 MFLOP, 12.3%`; "" for no cost."""
-        nodes = list(nodes)
         unit = UNITS[self.figure][0]
         value, unknown = self.known(nodes), self._unknown(nodes)
         words = self.words(value)
@@ -252,12 +251,11 @@ class Heat:
     def title(self) -> str:
         """Return the title line that explains the colours."""
         unit, description = UNITS[self.figure]
-        all_ = amount(self.total, unit)
         unknown = sum(value is None for value in self.costs.values())
         uncounted = f"; unknown for {counted(unknown, 'op')}" if unknown else ""
-        return f"colour: share of all {description}, {all_}{uncounted}"
+        return f"colour: share of all {description}, {amount(self.total, unit)}{uncounted}"
 
-    def _unknown(self, nodes: Iterable[Node]) -> int:
+    def _unknown(self, nodes: Collection[Node]) -> int:
         return sum(self.costs.get(node, 0) is None for node in nodes)
 
 
@@ -277,7 +275,7 @@ def _add_costs(graph: Graph, figure: HeatFigure, times: int, costs: dict[Node, i
         if any(body_costs.values()):
             for body_node, count in body_costs.items():
                 _add_cost(body_node, count, 1, costs)
-        else:  # a kernel with bodies, such as attention: the op itself computes
+        else:  # no body has a cost: the op itself computes, as in a fused attention kernel
             _add_cost(node, value, times, costs)
 
 

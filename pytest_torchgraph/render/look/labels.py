@@ -28,7 +28,7 @@ MAX_LINES = 8
 MAX_TOOLTIP_LINE = 160
 """Maximum characters in a line of a tooltip."""
 MAX_FOLDED_NAME = 24
-"""Maximum characters of a parameter's name, because dtype and shape follow in the same line."""
+"""Maximum characters of a parameter's name, to leave room for dtype and shape in its line."""
 MAX_DIGITS = 8
 """Maximum characters of a float. Longer floats are rounded to four digits."""
 NOT_DRAWN = frozenset({"device", "layout", "pin_memory"})
@@ -54,7 +54,7 @@ _ANSI = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)")
 
 
 def clean(text: str) -> str:
-    """Return `text` without terminal escapes, tabs as spaces, unprintable characters replaced."""
+    """Return `text` with terminal escapes removed, and tabs and unprintable characters replaced."""
     text = _ANSI.sub("", text).expandtabs(1)
     if text.isprintable():
         return text
@@ -141,7 +141,7 @@ def node_lines(node: Node) -> list[str]:
 
 
 def folded_label(node: Node, user: Node) -> str:
-    """Return a parameter's line in its user's box; shortened for the module's own parameters."""
+    """Return a parameter's line in its user's box. The name of the user's module is shortened."""
     name = node.target or node.name
     if user.module and name.startswith(user.module + "."):
         owner = user.module.rpartition(".")[2]

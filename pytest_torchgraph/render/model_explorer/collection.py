@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...graph.diff import GraphDiff, Pair, subgraph_names
+from ...graph.diff import GraphDiff, Pair
+from ...graph.higher_order import body_names
 from ...graph.model import Graph, Node, Result, TensorMeta
 from ...graph.text import format_arg, format_node, format_result
 from ..look import (
@@ -113,9 +114,8 @@ def _node(
         ],
         "outputsMetadata": _outputs(node.result),
     }
-    body_names = subgraph_names((node.args, tuple(node.kwargs.values())))
-    if subgraph_ids := [*dict.fromkeys(bodies[name] for name in body_names if name in bodies)]:
-        data["subgraphIds"] = subgraph_ids
+    if body_ids := [*dict.fromkeys(bodies[name] for name in body_names(node) if name in bodies)]:
+        data["subgraphIds"] = body_ids
     if style := _style(side.paint(node), saved and not mark.kind):
         data["style"] = style
     return data
@@ -141,7 +141,7 @@ def _attributes(
         node: the node.
         mark: difference of the node.
         side: export options of the node's file.
-        name: True to show the node's name, because the node has another id.
+        name: True to show the node's name, because it differs from the node's id.
         saved: True if the node is saved for backward.
     """
     effects = node_lines(node)[1:] if node.effects else []
@@ -252,7 +252,7 @@ def _facts(graph: Graph) -> dict[str, str]:
 
 
 def _changed_groups(graph: Graph, side: ExplorerSide) -> list[Json]:
-    """Return colours for modules that contain a changed node. Closed modules show the colours."""
+    """Return colours for modules that contain a changed node, shown while a module is closed."""
     kinds: dict[str, Counter[str]] = {}
     for node in graph.nodes:
         mark = side.marked.get(id(node))
@@ -281,7 +281,7 @@ def enclosing(path: str) -> Iterator[str]:
 
 
 def node_data(graphs: Sequence[Graph], figure: HeatFigure) -> Json:
-    """Return the cost per run of the nodes of each graph and body, without unknown costs.
+    """Return the cost of each node in one run of its graph or body, without unknown costs.
 
     Args:
         graphs: the graphs of one file, as passed to `graph_collection`.
@@ -340,23 +340,19 @@ class Pane:
 def first_panes(
     diff: GraphDiff, pairs: Iterable[Pair], ids: Mapping[int, Mapping[str, str]]
 ) -> tuple[Pane, ...]:
-    """Return panes for both sides of the first edit, else for the first pair of matching graphs.
+    """Return panes that show the first edit, or else the first pair of matching graphs.
 
-    Empty if no two graphs match.
+    The result is empty if no two graphs match.
     """
     matched_graphs = [(old, new) for old, new in pairs if old is not None and new is not None]
     for change in (change for finding in diff.findings for change in finding.changes):
         for old, new in matched_graphs:
             if _has(old, change.before) or _has(new, change.after):
-                return (
-                    Pane.at(OLD, old, change.before, ids),
-                    Pane.at(NEW, new, change.after, ids),
-                )
-    return tuple(
-        pane
-        for old, new in matched_graphs[:1]
-        for pane in (Pane.at(OLD, old, None, ids), Pane.at(NEW, new, None, ids))
-    )
+                return Pane.at(OLD, old, change.before, ids), Pane.at(NEW, new, change.after, ids)
+    if not matched_graphs:
+        return ()
+    old, new = matched_graphs[0]
+    return Pane.at(OLD, old, None, ids), Pane.at(NEW, new, None, ids)
 
 
 def _has(graph: Graph, node: Node | None) -> bool:

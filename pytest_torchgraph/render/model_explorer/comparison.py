@@ -42,7 +42,7 @@ class ExportedComparison:
 def compare(
     before: Sequence[Graph], after: Sequence[Graph], labels: tuple[str, str]
 ) -> ExportedComparison:
-    """Return the export of two files, with their graphs in the canonical form of comparisons.
+    """Return the export of two files, with their graphs in the canonical form.
 
     Args:
         before, after: graphs of the two files.
@@ -126,8 +126,8 @@ def _marked(diff: GraphDiff) -> dict[int, ComparedNode]:
 def _node_ids(matched: Sequence[Matched]) -> dict[int, dict[str, str]]:
     """Return node ids by node name, keyed by `id(graph)`.
 
-    The id is the name of the matching old node if there is one, else the node's own name, made
-    unique with " (new)" if an old node has this name.
+    A new node with a matching old node has the old node's name as its id. Any other node has its
+    own name, with " (new)" appended if an old node has this name.
     """
     ids: dict[int, dict[str, str]] = {}
     for before, after, partners in matched:
@@ -171,7 +171,7 @@ def _mapping(matched: Sequence[Matched], ids: Mapping[int, Mapping[str, str]]) -
 
 
 def _groups(votes: Counter[tuple[str, str]]) -> dict[str, str]:
-    """Match layers one to one, the pairs with the most common nodes first."""
+    """Match layers one to one, beginning with the pair that shares the most matching nodes."""
     groups: dict[str, str] = {}
     matched_new: set[str] = set()
     best = sorted(votes.items(), key=lambda item: (-item[1], item[0][0] != item[0][1], item[0]))

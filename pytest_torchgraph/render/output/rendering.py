@@ -1,8 +1,8 @@
 """Rendering of DOT by `dot`, else by pygraphviz, in a process with limits, with DOT as fallback.
 
-`subprocess.run(timeout=...)` is not enough: it kills only the program itself, not its child
-processes, and then waits for pipes that the children keep open. The renderer therefore gets its own
-process group, which is killed as a whole, and writes to files.
+`subprocess.run(timeout=...)` kills only the program itself, and then waits for pipes that child
+processes keep open. The renderer therefore runs in its own process group, which can be killed as a
+whole, and writes to files.
 
 A picture is optional, so a renderer that is missing, crashes, hangs or writes an unusable file must
 never fail a test run. A picture file is either complete or absent.
@@ -17,7 +17,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -40,19 +40,13 @@ LOG_TAIL = 4096
 """Bytes read from the end of standard error to find its last line."""
 
 
-def run(
-    command: Sequence[str],
-    directory: Path,
-    timeout: float,
-    environment: Mapping[str, str] | None = None,
-) -> str:
-    """Run a program without input and output.
+def run(command: Sequence[str], directory: Path, timeout: float) -> str:
+    """Run a program without input and output, with this package on its PYTHONPATH.
 
     Args:
         command: the program and its arguments.
         directory: working directory. Standard error goes to the file `log` in this directory.
         timeout: seconds until the program and its child processes are killed.
-        environment: environment variables; `None` for the environment of this process.
 
     Returns:
         "" for exit status 0, else the problem, followed by the last line of standard error.
@@ -66,7 +60,7 @@ def run(
                 stdout=subprocess.DEVNULL,
                 stderr=stderr,
                 cwd=directory,
-                env=None if environment is None else dict(environment),
+                env=_environment(),
                 start_new_session=True,
             )
     except (OSError, ValueError) as error:
@@ -194,11 +188,10 @@ def _advice(problems: list[str], path: Path, fallback: Path) -> str:
     picture = path.with_suffix(f".{kind}")
     by_hand = f"dot -T{kind} {shlex.quote(str(fallback))} -o {shlex.quote(str(picture))}"
     text = "; ".join(problems)
-    if "not finished" in text:
-        return f"no picture: {text}. The graph is in {fallback}. To draw it later: {by_hand}"
     if "not found" in text and "not installed" in text:
         return f"no picture: {text}. To draw pictures, {INSTALL}. The graph is in {fallback}"
-    return f"no picture: {text}. The graph is in {fallback}. To draw it: {by_hand}"
+    later = " later" if "not finished" in text else ""
+    return f"no picture: {text}. The graph is in {fallback}. To draw it{later}: {by_hand}"
 
 
 def format_of(path: Path) -> str | None:
@@ -234,7 +227,7 @@ def write(source: str, path: Path, kind: str, timeout: float) -> tuple[Renderer 
         for renderer, command, missing in _renderers():
             picture = directory / f"{renderer}.{kind}"
             words = [*command, f"-T{kind}", "-o", str(picture), str(text)]
-            problem = missing if not command else run(words, directory, timeout, _environment())
+            problem = missing if not command else run(words, directory, timeout)
             problem = problem or _flaw(picture, kind)
             if not problem:
                 if kind == "svg":
