@@ -1,6 +1,6 @@
 r"""Expansion of a folded `.tgraph` text: every instance of a module gets its own lines again.
 
-    each   = "each" path "*" [letter] "{" NL { line | each | call } "}" NL
+    each   = "each" [path "*."] path "*" [letter] "{" NL { line | each | call } "}" NL
     call   = path number [".." number] [letter] [":" given { "," given }] NL { but }
     given  = formal "=" ( name | integer )
     but    = "but" path span { "," span } "{" NL { change NL } "}" NL
@@ -10,8 +10,10 @@ r"""Expansion of a folded `.tgraph` text: every instance of a module gets its ow
 These elements appear among the lines of a graph: nodes, values of a long return, `save` lines.
 `path` is the path of a container. It is empty or ends in a dot; in version 4 it may also end in
 `_`. The container's block is valid until the next block with the same path and letter, or until a
-graph or a return begins or ends. A nested block is valid only in its enclosing block. `runs`
-describes the names in the lines of a block.
+graph or a return begins or ends. A nested block is valid only in its enclosing block. In version 4,
+the last number in the path of a container may be `*`: `each features.*.*` is the block of
+`features.3.0` and `features.5.1`. Of two blocks that apply to an instance, the later one is used.
+`runs` describes the names in the lines of a block.
 
 The changes of a `but` follow the order of the block. `-` removes a line. `~` replaces the line that
 has the same key. `@` moves on to the position after a line. `+` inserts a line after the line
@@ -39,6 +41,7 @@ from .runs import (
     Block,
     evaluate,
     key_of,
+    shared_path,
 )
 
 
@@ -108,7 +111,7 @@ _FIRST = re.compile(rf"torchgraph [{EAGER_VERSION}{FACTS_VERSION}]\Z")
 _OPS = re.compile(r"(?:.*, )?detail ops(?:, |\Z)")
 _FOLDED = re.compile(rf" +(?:(each) |(but) |{CONTAINER}{NUMBER}(?=[ :]|\Z)(?!.*[{{,]\Z))")
 _EAGER = re.compile(r"eager_[0-9]+(?![^ :])(?!.* @ )")
-_CONTAINER = re.compile(rf"{CONTAINER}(?=\*)")
+_CONTAINER = re.compile(rf"(?:{PATH}*\*\.)?{CONTAINER}(?=\*)")
 _INSTANCE = re.compile(rf"({CONTAINER})({NUMBER})(?![0-9])")
 _NUMBER = re.compile(rf"{NUMBER}(?![0-9])")
 _LETTER = re.compile(r"[b-z](?![A-Za-z0-9])")
@@ -135,6 +138,11 @@ class _Lines:
     depth: int = 0
     blocks: dict[tuple[str, str], Block] = field(default_factory=dict)
     calls: list[tuple[int, str]] = field(default_factory=list)
+
+    def find_block(self, container: str, letter: str) -> Block | None:
+        """Return the last block that applies to a container's instances, or `None`."""
+        found = [self.blocks.get((path, letter)) for path in (container, shared_path(container))]
+        return max(filter(None, found), key=lambda block: block.rows[0], default=None)
 
 
 def expand(text: str) -> str:
@@ -280,7 +288,7 @@ class _Expander(ValueReader):
         self.pos = match.end()
         last = self.read_instance_number() if self.skip(" .. ") else first
         letter = self.read_letter()
-        block = out.blocks.get((container, letter))
+        block = out.find_block(container, letter)
         if block is None:
             title = f"each {container}*{letter and ' '}{letter} {{"
             self.fail(f"missing block '{title}' before this line", start)

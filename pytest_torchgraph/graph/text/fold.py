@@ -13,6 +13,7 @@ from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
+from typing import TypeGuard
 
 from ...errors import GraphFormatError
 from ..diff import align_items
@@ -28,9 +29,9 @@ from .runs import (
     STRING,
     LineRun,
     Lines,
-    SizedRun,
     key_of,
     outward,
+    shared_path,
     split_runs,
 )
 
@@ -118,6 +119,14 @@ class SeriesPattern:
         ]
         return fill_names(self.first.skeleton[k], names)
 
+    def instance(
+        self, run: LineRun, names: tuple[str | None, ...], changes: tuple[str, ...]
+    ) -> Instance:
+        """Return an instance of the block with its names and exceptions."""
+        return Instance(
+            *(run.container, run.number, self.letter, self.sign, names, changes, run.indent)
+        )
+
     def names_of(self, run: LineRun) -> tuple[str, ...]:
         """Return the name that a run of the same cluster gives for each formal."""
         return tuple(run.parts[1][column_number] for column_number in self.formal_columns)
@@ -144,7 +153,12 @@ class SeriesPattern:
             else:
                 names_by_slot = new
                 same[k] = j
-        formals = {name: f"{self.sign}{slot + 1}" for slot, name in names_by_slot.items()}
+        # An exception writes its sizes as numbers: a dimension can be equal to a size by chance.
+        formals = {
+            name: f"{self.sign}{slot + 1}"
+            for slot, name in names_by_slot.items()
+            if name[0] in "%@$"
+        }
 
         def write_line(j: int) -> str:
             names = [formals.get(name, outward(name)) for name in run.others[j]]
@@ -246,7 +260,7 @@ def _exceptions(
 
 def fold_series(
     runs: Sequence[LineRun], depth: int
-) -> tuple[dict[int, Instance], list[SeriesPattern]]:
+) -> tuple[dict[Lines, Instance], list[SeriesPattern]]:
     """Fold the instances of a container.
 
     An instance first tries the blocks that have its own sizes. Instances left over share a block if
@@ -257,7 +271,7 @@ def fold_series(
         depth: number of enclosing blocks plus one.
 
     Returns:
-        The folded instances by `id` of their run, and the blocks.
+        The folded instances by run, and the blocks.
     """
     folded = _fold_same_sizes(runs, depth)
     best = _fold_other_sizes(runs, depth, *folded)
@@ -272,9 +286,9 @@ def fold_series(
 def _fold_other_sizes(
     runs: Sequence[LineRun],
     depth: int,
-    instances_by_run: dict[int, Instance],
+    instances_by_run: dict[Lines, Instance],
     patterns: list[SeriesPattern],
-) -> tuple[dict[int, Instance], list[SeriesPattern]]:
+) -> tuple[dict[Lines, Instance], list[SeriesPattern]]:
     """Fold instances that differ in sizes; return them together with the folded ones.
 
     Args:
@@ -282,46 +296,48 @@ def _fold_other_sizes(
         instances_by_run, patterns: the instances that are folded already, and their blocks.
     """
     instances_by_run, patterns = {**instances_by_run}, [*patterns]
-    by_names: defaultdict[tuple[str, ...], list[LineRun]] = defaultdict(list)
-    for run in runs:
-        if run.foldable and id(run) not in instances_by_run:
-            by_names[run.own_names].append(run)
-    by_skeleton: defaultdict[str, list[tuple[LineRun, SizedRun]]] = defaultdict(list)
+    left = [run for run in runs if run.foldable and run not in instances_by_run]
+    counts = Counter(run.own_names for run in left)
+    by_skeleton: defaultdict[str, Cluster] = defaultdict(list)
     # Stages of a convolutional network differ only in sizes. Folding them, and declaring inputs
     # where they are used, shortens resnet18 from 178 lines to 78.
-    for run in chain.from_iterable(
-        same_names for same_names in by_names.values() if len(same_names) > 1
-    ):
-        sized = SizedRun(run.container, run.number, run)
-        by_skeleton[sized.parts[0]].append((run, sized))
-    for pairs in by_skeleton.values():
-        if len(pairs) == 1 or len(patterns) == MAX_BLOCKS:
+    for run in left:
+        if counts[run.own_names] > 1:
+            by_skeleton[run.sized.parts[0]].append(run)
+    sized_patterns: list[SeriesPattern] = []
+    for cluster in by_skeleton.values():
+        if len(cluster) == 1 or len(patterns) == MAX_BLOCKS:
             continue
         letter = (
             chr(max(ord(existing.letter or "a") for existing in patterns) + 1) if patterns else ""
         )
-        pattern = SeriesPattern([sized for _, sized in pairs], letter, depth, ())
-        instances = {
-            id(run): Instance(
-                *(run.container, run.number, letter, pattern.sign),
-                *(pattern.names_of(sized), (), run.indent),
-            )
-            for run, sized in pairs
+        pattern = SeriesPattern([run.sized for run in cluster], letter, depth, ())
+        instances: dict[Lines, Instance] = {
+            run: pattern.instance(run, pattern.names_of(run.sized), ()) for run in cluster
         }
-        sizes = sum(name[0] not in "%@$" for name in pattern.names_of(pairs[0][1]))
-        saved = _count_saved_lines(pattern, [run for run, _ in pairs], instances)
-        min_saved = MIN_SAVED_BY_TWO if len(pairs) == 2 else MIN_SAVED
-        if sizes <= MAX_SIZES and saved >= max(
-            min_saved, MIN_SHARE * sum(len(r) for r, _ in pairs)
-        ):
+        sizes = sum(name[0] not in "%@$" for name in pattern.names_of(cluster[0].sized))
+        saved = _count_saved_lines(pattern, cluster, instances)
+        min_saved = MIN_SAVED_BY_TWO if len(cluster) == 2 else MIN_SAVED
+        if sizes <= MAX_SIZES and saved >= max(min_saved, MIN_SHARE * sum(map(len, cluster))):
             instances_by_run.update(instances)
             patterns.append(pattern)
+            sized_patterns.append(pattern)
+    if sized_patterns:
+        longest = max(len(pattern.slots) for pattern in sized_patterns)
+        for run in left:
+            # A run of twice the length needs more than `MAX_CHANGES`.
+            if run in instances_by_run or len(run) > 2 * longest:
+                continue
+            closest, written = _closest_pattern(sized_patterns, [run.sized])
+            # The exceptions take three more lines: the instance, `but` and its `}`.
+            if closest is not None and len(run) - len(written[0][1]) - 3 >= MIN_SAVED:
+                instances_by_run[run] = closest.instance(run, *written[0])
     return instances_by_run, patterns
 
 
 def _fold_same_sizes(
     runs: Sequence[LineRun], depth: int
-) -> tuple[dict[int, Instance], list[SeriesPattern]]:
+) -> tuple[dict[Lines, Instance], list[SeriesPattern]]:
     """Fold instances with equal sizes. Instances with few exceptions share a block."""
     by_skeleton: defaultdict[str, Cluster] = defaultdict(list)
     for run in runs:
@@ -331,7 +347,7 @@ def _fold_same_sizes(
     if sum(map(len, clusters)) < MIN_INSTANCES:
         return {}, []
     patterns: list[SeriesPattern] = []
-    instances_by_run: dict[int, Instance] = {}
+    instances_by_run: dict[Lines, Instance] = {}
     for cluster in clusters:
         pattern, written = _closest_pattern(patterns, cluster)
         if pattern is None:
@@ -346,15 +362,12 @@ def _fold_same_sizes(
             patterns.append(pattern)
             written = [(pattern.names_of(run), ()) for run in cluster]
         for run, (names, changes) in zip(cluster, written, strict=True):
-            instances_by_run[id(run)] = Instance(
-                *(run.container, run.number, pattern.letter, pattern.sign),
-                *(names, changes, run.indent),
-            )
+            instances_by_run[run] = pattern.instance(run, names, changes)
     return instances_by_run, _keep_worthwhile(runs, instances_by_run, patterns)
 
 
 def _keep_worthwhile(
-    runs: Sequence[LineRun], instances_by_run: dict[int, Instance], patterns: list[SeriesPattern]
+    runs: Sequence[LineRun], instances_by_run: dict[Lines, Instance], patterns: list[SeriesPattern]
 ) -> list[SeriesPattern]:
     """Return the blocks that save enough lines. Drop the instances of the other blocks in place."""
     worthwhile: list[SeriesPattern] = []
@@ -362,7 +375,7 @@ def _keep_worthwhile(
         members = [
             run
             for run in runs
-            if id(run) in instances_by_run and instances_by_run[id(run)].letter == pattern.letter
+            if run in instances_by_run and instances_by_run[run].letter == pattern.letter
         ]
         # Two short layers read better in full. Two blocks of a transformer do not.
         least = MIN_SAVED if len(runs) >= MIN_INSTANCES else MIN_SAVED_BY_TWO
@@ -371,30 +384,28 @@ def _keep_worthwhile(
             worthwhile.append(pattern)
         else:
             for run in members:
-                del instances_by_run[id(run)]
+                del instances_by_run[run]
     return worthwhile
 
 
 def _count_all_saved_lines(
-    runs: Sequence[LineRun], instances: dict[int, Instance], patterns: Sequence[SeriesPattern]
+    runs: Sequence[LineRun], instances: dict[Lines, Instance], patterns: Sequence[SeriesPattern]
 ) -> int:
     return sum(
         _count_saved_lines(pattern, members, instances)
         for pattern in patterns
         if (
             members := [
-                run
-                for run in runs
-                if id(run) in instances and instances[id(run)].letter == pattern.letter
+                run for run in runs if run in instances and instances[run].letter == pattern.letter
             ]
         )
     )
 
 
 def _count_saved_lines(
-    pattern: SeriesPattern, runs: Sequence[LineRun], instances: dict[int, Instance]
+    pattern: SeriesPattern, runs: Sequence[LineRun], instances: dict[Lines, Instance]
 ) -> int:
-    ranges = merge_ranges(instances[id(run)] for run in runs)
+    ranges = merge_ranges(instances[run] for run in runs)
     cost = len(pattern.slots) + 2 + sum(len(instance_range.lines()) for instance_range in ranges)
     return sum(map(len, runs)) - cost
 
@@ -477,10 +488,11 @@ MAX_INSIDE = 20
 """Maximum nesting of instances that is searched. Networks have three or four levels."""
 
 _VERSION = re.compile(rf"torchgraph [{VERSION}{EAGER_VERSION}{FACTS_VERSION}](?:\n|\Z)")
-_ONLY_IN_FACTS = re.compile(r" +(?:each [^ ]*_\*|[^% ][^{]*\$[0-9]+ = -?[0-9])")
+_ONLY_IN_FACTS = re.compile(r" +(?:each [^ ]*(?:_|\*[^ ]*)\*|[^% ][^{]*\$[0-9]+ = -?[0-9])")
 """A line that requires version 4.
 
-It is an `each` line whose path ends in `_`, or the line of an instance that gives a size.
+It is an `each` line whose path ends in `_` or contains another `*`, or the line of an instance that
+gives a size.
 """
 _LINE = re.compile(
     rf"( +)(?:%({STRING}|{NAME})(?: = (\w+\.?|\x22)|,\Z)|save %({STRING}|{NAME})\Z|"
@@ -528,7 +540,7 @@ def folded_unchecked(text: str, parts: Iterable[str | Lines] | None = None) -> s
         if isinstance(part, str):
             out.append(part)
         else:
-            folded = _fold_lines(part, "", 1)
+            folded = _fold_lines(part, 1)
             changed = changed or len(folded) != len(part)
             out.extend(folded)
     if not changed:
@@ -568,76 +580,150 @@ def split_sections(text: str) -> list[str | Lines]:
     return parts
 
 
-def _fold_lines(lines: Lines, prefix: str, depth: int, inside: int = 0) -> list[str]:
-    """Return the lines with repeated instances folded.
+def _fold_lines(lines: Lines, depth: int, inside: int = 0) -> list[str]:
+    """Return the lines of a section or a block with repeated instances folded.
 
     Args:
-        prefix: path of the enclosing instance that is not folded; "" if there is no such instance.
         depth: number of enclosing blocks plus one.
         inside: number of enclosing instances, folded or not.
     """
     # A hostile name can have any number of numbered components, and each takes a nested call.
-    if inside == MAX_INSIDE or len(lines) < MIN_SAVED:
+    if inside >= MAX_INSIDE or len(lines) < MIN_SAVED:
         return lines.texts
-    runs = split_runs(lines, prefix)
-    instances_by_run: dict[int, Instance] = {}
-    heads: dict[int, list[str]] = {}
-    for series in _group_into_series(runs):
-        instances, patterns = fold_series(series, depth)
-        instances_by_run.update(instances)
+    return _Folder(depth).fold(split_runs(lines, ""), inside)
+
+
+class _Folder:
+    """Folds the lines of one section or block.
+
+    Attributes:
+        depth: number of enclosing blocks plus one.
+        instances: folded instances, by run.
+        heads: lines of each block, by the first run that uses the block.
+    """
+
+    def __init__(self, depth: int):
+        self.depth = depth
+        self.instances: dict[Lines, Instance] = {}
+        self.heads: dict[Lines, list[str]] = {}
+
+    def fold(self, runs: Sequence[LineRun | Lines], inside: int) -> list[str]:
+        """Return the lines of runs with repeated instances folded.
+
+        Args:
+            inside: number of enclosing instances, folded or not.
+        """
+        for series in _group_into_series(runs):
+            # A stage with instances of a shared block has no blocks of its own.
+            if not any(run in self.instances for run in series):
+                self.add(series[0].container, series, fold_series(series, self.depth), inside)
+        inner_runs: dict[Lines, list[LineRun | Lines]] = {}
+        if inside + 1 < MAX_INSIDE:
+            for run in runs:
+                if self.is_unfolded(run) and len(run) >= MIN_SAVED:
+                    inner_runs[run] = split_runs(run, run.instance)
+            self.fold_stages([*chain.from_iterable(inner_runs.values())], inside + 1)
+        out: list[str] = []
+        # Instances that may still share a line with the next instance.
+        waiting: list[Instance] = []
+
+        def flush() -> None:
+            for instance_range in merge_ranges(waiting):
+                out.extend(instance_range.lines())
+            waiting.clear()
+
+        for run in runs:
+            instance = self.instances.get(run)
+            if instance is None or run in self.heads:
+                flush()
+            if instance is not None:
+                out.extend(self.heads.get(run, ()))
+                waiting.append(instance)
+            elif run in inner_runs:
+                out.extend(self.fold(inner_runs[run], inside + 1))
+            else:
+                out.extend(run.texts)
+        flush()
+        return out
+
+    def is_unfolded(self, run: LineRun | Lines) -> TypeGuard[LineRun]:
+        """Return True for an instance that is not folded."""
+        return isinstance(run, LineRun) and run not in self.instances
+
+    def fold_stages(self, runs: Sequence[LineRun | Lines], inside: int) -> None:
+        """Fold instances of several stages together, if this saves enough lines.
+
+        A Swin transformer has the layers `features.1.0` to `features.7.1`. The first number is the
+        stage, and stages differ in sizes. All stages can share the block `features.*.*`.
+        """
+        for series in _group_into_series(runs, shared_path):
+            if len({run.container for run in series}) == 1:
+                continue
+            # `kinds`: the lines that stay if each stage folds its equal layers. `by_names`: fewer
+            # lines cannot stay if the stages also share blocks.
+            kinds = {(run.container, run.parts[0]): run for run in series}
+            by_names = {run.own_names: run for run in kinds.values()}
+            lines_apart = sum(map(len, kinds.values()))
+            if lines_apart - sum(map(len, by_names.values())) < MIN_SAVED_BY_TWO:
+                continue
+            together = _fold_other_sizes(series, self.depth, {}, [])
+            saved_apart = sum(map(len, series)) - lines_apart
+            if _count_all_saved_lines(series, *together) >= saved_apart + MIN_SAVED_BY_TWO:
+                self.add(shared_path(series[0].container), series, together, inside)
+
+    def add(
+        self,
+        path: str,
+        runs: Sequence[LineRun],
+        folded: tuple[dict[Lines, Instance], list[SeriesPattern]],
+        inside: int,
+    ) -> None:
+        """Add folded instances and their blocks.
+
+        Args:
+            path: path of the blocks up to their last `*`.
+            runs: runs that were folded.
+            folded: their result: the instances by run, and the blocks.
+            inside: number of instances around the runs, folded or not.
+        """
+        instances, patterns = folded
+        self.instances.update(instances)
         for pattern in patterns:
             first = next(
-                run
-                for run in series
-                if id(run) in instances and instances[id(run)].letter == pattern.letter
+                run for run in runs if run in instances and instances[run].letter == pattern.letter
             )
             letter = f" {pattern.letter}" if pattern.letter else ""
-            body = _fold_lines(_block_to_lines(pattern.block_lines()), "", depth + 1, inside + 1)
-            heads[id(first)] = [
-                f"{first.indent}each {first.container}*{letter} {{",
+            body = _fold_lines(_block_to_lines(pattern.block_lines()), self.depth + 1, inside + 1)
+            self.heads[first] = [
+                f"{first.indent}each {path}*{letter} {{",
                 *(f"  {line}" for line in body),
                 f"{first.indent}}}",
             ]
-    out: list[str] = []
-    # Instances that may still share a line with the next instance.
-    waiting: list[Instance] = []
-
-    def flush() -> None:
-        for instance_range in merge_ranges(waiting):
-            out.extend(instance_range.lines())
-        waiting.clear()
-
-    for run in runs:
-        instance = instances_by_run.get(id(run)) if isinstance(run, LineRun) else None
-        if instance is None or id(run) in heads:
-            flush()
-        if not isinstance(run, LineRun):
-            out.extend(run.texts)
-        elif instance is None:
-            out.extend(_fold_lines(run, run.instance, depth, inside + 1))
-        else:
-            out.extend(heads.get(id(run), ()))
-            waiting.append(instance)
-    flush()
-    return out
 
 
-def _group_into_series(runs: list[LineRun | Lines]) -> list[list[LineRun]]:
-    """Group the runs of each container into series in which no instance repeats."""
+def _group_into_series(
+    runs: Sequence[LineRun | Lines], path_of: Callable[[str], str] = lambda container: container
+) -> list[list[LineRun]]:
+    """Group runs whose blocks have the same path into series in which no instance repeats.
+
+    Args:
+        path_of: returns the path of a container's blocks.
+    """
     series: list[list[LineRun]] = []
     current: dict[str, list[LineRun]] = {}
-    numbers: defaultdict[str, set[int]] = defaultdict(set)
+    instances: defaultdict[str, set[str]] = defaultdict(set)
     for run in runs:
         if not isinstance(run, LineRun):
             continue
+        path = path_of(run.container)
         # No reordering is needed: the lines of an instance are contiguous in forward and backward
         # graphs. A second call of a layer starts a new series.
-        if run.container not in current or run.number in numbers[run.container]:
-            current[run.container] = []
-            series.append(current[run.container])
-            numbers[run.container] = set()
-        current[run.container].append(run)
-        numbers[run.container].add(run.number)
+        if path not in current or run.instance in instances[path]:
+            current[path] = []
+            series.append(current[path])
+            instances[path] = set()
+        current[path].append(run)
+        instances[path].add(run.instance)
     return [
         one_series
         for one_series in series

@@ -35,6 +35,9 @@ NUMBER = r"(?:0|[1-9][0-9]{0,8})"
 CONTAINER = rf"(?:{PATH}*[._])?"
 """The path of an instance up to its number: `encoder.layer.`, `encoder.encoder_layer_`."""
 
+_STAGE = re.compile(rf"((?:.*[._])?){NUMBER}(?=\.)")
+"""A path up to and including the last number of an instance."""
+
 TOKEN = re.compile(
     rf"{STRING}|`[^`]*(?:`|\Z)|[%@](?:{STRING}|{NAME})|\$+[0-9]+",
 )
@@ -63,6 +66,16 @@ def replace_names(line: str, new: Callable[[str], str]) -> str:
 def outward(name: str) -> str:
     """Return a name of an enclosing instance, as written by the lines of a block."""
     return f"%.{name[1:]}" if name.startswith(("%.", "%/")) else name
+
+
+def shared_path(container: str) -> str:
+    """Return the path of a block that a container can share with containers of other stages.
+
+    `features.3.` and `features.5.` share `features.*.`. Return the container itself if no instance
+    contains it.
+    """
+    match = _STAGE.match(container)
+    return f"{match[1]}*{container[match.end() :]}" if match else container
 
 
 def key_of(line: str) -> str:
@@ -125,9 +138,11 @@ MAX_ADOPTED = 8
 """Maximum number of lines without an instance that are attributed to the run before them."""
 
 _INSTANCE = re.compile(rf"((?:[^./]+\.|\.)*?(?:[A-Za-z_][A-Za-z0-9_]*_)?)({NUMBER})(?=[./])")
-_OTHERS = re.compile(rf"[%@]{NAME}|\$+[0-9]+")
-_PLAIN = re.compile(rf"%{NAME}")
+_OTHERS = re.compile(rf"([%@]{NAME}|\$+[0-9]+)")
+_PLAIN = re.compile(rf"(%{NAME})")
 """Names in a text without `@` and `$`. The search is fast, because all names begin with `%`."""
+_PLAIN_OR_SIZE = re.compile(rf"(%{NAME}|\$+[0-9]+|(?<![\w.+\-#<>/])-?[0-9]+(?![\w.]))", re.ASCII)
+"""Names and integers in a text without `@`, but no part of a name that begins with `OWN`."""
 
 
 class Lines:
@@ -204,8 +219,8 @@ class LineRun(Lines):
         text = "\n".join(self.texts)
         if '"' not in text and "`" not in text:
             names = _OTHERS if "$" in text or "@" in text else _PLAIN
-            text = self._with_own(text)
-            return names.sub(OTHER, text), names.findall(text)
+            pieces = names.split(self._with_own(text))
+            return OTHER.join(pieces[::2]), pieces[1::2]
 
         def name(match: re.Match[str]) -> str:
             token = match.group()
@@ -215,6 +230,11 @@ class LineRun(Lines):
             return relative if relative[0] == OWN else other(match)
 
         return "\n".join([TOKEN.sub(name, line) for line in self.texts]), others
+
+    @cached_property
+    def sized(self) -> SizedRun:
+        """The same run with its integers treated like names."""
+        return SizedRun(self.container, self.number, self)
 
     def _with_own(self, text: str) -> str:
         return text.replace(f"%{self.instance}.", f"{OWN}.").replace(
@@ -247,6 +267,11 @@ class SizedRun(LineRun):
 
         `OTHER` also replaces the integers.
         """
+        text = "\n".join(self.texts)
+        if '"' not in text and "`" not in text and "@" not in text:
+            pieces = _PLAIN_OR_SIZE.split(self._with_own(text))
+            return OTHER.join(pieces[::2]), pieces[1::2]
+
         others: list[str] = []
 
         def other(match: re.Match[str]) -> str:
