@@ -22,8 +22,9 @@ from pytest_torchgraph.graph import (
     format_document,
     parse_document,
 )
+from pytest_torchgraph.graph.text.block_writer import _exceptions
 from pytest_torchgraph.graph.text.expand import expand
-from pytest_torchgraph.graph.text.fold import _exceptions, fold, folded_unchecked
+from pytest_torchgraph.graph.text.fold import fold, folded_unchecked
 from pytest_torchgraph.snapshot.compare import compare
 
 ROOT = Path(__file__).parents[2]

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from pytest_torchgraph import Graph, GraphFormatError
 from pytest_torchgraph.graph.text.expand import expand
-from pytest_torchgraph.graph.text.fold import MAX_SIZES, fold
+from pytest_torchgraph.graph.text.fold import fold
+from pytest_torchgraph.graph.text.series import MAX_SIZES
 
 STAGES = [(8, 32), (16, 16), (32, 8), (64, 4)]
 

@@ -3,8 +3,9 @@
 - `format` writes the text. `parse` reads whole lines, `nodes` the elements of a line.
 - `inputs`: parameters that are declared where they are first used.
 - `table`: the nodes as a table for readers. It is not parsed back.
-- `fold` writes repeated modules once. `runs` has the lines of one instance and the blocks that
-  instances share. `ranges` has the lines that list several instances. `expand` is the inverse.
+- `fold` writes repeated modules once, and `expand` is the inverse. `runs` has the lines of one
+  instance, and the blocks that `expand` reads. `series` decides which instances share a block.
+  `block_writer` writes a block and its exceptions. `ranges` writes the lines that list instances.
 - `ranks`: the graphs of several ranks in one text. Ranks with equal graphs share a section.
 """
 
