@@ -7,7 +7,7 @@ An instance that differs from its block has exceptions: the lines of a `but`. Th
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 
 from ..diff import align_items
@@ -22,11 +22,9 @@ class BlockWriter:
         letter: distinguishes the block from other blocks of the container; "" for the first block.
         sign: sign of the block's formals.
         first: the run that gives the block its lines.
-        bag: lines of the skeleton of `first`, with the number of their occurrences.
-        formal_columns: for each formal, the index of its first use among a run's names from outside
-            the instance, as in `LineRun.parts`.
-        size: number of formals.
-        slots: for each line, its values in order. A value is the number of a formal, from 0, or a
+        formal_columns: for each formal, the index of its first use among the names that
+            `LineRun.parts` returns.
+        slots: for each line, the values of its placeholders: the number of a formal, from 0, or a
             name that all instances share.
         instances: the instances added so far, by run.
     """
@@ -38,7 +36,6 @@ class BlockWriter:
         self.sign = "$" * depth
         self.first = cluster[0]
         self.instances: dict[Lines, Instance] = {}
-        self.bag = Counter(self.first.skeleton)
         columns: list[tuple[str, ...]]
         if len(cluster) > 1:
             columns = list(zip(*(run.parts[1] for run in cluster), strict=True))
@@ -59,12 +56,11 @@ class BlockWriter:
                 numbers[column] = len(numbers)
                 self.formal_columns.append(column_number)
             slots.append(numbers[column])
-        self.size = len(numbers)
         queue = iter(slots)
         self.slots = [[next(queue) for _ in names] for names in self.first.others]
 
     def block_lines(self) -> list[str]:
-        """Return the lines of the block, indented like the lines of an instance."""
+        """Return the lines of the block, indented like the run's lines."""
         return [self.block_line(k) for k in range(len(self.slots))]
 
     def block_line(self, k: int) -> str:
@@ -72,7 +68,7 @@ class BlockWriter:
         names = [
             slot if isinstance(slot, str) else f"{self.sign}{slot + 1}" for slot in self.slots[k]
         ]
-        return fill_names(self.first.skeleton[k], names)
+        return _fill_names(self.first.skeleton[k], names)
 
     def add(
         self, run: LineRun, names: tuple[str | None, ...], changes: tuple[str, ...] = ()
@@ -98,28 +94,28 @@ class BlockWriter:
         return tuple(run.parts[1][column_number] for column_number in self.formal_columns)
 
     def names_and_changes(self, run: LineRun) -> tuple[tuple[str | None, ...], tuple[str, ...]]:
-        """Return the names and the exceptions of a run of another cluster.
+        """Return the names and the exceptions of a run from another cluster.
 
-        The name is `None` for a formal that no shared line uses.
+        The name of a formal is `None` if no shared line uses the formal.
         """
         names_by_slot: dict[int, str] = {}
-        same: dict[int, int] = {}
+        shared: dict[int, int] = {}
         for k, j in sorted(align_items(self.first.skeleton, run.skeleton)):
             new = dict(names_by_slot)
             for slot, name in zip(self.slots[k], run.others[j], strict=True):
                 if isinstance(slot, str):
-                    # A fixed name is equal in all instances. A line with a different name becomes
-                    # an exception.
+                    # All instances have this name. A line with a different name becomes an
+                    # exception.
                     if slot != outward(name):
                         break
-                # A formal has one name per instance. The first aligned line that uses the formal
-                # decides the name; a later line with a different name becomes an exception.
+                # The first aligned line that uses a formal decides its name for this instance. A
+                # later line with a different name becomes an exception.
                 elif new.setdefault(slot, name) != name:
                     break
             else:
                 names_by_slot = new
-                same[k] = j
-        # An exception writes its sizes as numbers: a dimension can be equal to a size by chance.
+                shared[k] = j
+        # Exceptions contain sizes as numbers, because a number can equal a size by chance.
         formals = {
             name: f"{self.sign}{slot + 1}"
             for slot, name in names_by_slot.items()
@@ -128,30 +124,22 @@ class BlockWriter:
 
         def write_line(j: int) -> str:
             names = [formals.get(name, outward(name)) for name in run.others[j]]
-            return fill_names(run.skeleton[j], names).lstrip(" ")
+            return _fill_names(run.skeleton[j], names).lstrip(" ")
 
         lines = [self.block_line(k).lstrip(" ") for k in range(len(self.slots))]
-        changes = tuple(_exceptions(lines, same, len(run), write_line))
-        return tuple(names_by_slot.get(slot) for slot in range(self.size)), changes
+        changes = tuple(_exceptions(lines, shared, len(run), write_line))
+        return tuple(names_by_slot.get(slot) for slot in range(len(self.formal_columns))), changes
 
 
-def fill_names(skeleton: str, names: Sequence[str]) -> str:
+def _fill_names(skeleton: str, names: Sequence[str]) -> str:
     """Return a line of a skeleton with names in place of its placeholders."""
     parts = skeleton.replace(OWN, "%").split(OTHER)
     return "".join(part + name for part, name in zip(parts, [*names, ""], strict=True))
 
 
-def count_common(a: Counter[str], b: Counter[str]) -> int:
-    """Return the number of lines that two skeletons have in common."""
-    if len(a) > len(b):
-        a, b = b, a
-    return sum(min(count, b[line]) for line, count in a.items() if line in b)
-
-
 def _differing_names(run: LineRun, others: Sequence[LineRun]) -> set[str]:
-    """Return the names of a run that differ from the names of the most similar other run."""
-    bag = Counter(run.skeleton)
-    most_similar = max(others, key=lambda other: count_common(bag, Counter(other.skeleton)))
+    """Return the names in which a run differs from the most similar of other runs."""
+    most_similar = max(others, key=run.count_common)
     return {
         own_name
         for k, j in align_items(run.skeleton, most_similar.skeleton)
@@ -161,13 +149,13 @@ def _differing_names(run: LineRun, others: Sequence[LineRun]) -> set[str]:
 
 
 def _exceptions(
-    block: list[str], same: dict[int, int], length: int, write_line: Callable[[int], str]
+    block: list[str], shared: dict[int, int], length: int, write_line: Callable[[int], str]
 ) -> Iterator[str]:
-    """Return the exceptions that turn a block into one instance.
+    """Yield the exceptions that turn a block into one instance.
 
     Args:
         block: lines of the block.
-        same: maps the index of each shared line in the block to its index in the instance. Both
+        shared: maps the index of each shared line in the block to its index in the instance. Both
             indices increase.
         length: number of lines of the instance.
         write_line: returns a line of the instance, given its index.
@@ -176,8 +164,8 @@ def _exceptions(
     indices_by_key: defaultdict[str, list[int]] = defaultdict(list)
     for index, key in enumerate(keys):
         indices_by_key[key].append(index)
-    # `expand` has passed all lines of the block before this index. Only exceptions move it, so it
-    # has not passed the shared lines since the last exception.
+    # `expand` has passed the lines of the block before this index. Only exceptions move it on, so
+    # it has not passed the shared lines after the last exception.
     reader_position = 0
 
     def reach(index: int) -> Iterator[str]:
@@ -188,7 +176,7 @@ def _exceptions(
             yield f"@ {keys[passed]}"
             reader_position = passed + 1
 
-    anchors = [*sorted(same.items()), (len(block), length)]
+    anchors = [*sorted(shared.items()), (len(block), length)]
     k = j = 0
     # Each pass handles one gap: the lines of block and instance between two shared lines.
     for next_k, next_j in anchors:

@@ -2,8 +2,8 @@
 
 The lines of a graph keep their order. Consecutive lines of one instance form a run. Runs with equal
 lines become one block and one line that lists the instances. A run with almost equal lines shares
-the block, and the lines that differ follow as exceptions. The docstring of `expand` has the
-grammar, and `series` decides which runs share a block.
+the block, and the lines that differ follow as exceptions. `series` decides which runs share a
+block. The docstring of `expand` has the grammar.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .ranges import Instance, merge_ranges
 from .runs import NAME, OTHER, OWN, STRING, LineRun, Lines, shared_path, split_runs
 from .series import MIN_SAVED, fold_series, fold_stages, group_into_series
 
-MAX_INSIDE = 20
+MAX_NESTING = 20
 """Maximum nesting of instances that is searched. Networks have three or four levels."""
 
 _VERSION = re.compile(rf"torchgraph [{VERSION}{EAGER_VERSION}{FACTS_VERSION}](?:\n|\Z)")
@@ -36,6 +36,7 @@ _LINE = re.compile(
     rf"( +)(?:%({STRING}|{NAME})(?: = (\w+\.?|\x22)|,\Z)|save %({STRING}|{NAME})\Z|"
     rf"[^ ].*,\Z)"
 )
+"""A line that may belong to an instance: a node, a value of a long return, or a `save` line."""
 
 
 def fold(text: str, parts: Iterable[str | Lines] | None = None) -> str:
@@ -118,52 +119,52 @@ def split_sections(text: str) -> list[str | Lines]:
     return parts
 
 
-def _fold_lines(lines: Lines, depth: int, inside: int = 0) -> list[str]:
+def _fold_lines(lines: Lines, depth: int, nesting: int = 0) -> list[str]:
     """Return the lines of a section or a block with repeated instances folded.
 
     Args:
         depth: number of enclosing blocks plus one.
-        inside: number of enclosing instances, folded or not.
+        nesting: number of enclosing instances, folded or not.
     """
     # A hostile name can have any number of numbered components, and each takes a nested call.
-    if inside >= MAX_INSIDE or len(lines) < MIN_SAVED:
+    if nesting >= MAX_NESTING or len(lines) < MIN_SAVED:
         return lines.texts
-    return _Folder(depth).fold(split_runs(lines, ""), inside)
+    return _Folder(depth).fold(split_runs(lines, ""), nesting)
 
 
 class _Folder:
-    """Folds the lines of one section or block.
+    """Folding of one section or block.
 
     Attributes:
         depth: number of enclosing blocks plus one.
         instances: folded instances, by run.
-        heads: lines of each block, by the first run that uses the block.
+        block_texts: lines of each block, by the first run that uses the block.
     """
 
     def __init__(self, depth: int):
         self.depth = depth
         self.instances: dict[Lines, Instance] = {}
-        self.heads: dict[Lines, list[str]] = {}
+        self.block_texts: dict[Lines, list[str]] = {}
 
-    def fold(self, runs: Sequence[LineRun | Lines], inside: int) -> list[str]:
+    def fold(self, runs: Sequence[LineRun | Lines], nesting: int) -> list[str]:
         """Return the lines of runs with repeated instances folded.
 
         Args:
-            inside: number of enclosing instances, folded or not.
+            nesting: number of enclosing instances, folded or not.
         """
         for series in group_into_series(runs):
-            # A stage with instances of a shared block has no blocks of its own.
+            # `fold_stages` may have folded these instances together with those of other stages.
             if not any(run in self.instances for run in series):
-                self.add(series[0].container, series, fold_series(series, self.depth), inside)
+                self.add(series[0].container, series, fold_series(series, self.depth), nesting)
         inner_runs: dict[Lines, list[LineRun | Lines]] = {}
-        if inside + 1 < MAX_INSIDE:
+        if nesting + 1 < MAX_NESTING:
             for run in runs:
                 if self.is_unfolded(run) and len(run) >= MIN_SAVED:
                     inner_runs[run] = split_runs(run, run.instance)
             layers = [*chain.from_iterable(inner_runs.values())]
             for series in group_into_series(layers, shared_path):
                 path = shared_path(series[0].container)
-                self.add(path, series, fold_stages(series, self.depth), inside + 1)
+                self.add(path, series, fold_stages(series, self.depth), nesting + 1)
         out: list[str] = []
         # Instances that may still share a line with the next instance.
         waiting: list[Instance] = []
@@ -175,13 +176,13 @@ class _Folder:
 
         for run in runs:
             instance = self.instances.get(run)
-            if instance is None or run in self.heads:
+            if instance is None or run in self.block_texts:
                 flush()
             if instance is not None:
-                out.extend(self.heads.get(run, ()))
+                out.extend(self.block_texts.get(run, ()))
                 waiting.append(instance)
             elif run in inner_runs:
-                out.extend(self.fold(inner_runs[run], inside + 1))
+                out.extend(self.fold(inner_runs[run], nesting + 1))
             else:
                 out.extend(run.texts)
         flush()
@@ -192,21 +193,21 @@ class _Folder:
         return isinstance(run, LineRun) and run not in self.instances
 
     def add(
-        self, path: str, runs: Sequence[LineRun], blocks: list[BlockWriter], inside: int
+        self, path: str, runs: Sequence[LineRun], blocks: list[BlockWriter], nesting: int
     ) -> None:
         """Add the blocks of a series and their instances.
 
         Args:
             path: path of the blocks up to their last `*`.
             runs: runs of the series.
-            inside: number of instances around the runs, folded or not.
+            nesting: number of enclosing instances, folded or not.
         """
         for block in blocks:
             self.instances.update(block.instances)
             first = next(run for run in runs if run in block.instances)
             letter = f" {block.letter}" if block.letter else ""
-            body = _fold_lines(_block_to_lines(block.block_lines()), self.depth + 1, inside + 1)
-            self.heads[first] = [
+            body = _fold_lines(_block_to_lines(block.block_lines()), self.depth + 1, nesting + 1)
+            self.block_texts[first] = [
                 f"{first.indent}each {path}*{letter} {{",
                 *(f"  {line}" for line in body),
                 f"{first.indent}}}",
@@ -214,7 +215,7 @@ class _Folder:
 
 
 def _block_to_lines(texts: list[str]) -> Lines:
-    """Return the lines of a block. Names of the instance begin with a dot or a slash in it."""
+    """Return the lines of a block with their names, which begin with a dot or a slash."""
     matches = map(_LINE.match, texts)
     return Lines(texts, [_unquoted_name(match and (match[2] or match[4])) for match in matches])
 

@@ -132,10 +132,11 @@ OTHER = "\x01"
 MIN_INSTANCES = 3
 """Minimum number of instances in a container that is folded. One of its blocks may have only two.
 
-Lines without an instance join the runs beside them if they recur in as many instances.
+Lines that belong to no instance join the runs beside them only if they recur in this many
+instances.
 """
 MAX_ADOPTED = 8
-"""Maximum number of lines without an instance that are attributed to the run before them."""
+"""Maximum number of lines that belong to no instance and join the run before them."""
 
 _INSTANCE = re.compile(rf"((?:[^./]+\.|\.)*?(?:[A-Za-z_][A-Za-z0-9_]*_)?)({NUMBER})(?=[./])")
 _OTHERS = re.compile(rf"([%@]{NAME}|\$+[0-9]+)")
@@ -150,8 +151,8 @@ class Lines:
 
     Attributes:
         texts: the whole lines.
-        names: for each line, the name that assigns the line to an instance, without its sign. It is
-            the name of the result, or of the saved or returned value. "" if the line has no single
+        names: for each line, the name that assigns the line to an instance, without its sign: the
+            name of the result, or of the saved or returned value. "" if the line has no single
             unquoted name.
     """
 
@@ -251,6 +252,16 @@ class LineRun(Lines):
         """For each line, the names outside the instance."""
         names = iter(self.parts[1])
         return [[next(names) for _ in range(line.count(OTHER))] for line in self.skeleton]
+
+    @cached_property
+    def line_counts(self) -> Counter[str]:
+        """Lines of the skeleton, with the number of their occurrences."""
+        return Counter(self.skeleton)
+
+    def count_common(self, other: LineRun) -> int:
+        """Return the number of lines that the skeletons of two runs have in common."""
+        a, b = sorted((self.line_counts, other.line_counts), key=len)
+        return sum(min(count, b[line]) for line, count in a.items() if line in b)
 
     @cached_property
     def foldable(self) -> bool:

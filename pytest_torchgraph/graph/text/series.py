@@ -1,8 +1,8 @@
 """The blocks of a series: `fold_series` decides which instances of a container share lines.
 
 Instances with equal skeletons form a cluster. A cluster has its own block, or joins the block of
-another cluster with exceptions. Instances of other sizes share a block whose formals stand for
-sizes. `fold_stages` does the same for the containers of several stages.
+another cluster with exceptions. Instances that differ in sizes share a block in which formals stand
+for the sizes. `fold_stages` shares such blocks between several containers.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 
-from .block_writer import BlockWriter, count_common
+from .block_writer import BlockWriter
 from .runs import MIN_INSTANCES, LineRun, Lines
 
 MIN_SAVED = 6
@@ -26,17 +26,17 @@ MAX_CHANGES = 0.75
 
 An instance with more changes is written out.
 """
-OWN_BLOCK = 0.4
+MAX_CHANGES_OF_SEVERAL = 0.4
 """Maximum changes of several equal instances, as a share of the block's lines.
 
-Equal instances with more changes get their own block.
+Equal instances with more changes have their own block.
 """
 FEW_CHANGES = 4
-"""Number of changes that are always written as exceptions, whatever their share."""
+"""Number of changes that are always written as exceptions, even in a short block."""
 MAX_BLOCKS = 8
 """Maximum number of blocks per container. It also limits the comparisons per instance."""
 MAX_BASES = 12
-"""Number of clusters that are compared to find the most typical one. The largest are chosen."""
+"""Maximum number of clusters, largest first, among which the most typical one is chosen."""
 
 Cluster = list[LineRun]
 """Runs with the same skeleton."""
@@ -45,7 +45,7 @@ Cluster = list[LineRun]
 def group_into_series(
     runs: Sequence[LineRun | Lines], path_of: Callable[[str], str] = lambda container: container
 ) -> list[list[LineRun]]:
-    """Group runs whose blocks have the same path into series in which no instance repeats.
+    """Group runs into series. A series has one path for its blocks, and no instance repeats in it.
 
     Args:
         path_of: returns the path of a container's blocks.
@@ -93,7 +93,7 @@ def fold_series(runs: Sequence[LineRun], depth: int) -> list[BlockWriter]:
 
 
 def fold_stages(runs: Sequence[LineRun], depth: int) -> list[BlockWriter]:
-    """Return the blocks that several stages share. Return none if they save too few lines.
+    """Return the blocks that several stages share, or no blocks if they save too few lines.
 
     A Swin transformer has the layers `features.1.0` to `features.7.1`. The first number is the
     stage, and stages differ in sizes. All stages can share the block `features.*.*`.
@@ -104,8 +104,8 @@ def fold_stages(runs: Sequence[LineRun], depth: int) -> list[BlockWriter]:
     """
     if len({run.container for run in runs}) == 1:
         return []
-    # `kinds`: the lines that stay if each stage folds its equal layers. `by_names`: fewer lines
-    # cannot stay if the stages also share blocks.
+    # `kinds` has one layer for each block that the stages would have apart. `by_names` has one
+    # layer for each block that they could share.
     kinds = {(run.container, run.parts[0]): run for run in runs}
     by_names = {run.own_names: run for run in kinds.values()}
     lines_apart = sum(map(len, kinds.values()))
@@ -127,11 +127,11 @@ def _count_saved_lines(runs: Sequence[LineRun], blocks: list[BlockWriter]) -> in
 def _fold_other_sizes(
     runs: Sequence[LineRun], depth: int, blocks: list[BlockWriter]
 ) -> list[BlockWriter]:
-    """Return the blocks of instances that differ in sizes, after the blocks that exist already.
+    """Return the given blocks, followed by the blocks of instances that differ in sizes.
 
     Args:
         runs, depth: see `fold_series`.
-        blocks: existing blocks. Their instances stay.
+        blocks: existing blocks. Only runs that are not among their instances are folded.
     """
     left = [run for run in runs if run.foldable and not _is_folded(run, blocks)]
     counts = Counter(run.own_names for run in left)
@@ -180,7 +180,7 @@ def _saves_enough(block: BlockWriter, runs: Sequence[LineRun], least: int) -> bo
 
 
 def _fold_same_sizes(runs: Sequence[LineRun], depth: int) -> list[BlockWriter]:
-    """Return the blocks of instances with equal sizes. Instances may have a few exceptions."""
+    """Return the blocks of instances with equal sizes and with few exceptions."""
     by_skeleton: defaultdict[str, Cluster] = defaultdict(list)
     for run in runs:
         if run.foldable:
@@ -218,26 +218,25 @@ Written = list[tuple[tuple[str | None, ...], tuple[str, ...]]]
 def _closest_block(
     blocks: list[BlockWriter], cluster: Cluster
 ) -> tuple[BlockWriter | None, Written]:
-    """Return the block that a cluster fits with the fewest changes.
+    """Return the block that needs the fewest changes for a cluster.
 
-    Also return the names and exceptions of each run. The block is `None` if the cluster would need
-    too many changes in every block.
+    Also return the names and exceptions of each run. The block is `None` if every block needs too
+    many changes.
     """
-    bag = Counter(cluster[0].skeleton)
+    run = cluster[0]
     best: tuple[int, BlockWriter, tuple[tuple[str | None, ...], tuple[str, ...]]] | None = None
     for block in blocks:
         # With a limit of 0.4 for single instances, one more op in T5's first layer added 150 lines
         # to the text and removed 47. With 0.75, it adds 10.
-        share = MAX_CHANGES if len(cluster) == 1 else OWN_BLOCK
+        share = MAX_CHANGES if len(cluster) == 1 else MAX_CHANGES_OF_SEVERAL
         max_changes = max(FEW_CHANGES, share * len(block.slots))
         if best is not None:
             max_changes = min(max_changes, best[0] - 1)
-        common = count_common(bag, block.bag)
-        if max(bag.total() - common, block.bag.total() - common) > max_changes:
+        if max(len(run), len(block.first)) - run.count_common(block.first) > max_changes:
             continue
-        # Only the first run is compared with the limit. The other runs have the same skeleton, so
-        # they need more changes only if their names do not fit the formals.
-        written = block.names_and_changes(cluster[0])
+        # The first run stands for the cluster. The other runs have the same skeleton, so they need
+        # more changes only if their names do not fit the formals.
+        written = block.names_and_changes(run)
         if len(written[1]) <= max_changes:
             best = len(written[1]), block, written
     if best is None:
@@ -253,27 +252,19 @@ def _sort_clusters(clusters: list[Cluster]) -> list[Cluster]:
     Of equally typical clusters, the cluster with the lowest instance number comes first. Clusters
     beyond the `MAX_BASES` largest come last.
     """
-    clusters = sorted(clusters, key=lambda c: (-len(c), min(run.number for run in c)))
-    bags = [(Counter(c[0].skeleton), len(c)) for c in clusters]
-    bases = bags[:MAX_BASES]
 
-    def distance(bag: Counter[str]) -> int:
+    def number(cluster: Cluster) -> int:
+        return min(run.number for run in cluster)
+
+    def distance(cluster: Cluster) -> int:
+        # The symmetric difference, because the overlap would favour supersets. Sorted by size
+        # instead, T5's irregular first layer became the block.
+        run = cluster[0]
         return sum(
-            # The symmetric difference. When clusters were sorted by size, T5's irregular first
-            # layer became the block. The overlap would favour supersets.
-            count * (bag.total() + other.total() - 2 * count_common(bag, other))
-            for other, count in bases
+            len(base) * (len(run) + len(base[0]) - 2 * run.count_common(base[0])) for base in bases
         )
 
-    distances = [distance(bag) if index < MAX_BASES else 0 for index, (bag, _) in enumerate(bags)]
-    return [
-        cluster
-        for _, cluster in sorted(
-            enumerate(clusters),
-            key=lambda item: (
-                item[0] >= MAX_BASES,
-                distances[item[0]],
-                min(run.number for run in item[1]),
-            ),
-        )
-    ]
+    by_size = sorted(clusters, key=lambda cluster: (-len(cluster), number(cluster)))
+    bases, rest = by_size[:MAX_BASES], by_size[MAX_BASES:]
+    bases_by_distance = sorted(bases, key=lambda cluster: (distance(cluster), number(cluster)))
+    return bases_by_distance + sorted(rest, key=number)
