@@ -11,8 +11,9 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 
 from ..diff import align_items
+from .names import key_of, outward
 from .ranges import Instance, merge_ranges
-from .runs import OTHER, OWN, LineRun, Lines, key_of, outward
+from .runs import OTHER, OWN, LineRun, Lines
 
 
 class BlockWriter:

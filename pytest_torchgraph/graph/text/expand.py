@@ -13,7 +13,7 @@ These elements appear among the lines of a graph: nodes, values of a long return
 graph or a return begins or ends. A nested block is valid only in its enclosing block. In version 4,
 the last number in the path of a container may be `*`: `each features.*.*` is the block of
 `features.3.0` and `features.5.1`. Of two blocks that apply to an instance, the later one is used.
-`runs` describes the names in the lines of a block.
+`names` has the forms of names in a block.
 
 The changes of a `but` follow the order of the block. `-` removes a line. `~` replaces the line that
 has the same key. `@` moves on to the position after a line. `+` inserts a line after the line
@@ -29,20 +29,20 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from ...errors import GraphFormatError
+from .block_reader import Block
 from .format import EAGER_VERSION, FACTS_VERSION, VERSION
-from .nodes import MAX_DEPTH, ValueReader, lines_of
-from .runs import (
+from .names import (
     CONTAINER,
     EXPRESSION,
     NUMBER,
     PATH,
     STRING,
     WITH_INTEGERS,
-    Block,
     evaluate,
     key_of,
     shared_path,
 )
+from .nodes import MAX_DEPTH, ValueReader, lines_of
 
 
 @dataclass(frozen=True)

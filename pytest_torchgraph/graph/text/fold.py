@@ -18,8 +18,9 @@ from ..model import INPUT_OPS
 from .block_writer import BlockWriter
 from .expand import expand
 from .format import EAGER_VERSION, FACTS_VERSION, VERSION
+from .names import NAME, STRING, shared_path
 from .ranges import Instance, merge_ranges
-from .runs import NAME, OTHER, OWN, STRING, LineRun, Lines, shared_path, split_runs
+from .runs import OTHER, OWN, LineRun, Lines, split_runs
 from .series import MIN_SAVED, fold_series, fold_stages, group_into_series
 
 MAX_NESTING = 20

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from .runs import STEEPEST, numbers_in, with_expressions
+from .names import STEEPEST, numbers_in, with_expressions
 
 
 class Instance(NamedTuple):
