@@ -22,11 +22,15 @@ MAX_ADOPTED = 8
 """Maximum number of lines that belong to no instance and join the run before them."""
 
 _INSTANCE = re.compile(rf"((?:[^./]+\.|\.)*?(?:[A-Za-z_][A-Za-z0-9_]*_)?)({NUMBER})(?=[./])")
+"""The path of an instance at the start of a name: its container and its number."""
 _OTHERS = re.compile(rf"([%@]{NAME}|\$+[0-9]+)")
+"""Names in a text without strings and symbols."""
 _PLAIN = re.compile(rf"(%{NAME})")
-"""Names in a text without `@` and `$`. The search is fast, because all names begin with `%`."""
-_PLAIN_OR_SIZE = re.compile(rf"(%{NAME}|\$+[0-9]+|(?<![\w.+\-#<>/])-?[0-9]+(?![\w.]))", re.ASCII)
-"""Names and integers in a text without `@`, but no part of a name that begins with `OWN`."""
+"""Names in a text that also has no `@` and `$`. This search is faster: all names begin with `%`."""
+_OTHERS_AND_SIZES = re.compile(
+    rf"([%@]{NAME}|\$+[0-9]+|(?<![\w.+\-#<>/])-?[0-9]+(?![\w.]))", re.ASCII
+)
+"""Names and integers in such a text, but no part of a name that begins with `OWN`."""
 
 
 class Lines:
@@ -94,26 +98,36 @@ class LineRun(Lines):
         The skeleton has `OWN` in place of the instance's path, and `OTHER` in place of each name
         outside the instance.
         """
-        others: list[str] = []
+        return self._replace_names(TOKEN, _OTHERS, _PLAIN)
 
-        def other(match: re.Match[str]) -> str:
-            others.append(match.group())
-            return OTHER
+    def _replace_names(
+        self, tokens: re.Pattern[str], others: re.Pattern[str], plain: re.Pattern[str]
+    ) -> tuple[str, list[str]]:
+        """Return the skeleton and what `OTHER` stands for.
 
+        Args:
+            tokens: matches names, strings and symbols.
+            others: matches names; for a text without strings and symbols.
+            plain: the same, for a text that also has no `@` and `$`.
+        """
         text = "\n".join(self.texts)
         if '"' not in text and "`" not in text:
-            names = _OTHERS if "$" in text or "@" in text else _PLAIN
-            pieces = names.split(self._with_own(text))
+            pattern = others if "$" in text or "@" in text else plain
+            pieces = pattern.split(self._with_own(text))
             return OTHER.join(pieces[::2]), pieces[1::2]
+        names: list[str] = []
 
-        def name(match: re.Match[str]) -> str:
+        def placeholder(match: re.Match[str]) -> str:
             token = match.group()
-            if not is_name(token):
+            if token[0] in '"`':
                 return token
             relative = self._with_own(token)
-            return relative if relative[0] == OWN else other(match)
+            if relative[0] == OWN:
+                return relative
+            names.append(token)
+            return OTHER
 
-        return "\n".join([TOKEN.sub(name, line) for line in self.texts]), others
+        return "\n".join([tokens.sub(placeholder, line) for line in self.texts]), names
 
     @cached_property
     def sized(self) -> SizedRun:
@@ -157,32 +171,15 @@ class SizedRun(LineRun):
 
     @cached_property
     def parts(self) -> tuple[str, list[str]]:
-        """The skeleton, and the names outside the instance and the integers in order.
+        """The skeleton, and the integers and the names outside the instance in order.
 
         `OTHER` also replaces the integers.
         """
-        text = "\n".join(self.texts)
-        if '"' not in text and "`" not in text and "@" not in text:
-            pieces = _PLAIN_OR_SIZE.split(self._with_own(text))
-            return OTHER.join(pieces[::2]), pieces[1::2]
-
-        others: list[str] = []
-
-        def other(match: re.Match[str]) -> str:
-            token = match.group()
-            if token[0] in '"`':
-                return token
-            relative = self._with_own(token)
-            if relative[0] == OWN:
-                return relative
-            others.append(token)
-            return OTHER
-
-        return "\n".join([WITH_INTEGERS.sub(other, line) for line in self.texts]), others
+        return self._replace_names(WITH_INTEGERS, _OTHERS_AND_SIZES, _OTHERS_AND_SIZES)
 
 
 def split_runs(lines: Lines, prefix: str) -> list[LineRun | Lines]:
-    """Split lines, in order, into runs and the lines between runs that belong to no instance.
+    """Split lines into runs and the lines between them, which belong to no instance.
 
     Args:
         prefix: path of the instance that contains all lines; "" for the top level.
@@ -223,8 +220,8 @@ def _shape_of(text: str) -> str:
 def _join_runs(runs: list[LineRun | Lines]) -> list[LineRun | Lines]:
     """Join two runs of one instance if the lines between them recur in enough instances.
 
-    For example, the sum of two gradients belongs to no module, but appears among the lines of each
-    instance.
+    For example, the sum of two gradients belongs to no module, but each instance has one among its
+    lines.
     """
     gaps: dict[int, tuple[str, ...]] = {}
     instances: defaultdict[tuple[str, ...], set[int]] = defaultdict(set)
@@ -253,17 +250,16 @@ def _join_runs(runs: list[LineRun | Lines]) -> list[LineRun | Lines]:
 
 
 def _adopt_following(runs: list[LineRun | Lines]) -> list[LineRun | Lines]:
-    """Extend runs by the following lines that use the results of the instance.
+    """Extend runs by the lines after them that use the results of the instance.
 
-    Only the lines that follow most often in a container are added, and only if at least
-    `MIN_INSTANCES` runs have them.
+    Per container, only the most frequent sequence of such lines joins the runs, and only if at
+    least `MIN_INSTANCES` runs have it.
     """
     ends: dict[int, list[str]] = {}
     usual: defaultdict[str, Counter[tuple[str, ...]]] = defaultdict(Counter)
     for index, run in enumerate(runs):
         if isinstance(run, LineRun):
-            # The last run stands for the missing successor: nothing is adopted from a run.
-            following = runs[index + 1] if index + 1 < len(runs) else run
+            following = runs[index + 1] if index + 1 < len(runs) else Lines([], [])
             ends[index] = (
                 [] if isinstance(following, LineRun) else _following_shapes(run, following)
             )
@@ -287,9 +283,9 @@ def _adopt_following(runs: list[LineRun | Lines]) -> list[LineRun | Lines]:
 
 
 def _following_shapes(run: LineRun, following: Lines) -> list[str]:
-    """Return the shapes of the lines directly after a run that continue its results.
+    """Return the shapes of the lines directly after a run that use its results.
 
-    Each of these lines uses a result of the run, or a result of an earlier such line.
+    A line may also use the result of an earlier one of these lines.
     """
     shapes: list[str] = []
     results: set[str] = set()
