@@ -9,6 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
 
 from ..diff import align_items
 from .names import key_of, outward
@@ -60,16 +61,14 @@ class BlockWriter:
         queue = iter(slots)
         self.slots = [[next(queue) for _ in names] for names in self.first.others]
 
-    def block_lines(self) -> list[str]:
-        """Return the lines of the block, indented like the run's lines."""
-        return [self.block_line(k) for k in range(len(self.slots))]
-
-    def block_line(self, k: int) -> str:
-        """Return one line of the block."""
+    @cached_property
+    def lines(self) -> list[str]:
+        """The lines of the block, indented like the lines of a run."""
         names = [
-            slot if isinstance(slot, str) else f"{self.sign}{slot + 1}" for slot in self.slots[k]
+            [slot if isinstance(slot, str) else f"{self.sign}{slot + 1}" for slot in slots]
+            for slots in self.slots
         ]
-        return _fill_names(self.first.skeleton[k], names)
+        return list(map(_fill_names, self.first.skeleton, names))
 
     def add(
         self, run: LineRun, names: tuple[str | None, ...], changes: tuple[str, ...] = ()
@@ -127,7 +126,7 @@ class BlockWriter:
             names = [formals.get(name, outward(name)) for name in run.others[j]]
             return _fill_names(run.skeleton[j], names).lstrip(" ")
 
-        lines = [self.block_line(k).lstrip(" ") for k in range(len(self.slots))]
+        lines = [line.lstrip(" ") for line in self.lines]
         changes = tuple(_exceptions(lines, shared, len(run), write_line))
         return tuple(names_by_slot.get(slot) for slot in range(len(self.formal_columns))), changes
 

@@ -122,8 +122,8 @@ _NAME = re.compile(
 
 
 @dataclass
-class _Lines:
-    """Lines of the file or of a block, expanded so far.
+class _Scope:
+    """The file or a block: its lines, expanded so far, and the blocks that they can call.
 
     Attributes:
         lines: the lines.
@@ -140,7 +140,7 @@ class _Lines:
     calls: list[tuple[int, str]] = field(default_factory=list)
 
     def find_block(self, container: str, letter: str) -> Block | None:
-        """Return the last block that applies to a container's instances, or `None`."""
+        """Return the latest block that applies to instances of a container, or `None`."""
         found = [self.blocks.get((path, letter)) for path in (container, shared_path(container))]
         return max(filter(None, found), key=lambda block: block.rows[0], default=None)
 
@@ -184,24 +184,26 @@ class _Expander(ValueReader):
         self.remaining_characters = MAX_CHARACTERS
 
     def read_document(self) -> Expanded:
-        out = _Lines()
+        scope = _Scope()
         eager = False
         while True:
             line = self.text
             match = _FOLDED.match(line)
             if match is None:
                 if line.endswith(("{", "return [")) or line.lstrip(" ") in ("}", "]"):
-                    out.blocks.clear()
+                    scope.blocks.clear()
                     eager = eager or _EAGER.match(line) is not None
                 self.charge_work(1, len(line))
-                out.lines.append(line)
-                out.rows.append(self.row)
+                scope.lines.append(line)
+                scope.rows.append(self.row)
                 has_next_line = self.next_line()
             else:
-                has_next_line = self.read_folded_line(match, len(line) - len(line.lstrip(" ")), out)
+                has_next_line = self.read_folded_line(
+                    match, len(line) - len(line.lstrip(" ")), scope
+                )
             if not has_next_line:
                 break
-        return Expanded(out.lines, self.lines, out.rows, out.calls, eager)
+        return Expanded(scope.lines, self.lines, scope.rows, scope.calls, eager)
 
     def charge_work(self, lines: int, characters: int) -> None:
         """Count lines and characters. Fail if their sums exceed the limits."""
@@ -214,7 +216,7 @@ class _Expander(ValueReader):
 
     # -- blocks ----------------------------------------------------------------------------------
 
-    def read_folded_line(self, match: re.Match[str], indent: int, out: _Lines) -> bool:
+    def read_folded_line(self, match: re.Match[str], indent: int, scope: _Scope) -> bool:
         """Read a block, or a line of instances with the exceptions that follow.
 
         Return False at the end of the text.
@@ -227,12 +229,12 @@ class _Expander(ValueReader):
         if match[2]:
             self.fail("'but' must follow a line with an instance of a block, such as 'layers.1'")
         if match[1]:
-            return self.read_block(" " * indent, out)
-        return self.read_instances(" " * indent, out)
+            return self.read_block(" " * indent, scope)
+        return self.read_instances(" " * indent, scope)
 
-    def read_block(self, indent: str, out: _Lines) -> bool:
-        """Read a block and add it to the blocks of `out`. Return False at the end of the text."""
-        if out.depth >= MAX_DEPTH:
+    def read_block(self, indent: str, scope: _Scope) -> bool:
+        """Read a block and add it to the scope. Return False at the end of the text."""
+        if scope.depth >= MAX_DEPTH:
             self.fail("blocks are nested too deeply")
         self.expect("each ")
         container = self.match(_CONTAINER, "a path that ends in '*', as 'encoder.layer.*'")
@@ -241,7 +243,7 @@ class _Expander(ValueReader):
         self.expect(" {")
         self.expect_end_of_line()
         start = self.row
-        body = _Lines(depth=out.depth + 1)
+        body = _Scope(depth=scope.depth + 1)
         has_next_line = self.next_line()
         while has_next_line and self.text != f"{indent}}}" and not self.at_end():
             self.expect(f"{indent}  ")
@@ -261,7 +263,7 @@ class _Expander(ValueReader):
             self.row = start
             self.text = self.lines[start]
             self.fail("empty block", len(indent))
-        out.blocks[container, letter] = Block(body.lines, body.rows, body.depth)
+        scope.blocks[container, letter] = Block(body.lines, body.rows, body.depth)
         return self.next_line()
 
     def read_letter(self) -> str:
@@ -273,7 +275,7 @@ class _Expander(ValueReader):
 
     # -- calls -----------------------------------------------------------------------------------
 
-    def read_instances(self, indent: str, out: _Lines) -> bool:
+    def read_instances(self, indent: str, scope: _Scope) -> bool:
         """Read a line of instances and the exceptions that follow. Append the expanded lines.
 
         Return False at the end of the text.
@@ -288,7 +290,7 @@ class _Expander(ValueReader):
         self.pos = match.end()
         last = self.read_instance_number() if self.skip(" .. ") else first
         letter = self.read_letter()
-        block = out.find_block(container, letter)
+        block = scope.find_block(container, letter)
         if block is None:
             title = f"each {container}*{letter and ' '}{letter} {{"
             self.fail(f"missing block '{title}' before this line", start)
@@ -307,7 +309,9 @@ class _Expander(ValueReader):
         next_position = self.row, self.text
         self.row, self.text = row, text
         for n in numbers:
-            self.append_instance(f"{container}{n}", n, changed_blocks.get(n, block), arguments, out)
+            self.append_instance(
+                f"{container}{n}", n, changed_blocks.get(n, block), arguments, scope
+            )
         self.row, self.text = next_position
         return has_next_line
 
@@ -315,7 +319,7 @@ class _Expander(ValueReader):
         return int(self.match(_NUMBER, "a number of at most 9 digits"))
 
     def read_formals(self, block: Block) -> dict[int, tuple[str, int]]:
-        """Read the names that the instances of one line give: name and column by formal."""
+        """Read the values that a line gives to formals. Return name and column by formal."""
         arguments: dict[int, tuple[str, int]] = {}
         while True:
             start = self.pos
@@ -338,20 +342,20 @@ class _Expander(ValueReader):
                 return arguments
 
     def append_instance(
-        self, path: str, n: int, block: Block, arguments: dict[int, tuple[str, int]], out: _Lines
+        self, path: str, n: int, block: Block, arguments: dict[int, tuple[str, int]], scope: _Scope
     ) -> None:
-        """Append the lines of one instance to `out`."""
+        """Append the lines of one instance to the scope."""
         names: dict[int, str] = {}
         for formal in block.uses:
             if formal not in arguments:
                 self.fail(f"{'$' * block.depth}{formal} has no value", len(self.text))
             names[formal] = self.evaluate_name(n, *arguments[formal])
         self.charge_work(max(1, len(block.lines)), block.length(path, names))
-        if not out.depth:
-            out.calls.append((len(out.lines), path))
+        if not scope.depth:
+            scope.calls.append((len(scope.lines), path))
         if block.lines:
-            out.lines.extend(block.text(path, names).split("\n"))
-            out.rows.extend(block.rows)
+            scope.lines.extend(block.text(path, names).split("\n"))
+            scope.rows.extend(block.rows)
 
     def evaluate_name(self, n: int, name: str, start: int) -> str:
         """Return a name with its expressions replaced by their values for instance number n."""

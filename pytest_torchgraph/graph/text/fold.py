@@ -57,17 +57,13 @@ def fold(text: str, parts: Iterable[str | Lines] | None = None) -> str:
     folded = folded_unchecked(text, parts)
     if folded is None:
         return text
+    first = f"torchgraph {FACTS_VERSION}\n"
+    expanded = first + text.partition("\n")[2] if folded.startswith(first) else text
     # Never write a text that does not expand to the original: such a file could not be compared.
     try:
-        return folded if expand(folded) == _with_version_line(folded, text) else text
+        return folded if expand(folded) == expanded else text
     except GraphFormatError:
         return text
-
-
-def _with_version_line(folded: str, text: str) -> str:
-    """Return the unfolded text with the first line that `expand` writes for the folded text."""
-    first = f"torchgraph {FACTS_VERSION}\n"
-    return first + text.partition("\n")[2] if folded.startswith(first) else text
 
 
 def folded_unchecked(text: str, parts: Iterable[str | Lines] | None = None) -> str | None:
@@ -207,7 +203,7 @@ class _Folder:
             self.instances.update(block.instances)
             first = next(run for run in runs if run in block.instances)
             letter = f" {block.letter}" if block.letter else ""
-            body = _fold_lines(_block_to_lines(block.block_lines()), self.depth + 1, nesting + 1)
+            body = _fold_lines(_block_to_lines(block.lines), self.depth + 1, nesting + 1)
             self.block_texts[first] = [
                 f"{first.indent}each {path}*{letter} {{",
                 *(f"  {line}" for line in body),

@@ -363,7 +363,7 @@ class ValueReader:
         return items
 
     def read_word(self) -> Arg:
-        """Read a constant that begins with a word: `True`, `torch.float32`, `slice(...)`."""
+        """Read a value that begins with a word: `True`, `torch.float32`, `slice(...)`."""
         start = self.pos
         word = self.match(_OP, "a value")
         # `_OP` also matches these words. An `Atom` with such a name is quoted in the text.
@@ -493,18 +493,8 @@ class NodeReader(ValueReader):
         if kind != "call_module":
             options = None
         return Node(
-            name,
-            kind,
-            op,
-            args,
-            kwargs,
-            result,
-            module,
-            None,
-            target or "",
-            effects,
-            after,
-            options,
+            *(name, kind, op, args, kwargs, result, module),
+            *(None, target or "", effects, after, options),
         )
 
     def read_long_return(self) -> tuple[Arg, ...]:
