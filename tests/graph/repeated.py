@@ -10,7 +10,7 @@ from graph.build import document
 OPS = ("aten.sin.default", "aten.mm.default", "aten.add.Tensor", '"odd op"', "aten.sum.default")
 CONSTANTS = ("1", "-0.5", '"%h.0.x and $1 [n] .."', "`%h.1/y $2`", "None", 'device("cpu")')
 RESULTS = ("f32[2, 3]", "f32[s0, 4]", "(f32[2], i64[])", "f32[`2*s0`]")
-PATHS = ("", "h.", "encoder.layer.", "a-b<c>.", "stages.0.blocks.")
+PATHS = ("", "h.", "encoder.layer.", "a-b<c>.", "stages.0.blocks.", "stages.1.blocks.")
 LEAVES = (".x", ".attn.q", "", ".0", ".mlp.3", ".experts.1.w")
 OUTSIDE = ("%x", "%y", '%"odd name"', '%"forward:h.0/add"')
 

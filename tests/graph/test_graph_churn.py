@@ -67,7 +67,7 @@ def base(via: str) -> Capture:
 def changed(before: Capture, after: Capture) -> tuple[list[str], list[str]]:
     """Return the removed and the added lines of the text."""
     texts = [
-        program_of(found).to_text("full", fold=False).splitlines() for found in (before, after)
+        program_of(state).to_text("full", fold=False).splitlines() for state in (before, after)
     ]
     lines = list(unified_diff(*texts, n=0, lineterm=""))[2:]
     return [line[1:] for line in lines if line[0] == "-"], [

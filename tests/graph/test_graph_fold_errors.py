@@ -1,4 +1,4 @@
-"""A malformed folded text raises a GraphFormatError that points at the place in that text."""
+"""A malformed folded text raises a GraphFormatError with its position in this text."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ BLOCK = """each m.* {
 
 
 def folded(lines: str) -> str:
-    """Return a text of version 2 with one graph: its only input, then these lines."""
+    """Return a text of version 2 with one graph that has one input and these lines."""
     text = document(f"%x = input\n{lines}\nreturn %x")
     return text.replace("torchgraph 1", "torchgraph 2")
 
 
 def called(lines: str) -> str:
-    """As `folded`, with a block before the lines."""
+    """Like `folded`, with a block before the lines."""
     return folded(f"{BLOCK}\n{lines}")
 
 
 def body(line: str) -> str:
-    """As `folded`, with a block of this line, and one instance of the block."""
+    """Like `folded`, with a block of this line, and one instance of the block."""
     return folded(f"each m.* {{\n  {line}\n}}\nm.0")
 
 
@@ -46,6 +46,7 @@ BROKEN = {
     "bad path": (folded(f"each {MARK}m/*{{\n}}"), "expected a path that ends in '*'"),
     "no brace": (folded(f"each m.*{MARK}\n  %/f = f()\n}}"), "expected ' {', found the end of the"),
     "bad letter": (folded(f"each m.*{MARK} B {{\n  %/f = f()\n}}"), "expected ' {', found ' B {'"),
+    "three stars": (folded(f"each m.*.*{MARK}.* {{\n}}"), "expected ' {', found '.* {'"),
     "empty": (folded(f"{MARK}each m.* {{\n}}"), "empty block"),
     "no line": (folded(f"each m.* {{\n  {MARK}hello\n}}"), "expected a line of a block or '}'"),
     "a graph": (folded(f"each m.* {{\n  {MARK}body: forward {{\n}}"), "expected a line of a block"),
@@ -162,20 +163,20 @@ TRUNCATED = {
 
 
 @pytest.mark.parametrize("problem", TRUNCATED)
-def test_a_truncated_file_is_named(problem: str) -> None:
+def test_truncated_folded_text_is_a_format_error(problem: str) -> None:
     with pytest.raises(GraphFormatError) as error:
         parse_document(TRUNCATED[problem])
     assert error.value.problem == problem
 
 
 @pytest.mark.parametrize("marker", ["<<<<<<< HEAD", "||||||| 1a2b3c4", "=======", ">>>>>>> theirs"])
-def test_a_merge_conflict_is_named(marker: str) -> None:
+def test_merge_conflict_is_a_format_error(marker: str) -> None:
     lines = called("m.0 .. 9: $1 = %x").split("\n")
     for row in range(1, len(lines) - 1):
         text = "\n".join([*lines[:row], marker, *lines[row:]])
-        for each in (text, text.replace("\n", "\r\n")):
+        for variant in (text, text.replace("\n", "\r\n")):
             with pytest.raises(GraphFormatError) as error:
-                parse_document(each)
+                parse_document(variant)
             assert error.value.problem.startswith(f"merge conflict at {marker!r}: ")
             assert (error.value.line, error.value.column) == (row + 1, 1)
 
@@ -218,7 +219,7 @@ BOUNDS = ("the text expands to more than ", "blocks are nested too deeply")
     only=["a long name used often", "a long path", "many ranges"],
 )
 @pytest.mark.parametrize("name", BOMBS)
-def test_a_short_text_does_not_stand_for_endless_ones(name: str) -> None:
+def test_expansion_of_a_short_text_is_limited(name: str) -> None:
     with pytest.raises(GraphFormatError) as error:
         expand(BOMBS[name])
     assert error.value.problem.startswith(BOUNDS)
@@ -246,11 +247,11 @@ DEEP = {
 
 
 @pytest.mark.parametrize("name", DEEP)
-def test_names_of_any_depth_are_folded_or_left(name: str) -> None:
+def test_fold_accepts_names_of_any_depth(name: str) -> None:
     assert expand(fold(DEEP[name])) == DEEP[name]
 
 
-def test_a_text_beyond_the_bound_is_not_folded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fold_leaves_a_text_that_exceeds_the_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     text = expand(called("m.0 .. 99: $1 = %x"))
     assert fold(text) != text
     monkeypatch.setattr(expanding, "MAX_LINES", 150)
@@ -266,7 +267,7 @@ def test_a_text_beyond_the_bound_is_not_folded(monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.slow("many random graphs")
 @given(st.integers(0, 2**32), st.integers(0, 2**32))
 @checked
-def test_an_error_in_a_line_is_where_it_is_in_the_folded_text(seed: int, other: int) -> None:
+def test_error_in_a_line_has_its_position_in_the_folded_text(seed: int, other: int) -> None:
     r = random.Random(other)
     text = fold(repeated_text(seed))
     places = [match.end() for match in re.finditer(r" = (?=aten)|, (?=-0\.5|1\))", text)]
@@ -280,7 +281,18 @@ def test_an_error_in_a_line_is_where_it_is_in_the_folded_text(seed: int, other: 
 
 
 WORDS = (
-    *("each m.* {", "each * {", "each h.* b {", "but m.0 {", "m.0 .. 3", "0", "h.1 .. 0", "h.0: "),
+    *(
+        "each m.* {",
+        "each * {",
+        "each m.*.* {",
+        "m.0.1",
+        "each h.* b {",
+        "but m.0 {",
+        "m.0 .. 3",
+        "0",
+        "h.1 .. 0",
+        "h.0: ",
+    ),
     *("$1", "$$1", "$1 = %x", "[n]", "[n-1]", "[9-n]", "[2n+1]", "%.x", "%/x", "%..x", "%./x"),
     *("- ", "+ ", "~ ", "@ ", "  ", " .. ", "999999999", "0 .. 999999999", "}", "\n", ": ", ", "),
 )

@@ -1,4 +1,4 @@
-"""Modules with a number inside a component of their path, as `encoder_layer_0`, are folded too."""
+"""Modules with a number inside a path component, such as `encoder_layer_0`, are folded."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def text_of(name: str, op: str = "gelu", changed: range = range(0)) -> str:
 @pytest.mark.parametrize(
     "name", ["encoder.encoder_layer_{}", "block_{}", "a.{}", "encoder.stage_{}.unit"]
 )
-def test_layers_are_written_once_wherever_their_number_is(name):
+def test_layers_are_folded_wherever_their_number_is(name):
     graph = Graph.from_text(text_of(name))
     text = graph.to_text()
     assert len(text.splitlines()) < 20

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from pytest_torchgraph import Graph, GraphFormatError
 from pytest_torchgraph.graph.text.expand import expand
-from pytest_torchgraph.graph.text.fold import MAX_SIZES, fold
+from pytest_torchgraph.graph.text.fold import fold
+from pytest_torchgraph.graph.text.series import MAX_SIZES
 
 STAGES = [(8, 32), (16, 16), (32, 8), (64, 4)]
 
@@ -98,7 +99,7 @@ def test_any_sizes_read_back(sizes: list[tuple[int, int]]) -> None:
     assert expand(fold(flat)).partition("\n")[2] == flat.partition("\n")[2]
 
 
-def test_an_error_in_a_line_with_sizes_has_its_column() -> None:
+def test_error_in_a_line_with_sizes_has_its_column() -> None:
     folded = fold(stages(STAGES))
     wrong = folded.replace(", 0.5) : f32[1, $2, $3, $3]", ", 0.5?) : f32[1, $2, $3, $3]", 1)
     line = next(line for line in wrong.split("\n") if "?" in line)

@@ -1,4 +1,4 @@
-"""The text of a graph holds everything that its detail includes, and reads back as that graph."""
+"""The text of a graph contains everything that its detail includes, and reads back unchanged."""
 
 from __future__ import annotations
 
@@ -107,19 +107,19 @@ def test_round_trip_of_several_graphs_keeps_their_order(all_: list[Graph], via: 
 @pytest.mark.slow("many random graphs")
 @checked
 @given(graphs() | eager_graphs())
-def test_the_counts_of_detail_ops_are_those_of_the_graph(g: Graph) -> None:
+def test_detail_ops_has_the_op_counts_of_the_graph(g: Graph) -> None:
     read = parse_document(g.to_text("ops"))
     ((name, counts),) = read.counts
     assert (name, counts) == (g.name, dict(g.op_counts))
     assert read.runs == ({g.name: g.runs} if g.eager else {})
 
 
-def test_every_line_of_the_format_reads_and_prints_the_same() -> None:
+def test_every_kind_of_line_reads_back_unchanged() -> None:
     assert Graph.from_text(SAMPLE).to_text(fold=False) == SAMPLE
     assert Graph.from_text(FULL).to_text("full", fold=False) == FULL
 
 
-def test_the_parsed_nodes_are_what_the_lines_say() -> None:
+def test_parsed_nodes_have_the_values_of_their_lines() -> None:
     g = Graph.from_text(SAMPLE)
     kinds = {node.name: node.kind for node in g.nodes}
     assert kinds["fc.weight"] == "placeholder"
@@ -189,14 +189,14 @@ def test_reading_a_text_evaluates_nothing(monkeypatch: pytest.MonkeyPatch) -> No
     assert g["x"].args == (payload, Atom(payload), Symbol(payload), Atom("os.system"))
 
 
-def test_the_title_leaves_out_what_the_header_and_the_name_say() -> None:
+def test_title_omits_what_header_and_name_imply() -> None:
     g = graph("return %x", "main: inference @ export")
     assert g.to_text().splitlines()[2] == "main: inference @ export {"
     in_export = format_document([g.renamed("inference")], Header("export"))
     assert in_export.splitlines()[1:4] == ["via export", "", "inference {"]
 
 
-def test_a_value_that_no_graph_can_hold_is_a_type_error() -> None:
+def test_unsupported_value_in_a_graph_is_a_type_error() -> None:
     g = Graph((Node("output", "output", "output", (object(),)),))
     with pytest.raises(TypeError, match="a Graph cannot contain"):
         g.to_text()

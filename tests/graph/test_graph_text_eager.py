@@ -1,4 +1,4 @@
-"""Eager graphs in the text: version 2, titles with the run count, names of other graphs."""
+"""Eager graphs in a text: the version, titles with run counts, and names from other graphs."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ eager_2: inference {
 
 
 def eager(body: str = "return %x", **changes: Any) -> Graph:
-    """Return an eager graph with these lines after its inputs."""
+    """Return an eager graph with these lines after its inputs, and with changed attributes."""
     given = graph(body, "eager_0: forward @ dispatch")
     return replace(given, eager=True, **changes)
 
@@ -81,7 +81,7 @@ def test_counts_of_ops_have_the_same_titles() -> None:
     assert parse_document(text).runs == document.runs
 
 
-def test_a_compiled_graph_of_an_eager_name_always_writes_its_level() -> None:
+def test_compiled_graph_with_an_eager_name_states_its_level() -> None:
     given = graph("return %x", "eager_0: forward @ aot")
 
     text = format_document([given, eager()], Header("aot"))
@@ -98,7 +98,7 @@ def test_body_with_an_eager_name_is_not_an_eager_graph() -> None:
     assert not Graph.from_text(around.to_text()).subgraphs[0].eager
 
 
-def test_version_2_may_hold_only_compiled_graphs() -> None:
+def test_version_2_without_eager_graphs_is_read() -> None:
     given = graph("return %x")
 
     assert Graph.from_text(given.to_text().replace("torchgraph 1", "torchgraph 2")) == given

@@ -1,4 +1,4 @@
-"""A malformed text raises a GraphFormatError that points at the place, and no other error."""
+"""A malformed text raises a GraphFormatError with line and column, and no other error."""
 
 from __future__ import annotations
 
@@ -206,12 +206,12 @@ def test_format_error_names_the_problem_and_its_place(name: str) -> None:
 
 
 def position(before: str) -> tuple[int, int]:
-    """Return line and column of the character after this text."""
+    """Return the line and column of the character after a text."""
     return before.count("\n") + 1, len(before) - before.rfind("\n")
 
 
 def rejected(text: str) -> GraphFormatError | None:
-    """Return the error of a malformed text. For a graph, check that it reads back; return None."""
+    """Return the error of a malformed text. For a graph, check that it reads back, return None."""
     try:
         graph = Graph.from_text(text)
     except GraphFormatError as caught:
@@ -266,14 +266,14 @@ def test_a_garbled_text_is_a_graph_or_a_format_error(
 
 @checked
 @given(st.lists(PIECES, max_size=10).map("".join) | st.text())
-def test_any_text_at_all_is_a_graph_or_a_format_error(text: str) -> None:
+def test_any_text_is_a_graph_or_a_format_error(text: str) -> None:
     rejected(text)
     rejected(f"torchgraph 1\n{text}")
     rejected(line(text))
     rejected(line(f"%y = f({text})"))
 
 
-def test_graphs_inside_graphs_have_an_end() -> None:
+def test_deeply_nested_graph_is_a_format_error() -> None:
     nested = "\n".join(f"{'  ' * depth}forward @ fx {{" for depth in range(5000))
     with pytest.raises(GraphFormatError, match="graphs are nested too deeply") as caught:
         Graph.from_text(f"torchgraph 1\n\n{nested}\n")
@@ -286,19 +286,19 @@ def test_deeply_nested_value_is_a_format_error(opening: str) -> None:
         Graph.from_text(line(f"%y = f({opening * 100_000}"))
 
 
-def test_two_graphs_are_not_one() -> None:
+def test_from_text_refuses_two_graphs() -> None:
     two = OK + "\n" + OK.split("\n\n")[1]
     with pytest.raises(GraphFormatError, match=r"expected one graph, found 2: use .*load"):
         Graph.from_text(two)
 
 
-def test_two_bodies_of_one_name_are_rejected() -> None:
+def test_two_bodies_with_the_same_name_are_rejected() -> None:
     body = "b: forward {\n  return None\n}\n"
     with pytest.raises(GraphFormatError, match="two subgraphs are named 'b'"):
         Graph.from_text(document(body + body + "return None"))
 
 
-def test_a_file_names_itself_in_its_error(tmp_path: Path) -> None:
+def test_format_error_names_the_file(tmp_path: Path) -> None:
     path = tmp_path / "step.tgraph"
     path.write_text(OK.replace("aten.sin(%x)", "aten.sin(%z)"), encoding="utf-8")
     with pytest.raises(GraphFormatError, match=re.escape(f"{path}:5:3: %z is used")) as caught:
@@ -325,7 +325,7 @@ def test_op_counts_that_repeat_or_end_early_are_rejected() -> None:
         assert caught.value.line >= 5
 
 
-def test_a_format_error_is_a_value_error_and_one_of_ours() -> None:
+def test_format_error_is_a_value_error_and_a_torchgraph_error() -> None:
     assert issubclass(GraphFormatError, ValueError)
     assert issubclass(GraphFormatError, TorchGraphError)
 

@@ -119,7 +119,7 @@ def test_inputs_of_one_module_follow_each_other() -> None:
     ],
     ids=["used", "returned", "read", "shared"],
 )
-def test_input_not_first_used_by_a_call_has_a_line(lines: list[str]) -> None:
+def test_input_that_no_call_can_declare_has_a_line(lines: list[str]) -> None:
     graph = graph_of("%w = parameter : f32[2]", "%x = input : f32[2]", *lines)
     has_line = "  %w = parameter : f32[2]\n" in graph.to_text()
     assert has_line == (lines[0] != "%a = aten.foo(%w) : f32[2]")
@@ -131,7 +131,7 @@ def test_a_backward_has_a_line_for_each_input() -> None:
     assert Graph.from_text(text).to_text() == text
 
 
-def test_renamed_parameters_are_paired_in_their_order_in_a_stored_text_too() -> None:
+def test_renamed_parameters_of_a_stored_text_are_paired_by_order() -> None:
     lines = [
         "%a.w = parameter : f32[2]",
         "%b.w = parameter : f32[2]",

@@ -1,4 +1,4 @@
-"""The text of several ranks: equal graphs once, lossless reading, errors with a place."""
+"""The text of several ranks has equal graphs once, reads back unchanged, and has clear errors."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ forward {
 
 
 def network(layers: int, act: str = "relu") -> Graph:
-    """Return equal layers of a few ops."""
+    """Return a graph of equal layers."""
     lines, last = ["  %x = input : f32[2]"], "x"
     for i in range(layers):
         for op in ("mul", act, "add", "neg", "sin"):
@@ -61,7 +61,7 @@ def network(layers: int, act: str = "relu") -> Graph:
 
 @st.composite
 def partitions(draw: st.DrawFn, size: int = 64) -> list[list[int]]:
-    """Draw ranks grouped into classes, each class at its first rank."""
+    """Draw groups of ranks, sorted by their first rank."""
     classes: dict[int, list[int]] = {}
     for rank in sorted(draw(st.sets(st.integers(0, size - 1), min_size=1, max_size=20))):
         classes.setdefault(draw(st.integers(0, 3)), []).append(rank)
@@ -102,7 +102,7 @@ def test_ranks_are_read_as_they_are_written(ranks: set[int]) -> None:
     assert parse_ranks(text).ranks == tuple(sorted(ranks))
 
 
-def test_a_change_of_one_rank_changes_the_lines_of_that_rank() -> None:
+def test_change_of_one_rank_changes_only_its_lines() -> None:
     old = {rank: network(layers=4) for rank in range(8)}
     new = {**old, 5: network(layers=4, act="gelu")}
     texts = [
@@ -126,7 +126,7 @@ def test_modules_are_folded_in_each_section() -> None:
     assert parse_ranks(flat).graphs == document.graphs == (graph, graph)
 
 
-def test_counts_of_ops() -> None:
+def test_op_counts_of_ranks_read_back() -> None:
     graph = network(layers=2)
     text = format_sections({"tp": 2}, [([0, 1], [graph])], HEADER, "ops")
     document = parse_ranks(text)
@@ -179,7 +179,7 @@ ERRORS = {
 
 
 @pytest.mark.parametrize("name", ERRORS)
-def test_a_malformed_text_is_an_error_with_its_place(name: str) -> None:
+def test_error_in_a_text_of_ranks_has_its_position(name: str) -> None:
     old, new, message = ERRORS[name]
     assert OK.count(old) >= 1
     head, _, tail = OK.rpartition(old) if name == "a later line" else OK.partition(old)
@@ -193,7 +193,7 @@ def test_a_malformed_text_is_an_error_with_its_place(name: str) -> None:
 @checked
 @given(st.data())
 def test_malformed_ranks_text_raises_only_format_errors(data: st.DataObject) -> None:
-    """Lines are left out, doubled or moved."""
+    """Lines are moved or doubled."""
     lines = OK.split("\n")
     for _ in range(data.draw(st.integers(1, 3))):
         at, to = (data.draw(st.integers(0, len(lines) - 1)) for _ in range(2))

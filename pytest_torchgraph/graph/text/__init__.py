@@ -3,8 +3,11 @@
 - `format` writes the text. `parse` reads whole lines, `nodes` the elements of a line.
 - `inputs`: parameters that are declared where they are first used.
 - `table`: the nodes as a table for readers. It is not parsed back.
-- `fold` writes repeated modules once. `runs` has the lines of one instance and the blocks that
-  instances share. `ranges` has the lines that list several instances. `expand` is the inverse.
+- `fold` writes repeated modules once. `runs` finds the lines of each instance, and `series` decides
+  which instances share a block. `block_writer` writes a block and its exceptions, and `ranges` the
+  lines that list instances.
+- `expand` is the inverse of `fold`. `block_reader` fills in the lines of a block.
+- `names`: the forms of names in the lines of a block.
 - `ranks`: the graphs of several ranks in one text. Ranks with equal graphs share a section.
 """
 

@@ -1,6 +1,6 @@
 r"""Expansion of a folded `.tgraph` text: every instance of a module gets its own lines again.
 
-    each   = "each" path "*" [letter] "{" NL { line | each | call } "}" NL
+    each   = "each" [path "*."] path "*" [letter] "{" NL { line | each | call } "}" NL
     call   = path number [".." number] [letter] [":" given { "," given }] NL { but }
     given  = formal "=" ( name | integer )
     but    = "but" path span { "," span } "{" NL { change NL } "}" NL
@@ -10,8 +10,10 @@ r"""Expansion of a folded `.tgraph` text: every instance of a module gets its ow
 These elements appear among the lines of a graph: nodes, values of a long return, `save` lines.
 `path` is the path of a container. It is empty or ends in a dot; in version 4 it may also end in
 `_`. The container's block is valid until the next block with the same path and letter, or until a
-graph or a return begins or ends. A nested block is valid only in its enclosing block. `runs`
-describes the names in the lines of a block.
+graph or a return begins or ends. A nested block is valid only in its enclosing block. In version 4,
+the last number in the path of a container may be `*`: `each features.*.*` is the block of
+`features.3.0` and `features.5.1`. Of two blocks that apply to an instance, the later one is used.
+`names` has the forms of names in a block.
 
 The changes of a `but` follow the order of the block. `-` removes a line. `~` replaces the line that
 has the same key. `@` moves on to the position after a line. `+` inserts a line after the line
@@ -27,19 +29,20 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from ...errors import GraphFormatError
+from .block_reader import Block
 from .format import EAGER_VERSION, FACTS_VERSION, VERSION
-from .nodes import MAX_DEPTH, ValueReader, lines_of
-from .runs import (
+from .names import (
     CONTAINER,
     EXPRESSION,
     NUMBER,
     PATH,
     STRING,
     WITH_INTEGERS,
-    Block,
     evaluate,
     key_of,
+    shared_path,
 )
+from .nodes import MAX_DEPTH, ValueReader, lines_of
 
 
 @dataclass(frozen=True)
@@ -108,7 +111,7 @@ _FIRST = re.compile(rf"torchgraph [{EAGER_VERSION}{FACTS_VERSION}]\Z")
 _OPS = re.compile(r"(?:.*, )?detail ops(?:, |\Z)")
 _FOLDED = re.compile(rf" +(?:(each) |(but) |{CONTAINER}{NUMBER}(?=[ :]|\Z)(?!.*[{{,]\Z))")
 _EAGER = re.compile(r"eager_[0-9]+(?![^ :])(?!.* @ )")
-_CONTAINER = re.compile(rf"{CONTAINER}(?=\*)")
+_CONTAINER = re.compile(rf"(?:{PATH}*\*\.)?{CONTAINER}(?=\*)")
 _INSTANCE = re.compile(rf"({CONTAINER})({NUMBER})(?![0-9])")
 _NUMBER = re.compile(rf"{NUMBER}(?![0-9])")
 _LETTER = re.compile(r"[b-z](?![A-Za-z0-9])")
@@ -119,8 +122,8 @@ _NAME = re.compile(
 
 
 @dataclass
-class _Lines:
-    """Lines of the file or of a block, expanded so far.
+class _Scope:
+    """The file or a block: its lines, expanded so far, and the blocks that they can call.
 
     Attributes:
         lines: the lines.
@@ -135,6 +138,11 @@ class _Lines:
     depth: int = 0
     blocks: dict[tuple[str, str], Block] = field(default_factory=dict)
     calls: list[tuple[int, str]] = field(default_factory=list)
+
+    def find_block(self, container: str, letter: str) -> Block | None:
+        """Return the latest block that applies to instances of a container, or `None`."""
+        found = [self.blocks.get((path, letter)) for path in (container, shared_path(container))]
+        return max(filter(None, found), key=lambda block: block.rows[0], default=None)
 
 
 def expand(text: str) -> str:
@@ -176,24 +184,26 @@ class _Expander(ValueReader):
         self.remaining_characters = MAX_CHARACTERS
 
     def read_document(self) -> Expanded:
-        out = _Lines()
+        scope = _Scope()
         eager = False
         while True:
             line = self.text
             match = _FOLDED.match(line)
             if match is None:
                 if line.endswith(("{", "return [")) or line.lstrip(" ") in ("}", "]"):
-                    out.blocks.clear()
+                    scope.blocks.clear()
                     eager = eager or _EAGER.match(line) is not None
                 self.charge_work(1, len(line))
-                out.lines.append(line)
-                out.rows.append(self.row)
+                scope.lines.append(line)
+                scope.rows.append(self.row)
                 has_next_line = self.next_line()
             else:
-                has_next_line = self.read_folded_line(match, len(line) - len(line.lstrip(" ")), out)
+                has_next_line = self.read_folded_line(
+                    match, len(line) - len(line.lstrip(" ")), scope
+                )
             if not has_next_line:
                 break
-        return Expanded(out.lines, self.lines, out.rows, out.calls, eager)
+        return Expanded(scope.lines, self.lines, scope.rows, scope.calls, eager)
 
     def charge_work(self, lines: int, characters: int) -> None:
         """Count lines and characters. Fail if their sums exceed the limits."""
@@ -206,7 +216,7 @@ class _Expander(ValueReader):
 
     # -- blocks ----------------------------------------------------------------------------------
 
-    def read_folded_line(self, match: re.Match[str], indent: int, out: _Lines) -> bool:
+    def read_folded_line(self, match: re.Match[str], indent: int, scope: _Scope) -> bool:
         """Read a block, or a line of instances with the exceptions that follow.
 
         Return False at the end of the text.
@@ -219,12 +229,12 @@ class _Expander(ValueReader):
         if match[2]:
             self.fail("'but' must follow a line with an instance of a block, such as 'layers.1'")
         if match[1]:
-            return self.read_block(" " * indent, out)
-        return self.read_instances(" " * indent, out)
+            return self.read_block(" " * indent, scope)
+        return self.read_instances(" " * indent, scope)
 
-    def read_block(self, indent: str, out: _Lines) -> bool:
-        """Read a block and add it to the blocks of `out`. Return False at the end of the text."""
-        if out.depth >= MAX_DEPTH:
+    def read_block(self, indent: str, scope: _Scope) -> bool:
+        """Read a block and add it to the scope. Return False at the end of the text."""
+        if scope.depth >= MAX_DEPTH:
             self.fail("blocks are nested too deeply")
         self.expect("each ")
         container = self.match(_CONTAINER, "a path that ends in '*', as 'encoder.layer.*'")
@@ -233,7 +243,7 @@ class _Expander(ValueReader):
         self.expect(" {")
         self.expect_end_of_line()
         start = self.row
-        body = _Lines(depth=out.depth + 1)
+        body = _Scope(depth=scope.depth + 1)
         has_next_line = self.next_line()
         while has_next_line and self.text != f"{indent}}}" and not self.at_end():
             self.expect(f"{indent}  ")
@@ -253,7 +263,7 @@ class _Expander(ValueReader):
             self.row = start
             self.text = self.lines[start]
             self.fail("empty block", len(indent))
-        out.blocks[container, letter] = Block(body.lines, body.rows, body.depth)
+        scope.blocks[container, letter] = Block(body.lines, body.rows, body.depth)
         return self.next_line()
 
     def read_letter(self) -> str:
@@ -265,7 +275,7 @@ class _Expander(ValueReader):
 
     # -- calls -----------------------------------------------------------------------------------
 
-    def read_instances(self, indent: str, out: _Lines) -> bool:
+    def read_instances(self, indent: str, scope: _Scope) -> bool:
         """Read a line of instances and the exceptions that follow. Append the expanded lines.
 
         Return False at the end of the text.
@@ -280,7 +290,7 @@ class _Expander(ValueReader):
         self.pos = match.end()
         last = self.read_instance_number() if self.skip(" .. ") else first
         letter = self.read_letter()
-        block = out.blocks.get((container, letter))
+        block = scope.find_block(container, letter)
         if block is None:
             title = f"each {container}*{letter and ' '}{letter} {{"
             self.fail(f"missing block '{title}' before this line", start)
@@ -299,7 +309,9 @@ class _Expander(ValueReader):
         next_position = self.row, self.text
         self.row, self.text = row, text
         for n in numbers:
-            self.append_instance(f"{container}{n}", n, changed_blocks.get(n, block), arguments, out)
+            self.append_instance(
+                f"{container}{n}", n, changed_blocks.get(n, block), arguments, scope
+            )
         self.row, self.text = next_position
         return has_next_line
 
@@ -307,7 +319,7 @@ class _Expander(ValueReader):
         return int(self.match(_NUMBER, "a number of at most 9 digits"))
 
     def read_formals(self, block: Block) -> dict[int, tuple[str, int]]:
-        """Read the names that the instances of one line give: name and column by formal."""
+        """Read the values that a line gives to formals. Return name and column by formal."""
         arguments: dict[int, tuple[str, int]] = {}
         while True:
             start = self.pos
@@ -330,20 +342,20 @@ class _Expander(ValueReader):
                 return arguments
 
     def append_instance(
-        self, path: str, n: int, block: Block, arguments: dict[int, tuple[str, int]], out: _Lines
+        self, path: str, n: int, block: Block, arguments: dict[int, tuple[str, int]], scope: _Scope
     ) -> None:
-        """Append the lines of one instance to `out`."""
+        """Append the lines of one instance to the scope."""
         names: dict[int, str] = {}
         for formal in block.uses:
             if formal not in arguments:
                 self.fail(f"{'$' * block.depth}{formal} has no value", len(self.text))
             names[formal] = self.evaluate_name(n, *arguments[formal])
         self.charge_work(max(1, len(block.lines)), block.length(path, names))
-        if not out.depth:
-            out.calls.append((len(out.lines), path))
+        if not scope.depth:
+            scope.calls.append((len(scope.lines), path))
         if block.lines:
-            out.lines.extend(block.text(path, names).split("\n"))
-            out.rows.extend(block.rows)
+            scope.lines.extend(block.text(path, names).split("\n"))
+            scope.rows.extend(block.rows)
 
     def evaluate_name(self, n: int, name: str, start: int) -> str:
         """Return a name with its expressions replaced by their values for instance number n."""

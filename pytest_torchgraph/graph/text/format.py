@@ -52,8 +52,8 @@ FACTS_VERSION = 4
 
 The facts are the output of a target, the run count of a compiled graph, the value of a constant,
 the options of a module, a graph handed over by the user, rounded constants, and inputs declared
-where they are used. Folding requires this version for instances that give sizes, and for instance
-numbers inside a path component (`each x_*`).
+where they are used. Folding requires this version for instances that give sizes, for instance
+numbers inside a path component (`each x_*`), and for blocks of several stages (`each x.*.*`).
 """
 LONG_RETURN = 3
 """Maximum number of returned values on one line.
@@ -289,7 +289,7 @@ def _graph_lines(
 ) -> Iterator[str | Lines]:
     """Yield the lines of a graph. Lines in which modules may repeat are grouped.
 
-    The groups equal those that `fold.split_sections` reads from the text.
+    The groups equal those that `fold.split_sections` reads from the text, but some are empty.
 
     Args:
         at_use: for each graph, by `id`, the inputs that are declared where they are used.
@@ -308,7 +308,7 @@ def _graph_lines(
         section = Lines([], [])
         for node in nodes:
             if node.name in placed_inputs.lines:
-                yield from _yield_section(section)
+                yield section
                 yield inner + _format_place(*placed_inputs.lines[node.name])
                 section = Lines([], [])
             if node.name in placed_inputs.after:
@@ -317,7 +317,7 @@ def _graph_lines(
                 )
                 continue
             if node.kind == "output":
-                yield from _yield_section(section)
+                yield section
                 yield from _return_lines(node, full, inner)
                 section = Lines([], [])
                 continue
@@ -326,12 +326,12 @@ def _graph_lines(
             # `fold` needs the names. Reading them back from the text would take a regular
             # expression for each line.
             section.names.append(node.name if node.name in plain else "")
-        yield from _yield_section(section)
+        yield section
     for path, value in graph.output or ():
         yield f"{inner}output {format_name(path)} = {format_arg(value)}"
     saved = [ref.name for ref in graph.saved]
     texts = [f"{inner}save %{format_name(name)}" for name in saved]
-    yield from _yield_section(Lines(texts, [_plain_name(name) for name in saved]))
+    yield Lines(texts, [_plain_name(name) for name in saved])
     yield f"{indent}}}"
 
 
@@ -358,11 +358,6 @@ def _return_lines(node: Node, full: bool, indent: str) -> Iterator[str | Lines]:
     names = [_plain_name(value.name) if isinstance(value, Ref) else "" for value in values]
     yield Lines([f"{indent}  {format_arg(value)}," for value in values], names)
     yield f"{indent}]" + "".join(_format_suffixes(node, full))
-
-
-def _yield_section(lines: Lines) -> Iterator[Lines]:
-    if lines.texts:
-        yield lines
 
 
 def _plain_name(name: str) -> str:

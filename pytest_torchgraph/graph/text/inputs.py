@@ -163,7 +163,7 @@ def _find_predecessors(declared: list[str], used: list[str]) -> dict[str, str]:
         return {}
     # The text may begin with inputs of a later place, because the lines in `Placed.lines` restore
     # the places. So the order is compared from the first declared input on.
-    chain = _longest_rising(
+    chain = _longest_increasing(
         [number for number, same in (*heads[start:], *heads[:start]) if not same]
     )
     in_chain = set(chain)
@@ -197,7 +197,8 @@ def owner_of(name: str) -> str:
     return name.rpartition(".")[0]
 
 
-def _longest_rising(numbers: Sequence[int]) -> list[int]:
+def _longest_increasing(numbers: Sequence[int]) -> list[int]:
+    """Return the longest increasing subsequence."""
     tails: list[int] = []
     previous: dict[int, int] = {}
     for number in numbers:

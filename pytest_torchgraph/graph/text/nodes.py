@@ -54,7 +54,7 @@ MAX_DIGITS = 400
 64 bits have up to 20 digits. Python's own `int` raises above 4,300 digits.
 """
 MAX_EQUAL_HASHES = 100
-"""Maximum number of dictionary keys with equal hashes. Python compares each pair of such keys."""
+"""Maximum number of dictionary keys with equal hashes."""
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./\-#<>]*")
 _REF = re.compile(rf"%({_NAME.pattern})")
@@ -98,8 +98,10 @@ class ValueReader:
         pos: index of the next character in the line.
         depth: nesting of the value being read.
         subgraphs: names of the graphs that a value may refer to.
+        has_facts: True if the version of the text is `FACTS_VERSION`.
         has_no_floats: True if every float constant is written as `~`.
-        declared: inputs declared in the arguments being read; `None` if these cannot declare any.
+        declared: inputs declared in the arguments being read; `None` if these arguments cannot
+            declare inputs.
     """
 
     def __init__(self, lines: list[str]):
@@ -109,6 +111,7 @@ class ValueReader:
         self.pos = 0
         self.depth = 0
         self.subgraphs: set[str] = set()
+        self.has_facts = False
         self.has_no_floats = False
         self.declared: list[Declared] | None = None
 
@@ -228,16 +231,16 @@ class ValueReader:
         self.read_sequence("(", ")", read_item)
         return tuple(args), kwargs
 
-    def read_sequence(self, opening: str, closing: str, item: Callable[[], None]) -> None:
-        """Read brackets with any number of items between them. Call `item` to read each item."""
+    def read_sequence(self, opening: str, closing: str, read_item: Callable[[], None]) -> None:
+        """Read brackets with any number of items between them."""
         self.expect(opening)
         self.depth += 1
         if self.depth > MAX_DEPTH:
             self.fail("values are nested too deeply")
         if not self.skip(closing):
-            item()
+            read_item()
             while self.skip(", "):
-                item()
+                read_item()
             self.expect(closing)
         self.depth -= 1
 
@@ -292,7 +295,7 @@ class ValueReader:
         self.expect(": ")
         role, args = "parameter", ()
         word = WORD.match(self.text, self.pos)
-        # A parameter has no word for its role: most declarations are of parameters.
+        # Most declarations are of parameters, so a parameter needs no word for its role.
         if word is not None and word.group() in PLACED:
             role = word.group()
             self.pos = word.end()
@@ -309,7 +312,7 @@ class ValueReader:
         self.declared.append(Declared(node, after, self.row, start))
 
     def read_values(self) -> tuple[Arg, ...]:
-        """Read a list, like `read_sequence` but with one call less per value."""
+        """Read a list, like `read_sequence` but with one call fewer per value."""
         self.pos += 1
         self.depth += 1
         if self.depth > MAX_DEPTH:
@@ -338,15 +341,15 @@ class ValueReader:
         printed: set[str] = set()
         hashes: dict[int, int] = {}
 
-        def item() -> None:
+        def read_item() -> None:
             start = self.pos
             key = self.read_value()
             if not _is_key(key):
                 self.fail("this value cannot be a key of a dict", start)
             number = hash(key)
             hashes[number] = hashes.get(number, 0) + 1
-            # A hostile file could otherwise take quadratic time: ints with equal hashes are easy to
-            # find.
+            # Python compares each pair of keys with equal hashes. A hostile file could take
+            # quadratic time, because ints with equal hashes are easy to find.
             if hashes[number] > MAX_EQUAL_HASHES:
                 self.fail("too many keys with the same hash", start)
             text = format_arg(key)
@@ -356,11 +359,11 @@ class ValueReader:
             self.expect(": ")
             items[key] = self.read_value()
 
-        self.read_sequence("{", "}", item)
+        self.read_sequence("{", "}", read_item)
         return items
 
     def read_word(self) -> Arg:
-        """Read a constant that begins with a word: `True`, `torch.float32`, `slice(...)`."""
+        """Read a value that begins with a word: `True`, `torch.float32`, `slice(...)`."""
         start = self.pos
         word = self.match(_OP, "a value")
         # `_OP` also matches these words. An `Atom` with such a name is quoted in the text.
@@ -420,7 +423,7 @@ class ValueReader:
         """Read a shape or strides."""
         sizes: list[int | Symbol] = []
 
-        def item() -> None:
+        def read_item() -> None:
             start = self.pos
             value = self.read_value()
             # A symbol without operators is printed without backticks, and reads as a word.
@@ -430,7 +433,7 @@ class ValueReader:
                 self.fail("expected a size", start)
             sizes.append(value)
 
-        self.read_sequence("[", "]", item)
+        self.read_sequence("[", "]", read_item)
         return tuple(sizes)
 
 
@@ -443,11 +446,6 @@ def _is_key(value: Arg) -> bool:
 
 class NodeReader(ValueReader):
     """Reader of nodes. Each method starts at its element and stops after it."""
-
-    @property
-    def has_facts(self) -> bool:
-        """True if the version records the options of modules."""
-        raise NotImplementedError
 
     def read_output(self) -> Node:
         """Read the output node, after the word `return`."""
@@ -495,18 +493,8 @@ class NodeReader(ValueReader):
         if kind != "call_module":
             options = None
         return Node(
-            name,
-            kind,
-            op,
-            args,
-            kwargs,
-            result,
-            module,
-            None,
-            target or "",
-            effects,
-            after,
-            options,
+            *(name, kind, op, args, kwargs, result, module),
+            *(None, target or "", effects, after, options),
         )
 
     def read_long_return(self) -> tuple[Arg, ...]:
@@ -528,7 +516,7 @@ class NodeReader(ValueReader):
         """Read the end of a node's line: effects, `after`, and the module path.
 
         Args:
-            name: the node's name. It implies the module path if the line does not state the path.
+            name: the node's name. It implies the module path if the line states none.
         """
         effects: list[Effect] = []
         after: list[Ref] = []

@@ -24,8 +24,8 @@ Versions:
 - 4 adds `output` lines, `given` graphs, runs of compiled graphs (0, or at least 2), the values of
   constants, the options of modules, and `digits`. In a graph of an older version these facts are
   unknown, not empty. Version 4 also adds inputs that are declared where they are used (see
-  `inputs`), and instances that give sizes or have their number inside a path component (see
-  `expand`).
+  `inputs`), instances that give sizes or have their number inside a path component, and blocks of
+  several stages (see `expand`).
 
 `nodes` has the grammar of names, values and results. With `detail ops` a graph has lines `count op`
 instead of nodes.
@@ -163,7 +163,6 @@ class _Parser(NodeReader):
 
     def __init__(self, lines: list[str]):
         super().__init__(lines)
-        self.version = VERSION
         self.runs: dict[str, int] = {}
         self.at_use = False
 
@@ -187,6 +186,7 @@ class _Parser(NodeReader):
                 "pytest-torchgraph, or store the graph again with --torchgraph-update"
             )
         self.version = int(version)
+        self.has_facts = self.version >= FACTS_VERSION
         self.expect_end_of_line()
         self.next_line()
         header = self.read_header()
@@ -274,11 +274,6 @@ class _Parser(NodeReader):
         if counted:
             self.runs[name] = runs
         return _Title(name, kind, level, eager, runs, given)
-
-    @property
-    def has_facts(self) -> bool:
-        """True if the version records target outputs and the run counts of compiled graphs."""
-        return self.version >= FACTS_VERSION
 
     def read_run_count(self, name: str, *, eager: bool, counted: bool) -> int:
         """Read the run count of a graph; 1 if the title has no count."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from .runs import STEEPEST, numbers_in, with_expressions
+from .names import STEEPEST, numbers_in, with_expressions
 
 
 class Instance(NamedTuple):
@@ -41,7 +41,7 @@ class Range:
     def __init__(self, first: Instance):
         self.instances = [first]
         self.step = 0
-        self._names = [_ArgumentSeries(first.number, name) for name in first.arguments]
+        self._names = [_Progression(first.number, name) for name in first.arguments]
 
     def add(self, instance: Instance) -> bool:
         """Add the next instance and return True, or return False if it does not fit the range."""
@@ -52,10 +52,10 @@ class Range:
         if (instance.container, instance.letter) != (last.container, last.letter):
             return False
         pairs = list(zip(self._names, instance.arguments, strict=True))
-        if not all(series.fits(instance.number, name) for series, name in pairs):
+        if not all(progression.fits(instance.number, name) for progression, name in pairs):
             return False
-        for series, name in pairs:
-            series.add(instance.number, name)
+        for progression, name in pairs:
+            progression.add(instance.number, name)
         self.instances.append(instance)
         self.step = step
         return True
@@ -63,7 +63,7 @@ class Range:
     @property
     def accidental(self) -> bool:
         """True if the range has only two instances, and their names fit by coincidence."""
-        return len(self.instances) == 2 and any(series.steep for series in self._names)
+        return len(self.instances) == 2 and any(progression.steep for progression in self._names)
 
     def lines(self) -> list[str]:
         """Return the line of the range, followed by its exceptions."""
@@ -73,7 +73,7 @@ class Range:
             line += f" .. {last.number}"
         if first.letter:
             line += f" {first.letter}"
-        names = [series.text() for series in self._names]
+        names = [progression.text() for progression in self._names]
         assignments = [f"{first.sign}{k} = {name}" for k, name in enumerate(names, 1) if name]
         if assignments:
             line += f": {', '.join(assignments)}"
@@ -89,8 +89,8 @@ class Range:
         return lines
 
 
-class _ArgumentSeries:
-    """Names given by consecutive instances for one formal.
+class _Progression:
+    """Names that consecutive instances give for one formal. Their numbers progress evenly.
 
     Attributes:
         name: name given by instance `start`, the first that gives one; `None` if none does.

@@ -1,116 +1,12 @@
-"""Runs: consecutive lines of one instance of a module. Blocks: the lines that instances share.
-
-`fold` and `expand` use both. The lines of a block apply to any of its instances, so a name in a
-block has one of these forms:
-
-    %.x  %/x    a name of the instance: `%encoder.layer.7.x`, `%encoder.layer.7/x`
-    %..x %./x   a name of the enclosing instance, in a nested block; each further dot is one
-                more level outward
-    $1          a name or a size given by each instance; `$$1` in a nested block
-    %x          any other name, equal in all instances
-
-A name given by a range of instances may have numbers that depend on the instance number n:
-`%encoder.layer.[n-1].x`, `%add.[2n+1]`, `%add.[31-2n]`.
-"""
+"""Runs: consecutive lines of one instance of a module."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import cached_property
 
-STRING = r'"(?:[^"\\]|\\.)*(?:"|\\?\Z)'
-"""A JSON string in a line.
-
-An unclosed string extends to the end of the line, so that no search restarts inside it.
-"""
-PATH = r"[A-Za-z0-9_.\-#<>]"
-"""A character of a module path in an unquoted name."""
-NAME = r"[A-Za-z0-9_.\-#<>/]+"
-"""An unquoted name, without its sign."""
-NUMBER = r"(?:0|[1-9][0-9]{0,8})"
-"""The number of an instance, as Python prints it."""
-CONTAINER = rf"(?:{PATH}*[._])?"
-"""The path of an instance up to its number: `encoder.layer.`, `encoder.encoder_layer_`."""
-
-TOKEN = re.compile(
-    rf"{STRING}|`[^`]*(?:`|\Z)|[%@](?:{STRING}|{NAME})|\$+[0-9]+",
-)
-"""Names. Strings and symbols match as well, because their text can look like a name."""
-WITH_INTEGERS = re.compile(rf"{TOKEN.pattern}|(?<![\w.+\-])-?[0-9]+(?![\w.])", re.ASCII)
-"""The matches of `TOKEN`, and integers, which are the sizes in results and arguments."""
-FORMAL = re.compile(r"(\$+)([0-9]+)\Z")
-EXPRESSION = re.compile(r"\[(?:([0-9]{0,9})n(?:([+-])([0-9]{1,9}))?|([0-9]{1,9})-([0-9]{0,9})n)\]")
-"""A number in a name as a function of n: `[n]`, `[n-1]`, `[2n+1]`, `[31-2n]`."""
-_COMPONENT = re.compile(rf"(?<![A-Za-z0-9]){NUMBER}(?![A-Za-z0-9])")
-_DEFINED = re.compile(rf"(%(?:{STRING}|{NAME})|\$+[0-9]+) = ")
-STEEPEST = 9
-"""The largest factor of n that `fold` writes. A larger factor is a coincidence of two numbers."""
-
-
-def is_name(token: str) -> bool:
-    """Return True if a match of `TOKEN` is a name, not a string or symbol."""
-    return token[0] in "%@$"
-
-
-def replace_names(line: str, new: Callable[[str], str]) -> str:
-    """Replace the names of a line; strings and symbols stay unchanged."""
-    return TOKEN.sub(lambda m: new(m.group()) if is_name(m.group()) else m.group(), line)
-
-
-def outward(name: str) -> str:
-    """Return a name of an enclosing instance, as written by the lines of a block."""
-    return f"%.{name[1:]}" if name.startswith(("%.", "%/")) else name
-
-
-def key_of(line: str) -> str:
-    """Return the key by which an exception refers to a line.
-
-    The key is the name of the line's result, or the whole line if the line has no result.
-    """
-    line = line.lstrip(" ")
-    defined = _DEFINED.match(line)
-    return defined[1] if defined else line
-
-
-def numbers_in(name: str) -> tuple[str, tuple[int, ...]]:
-    """Return a name with `[]` in place of each standalone number, and the numbers."""
-    if name.startswith('"', 1) or name[0] not in "%@":
-        return name, ()
-    return _COMPONENT.sub("[]", name), tuple(map(int, _COMPONENT.findall(name)))
-
-
-def with_expressions(pattern: str, lines: list[tuple[int, int]]) -> str:
-    """Return a name as a function of the instance number n.
-
-    Args:
-        pattern: the name with `[]` for each number, as returned by `numbers_in`.
-        lines: factor and summand of each number.
-    """
-    parts = pattern.split("[]")
-    texts = [_format_expression(factor, summand) for factor, summand in lines]
-    return "".join(part + text for part, text in zip(parts, [*texts, ""], strict=True))
-
-
-def _format_expression(factor: int, summand: int) -> str:
-    if factor == 0:
-        return str(summand)
-    times = "" if abs(factor) == 1 else str(abs(factor))
-    if factor < 0:
-        return f"[{summand}-{times}n]"
-    return f"[{times}n{summand:+d}]" if summand else f"[{times}n]"
-
-
-def evaluate(match: re.Match[str], n: int) -> int:
-    """Return the value of an `EXPRESSION` for instance number n; it may be negative."""
-    factor, sign, summand, start, falling = match.groups()
-    if start is not None:
-        return int(start) - int(falling or 1) * n
-    number = int(factor or 1) * n
-    return number + int(summand) * (1 if sign == "+" else -1) if sign else number
-
+from .names import NAME, NUMBER, TOKEN, WITH_INTEGERS, is_name, replace_names
 
 OWN = "\x00"
 """Skeleton placeholder for the sign of a name of the instance."""
@@ -119,15 +15,22 @@ OTHER = "\x01"
 MIN_INSTANCES = 3
 """Minimum number of instances in a container that is folded. One of its blocks may have only two.
 
-Lines without an instance join the runs beside them if they recur in as many instances.
+Lines that belong to no instance join the runs beside them only if they recur in this many
+instances.
 """
 MAX_ADOPTED = 8
-"""Maximum number of lines without an instance that are attributed to the run before them."""
+"""Maximum number of lines that belong to no instance and join the run before them."""
 
 _INSTANCE = re.compile(rf"((?:[^./]+\.|\.)*?(?:[A-Za-z_][A-Za-z0-9_]*_)?)({NUMBER})(?=[./])")
-_OTHERS = re.compile(rf"[%@]{NAME}|\$+[0-9]+")
-_PLAIN = re.compile(rf"%{NAME}")
-"""Names in a text without `@` and `$`. The search is fast, because all names begin with `%`."""
+"""The path of an instance at the start of a name: its container and its number."""
+_OTHERS = re.compile(rf"([%@]{NAME}|\$+[0-9]+)")
+"""Names in a text without strings and symbols."""
+_PLAIN = re.compile(rf"(%{NAME})")
+"""Names in a text that also has no `@` and `$`. This search is faster: all names begin with `%`."""
+_OTHERS_AND_SIZES = re.compile(
+    rf"([%@]{NAME}|\$+[0-9]+|(?<![\w.+\-#<>/])-?[0-9]+(?![\w.]))", re.ASCII
+)
+"""Names and integers in such a text, but no part of a name that begins with `OWN`."""
 
 
 class Lines:
@@ -135,8 +38,8 @@ class Lines:
 
     Attributes:
         texts: the whole lines.
-        names: for each line, the name that assigns the line to an instance, without its sign. It is
-            the name of the result, or of the saved or returned value. "" if the line has no single
+        names: for each line, the name that assigns the line to an instance, without its sign: the
+            name of the result, or of the saved or returned value. "" if the line has no single
             unquoted name.
     """
 
@@ -195,26 +98,41 @@ class LineRun(Lines):
         The skeleton has `OWN` in place of the instance's path, and `OTHER` in place of each name
         outside the instance.
         """
-        others: list[str] = []
+        return self._replace_names(TOKEN, _OTHERS, _PLAIN)
 
-        def other(match: re.Match[str]) -> str:
-            others.append(match.group())
-            return OTHER
+    def _replace_names(
+        self, tokens: re.Pattern[str], others: re.Pattern[str], plain: re.Pattern[str]
+    ) -> tuple[str, list[str]]:
+        """Return the skeleton and what `OTHER` stands for.
 
+        Args:
+            tokens: matches names, strings and symbols.
+            others: matches names; for a text without strings and symbols.
+            plain: the same, for a text that also has no `@` and `$`.
+        """
         text = "\n".join(self.texts)
         if '"' not in text and "`" not in text:
-            names = _OTHERS if "$" in text or "@" in text else _PLAIN
-            text = self._with_own(text)
-            return names.sub(OTHER, text), names.findall(text)
+            pattern = others if "$" in text or "@" in text else plain
+            pieces = pattern.split(self._with_own(text))
+            return OTHER.join(pieces[::2]), pieces[1::2]
+        names: list[str] = []
 
-        def name(match: re.Match[str]) -> str:
+        def placeholder(match: re.Match[str]) -> str:
             token = match.group()
-            if not is_name(token):
+            if token[0] in '"`':
                 return token
             relative = self._with_own(token)
-            return relative if relative[0] == OWN else other(match)
+            if relative[0] == OWN:
+                return relative
+            names.append(token)
+            return OTHER
 
-        return "\n".join([TOKEN.sub(name, line) for line in self.texts]), others
+        return "\n".join([tokens.sub(placeholder, line) for line in self.texts]), names
+
+    @cached_property
+    def sized(self) -> SizedRun:
+        """The same run with its integers treated like names."""
+        return SizedRun(self.container, self.number, self)
 
     def _with_own(self, text: str) -> str:
         return text.replace(f"%{self.instance}.", f"{OWN}.").replace(
@@ -233,6 +151,16 @@ class LineRun(Lines):
         return [[next(names) for _ in range(line.count(OTHER))] for line in self.skeleton]
 
     @cached_property
+    def line_counts(self) -> Counter[str]:
+        """Lines of the skeleton, with the number of their occurrences."""
+        return Counter(self.skeleton)
+
+    def count_common(self, other: LineRun) -> int:
+        """Return the number of lines that the skeletons of two runs have in common."""
+        a, b = sorted((self.line_counts, other.line_counts), key=len)
+        return sum(min(count, b[line]) for line, count in a.items() if line in b)
+
+    @cached_property
     def foldable(self) -> bool:
         """True if the names stay distinct when written relative to the instance."""
         return f"{OWN}.." not in self.parts[0] and f"{OWN}./" not in self.parts[0]
@@ -243,27 +171,15 @@ class SizedRun(LineRun):
 
     @cached_property
     def parts(self) -> tuple[str, list[str]]:
-        """The skeleton, and the names outside the instance and the integers in order.
+        """The skeleton, and the integers and the names outside the instance in order.
 
         `OTHER` also replaces the integers.
         """
-        others: list[str] = []
-
-        def other(match: re.Match[str]) -> str:
-            token = match.group()
-            if token[0] in '"`':
-                return token
-            relative = self._with_own(token)
-            if relative[0] == OWN:
-                return relative
-            others.append(token)
-            return OTHER
-
-        return "\n".join([WITH_INTEGERS.sub(other, line) for line in self.texts]), others
+        return self._replace_names(WITH_INTEGERS, _OTHERS_AND_SIZES, _OTHERS_AND_SIZES)
 
 
 def split_runs(lines: Lines, prefix: str) -> list[LineRun | Lines]:
-    """Split lines, in order, into runs and the lines between runs that belong to no instance.
+    """Split lines into runs and the lines between them, which belong to no instance.
 
     Args:
         prefix: path of the instance that contains all lines; "" for the top level.
@@ -304,8 +220,8 @@ def _shape_of(text: str) -> str:
 def _join_runs(runs: list[LineRun | Lines]) -> list[LineRun | Lines]:
     """Join two runs of one instance if the lines between them recur in enough instances.
 
-    For example, the sum of two gradients belongs to no module, but appears among the lines of each
-    instance.
+    For example, the sum of two gradients belongs to no module, but each instance has one among its
+    lines.
     """
     gaps: dict[int, tuple[str, ...]] = {}
     instances: defaultdict[tuple[str, ...], set[int]] = defaultdict(set)
@@ -334,17 +250,16 @@ def _join_runs(runs: list[LineRun | Lines]) -> list[LineRun | Lines]:
 
 
 def _adopt_following(runs: list[LineRun | Lines]) -> list[LineRun | Lines]:
-    """Extend runs by the following lines that use the results of the instance.
+    """Extend runs by the lines after them that use the results of the instance.
 
-    Only the lines that follow most often in a container are added, and only if at least
-    `MIN_INSTANCES` runs have them.
+    Per container, only the most frequent sequence of such lines joins the runs, and only if at
+    least `MIN_INSTANCES` runs have it.
     """
     ends: dict[int, list[str]] = {}
     usual: defaultdict[str, Counter[tuple[str, ...]]] = defaultdict(Counter)
     for index, run in enumerate(runs):
         if isinstance(run, LineRun):
-            # The last run stands for the missing successor: nothing is adopted from a run.
-            following = runs[index + 1] if index + 1 < len(runs) else run
+            following = runs[index + 1] if index + 1 < len(runs) else Lines([], [])
             ends[index] = (
                 [] if isinstance(following, LineRun) else _following_shapes(run, following)
             )
@@ -368,9 +283,9 @@ def _adopt_following(runs: list[LineRun | Lines]) -> list[LineRun | Lines]:
 
 
 def _following_shapes(run: LineRun, following: Lines) -> list[str]:
-    """Return the shapes of the lines directly after a run that continue its results.
+    """Return the shapes of the lines directly after a run that use its results.
 
-    Each of these lines uses a result of the run, or a result of an earlier such line.
+    A line may also use the result of an earlier one of these lines.
     """
     shapes: list[str] = []
     results: set[str] = set()
@@ -384,90 +299,3 @@ def _following_shapes(run: LineRun, following: Lines) -> list[str]:
         results.add(names[0])
         shapes.append(_shape_of(text))
     return shapes
-
-
-@dataclass(frozen=True)
-class Block:
-    """Lines that apply to any of several instances. The module docstring has the forms of names.
-
-    Attributes:
-        lines: the lines; nested `each` blocks are expanded.
-        rows: for each line, the index of the file's line that it was read from.
-        depth: number of enclosing blocks plus one.
-    """
-
-    lines: list[str]
-    rows: list[int]
-    depth: int
-
-    @cached_property
-    def _pieces(self) -> tuple[list[list[str]], list[int]]:
-        """The text between formals, split where the instance's path belongs, and the formals."""
-        pieces: list[list[str]] = []
-        formals: list[int] = []
-        segments: list[str] = []
-        text: list[str] = []
-
-        def cut() -> None:
-            segments.append("".join(text))
-            text.clear()
-
-        for number, line in enumerate(self.lines):
-            if number:
-                text.append("\n")
-            end = 0
-            for match in TOKEN.finditer(line):
-                token = match.group()
-                if not is_name(token):
-                    continue
-                text.append(line[end : match.start()])
-                end = match.end()
-                formal = FORMAL.match(token)
-                if formal and len(formal[1]) == self.depth:
-                    cut()
-                    pieces.append(segments.copy())
-                    segments.clear()
-                    formals.append(int(formal[2]))
-                elif token.startswith(("%..", "%./")):
-                    text.append(f"%{token[2:]}")
-                elif token.startswith(("%.", "%/")):
-                    text.append("%")
-                    cut()
-                    text.append(token[1:])
-                else:
-                    text.append(token)
-            text.append(line[end:])
-        cut()
-        pieces.append(segments)
-        return pieces, formals
-
-    @cached_property
-    def uses(self) -> Counter[int]:
-        """Number of uses of each formal in the block."""
-        return Counter(self._pieces[1])
-
-    @cached_property
-    def _length(self) -> tuple[int, int]:
-        """Number of characters that all instances share, and number of inserted paths."""
-        pieces = self._pieces[0]
-        shared_length = sum(len(segment) for piece in pieces for segment in piece)
-        return shared_length, sum(len(piece) - 1 for piece in pieces)
-
-    def length(self, instance: str, arguments: Mapping[int, str]) -> int:
-        """Return the length of `text` for the same arguments, without building it."""
-        shared_length, paths = self._length
-        names = sum(count * len(arguments[formal]) for formal, count in self.uses.items())
-        return shared_length + paths * len(instance) + names
-
-    def text(self, instance: str, arguments: Mapping[int, str]) -> str:
-        """Return the lines of one instance, joined.
-
-        Args:
-            instance: path of the instance; in a nested block, relative to the enclosing instance.
-            arguments: name of each formal in the block.
-        """
-        pieces, formals = self._pieces
-        text = [instance.join(pieces[0])]
-        for formal, piece in zip(formals, pieces[1:], strict=True):
-            text += (arguments[formal], instance.join(piece))
-        return "".join(text)

@@ -1,0 +1,216 @@
+"""`BlockWriter`: the lines of a block, and its instances as names and exceptions.
+
+An instance that differs from its block has exceptions: the lines of a `but`. The docstring of
+`expand` has their grammar.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
+
+from ..diff import align_items
+from .names import key_of, outward
+from .ranges import Instance, merge_ranges
+from .runs import OTHER, OWN, LineRun, Lines
+
+
+class BlockWriter:
+    """Writer of a block, and of its instances as names and exceptions.
+
+    Attributes:
+        letter: distinguishes the block from other blocks of the container; "" for the first block.
+        sign: sign of the block's formals.
+        first: the run that gives the block its lines.
+        formal_columns: for each formal, the index of its first use among the names that
+            `LineRun.parts` returns.
+        slots: for each line, the values of its placeholders: the number of a formal, from 0, or a
+            name that all instances share.
+        instances: the instances added so far, by run.
+    """
+
+    def __init__(
+        self, cluster: Sequence[LineRun], letter: str, depth: int, others: Sequence[LineRun]
+    ):
+        self.letter = letter
+        self.sign = "$" * depth
+        self.first = cluster[0]
+        self.instances: dict[Lines, Instance] = {}
+        columns: list[tuple[str, ...]]
+        if len(cluster) > 1:
+            columns = list(zip(*(run.parts[1] for run in cluster), strict=True))
+            fixed = {column for column in columns if len(set(column)) == 1}
+        else:
+            columns = [(name,) for name in self.first.parts[1]]
+            # A single run has one name per column. The most similar run shows which names vary.
+            fixed = set(columns) - {(name,) for name in _differing_names(self.first, others)}
+        # Columns with the same names in every run share one formal.
+        numbers: dict[tuple[str, ...], int] = {}
+        slots: list[int | str] = []
+        self.formal_columns: list[int] = []
+        for column_number, column in enumerate(columns):
+            if column in fixed:
+                slots.append(outward(column[0]))
+                continue
+            if column not in numbers:
+                numbers[column] = len(numbers)
+                self.formal_columns.append(column_number)
+            slots.append(numbers[column])
+        queue = iter(slots)
+        self.slots = [[next(queue) for _ in names] for names in self.first.others]
+
+    @cached_property
+    def lines(self) -> list[str]:
+        """The lines of the block, indented like the lines of a run."""
+        names = [
+            [slot if isinstance(slot, str) else f"{self.sign}{slot + 1}" for slot in slots]
+            for slots in self.slots
+        ]
+        return list(map(_fill_names, self.first.skeleton, names))
+
+    def add(
+        self, run: LineRun, names: tuple[str | None, ...], changes: tuple[str, ...] = ()
+    ) -> None:
+        """Add an instance with its names and exceptions."""
+        self.instances[run] = Instance(
+            *(run.container, run.number, self.letter, self.sign, names, changes, run.indent)
+        )
+
+    def count_saved_lines(self, runs: Sequence[LineRun]) -> int:
+        """Return the number of lines that the block saves.
+
+        Args:
+            runs: all runs of the series, in order.
+        """
+        members = [run for run in runs if run in self.instances]
+        ranges = merge_ranges(self.instances[run] for run in members)
+        cost = len(self.slots) + 2 + sum(len(instance_range.lines()) for instance_range in ranges)
+        return sum(map(len, members)) - cost
+
+    def names_of(self, run: LineRun) -> tuple[str, ...]:
+        """Return the name that a run of the same cluster gives for each formal."""
+        return tuple(run.parts[1][column_number] for column_number in self.formal_columns)
+
+    def names_and_changes(self, run: LineRun) -> tuple[tuple[str | None, ...], tuple[str, ...]]:
+        """Return the names and the exceptions of a run from another cluster.
+
+        The name of a formal is `None` if no shared line uses the formal.
+        """
+        names_by_slot: dict[int, str] = {}
+        shared: dict[int, int] = {}
+        for k, j in sorted(align_items(self.first.skeleton, run.skeleton)):
+            new = dict(names_by_slot)
+            for slot, name in zip(self.slots[k], run.others[j], strict=True):
+                if isinstance(slot, str):
+                    # All instances have this name. A line with a different name becomes an
+                    # exception.
+                    if slot != outward(name):
+                        break
+                # The first aligned line that uses a formal decides its name for this instance. A
+                # later line with a different name becomes an exception.
+                elif new.setdefault(slot, name) != name:
+                    break
+            else:
+                names_by_slot = new
+                shared[k] = j
+        # Exceptions contain sizes as numbers, because a number can equal a size by chance.
+        formals = {
+            name: f"{self.sign}{slot + 1}"
+            for slot, name in names_by_slot.items()
+            if name[0] in "%@$"
+        }
+
+        def write_line(j: int) -> str:
+            names = [formals.get(name, outward(name)) for name in run.others[j]]
+            return _fill_names(run.skeleton[j], names).lstrip(" ")
+
+        lines = [line.lstrip(" ") for line in self.lines]
+        changes = tuple(_exceptions(lines, shared, len(run), write_line))
+        return tuple(names_by_slot.get(slot) for slot in range(len(self.formal_columns))), changes
+
+
+def _fill_names(skeleton: str, names: Sequence[str]) -> str:
+    """Return a line of a skeleton with names in place of its placeholders."""
+    parts = skeleton.replace(OWN, "%").split(OTHER)
+    return "".join(part + name for part, name in zip(parts, [*names, ""], strict=True))
+
+
+def _differing_names(run: LineRun, others: Sequence[LineRun]) -> set[str]:
+    """Return the names in which a run differs from the most similar of other runs."""
+    most_similar = max(others, key=run.count_common)
+    return {
+        own_name
+        for k, j in align_items(run.skeleton, most_similar.skeleton)
+        for own_name, other_name in zip(run.others[k], most_similar.others[j], strict=True)
+        if own_name != other_name
+    }
+
+
+def _exceptions(
+    block: list[str], shared: dict[int, int], length: int, write_line: Callable[[int], str]
+) -> Iterator[str]:
+    """Yield the exceptions that turn a block into one instance.
+
+    Args:
+        block: lines of the block.
+        shared: maps the index of each shared line in the block to its index in the instance. Both
+            indices increase.
+        length: number of lines of the instance.
+        write_line: returns a line of the instance, given its index.
+    """
+    keys = [key_of(line) for line in block]
+    indices_by_key: defaultdict[str, list[int]] = defaultdict(list)
+    for index, key in enumerate(keys):
+        indices_by_key[key].append(index)
+    # `expand` has passed the lines of the block before this index. Only exceptions move it on, so
+    # it has not passed the shared lines after the last exception.
+    reader_position = 0
+
+    def reach(index: int) -> Iterator[str]:
+        """Emit anchors, so that the reader skips earlier lines with the same key."""
+        nonlocal reader_position
+        equal = indices_by_key[keys[index]]
+        for passed in equal[bisect_left(equal, reader_position) : bisect_left(equal, index)]:
+            yield f"@ {keys[passed]}"
+            reader_position = passed + 1
+
+    anchors = [*sorted(shared.items()), (len(block), length)]
+    k = j = 0
+    # Each pass handles one gap: the lines of block and instance between two shared lines.
+    for next_k, next_j in anchors:
+        removed, added = range(k, next_k), range(j, next_j)
+        texts = [write_line(line) for line in added]
+        # The next added line belongs before this line of the block.
+        block_position: int = k
+        text_indices = {key_of(text): index for index, text in enumerate(texts)}
+        # Number of the instance's lines in this gap that have been written so far.
+        written_count = 0
+        for index in removed:
+            text_index = text_indices.get(keys[index], -1)
+            # The instance has no line with this key (-1), or has it before a line that is written
+            # already. Exceptions follow the order of the block, so the line cannot be replaced.
+            if text_index < written_count:
+                yield from reach(index)
+                yield f"- {keys[index]}"
+            else:
+                # The reader adds lines at its own position. Before an addition it must pass the
+                # shared lines in front of the gap, because no exception has moved it past them. A
+                # replacement alone needs no anchor: its key moves the reader.
+                if text_index > written_count and reader_position < block_position:
+                    yield from reach(block_position - 1)
+                    yield f"@ {keys[block_position - 1]}"
+                    reader_position = block_position
+                yield from (f"+ {text}" for text in texts[written_count:text_index])
+                yield from reach(index)
+                yield f"~ {texts[text_index]}"
+                written_count = text_index + 1
+            reader_position = block_position = index + 1
+        if texts[written_count:]:
+            if reader_position < block_position:
+                yield from reach(block_position - 1)
+                yield f"@ {keys[block_position - 1]}"
+                reader_position = block_position
+            yield from (f"+ {text}" for text in texts[written_count:])
+        k, j = next_k + 1, next_j + 1

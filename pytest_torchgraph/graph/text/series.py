@@ -1,0 +1,270 @@
+"""The blocks of a series: `fold_series` decides which instances of a container share lines.
+
+Instances with equal skeletons form a cluster. A cluster has its own block, or joins the block of
+another cluster with exceptions. Instances that differ in sizes share a block in which formals stand
+for the sizes. `fold_stages` shares such blocks between several containers.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Sequence
+
+from .block_writer import BlockWriter
+from .runs import MIN_INSTANCES, LineRun, Lines
+
+MIN_SAVED = 6
+"""Minimum number of lines that a block must save."""
+MIN_SHARE = 0.4
+"""Minimum share of the instances' lines that a block must save. Below it, folding hurts reading."""
+MIN_SAVED_BY_TWO = 20
+"""Minimum number of lines that a block must save if there are only two instances."""
+MAX_SIZES = 12
+"""Maximum number of sizes that an instance gives. With more sizes, its line is hard to read."""
+MAX_CHANGES = 0.75
+"""Maximum changes of a single instance, as a share of the block's lines.
+
+An instance with more changes is written out.
+"""
+MAX_CHANGES_OF_SEVERAL = 0.4
+"""Maximum changes of several equal instances, as a share of the block's lines.
+
+Equal instances with more changes have their own block.
+"""
+FEW_CHANGES = 4
+"""Number of changes that are always written as exceptions, even in a short block."""
+MAX_BLOCKS = 8
+"""Maximum number of blocks per container. It also limits the comparisons per instance."""
+MAX_BASES = 12
+"""Maximum number of clusters, largest first, among which the most typical one is chosen."""
+
+Cluster = list[LineRun]
+"""Runs with the same skeleton."""
+
+
+def group_into_series(
+    runs: Sequence[LineRun | Lines], path_of: Callable[[str], str] = lambda container: container
+) -> list[list[LineRun]]:
+    """Group runs into series. A series has one path for its blocks, and no instance repeats in it.
+
+    Args:
+        path_of: returns the path of a container's blocks.
+    """
+    series: list[list[LineRun]] = []
+    current: dict[str, list[LineRun]] = {}
+    instances: defaultdict[str, set[str]] = defaultdict(set)
+    for run in runs:
+        if not isinstance(run, LineRun):
+            continue
+        path = path_of(run.container)
+        # No reordering is needed: the lines of an instance are contiguous in forward and backward
+        # graphs. A second call of a layer starts a new series.
+        if path not in current or run.instance in instances[path]:
+            current[path] = []
+            series.append(current[path])
+            instances[path] = set()
+        current[path].append(run)
+        instances[path].add(run.instance)
+    return [
+        one_series
+        for one_series in series
+        if len(one_series) >= MIN_INSTANCES
+        or (len(one_series) == 2 and min(map(len, one_series)) > MIN_SAVED_BY_TWO)
+    ]
+
+
+def fold_series(runs: Sequence[LineRun], depth: int) -> list[BlockWriter]:
+    """Return the blocks of a series, with their instances.
+
+    An instance first tries the blocks that have its own sizes. Instances left over share a block if
+    they differ only in sizes.
+
+    Args:
+        runs: runs of one container, each instance once.
+        depth: number of enclosing blocks plus one.
+    """
+    same_sizes = _fold_same_sizes(runs, depth)
+    best = _fold_other_sizes(runs, depth, same_sizes)
+    # Two equal instances among several of other sizes: one block for all of them may be shorter.
+    if len(runs) > 2 and any(len(block.instances) == 2 for block in same_sizes):
+        alternative = _fold_other_sizes(runs, depth, [])
+        best = max(best, alternative, key=lambda blocks: _count_saved_lines(runs, blocks))
+    return best
+
+
+def fold_stages(runs: Sequence[LineRun], depth: int) -> list[BlockWriter]:
+    """Return the blocks that several stages share, or no blocks if they save too few lines.
+
+    A Swin transformer has the layers `features.1.0` to `features.7.1`. The first number is the
+    stage, and stages differ in sizes. All stages can share the block `features.*.*`.
+
+    Args:
+        runs: runs of several containers, each instance once.
+        depth: number of enclosing blocks plus one.
+    """
+    if len({run.container for run in runs}) == 1:
+        return []
+    # `kinds` has one layer for each block that the stages would have apart. `by_names` has one
+    # layer for each block that they could share.
+    kinds = {(run.container, run.parts[0]): run for run in runs}
+    by_names = {run.own_names: run for run in kinds.values()}
+    lines_apart = sum(map(len, kinds.values()))
+    if lines_apart - sum(map(len, by_names.values())) < MIN_SAVED_BY_TWO:
+        return []
+    blocks = _fold_other_sizes(runs, depth, [])
+    saved_apart = sum(map(len, runs)) - lines_apart
+    worthwhile = _count_saved_lines(runs, blocks) - saved_apart >= MIN_SAVED_BY_TWO
+    return blocks if worthwhile else []
+
+
+def _count_saved_lines(runs: Sequence[LineRun], blocks: list[BlockWriter]) -> int:
+    return sum(block.count_saved_lines(runs) for block in blocks)
+
+
+# -- other sizes -----------------------------------------------------------------------------------
+
+
+def _fold_other_sizes(
+    runs: Sequence[LineRun], depth: int, blocks: list[BlockWriter]
+) -> list[BlockWriter]:
+    """Return the given blocks, followed by the blocks of instances that differ in sizes.
+
+    Args:
+        runs, depth: see `fold_series`.
+        blocks: existing blocks. Only runs that are not among their instances are folded.
+    """
+    left = [run for run in runs if run.foldable and not _is_folded(run, blocks)]
+    counts = Counter(run.own_names for run in left)
+    by_skeleton: defaultdict[str, Cluster] = defaultdict(list)
+    # Stages of a convolutional network differ only in sizes. Folding them, and declaring inputs
+    # where they are used, shortens resnet18 from 178 lines to 78.
+    for run in left:
+        if counts[run.own_names] > 1:
+            by_skeleton[run.sized.parts[0]].append(run)
+    sized: list[BlockWriter] = []
+    for cluster in by_skeleton.values():
+        letters = [block.letter or "a" for block in [*blocks, *sized]]
+        if len(cluster) == 1 or len(letters) == MAX_BLOCKS:
+            continue
+        letter = chr(ord(max(letters)) + 1) if letters else ""
+        block = BlockWriter([run.sized for run in cluster], letter, depth, ())
+        for run in cluster:
+            block.add(run, block.names_of(run.sized))
+        sizes = sum(name[0] not in "%@$" for name in block.names_of(cluster[0].sized))
+        least = MIN_SAVED_BY_TWO if len(cluster) == 2 else MIN_SAVED
+        if sizes <= MAX_SIZES and _saves_enough(block, cluster, least):
+            sized.append(block)
+    longest = max((len(block.slots) for block in sized), default=0)
+    for run in left:
+        # A run of twice the length would need more than `MAX_CHANGES`.
+        if len(run) > 2 * longest or _is_folded(run, sized):
+            continue
+        closest, written = _closest_block(sized, [run.sized])
+        # Exceptions need three more lines: the instance, `but` and its `}`.
+        if closest is not None and len(run) - len(written[0][1]) - 3 >= MIN_SAVED:
+            closest.add(run, *written[0])
+    return [*blocks, *sized]
+
+
+def _is_folded(run: LineRun, blocks: list[BlockWriter]) -> bool:
+    return any(run in block.instances for block in blocks)
+
+
+def _saves_enough(block: BlockWriter, runs: Sequence[LineRun], least: int) -> bool:
+    """Return True if a block saves at least `least` lines, and `MIN_SHARE` of its instances."""
+    lines = sum(map(len, block.instances))
+    return block.count_saved_lines(runs) >= max(least, MIN_SHARE * lines)
+
+
+# -- equal sizes -----------------------------------------------------------------------------------
+
+
+def _fold_same_sizes(runs: Sequence[LineRun], depth: int) -> list[BlockWriter]:
+    """Return the blocks of instances with equal sizes and with few exceptions."""
+    by_skeleton: defaultdict[str, Cluster] = defaultdict(list)
+    for run in runs:
+        if run.foldable:
+            by_skeleton[run.parts[0]].append(run)
+    clusters = _sort_clusters(list(by_skeleton.values()))
+    if sum(map(len, clusters)) < MIN_INSTANCES:
+        return []
+    blocks: list[BlockWriter] = []
+    for cluster in clusters:
+        block, written = _closest_block(blocks, cluster)
+        if block is None:
+            is_most_typical = cluster is clusters[0]
+            # A block with one instance saves nothing. Only the most typical cluster may begin such
+            # a block: the other instances are likely to join it with exceptions.
+            if (len(cluster) == 1 and not is_most_typical) or len(blocks) == MAX_BLOCKS:
+                continue
+            letter = chr(ord("a") + len(blocks)) if blocks else ""
+            others = [run for run in runs if run is not cluster[0] and run.foldable]
+            block = BlockWriter(cluster, letter, depth, others)
+            blocks.append(block)
+            written = [(block.names_of(run), ()) for run in cluster]
+        for run, (names, changes) in zip(cluster, written, strict=True):
+            block.add(run, names, changes)
+    # Two short layers read better in full. Two blocks of a transformer do not.
+    least = MIN_SAVED if len(runs) >= MIN_INSTANCES else MIN_SAVED_BY_TWO
+    return [
+        block for block in blocks if len(block.instances) > 1 and _saves_enough(block, runs, least)
+    ]
+
+
+Written = list[tuple[tuple[str | None, ...], tuple[str, ...]]]
+"""Names and exceptions of each run of a cluster."""
+
+
+def _closest_block(
+    blocks: list[BlockWriter], cluster: Cluster
+) -> tuple[BlockWriter | None, Written]:
+    """Return the block that needs the fewest changes for a cluster.
+
+    Also return the names and exceptions of each run. The block is `None` if every block needs too
+    many changes.
+    """
+    run = cluster[0]
+    best: tuple[int, BlockWriter, tuple[tuple[str | None, ...], tuple[str, ...]]] | None = None
+    for block in blocks:
+        # With a limit of 0.4 for single instances, one more op in T5's first layer added 150 lines
+        # to the text and removed 47. With 0.75, it adds 10.
+        share = MAX_CHANGES if len(cluster) == 1 else MAX_CHANGES_OF_SEVERAL
+        max_changes = max(FEW_CHANGES, share * len(block.slots))
+        if best is not None:
+            max_changes = min(max_changes, best[0] - 1)
+        if max(len(run), len(block.first)) - run.count_common(block.first) > max_changes:
+            continue
+        # The first run stands for the cluster. The other runs have the same skeleton, so they need
+        # more changes only if their names do not fit the formals.
+        written = block.names_and_changes(run)
+        if len(written[1]) <= max_changes:
+            best = len(written[1]), block, written
+    if best is None:
+        return None, []
+    block = best[1]
+    return block, [best[2], *(block.names_and_changes(run) for run in cluster[1:])]
+
+
+def _sort_clusters(clusters: list[Cluster]) -> list[Cluster]:
+    """Sort clusters, the most typical first.
+
+    The most typical cluster has the fewest lines that differ from the lines of the other instances.
+    Of equally typical clusters, the cluster with the lowest instance number comes first. Clusters
+    beyond the `MAX_BASES` largest come last.
+    """
+
+    def number(cluster: Cluster) -> int:
+        return min(run.number for run in cluster)
+
+    def distance(cluster: Cluster) -> int:
+        # The symmetric difference, because the overlap would favour supersets. Sorted by size
+        # instead, T5's irregular first layer became the block.
+        run = cluster[0]
+        return sum(
+            len(base) * (len(run) + len(base[0]) - 2 * run.count_common(base[0])) for base in bases
+        )
+
+    by_size = sorted(clusters, key=lambda cluster: (-len(cluster), number(cluster)))
+    bases, rest = by_size[:MAX_BASES], by_size[MAX_BASES:]
+    bases_by_distance = sorted(bases, key=lambda cluster: (distance(cluster), number(cluster)))
+    return bases_by_distance + sorted(rest, key=number)
