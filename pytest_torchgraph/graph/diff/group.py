@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -15,12 +15,16 @@ from ..text import format_result
 from .align import longest_increasing
 from .correspondence import REACH, Correspondence
 from .match import align_outputs, match_graphs
-from .moves import constants_follow, find_moves, quantizes
+from .moves import constants_follow, find_moves, iter_changed_sizes, quantizes
 from .paths import holds
 
 ASSERTION = "aten._assert_tensor_metadata.default"
 CLONE = "aten.clone.default"
 _RESHAPES = re.compile(r"(?:reshape|flatten)(?:_\d+)?$")
+_PRODUCTS = re.compile(
+    r"\.(?:mm|addmm|bmm|baddbmm|matmul|linear|einsum|convolution|conv(?:_transpose)?\dd)(?:\.|$)"
+)
+"""Names of ops that sum over a size that two of their operands have in common."""
 NodeChangeKind = Literal["added", "removed", "changed", "rewired"]
 ORDER: dict[NodeChangeKind, int] = {"changed": 0, "added": 1, "rewired": 2, "removed": 3}
 DERIVED = len(ORDER)
@@ -398,6 +402,8 @@ class _Grouper:
             other = self.b.nodes[j]
             same_op = node.op == other.op or node.kind == "placeholder"
             if have_same_result(node, other):
+                if not different.isdisjoint(self.a.operands[i]):
+                    self.join_factors(i, j)
                 if self.kind_of(("a", i)) != "changed" or not same_op:
                     continue
             elif node.result is not None:
@@ -414,6 +420,23 @@ class _Grouper:
             # sorted before the ops that changed the shape.
             if origins and constants_follow(self.a, i, self.b, j):
                 self.derived.add(i)
+
+    def join_factors(self, i: int, j: int) -> None:
+        """Join the operands of a product if the size that the product sums over changed in both.
+
+        A wider hidden layer changes the output of one `Linear` and the input of the next. Neither
+        can change alone.
+
+        Args:
+            i, j: partners with equal results, so no other size of the operands can have changed.
+        """
+        if _PRODUCTS.search(self.a.nodes[i].op) is None:
+            return
+        first: dict[Hashable, int] = {}
+        for p, q in zip(self.a.operands[i], self.b.operands[j], strict=False):
+            if self.m.forward[p] == q:
+                for sizes in iter_changed_sizes(self.a.nodes[p], self.b.nodes[q]):
+                    self.join(("a", first.setdefault(sizes, p)), ("a", p))
 
     def sort_groups(self) -> list[list[NodeChange]]:
         self.join_calls()

@@ -18,7 +18,7 @@ from typing import Any
 
 from ...ops.views import is_view
 from ..equality import NumberedGraph
-from ..model import Arg, Node, Ref, TensorMeta
+from ..model import Arg, Node, Ref, Symbol, TensorMeta
 from ..module_paths import common_path
 from ..text import format_arg
 from .correspondence import REACH, Correspondence
@@ -322,6 +322,17 @@ def _iter_products(shape: Sequence[Any]) -> Iterator[int]:
                 break
             product *= size
             yield product
+
+
+def iter_changed_sizes(node: Node, other: Node) -> Iterator[tuple[int | Symbol, int | Symbol]]:
+    """Yield the pairs of differing sizes of two tensors of one rank."""
+    before, after = node.result, other.result
+    if not isinstance(before, TensorMeta) or not isinstance(after, TensorMeta):
+        return
+    if len(before.shape) == len(after.shape):
+        for old, new in zip(before.shape, after.shape, strict=True):
+            if old != new:
+                yield old, new
 
 
 def _iter_size_pairs(node: Node, other: Node) -> Iterator[tuple[int, int]]:
