@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import pytest
 import torch
 from torch import Tensor, nn
 
@@ -142,16 +143,33 @@ def test_wider_hidden_layer_and_another_input_of_a_third_layer_are_two_edits(
 
 
 class Scores(nn.Module):
-    def __init__(self, width: int) -> None:
+    def __init__(self, width: int, scale: float = 1.0) -> None:
         super().__init__()
         self.query, self.key = nn.Linear(4, width), nn.Linear(4, width)
+        self.scale = scale
 
     def forward(self, x: Tensor) -> Tensor:
         y: Tensor = self.query(x).sin() @ self.key(x).cos().T
-        return y
+        return y.unsqueeze(0) * self.scale
 
 
 def test_width_that_a_query_and_a_key_share_is_one_edit(graph_capture: GraphCapture) -> None:
     x = torch.ones(3, 4)
     found = diff(graph_capture(Scores(8), x), graph_capture(Scores(16), x))
     assert len(found.findings) == 1
+
+
+@pytest.mark.parametrize("power", [0.5, -0.5, -1])
+def test_scale_computed_from_a_width_is_part_of_the_edit(
+    graph_capture: GraphCapture, power: float
+) -> None:
+    x = torch.ones(3, 4)
+    found = diff(graph_capture(Scores(8, 8**power), x), graph_capture(Scores(16, 16**power), x))
+    (finding,) = found.findings
+    assert "aten.mul.Tensor" in {change.node.op for change in finding.changes}
+
+
+def test_width_and_an_unrelated_scale_are_two_edits(graph_capture: GraphCapture) -> None:
+    x = torch.ones(3, 4)
+    found = diff(graph_capture(Scores(8, 0.5), x), graph_capture(Scores(16, 0.25), x))
+    assert len(found.findings) == 2

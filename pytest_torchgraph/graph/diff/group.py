@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -15,7 +15,7 @@ from ..text import format_result
 from .align import longest_increasing
 from .correspondence import REACH, Correspondence
 from .match import align_outputs, match_graphs
-from .moves import constants_follow, find_moves, iter_changed_sizes, quantizes
+from .moves import SizePair, constants_follow, find_moves, iter_changed_sizes, quantizes
 from .paths import holds
 
 ASSERTION = "aten._assert_tensor_metadata.default"
@@ -128,6 +128,8 @@ class _Grouper:
         parts: change of each differing node, by key.
         derived: matched nodes, by their old number, that differ only in sizes or dtypes that follow
             from an operand.
+        summed: changed sizes that a product sums over, each with an operand of this size, by old
+            number of the product or of a view of it.
         replaced: nodes without a partner that have the same slot and result as a node of the other
             graph without a partner.
         saved_only_a, saved_only_b: nodes that a forward computes only for its backward.
@@ -140,6 +142,7 @@ class _Grouper:
         self.parent: dict[tuple[str, int], tuple[str, int]] = {}
         self.parts: dict[tuple[str, int], NodeChange] = {}
         self.derived: set[int] = set()
+        self.summed: dict[int, dict[SizePair, int]] = {}
         self.replaced: set[tuple[str, int]] = set()
         self.saved_only_a = _saved_only_nodes(self.a)
         self.saved_only_b = _saved_only_nodes(self.b)
@@ -402,8 +405,7 @@ class _Grouper:
             other = self.b.nodes[j]
             same_op = node.op == other.op or node.kind == "placeholder"
             if have_same_result(node, other):
-                if not different.isdisjoint(self.a.operands[i]):
-                    self.join_factors(i, j)
+                self.join_factors(i, j, different)
                 if self.kind_of(("a", i)) != "changed" or not same_op:
                     continue
             elif node.result is not None:
@@ -420,8 +422,16 @@ class _Grouper:
             # sorted before the ops that changed the shape.
             if origins and constants_follow(self.a, i, self.b, j):
                 self.derived.add(i)
+            # Attention divides its scores by the root of a size that the scores do not have.
+            products = [self.summed[p] for p in self.a.operands[i] if p in self.summed]
+            sizes = {size for product in products for size in product}
+            if not origins and sizes and constants_follow(self.a, i, self.b, j, sizes):
+                self.derived.add(i)
+                for product in products:
+                    for factor in product.values():
+                        self.join(("a", i), ("a", factor))
 
-    def join_factors(self, i: int, j: int) -> None:
+    def join_factors(self, i: int, j: int, different: Set[int]) -> None:
         """Join the operands of a product if the size that the product sums over changed in both.
 
         A wider hidden layer changes the output of one `Linear` and the input of the next. Neither
@@ -429,14 +439,20 @@ class _Grouper:
 
         Args:
             i, j: partners with equal results, so no other size of the operands can have changed.
+            different: the nodes of the old graph whose shape or dtype differs.
         """
-        if _PRODUCTS.search(self.a.nodes[i].op) is None:
+        operands, op = self.a.operands[i], self.a.nodes[i].op
+        if self.summed and operands and operands[0] in self.summed and is_view(op):
+            self.summed[i] = self.summed[operands[0]]
+        if different.isdisjoint(operands) or _PRODUCTS.search(op) is None:
             return
-        first: dict[Hashable, int] = {}
-        for p, q in zip(self.a.operands[i], self.b.operands[j], strict=False):
+        factors: dict[SizePair, int] = {}
+        for p, q in zip(operands, self.b.operands[j], strict=False):
             if self.m.forward[p] == q:
                 for sizes in iter_changed_sizes(self.a.nodes[p], self.b.nodes[q]):
-                    self.join(("a", first.setdefault(sizes, p)), ("a", p))
+                    self.join(("a", factors.setdefault(sizes, p)), ("a", p))
+        if factors:
+            self.summed[i] = factors
 
     def sort_groups(self) -> list[list[NodeChange]]:
         self.join_calls()

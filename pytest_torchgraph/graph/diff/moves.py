@@ -11,6 +11,7 @@ constants follow if an earlier op changes the shape. A stride or an epsilon does
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,6 +27,10 @@ from .correspondence import REACH, Correspondence
 _QUANTIZES = re.compile(r"(?:^|[._])(?:quantize(?!d)|dequantize)")
 OWN_VALUES = ("parameter", "buffer", "get_attr")
 """Roles of an op's own values, which are not operands from the data flow."""
+SCALE_POWERS = (0.5, -0.5, -1)
+"""Powers of a size that models multiply or divide by, as in attention and in means."""
+SizePair = tuple[int | Symbol, int | Symbol]
+"""A size in the old graph and the size of the same dimension in the new graph."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -255,8 +260,15 @@ class _UnitFinder:
         return self.unit_operands[unit]
 
 
-def constants_follow(a: NumberedGraph, i: int, b: NumberedGraph, j: int) -> bool:
-    """Return True if the constants of two nodes of one op differ only in sizes of tensors."""
+def constants_follow(
+    a: NumberedGraph, i: int, b: NumberedGraph, j: int, more_sizes: Iterable[SizePair] = ()
+) -> bool:
+    """Return True if the constants of two nodes of one op differ only in sizes of tensors.
+
+    Args:
+        a, i, b, j: the graphs and the nodes.
+        more_sizes: further pairs of an old and a new size that the constants may follow from.
+    """
     node, other = a.nodes[i], b.nodes[j]
     # All constants of a view are sizes: it takes the whole shape.
     if a.shapeless[i] == b.shapeless[j] or is_view(node.op):
@@ -266,8 +278,25 @@ def constants_follow(a: NumberedGraph, i: int, b: NumberedGraph, j: int) -> bool
         return False
     slots = zip(a.operands[i], b.operands[j], strict=False)
     pairs = [(node, other), *((a.nodes[p], b.nodes[q]) for p, q in slots)]
-    sizes = {size for pair in pairs for size in _iter_size_pairs(*pair)}
-    return all(x == y or (x, y) in sizes for x, y in zip(old, new, strict=True))
+    sizes = {size for pair in pairs for size in _iter_size_pairs(*pair)} | {*more_sizes}
+    return all(
+        x == y or (x, y) in sizes or any(_are_powers(x, y, *pair) for pair in sizes)
+        for x, y in zip(old, new, strict=True)
+    )
+
+
+def _are_powers(old: Arg, new: Arg, old_size: int | Symbol, new_size: int | Symbol) -> bool:
+    """Return True if two constants are the same root or reciprocal of two sizes."""
+    if not (isinstance(old, float) and isinstance(new, float)):
+        return False
+    if not (isinstance(old_size, int) and isinstance(new_size, int)):
+        return False
+    if min(old_size, new_size) < 1:
+        return False
+    return any(
+        math.isclose(old, old_size**power) and math.isclose(new, new_size**power)
+        for power in SCALE_POWERS
+    )
 
 
 def fixed_constants(flat: NumberedGraph, i: int) -> tuple[str, ...]:
@@ -324,7 +353,7 @@ def _iter_products(shape: Sequence[Any]) -> Iterator[int]:
             yield product
 
 
-def iter_changed_sizes(node: Node, other: Node) -> Iterator[tuple[int | Symbol, int | Symbol]]:
+def iter_changed_sizes(node: Node, other: Node) -> Iterator[SizePair]:
     """Yield the pairs of differing sizes of two tensors of one rank."""
     before, after = node.result, other.result
     if not isinstance(before, TensorMeta) or not isinstance(after, TensorMeta):
