@@ -6,6 +6,7 @@ import re
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Literal
 
 from ...ops.views import is_view
@@ -14,7 +15,7 @@ from ..model import Arg, Graph, Node, SubgraphRef
 from ..text import format_result
 from .align import longest_increasing
 from .correspondence import REACH, Correspondence
-from .match import align_outputs, match_graphs
+from .match import align_outputs, match_graphs, nameless_label
 from .moves import SizePair, constants_follow, find_moves, iter_changed_sizes, quantizes
 from .paths import holds
 
@@ -130,6 +131,8 @@ class _Grouper:
             from an operand.
         summed: changed sizes that a product sums over, each with an operand of this size, by old
             number of the product or of a view of it.
+        renamed: the change of an operand for each called module that only has another name, by its
+            old number.
         replaced: nodes without a partner that have the same slot and result as a node of the other
             graph without a partner.
         saved_only_a, saved_only_b: nodes that a forward computes only for its backward.
@@ -143,11 +146,13 @@ class _Grouper:
         self.parts: dict[tuple[str, int], NodeChange] = {}
         self.derived: set[int] = set()
         self.summed: dict[int, dict[SizePair, int]] = {}
+        self.renamed: dict[int, NodeChange] = {}
         self.replaced: set[tuple[str, int]] = set()
         self.saved_only_a = _saved_only_nodes(self.a)
         self.saved_only_b = _saved_only_nodes(self.b)
 
     def run(self) -> GroupedChanges:
+        renamed: list[int] = []
         # The first flag of a node stays: a changed node does not become a rewired one.
         for i, node in enumerate(self.a.nodes):
             j = self.m.forward[i]
@@ -156,10 +161,15 @@ class _Grouper:
             # Plain labels do not depend on bodies. A difference in a body is found in the body, and
             # the call did not change.
             elif self.a.plain[i] != self.b.plain[j] and node.kind != "output":
-                self.flag_change("changed", i, j)
+                if self.is_renamed(i, j):
+                    renamed.append(i)
+                else:
+                    self.flag_change("changed", i, j)
         for j, i in enumerate(self.m.backward):
             if i == -1:
                 self.flag_change("added", -1, j)
+        for i in renamed:
+            self.compare_names(i, self.m.forward[i])
         self.compare_inputs()
         for i, j in enumerate(self.m.forward):
             if j != -1:
@@ -167,7 +177,65 @@ class _Grouper:
         self.join_neighbours()
         if self.a.nodes and self.b.nodes:
             self.compare_outputs()
-        return GroupedChanges(self.m, *self.separate_moves(self.sort_groups()))
+        groups, follows = self.separate_moves(self.sort_groups())
+        self.attach_renamed(groups, follows)
+        return GroupedChanges(self.m, groups, follows)
+
+    # -- called modules with other names ---------------------------------------------------------
+
+    def is_renamed(self, i: int, j: int) -> bool:
+        """Return True if two nodes call modules that differ only in their names.
+
+        If both graphs have a module of one of the names, another module is called.
+        """
+        node, other = self.a.nodes[i], self.b.nodes[j]
+        is_call = node.kind == other.kind == "call_module"
+        if not is_call or nameless_label(self.a, i) != nameless_label(self.b, j):
+            return False
+        targets_a, targets_b = self.targets
+        return node.target not in targets_b and other.target not in targets_a
+
+    @cached_property
+    def targets(self) -> tuple[set[str], set[str]]:
+        """The names of the modules and attributes of the old and of the new graph."""
+        targets_a, targets_b = ({node.target for node in flat.nodes} for flat in (self.a, self.b))
+        return targets_a, targets_b
+
+    def compare_names(self, i: int, j: int) -> None:
+        """Record a renamed module as a consequence of an edit of its operand, or else as an edit.
+
+        Quantizers name a module after the op whose result it takes.
+        """
+        keys = [
+            *map(self.key_of_new, self.b.operands[j]),
+            *map(self.key_of_old, self.a.operands[i]),
+        ]
+        cause = next((self.parts[key] for key in keys if key in self.parts), None)
+        if cause is None:
+            self.flag_change("changed", i, j)
+        else:
+            self.renamed[i] = cause
+
+    def attach_renamed(
+        self, groups: Iterable[list[NodeChange]], follows: Sequence[list[NodeChange]]
+    ) -> None:
+        """Append each renamed module to the consequences of the group of its cause.
+
+        Args:
+            groups: the changes of each edit.
+            follows: the consequences of each edit; extended in place.
+        """
+        if not self.renamed:
+            return
+        group_of = {
+            part: k
+            for k, (group, others) in enumerate(zip(groups, follows, strict=True))
+            for part in (*group, *others)
+        }
+        for i, cause in self.renamed.items():
+            # A module that takes another value is an edit already.
+            if ("a", i) not in self.parts:
+                follows[group_of[cause]].append(NodeChange("changed", i, self.m.forward[i]))
 
     # -- union-find over nodes -------------------------------------------------------------------
 

@@ -26,9 +26,9 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 
 from ..equality import NumberedGraph
 from ..model import Node, Result, TensorMeta
-from ..text import format_result, quote
+from ..text import format_result
 from .findings import Change, Finding, ops_of
-from .match import DERIVED
+from .match import DERIVED, without_target
 from .origins import Key, Occurrence, Origins
 from .paths import holds, instances_of, path_of, relative_to_instances
 
@@ -290,7 +290,7 @@ def call_form(flat: NumberedGraph, i: int, instances: Sequence[str]) -> Hashable
     call = flat.shapeless[i]
     if not node.target:
         return call
-    return call.replace(quote(node.target), "", 1), place_form(node.target, instances)
+    return without_target(node, call), place_form(node.target, instances)
 
 
 def place_form(path: str, instances: Sequence[str]) -> Hashable:
