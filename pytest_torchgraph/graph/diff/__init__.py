@@ -5,14 +5,16 @@
 - `match`: matches the nodes of two graphs; `correspondence` holds and improves the matching.
   `apart`: sets modules of only one graph apart and finds exchanged ops.
 - `origins`: pairs corresponding graphs, and keeps all matchings of a difference.
-- `group`: groups the differing nodes by edit. `moves`: finds consequences of moves, and constants
-  that follow from changed sizes. `consequences`: finds consequences in the backward.
+- `group`: groups the differing nodes by edit. `differing` finds these nodes, and `node_changes`
+  holds them. `neighbours` joins connected nodes, and `derived` joins nodes whose sizes, or whose
+  `constants`, follow from a changed size. `bodies`: subgraphs of matched nodes.
+- `moves`: finds consequences of moves. `consequences`: finds consequences in the backward.
 - `findings`: `GraphDiff`, `Finding` and `Change` as values; `words`: their text.
 - `scales`: finds calibrated constants that follow from an edit. `batch_norms`: finds batch norms
   that a quantizer folds no more, or again.
-- `places`: merges the findings of one edit, by `keys` or by the line of code. `other_classes`:
-  merges the findings of modules that changed their class, so that most graphs were added or
-  removed. `paths`: paths of repeated modules.
+- `places`: merges the findings of one edit, by `keys` and `call_keys`, or by the line of code.
+  `key_forms`: parts of keys. `paths`: paths of repeated modules. `other_classes`: merges the
+  findings of modules that changed their class, so that most graphs were added or removed.
 - `costs`: computes the cost of each finding, with FLOPs from `flop_costs`.
 - `joining`: merges the findings of one edit over many comparisons, by the tokens that `identify`
   computes, and formats the merged findings (`finding_heading`, `finding_lines`).
@@ -26,6 +28,7 @@ from ...doors import front_door
 
 if TYPE_CHECKING:
     from .align import align_items as align_items
+    from .bodies import subgraph_names as subgraph_names
     from .compare import diff_graphs as diff_graphs
     from .compare import diff_programs as diff_programs
     from .compare import find_changes as find_changes
@@ -38,7 +41,6 @@ if TYPE_CHECKING:
     from .findings import GraphDiff as GraphDiff
     from .findings import GraphPair as GraphPair
     from .findings import Place as Place
-    from .group import subgraph_names as subgraph_names
     from .joining import MAX_CAUSES as MAX_CAUSES
     from .joining import finding_heading as finding_heading
     from .joining import finding_lines as finding_lines
@@ -64,8 +66,8 @@ else:
         __name__,
         {
             "align": "align_items",
+            "bodies": "subgraph_names",
             "findings": "Change ChangeKind FilesDiff Finding GraphDiff GraphPair Place SIGNS",
-            "group": "subgraph_names",
             "joining": (
                 "MAX_CAUSES finding_heading finding_lines group_same_edits list_some merge_edits "
                 "merge_findings merge_ranks problem_finding shorten source_text"

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from .constants import quantizes
 from .findings import Change, Finding, one_place
-from .moves import OWN_VALUES, quantizes
+from .moves import OWN_VALUES
 from .origins import Key, Origins
 
 BIAS = 2

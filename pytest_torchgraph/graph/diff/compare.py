@@ -13,12 +13,14 @@ from ..model import Arg, Graph, InputRef, Node, Ref, is_projection
 from ..program import Program, count_lines
 from ..text import format_arg, format_mesh, format_name, format_node, runs_in_words
 from .batch_norms import attach_batch_norms
+from .bodies import pair_bodies, subgraph_names
 from .consequences import with_consequences
 from .costs import attach_costs
 from .findings import SIGNS, Change, ChangeKind, Finding, GraphDiff, GraphPair, one_place
-from .group import GroupedChanges, NodeChange, group_changes, pair_bodies, subgraph_names
+from .group import GroupedChanges, group_changes
 from .identify import identify_findings
 from .joining import merge_ranks
+from .node_changes import NodeChange
 from .origins import Origins, pair_graphs
 from .other_classes import merge_changed_classes
 from .places import merge_equal_edits, merge_same_lines, merge_torch_modules

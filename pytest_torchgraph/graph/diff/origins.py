@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from ..equality import EquivalenceClasses, NumberedGraph, pairing
 from ..model import Graph
 from .align import align_items
+from .bodies import pair_bodies
 from .correspondence import Correspondence
 from .findings import Change
-from .group import NodeChange, pair_bodies
+from .node_changes import NodeChange
 
 Pair = tuple[Graph | None, Graph | None]
 """A graph and its corresponding graph; `None` for a missing graph."""

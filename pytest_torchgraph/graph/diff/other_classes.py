@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from ...words import counted
 from ..model import Graph, Node
 from ..text import format_arg
+from .constants import iter_constants
 from .findings import Change, Finding, Place, one_place, ops_of
-from .moves import iter_constants
 from .origins import Origins
 from .paths import abridged, holds
 

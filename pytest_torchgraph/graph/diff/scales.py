@@ -13,10 +13,10 @@ from functools import cached_property
 
 from ..equality import NumberedGraph
 from ..model import Arg, Node
+from .constants import quantizes
 from .correspondence import Correspondence
 from .findings import Change, Finding, Place, one_place
-from .group import have_same_result
-from .moves import quantizes
+from .node_changes import have_same_result
 from .origins import Occurrence, Origins
 
 CALIBRATED = ("scale", "zero_point")
