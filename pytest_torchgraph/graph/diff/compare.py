@@ -13,7 +13,6 @@ from ..model import Arg, Graph, InputRef, Node, Ref, is_projection
 from ..program import Program, count_lines
 from ..text import format_arg, format_mesh, format_name, format_node, runs_in_words
 from .batch_norms import attach_batch_norms
-from .bodies import pair_bodies, subgraph_names
 from .consequences import with_consequences
 from .costs import attach_costs
 from .findings import SIGNS, Change, ChangeKind, Finding, GraphDiff, GraphPair, one_place
@@ -21,7 +20,7 @@ from .group import GroupedChanges, group_changes
 from .identify import identify_findings
 from .joining import merge_ranks
 from .node_changes import NodeChange
-from .origins import Origins, pair_graphs
+from .origins import Origins, pair_bodies, pair_graphs, subgraph_names
 from .other_classes import merge_changed_classes
 from .places import merge_equal_edits, merge_same_lines, merge_torch_modules
 from .scales import attach_scales
@@ -180,8 +179,8 @@ def _merge_body(
 ) -> list[Finding]:
     """Merge a body's findings into its caller's, attaching consequences to their edit.
 
-    For example, a body that saves one more value for its backward has one more result. So do the
-    calls of this body.
+    For example, if a body saves one more value for its backward, the body and each call of the body
+    have one more result.
 
     Args:
         own_findings: the findings of the caller.

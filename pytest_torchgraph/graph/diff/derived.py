@@ -1,4 +1,4 @@
-"""Join nodes whose differences follow from a changed shape or dtype with the cause."""
+"""Join nodes whose differences follow from a changed shape or dtype to the changed operand."""
 
 from __future__ import annotations
 

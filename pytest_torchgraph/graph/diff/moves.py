@@ -25,7 +25,7 @@ class MovedUnit:
 
     Attributes:
         number: number of the unit's first rewired node in the old graph.
-        path: the path of the module, or the module of the op.
+        path: the module path of its nodes.
         before, after: the nodes of the unit in the old and in the new graph.
         old_operand, new_operand: number of the unit's operand in the old and in the new graph.
     """
@@ -73,7 +73,7 @@ def find_moves(
         ):
             moved_units.add(unit)
     follow = {
-        # Without consequences, a norm that moved to after the residual would be six findings.
+        # Without consequences, moving a norm from before a residual to after it was six findings.
         i: moved_units.nearest_unit(i, others).number
         for i, others in differing.items()
         if i not in moved_units.numbers and all(moved_units.explains(p, q) for p, q in others)
@@ -118,7 +118,10 @@ class _MovedUnits:
         return self.m.edge_agrees(p, q)
 
     def nearest_unit(self, i: int, edges: Iterable[tuple[int, int]]) -> MovedUnit:
-        """Return the unit between a node and its operands whose module is nearest to the node."""
+        """Return the unit nearest to a node, by module, of the units between it and its operands.
+
+        A unit that a value passes through in only one graph is preferred, because it moved.
+        """
         path = self.m.a.nodes[i].module
         passed: dict[MovedUnit, None] = {}
         for p, q in edges:

@@ -1,4 +1,4 @@
-"""The differing nodes of two matched graphs, joined into edits by union-find."""
+"""The differing nodes of two matched graphs, and the edits that they belong to."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from ..equality import NumberedGraph
 from ..model import Node
 from ..text import format_result
 from .correspondence import Correspondence
+from .union_find import UnionFind
 
 NodeChangeKind = Literal["added", "removed", "changed", "rewired"]
 NodeKey = tuple[Literal["a", "b"], int]
@@ -38,7 +39,6 @@ class NodeChanges:
         by_key: the change of each differing node.
         replaced: nodes without a partner that have the same slot and result as a node of the other
             graph without a partner.
-        parent: parent of each node in the union-find forest.
     """
 
     def __init__(self, matching: Correspondence):
@@ -47,7 +47,7 @@ class NodeChanges:
         self.b: NumberedGraph = matching.b
         self.by_key: dict[NodeKey, NodeChange] = {}
         self.replaced: set[NodeKey] = set()
-        self.parent: dict[NodeKey, NodeKey] = {}
+        self._edits = UnionFind[NodeKey]()
 
     def key_of_old(self, i: int) -> NodeKey:
         """Return the key of a node of the old graph."""
@@ -73,25 +73,16 @@ class NodeChanges:
         key = self.key_of_new(j) if i == -1 else self.key_of_old(i)
         self.by_key.setdefault(key, NodeChange(kind, i, j))
 
-    # -- union-find ------------------------------------------------------------------------------
-
     def join(self, key: NodeKey, other: NodeKey) -> None:
         """Record that two nodes belong to one edit."""
-        self.parent[self._find_root(key)] = self._find_root(other)
+        self._edits.join(key, other)
 
     def group_by_edit(self) -> dict[NodeKey, list[NodeChange]]:
         """Return the changes of each edit, by a key that identifies the edit."""
         groups: dict[NodeKey, list[NodeChange]] = {}
         for key, change in self.by_key.items():
-            groups.setdefault(self._find_root(key), []).append(change)
+            groups.setdefault(self._edits.find(key), []).append(change)
         return groups
-
-    def _find_root(self, key: NodeKey) -> NodeKey:
-        parent = self.parent.setdefault(key, key)
-        while parent != self.parent[parent]:
-            self.parent[key] = self.parent[parent]
-            key, parent = parent, self.parent[parent]
-        return parent
 
 
 def have_same_result(node: Node, other: Node) -> bool:

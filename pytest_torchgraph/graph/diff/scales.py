@@ -93,7 +93,7 @@ def attach_scales(findings: Iterable[Finding], origins: Origins) -> list[Finding
 
 
 class _EditedValues:
-    """The values of the new graphs that edits touch, and the values that come after an edit.
+    """The values of the new graphs that edits take, and the values computed after an edit.
 
     Args:
         edits: the findings that do not consist of scales, one place each.
@@ -181,7 +181,7 @@ class _EditsByValue:
                 yield abs(start - i), number
 
     def _quantizer_chain(self, i: int) -> set[int]:
-        """Return the values that the chain of a quantize op takes and gives.
+        """Return the operands and results in the chain of a quantize op.
 
         The chain is quantize, dequantize, and the ops that take the result.
         """
