@@ -55,7 +55,7 @@ def test_module_with_another_name_is_a_finding_without_an_edit_before_it() -> No
 
 
 def test_other_module_of_the_same_class_after_an_added_op_is_an_edit() -> None:
-    """Both graphs have both modules, so none of the two has another name."""
+    """Both graphs have both modules, so neither module was renamed."""
     before = quantized("sin", "cos", "exp", "cos", names=("first", "second"))
     after = quantized("sin", "cos", "neg", "exp", "cos", names=("second", "first"))
     changed = {

@@ -30,7 +30,7 @@ def test_copy_of_a_reshape_is_part_of_the_edit_of_its_operand(graph_capture: Gra
     assert "aten.clone.default" in {change.node.op for change in finding.changes}
 
 
-def test_clone_of_the_user_is_an_edit_beside_that_of_its_operand(
+def test_clone_in_user_code_is_separate_from_the_edit_of_its_operand(
     graph_capture: GraphCapture,
 ) -> None:
     def without_clone(x: Tensor) -> Tensor:
@@ -59,7 +59,7 @@ class Convolutions(nn.Module):
         return x
 
 
-def test_larger_kernels_are_one_edit_whatever_the_channels(graph_capture: GraphCapture) -> None:
+def test_larger_kernels_of_different_channels_are_one_edit(graph_capture: GraphCapture) -> None:
     x = torch.ones(1, 3, 8, 8)
     before, after = (graph_capture(Convolutions(k, k, k), x) for k in (3, 5))
     (finding,) = diff(before, after).findings
