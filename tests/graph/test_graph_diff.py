@@ -84,7 +84,7 @@ def test_a_hundred_removals_of_equal_layers_are_a_hundred_findings(scoped: bool)
     assert named == {name for _, name in done}
 
 
-def test_findings_come_in_the_order_of_the_graph() -> None:
+def test_findings_are_in_the_order_of_the_graph() -> None:
     base = layers(40, scoped=True, size=25)
     edited, done = scattered(base, 20, seed=1, kinds=("insert", "exchange"))
     diff = difference(graph(base), graph(edited))
@@ -200,7 +200,7 @@ def test_a_change_and_its_reverse_mirror_each_other() -> None:
     assert [(b, a) for a, b in forth.changed] == list(back.changed)
 
 
-def test_two_edits_far_apart_are_two_findings_and_side_by_side_they_are_one() -> None:
+def test_distant_edits_are_two_findings_and_adjacent_edits_are_one() -> None:
     base, rng = layers(4, scoped=True), random.Random(0)
     both = insert(insert(base, 150, rng).nodes, 50, rng)
     assert len(difference(graph(base), graph(both.nodes)).findings) == 2

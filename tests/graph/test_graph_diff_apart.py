@@ -9,7 +9,7 @@ from pytest_torchgraph.graph import Graph
 
 
 def decoder(layers: int, act: str = "silu", blocks: str = "layers") -> Graph:
-    """A decoder whose layers begin with a norm like the final one."""
+    """Return a decoder whose layers begin with a norm like the final norm."""
     lines, value = [], "x"
     for k in range(layers):
         path = f"%{blocks}.{k}"
@@ -31,7 +31,7 @@ def decoder(layers: int, act: str = "silu", blocks: str = "layers") -> Graph:
 
 
 def sequence(*ops: str, head: str = "") -> Graph:
-    """A list of modules of two ops each, and a head after the list."""
+    """Return a list of modules of two ops each, with a head after the list."""
     lines, value = [], "x"
     paths = [*(f"net.{k}" for k in range(len(ops))), *["head"] * bool(head)]
     for path, op in zip(paths, (*ops, head) if head else ops, strict=True):

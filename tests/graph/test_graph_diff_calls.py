@@ -1,4 +1,4 @@
-"""An edit of shared code is one edit, however often the module or function is called."""
+"""An edit of shared code is one edit, regardless of how often the code is called."""
 
 from __future__ import annotations
 

@@ -207,7 +207,7 @@ def test_diff_against_a_stored_capture_has_the_same_edit(via: str, tmp_path: Pat
 
 
 @pytest.mark.slow("further models and backends", unless=["dispatch"])
-def test_a_changed_constant_and_each_changed_size_are_findings(via: str) -> None:
+def test_a_changed_constant_and_a_wider_layer_are_each_one_finding(via: str) -> None:
     def difference(edit: Callable[[Net], object]) -> GraphDiff:
         net = Net(Block)
         edit(net)
@@ -224,9 +224,11 @@ def test_a_changed_constant_and_each_changed_size_are_findings(via: str) -> None
     def widen(net: Net) -> None:
         net.blocks[1].up, net.blocks[1].down = nn.Linear(8, 24), nn.Linear(24, 8)
 
-    diff = difference(widen)
-    assert [finding.module for finding in diff.findings] == ["blocks.1.up", "blocks.1.down"]
-    assert "f32[8, 24]" in str(diff.findings[0])
+    (finding,) = difference(widen).findings
+    assert [place.module for place in finding.places] == ["blocks.1"]
+    modules = {change.node.module for change in finding.changes}
+    assert {"blocks.1.up", "blocks.1.down"} <= modules
+    assert "f32[8, 24]" in str(finding)
 
 
 class Convolved(nn.Module):

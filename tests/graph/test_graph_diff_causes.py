@@ -81,7 +81,7 @@ def test_two_different_edits_of_one_model_are_two_causes(
 
 
 def model(module: str, ops: str, tail: str = "cos") -> Graph:
-    """A model whose op `{module}/act` is followed by `tail`."""
+    """Return a model whose op `{module}/act` is followed by `tail`."""
     return graph(f"""
         %h = aten.mm.default(%x, %y) : f32[2, 3]
         {ops}
@@ -218,7 +218,7 @@ def inserted(module: str, line: int, tail: str, function: str = "activate") -> G
 
 @pytest.mark.parametrize("function", ["activate", "Block.forward"])
 def test_edited_line_is_one_cause_in_different_models(function: str) -> None:
-    """An added op says nothing by itself, and its neighbours are all different."""
+    """An added op alone does not identify an edit, and its neighbours differ in each model."""
     diffs = [
         ("a", inserted("p", 7, "sin", function)),
         ("b", inserted("q.r", 7, "cos", function)),
@@ -283,7 +283,7 @@ def test_added_module_is_one_cause(layer: Layer) -> None:
 # -- in words --------------------------------------------------------------------------------------
 
 
-def test_a_cause_in_words_names_all_its_modules_and_counts_its_lines() -> None:
+def test_cause_text_names_all_modules_and_counts_the_lines() -> None:
     diffs = [
         ("a", swapped("layers.0.act", "gelu", "relu", line=7)),
         ("b", swapped("layers.1.act", "gelu", "relu", line=8)),
@@ -302,7 +302,7 @@ def test_a_cause_in_words_names_all_its_modules_and_counts_its_lines() -> None:
     )
 
 
-def test_a_finding_in_words_is_plain_data_and_back() -> None:
+def test_finding_converts_to_plain_data_and_back() -> None:
     diff = swapped("layers.0.act", "gelu", "relu", line=7)
     (finding,) = diff.findings
     data = json.loads(json.dumps(finding.to_json()))
@@ -337,8 +337,8 @@ def test_long_texts_are_cut_and_many_causes_counted() -> None:
     assert max(map(len, lines)) < 1000
 
 
-def test_new_nodes_of_one_name_may_be_of_two_edits() -> None:
-    """Removed nodes are identified by name. The name of an added node says little of its place."""
+def test_added_nodes_of_the_same_name_may_be_two_edits() -> None:
+    """Removed nodes are identified by name. The name of an added node says little."""
 
     def diff(taken: str) -> GraphDiff:
         def made(operands: str, more: str = "") -> Graph:

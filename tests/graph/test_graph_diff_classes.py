@@ -1,4 +1,4 @@
-"""Modules of another class are one finding, also if most graphs were added or removed with them."""
+"""A changed module class is one finding, even if most graphs were added or removed with it."""
 
 from __future__ import annotations
 

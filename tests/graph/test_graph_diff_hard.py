@@ -1,4 +1,4 @@
-"""Graphs made to confuse the diff: it ends soon, and its findings are correct."""
+"""Graphs made to confuse the diff. The diff ends soon, and its findings are correct."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from pytest_torchgraph.graph import GraphDiff
 
 
 def one_op(length: int) -> Nodes:
-    """A run of one op."""
+    """Return a run of one op."""
     return chain(length, words=("relu",))
 
 
 def ladder(length: int) -> Nodes:
-    """Two rails. Each rung is made from both."""
+    """Return two chains of ops. Each step takes values of both chains."""
     nodes, p, q = [given("x")], "x", "x"
     for k in range(length // 2):
         nodes += [call(f"a{k}", "add", [p, q]), call(f"b{k}", "add", [q, p])]
@@ -40,18 +40,18 @@ def ladder(length: int) -> Nodes:
 
 
 def fan(length: int) -> Nodes:
-    """One value used by many equal ops, all of them returned."""
+    """Return many equal ops that use one value. All of their results are returned."""
     twins = [call(f"f{k}", "mul", ["hub", "hub"]) for k in range(length)]
     return [given("x"), call("hub", "sin", ["x"]), *twins, returned(*[t.name for t in twins])]
 
 
 def dead_fan(length: int) -> Nodes:
-    """Many equal ops that nothing uses."""
+    """Return many equal ops that nothing uses."""
     return [given("x"), *[call(f"f{k}", "sin", ["x"]) for k in range(length)], returned("x")]
 
 
 def hub(length: int) -> Nodes:
-    """A chain in which every op also uses the first value."""
+    """Return a chain in which every op also uses the first value."""
     nodes = [given("x"), call("hub", "sin", ["x"])]
     for k in range(length):
         nodes.append(call(f"n{k}", "mul", [nodes[-1].name, "hub"]))
@@ -59,12 +59,12 @@ def hub(length: int) -> Nodes:
 
 
 def far(length: int) -> Nodes:
-    """Second operands from any earlier op."""
+    """Return a chain whose second operands come from any earlier op."""
     return chain(length, seed=3, words=("add", "mul"), reach=10**9)
 
 
 def diamonds(length: int) -> Nodes:
-    """A value repeatedly split in two equal halves and joined again."""
+    """Return a value that is repeatedly split into two equal halves and joined again."""
     nodes, last = [given("x")], "x"
     for k in range(length // 3):
         left, right = call(f"l{k}", "sin", [last]), call(f"r{k}", "sin", [last])
@@ -79,7 +79,7 @@ SHAPES: dict[str, Callable[[int], Nodes]] = {
 
 
 def calls(function: Callable[[], object]) -> int:
-    """Return the number of function calls: work, measured without a clock."""
+    """Return the number of function calls, as a measure of work without a clock."""
     count = 0
 
     def profile(frame: object, event: str, arg: object) -> None:
@@ -177,7 +177,7 @@ def test_diff_of_unrelated_graphs_takes_bounded_work(words: tuple[str, ...]) -> 
     assert work < 5_000_000
 
 
-def test_graphs_with_no_op_in_common_are_all_removed_and_all_added() -> None:
+def test_graphs_without_a_common_op_are_removed_and_added_entirely() -> None:
     a, b = chain(800, 1, ("sin", "add")), chain(900, 2, ("cos", "mul"))
     found: list[GraphDiff] = []
     work = calls(lambda: found.append(difference_of(a, b)))
@@ -206,7 +206,7 @@ def test_many_edits_of_an_adversarial_graph_stay_close_to_their_number() -> None
     assert named == sorted(done)
 
 
-def test_layers_that_were_doubled_are_mostly_additions() -> None:
+def test_doubled_layers_are_mostly_additions() -> None:
     base, more = layers(10, scoped=False), layers(12, scoped=False)
     diff = difference_of(base, more)
     assert len(diff.added) == len(more) - len(base)

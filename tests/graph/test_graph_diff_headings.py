@@ -23,7 +23,7 @@ def heading(*layers: Layer) -> str:
     return difference(model_of([LAYER] * 6).graph, model_of(layers).graph).heading()
 
 
-def test_an_edit_in_many_places_is_headed_with_their_number_and_their_modules() -> None:
+def test_heading_has_the_places_and_modules_of_an_edit() -> None:
     edited = Edit("exchange", 2, "relu").of(LAYER)
     assert heading(*[edited] * 6) == (
         "1 edit in 6 places: aten.gelu -> aten.relu in model.layers.{0 … 5}.mlp.act"
@@ -33,7 +33,7 @@ def test_an_edit_in_many_places_is_headed_with_their_number_and_their_modules() 
     )
 
 
-def test_two_edits_are_counted_and_named_with_the_module_that_they_share() -> None:
+def test_heading_has_two_edits_and_their_common_module() -> None:
     relu, silu = Edit("exchange", 2, "relu").of(LAYER), Edit("exchange", 2, "silu").of(LAYER)
     assert heading(*[relu] * 3, *[silu] * 3) == (
         "2 edits in 6 places: aten.gelu -> aten.relu, aten.gelu -> aten.silu in model.layers"

@@ -1,4 +1,4 @@
-"""A moved op or module is one edit. Ops that read another value because of it are consequences."""
+"""A moved op or module is one edit. Ops that read a different value then are consequences."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LAYERS = 3
 
 
 class RMSNorm(nn.Module):
-    """The form that libraries use: several ops, two of them read the input."""
+    """A norm as libraries write it: several ops, two of which read the input."""
 
     def __init__(self, size: int) -> None:
         super().__init__()
@@ -28,7 +28,7 @@ class RMSNorm(nn.Module):
 
 
 class Functional(nn.Module):
-    """Has no module in the graph: its op belongs to the block."""
+    """A norm without a module in the graph. Its op belongs to the block."""
 
     def __init__(self, size: int) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Two different edits stay two findings, also if both are on one line."""
+"""Two different edits are two findings, even if both are on one line."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ def test_scales_follow_from_the_nearest_edit() -> None:
 
 @pytest.mark.parametrize("low", [-127])
 def test_another_constant_of_a_quantize_op_is_an_edit(low: int) -> None:
-    """Its dequantize has the same constant: both are one edit. The clone is another."""
+    """The dequantize op has the same constant, so both are one edit. The clone is another edit."""
     graph_diff = compared([RELU, OLD, RELU, RELU], [RELU, NEW, RELU, RELU, CLONE], low)
     assert len(graph_diff.findings) == 2
     assert {change.kind for change in graph_diff.findings[0].changes} == {"changed"}

@@ -60,7 +60,7 @@ def test_diff_text_has_a_removed_op_as_it_was() -> None:
     )
 
 
-def test_diff_text_says_outside_of_modules() -> None:
+def test_diff_text_marks_an_edit_outside_all_modules() -> None:
     diff = difference(graph("%a = f(%x)\nreturn %a"), graph("%a = g(%x)\nreturn %a"))
     assert str(diff).splitlines()[:2] == ["1 edit: f -> g", "~ changed in (no module) [forward]"]
 
@@ -140,7 +140,7 @@ def test_inputs_in_another_order_and_outputs_in_another_order_are_findings() -> 
     assert [(f.kind, f.after.kind) for f in swapped.findings if f.after] == [("rewired", "output")]
 
 
-def test_a_write_that_moved_to_before_a_read_is_a_finding() -> None:
+def test_write_moved_before_a_read_is_a_finding() -> None:
     write = "%w = aten.add_(%x, 1) !mutates %x\n"
     before = graph(f"{write}%r = aten.sin(%x)\nreturn [%r, %w]")
     after = graph(f"{write}%r = aten.sin(%x) after %w\nreturn [%r, %w]")
@@ -200,7 +200,7 @@ def test_changes_in_a_body_and_around_it_are_all_found() -> None:
 # -- the whole -------------------------------------------------------------------------------------
 
 
-def test_the_heading_counts_findings_and_names_their_common_module() -> None:
+def test_heading_counts_findings_and_names_their_common_module() -> None:
     base = layers(4, scoped=True)
     one = insert(base, 60, None)
     assert difference(graph_of(base), graph_of(one.nodes)).heading() == (
@@ -214,7 +214,7 @@ def test_the_heading_counts_findings_and_names_their_common_module() -> None:
     )
 
 
-def test_a_long_difference_says_how_much_is_left_out() -> None:
+def test_long_difference_counts_the_unlisted_findings() -> None:
     base = layers(4, scoped=False)
     nodes = base
     for at in range(20, 170, 10):
@@ -227,7 +227,7 @@ def test_a_long_difference_says_how_much_is_left_out() -> None:
     assert diff.to_text(limit=20).count("~ changed in") == 15
 
 
-def test_a_long_finding_says_how_much_is_left_out() -> None:
+def test_long_finding_counts_the_unlisted_nodes() -> None:
     lines = [f"%n{i} = aten.{op}(%{f'n{i - 1}' if i else 'x'})" for i, op in enumerate(["new"] * 8)]
     diff = difference(graph("return %x"), graph("\n".join([*lines, "return %n7"])))
     (finding,) = diff.findings

@@ -156,7 +156,7 @@ CONSTANTS = [
 ]
 
 
-def test_every_two_constants_are_unequal() -> None:
+def test_different_constants_are_unequal() -> None:
     bodies = "".join(
         f"{name}: inference @ aot {{\n  %p = input : f32[2]\n  %q = {op}(%p)\n  return %q\n}}\n"
         for name, op in (("b", "aten.sin"), ("c", "aten.cos"))
@@ -273,7 +273,7 @@ def test_dead_code_is_compared_exactly(
 
 
 def wrapped(*ops: str, call: str = "@b0") -> Graph:
-    """A graph that calls bodies with one op each."""
+    """Return a graph that calls bodies with one op each."""
     bodies = "".join(
         f"b{i}: forward {{\n  %p = input : f32[2]\n  %q = {op}(%p) : f32[2]\n  return %q\n}}\n"
         for i, op in enumerate(ops)

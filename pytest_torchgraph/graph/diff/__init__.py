@@ -1,18 +1,20 @@
 """The difference of two programs, as findings.
 
 - `compare`: compares two lists of graphs (`diff_graphs`) or two programs (`diff_programs`).
-- `align`: aligns equal items of two sequences.
+- `align`: aligns equal items of two sequences. `union_find`: joins items into sets.
 - `match`: matches the nodes of two graphs; `correspondence` holds and improves the matching.
   `apart`: sets modules of only one graph apart and finds exchanged ops.
 - `origins`: pairs corresponding graphs, and keeps all matchings of a difference.
-- `group`: groups the differing nodes by edit. `moves`: finds consequences of moves, and constants
-  that follow from changed sizes. `consequences`: finds consequences in the backward.
+- `group`: groups the differing nodes by edit. `differing` finds these nodes, and `node_changes`
+  holds them. `neighbours` joins connected nodes, and `derived` joins nodes whose sizes, or whose
+  `constants`, follow from a changed size.
+- `moves`: finds consequences of moves. `consequences`: finds consequences in the backward.
 - `findings`: `GraphDiff`, `Finding` and `Change` as values; `words`: their text.
 - `scales`: finds calibrated constants that follow from an edit. `batch_norms`: finds batch norms
-  that a quantizer folds no more, or again.
-- `places`: merges the findings of one edit, by `keys` or by the line of code. `other_classes`:
-  merges the findings of modules that changed their class, so that most graphs were added or
-  removed. `paths`: paths of repeated modules.
+  that a quantizer no longer folds, or folds again.
+- `places`: merges the findings of one edit, by `keys` and `call_keys`, or by the line of code.
+  `key_forms`: parts of keys. `paths`: paths of repeated modules. `other_classes`: merges the
+  findings of modules that changed their class, so that most graphs were added or removed.
 - `costs`: computes the cost of each finding, with FLOPs from `flop_costs`.
 - `joining`: merges the findings of one edit over many comparisons, by the tokens that `identify`
   computes, and formats the merged findings (`finding_heading`, `finding_lines`).
@@ -51,6 +53,7 @@ if TYPE_CHECKING:
     from .joining import source_text as source_text
     from .origins import Matched as Matched
     from .origins import Pair as Pair
+    from .origins import subgraph_names as subgraph_names
     from .paths import abridged as abridged
     from .paths import holds as holds
     from .paths import instances_of as instances_of
@@ -68,7 +71,7 @@ else:
                 "MAX_CAUSES finding_heading finding_lines group_same_edits list_some merge_edits "
                 "merge_findings merge_ranks problem_finding shorten source_text"
             ),
-            "origins": "Matched Pair",
+            "origins": "Matched Pair subgraph_names",
             "paths": "abridged holds instances_of is_index natural_key",
             "compare": "diff_graphs diff_programs find_changes same_ranks",
             "words": "cost_text heading",

@@ -1,7 +1,7 @@
 """Batch norms of quantized models that follow from an edit.
 
 A quantizer folds a batch norm into the weight and the bias of the convolution before it. An op
-between the two prevents this: the batch norm appears in the graph, and the convolution loses the
+between the two prevents folding: the batch norm appears in the graph, and the convolution loses the
 bias that the batch norm was folded into. Both are consequences of the op between. If that op is
 removed, the batch norm disappears.
 """
@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from .constants import quantizes
 from .findings import Change, Finding, one_place
-from .moves import OWN_VALUES, quantizes
+from .moves import OWN_VALUES
 from .origins import Key, Origins
 
 BIAS = 2
@@ -19,7 +20,7 @@ BIAS = 2
 
 
 def attach_batch_norms(findings: Iterable[Finding], origins: Origins) -> list[Finding]:
-    """Return the findings, with batch norms that are folded no more, or again, as consequences.
+    """Return the findings, with unfolded and newly folded batch norms as consequences.
 
     Args:
         findings: the findings of one comparison, one place each.
@@ -34,7 +35,7 @@ def _without_batch_norms(finding: Finding, origins: Origins) -> Finding:
         return finding
     unfolded = _Unfolded(changes, origins)
     kept = [change for change in changes if id(change) not in unfolded.follow]
-    # Without an op between, the user put the batch norm there.
+    # If there is no op in between, the user added or removed the batch norm.
     if not unfolded.follow or not any(change.node.is_call for change in kept):
         return finding
     follow = [change for change in changes if id(change) in unfolded.follow]
@@ -96,6 +97,6 @@ class _Unfolded:
             return False
         if before.args[BIAS + 1 :] != after.args[BIAS + 1 :]:
             return False
-        # Weights that are compressed already have no op that quantizes, so the graph decides.
+        # Compressed weights have no quantize op, so any quantize op in the graph counts.
         flats = (node.flat for node in self.origins.nodes(change))
         return all(any(map(quantizes, flat.nodes)) for flat in flats)

@@ -16,10 +16,11 @@ from .batch_norms import attach_batch_norms
 from .consequences import with_consequences
 from .costs import attach_costs
 from .findings import SIGNS, Change, ChangeKind, Finding, GraphDiff, GraphPair, one_place
-from .group import GroupedChanges, NodeChange, group_changes, pair_bodies, subgraph_names
+from .group import GroupedChanges, group_changes
 from .identify import identify_findings
 from .joining import merge_ranks
-from .origins import Origins, pair_graphs
+from .node_changes import NodeChange
+from .origins import Origins, pair_bodies, pair_graphs, subgraph_names
 from .other_classes import merge_changed_classes
 from .places import merge_equal_edits, merge_same_lines, merge_torch_modules
 from .scales import attach_scales
@@ -178,8 +179,8 @@ def _merge_body(
 ) -> list[Finding]:
     """Merge a body's findings into its caller's, attaching consequences to their edit.
 
-    For example, a body that saves one more value for its backward has one more result. So do the
-    calls of this body.
+    For example, if a body saves one more value for its backward, the body and each call of the body
+    have one more result.
 
     Args:
         own_findings: the findings of the caller.

@@ -12,9 +12,11 @@ from ..census import calls
 from ..model import Graph, Node
 from ..module_paths import OwnModule, common_path
 from ..text import format_node
+from .call_keys import METHODS
+from .constants import fixed_constants
 from .findings import Change, Finding, Identity, Place, ops_of
-from .keys import METHODS, EditKeys, without_derived
-from .moves import fixed_constants
+from .key_forms import without_derived
+from .keys import EditKeys
 from .origins import Origins
 from .paths import holds, is_index, path_of
 

@@ -18,6 +18,7 @@ from ..model import Node
 from ..text import format_node
 from .findings import Finding, GraphDiff, Identity
 from .paths import abridged
+from .union_find import UnionFind
 from .words import cost_text, edit_name, recomputed_text, shown_nodes, sign_of
 
 MAX_TEXT = 160
@@ -159,19 +160,7 @@ def group_same_edits(
     Args:
         items, upgraded: see `merge_edits`.
     """
-    leader = list(range(len(items)))
-
-    def find(k: int) -> int:
-        while leader[k] != k:
-            leader[k] = leader[leader[k]]
-            k = leader[k]
-        return k
-
-    def unite(k: int, other: int) -> None:
-        # The earlier item leads, so that groups keep the order of the items.
-        k, other = sorted((find(k), find(other)))
-        leader[other] = k
-
+    edits = UnionFind[int]()
     first: dict[str, int] = {}
     rewrites: dict[str, list[int]] = {}
     by_old_nodes: dict[str, list[int]] = {}
@@ -179,7 +168,7 @@ def group_same_edits(
     for k, (label, finding) in enumerate(items):
         identity = finding.identity
         for token in filter(None, (*identity.edits, identity.line)):
-            unite(first.setdefault(token, k), k)
+            edits.join(k, first.setdefault(token, k))
         # A new release of torch changed a fifth of the stored graphs for only three reasons. So
         # between releases, only the ops matter, not the modules.
         if token := identity.release if label in upgraded else identity.rewrite:
@@ -191,19 +180,20 @@ def group_same_edits(
         # some file has one of them without the other.
         files: dict[int, set[str]] = {}
         for k in members:
-            files.setdefault(find(k), set()).add(items[k][0])
+            files.setdefault(edits.find(k), set()).add(items[k][0])
         if len(set(map(frozenset, files.values()))) > 1:
             for k in members:
-                unite(members[0], k)
+                edits.join(k, members[0])
     for members in by_old_nodes.values():
         # If a file has two findings with these names, it is unclear which of the two is the edit of
         # the other files.
         if len({items[k][0] for k in members}) == len(members):
             for k in members:
-                unite(members[0], k)
+                edits.join(k, members[0])
+    # Groups are in the order of their first items, whichever item represents a group.
     groups: dict[int, list[int]] = {}
     for k in range(len(items)):
-        groups.setdefault(find(k), []).append(k)
+        groups.setdefault(edits.find(k), []).append(k)
     return [*groups.values()]
 
 

@@ -19,6 +19,8 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import cached_property
 
 from ..equality import NumberedGraph
+from ..model import Node
+from ..text import quote
 from .align import align_items, longest_increasing
 from .apart import find_exchanged, find_one_sided_modules
 from .correspondence import MANY_USERS, Correspondence, improve_matching
@@ -341,10 +343,14 @@ class _Matcher:
     # -- nodes that moved or changed -------------------------------------------------------------
 
     def match_moved(self) -> None:
-        """Match equal nodes that moved to a different module, next to matched nodes."""
-        for _ in range(ROUNDS):
-            if not self.match_sequences(lambda flat, i: flat.labels[i], self.is_moved):
-                break
+        """Match equal nodes that moved to a different module, next to matched nodes.
+
+        Called modules are matched last, because their names may differ.
+        """
+        for token in (lambda flat, i: flat.labels[i], nameless_label):
+            for _ in range(ROUNDS):
+                if not self.match_sequences(token, self.is_moved):
+                    break
 
     def is_moved(self, i: int, j: int) -> bool:
         """Return True if nodes of different modules have equal operands and a matched neighbour."""
@@ -420,6 +426,17 @@ def align_outputs(a: NumberedGraph, b: NumberedGraph) -> tuple[list[int], list[i
     for x, y in pairs:
         slots_a[x] = slots_b[y] = x
     return slots_a, slots_b
+
+
+def nameless_label(flat: NumberedGraph, i: int) -> str:
+    """Return the label of a node, without the name of the module that it calls."""
+    node = flat.nodes[i]
+    return without_target(node, flat.labels[i]) if node.kind == "call_module" else flat.labels[i]
+
+
+def without_target(node: Node, label: str) -> str:
+    """Return a label without the path of the attribute or module."""
+    return label.replace(quote(node.target), "", 1) if node.target else label
 
 
 def _module_and_label(flat: NumberedGraph, i: int) -> Hashable:

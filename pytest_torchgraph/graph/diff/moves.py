@@ -1,29 +1,20 @@
-"""Consequences of a moved op or module, and constants that follow from the sizes of tensors.
+"""Consequences of a moved op or module.
 
 If a norm moves from before a layer to after the layer, the norm is rewired, and so are its old and
 new users. The rewiring of the users follows from this one edit: if the comparison looks through the
 moved norm in both graphs, the users read the same values as before. An op that is dead code in one
 of the graphs has no users there. It was not moved, and its new users are an edit of their own.
-
-A group norm takes the number of pixels as a constant, and a `view` takes the whole shape. Both
-constants follow if an earlier op changes the shape. A stride or an epsilon does not follow.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
-from ...ops.views import is_view
 from ..equality import NumberedGraph
-from ..model import Arg, Node, Ref, TensorMeta
 from ..module_paths import common_path
-from ..text import format_arg
 from .correspondence import REACH, Correspondence
 
-_QUANTIZES = re.compile(r"(?:^|[._])(?:quantize(?!d)|dequantize)")
 OWN_VALUES = ("parameter", "buffer", "get_attr")
 """Roles of an op's own values, which are not operands from the data flow."""
 
@@ -34,7 +25,7 @@ class MovedUnit:
 
     Attributes:
         number: number of the unit's first rewired node in the old graph.
-        path: the path of the module, or the module of the op.
+        path: the module path of its nodes.
         before, after: the nodes of the unit in the old and in the new graph.
         old_operand, new_operand: number of the unit's operand in the old and in the new graph.
     """
@@ -82,7 +73,7 @@ def find_moves(
         ):
             moved_units.add(unit)
     follow = {
-        # Without consequences, a norm that moved to after the residual would be six findings.
+        # Without consequences, moving a norm from before a residual to after it was six findings.
         i: moved_units.nearest_unit(i, others).number
         for i, others in differing.items()
         if i not in moved_units.numbers and all(moved_units.explains(p, q) for p, q in others)
@@ -127,7 +118,10 @@ class _MovedUnits:
         return self.m.edge_agrees(p, q)
 
     def nearest_unit(self, i: int, edges: Iterable[tuple[int, int]]) -> MovedUnit:
-        """Return the unit between a node and its operands whose module is nearest to the node."""
+        """Return the unit nearest to a node, by module, of the units between it and its operands.
+
+        A unit that a value passes through in only one graph is preferred, because it moved.
+        """
         path = self.m.a.nodes[i].module
         passed: dict[MovedUnit, None] = {}
         for p, q in edges:
@@ -253,88 +247,3 @@ class _UnitFinder:
             }
             self.unit_operands[unit] = operands.pop() if len(operands) == 1 else None
         return self.unit_operands[unit]
-
-
-def constants_follow(a: NumberedGraph, i: int, b: NumberedGraph, j: int) -> bool:
-    """Return True if the constants of two nodes of one op differ only in sizes of tensors."""
-    node, other = a.nodes[i], b.nodes[j]
-    # All constants of a view are sizes: it takes the whole shape.
-    if a.shapeless[i] == b.shapeless[j] or is_view(node.op):
-        return True
-    old, new = (list(iter_constants((call.args, call.kwargs))) for call in (node, other))
-    if len(old) != len(new):
-        return False
-    slots = zip(a.operands[i], b.operands[j], strict=False)
-    pairs = [(node, other), *((a.nodes[p], b.nodes[q]) for p, q in slots)]
-    sizes = {size for pair in pairs for size in _iter_size_pairs(*pair)}
-    return all(x == y or (x, y) in sizes for x, y in zip(old, new, strict=True))
-
-
-def fixed_constants(flat: NumberedGraph, i: int) -> tuple[str, ...]:
-    """Return the constants of a node that are not sizes of its operands, as text.
-
-    All modules of a class run the same line of code, but with different sizes. The constants of a
-    view, and of an op without operands, are sizes.
-    """
-    node = flat.nodes[i]
-    results = [flat.nodes[p].result for p in flat.operands[i][: flat.arity[i]]]
-    shapes = [result.shape for result in results if isinstance(result, TensorMeta)]
-    if not shapes or is_view(node.op):
-        return ()
-    # A list, not a set: the values that are compared with it may be unhashable.
-    suffixes = [shape[start:] for shape in shapes for start in range(len(shape))]
-    sizes = {size for shape in shapes for size in _iter_products(shape)}
-    return tuple(
-        format_arg(value)
-        for value in (*node.args, *node.kwargs.items())
-        if not _is_size(value, sizes, suffixes)
-        for value in iter_constants(value)
-    )
-
-
-def _is_size(value: Arg, sizes: Container[Any], suffixes: Container[Any]) -> bool:
-    if isinstance(value, tuple):
-        return value in suffixes and any(_is_size(item, sizes, suffixes) for item in value)
-    # 0, 1 and booleans are seldom sizes. They are often the number of a dimension, or a flag.
-    return isinstance(value, int) and value > 1 and value in sizes
-
-
-def quantizes(node: Node) -> bool:
-    """Return True for quantize, dequantize and fake-quantize ops."""
-    return node.is_call and _QUANTIZES.search(node.op) is not None
-
-
-def iter_constants(value: Arg) -> Iterator[Arg]:
-    """Yield the constants among arguments, in order."""
-    if isinstance(value, tuple | Mapping):
-        for item in value.values() if isinstance(value, Mapping) else value:
-            yield from iter_constants(item)
-    elif not isinstance(value, Ref):
-        yield value
-
-
-def _iter_products(shape: Sequence[Any]) -> Iterator[int]:
-    """Yield the sizes of a shape, and the products of adjacent sizes."""
-    for start in range(len(shape)):
-        product = 1
-        for size in shape[start:]:
-            if not isinstance(size, int):
-                break
-            product *= size
-            yield product
-
-
-def _iter_size_pairs(node: Node, other: Node) -> Iterator[tuple[int, int]]:
-    """Yield pairs of sizes of two tensors of one rank, and of products of adjacent sizes."""
-    before, after = node.result, other.result
-    if not isinstance(before, TensorMeta) or not isinstance(after, TensorMeta):
-        return
-    if len(before.shape) != len(after.shape):
-        return
-    for start in range(len(before.shape)):
-        old_product, new_product = 1, 1
-        for old, new in zip(before.shape[start:], after.shape[start:], strict=True):
-            if not (isinstance(old, int) and isinstance(new, int)):
-                break
-            old_product, new_product = old_product * old, new_product * new
-            yield old_product, new_product

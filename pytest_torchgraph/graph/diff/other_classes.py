@@ -15,10 +15,11 @@ from dataclasses import dataclass
 from ...words import counted
 from ..model import Graph, Node
 from ..text import format_arg
+from .constants import iter_constants
 from .findings import Change, Finding, Place, one_place, ops_of
-from .moves import iter_constants
 from .origins import Origins
 from .paths import abridged, holds
+from .union_find import UnionFind
 
 _RESUMED = re.compile(r"torch_dynamo_resume_in_.+_at_(\d+)")
 
@@ -143,43 +144,24 @@ def _find_shared_lines(
     Lines that one graph has under the same function, or under parts of one resumed function, count
     as one function.
     """
-    lines = LineGroups()
+    functions = UnionFind[Line]()
     lines_of_sides: tuple[set[Line], set[Line]] = set(), set()
     for side, graphs in zip(lines_of_sides, (before, after), strict=True):
         for graph in graphs:
-            functions: dict[Line | tuple[str, str], Line] = {}
+            first_lines: dict[tuple[str, str], Line] = {}
             for node in graph.nodes:
                 source = node.source
                 if source is None or not _is_unknown(node, paths):
                     continue
                 line = source.file, source.line
                 side.add(line)
-                lines.join_lines(functions.setdefault((source.file, source.function), line), line)
+                functions.join(first_lines.setdefault((source.file, source.function), line), line)
                 if resumed := _RESUMED.fullmatch(source.function):
-                    lines.join_lines((source.file, int(resumed[1])), line)
-    shared = {lines.representative_of(line) for line in lines_of_sides[0] & lines_of_sides[1]}
+                    functions.join((source.file, int(resumed[1])), line)
+    shared = {functions.find(line) for line in lines_of_sides[0] & lines_of_sides[1]}
     return {
-        line
-        for line in lines_of_sides[0] | lines_of_sides[1]
-        if lines.representative_of(line) in shared
+        line for line in lines_of_sides[0] | lines_of_sides[1] if functions.find(line) in shared
     }
-
-
-class LineGroups:
-    """Lines of code that belong together."""
-
-    def __init__(self) -> None:
-        self._parent: dict[Line, Line] = {}
-
-    def representative_of(self, line: Line) -> Line:
-        """Return the representative of all lines joined with a line."""
-        while (parent := self._parent.setdefault(line, line)) != line:
-            line = parent
-        return line
-
-    def join_lines(self, line: Line, other: Line) -> None:
-        """Record that two lines belong together."""
-        self._parent[self.representative_of(line)] = self.representative_of(other)
 
 
 def _is_unknown(node: Node, paths: Sequence[str]) -> bool:

@@ -9,9 +9,10 @@ from typing import Literal
 
 from ..equality import NumberedGraph
 from ..model import Graph, Node
+from .call_keys import CallKeys
 from .findings import Change, Finding, Place, ops_of
 from .identify import MAX_EDITS, digest, ops_of_edit, where_token
-from .keys import CallKeys, EditKeys
+from .keys import EditKeys
 from .origins import Origins
 from .paths import abridged, holds, instances_of, natural_key, path_of
 

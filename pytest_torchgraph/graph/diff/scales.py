@@ -13,10 +13,10 @@ from functools import cached_property
 
 from ..equality import NumberedGraph
 from ..model import Arg, Node
+from .constants import quantizes
 from .correspondence import Correspondence
 from .findings import Change, Finding, Place, one_place
-from .group import have_same_result
-from .moves import quantizes
+from .node_changes import have_same_result
 from .origins import Occurrence, Origins
 
 CALIBRATED = ("scale", "zero_point")
@@ -93,7 +93,7 @@ def attach_scales(findings: Iterable[Finding], origins: Origins) -> list[Finding
 
 
 class _EditedValues:
-    """The values of the new graphs that edits touch, and the values that come after an edit.
+    """The values of the new graphs that edits take, and the values computed after an edit.
 
     Args:
         edits: the findings that do not consist of scales, one place each.
@@ -181,7 +181,7 @@ class _EditsByValue:
                 yield abs(start - i), number
 
     def _quantizer_chain(self, i: int) -> set[int]:
-        """Return the values that the chain of a quantize op takes and gives.
+        """Return the operands and results in the chain of a quantize op.
 
         The chain is quantize, dequantize, and the ops that take the result.
         """

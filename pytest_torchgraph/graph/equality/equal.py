@@ -86,7 +86,7 @@ class EquivalenceClasses:
         """Return the numbered graph in the form used for comparison."""
         flat = self.order_free.get(id(graph))
         if flat is None:
-            flat = self.order_free[id(graph)] = OrderFree(graph, self._label_bodies(graph))
+            flat = self.order_free[id(graph)] = OrderFree(self.flat(graph))
         return flat
 
     def _label_bodies(self, graph: Graph) -> Callable[[str], str]:

@@ -390,12 +390,21 @@ class OrderFree(NumberedGraph):
 
     The saved inputs are not roots if the forward is known.
 
+    Args:
+        flat: the numbered graph; it is not changed.
+
     Attributes:
         sums: the last sum of each chain of gradient sums, with the gradients that the chain adds.
     """
 
-    def __init__(self, graph: Graph, subgraph_label: Callable[[str], str] | None = None):
-        super().__init__(graph, subgraph_label)
+    def __init__(self, flat: NumberedGraph):
+        # The labels are copied, because formatting them again took a third of a comparison.
+        self.__dict__.update(flat.__dict__)
+        self.__dict__.pop("users", None)  # The cached users belong to the operands of `flat`.
+        self.labels = [*flat.labels]
+        self.valueless = self.labels if flat.valueless is flat.labels else [*flat.valueless]
+        self.operands = [*map(list, flat.operands)]
+        graph = flat.graph
         if graph.saver is not None:
             self._label_saved(hashes_by_name(graph.saver))
         self.sums = dict(self._find_sums()) if graph.kind in WITH_SUMS else {}
@@ -494,7 +503,7 @@ def hashes_by_name(graph: Graph) -> dict[str, int]:
 
     Values returned by the target are left out, because a stored graph may not record them.
     """
-    flat = OrderFree(replace(canonical_graph(graph), output=None))
+    flat = OrderFree(NumberedGraph(replace(canonical_graph(graph), output=None)))
     hashes = {node.name: code for node, code in zip(flat.nodes, flat.hashes(), strict=True)}
     aliases = aliases_of(graph)
     return hashes | {alias: hashes[value] for alias, value in aliases.items()}

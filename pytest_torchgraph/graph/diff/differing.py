@@ -1,0 +1,202 @@
+"""Find the nodes that differ between two matched graphs."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+from .align import longest_increasing
+from .match import align_outputs, nameless_label
+from .node_changes import NodeChange, NodeChanges, have_same_result
+
+
+class NodeComparer:
+    """Compares two matched graphs and records the changes.
+
+    Attributes:
+        changes: the changes so far.
+        renamed: for each called module that differs only in its name, by old number, the change of
+            an operand. The new name follows from this change.
+    """
+
+    def __init__(self, changes: NodeChanges):
+        self.changes = changes
+        self.m = changes.m
+        self.a = changes.a
+        self.b = changes.b
+        self.renamed: dict[int, NodeChange] = {}
+
+    def compare_nodes(self) -> None:
+        """Record all nodes that differ, except the output.
+
+        Nodes that fill the same slot of a user, and a rewired node and its new or old operand, are
+        joined.
+        """
+        renamed: list[int] = []
+        # The first flag of a node stays: a changed node does not become a rewired one.
+        for i, node in enumerate(self.a.nodes):
+            j = self.m.forward[i]
+            if j == -1:
+                self.changes.flag("removed", i, -1)
+            # Plain labels do not depend on bodies. A difference in a body is found in the body, and
+            # the call did not change.
+            elif self.a.plain[i] != self.b.plain[j] and node.kind != "output":
+                if self.is_renamed(i, j):
+                    renamed.append(i)
+                else:
+                    self.changes.flag("changed", i, j)
+        for j, i in enumerate(self.m.backward):
+            if i == -1:
+                self.changes.flag("added", -1, j)
+        for i in renamed:
+            self.compare_names(i, self.m.forward[i])
+        self.compare_inputs()
+        for i, j in enumerate(self.m.forward):
+            if j != -1:
+                self.compare_edges(i, j)
+
+    def compare_edges(self, i: int, j: int) -> None:
+        """Flag a matched node as rewired if an operand, or the order of effects, differs."""
+        node = self.a.nodes[i]
+        changed = ("a", i) in self.changes.by_key
+        # `compare_inputs` and `compare_outputs` compare these nodes by order and number.
+        if node.kind in ("output", "placeholder"):
+            return
+        arity = min(self.a.arity[i], self.b.arity[j])
+        slots = list(zip(self.a.operands[i][:arity], self.b.operands[j][:arity], strict=True))
+        order_a = self.a.operands[i][self.a.arity[i] :]
+        order_b = self.b.operands[j][self.b.arity[j] :]
+        for p, q in slots:
+            if self.m.forward[p] == -1 and self.m.backward[q] == -1:
+                self.changes.join(self.changes.key_of_old(p), self.changes.key_of_new(q))
+                # One op took the place of another op. This may separate it from new neighbours; see
+                # `neighbours`.
+                if have_same_result(self.a.nodes[p], self.b.nodes[q]):
+                    self.changes.replaced |= {("a", p), ("b", q)}
+            # A changed node is an edit already. Its operands are shown with it.
+            if changed or self.m.edge_agrees(p, q):
+                continue
+            self.changes.flag("rewired", i, j)
+            self.join_to_operands(i, p, q)
+        ordered = bool(order_a or order_b)
+        if ordered and not changed and not self.order_agrees(order_a, order_b):
+            self.changes.flag("rewired", i, j)
+
+    def join_to_operands(self, i: int, p: int, q: int) -> None:
+        """Join a rewired node to the node that was added or removed at its operand."""
+        if self.m.forward[p] == -1:
+            self.changes.join(("a", i), self.changes.key_of_old(p))
+        if self.m.backward[q] == -1:
+            self.changes.join(("a", i), self.changes.key_of_new(q))
+
+    def order_agrees(self, order_a: list[int], order_b: list[int]) -> bool:
+        """Return True if a node follows the same effects as its partner, or the order is no edit.
+
+        Args:
+            order_a, order_b: the nodes that the old and the new node must follow.
+        """
+        sources_a = {source for p in order_a for source in self.m.sources_a(p)}
+        sources_b = {source for q in order_b for source in self.m.sources_b(q)}
+        return (
+            sources_a == sources_b
+            # If a write was added or removed, the write is the edit. The new order follows from it.
+            or any(self.m.forward[p] == -1 for p in order_a)
+            or any(self.m.backward[q] == -1 for q in order_b)
+        )
+
+    # -- inputs and outputs ----------------------------------------------------------------------
+
+    def compare_inputs(self) -> None:
+        """Flag the inputs that moved to a different position."""
+        position_b = {j: y for y, j in enumerate(self.b.inputs)}
+        pairs = [
+            (x, position_b[self.m.forward[i]])
+            for x, i in enumerate(self.a.inputs)
+            if self.m.forward[i] in position_b
+        ]
+        # The inputs outside the longest increasing sequence are the smallest set of inputs that
+        # explains the new order.
+        in_order = {x for x, _ in longest_increasing(pairs)}
+        for x, y in pairs:
+            if x not in in_order:
+                self.changes.flag("rewired", self.a.inputs[x], self.b.inputs[y])
+
+    def compare_outputs(self) -> None:
+        """Flag the output if it returns different values, or a different number of values."""
+        i, j = len(self.a.nodes) - 1, len(self.b.nodes) - 1
+        if self.m.forward[i] != j:
+            return
+        returned_a, returned_b = self.a.returned, self.b.returned
+        # If the number of outputs is unchanged, each keeps its slot, even if op and module changed.
+        if len(returned_a) == len(returned_b):
+            pairs = list(zip(returned_a, returned_b, strict=True))
+            only_a: list[int] = []
+            only_b: list[int] = []
+        else:
+            # Corresponding operands have equal slots. The slots cover all operands of the output,
+            # and the returned values come first: hence `strict=False` below.
+            slots_a, slots_b = align_outputs(self.a, self.b)
+            operand_of_slot = dict(zip(slots_b, self.b.operands[j], strict=True))
+            pairs = [
+                (p, operand_of_slot[s])
+                for s, p in zip(slots_a, returned_a, strict=False)
+                if s in operand_of_slot
+            ]
+            aligned = {s for s in slots_a if s in operand_of_slot}
+            only_a = [p for s, p in zip(slots_a, returned_a, strict=False) if s not in aligned]
+            only_b = [q for s, q in zip(slots_b, returned_b, strict=False) if s not in aligned]
+        for p, q in pairs:
+            if self.m.forward[p] == -1 and self.m.backward[q] == -1:
+                self.changes.join(self.changes.key_of_old(p), self.changes.key_of_new(q))
+            if not self.m.edge_agrees(p, q):
+                self.changes.flag("rewired", i, j)
+                self.join_to_operands(i, p, q)
+        # If only one graph returns a value, the output changed. If the value itself was added or
+        # removed, the value is the edit.
+        for p in only_a:
+            if self.m.forward[p] != -1:
+                self.changes.flag("changed", i, j)
+        for q in only_b:
+            if self.m.backward[q] != -1:
+                self.changes.flag("changed", i, j)
+        # If no node differs, but the graphs do, the target returned something else or other values
+        # are saved.
+        if not self.changes.by_key and (
+            self.a.labels[i] != self.b.labels[j]
+            or [self.m.forward[p] for p in self.a.operands[i]] != self.b.operands[j]
+        ):
+            self.changes.flag("changed", i, j)
+
+    # -- names of called modules -------------------------------------------------------------------
+
+    def is_renamed(self, i: int, j: int) -> bool:
+        """Return True if two nodes call modules that differ only in their names.
+
+        If the other graph has a module of the same name too, the user called another module.
+        """
+        node, other = self.a.nodes[i], self.b.nodes[j]
+        is_call = node.kind == other.kind == "call_module"
+        if not is_call or nameless_label(self.a, i) != nameless_label(self.b, j):
+            return False
+        targets_a, targets_b = self.targets
+        return node.target not in targets_b and other.target not in targets_a
+
+    @cached_property
+    def targets(self) -> tuple[set[str], set[str]]:
+        """The names of the modules and attributes of the old and of the new graph."""
+        targets_a, targets_b = ({node.target for node in flat.nodes} for flat in (self.a, self.b))
+        return targets_a, targets_b
+
+    def compare_names(self, i: int, j: int) -> None:
+        """Record a renamed module as a consequence of an edit of its operand, or else as an edit.
+
+        Quantizers name a module after the op whose result it takes.
+        """
+        keys = [
+            *map(self.changes.key_of_new, self.b.operands[j]),
+            *map(self.changes.key_of_old, self.a.operands[i]),
+        ]
+        cause = next((self.changes.by_key[key] for key in keys if key in self.changes.by_key), None)
+        if cause is None:
+            self.changes.flag("changed", i, j)
+        else:
+            self.renamed[i] = cause

@@ -1,0 +1,92 @@
+"""The differing nodes of two matched graphs, and the edits that they belong to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from ..equality import NumberedGraph
+from ..model import Node
+from ..text import format_result
+from .correspondence import Correspondence
+from .union_find import UnionFind
+
+NodeChangeKind = Literal["added", "removed", "changed", "rewired"]
+NodeKey = tuple[Literal["a", "b"], int]
+"""Key of a node: ("a", number) for an old node and its partner, ("b", number) for an added node."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeChange:
+    """One differing node.
+
+    Attributes:
+        kind: the kind of change.
+        before, after: number of the node in the old and in the new graph; -1 if it is missing.
+    """
+
+    kind: NodeChangeKind
+    before: int
+    after: int
+
+
+class NodeChanges:
+    """The changes of two matched graphs, and the edit that each change belongs to.
+
+    Attributes:
+        m: the correspondence of the nodes.
+        a, b: the graphs.
+        by_key: the change of each differing node.
+        replaced: nodes without a partner that have the same slot and result as a node of the other
+            graph without a partner.
+    """
+
+    def __init__(self, matching: Correspondence):
+        self.m = matching
+        self.a: NumberedGraph = matching.a
+        self.b: NumberedGraph = matching.b
+        self.by_key: dict[NodeKey, NodeChange] = {}
+        self.replaced: set[NodeKey] = set()
+        self._edits = UnionFind[NodeKey]()
+
+    def key_of_old(self, i: int) -> NodeKey:
+        """Return the key of a node of the old graph."""
+        return ("a", i)
+
+    def key_of_new(self, j: int) -> NodeKey:
+        """Return the key of a node of the new graph."""
+        i = self.m.backward[j]
+        return ("b", j) if i == -1 else ("a", i)
+
+    def kind_of(self, key: NodeKey) -> str:
+        """Return the kind of change of a node; "" if the node does not differ."""
+        change = self.by_key.get(key)
+        return change.kind if change else ""
+
+    def module_of(self, key: NodeKey) -> str:
+        """Return the module path of a node, in the old graph if the node has a partner."""
+        side, number = key
+        return (self.a if side == "a" else self.b).nodes[number].module
+
+    def flag(self, kind: NodeChangeKind, i: int, j: int) -> None:
+        """Record the change of a node, unless a change of this node is recorded already."""
+        key = self.key_of_new(j) if i == -1 else self.key_of_old(i)
+        self.by_key.setdefault(key, NodeChange(kind, i, j))
+
+    def join(self, key: NodeKey, other: NodeKey) -> None:
+        """Record that two nodes belong to one edit."""
+        self._edits.join(key, other)
+
+    def group_by_edit(self) -> dict[NodeKey, list[NodeChange]]:
+        """Return the changes of each edit, by a key that identifies the edit."""
+        groups: dict[NodeKey, list[NodeChange]] = {}
+        for key, change in self.by_key.items():
+            groups.setdefault(self._edits.find(key), []).append(change)
+        return groups
+
+
+def have_same_result(node: Node, other: Node) -> bool:
+    """Return True if dtype and shape of two nodes are equal."""
+    if node.result == other.result:
+        return True
+    return format_result(node.result) == format_result(other.result)
