@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
 
 import torch
 import torch.fx
 
-from ..graph.model import Ref
+from ..graph.divergence import form_of
+from ..ops.views import is_view
 from .pairs import PairedValues, Region, TooLargeError, region
 from .valued import Key, ValuedStep
-from .values import ROUNDED, Budget, distance, is_dense, is_same, jittered, scale
+from .values import ROUNDED, Budget, distance, is_close, is_dense, is_same, jittered, scale
 
 Kind = Literal["formula", "precision", "random", "state", "operand", "rounding"]
 FORMULA = 8.0
@@ -36,10 +38,10 @@ class Judgement:
         key, eager: the two nodes.
         kind: the judgement.
         region, eager_region: the nodes that compute the two values from values that agree.
-        size: distance of the two formulas in float64, relative to the largest value.
+        size: distance of the two formulas in float64, relative to the largest value. Infinite if
+            eager's value is zero everywhere.
         rounding: distance of eager's own value from float64, relative to the largest value.
         ratio: `size` divided by `rounding`.
-        operands: values that only one of the two uses: the other step's, and eager's.
     """
 
     key: Key
@@ -50,7 +52,6 @@ class Judgement:
     size: float = 0.0
     rounding: float = 0.0
     ratio: float = 0.0
-    operands: tuple[tuple[Key, ...], tuple[Key, ...]] = ((), ())
 
     @property
     def is_strong(self) -> bool:
@@ -216,11 +217,14 @@ class Judge:
         if not value.is_floating_point() or local.dtype != value.dtype:
             if is_dense(exact) and is_dense(exact_other) and bool(torch.equal(exact, exact_other)):
                 return verdict("rounding", 0.0)
-            share = float((value != local).double().mean())
-            return verdict("random" if draws else "formula", share, 0.0, math.inf)
+            kind: Kind = "random" if draws else "formula"
+            if self._reads_other_operands(key, eager, other_region, eager_region):
+                kind = "operand"
+            return verdict(kind, _relative(distance(value, local), scale(value)), 0.0, math.inf)
         if not is_dense(exact) or not is_dense(exact_other) or exact.shape != exact_other.shape:
             return None
         size = max(scale(exact), 1e-300)
+        largest_value = scale(exact) or scale(value)
         crossed = [value.dtype]
         if not shares_cut or len(other_region.nodes) + len(eager_region.nodes) > 2:
             crossed += list(self._dtypes(other_region, eager_region))
@@ -243,15 +247,19 @@ class Judge:
             floor = max(floor, resolution * largest)
             ratio = difference / floor
         if difference > least and ratio > FORMULA:
-            kind: Kind = "formula"
-            if draws and ratio > _OTHER_NUMBERS:
+            kind = "formula"
+            if self._reads_other_operands(key, eager, other_region, eager_region):
+                kind = "operand"
+            elif draws and ratio > _OTHER_NUMBERS:
                 kind = "random"
             elif self._same_call(key, eager, other_region, eager_region):
                 kind = "state"
-            return verdict(kind, difference / size, eager_error / size, ratio)
-        if (further := distance(local, exact_other)) > _LESS_EXACT * floor:
-            return verdict("precision", further / size, eager_error / size, further / floor)
-        return verdict("rounding", difference / size, eager_error / size, ratio)
+        elif (further := distance(local, exact_other)) > _LESS_EXACT * floor:
+            kind, difference, ratio = "precision", further, further / floor
+        else:
+            kind = "rounding"
+        rounding = _relative(eager_error, largest_value)
+        return verdict(kind, _relative(difference, largest_value), rounding, ratio)
 
     def _dtypes(self, other_region: Region, eager_region: Region) -> set[torch.dtype]:
         values = [self.other.value(k) for k in (*other_region.nodes, *other_region.edge)]
@@ -284,19 +292,74 @@ class Judge:
                 return False
         return self.is_same_form(key, eager)
 
+    def _reads_other_operands(
+        self, key: Key, eager: Key, other_region: Region, eager_region: Region
+    ) -> bool:
+        """Return True for the same ops with the same constants on other values of the eager run.
+
+        Operands are compared by value and position. An op that reads another parameter, or the same
+        values in another order, therefore reads other operands. The cuts of the regions cannot tell
+        this: they are sets, and a parameter that is only read later is in neither of them.
+        """
+        left = self.eager.step
+        if _count_ops(self.other, other_region) != _count_ops(left, eager_region):
+            return False  # an op was added, removed or replaced
+        is_other, seen, worklist = False, set[tuple[Key, Key]](), [(key, eager)]
+        while worklist:
+            pair = worklist.pop()
+            if pair in seen:
+                continue
+            seen.add(pair)
+            operands = self.other.operands(pair[0]), left.operands(pair[1])
+            if not self.is_same_form(*pair) or len(operands[0]) != len(operands[1]):
+                return False
+            for operand, eager_operand in zip(*operands, strict=True):
+                equal = self.agreeing.get(operand)
+                if equal is None:
+                    # Nothing is known about an input or a draw without a value of eager's.
+                    if self.other.is_input(operand) or self.other.is_drawn(operand):
+                        return False
+                    worklist.append((operand, eager_operand))
+                    continue
+                values = left.value(equal), left.value(eager_operand)
+                if not is_dense(values[1]) or values[0].shape != values[1].shape:
+                    return False
+                if is_close(*values):
+                    continue
+                if not self._is_available(eager_operand):
+                    return False  # the op that computes eager's operand is missing
+                is_other = True
+        return is_other
+
+    def _is_available(self, eager: Key) -> bool:
+        """Return True if the other step has a value of eager's, or could read it from an input."""
+        while self.eager.first(eager) not in self.shared:
+            operand = operand_of_view(self.eager.step, eager)
+            if operand is None:
+                return self.eager.step.is_input(eager)
+            eager = operand
+        return True
+
     def is_same_form(self, key: Key, eager: Key) -> bool:
         """Return True if two nodes call one op with the same constants."""
-        nodes = self.eager.step.node(eager), self.other.node(key)
-        forms = [(node.op, _form((node.args, dict(node.kwargs)))) for node in nodes]
-        return bool(forms[0] == forms[1])
+        return form_of(self.eager.step.node(eager)) == form_of(self.other.node(key))
 
 
-def _form(value: Any) -> Any:
-    if isinstance(value, Ref):
-        return "%"
-    if isinstance(value, tuple):
-        return tuple(_form(item) for item in value)
-    return {k: _form(v) for k, v in value.items()} if isinstance(value, dict) else value
+def operand_of_view(step: ValuedStep, key: Key) -> Key | None:
+    """Return the value that a node is a view of, `None` unless the node is a view."""
+    operands = step.operands(key)
+    return operands[0] if is_view(step.node(key).op) and len(operands) == 1 else None
+
+
+def _count_ops(step: ValuedStep, part: Region) -> Counter[str]:
+    ops = [step.node(key).op for key in part.nodes]
+    return Counter(op for op in ops if op != "operator.getitem" and not is_view(op))
+
+
+def _relative(difference: float, largest_value: float) -> float:
+    if not difference:
+        return 0.0
+    return difference / largest_value if largest_value else math.inf
 
 
 _MOST_EAGER = 60
@@ -369,10 +432,6 @@ class Suspects:
             if not verdict.is_strong:  # a match: earlier candidates are other values
                 is_returned = strongest and self._pair_returned.get(key) == strongest.eager
                 return strongest if is_returned else None
-            if moved:
-                kind = "operand" if self._same_ops(other_region, eager_region) else verdict.kind
-                only = (tuple(sorted(cut - cut_eager)), tuple(sorted(cut_eager - cut)))
-                verdict = replace(verdict, kind=kind, operands=only)
             strongest = strongest or verdict
         return strongest
 
@@ -382,10 +441,6 @@ class Suspects:
             return True
         same_op = self._eager.node(eager).op == self._other.node(key).op
         return self._paired.get(key) == eager and same_op
-
-    def _same_ops(self, other_region: Region, eager_region: Region) -> bool:
-        ops = [self._other.node(k).op for k in other_region.nodes]
-        return ops == [self._eager.node(k).op for k in eager_region.nodes]
 
     def _eager_region(self, eager: Key, key: Key) -> Region | None:
         judge, is_returned = self._judge, eager in self._pair_returned.values()

@@ -11,13 +11,15 @@ import torch
 from .. import torch_private
 from ..convert.canonical_names import CanonicalNames
 from ..errors import CaptureError
-from ..graph.divergence import Divergence, Stage, headline
-from ..graph.model import Node
+from ..graph.divergence import Divergence, Stage, headline, nodes_to_show
+from ..graph.model import Node, Ref
+from ..graph.text import format_arg, format_key
 from ..mechanisms.protocol import Mechanism
 from ..mechanisms.step import EagerRun
 from ..mechanisms.torch_compile import Aot, Dynamo, Inductor
-from .judge import Judgement, original_op
-from .pairs import PairedValues
+from ..words import listed
+from .judge import Judgement, operand_of_view, original_op
+from .pairs import PairedValues, Region
 from .sides import CompiledSide, eager_side
 from .valued import Key, ValuedStep
 from .values import Budget, NotFollowedError, described, is_dense
@@ -232,14 +234,15 @@ def _of_verdict(
 ) -> Divergence:
     region = [key for key in verdict.region.nodes if key in after.position_of]
     nodes = tuple(after.node(key) for key in region)
-    eager_keys = (
-        verdict.eager_region.nodes if before is eager else _find_eager_nodes(verdict, before, eager)
-    )
+    eager_keys = certain = verdict.eager_region.nodes
+    if before is not eager:
+        eager_keys, certain = _find_eager_nodes(verdict, before, eager)
     eager_nodes = tuple(eager.node(key) for key in eager_keys)
     eager_nodes = eager_nodes or tuple(before.node(key) for key in verdict.eager_region.nodes)
     # An op that is missing has its place in the eager run only.
     named = headline(eager_nodes, nodes)
     places = [*reversed(named[1]), *reversed(named[0]), after.node(verdict.key), *reversed(nodes)]
+    shown = nodes_to_show(eager_nodes, nodes)
     one_op = len({(original_op(after.fx(key)), after.fx(key).meta.get("seq_nr")) for key in region})
     small = len(nodes) <= _SURE_NODES or one_op == 1
     value, other_value = before.value(verdict.eager), after.value(verdict.key)
@@ -254,21 +257,86 @@ def _of_verdict(
         size=verdict.size,
         rounding=verdict.rounding,
         sure=outcome.settled and small and verdict.ratio > _SURE_RATIO,
-        inputs=tuple(dict.fromkeys(key[1] for key in verdict.region.edge)),
+        inputs=tuple(dict.fromkeys(key[1] for key in _edge_in_order_of_use(verdict.region, after))),
         statistics=(described(value), described(other_value))
         if is_dense(other_value)
         else ("", ""),
+        calls=(
+            _format_calls(shown[0], eager, certain),
+            _format_calls(shown[1], after, region),
+        ),
         drawn=after.graphs[verdict.key[0]].graph,
     )
+
+
+def _edge_in_order_of_use(region: Region, step: ValuedStep) -> Sequence[Key]:
+    edge = set(region.edge)
+    return [key for node in region.nodes for key in step.operands(node) if key in edge]
+
+
+_MOST_CALLS = 6
+
+
+def _format_calls(nodes: Sequence[Node], step: ValuedStep, keys: Sequence[Key]) -> tuple[str, ...]:
+    """Format ops with their operands and constants.
+
+    Args:
+        nodes: the ops. Of several, only those with a number among their arguments are formatted.
+        step: the step that contains the nodes.
+        keys: the nodes that are certain. Nothing is formatted unless all nodes are.
+    """
+    key_of = {step.node(key): key for key in keys}
+    if not all(node.is_call and node in key_of for node in nodes):
+        return ()
+    if len(nodes) > 1:
+        nodes = [node for node in nodes if _has_number(node)]
+    return tuple(_format_call(key_of[node], step) for node in nodes[:_MOST_CALLS])
+
+
+def _has_number(node: Node) -> bool:
+    arguments = (*node.args, *node.kwargs.values())
+    return any(isinstance(arg, int | float) and not isinstance(arg, bool) for arg in arguments)
+
+
+def _format_call(key: Key, step: ValuedStep) -> str:
+    node = step.node(key)
+    arguments = [format_arg(arg) for arg in node.args]
+    arguments += [f"{format_key(name)}={format_arg(arg)}" for name, arg in node.kwargs.items()]
+    call = f"{node.op.removesuffix('.default')}({', '.join(arguments)})"
+    # The name of a view of a parameter has the module that reads it, not the parameter's.
+    views = {
+        name: source[1]
+        for name in dict.fromkeys(node.refs)
+        if (source := _viewed_input(step, step.resolve(key[0], name))) is not None
+    }
+    read = [
+        f"{format_arg(Ref(name))} is a view of {format_arg(Ref(source))}"
+        for name, source in views.items()
+    ]
+    return f"{call}, where {listed(read)}" if read else call
+
+
+def _viewed_input(step: ValuedStep, key: Key) -> Key | None:
+    """Return the input that a value is a view of, `None` if it is no view of an input."""
+    source = key
+    while (operand := operand_of_view(step, source)) is not None:
+        source = operand
+    return source if source != key and step.is_input(source) else None
 
 
 def _source(nodes: Sequence[Node]) -> Any:
     return next((node.source for node in nodes if node.source is not None), None)
 
 
-def _find_eager_nodes(verdict: Judgement, before: ValuedStep, eager: ValuedStep) -> tuple[Key, ...]:
-    """Return the eager nodes with the values of nodes of a later stage that agrees."""
-    keys: dict[Key, None] = {}
+def _find_eager_nodes(
+    verdict: Judgement, before: ValuedStep, eager: ValuedStep
+) -> tuple[tuple[Key, ...], tuple[Key, ...]]:
+    """Find the eager nodes with the values of nodes of a later stage that agrees.
+
+    Returns:
+        The nodes, and those of them whose op no other eager node with the same value has.
+    """
+    keys: dict[Key, bool] = {}
     values = PairedValues(eager)
     for key in verdict.eager_region.nodes:
         value, node = before.value(key), before.node(key)
@@ -279,7 +347,10 @@ def _find_eager_nodes(verdict: Judgement, before: ValuedStep, eager: ValuedStep)
         )
         if equal_values:
             nearest = min(equal_values, key=lambda k: eager.node(k).module != node.module)
-            if eager.node(nearest).op == "operator.getitem":
-                keys.update(dict.fromkeys(eager.operands(nearest)))
-            keys[nearest] = None
-    return tuple(sorted(keys, key=lambda key: eager.position_of.get(key, -1)))
+            op = eager.node(nearest).op
+            is_only = sum(eager.node(k).op == op for k in equal_values) == 1
+            if op == "operator.getitem":
+                keys.update(dict.fromkeys(eager.operands(nearest), is_only))
+            keys[nearest] = is_only
+    nodes = sorted(keys, key=lambda key: eager.position_of.get(key, -1))
+    return tuple(nodes), tuple(key for key in nodes if keys[key])

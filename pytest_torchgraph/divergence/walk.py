@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from ..ops.views import is_view
-from .judge import Judge, Judgement, Suspects
+from .judge import Judge, Judgement, Suspects, operand_of_view
 from .pairs import PairedValues, Region, find_anchors, pair_nodes
 from .valued import Key, ValuedStep
 from .values import Budget, is_dense, is_same
@@ -134,8 +134,8 @@ def _strip_views(verdict: Judgement, judge: Judge) -> Judgement:
     other_region, eager_region = verdict.region, verdict.eager_region
     while True:
         keys = (
-            _operand_of_view(judge.other, verdict.key),
-            _operand_of_view(judge.eager.step, verdict.eager),
+            operand_of_view(judge.other, verdict.key),
+            operand_of_view(judge.eager.step, verdict.eager),
         )
         if keys[0] is None or keys[1] is None or keys[0] not in other_region.nodes:
             return verdict
@@ -176,11 +176,6 @@ def _strip_shared_nodes(verdict: Judgement, judge: Judge) -> Judgement:
                 worklist.append(key)
     nodes = tuple(key for key in verdict.eager_region.nodes if key in needed)
     return replace(verdict, eager_region=Region(verdict.eager_region.edge, nodes))
-
-
-def _operand_of_view(step: ValuedStep, key: Key) -> Key | None:
-    operands = step.operands(key)
-    return operands[0] if is_view(step.node(key).op) and len(operands) == 1 else None
 
 
 def _judge_agreeing(
