@@ -1,4 +1,4 @@
-"""Bisection over captures to the compiler stage with the difference, and the walk within it."""
+"""Search for the first difference: bisect over compiler stages, then walk the stage found."""
 
 from __future__ import annotations
 
@@ -25,13 +25,15 @@ from .valued import Key, ValuedStep
 from .values import Budget, NotFollowedError, described, is_dense
 from .walk import Walk, walk
 
-_SURE_NODES = 8
-_SURE_RATIO = 1000.0
+_MAX_SURE_NODES = 8
+"""Maximum number of nodes of a proven difference, unless they all come from one op."""
+_MIN_SURE_RATIO = 1000.0
+"""Minimum size of a proven difference, in multiples of eager's own rounding."""
 _DRAWS_AS_EAGER = {"fallback_random": True}
 
 
 def stages_of(mechanism: Mechanism) -> list[tuple[Stage, Mechanism]]:
-    """Return the stages up to the mechanism's own whose graphs can run op by op.
+    """Return the compiler stages of a mechanism whose graphs can run op by op, in order.
 
     Raises:
         CaptureError: if the mechanism does not compile in these stages.
@@ -63,7 +65,7 @@ class Search:
     """A search for the first difference.
 
     Args:
-        again: runs the target from the state of its capture.
+        eager_run: runs the target from the state of its capture.
         mechanism: the mechanism of the capture.
         expected: outcome of an eager run.
         differs: returns True for an outcome that differs from the expected one.
@@ -71,49 +73,49 @@ class Search:
 
     Attributes:
         checked: the last checked stage.
-        captures: number of captures made.
     """
 
-    again: EagerRun
+    eager_run: EagerRun
     mechanism: Mechanism
     expected: Any
     differs: Callable[[Any], bool]
     budget: Budget
     checked: Stage = "eager"
-    captures: int = 0
 
     def run(self) -> Divergence:
-        """Return the first difference, or the progress of the search if it ended early."""
+        """Return the first difference, or the reason why the search ended without one."""
         stages = stages_of(self.mechanism)
         try:
             config = torch_private.get("inductor_config")
             with config.patch(**_DRAWS_AS_EAGER):
                 return self._follow(stages)
         except NotFollowedError as error:
-            # torch.fx's Interpreter appends a traceback to the message of an inner exception.
+            # torch.fx.Interpreter appends a traceback to the message of an exception in a node.
             return Divergence(self.checked, reason=str(error).partition("\n")[0])
-        except Exception as error:  # torch refuses: report no node
+        except Exception as error:  # an error in torch must not hide the failed check
             text = " ".join(str(error).split())[:300]
             reason = f"the comparison raised {type(error).__name__}: {text}"
             return Divergence(self.checked, reason=reason)
 
     def _follow(self, stages: Sequence[tuple[Stage, Mechanism]]) -> Divergence:
-        other_devices = {t.device.type for t in self.again.invocation.named.all_tensors()} - {"cpu"}
+        other_devices = {t.device.type for t in self.eager_run.invocation.named.all_tensors()} - {
+            "cpu"
+        }
         if other_devices:
             raise NotFollowedError(f"values on {other_devices.pop()!r} cannot be compared yet")
-        eager = eager_side(self.again, self.expected, self.budget)
-        sides: list[ValuedStep | None] = [None] * len(stages)
+        eager = eager_side(self.eager_run, self.expected, self.budget)
+        steps: list[ValuedStep | None] = [None] * len(stages)
 
         def agrees(number: int) -> bool:
             self.budget.check()
-            side = self._captured(stages[number][1])
-            sides[number] = side.step
+            side = CompiledSide(self.eager_run, stages[number][1], self.budget)
+            steps[number] = side.step
             self.checked = stages[number][0]
             return not self.differs(side.outcome)
 
         low, high = -1, len(stages) - 1
         if agrees(high):
-            self._agrees_at(stages[high][0], eager)
+            self._stop_without_difference(stages[high][0], eager)
         while high - low > 1:
             middle = (low + high) // 2
             if agrees(middle):
@@ -125,8 +127,8 @@ class Search:
             stage = self._of_trace()
             self.checked = stage
         if low_precision := _low_precision(eager):
-            self._not_in_low_precision(low_precision)
-        before, after = eager if low < 0 else sides[low], sides[high]
+            self._stop_in_low_precision(low_precision)
+        before, after = eager if low < 0 else steps[low], steps[high]
         assert before is not None
         assert after is not None
         outcome = walk(before, after, self.budget)
@@ -134,12 +136,8 @@ class Search:
             before, outcome = eager, walk(eager, after, self.budget)
         return _divergence(stage, outcome, before, after, eager)
 
-    def _captured(self, mechanism: Mechanism) -> CompiledSide:
-        self.captures += 1
-        return CompiledSide(self.again, mechanism, self.budget)
-
-    def _agrees_at(self, stage: Stage, eager: ValuedStep) -> None:
-        """End the search because the last stage that can be followed agrees.
+    def _stop_without_difference(self, stage: Stage, eager: ValuedStep) -> None:
+        """End the search because the last stage that can run op by op agrees.
 
         Raises:
             NotFollowedError: always.
@@ -157,8 +155,8 @@ class Search:
             "the graphs match the eager run when they run op by op, with eager's random numbers"
         )
 
-    def _not_in_low_precision(self, dtype: str) -> None:
-        """End the search because eager's own rounding is too large for the judge.
+    def _stop_in_low_precision(self, dtype: str) -> None:
+        """End the search because eager's rounding is too large to tell it from a fault.
 
         Raises:
             NotFollowedError: always.
@@ -167,13 +165,12 @@ class Search:
         raise NotFollowedError(f"values of {dtype} cannot be judged yet{advice}")
 
     def _rounding_as_eager(self) -> str:
-        """Return advice if inductor agrees once it rounds between ops like eager."""
+        """Return advice if inductor matches eager when it also rounds between ops."""
         mechanism = self.mechanism
         assert isinstance(mechanism, Inductor)
         options = {**(mechanism.options or {}), **_DRAWS_AS_EAGER, "emulate_precision_casts": True}
-        self.captures += 1
         rounding = replace(mechanism, options=options)
-        outcome = self.again.run(lambda step: rounding.capture(step, CanonicalNames()))
+        outcome = self.eager_run.run(lambda step: rounding.capture(step, CanonicalNames()))
         if self.differs(outcome):
             return ""
         return (
@@ -182,15 +179,14 @@ class Search:
         )
 
     def _of_trace(self) -> Stage:
-        """Return "dynamo" if Dynamo's graph, run with autograd, already differs."""
+        """Return "dynamo" if Dynamo's graph, run with autograd, already differs, else "aot"."""
         self.budget.check()
         if isinstance(self.mechanism, Dynamo):
             return "dynamo"
         assert isinstance(self.mechanism, Aot | Inductor)
         traced = Dynamo(dynamic=self.mechanism.dynamic, fullgraph=self.mechanism.fullgraph)
-        self.captures += 1
         try:
-            outcome = self.again.run(lambda step: traced.capture(step, CanonicalNames()))
+            outcome = self.eager_run.run(lambda step: traced.capture(step, CanonicalNames()))
         except Exception:
             return "aot"
         return "dynamo" if self.differs(outcome) else "aot"
@@ -232,6 +228,7 @@ def _of_verdict(
     after: ValuedStep,
     eager: ValuedStep,
 ) -> Divergence:
+    assert verdict.kind != "rounding"
     region = [key for key in verdict.region.nodes if key in after.position_of]
     nodes = tuple(after.node(key) for key in region)
     eager_keys = certain = verdict.eager_region.nodes
@@ -239,16 +236,16 @@ def _of_verdict(
         eager_keys, certain = _find_eager_nodes(verdict, before, eager)
     eager_nodes = tuple(eager.node(key) for key in eager_keys)
     eager_nodes = eager_nodes or tuple(before.node(key) for key in verdict.eager_region.nodes)
-    # An op that is missing has its place in the eager run only.
+    # Only the eager run has the module and the line of an op that is missing in the stage.
     named = headline(eager_nodes, nodes)
     places = [*reversed(named[1]), *reversed(named[0]), after.node(verdict.key), *reversed(nodes)]
     shown = nodes_to_show(eager_nodes, nodes)
-    one_op = len({(original_op(after.fx(key)), after.fx(key).meta.get("seq_nr")) for key in region})
-    small = len(nodes) <= _SURE_NODES or one_op == 1
+    origins = {(original_op(after.fx(key)), after.fx(key).meta.get("seq_nr")) for key in region}
+    is_small = len(nodes) <= _MAX_SURE_NODES or len(origins) == 1
     value, other_value = before.value(verdict.eager), after.value(verdict.key)
     return Divergence(
         stage,
-        verdict.kind if verdict.kind != "rounding" else "precision",
+        verdict.kind,
         nodes,
         eager_nodes,
         next((node.module for node in places if node.module), ""),
@@ -256,7 +253,7 @@ def _of_verdict(
         source=_source(places),
         size=verdict.size,
         rounding=verdict.rounding,
-        sure=outcome.settled and small and verdict.ratio > _SURE_RATIO,
+        sure=outcome.settled and is_small and verdict.ratio > _MIN_SURE_RATIO,
         inputs=tuple(dict.fromkeys(key[1] for key in _edge_in_order_of_use(verdict.region, after))),
         statistics=(described(value), described(other_value))
         if is_dense(other_value)
@@ -274,23 +271,25 @@ def _edge_in_order_of_use(region: Region, step: ValuedStep) -> Sequence[Key]:
     return [key for node in region.nodes for key in step.operands(node) if key in edge]
 
 
-_MOST_CALLS = 6
+_MAX_CALLS = 6
+"""Maximum number of calls that a message shows of one side."""
 
 
 def _format_calls(nodes: Sequence[Node], step: ValuedStep, keys: Sequence[Key]) -> tuple[str, ...]:
     """Format ops with their operands and constants.
 
     Args:
-        nodes: the ops. Of several, only those with a number among their arguments are formatted.
+        nodes: the ops. If there are several, only ops with a number among their arguments are
+            formatted.
         step: the step that contains the nodes.
-        keys: the nodes that are certain. Nothing is formatted unless all nodes are.
+        keys: the nodes that are certain. Nothing is formatted if another node is among `nodes`.
     """
     key_of = {step.node(key): key for key in keys}
     if not all(node.is_call and node in key_of for node in nodes):
         return ()
     if len(nodes) > 1:
         nodes = [node for node in nodes if _has_number(node)]
-    return tuple(_format_call(key_of[node], step) for node in nodes[:_MOST_CALLS])
+    return tuple(_format_call(key_of[node], step) for node in nodes[:_MAX_CALLS])
 
 
 def _has_number(node: Node) -> bool:
@@ -303,21 +302,17 @@ def _format_call(key: Key, step: ValuedStep) -> str:
     arguments = [format_arg(arg) for arg in node.args]
     arguments += [f"{format_key(name)}={format_arg(arg)}" for name, arg in node.kwargs.items()]
     call = f"{node.op.removesuffix('.default')}({', '.join(arguments)})"
-    # The name of a view of a parameter has the module that reads it, not the parameter's.
-    views = {
-        name: source[1]
+    # A view of a parameter is named after the module that reads it, not after the parameter.
+    views = [
+        f"{format_arg(Ref(name))} is a view of {format_arg(Ref(source[1]))}"
         for name in dict.fromkeys(node.refs)
         if (source := _viewed_input(step, step.resolve(key[0], name))) is not None
-    }
-    read = [
-        f"{format_arg(Ref(name))} is a view of {format_arg(Ref(source))}"
-        for name, source in views.items()
     ]
-    return f"{call}, where {listed(read)}" if read else call
+    return f"{call}, where {listed(views)}" if views else call
 
 
 def _viewed_input(step: ValuedStep, key: Key) -> Key | None:
-    """Return the input that a value is a view of, `None` if it is no view of an input."""
+    """Return the input that a value is a view of, `None` if it is not a view of an input."""
     source = key
     while (operand := operand_of_view(step, source)) is not None:
         source = operand
@@ -331,10 +326,11 @@ def _source(nodes: Sequence[Node]) -> Any:
 def _find_eager_nodes(
     verdict: Judgement, before: ValuedStep, eager: ValuedStep
 ) -> tuple[tuple[Key, ...], tuple[Key, ...]]:
-    """Find the eager nodes with the values of nodes of a later stage that agrees.
+    """Find the eager nodes that have the values of the `before` nodes of a judgement.
 
     Returns:
-        The nodes, and those of them whose op no other eager node with the same value has.
+        The eager nodes, and those among them that are certain: no other eager node with the same
+        op has the same value.
     """
     keys: dict[Key, bool] = {}
     values = PairedValues(eager)

@@ -92,12 +92,12 @@ def walked(case: Any) -> tuple[list[str], str]:
     target = getattr(case, "target", None) or case.model
     with torch.set_grad_enabled(getattr(case, "grad", True)):
         kept = capture(target, *case.args, via="aot", **case.kwargs)._comparison
-        again = kept.search.args[0]
+        eager_run = kept.search.args[0]
         budget = Budget(None)
         with get("inductor_config").patch(fallback_random=True):
             try:
-                eager = eager_side(again, kept.eager(), budget)
-                side = CompiledSide(again, Aot(decompositions="inductor"), budget)
+                eager = eager_side(eager_run, kept.eager(), budget)
+                side = CompiledSide(eager_run, Aot(decompositions="inductor"), budget)
             except NotFollowedError as error:
                 return [], str(error)
         outcome = walk(eager, side.step, budget)
