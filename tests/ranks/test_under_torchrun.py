@@ -1,4 +1,4 @@
-"""Stored graphs under `torchrun` with gloo: each rank has its own file, and no file is lost."""
+"""Snapshots under `torchrun` with gloo: each rank has its own file."""
 
 from __future__ import annotations
 
@@ -55,9 +55,9 @@ def torchrun(directory: Path, *options: str, **env: str) -> subprocess.Completed
 def logs(directory: Path) -> dict[int, str]:
     """Return each rank's output in the last run."""
     newest = max((directory / "logs").iterdir(), key=lambda path: path.stat().st_mtime_ns)
-    found = {int(path.parent.name): path.read_text() for path in newest.rglob("stdout.log")}
-    assert sorted(found) == [0, 1]
-    return found
+    outputs = {int(path.parent.name): path.read_text() for path in newest.rglob("stdout.log")}
+    assert sorted(outputs) == [0, 1]
+    return outputs
 
 
 @pytest.mark.slow
