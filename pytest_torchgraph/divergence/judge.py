@@ -38,8 +38,8 @@ class Judgement:
         key, eager: the two nodes.
         kind: the judgement.
         region, eager_region: the nodes that compute the two values from values that agree.
-        size: distance of the two formulas in float64, relative to the largest value. Infinite if
-            eager's value is zero everywhere.
+        size: distance of the two formulas in float64, relative to the largest value. Infinity if
+            eager's value is zero everywhere, NaN if numbers are not finite.
         rounding: distance of eager's own value from float64, relative to the largest value.
         ratio: `size` divided by `rounding`.
     """
@@ -225,10 +225,9 @@ class Judge:
             kind: Kind = "random" if draws else "formula"
             if self._reads_other_operands(key, eager, other_region, eager_region):
                 kind = "operand"
-            return verdict(kind, _relative(distance(value, local), scale(value)), 0.0, math.inf)
+            return verdict(kind, _relative(distance(value, local), value), 0.0, math.inf)
         if not is_dense(exact) or not is_dense(exact_other) or exact.shape != exact_other.shape:
             return None
-        largest_value = scale(exact) or scale(value)
         crossed = [value.dtype]
         if not shares_cut or len(other_region.nodes) + len(eager_region.nodes) > 2:
             crossed += list(self._dtypes(other_region, eager_region))
@@ -261,8 +260,9 @@ class Judge:
                 kind = "state"
         else:
             kind = "rounding"
-        rounding = _relative(eager_error, largest_value)
-        return verdict(kind, _relative(difference, largest_value), rounding, ratio)
+        reference = exact if scale(exact) else value
+        rounding = _relative(eager_error, reference)
+        return verdict(kind, _relative(difference, reference), rounding, ratio)
 
     def _dtypes(self, other_region: Region, eager_region: Region) -> set[torch.dtype]:
         values = [self.other.value(k) for k in (*other_region.nodes, *other_region.edge)]
@@ -351,10 +351,19 @@ def _count_ops(step: ValuedStep, part: Region) -> Counter[str]:
     return Counter(op for op in ops if op != "operator.getitem" and not is_view(op))
 
 
-def _relative(difference: float, largest_value: float) -> float:
+def _relative(difference: float, value: torch.Tensor) -> float:
+    """Return a difference relative to the largest value.
+
+    Returns:
+        Infinity if the value is zero everywhere, NaN if the value or the difference is not finite.
+    """
     if not difference:
         return 0.0
-    return difference / largest_value if largest_value else math.inf
+    if not math.isfinite(difference):
+        return math.nan
+    if largest := scale(value):
+        return difference / largest
+    return math.inf if bool(value.isfinite().all()) else math.nan
 
 
 _MAX_EAGER_NODES = 60

@@ -70,10 +70,11 @@ def is_same(left: torch.Tensor, right: torch.Tensor) -> bool:
 
 
 def distance(left: torch.Tensor, right: torch.Tensor) -> float:
-    """Return the largest absolute difference; infinite if only one value is NaN."""
+    """Return the largest absolute difference, infinity if only one of two numbers is finite."""
     a, b = left.double(), right.double()
     is_equal = (a == b) | (a.isnan() & b.isnan())
-    differences = torch.where(is_equal, torch.zeros_like(a), (a - b).abs()).nan_to_num(nan=math.inf)
+    differences = torch.where(is_equal, torch.zeros_like(a), (a - b).abs())
+    differences = differences.nan_to_num(nan=math.inf, posinf=math.inf)
     return float(differences.max()) if differences.numel() else 0.0
 
 

@@ -66,8 +66,8 @@ class Divergence:
         kernel: name of the kernel, "" if unknown.
         source: the line of the user's code.
         size: the distance between the results of the two formulas, both evaluated in float64 on
-            eager's values, relative to the largest value. Infinite if eager's value is zero
-            everywhere.
+            eager's values, relative to the largest value. Infinity if eager's value is zero
+            everywhere, NaN if the two differ in numbers that are not finite.
         rounding: the distance of eager's own value from its value in float64, relative to the
             largest value.
         sure: True if the difference is proven: with eager's value at `nodes`, the rest of the step
@@ -129,7 +129,12 @@ class Divergence:
         lines = [f"eager: {call}" for call in self.calls[0]]
         lines += [f"here: {call}" for call in self.calls[1]]
         verdict = _JUDGED.get(self.kind, self.kind)
-        if math.isinf(self.size):
+        if math.isnan(self.size):
+            lines.append(
+                "On eager's values in float64, the two differ in numbers that are not finite: "
+                f"{verdict}."
+            )
+        elif math.isinf(self.size):
             lines.append(
                 "On eager's values in float64, the two differ, and eager's value is zero "
                 f"everywhere: {verdict}."

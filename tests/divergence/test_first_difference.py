@@ -372,6 +372,28 @@ def test_zero_value_of_eager_is_said_in_words() -> None:
     assert "the two differ, and eager's value is zero everywhere: the same ops on" in str(first)
 
 
+class Divided(nn.Module):
+    """Divides by zero if compiled."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x / (0.0 if torch.compiler.is_compiling() else 2.0)
+
+
+class Logarithm(nn.Module):
+    """Is NaN in eager code."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return (x if torch.compiler.is_compiling() else -x).log()
+
+
+@pytest.mark.parametrize("model", [Divided(), Logarithm()], ids=["compiled", "eager"])
+def test_values_that_are_not_finite_are_said_in_words(model: nn.Module) -> None:
+    first = capture(model, torch.ones(2, 3)).first_difference()
+    assert first is not None
+    assert math.isnan(first.size)
+    assert "the two differ in numbers that are not finite: a different formula" in str(first)
+
+
 @pytest.mark.parametrize("share", [0.4, 0.8, 0.95])
 def test_search_ends_at_the_op_where_its_seconds_are_over(
     gelu: Capture, monkeypatch: pytest.MonkeyPatch, share: float
