@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
+import operator
 import re
 import sys
 import threading
@@ -222,12 +223,7 @@ def compiled_syncs(
     """
     syncs = list(_graph_syncs(graphs))
     if hooks is not None:
-        known = {(sync.file, sync.line, sync.kind) for sync in syncs}
-        syncs += [
-            sync
-            for sync in _graph_syncs(hooks.at("dynamo"))
-            if (sync.file, sync.line, sync.kind) not in known
-        ]
+        syncs += _not_among(syncs, _graph_syncs(hooks.at("dynamo")), "file", "line", "kind")
     # Search the text first: reading the graphs of another level takes time.
     if printed is not None and any(
         ".cpu()" in text
@@ -251,12 +247,8 @@ def compiled_transfers(
     """Return the transfers of compiled code; see `compiled_syncs` for the arguments."""
     transfers = list(_graph_transfers(graphs))
     if hooks is not None:
-        known = {(transfer.file, transfer.line, transfer.source) for transfer in transfers}
-        transfers += [
-            transfer
-            for transfer in _graph_transfers(hooks.at("dynamo"))
-            if (transfer.file, transfer.line, transfer.source) not in known
-        ]
+        hook_transfers = _graph_transfers(hooks.at("dynamo"))
+        transfers += _not_among(transfers, hook_transfers, "file", "line", "source")
     unknown = [
         Transfer(
             "", "", sync.op, False, BREAK, **_place(graph_break, graph_break.module), certain=False
@@ -357,8 +349,15 @@ def _on_new_lines(candidates: Iterable[Sync], recorded: Iterable[Sync]) -> list[
 
     Off the CPU, a method call also dispatches an op that is a sync on the same line.
     """
-    known_lines = {(sync.file, sync.line) for sync in recorded if sync.kind in (READS, COPIES)}
-    return [sync for sync in candidates if (sync.file, sync.line) not in known_lines]
+    copies = [sync for sync in recorded if sync.kind in (READS, COPIES)]
+    return _not_among(copies, candidates, "file", "line")
+
+
+def _not_among(known: Iterable[_Event], events: Iterable[_Event], *fields: str) -> list[_Event]:
+    """Return the events that no known event equals in all of some fields."""
+    key = operator.attrgetter(*fields)
+    known_keys = set(map(key, known))
+    return [event for event in events if key(event) not in known_keys]
 
 
 def _without_recorded(at_breaks: Iterable[Sync], recorded: Iterable[Sync]) -> list[Sync]:

@@ -17,6 +17,7 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.distributed._functional_collectives as functional
+from ranks.launch import logs, torchrun
 from ranks.parallel_models import MLP, MODELS, reduced, tensor_parallel
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
@@ -315,18 +316,9 @@ def test_assertions_hold_under_torchrun_with_gloo(tmp_path: Path) -> None:
             """
         )
     )
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--standalone"]
-    pytest_options = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:randomly"]
-    ran = subprocess.run(
-        [*command, *pytest_options, str(program)],
-        env={**os.environ, "PYTHONPATH": ":".join(filter(None, sys.path)), "OMP_NUM_THREADS": "1"},
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=300,  # a deadlock of the ranks would never end
-    )
+    ran = torchrun(tmp_path)
     assert ran.returncode == 0, ran.stdout + ran.stderr
-    assert ran.stdout.count("3 passed") == 2
+    assert all("3 passed" in output for output in logs(tmp_path).values())
 
 
 # -- cleanup ---------------------------------------------------------------------------------------
