@@ -1,45 +1,47 @@
-"""Judgement of value pairs: rounding, another formula, another operand, and the suspect input."""
+"""Judgement of pairs of values: equal up to rounding, or different, and in which way."""
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
 
 import torch
 import torch.fx
 
-from ..graph.model import Ref
+from ..graph.divergence import form_of
+from ..ops.views import is_view
 from .pairs import PairedValues, Region, TooLargeError, region
 from .valued import Key, ValuedStep
-from .values import ROUNDED, Budget, distance, is_dense, is_same, jittered, scale
+from .values import ROUNDED, Budget, distance, is_close, is_dense, is_same, jittered, scale
 
-Kind = Literal["formula", "precision", "random", "state", "operand", "rounding"]
-FORMULA = 8.0
+Kind = Literal["formula", "random", "state", "operand", "rounding"]
+_MIN_RATIO = 8.0
 """Minimum distance of two different formulas, in multiples of eager's own rounding.
 
 Correct float32 pairs are at most 1.4 times apart.
 """
-_NOISE = 30.0
-"""The same minimum for a region whose inputs the two steps do not share."""
-_LESS_EXACT = 30.0
-_OTHER_NUMBERS = 1e3
+_MIN_RATIO_UNSHARED = 30.0
+"""The same minimum for regions that start from different values."""
+_MIN_RATIO_RANDOM = 1e3
+"""The same minimum for different random numbers."""
 
 
 @dataclass(frozen=True)
 class Judgement:
-    """The comparison of one pair of values, computed from eager's.
+    """The result of comparing two values, both computed from values of the eager run.
 
     Attributes:
         key, eager: the two nodes.
         kind: the judgement.
         region, eager_region: the nodes that compute the two values from values that agree.
-        size: distance of the two formulas in float64, relative to the largest value.
+        size: distance of the two formulas in float64, relative to the largest value. Infinity if
+            eager's value is zero everywhere, NaN if numbers are not finite.
         rounding: distance of eager's own value from float64, relative to the largest value.
         ratio: `size` divided by `rounding`.
-        operands: values that only one of the two uses: the other step's, and eager's.
     """
 
     key: Key
@@ -50,12 +52,11 @@ class Judgement:
     size: float = 0.0
     rounding: float = 0.0
     ratio: float = 0.0
-    operands: tuple[tuple[Key, ...], tuple[Key, ...]] = ((), ())
 
     @property
     def is_strong(self) -> bool:
-        """True unless rounding can explain it."""
-        return self.kind not in ("rounding", "precision")
+        """True unless rounding explains the difference."""
+        return self.kind != "rounding"
 
 
 class Judge:
@@ -64,9 +65,10 @@ class Judge:
     Args:
         eager: the values of the eager step.
         other: the other step.
-        agreeing: eager's nodes by those of the other step with the same value.
+        agreeing: maps nodes of the other step to eager nodes with the same value.
         budget: the limits.
-        known: judgements so far. They stay true after a replay, being made on eager's values.
+        judged: the judgements so far. They remain valid after a replay, because they are computed
+            from eager's values.
     """
 
     def __init__(
@@ -80,7 +82,7 @@ class Judge:
         self.eager = eager
         self.other = other
         self.agreeing = agreeing
-        # Each value that the other step has too, with the position of its first node there.
+        # Maps each eager value that the other step also computes to its first position there.
         self.shared: dict[Key, int] = {}
         for key, eager_key in agreeing.items():
             first, position = eager.first(eager_key), other.position_of.get(key, 0)
@@ -103,10 +105,10 @@ class Judge:
         return key not in self._writing and self.eager.first(key) in self.shared
 
     def is_shared_before(self, eager: Key, key: Key) -> bool:
-        """Return True if the other step has a value of eager's before its node `key`.
+        """Return True if the other step computes an eager value before its own node `key`.
 
-        A later node cannot explain `key`. With a fault in a first layer norm, for example, the
-        second one may compute what the first did in eager, and a backward may compute it again.
+        A later node cannot explain `key`. For example, if the first of two layer norms is wrong,
+        the second layer norm or the backward may compute the value that eager has in the first.
         """
         position = self.shared.get(self.eager.first(eager))
         return position is not None and position <= self.other.position_of.get(key, 0)
@@ -167,7 +169,11 @@ class Judge:
     def judged(
         self, key: Key, eager: Key, other_region: Region, eager_region: Region, *, shares_cut: bool
     ) -> Judgement | None:
-        """Compute two values from eager's values at the edges; `None` if that is impossible."""
+        """Compare two values, computed from eager's values at the edges of their regions.
+
+        Returns:
+            `None` if a region cannot run.
+        """
         edge = tuple(self.agreeing.get(k) for k in other_region.edge)
         case = (key, eager, other_region, edge, eager_region, shares_cut)
         if case not in self._judged_cases:
@@ -211,24 +217,26 @@ class Judge:
             )
         except Exception:  # an op without float64
             exact = exact_other = None
-        draws = self._draws(key, eager)
+        draws = self._is_random(key, eager)
         # Integers, bools and values with another dtype have no rounding: compare exactly.
         if not value.is_floating_point() or local.dtype != value.dtype:
             if is_dense(exact) and is_dense(exact_other) and bool(torch.equal(exact, exact_other)):
                 return verdict("rounding", 0.0)
-            share = float((value != local).double().mean())
-            return verdict("random" if draws else "formula", share, 0.0, math.inf)
+            kind: Kind = "random" if draws else "formula"
+            if self._reads_other_operands(key, eager, other_region, eager_region):
+                kind = "operand"
+            return verdict(kind, _relative(distance(value, local), value), 0.0, math.inf)
         if not is_dense(exact) or not is_dense(exact_other) or exact.shape != exact_other.shape:
             return None
-        size = max(scale(exact), 1e-300)
         crossed = [value.dtype]
         if not shares_cut or len(other_region.nodes) + len(eager_region.nodes) > 2:
             crossed += list(self._dtypes(other_region, eager_region))
         resolution = max(torch.finfo(dtype).eps for dtype in crossed)
         difference, eager_error = distance(exact, exact_other), distance(value, exact)
         floor = max(eager_error, resolution * max(scale(value), 1e-300) * 0.5, 1e-300)
-        ratio, least = difference / floor, 1e-9 * size if shares_cut else _NOISE * floor
-        if difference > least and ratio > FORMULA:
+        ratio = difference / floor
+        least = 1e-9 * max(scale(exact), 1e-300) if shares_cut else _MIN_RATIO_UNSHARED * floor
+        if difference > least and ratio > _MIN_RATIO:
             # A cancelling sum magnifies the rounding of its inputs: not a different formula.
             for step, key_in_step, edge, part, result in (
                 (left, eager, eager_inputs, eager_region, exact),
@@ -242,68 +250,128 @@ class Judge:
             largest = max((scale(v) for v in edges if v.is_floating_point()), default=0.0)
             floor = max(floor, resolution * largest)
             ratio = difference / floor
-        if difference > least and ratio > FORMULA:
-            kind: Kind = "formula"
-            if draws and ratio > _OTHER_NUMBERS:
+        if difference > least and ratio > _MIN_RATIO:
+            kind = "formula"
+            if self._reads_other_operands(key, eager, other_region, eager_region):
+                kind = "operand"
+            elif draws and ratio > _MIN_RATIO_RANDOM:
                 kind = "random"
             elif self._same_call(key, eager, other_region, eager_region):
                 kind = "state"
-            return verdict(kind, difference / size, eager_error / size, ratio)
-        if (further := distance(local, exact_other)) > _LESS_EXACT * floor:
-            return verdict("precision", further / size, eager_error / size, further / floor)
-        return verdict("rounding", difference / size, eager_error / size, ratio)
+        else:
+            kind = "rounding"
+        reference = exact if scale(exact) else value
+        rounding = _relative(eager_error, reference)
+        return verdict(kind, _relative(difference, reference), rounding, ratio)
 
     def _dtypes(self, other_region: Region, eager_region: Region) -> set[torch.dtype]:
         values = [self.other.value(k) for k in (*other_region.nodes, *other_region.edge)]
         values += [self.eager.step.value(k) for k in (*eager_region.nodes, *eager_region.edge)]
         return {v.dtype for v in values if isinstance(v, torch.Tensor) and v.dtype in ROUNDED}
 
-    def _draws(self, key: Key, eager: Key) -> bool:
+    def _is_random(self, key: Key, eager: Key) -> bool:
+        """Return True if one of two nodes draws random numbers, or is a result of such a node."""
         for step, key_in_step in ((self.other, key), (self.eager.step, eager)):
-            node = step.node(key_in_step)
-            if step.is_random(key_in_step):
-                return True
-            if (
-                node.op == "operator.getitem"
-                and node.refs
-                and step.is_random((key_in_step[0], node.refs[0]))
-            ):
+            node, names = step.node(key_in_step), [key_in_step[1]]
+            if node.op == "operator.getitem":
+                names += node.refs[:1]
+            if any(step.is_random((key_in_step[0], name)) for name in names):
                 return True
         return False
 
     def _same_call(self, key: Key, eager: Key, other_region: Region, eager_region: Region) -> bool:
         """Return True if both are one op with the same constants on the same values."""
-        a, b = self.eager.step.node(eager), self.other.node(key)
-        if len(other_region.nodes) != 1 or len(eager_region.nodes) != 1 or a.op != b.op:
+        if len(other_region.nodes) != 1 or len(eager_region.nodes) != 1:
             return False
-        operands = self.eager.step.operands(eager), self.other.operands(key)
-        if len(operands[0]) != len(operands[1]):
-            return False
-        for p, q in zip(*operands, strict=True):
-            if q not in self.agreeing or self.eager.first(self.agreeing[q]) != self.eager.first(p):
+        values = [self._first_of(operand) for operand in self.other.operands(key)]
+        eager_operands = self.eager.step.operands(eager)
+        return values == [*map(self.eager.first, eager_operands)] and self.is_same_form(key, eager)
+
+    def _reads_other_operands(
+        self, key: Key, eager: Key, other_region: Region, eager_region: Region
+    ) -> bool:
+        """Return True for the same ops with the same constants on other values of the eager run.
+
+        Operands are compared by value and position. An op that reads another parameter, or the same
+        values in another order, therefore reads other operands. The cuts of the regions cannot tell
+        this: they are sets, and a parameter that is only read later is in neither of them.
+        """
+        left = self.eager.step
+        if _count_ops(self.other, other_region) != _count_ops(left, eager_region):
+            return False  # an op was added, removed or replaced
+        is_other, seen, worklist = False, set[tuple[Key, Key]](), [(key, eager)]
+        while worklist:
+            pair = worklist.pop()
+            if pair in seen:
+                continue
+            seen.add(pair)
+            operands = self.other.operands(pair[0]), left.operands(pair[1])
+            if not self.is_same_form(*pair) or len(operands[0]) != len(operands[1]):
                 return False
-        return self.is_same_form(key, eager)
+            for operand, eager_operand in zip(*operands, strict=True):
+                equal = self.agreeing.get(operand)
+                if equal is None:
+                    # Nothing is known about an input or a draw without a value of eager's.
+                    if self.other.is_input(operand) or self.other.is_drawn(operand):
+                        return False
+                    worklist.append((operand, eager_operand))
+                    continue
+                values = left.value(equal), left.value(eager_operand)
+                if not is_dense(values[1]) or values[0].shape != values[1].shape:
+                    return False
+                if is_close(*values):
+                    continue
+                if not self._is_available(eager_operand):
+                    return False  # the op that computes eager's operand is missing
+                is_other = True
+        return is_other
+
+    def _is_available(self, eager: Key) -> bool:
+        """Return True if the other step has a value of eager's, or could read it from an input."""
+        while self.eager.first(eager) not in self.shared:
+            operand = operand_of_view(self.eager.step, eager)
+            if operand is None:
+                return self.eager.step.is_input(eager)
+            eager = operand
+        return True
 
     def is_same_form(self, key: Key, eager: Key) -> bool:
         """Return True if two nodes call one op with the same constants."""
-        nodes = self.eager.step.node(eager), self.other.node(key)
-        forms = [(node.op, _form((node.args, dict(node.kwargs)))) for node in nodes]
-        return bool(forms[0] == forms[1])
+        return form_of(self.eager.step.node(eager)) == form_of(self.other.node(key))
 
 
-def _form(value: Any) -> Any:
-    if isinstance(value, Ref):
-        return "%"
-    if isinstance(value, tuple):
-        return tuple(_form(item) for item in value)
-    return {k: _form(v) for k, v in value.items()} if isinstance(value, dict) else value
+def operand_of_view(step: ValuedStep, key: Key) -> Key | None:
+    """Return the value that a node is a view of, `None` unless the node is a view."""
+    operands = step.operands(key)
+    return operands[0] if is_view(step.node(key).op) and len(operands) == 1 else None
 
 
-_MOST_EAGER = 60
+def _count_ops(step: ValuedStep, part: Region) -> Counter[str]:
+    ops = [step.node(key).op for key in part.nodes]
+    return Counter(op for op in ops if op != "operator.getitem" and not is_view(op))
+
+
+def _relative(difference: float, value: torch.Tensor) -> float:
+    """Return a difference relative to the largest value.
+
+    Returns:
+        Infinity if the value is zero everywhere, NaN if the value or the difference is not finite.
+    """
+    if not difference:
+        return 0.0
+    if not math.isfinite(difference):
+        return math.nan
+    if largest := scale(value):
+        return difference / largest
+    return math.inf if bool(value.isfinite().all()) else math.nan
+
+
+_MAX_EAGER_NODES = 60
+"""Maximum number of nodes in the eager region of a suspect."""
 
 
 class Suspects:
-    """The values of a step that match none of eager's values.
+    """Values of a step that match none of eager's values.
 
     Args:
         judge: compares two values.
@@ -316,14 +384,15 @@ class Suspects:
         self._paired = paired
         self._budget = budget
         self._eager, self._other = judge.eager.step, judge.other
-        self._pair_returned = dict(_pair_returned(self._eager, self._other))
-        self._lost: dict[str, list[Key]] = {}
+        self._returned_pairs = dict(_pair_returned(self._eager, self._other))
+        # Eager nodes whose values the other step does not compute, by op.
+        self._missing: dict[str, list[Key]] = {}
         for key in self._eager.order:
             if judge.eager.first(key) not in judge.shared and is_dense(self._eager.value(key)):
-                self._lost.setdefault(self._eager.node(key).op, []).append(key)
+                self._missing.setdefault(self._eager.node(key).op, []).append(key)
 
     def judged(self, skipped: Mapping[Key, object]) -> Iterator[Judgement]:
-        """Yield the strong verdict of each value, as far as there is one."""
+        """Yield a judgement for each value that differs from eager by more than rounding."""
         for key in self._other.order:
             self._budget.check()
             if key in self._judge.agreeing or key in skipped:
@@ -336,7 +405,7 @@ class Suspects:
 
     def _judge_suspect(self, key: Key) -> Judgement | None:
         candidates = self._candidates(key)
-        if not candidates or (key not in self._pair_returned and self._is_another_way(key)):
+        if not candidates or (key not in self._returned_pairs and self._is_equivalent(key)):
             return None
         judge = self._judge
         try:
@@ -367,28 +436,20 @@ class Suspects:
             if verdict is None:
                 continue
             if not verdict.is_strong:  # a match: earlier candidates are other values
-                is_returned = strongest and self._pair_returned.get(key) == strongest.eager
+                is_returned = strongest and self._returned_pairs.get(key) == strongest.eager
                 return strongest if is_returned else None
-            if moved:
-                kind = "operand" if self._same_ops(other_region, eager_region) else verdict.kind
-                only = (tuple(sorted(cut - cut_eager)), tuple(sorted(cut_eager - cut)))
-                verdict = replace(verdict, kind=kind, operands=only)
             strongest = strongest or verdict
         return strongest
 
     def _may_move(self, key: Key, eager: Key) -> bool:
         """Return True if the matcher or the position in the output identifies the two values."""
-        if self._pair_returned.get(key) == eager:
+        if self._returned_pairs.get(key) == eager:
             return True
         same_op = self._eager.node(eager).op == self._other.node(key).op
         return self._paired.get(key) == eager and same_op
 
-    def _same_ops(self, other_region: Region, eager_region: Region) -> bool:
-        ops = [self._other.node(k).op for k in other_region.nodes]
-        return ops == [self._eager.node(k).op for k in eager_region.nodes]
-
     def _eager_region(self, eager: Key, key: Key) -> Region | None:
-        judge, is_returned = self._judge, eager in self._pair_returned.values()
+        judge, is_returned = self._judge, eager in self._returned_pairs.values()
 
         def stops(node: Key) -> bool:
             if is_returned and node == eager:
@@ -396,15 +457,15 @@ class Suspects:
             return judge.stops_eager(node) and judge.is_shared_before(node, key)
 
         try:
-            return region(self._eager, eager, stops, _MOST_EAGER)
+            return region(self._eager, eager, stops, _MAX_EAGER_NODES)
         except TooLargeError:
             return None
 
     def _candidates(self, key: Key) -> Sequence[Key]:
         """Return the eager values that may correspond to a value, the likeliest first."""
         candidates: list[Key] = []
-        if key in self._pair_returned:
-            candidates.append(self._pair_returned[key])
+        if key in self._returned_pairs:
+            candidates.append(self._returned_pairs[key])
         partner = self._paired.get(key)
         if partner is not None and (
             self._judge.eager.first(partner) not in self._judge.shared
@@ -415,19 +476,20 @@ class Suspects:
         original = original_op(self._other.fx(key))
         if self._ends_decomposition(key, original):
             for op in dict.fromkeys((original, self._other.node(key).op)):
-                candidates += [k for k in self._lost.get(op, ()) if self._same_kind(k, key)]
                 candidates += [
                     k
-                    for k in self._lost.get("operator.getitem", ())
+                    for k in self._missing.get(op, ())
+                    if self._eager.kind(k) == self._other.kind(key)
+                ]
+                candidates += [
+                    k
+                    for k in self._missing.get("operator.getitem", ())
                     if self._eager.node(self._eager.operands(k)[0]).op == op
                 ]
         return list(dict.fromkeys(candidates))
 
-    def _same_kind(self, eager: Key, key: Key) -> bool:
-        return self._eager.kind(eager) == self._other.kind(key)
-
     def _ends_decomposition(self, key: Key, original: str) -> bool:
-        """Return True if a value leaves the nodes that an op was decomposed into."""
+        """Return True unless only nodes of the same decomposition use a value."""
         node = self._other.fx(key)
         return not node.users or not all(
             user.op != "output"
@@ -436,35 +498,32 @@ class Suspects:
             for user in node.users
         )
 
-    def _is_another_way(self, key: Key) -> bool:
-        """Return True if all values computed from a value agree: an equivalent formula."""
-        agrees, leaves = self._reached[key]
-        return agrees and not leaves
+    def _is_equivalent(self, key: Key) -> bool:
+        """Return True if all values computed from a value agree, so its formula is equivalent."""
+        agrees, is_returned = self._reached[key]
+        return agrees and not is_returned
 
     @cached_property
     def _reached(self) -> Mapping[Key, tuple[bool, bool]]:
-        """Maps each node to two facts about the values computed from it.
+        """Maps each node to two flags about the values that are computed from it.
 
-        The first is True if one agrees, the second if one is returned without passing through
-        values that agree.
+        The first flag is True if any of these values agrees. The second flag is True if any is
+        returned before a value on its path agrees.
         """
         reached: dict[Key, tuple[bool, bool]] = {}
         for key in reversed(self._other.order):
             valued = self._other.graphs[key[0]]
-            agrees = leaves = False
+            agrees = is_returned = False
             for user in self._other.fx(key).users:
                 name = valued.name.get(user)
                 if user.op == "output" or name is None:
-                    leaves = True
+                    is_returned = True
                 elif (key[0], name) in self._judge.agreeing:
                     agrees = True
                 else:
-                    reached_by_operand = reached.get((key[0], name), (False, False))
-                    agrees, leaves = (
-                        agrees or reached_by_operand[0],
-                        leaves or reached_by_operand[1],
-                    )
-            reached[key] = agrees, leaves
+                    flags = reached.get((key[0], name), (False, False))
+                    agrees, is_returned = agrees or flags[0], is_returned or flags[1]
+            reached[key] = agrees, is_returned
         return reached
 
 
@@ -475,7 +534,7 @@ def original_op(node: torch.fx.Node) -> str:
 
 
 def _pair_returned(eager: ValuedStep, other: ValuedStep) -> Iterator[tuple[Key, Key]]:
-    """Yield the returned values of a step with eager's: they correspond by position."""
+    """Yield pairs of returned values, of a step and of eager, which correspond by position."""
     for number, valued in enumerate(other.graphs):
         for eager_number, left in enumerate(eager.graphs):
             if eager.kind((eager_number, "")) != other.kind((number, "")):

@@ -13,11 +13,11 @@ from .valued import Key, ValuedStep
 from .values import Budget, closeness, distance, is_close, is_dense, is_same, is_uniform, sketch
 
 _SPREAD = 30
-"""The distance of the sketches of close values, in multiples of the rounding of a value."""
+"""Maximum distance between the sketches of close values, in multiples of their rounding."""
 
 
 def pair_nodes(left: ValuedStep, right: ValuedStep) -> dict[Key, Key]:
-    """Return the nodes of `left` by those of `right`, as the matcher of `diff` pairs them."""
+    """Map nodes of `right` to the nodes of `left` that the matcher of `diff` pairs them with."""
     numbers = [{v.graph.name: n for n, v in enumerate(step.graphs)} for step in (left, right)]
     graphs = [[v.graph for v in step.graphs] for step in (left, right)]
     _, _, origins = find_changes(*graphs)
@@ -26,7 +26,7 @@ def pair_nodes(left: ValuedStep, right: ValuedStep) -> dict[Key, Key]:
         if before is None or after is None:
             continue
         if before.name not in numbers[0] or after.name not in numbers[1]:
-            continue  # the body of a higher-order op
+            continue  # these are bodies of a higher-order op
         left_number, right_number = numbers[0][before.name], numbers[1][after.name]
         for old, new in names.items():
             if (
@@ -66,7 +66,7 @@ class PairedValues:
         return self._first.get(key, key)
 
     def candidates(self, value: torch.Tensor) -> list[Key]:
-        """Return the nodes whose values equal a value up to rounding, those equal bit by bit."""
+        """Return the nodes with a value bit by bit, else the nodes equal to it up to rounding."""
         total, norm = sketch(value)
         limit = _SPREAD * closeness(value.dtype) * max(norm, 1e-30)
         near = [
@@ -87,10 +87,10 @@ def _digest(value: torch.Tensor) -> int:
     return hash(plain.reshape(-1).view(torch.uint8).numpy().tobytes())
 
 
-def _hands_on(step: ValuedStep, key: Key, value: torch.Tensor) -> bool:
+def _returns_operand(step: ValuedStep, key: Key, value: torch.Tensor) -> bool:
     """Return True if a node returns the value of an operand, such as a product with 1.
 
-    The eager node with this value then corresponds to the operand, not to the node.
+    An eager node with this value then corresponds to the operand, not to the node.
     """
     operands = [step.value(operand) for operand in step.operands(key)]
     return any(is_dense(v) and v.dtype == value.dtype and is_close(v, value) for v in operands)
@@ -113,7 +113,7 @@ def find_anchors(
         other: the other step.
         paired: the eager nodes that the matcher of `diff` pairs nodes with.
         budget: the limits.
-        before: for a replay, the result before it; only changed values are looked up again.
+        before: the result before a replay. Only values that the replay changed are looked up.
     """
     left = eager.step
     named = {key[1]: key for key in left.inputs()}
@@ -142,7 +142,7 @@ def find_anchors(
             ):
                 agreeing[key] = partner
                 continue
-        if is_uniform(value) or (partner is not None and _hands_on(other, key, value)):
+        if is_uniform(value) or (partner is not None and _returns_operand(other, key, value)):
             continue
         near = eager.candidates(value)
         if near:
@@ -157,8 +157,8 @@ def find_anchors(
     return agreeing
 
 
-_MOST = 120
-"""Maximum number of nodes in a region. A larger region is too vague to report."""
+_MAX_NODES = 120
+"""Maximum number of nodes in a region. A larger region says too little to report it."""
 
 
 class TooLargeError(Exception):
@@ -167,11 +167,11 @@ class TooLargeError(Exception):
 
 @dataclass(frozen=True)
 class Region:
-    """The nodes that compute a value from other values.
+    """Nodes that compute a value from other values.
 
     Attributes:
         edge: the values at the start of the region.
-        nodes: nodes in order, ending with the value itself.
+        nodes: nodes in order; the last node is the value itself.
     """
 
     edge: tuple[Key, ...]
@@ -179,14 +179,14 @@ class Region:
 
 
 def region(
-    step: ValuedStep, target: Key, stops: Callable[[Key], bool], most: int = _MOST
+    step: ValuedStep, target: Key, stops: Callable[[Key], bool], most: int = _MAX_NODES
 ) -> Region:
-    """Return the region of a value.
+    """Return the region that computes a value.
 
     Args:
         step: the step that contains the value.
         target: the value.
-        stops: returns True for a value at which to stop.
+        stops: returns True for a value at which the region starts.
         most: maximum number of nodes.
 
     Raises:

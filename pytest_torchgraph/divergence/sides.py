@@ -1,4 +1,4 @@
-"""Runs of a step whose nodes keep their values: eagerly, and through a compiler stage."""
+"""Run a step eagerly and through a compiler stage, and keep the value of each node."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from .values import Budget, NotFollowedError, copied_value, is_same
 
 
 def eager_side(eager_run: EagerRun, expected: Any, budget: Budget) -> ValuedStep:
-    """Run the target eagerly, then its ops one by one, keeping their values.
+    """Run the target eagerly, then run its ops one by one and keep their values.
 
     Args:
         eager_run: runs the target.
@@ -48,7 +48,7 @@ def eager_side(eager_run: EagerRun, expected: Any, budget: Budget) -> ValuedStep
     try:
         eager_run.run(how)
     except CaptureError as error:
-        # Its remedies are for a capture via 'dispatch'.
+        # The rest of the message suggests remedies for a capture via 'dispatch'.
         reason = " ".join(str(error).split()).partition(". ")[0]
         raise NotFollowedError(f"the eager run cannot be recorded op by op: {reason}") from error
     (built, step), named = recorded[0], eager_run.invocation.named
@@ -58,7 +58,7 @@ def eager_side(eager_run: EagerRun, expected: Any, budget: Budget) -> ValuedStep
         if name is not None:
             tensors[name[1]] = tensor
     tensors.update((f"tangent.{number}", grad) for number, grad in step.cotangents)
-    # One copy of each input, which the forward and the backward share as they do in the step.
+    # Copy each input once: forward and backward share it, as they do in the step.
     tensors = {name: copied_value(tensor) for name, tensor in tensors.items()}
     now = RandomState(named.generators)
     eager_run.random.restore()
@@ -72,7 +72,7 @@ def eager_side(eager_run: EagerRun, expected: Any, budget: Budget) -> ValuedStep
             missing = [node.name for node in graph.inputs if node.name not in tensors]
             if missing:
                 raise NotFollowedError(f"the eager run has no value for input {missing[0]}")
-            # A saved value is not a copy: its views must see a write to it in the backward.
+            # Do not copy saved values: a write in the backward must reach their views.
             outputs = valued.run([tensors[node.name] for node in graph.inputs], budget, read)
             tensors |= valued.live
             returned += [t for t in _flat(outputs) if isinstance(t, torch.Tensor)]
@@ -144,16 +144,16 @@ def _value(arg: Any, nodes: Mapping[str, torch.fx.Node]) -> Any:
 
 
 class CompiledSide:
-    """A run through a compiler stage, whose graphs run op by op.
+    """A run through a compiler stage, with the graphs run op by op.
 
     Args:
-        again: runs the target.
+        eager_run: runs the target.
         mechanism: captures at this stage.
         budget: the limits.
 
     Attributes:
         outcome: results of the run.
-        step: graphs with their values.
+        step: the graphs with their values.
 
     Raises:
         NotFollowedError: unless there is one forward and one backward, and each ran once.

@@ -1,4 +1,4 @@
-"""Graphs with the values of their nodes in one run."""
+"""Graphs with the values that their nodes had in one run."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ class ValuedGraph:
     Attributes:
         graph: the graph.
         module: module that runs the graph.
-        node: maps our node names to fx nodes.
+        node: maps names of our nodes to fx nodes.
         args: arguments of the run.
-        values: maps node names to values.
-        live: maps names of nodes to the tensors themselves, for a graph that reads them later.
-        states: maps names of random nodes to the random number generator's state before the node.
+        values: maps names of nodes to copies of their values.
+        live: maps names of nodes to the tensors themselves, for a later graph that reads them.
+        states: maps names of random nodes to the state of the RNG before the node ran.
     """
 
     graph: Graph
@@ -48,7 +48,7 @@ class ValuedGraph:
 
     @cached_property
     def random(self) -> frozenset[str]:
-        """Nodes that draw random numbers, including subgraphs of higher-order ops."""
+        """Names of nodes that draw random numbers, also inside a higher-order op."""
 
         def draws(graph: Graph) -> bool:
             return any(e.kind == "random" for g in graph.walk() for n in g.nodes for e in n.effects)
@@ -75,7 +75,7 @@ class ValuedGraph:
         finally:
             torch.set_rng_state(now)
 
-    def again(self) -> ValuedGraph:
+    def for_replay(self) -> ValuedGraph:
         """Return the same graph for another run, starting with the values of this run."""
         duplicate = copy.copy(self)
         duplicate.values = dict(self.values)
@@ -87,7 +87,7 @@ class ValuedGraph:
         Args:
             args: the values of its inputs.
             budget: the limits.
-            read: names of nodes whose tensors go to `live`.
+            read: names of nodes whose tensors are kept in `live`.
         """
         self.args = copied_value(list(args))
         with torch.no_grad():
@@ -121,7 +121,7 @@ class _ValueRecorder(torch.fx.Interpreter):
 
 
 class ValuedStep:
-    """The graphs of one step as one dataflow. Saved values of a backward are the forward's nodes.
+    """The graphs of one step as one dataflow: a saved value is the forward's node.
 
     Args:
         graphs: the forward, and the backward if it ran.
@@ -172,7 +172,7 @@ class ValuedStep:
         return number, name
 
     def operands(self, key: Key) -> tuple[Key, ...]:
-        """Return the nodes that a node reads, or must follow because they write to its operands."""
+        """Return the nodes that a node reads, and earlier writes to its operands."""
         operands = self._operands.get(key)
         if operands is None:
             node = self.node(key)
@@ -199,12 +199,12 @@ class ValuedStep:
         return key[1] in self.graphs[key[0]].random
 
     def is_drawn(self, key: Key) -> bool:
-        """Return True for a draw without operands. Other draws run again, with their RNG state."""
+        """Return True for a random node without operands, which a replay does not run again."""
         node = self.node(key)
         return self.is_random(key) and not any(True for _ in iter_refs((node.args, node.kwargs)))
 
     def inputs(self) -> list[Key]:
-        """Return the keys of the inputs, without saved values."""
+        """Return the keys of the inputs. Saved values are not inputs."""
         return [
             (number, node.name)
             for number, valued in enumerate(self.graphs)
@@ -240,14 +240,15 @@ class ValuedStep:
         return values[target]
 
     def replayed(self, instead: Mapping[Key, Any], budget: Budget) -> ValuedStep:
-        """Replace the values of some nodes, and run again the nodes that depend on them.
+        """Replace the values of some nodes, and run the nodes that depend on them again.
 
-        Values that stay the same are shared with this step, and `changed` has the others.
+        Returns:
+            A step that shares unchanged values with this step. `changed` contains the other keys.
         """
         step = copy.copy(self)
-        step.graphs = [valued.again() for valued in self.graphs]
+        step.graphs = [valued.for_replay() for valued in self.graphs]
         if any(node.after for valued in self.graphs for node in valued.graph.nodes):
-            # A kept value is a copy from before the write that a later node must see.
+            # Run everything: a kept value is a copy that misses later writes to the tensor.
             for number in range(len(step.graphs)):
                 _run_all(step, number, instead, budget)
             step.changed = frozenset(
@@ -285,9 +286,9 @@ class ValuedStep:
 
         Args:
             key: the node.
-            value_of: returns the value of a node, raises KeyError without one.
+            value_of: returns the value of a node.
             double: compute in float64.
-            copies: give a node that writes to an operand a copy of it.
+            copies: copy the operands of a node that writes to one of them.
         """
         valued, node = self.graphs[key[0]], self.fx(key)
         if node.op == "get_attr":

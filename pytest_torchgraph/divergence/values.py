@@ -1,4 +1,4 @@
-"""Values of a run, and the limits of a search: memory and time."""
+"""Comparison of values, and the limits of a search: memory and time."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ROUNDED = (torch.float32, torch.float16, torch.bfloat16)
 """Dtypes that are recomputed in float64."""
 
 _CLOSE = {torch.bfloat16: 0.03, torch.float16: 0.005, torch.float32: 2e-4}
-"""Maximum distance of two runs due to rounding, relative to the largest value."""
+"""Maximum distance of two runs due to rounding, relative to the largest value, by dtype."""
 _SAMPLES = 4096
 _WEIGHTS: list[torch.Tensor] = []
 
@@ -46,7 +46,7 @@ def in_double(value: Any) -> Any:
 
 
 def jittered(value: Any) -> Any:
-    """Move the numbers in a value by up to half of their resolution, in float64."""
+    """Cast a value to float64, and change each number by at most half of its resolution."""
 
     def move(leaf: Any) -> Any:
         if not isinstance(leaf, torch.Tensor) or leaf.dtype not in ROUNDED:
@@ -70,10 +70,11 @@ def is_same(left: torch.Tensor, right: torch.Tensor) -> bool:
 
 
 def distance(left: torch.Tensor, right: torch.Tensor) -> float:
-    """Return the largest absolute difference; infinite if only one value is NaN."""
+    """Return the largest absolute difference, infinity if only one of two numbers is finite."""
     a, b = left.double(), right.double()
     is_equal = (a == b) | (a.isnan() & b.isnan())
-    differences = torch.where(is_equal, torch.zeros_like(a), (a - b).abs()).nan_to_num(nan=math.inf)
+    differences = torch.where(is_equal, torch.zeros_like(a), (a - b).abs())
+    differences = differences.nan_to_num(nan=math.inf, posinf=math.inf)
     return float(differences.max()) if differences.numel() else 0.0
 
 
@@ -102,7 +103,7 @@ def is_close(left: torch.Tensor, right: torch.Tensor) -> bool:
 
 
 def is_uniform(value: torch.Tensor) -> bool:
-    """Return True if all elements are equal, so that two tensors may agree by chance."""
+    """Return True if all elements are equal. Two such tensors may agree by chance."""
     return bool((value == value.reshape(-1)[0]).all())
 
 
@@ -124,11 +125,11 @@ def described(value: torch.Tensor) -> str:
 
 
 MOST_BYTES = 2**31
-"""Maximum bytes of values that a search keeps, all graphs together."""
+"""Maximum bytes of the values that a search keeps, over all graphs."""
 
 
 class NotFollowedError(Exception):
-    """The search cannot continue; the message is the reason, worded as the end of a sentence."""
+    """The search cannot continue. The message is the reason, and completes "because ..."."""
 
 
 class Budget:

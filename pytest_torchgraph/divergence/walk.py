@@ -1,4 +1,4 @@
-"""The walk over two steps that finds differing nodes: judged, then proven by replays."""
+"""Walk over two steps: find the nodes that differ, and prove them by replays."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from ..ops.views import is_view
-from .judge import Judge, Judgement, Suspects
+from .judge import Judge, Judgement, Suspects, operand_of_view
 from .pairs import PairedValues, Region, find_anchors, pair_nodes
 from .valued import Key, ValuedStep
 from .values import Budget, is_dense, is_same
@@ -25,25 +25,20 @@ class Walk:
     """The outcome of a walk.
 
     Attributes:
-        accepted: differing nodes, in program order: replacing their values with eager's makes more
+        accepted: differing nodes, in program order. Putting in eager's values for them makes more
             nodes agree.
-        settled: True if the step reproduces eager's results with eager's values at all of these.
-        rejected: number of candidates that did not make more nodes agree.
-        precision: pairs of one formula with less exact results than eager's.
-        agreeing: maps nodes of the other step to eager nodes with the same value, at the start.
-        trials: number of replays.
+        settled: True if the step reproduces eager's results once all accepted nodes have eager's
+            values.
+        rejected: number of candidates for which eager's values do not make more nodes agree.
     """
 
     accepted: list[Judgement] = field(default_factory=list)
     settled: bool = False
     rejected: int = 0
-    precision: list[Judgement] = field(default_factory=list)
-    agreeing: Mapping[Key, Key] = field(default_factory=dict)
-    trials: int = 0
 
 
 def walk(eager: ValuedStep, other: ValuedStep, budget: Budget) -> Walk:
-    """Find the first nodes where a step differs from an eager step.
+    """Find the first nodes at which a step differs from an eager step.
 
     Args:
         eager, other: the two steps, with the values of their nodes.
@@ -57,13 +52,12 @@ def walk(eager: ValuedStep, other: ValuedStep, budget: Budget) -> Walk:
     replacements: dict[Key, Any] = {}
     judged: dict[Any, Judgement | None] = {}
     agreeing = find_anchors(values, current_step, paired, budget)
-    outcome.agreeing = agreeing
 
-    def corresponding(pairs: Mapping[Key, Key], without: Container[Key]) -> int:
-        """Count the pairs that agree at corresponding places.
+    def count_corresponding(pairs: Mapping[Key, Key], without: Container[Key]) -> int:
+        """Count the agreeing pairs whose nodes correspond.
 
-        With a later value of eager's in place of an earlier one, nodes agree with eager nodes of
-        other layers.
+        If a trial puts in a value that eager computes later, nodes of one layer agree with eager
+        nodes of another layer. These pairs must not count.
         """
         return sum(
             key not in without and _may_correspond(values, other, paired, key, eager_key)
@@ -71,14 +65,12 @@ def walk(eager: ValuedStep, other: ValuedStep, budget: Budget) -> Walk:
         )
 
     while len(outcome.accepted) < MOST_FINDINGS:
-        judge, judge_anchors = _judge_agreeing(
+        judge, anchor_verdicts = _judge_agreeing(
             values, current_step, agreeing, paired, replacements, budget, judged
         )
-        if not replacements:
-            outcome.precision = [v for v in judge_anchors if v.kind == "precision"]
-        strong: Iterable[Judgement] = (v for v in judge_anchors if v.is_strong)
+        strong: Iterable[Judgement] = (v for v in anchor_verdicts if v.is_strong)
         if not outcome.settled:
-            # Lazily: the first that is accepted makes most of those after it agree.
+            # Judge lazily: after the first accepted value, most of the later values agree.
             suspects = Suspects(judge, paired, budget).judged(replacements)
             strong = heapq.merge(strong, suspects, key=lambda v: other.position_of.get(v.key, 0))
         trials = 0
@@ -86,14 +78,15 @@ def walk(eager: ValuedStep, other: ValuedStep, budget: Budget) -> Walk:
             verdict = _strip_shared_nodes(_strip_views(verdict, judge), judge)
             value = _cast_like(eager.value(verdict.eager), current_step.value(verdict.key))
             trial = {**replacements, verdict.key: value}
-            # Only what the replaced value reaches runs again. With lazy judging, a 12-layer BERT
-            # ends in a sixth of the time.
+            # Run again only what the replaced value reaches. Together with lazy judging, this takes
+            # a sixth of the time for a 12-layer BERT.
             step = current_step.replayed(trial, budget)
             trial_agreeing = find_anchors(values, step, paired, budget, agreeing)
             # The replaced values and their views agree trivially, so they count on neither side.
             trivial = {view for key in trial for view in _views(current_step, key)}
-            gained = corresponding(trial_agreeing, trivial) - corresponding(agreeing, trivial)
-            if gained > 0 or _is_returned_only(current_step, verdict.key):
+            agreed = count_corresponding(agreeing, trivial)
+            agree_now = count_corresponding(trial_agreeing, trivial)
+            if agree_now > agreed or _is_only_returned(current_step, verdict.key):
                 outcome.accepted.append(verdict)
                 replacements, current_step, agreeing = trial, step, trial_agreeing
                 break
@@ -111,9 +104,9 @@ def walk(eager: ValuedStep, other: ValuedStep, budget: Budget) -> Walk:
 def _find_tangents(
     eager: PairedValues, current_step: ValuedStep, replacements: Mapping[Key, Any]
 ) -> dict[Key, torch.Tensor]:
-    """Return eager's values for inputs that the loss computed from a forward that agrees by now.
+    """Return eager's gradients of the loss, once the outputs of the forward agree.
 
-    The loss is no part of a graph, so a replay cannot compute its gradients again.
+    No graph contains the loss, so a replay cannot compute these inputs of the backward again.
     """
     if not _agrees_at_end(eager, current_step, "forward"):
         return {}
@@ -129,13 +122,13 @@ def _find_tangents(
 def _strip_views(verdict: Judgement, judge: Judge) -> Judgement:
     """Return the judgement of the value that a view reads, if the view is the same on both sides.
 
-    Other views of a wrong value are wrong too: replacing the value itself settles all of them.
+    Other views of a wrong value are wrong too. Replacing the value itself corrects all of them.
     """
     other_region, eager_region = verdict.region, verdict.eager_region
     while True:
         keys = (
-            _operand_of_view(judge.other, verdict.key),
-            _operand_of_view(judge.eager.step, verdict.eager),
+            operand_of_view(judge.other, verdict.key),
+            operand_of_view(judge.eager.step, verdict.eager),
         )
         if keys[0] is None or keys[1] is None or keys[0] not in other_region.nodes:
             return verdict
@@ -156,9 +149,9 @@ def _strip_views(verdict: Judgement, judge: Judge) -> Judgement:
 
 
 def _strip_shared_nodes(verdict: Judgement, judge: Judge) -> Judgement:
-    """Leave out eager nodes that another agreeing value is computed from too.
+    """Leave out eager nodes that also feed a value on which both sides agree.
 
-    A dropout's mask that the forward used without a difference is not missing in the backward.
+    For example, a dropout mask that the forward used correctly is not missing in the backward.
     """
     eager, missing_nodes = judge.eager.step, set(verdict.eager_region.nodes)
 
@@ -178,11 +171,6 @@ def _strip_shared_nodes(verdict: Judgement, judge: Judge) -> Judgement:
     return replace(verdict, eager_region=Region(verdict.eager_region.edge, nodes))
 
 
-def _operand_of_view(step: ValuedStep, key: Key) -> Key | None:
-    operands = step.operands(key)
-    return operands[0] if is_view(step.node(key).op) and len(operands) == 1 else None
-
-
 def _judge_agreeing(
     eager: PairedValues,
     current_step: ValuedStep,
@@ -192,10 +180,10 @@ def _judge_agreeing(
     budget: Budget,
     judged: dict[Any, Judgement | None],
 ) -> tuple[Judge, list[Judgement]]:
-    """Judge the anchors, and discard anchors that are close by chance.
+    """Judge the anchors, and discard the anchors that are close only by chance.
 
-    The variance of already normalised values is as close to 1 as its root is. Closeness proposes
-    this pair; only the matcher can confirm it.
+    For example, the variance of normalised values is close to 1, and so is its square root. A pair
+    of close values counts only if the matcher also pairs the nodes.
     """
     anchors_left = dict(agreeing)
     while True:
@@ -236,19 +224,19 @@ def _views(step: ValuedStep, key: Key) -> set[Key]:
     return views
 
 
-def _is_returned_only(step: ValuedStep, key: Key) -> bool:
-    """Return True if only views use a value, so that it can only be judged by itself."""
+def _is_only_returned(step: ValuedStep, key: Key) -> bool:
+    """Return True if only views use a value, so that no other value can confirm it."""
     views = _views(step, key)
     return all(user in views for view in views for user in step.users.get(view, ()))
 
 
 def _agrees_at_end(eager: PairedValues, other: ValuedStep, kind: str = "") -> bool:
-    """Return True if all returned values are among eager's values.
+    """Return True if each returned value equals a value of the eager run.
 
     Args:
         eager: the values of the eager step.
         other: the other step.
-        kind: the kind of the graphs to look at; "" for all.
+        kind: the kind of graph to check; "" for all graphs.
     """
     compared = 0
     for number, valued in enumerate(other.graphs):

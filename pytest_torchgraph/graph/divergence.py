@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,7 +10,7 @@ from typing import Literal, TypeAlias
 
 from ..ops.views import is_view
 from ..words import listed
-from .model import Graph, Node, Source
+from .model import Graph, Node, Ref, Source
 
 Stage: TypeAlias = Literal[
     "eager", "dynamo", "aot", "decomposition", "partition", "passes", "codegen"
@@ -19,6 +20,7 @@ DivergenceKind: TypeAlias = Literal[
 ]
 
 _UNROUNDED = "while eager makes no rounding error"
+_ABSENT = "and eager has no op here"
 _STAGES: dict[str, str] = {
     "eager": "in the eager run",
     "dynamo": "in the graph that Dynamo traced",
@@ -35,7 +37,7 @@ _EXACT: dict[str, str] = {
 }
 _JUDGED: dict[str, str] = {
     "formula": "a different formula, not rounding",
-    "operand": "the same ops on a different operand",
+    "operand": "the same ops on other operands",
     "random": "different random numbers",
     "state": "the same op on the same values returns a different result: hidden state",
     "precision": "the same formula, less precise",
@@ -64,7 +66,8 @@ class Divergence:
         kernel: name of the kernel, "" if unknown.
         source: the line of the user's code.
         size: the distance between the results of the two formulas, both evaluated in float64 on
-            eager's values, relative to the largest value.
+            eager's values, relative to the largest value. Infinity if eager's value is zero
+            everywhere, NaN if the two differ in numbers that are not finite.
         rounding: the distance of eager's own value from its value in float64, relative to the
             largest value.
         sure: True if the difference is proven: with eager's value at `nodes`, the rest of the step
@@ -74,6 +77,9 @@ class Divergence:
         reason: why the search ended without `nodes`.
         inputs: names of the values that the nodes start from. These values agree with eager.
         statistics: range and mean of eager's value, and of the value at the stage.
+        calls: eager's ops and the ops of the stage, as text with operands and constants. If a side
+            names several ops, only those with a number among their arguments. Empty if it is
+            uncertain which of several nodes differs.
         drawn: the graph that contains `nodes`.
     """
 
@@ -92,6 +98,7 @@ class Divergence:
     reason: str = ""
     inputs: tuple[str, ...] = ()
     statistics: tuple[str, str] = ("", "")
+    calls: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
     drawn: Graph | None = field(default=None, repr=False, compare=False)
 
     def __str__(self) -> str:
@@ -119,14 +126,23 @@ class Divergence:
 
     def _verdict_lines(self) -> Sequence[str]:
         """Return the lines about sizes, inputs and proof."""
-        lines = []
+        lines = [f"eager: {call}" for call in self.calls[0]]
+        lines += [f"here: {call}" for call in self.calls[1]]
         verdict = _JUDGED.get(self.kind, self.kind)
-        if self.size:
-            size, rounding = self.size, self.rounding
-            times = f"{size / rounding:,.0f} times eager's rounding" if rounding else _UNROUNDED
+        if math.isnan(self.size):
             lines.append(
-                f"On eager's values in float64, the two differ by {size:.2g} of the largest "
-                f"value, {times}: {verdict}."
+                "On eager's values in float64, the two differ in numbers that are not finite: "
+                f"{verdict}."
+            )
+        elif math.isinf(self.size):
+            lines.append(
+                "On eager's values in float64, the two differ, and eager's value is zero "
+                f"everywhere: {verdict}."
+            )
+        elif self.size:
+            lines.append(
+                f"On eager's values in float64, the two differ by {self.size:.2g} of the largest "
+                f"value, {self._format_rounding()}: {verdict}."
             )
         else:
             lines.append(f"On eager's values the two differ: {verdict}.")
@@ -134,14 +150,25 @@ class Divergence:
             names = [f"%{name}" for name in self.inputs[:4]]
             more = len(self.inputs) - len(names)
             agree = "agrees" if len(self.inputs) == 1 else "agree"
-            lines.append(f"Inputs: {listed(names)}{f' and {more} more' * (more > 0)} {agree}.")
+            # A wrong operand is a value of the eager run too, but eager's op reads another one.
+            values = " with values of the eager run" if self.kind == "operand" else ""
+            lines.append(
+                f"Inputs: {listed(names)}{f' and {more} more' * (more > 0)} {agree}{values}."
+            )
         if self.statistics[0]:
             lines.append(f"%{self.nodes[-1].name}: {self.statistics[1]}")
             lines.append(f"eager: {self.statistics[0]}")
         if self.sure:
-            places = "there and at the places below" if self.more else "there"
-            lines.append(f"With eager's value {places}, the step matches eager.")
+            replaced = [f"%{d.nodes[-1].name}" for d in (self, *self.more) if d.nodes]
+            values = "values" if len(replaced) > 1 else "value"
+            lines.append(f"With eager's {values} in {listed(replaced)}, the step matches eager.")
         return lines
+
+    def _format_rounding(self) -> str:
+        if self.rounding:
+            return f"{self.size / self.rounding:,.0f} times eager's rounding"
+        eager, nodes = headline(self.eager_nodes, self.nodes)
+        return _ABSENT if nodes and not eager else _UNROUNDED
 
 
 def headline(
@@ -153,28 +180,75 @@ def headline(
     that both sides have are left out too, so that a removed op is named alone. If both sides have
     the same ops, the last op of each side is named.
     """
-    eager, stage = (
-        [node for node in side if node.op != "operator.getitem" and not is_view(node.op)]
-        for side in (eager_nodes, nodes)
-    )
-    if not eager and not stage:
+    shown = [_leave_out_views(side) for side in (eager_nodes, nodes)]
+    if not any(shown):
         return eager_nodes, nodes
-    shared = Counter(node.op for node in eager) & Counter(node.op for node in stage)
-    only_eager, only_stage = _without_ops(eager, shared), _without_ops(stage, shared)
-    if only_eager or only_stage:
-        return only_eager, only_stage
-    return eager[-1:], stage[-1:]
+    unshared = _drop_shared(*shown)
+    if any(unshared):
+        return unshared
+    return shown[0][-1:], shown[1][-1:]
 
 
-def _without_ops(nodes: Sequence[Node], counts: Mapping[str, int]) -> list[Node]:
-    """Return nodes without the first `counts[op]` nodes of each op."""
-    seen: Counter[str] = Counter()
-    remaining = []
-    for node in nodes:
-        seen[node.op] += 1
-        if seen[node.op] > counts.get(node.op, 0):
-            remaining.append(node)
-    return remaining
+def nodes_to_show(
+    eager_nodes: Sequence[Node], nodes: Sequence[Node]
+) -> tuple[Sequence[Node], Sequence[Node]]:
+    """Return the nodes of `headline`, or all if both sides have the same ops.
+
+    A side is empty if several of its nodes may be the one without a counterpart.
+    """
+    shown = [_leave_out_views(side) for side in (eager_nodes, nodes)]
+    if not any(shown):
+        return eager_nodes, nodes
+    unshared, from_start = (_drop_shared(*shown, from_end=from_end) for from_end in (True, False))
+    if not any(unshared):
+        return shown[0], shown[1]
+    sure = [side if side == other else [] for side, other in zip(unshared, from_start, strict=True)]
+    return sure[0], sure[1]
+
+
+def _leave_out_views(nodes: Sequence[Node]) -> list[Node]:
+    return [n for n in nodes if n.op != "operator.getitem" and not is_view(n.op)]
+
+
+def _drop_shared(
+    eager_nodes: Sequence[Node], nodes: Sequence[Node], *, from_end: bool = True
+) -> tuple[list[Node], list[Node]]:
+    """Leave out the nodes that correspond to a node with the same op on the other side.
+
+    Nodes correspond first if they have the same constants, module and line, then if they have the
+    same constants. Among equal nodes the last ones correspond, because the compared values do.
+    """
+    step = -1 if from_end else 1
+    left = [[*eager_nodes][::step], [*nodes][::step]]
+    for likeness in (
+        lambda node: repr((form_of(node), node.module, node.source)),
+        lambda node: repr(form_of(node)),
+        lambda node: node.op,
+    ):
+        counts = [Counter(likeness(node) for node in side) for side in left]
+        for number, side in enumerate(left):
+            shared, left[number] = counts[0] & counts[1], []
+            for node in side:
+                if shared[likeness(node)]:
+                    shared[likeness(node)] -= 1
+                else:
+                    left[number].append(node)
+    return left[0][::step], left[1][::step]
+
+
+def form_of(node: Node) -> tuple[str, object]:
+    """Return the op and the constants of a node, with a mark for each operand."""
+    return node.op, _mark_operands((node.args, dict(node.kwargs)))
+
+
+def _mark_operands(value: object) -> object:
+    if isinstance(value, Ref):
+        return "%"
+    if isinstance(value, tuple):
+        return tuple(_mark_operands(item) for item in value)
+    if isinstance(value, dict):
+        return {key: _mark_operands(item) for key, item in value.items()}
+    return value
 
 
 def _place(divergence: Divergence) -> Sequence[str]:

@@ -1,4 +1,4 @@
-"""Collectives by op name: torch's functional collectives and c10d ops."""
+"""Recognize collectives by op name: torch's functional collectives and c10d ops."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 WAITS = frozenset(
     {
         "_c10d_functional.wait_tensor.default",
-        "_c10d_functional.wait_tensors.default",  # of a list, since torch 2.15
+        "_c10d_functional.wait_tensors.default",  # waits for a list, since torch 2.15
         "c10d_functional.wait_tensor.default",
     }
 )
@@ -20,7 +20,7 @@ _FUNCTIONAL = frozenset(
 )
 
 _BATCH = "batch_p2p_ops"
-"""Several sends and receives as one op. The first argument lists the kinds."""
+"""Op that runs several sends and receives. Its first argument lists their kinds."""
 
 _KINDS = tuple(
     (re.compile(pattern), kind)
@@ -37,7 +37,7 @@ _KINDS = tuple(
         (r"reduce", "reduce"),
         (r"gather", "gather"),
         (r"scatter", "scatter"),
-        (r"_(put|get)(_|\Z)", "other"),  # symmetric memory: from or to a single rank
+        (r"_(put|get)(_|\Z)", "other"),  # symmetric memory, to or from a single rank
     )
 )
 
@@ -45,28 +45,28 @@ _KINDS = tuple(
 REDUCTIONS = frozenset(
     {"sum", "avg", "mean", "product", "min", "max", "band", "bor", "bxor", "premul_sum"}
 )
-"""Names of reductions: string arguments of collectives that are not group names."""
+"""Names of reductions. Other string arguments of collectives are group names."""
 
 OTHER = "other"
-"""Kind of an op that communicates in an unknown way, judging by its name."""
+"""Kind of a communicating op whose name matches no other kind."""
 
 _WRITES = re.compile(r"(_out|_)\Z")
 
 _HIDDEN = re.compile(
     r"DTensor\.|Tensor\.(redistribute|full_tensor)\Z|.*\bdistribute_tensor\Z"
-    # Functions of DTensor and its methods, as Dynamo wraps them before torch 2.13.
+    # Before torch 2.13, Dynamo wraps DTensor's functions and methods.
     r"|torch\._dynamo\.variables\..*\b(redistribute_)?fn_with_prim_types\Z"
 )
-"""Functions in graphs above dispatch that may or may not communicate."""
+"""Functions that decide at run time whether to communicate, in graphs of torch functions."""
 
 _CALLS_PYTHON = re.compile(r"torch\._dynamo\.(external_utils\.call_(module_)?hook|.*\.self_invoke)")
-"""Calls of hooks in a compiled-autograd backward. A hook may do anything."""
+"""Calls of hooks in a backward captured by compiled autograd. A hook may communicate."""
 
 CALLS_FUNCTION = "torch._dynamo.external_utils.call_backward"
-"""Call of the backward of an `autograd.Function` that compiled autograd does not trace."""
+"""Calls the backward of an `autograd.Function` that compiled autograd does not trace."""
 
 _PYTHON_API = "torch.distributed."
-"""Prefix of the `torch.distributed` functions that `torch.fx` keeps as nodes."""
+"""Prefix of functions of `torch.distributed`, which `torch.fx` keeps as nodes."""
 
 
 def calls_python(op: str) -> bool:
@@ -75,11 +75,11 @@ def calls_python(op: str) -> bool:
 
 
 def hides_collectives(op: str, *, dispatched: bool) -> bool:
-    """Return True if an op may communicate in ways known only when it runs.
+    """Return True if only a run can tell what an op communicates.
 
     Args:
         op: qualified name of the op.
-        dispatched: True if the graph holds dispatched ops only.
+        dispatched: True if the graph contains only dispatched ops.
     """
     return bool(_CALLS_PYTHON.match(op) or (not dispatched and _HIDDEN.match(op)))
 
@@ -92,12 +92,11 @@ def collective_kinds(
     Args:
         op: qualified name of the op.
         args: positional arguments.
-        communicates: True if the op is known to communicate (custom ops).
+        communicates: True if a custom op is known to communicate.
     """
-    _, _, qualified_rest = op.partition(".")
     if op in WAITS:
         return ()
-    name = qualified_rest.partition(".")[0]
+    name = op.partition(".")[2].partition(".")[0]
     if op.startswith(_PYTHON_API):
         kind = _kind(op.rpartition(".")[2])
         return (kind,) if kind else ()
@@ -116,13 +115,13 @@ _PEERS = {
     "_c10d_functional.isend": 1,
     "_c10d_functional.irecv": 1,
 }
-"""Argument position of the peer rank (numbered in the group) of point-to-point ops."""
+"""Position of the peer among the arguments of point-to-point ops."""
 
 
 def peers_of(op: str, args: tuple[Any, ...], parts: int) -> Sequence[int | None]:
-    """Return the peer rank of each collective of an op; `None` if there is no single peer.
+    """Return the peer of each collective of an op, or `None` for a collective without one peer.
 
-    Ranks are numbered in the group.
+    Peers are ranks, numbered in the group.
 
     Args:
         op: qualified name of the op.
@@ -140,12 +139,12 @@ def peers_of(op: str, args: tuple[Any, ...], parts: int) -> Sequence[int | None]
 
 
 def packet_of(op: str) -> str:
-    """Return an op's packet, with in-place and `out` variants merged."""
+    """Return the packet of an op, without the suffix of an in-place or `out` variant."""
     return _WRITES.sub("", ".".join(op.split(".")[:2]))
 
 
 def is_functional(op: str) -> bool:
-    """Return True for torch's own collectives, functional or c10d; waits are excluded."""
+    """Return True for torch's own collectives, functional or c10d, but not for waits."""
     namespace = op.partition(".")[0]
     return (namespace in _FUNCTIONAL or namespace == "c10d") and op not in WAITS
 

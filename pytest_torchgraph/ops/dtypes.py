@@ -1,4 +1,4 @@
-"""dtype names: torch's names, and the abbreviations printed by fx."""
+"""Names of dtypes: torch's names, and the abbreviations that fx prints."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ ABBREVIATIONS = {
     "uint64": "u64",
     "bool": "b8",
 }
-"""Abbreviations printed by fx (`torch.utils._dtype_abbrs`), by torch's dtype names."""
+"""Abbreviations that fx prints (`torch.utils._dtype_abbrs`), by torch's dtype name."""
 
 DTYPE_NAMES = {short: name for name, short in ABBREVIATIONS.items()}
 """torch's dtype names, by abbreviation."""
@@ -40,7 +40,7 @@ _BITS = re.compile(r"[a-z](\d+)")
 
 @cache
 def item_size(dtype: str) -> int:
-    """Return the bytes per element of a dtype, at least 1 for dtypes smaller than a byte."""
+    """Return the number of bytes per element, 1 for dtypes smaller than a byte."""
     bits = _BITS.search(dtype)
     return max(1, int(bits[1]) // 8) if bits else 1
 
@@ -53,10 +53,10 @@ _OTHERS = frozenset(
 
 
 class DType(str):
-    """A dtype's name without `torch.`; equal to the `torch.dtype`, and to its abbreviation.
+    """A dtype's name without `torch.`, which also equals the `torch.dtype` and the abbreviation.
 
-    Otherwise `node.result.dtype != "f32"` would be a check that cannot fail. As a dict key, a
-    `DType` matches only the name.
+    If it did not, the check `node.result.dtype != "f32"` could never fail. As a dict key, a `DType`
+    matches only its name.
     """
 
     __slots__ = ()
@@ -76,12 +76,12 @@ class DType(str):
 
     @classmethod
     def of(cls, name: str) -> DType:
-        """Return the only object of a name, because comparing an object with itself is cheap."""
-        shared_object = _OBJECTS.get(name)
-        return _OBJECTS.setdefault(str(name), cls(name)) if shared_object is None else shared_object
+        """Return the shared object of a name. Comparing an object with itself is cheap."""
+        shared = _SHARED.get(name)
+        return _SHARED.setdefault(str(name), cls(name)) if shared is None else shared
 
 
-_OBJECTS: dict[str, DType] = {}
+_SHARED: dict[str, DType] = {}
 
 
 def dtype_name(dtype: Any) -> str:

@@ -19,7 +19,7 @@ _CPU_ATTENTION = {
         "_scaled_dot_product_flash_attention_backward"
     ),
 }
-"""Maps CPU attention ops, which have no formula in torch, to GPU ops whose formula is used."""
+"""Maps CPU attention ops, which have no formula in torch, to GPU ops whose formulas are used."""
 
 _FREE = frozenset(
     {"aten", "prims", "operator", "torch", "Tensor", "_c10d_functional", "c10d", "inductor"}
@@ -35,10 +35,10 @@ _COMPUTING = re.compile(
     r"svd|qr|lu|inv|inverse|pinverse|det|logdet|slogdet|cholesky|solve|spsolve|ormqr|orgqr|geqrf|"
     r"lstsq|fft|stft|istft|cov|corrcoef|nuclear|transformer|triton|histogram\w*)(?:_\w*)?\Z"
 )
-"""Names of ATen ops that count FLOPs. torch has formulas for a few of them."""
+"""Names of ATen ops that count FLOPs. torch has formulas for only some of them."""
 
 _PREPARING = re.compile(r"(?:\w*_)?(?:pack|prepack|reorder|slice)(?:_\w*)?\Z")
-"""Names of ops that count no FLOPs: they lay out memory for a computing op, or are views."""
+"""Names of ops that count no FLOPs: views, and ops that lay out memory for a computing op."""
 
 _SPARSE = re.compile(r"smm|sspaddmm|\w*sparse")
 
@@ -63,7 +63,7 @@ def formula_of(op: str) -> Any:
     packet = op.rpartition(".")[0] if op.count(".") == 2 else op
     attention = _CPU_ATTENTION.get(packet)
     formula = _formulas().get(packet if attention is None else f"aten.{attention}")
-    if formula is None and packet.endswith("_"):  # in-place ops take the same arguments
+    if formula is None and packet.endswith("_"):  # an in-place op has the same arguments
         formula = _formulas().get(packet.removesuffix("_"))
     if formula is not None:
         return formula
@@ -71,8 +71,8 @@ def formula_of(op: str) -> Any:
     if namespace not in _FREE:
         raise KeyError(op)
     if namespace in _OF_TORCH and _COMPUTING.match(name) and not _PREPARING.match(name):
-        # A graph of torch.export keeps composite ops whole. Their parts depend on the layout of
-        # sparse operands, which a tensor of `without_memory` does not have.
+        # torch.export keeps composite ops whole. Sum over the parts, except for sparse ops: their
+        # parts depend on a layout that a tensor of `without_memory` does not have.
         if packet == op or _SPARSE.match(name) or not registry.is_composite(op):
             raise KeyError(op)
         return _formula_of_parts(op)

@@ -1,10 +1,10 @@
-"""Check op patterns: reject a pattern that cannot match any op at a graph's level.
+"""Reject an op pattern that cannot match any op at a graph's level.
 
-A test that counts zero because of a misspelling would always pass. A pattern without a match in the
-graph must therefore name an op that could occur at the level of the graph.
+A test that expects zero ops would always pass if the op were misspelled. A pattern without a match
+in the graph must therefore name an op that could occur at the level of the graph.
 
-Tracing goes through Python code. A Python function or class is a node only if a tracer keeps it as
-one; a count of any other function would always be zero.
+Tracers trace through Python functions and classes. Such a function is a node only if the tracer
+keeps calls of it; the count of any other function would always be zero.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from .qualified import class_name, op_name
 _GLUE = re.compile(
     r"torch\._dynamo\.(compiled_autograd\.(ops\.)?|external_utils\.)\w+(\.\w+)?\Z|torch\.add\Z"
 )
-"""Unregistered calls in graphs of compiled autograd: autograd functions, hooks, sums."""
+"""Unregistered functions in graphs of compiled autograd: autograd functions, hooks, sums."""
 
 BECOMES = {
     "aten.item": "aten._local_scalar_dense",
@@ -52,7 +52,7 @@ BECOMES = {
     "aten.einsum": "aten.bmm",
     "aten.T": "aten.t or aten.permute",
 }
-"""Decompositions of the most common composite ops, for hints in messages."""
+"""Decompositions of common composite ops, for hints in messages."""
 
 
 def pattern_name(op: Any) -> str:
@@ -72,15 +72,9 @@ def pattern_name(op: Any) -> str:
         return op
     if not callable(op):
         raise TypeError(f"{op!r} names no op: pass a string such as 'aten.mm', or the op itself")
-    import torch
-
-    from .qualified import class_name, op_name
-
     if isinstance(op, torch.nn.Module):
         return class_name(type(op))
-    if isinstance(op, type) and issubclass(op, torch.nn.Module):
-        return class_name(op)
-    return torch_private.name_of_custom_op(op) or op_name(op)
+    return torch_private.name_of_custom_op(op) or name_of(op)
 
 
 def refuse_impossible(op: Any, levels: Iterable[Level], *, traced: bool = False) -> None:
@@ -92,7 +86,8 @@ def refuse_impossible(op: Any, levels: Iterable[Level], *, traced: bool = False)
         traced: True if the graphs were captured by this package, False if the user passed them in.
 
     Raises:
-        ValueError: if the pattern cannot match at any level; gives the reason for one level.
+        ValueError: if the pattern cannot match at any level. The message gives the reason for one
+            level.
     """
     pattern = pattern_name(op)
     problems = [_problem(op, pattern, level, traced) for level in sorted(set(levels))]
@@ -127,16 +122,16 @@ def _problem(op: Any, pattern: str, level: Level, traced: bool) -> str:
 _TORCH_FUNCTIONS = ("dynamo", "fx")
 """Levels whose nodes are torch functions."""
 _BELOW_AUTOGRAD = ("aten.", "prims.", "prim.")
-"""Prefixes of the ops that torch functions run. Dynamo and torch.fx record only the functions."""
+"""Prefixes of ops that torch functions run. Dynamo and torch.fx record only the functions."""
 
 
 def _python_problem(op: Any, pattern: str, level: Level, traced: bool) -> str:
-    """Return `_problem` for a pattern of Python functions and classes, or for an unknown name."""
-    callables = named_values(pattern)
+    """Return `_problem` for the name of a Python function or class, or for an unknown name."""
+    callables = find_callables(pattern)
     if not callables and not isinstance(op, str):  # defined in a function: no name resolves to it
         callables = [(pattern, op)]
     if level not in _TORCH_FUNCTIONS and is_glob(pattern) and not is_symbolic(pattern):
-        # `torch.*` means torch's functions, not the few functions of sizes found at every level.
+        # `torch.*` means torch's functions, not the few size functions that occur at every level.
         callables = [pair for pair in callables if not is_at_every_level(pair[0])]
     reasons = [why_never_called(*pair, level, traced) for pair in callables]
     if not reasons:
@@ -160,14 +155,14 @@ def _python_problem(op: Any, pattern: str, level: Level, traced: bool) -> str:
 
 
 def _dispatched_problem(pattern: str, registered: list[str], level: Level) -> str:
-    """Return `_problem` at a level that holds registered ops only, for ops that match."""
+    """Return `_problem` for a pattern of registered ops, at a level that has only such ops."""
     if level in ("aot", "post_grad") and all(map(registry.is_triton_op, registered)):
         return (
             f"{pattern!r} cannot occur in a graph at level {level!r}, because torch.compile "
             "decomposes ops of torch.library.triton_op: name its ops, or its kernel as "
             "'triton.<kernel>'"
         )
-    if level == "post_grad":  # Inductor's passes may reintroduce composite and in-place ops
+    if level == "post_grad":  # inductor's passes may add composite and in-place ops
         return ""
     packet = ".".join(pattern.split(".")[:2])
     functional = [op for op in registered if not op.rpartition(".")[2].endswith("out")]
@@ -178,7 +173,7 @@ def _dispatched_problem(pattern: str, registered: list[str], level: Level) -> st
             f"{pattern!r} cannot occur in a graph at level {level!r}, because it is a composite "
             f"op, which is decomposed before this level{hint}"
         )
-    # Reading the names of all ops takes milliseconds: do it last.
+    # `is_replaced` reads the names of all ops, which takes milliseconds: call it last.
     writes = level == "aot" and all(map(registry.is_in_place, registered))
     if writes and all(map(registry.is_replaced, registered)):
         instead = f": did you mean {packet.rstrip('_')}?" if packet.endswith("_") else ""
@@ -210,19 +205,19 @@ _SEARCHED_MODULES = (
     "torch.linalg",
     "torch.fft",
 )
-"""Modules whose functions are matched against every glob."""
+"""Modules whose functions every glob is matched with."""
 _OWN_ROOTS = frozenset({"torch", "Tensor", "operator", "math"})
 _ON_NUMBERS = frozenset(
     {"abs", "bool", "divmod", "float", "getattr", "int", "max", "min", "pow", "round"}
 )
-"""Builtins that compute symbolic sizes, and `getattr`, by which Dynamo reads tensor attributes."""
+"""Builtins that compute symbolic sizes, and `getattr`, with which Dynamo reads attributes."""
 _SYMBOLIC = re.compile(r"(operator|math)\b|torch\._?sym_")
 _READING = frozenset({"Tensor.__array__", "Tensor.__dlpack__", "Tensor.numpy", "Tensor.tolist"})
-"""Methods that read a tensor without dispatching an op. An eager run records them as nodes."""
+"""Methods that read a tensor without dispatching an op; `dispatch` records them as nodes."""
 _WILDCARD = re.compile(r"[*?]")
 
 
-def named_values(pattern: str) -> list[tuple[str, Any]]:
+def find_callables(pattern: str) -> list[tuple[str, Any]]:
     """Return (qualified name, callable) pairs for a pattern; empty if it names no callable."""
     if is_glob(pattern):
         return [(name, value) for name, value in _candidates(pattern) if matches(name, pattern)]
@@ -255,27 +250,27 @@ def alias_of(pattern: str, callables: list[tuple[str, Any]]) -> str:
 
 
 def is_symbolic(name: str) -> bool:
-    """Return True for a function of symbolic sizes, and for a glob of such functions."""
+    """Return True for a function that computes symbolic sizes, and for a glob of such functions."""
     return name in _ON_NUMBERS or _SYMBOLIC.match(name) is not None
 
 
 def is_at_every_level(name: str) -> bool:
-    """Return True for functions that can occur in graphs of dispatched ops."""
+    """Return True for a function that can also occur in graphs of dispatched ops."""
     return is_symbolic(name) or name in _READING
 
 
 def why_never_called(name: str, value: Any, level: Level, traced: bool) -> str | None:
-    """Return the reason why no node at a level calls this callable, `None` if a node can.
+    """Return the reason why no node at a level can call a callable, `None` if one can.
 
     Args:
         name: qualified name of the callable.
         value: the callable.
         level: the level.
-        traced: True if the graph was captured by this package, False if the user passed it in. A
-            pass can insert any call into a torch.fx graph passed in.
+        traced: True if the graph was captured by this package, False if the user passed it in. Any
+            function can be called in a torch.fx graph of the user.
 
     Returns:
-        "" for a torch function or class: the caller adds a hint at its replacement.
+        "" for a torch function or class. The caller then suggests a replacement.
     """
     if is_symbolic(name) or (level == "dispatch" and name in _READING):
         return None
@@ -294,9 +289,8 @@ def why_never_called(name: str, value: Any, level: Level, traced: bool) -> str |
 def _why_not_fx(name: str, value: Any, traced: bool) -> str | None:
     """Return `why_never_called` for a torch.fx graph."""
     is_module = isinstance(value, type) and issubclass(value, torch.nn.Module)
-    if (
-        is_module or _is_torch_name(name) or name in _wrapped()
-    ):  # a tracer decides which modules it keeps
+    # A tracer decides which modules it keeps.
+    if is_module or _is_torch_name(name) or name in _wrapped():
         return None
     if _is_python_function(name) or isinstance(value, type) or traced:
         return f"{_traced_through(name, value)}, or keep it as a node with torch.fx.wrap"
@@ -320,12 +314,12 @@ def _traced_through(name: str, value: Any) -> str:
 
 
 def _is_torch_name(name: str) -> bool:
-    """Return True for names in torch, and in `operator` and `math`, which fx calls directly."""
+    """Return True for a name in torch, `operator` or `math`, whose functions fx calls directly."""
     return name.partition(".")[0] in _OWN_ROOTS
 
 
 def _is_python_function(name: str) -> bool:
-    """Return True for builtins and for functions of the standard library or numpy."""
+    """Return True for a builtin, and for a function of the standard library or numpy."""
     root, dot, _ = name.partition(".")
     return (
         root == "numpy" or root in sys.stdlib_module_names or (not dot and hasattr(builtins, root))
@@ -333,7 +327,7 @@ def _is_python_function(name: str) -> bool:
 
 
 def _function_of(cls: type) -> str:
-    """Return a hint at the torch function of the same name as a torch module."""
+    """Return a hint that names the torch function with the name of a torch module."""
     words = "_".join(re.findall(r"[A-Z]+(?![a-z])\d*d?|[A-Z][a-z]*\d*d?", cls.__name__)).lower()
     guesses = (cls.__name__.lower(), words, re.sub(r"\dd\Z", "", words), words.replace("_loss", ""))
     for guess in guesses:
@@ -353,7 +347,7 @@ def _wrapped() -> set[str]:
 
 
 def _candidates(pattern: str) -> Iterator[tuple[str, Any]]:
-    """Yield the callables that a glob may match: in torch, and in the glob's root package."""
+    """Yield the callables that a glob may match, in torch and in the glob's root package."""
     root = _WILDCARD.split(pattern, maxsplit=1)[0].partition(".")[0]
     for name in _SEARCHED_MODULES:
         yield from _members(sys.modules[name])
@@ -368,8 +362,8 @@ def _candidates(pattern: str) -> Iterator[tuple[str, Any]]:
 
 
 def _members(module: ModuleType) -> Iterator[tuple[str, Any]]:
-    """Yield the callables that a module defines. Nodes name such a callable by this module."""
-    # Read vars() instead of getattr: getattr on a module can import another module.
+    """Yield the callables that nodes name after a module."""
+    # Use vars() instead of getattr, which can import another module.
     for attribute, value in list(vars(module).items()):
         name = f"{module.__name__}.{attribute}"
         if callable(value) and name_of(value) == name:

@@ -1,4 +1,4 @@
-"""Qualified op names (matching with patterns, counting) and the levels of graphs."""
+"""Match qualified op names with patterns, count ops, and name the levels of graphs."""
 
 from __future__ import annotations
 
@@ -23,10 +23,9 @@ def matches(op: str, pattern: str) -> bool:
     """
     if _matches(op, pattern):
         return True
-    # `_alias_names` needs torch, and some commands run without torch: call it only for these
-    # patterns.
-    may_be_twin = op.startswith(("torch.", "Tensor.")) and pattern.startswith(_BEFORE_TWINS)
-    return may_be_twin and any(_matches(name, pattern) for name in _alias_names(op))
+    # `_alias_names` needs torch, and some commands run without torch: call it only if needed.
+    may_have_alias = op.startswith(("torch.", "Tensor.")) and pattern.startswith(_ALIAS_STARTS)
+    return may_have_alias and any(_matches(name, pattern) for name in _alias_names(op))
 
 
 def _matches(op: str, pattern: str) -> bool:
@@ -40,28 +39,26 @@ def is_glob(pattern: str) -> bool:
     return "*" in pattern or "?" in pattern
 
 
-_TWIN_ROOTS = ("torch", "Tensor", "torch.Tensor")
-_BEFORE_TWINS = ("t", "T", "*", "?", "[")
+_ALIAS_ROOTS = ("torch", "Tensor", "torch.Tensor")
+_ALIAS_STARTS = ("t", "T", "*", "?", "[")
 """First characters of patterns that can match a torch function or tensor method."""
 
 
 @lru_cache(maxsize=4096)
 def _alias_names(op: str) -> tuple[str, ...]:
-    """Return the other names of an op that is both a torch function and a tensor method."""
+    """Return the other names of a tensor method, or of a function that is also a method."""
     root, _, name = op.rpartition(".")
-    if root not in _TWIN_ROOTS:
+    if root not in _ALIAS_ROOTS:
         return ()
     import torch
 
     is_both = callable(getattr(torch, name, None)) and hasattr(torch.Tensor, name)
-    roots = _TWIN_ROOTS if is_both else _TWIN_ROOTS[1:]
-    return tuple(
-        f"{other_root}.{name}" for other_root in roots if other_root != root and root in roots
-    )
+    roots = _ALIAS_ROOTS if is_both else _ALIAS_ROOTS[1:]
+    return tuple(f"{other}.{name}" for other in roots if other != root and root in roots)
 
 
 class OpCounts(Counter[str]):
-    """The count of each op, by full name; `counts["aten.mm"]` sums the packet's overloads.
+    """Number of nodes of each op, by full name. `counts["aten.mm"]` sums the packet's overloads.
 
     An absent name raises `KeyError` instead of returning zero. Arithmetic and comparisons work as
     in `collections.Counter`; arithmetic returns an `OpCounts`.
@@ -88,8 +85,8 @@ class OpCounts(Counter[str]):
 
 def _on_plain_counters(operator: str, in_place: bool = False) -> Callable[..., Any]:
     """Return an operator of `Counter` adapted to `OpCounts`."""
-    # Counter's own operators look up the keys of both operands. In an OpCounts, a missing key
-    # raises KeyError, and a packet's name returns the sum of its overloads.
+    # Counter's operators look up the keys of both operands. In an OpCounts, a missing key raises
+    # KeyError, and a packet's name returns the sum of its overloads.
 
     def operate(self: OpCounts, *others: object) -> Any:
         if not all(isinstance(operand, Counter) for operand in others):
@@ -118,7 +115,7 @@ for _name in ("lt", "le", "gt", "ge", "pos", "neg"):
 
 
 OVERLOADED = frozenset({"aten", "prims", "inductor", "quantized", "_c10d_functional"})
-"""Namespaces whose ops have overloads other than `default`."""
+"""Namespaces whose ops may have overloads other than `default`."""
 
 
 @lru_cache(maxsize=8192)
@@ -133,7 +130,7 @@ def base_name(op: str) -> str:
 Level: TypeAlias = Literal[
     "dispatch", "fx", "dynamo", "aot", "compiled_autograd", "export", "post_grad"
 ]
-"""Compilation stage of a graph.
+"""Compilation stage at which a graph was captured.
 
 - `dispatch`: ops dispatched by an eager run, forward and backward.
 - `fx`: `torch.fx.symbolic_trace`, or a `torch.fx` graph supplied by the user.
@@ -159,7 +156,7 @@ SAVING_LEVELS: frozenset[Level] = frozenset({"dispatch", "aot", "compiled_autogr
 """Levels whose forward graphs record the activations saved for backward."""
 
 ATEN_LEVELS: frozenset[Level] = frozenset({"dispatch", "aot", "compiled_autograd", "post_grad"})
-"""Levels that hold registered ops only; composite ops are already decomposed."""
+"""Levels with registered ops only. Composite ops are already decomposed."""
 
 FLOP_LEVELS: frozenset[Level] = ATEN_LEVELS | {"export"}
 """Levels whose ops have FLOP formulas in torch."""

@@ -13,11 +13,11 @@ import torch
 from .. import torch_private
 
 _PUBLIC = (torch, torch.nn.functional, torch.special, torch.linalg, torch.fft)
-"""Public modules used to name a torch function, whichever private module defines it."""
+"""Public modules that name a torch function, even if a private module defines it."""
 
 
 def op_name(target: Any) -> str:
-    """Return the qualified name of an fx node's target; never a repr, which may hold an address.
+    """Return the qualified name of an fx node's target, never a repr, which may have an address.
 
     Args:
         target: an overload or its packet, a higher-order op, any callable, or the name of a tensor
@@ -38,7 +38,7 @@ def op_name(target: Any) -> str:
 
 @functools.lru_cache(maxsize=4096)
 def _builtin_name(target: Any) -> str:
-    # Cache builtins only: a cached Python function would be kept alive.
+    # Cache builtins only: the cache would keep a Python function alive.
     return _callable_name(target)
 
 
@@ -64,7 +64,7 @@ def _callable_name(target: Any) -> str:
 
 def _public_name(target: Any, short: str) -> str | None:
     """Return the name of a torch function in a public module, or `None`."""
-    own_name = getattr(target, "__name__", short)  # max_pool2d: its __qualname__ is that of `fn`
+    own_name = getattr(target, "__name__", short)  # the __qualname__ of max_pool2d ends in `fn`
     for public in _PUBLIC:
         for name in (own_name, short):
             if getattr(public, name, None) is target:
@@ -76,7 +76,7 @@ _PYBIND11 = re.compile(r"pybind11_detail_function_record_\w+\.")
 
 
 def builtin_name(name: str) -> str:
-    """Return the name of a function of torch's C extension without pybind11's record name."""
+    """Return a name without the record name that pybind11 adds in torch's C extension."""
     return _PYBIND11.sub("", name)
 
 

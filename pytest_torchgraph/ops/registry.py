@@ -11,18 +11,18 @@ from .matching import is_glob, matches
 
 @functools.lru_cache(maxsize=1)
 def _packets_by_count(_count: int) -> dict[str, list[str]]:
-    """Return the registered ops by packet; the count is the cache key."""
+    """Return the registered ops by packet. The count is only the cache key."""
     packets: dict[str, list[str]] = {}
     for name in torch_private.registered_ops():
-        namespace, _, qualified_rest = name.partition("::")
-        packet, _, overload = qualified_rest.partition(".")
+        namespace, _, rest = name.partition("::")
+        packet, _, overload = rest.partition(".")
         op = f"{namespace}.{packet}.{overload or 'default'}"
         packets.setdefault(op.rpartition(".")[0], []).append(op)
     return packets
 
 
 def _packets() -> dict[str, list[str]]:
-    """Return the registered ops by packet, reading them again when their number has changed."""
+    """Return the registered ops by packet, and read them again if their number has changed."""
     return _packets_by_count(len(torch_private.registered_ops()))
 
 
@@ -57,10 +57,10 @@ def is_triton_op(op: str) -> bool:
 
 
 def only_aliased_argument(op: str) -> int | None:
-    """Return the position of the only argument that an op writes or returns a view of.
+    """Return the position of the argument that an op writes or returns a view of, by its schema.
 
-    The op's schema decides. Return `None` unless exactly one argument is written or viewed, and for
-    an op that is not registered.
+    Returns:
+        `None` unless exactly one argument is written or viewed, and for an unregistered op.
     """
     import torch
 
@@ -75,16 +75,16 @@ def only_aliased_argument(op: str) -> int | None:
 
 
 def is_in_place(op: str) -> bool:
-    """Return True for in-place ops and `out=` variants; `copy_` counts as neither."""
+    """Return True for in-place ops except `copy_`, and for `out=` variants."""
     packet, _, overload = op.partition(".")[2].rpartition(".")
     in_place = packet.endswith("_") and not packet.endswith("__")
     return (in_place and packet != "copy_") or overload.endswith("out")
 
 
 def is_replaced(op: str) -> bool:
-    """Return True if a functional graph replaces an in-place op by its functional form.
+    """Return True if a functional graph replaces an in-place op with its functional form.
 
-    A custom op without a functional form stays, in a wrapper.
+    A custom op without a functional form is kept, inside a wrapper.
     """
     packet = ".".join(op.split(".")[:2]).removesuffix("_")
     return any(not is_in_place(other_op) for other_op in matching(packet))

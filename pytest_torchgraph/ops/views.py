@@ -1,7 +1,7 @@
 """Ops that launch nothing on a device, or whose result shares the storage of an argument.
 
-Ops are listed by name, without torch, so that saved memory of a stored graph can be computed in
-any process. A test compares the lists with torch's schemas.
+Ops are listed by name, so the saved memory of a stored graph can be computed without torch. A test
+compares the lists with torch's schemas.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ _PRIMS = frozenset(
     """.split()
 )
 VIEWS = frozenset(f"aten.{name}" for name in _ATEN) | frozenset(f"prims.{name}" for name in _PRIMS)
-"""Packets whose result shares, or may share, the first argument's storage by schema."""
+"""Packets whose result may share the storage of the first argument, according to the schema."""
 
 UNDECLARED_VIEWS = frozenset({"aten._unsafe_view", "_c10d_functional.wait_tensor"})
-"""Packets whose result shares the first argument's storage, undeclared in the schema."""
+"""Packets whose result shares the first argument's storage, which the schema does not say."""
 
 KNOWN_NAMESPACES = frozenset(
     {"_c10d_functional", "aten", "c10d", "higher_order", "inductor", "operator", "prims"}
@@ -52,15 +52,15 @@ def _shares_by_name(op: str) -> bool:
 
 
 def is_view(op: str) -> bool:
-    """Return True if an op is a view by name. In-place ops are not views."""
+    """Return True if the name of an op is that of a view. In-place ops are not views."""
     return (op.rpartition(".")[0] if op.count(".") == 2 else op) in VIEWS | UNDECLARED_VIEWS
 
 
 def shared_argument(op: str) -> int | None:
     """Return the position of the argument whose storage the result shares, or `None`.
 
-    For a custom op, the schema decides if torch is loaded. Without torch, a custom op is assumed to
-    allocate new storage.
+    A custom op is judged by its schema. If torch is not loaded, it is assumed to allocate new
+    storage.
     """
     if _shares_by_name(op):
         return 0

@@ -1,4 +1,4 @@
-"""Compare ranks: order of collectives, deadlocks, and matching of sends and receives."""
+"""Compare ranks: the order of collectives, deadlocks, and matching sends and receives."""
 
 from __future__ import annotations
 
@@ -16,26 +16,25 @@ if TYPE_CHECKING:
 PAIRED = frozenset({"send", "recv"})
 """Point-to-point kinds, between two ranks of a group."""
 ROOTED = frozenset({"scatter", "gather"})
-"""Kinds in which one rank holds more tensors than the other ranks."""
+"""Kinds in which the root holds more tensors than the other ranks."""
 UNEVEN = frozenset({"all_to_all"})
-"""Kinds in which sizes may differ between ranks."""
+"""Kinds whose sizes may differ between ranks."""
 WITH_CONSTANTS = frozenset({"all_reduce", "reduce_scatter", "reduce", "broadcast", "all_gather"})
-"""Kinds whose constant arguments (e.g. the reduction, the root) are the same on each rank."""
+"""Kinds whose constant arguments, such as the reduction or the root, must agree on all ranks."""
 NO_TIMEOUT = -1
 """The timeout argument of c10d ops if no timeout was set."""
 UNLIKE = "which hangs or gives wrong results"
-"""Consequence of different sizes, dtypes or reductions, which backends do not check.
-"""
-MOST = 12
-"""Maximum number of collectives per rank that a message shows of two orders."""
+"""Consequence of different sizes, dtypes or reductions. Backends do not check these."""
+MAX_ROWS = 12
+"""Maximum number of rows of a message that shows the collectives of two ranks."""
 
 
 class CollectiveSignature(NamedTuple):
     """Properties of a collective that must be equal on two ranks.
 
     Attributes:
-        text: kind, group and bytes.
-        details: dtype, constants, and the shape for kinds whose bytes differ between ranks.
+        text: kind, group, and bytes except for rooted kinds.
+        details: dtype and constants. For rooted kinds, whose bytes differ, also the shape.
     """
 
     text: str
@@ -56,15 +55,15 @@ def signature_of(collective: Collective) -> CollectiveSignature:
 
 
 def _entry_signature(collective: Collective) -> CollectiveSignature:
-    """Return the properties in which all ranks of a group must agree to enter a collective."""
+    """Return the properties that must agree on all ranks for a collective to complete."""
     if collective.kind in UNEVEN:
         return CollectiveSignature(format_over(collective), collective.dtype)
     return signature_of(collective)
 
 
 def _constants(values: Iterable[Any]) -> Iterator[str]:
-    """Yield the constant arguments of an op, in one form for in-place and functional ops."""
-    # Skip flags and timeouts: each rank may wait or not, and for any time.
+    """Yield the constant arguments of an op; in-place and functional ops give equal texts."""
+    # Skip flags and timeouts: each rank may choose whether and how long to wait.
     for value in values:
         if isinstance(value, tuple):
             yield from _constants(value)
@@ -75,14 +74,14 @@ def _constants(values: Iterable[Any]) -> Iterator[str]:
 
 
 class OrderDifference(NamedTuple):
-    """Difference between two ranks in the order or in the content of their collectives.
+    """Difference in the order or the contents of the collectives of two ranks.
 
     Attributes:
         start: number of the first collective that differs.
-        rows: pairs of collectives, in order; "nothing" stands for the collective of a rank that has
-            no more.
+        rows: the collectives of both ranks as text, in order; "nothing" for a rank that has no
+            more collectives.
         danger: description of the consequence, "" if unknown.
-        same_order: True if kinds and groups agree, and only the content differs.
+        same_order: True if kinds and groups agree, and only the contents differ.
     """
 
     start: int
@@ -104,39 +103,34 @@ def order_difference(first: Capture, other: Capture, *, waits: bool) -> OrderDif
     Args:
         waits: True if one of the ranks is known to deadlock (`find_deadlocks`).
     """
-    first_collectives, second_collectives = first.collectives, other.collectives
-    pairs = list(zip_longest(first_collectives, second_collectives))
-    start = next(
-        (
-            n
-            for n, (left_item, right_item) in enumerate(pairs)
-            if _signatures_differ(left_item, right_item)
-        ),
-        None,
-    )
+    pairs = list(zip_longest(first.collectives, other.collectives))
+    differing = (n for n, pair in enumerate(pairs) if _signatures_differ(*pair))
+    start = next(differing, None)
     if start is None:
         return None
-    same_order = list(map(format_over, first_collectives)) == list(
-        map(format_over, second_collectives)
+    kinds, other_kinds = (
+        [format_over(collective) for collective in capture.collectives]
+        for capture in (first, other)
     )
+    same_order = kinds == other_kinds
     danger = ""
     if waits:
         danger = UNLIKE if same_order else "so they would deadlock"
     # Point-to-point calls differ by design: one rank sends where its peer receives. A different
     # order does not imply a deadlock.
     elif not any(
-        collective.kind in PAIRED for collective in (*first_collectives, *second_collectives)
+        collective.kind in PAIRED for collective in (*first.collectives, *other.collectives)
     ):
         danger = f"{UNLIKE if same_order else 'which deadlocks'} if they share a group"
     rows = [
-        (_format_in_row(left_item, right_item), _format_in_row(right_item, left_item))
-        for left_item, right_item in pairs
+        (_format_in_row(collective, counterpart), _format_in_row(counterpart, collective))
+        for collective, counterpart in pairs
     ]
     return OrderDifference(start, rows, danger, same_order)
 
 
 def format_orders(first: Capture, other: Capture, *, waits: bool) -> Iterator[str]:
-    """Yield lines that show both orders of collectives, from the first difference on.
+    """Yield lines with the collectives of two ranks, from the first difference on.
 
     Args:
         waits: see `order_difference`.
@@ -147,12 +141,12 @@ def format_orders(first: Capture, other: Capture, *, waits: bool) -> Iterator[st
     start, rows = difference.start, difference.rows
     consequence = f", {difference.danger}" if difference.danger else ""
     yield f"they {difference.words}{consequence}. The first difference is at collective {start}:"
-    shown_rows = rows[start : start + MOST]
+    shown_rows = rows[start : start + MAX_ROWS]
     width = max(len(second_text) for _, second_text in shown_rows)
     for number, (first_text, second_text) in enumerate(shown_rows, start):
         yield f"  {number:>3}  {second_text:<{width}}  vs.  {first_text}"
-    if len(rows) > start + MOST:
-        yield f"  ... and {len(rows) - start - MOST} more"
+    if len(rows) > start + MAX_ROWS:
+        yield f"  ... and {len(rows) - start - MAX_ROWS} more"
     for capture in (other, first):
         if start < len(capture.collectives):
             location = format_place(capture.collectives[start])
@@ -164,19 +158,16 @@ def _signatures_differ(first: Collective | None, second: Collective | None) -> b
 
 
 def _format_in_row(collective: Collective | None, counterpart: Collective | None) -> str:
-    """Format one collective of a row, with details if the row would otherwise show equal texts."""
     if collective is None:
         return "nothing"
-    properties, other_properties = (
-        signature_of(collective),
-        None if counterpart is None else signature_of(counterpart),
-    )
-    differ = (
-        other_properties is not None
-        and properties.text == other_properties.text
-        and properties != other_properties
-    )
-    return f"{properties.text} ({properties.details})" if differ else properties.text
+    others = [] if counterpart is None else [signature_of(counterpart)]
+    return format_signature(signature_of(collective), others)
+
+
+def format_signature(signature: CollectiveSignature, others: Iterable[CollectiveSignature]) -> str:
+    """Format a signature, with its details if a different signature has the same text."""
+    differ = any(other.text == signature.text and other != signature for other in others)
+    return f"{signature.text} ({signature.details})" if differ else signature.text
 
 
 def format_place(collective: Collective) -> str:
@@ -201,29 +192,27 @@ class DeadlockedRank(NamedTuple):
 
 
 def find_deadlocks(captures: Sequence[Capture]) -> list[DeadlockedRank]:
-    """Return the ranks that would deadlock if each collective were waited for immediately.
+    """Return the ranks that would deadlock if each rank waited for each collective immediately.
 
-    A collective completes once all captured ranks of its group have entered it; ranks that were
-    not captured are assumed to enter. Sends and receives never block, since many can be pending
-    at a time. Collectives of groups with unknown ranks never block either.
+    A collective completes once all captured ranks of its group have entered it. Ranks that were not
+    captured are assumed to enter it. Sends and receives do not block, because many can be pending
+    at a time. Collectives of groups with unknown ranks do not block either.
     """
     captured = {capture.rank for capture in captures}
     waiting_by_entry: dict[tuple[CollectiveSignature, tuple[int, ...]], list[_RankCursor]] = {}
-    ready = [_RankCursor(capture, iter(_of_groups(capture))) for capture in captures]
+    ready = [_RankCursor(capture, _group_collectives(capture)) for capture in captures]
     while ready:
         cursor = ready.pop()
         if not cursor.advance():
             continue
         key = _entry_signature(cursor.collective), cursor.ranks
         waiting_by_entry.setdefault(key, []).append(cursor)
-        # The collective is complete: all of its ranks go on to their next collective.
+        # The collective is complete: all its ranks continue with their next collective.
         if len(waiting_by_entry[key]) == len(captured.intersection(cursor.ranks)):
             ready += waiting_by_entry.pop(key)
-    stuck_cursors = [cursor for cursors in waiting_by_entry.values() for cursor in cursors]
-    stuck_cursors.sort(key=lambda cursor: cursor.capture.rank or 0)
-    return [
-        DeadlockedRank(cursor.capture, cursor.collective, cursor.ranks) for cursor in stuck_cursors
-    ]
+    stuck = [cursor for cursors in waiting_by_entry.values() for cursor in cursors]
+    stuck.sort(key=lambda cursor: cursor.capture.rank or 0)
+    return [DeadlockedRank(cursor.capture, cursor.collective, cursor.ranks) for cursor in stuck]
 
 
 def share_a_group(captures: Sequence[Capture]) -> bool:
@@ -232,7 +221,7 @@ def share_a_group(captures: Sequence[Capture]) -> bool:
     return any(
         len(captured.intersection(ranks)) > 1
         for capture in captures
-        for _, ranks in _of_groups(capture)
+        for _, ranks in _group_collectives(capture)
     )
 
 
@@ -254,7 +243,7 @@ class _RankCursor:
         return following is not None
 
 
-def _of_groups(capture: Capture) -> Iterator[tuple[Collective, tuple[int, ...]]]:
+def _group_collectives(capture: Capture) -> Iterator[tuple[Collective, tuple[int, ...]]]:
     """Yield a rank's collectives over whole groups, with the ranks of the group."""
     ranks_of_group = group_members(capture)
     for collective in capture.collectives:
@@ -287,16 +276,16 @@ class Channel(NamedTuple):
 
 
 ChannelEnds = dict[str, list[tuple["Capture", Collective]]]
-"""Sends into a channel and receives from it, in order, under the keys "send" and "recv"."""
+"""Sends into a channel and receives from it, in order, with the keys "send" and "recv"."""
 
 
 def channels_between(captures: Sequence[Capture]) -> dict[Channel, ChannelEnds]:
     """Return the sends and receives between captured ranks, by channel.
 
-    Receives that accept any sender are left out, and so are groups with unknown ranks.
+    Receives from any sender are left out, and so are groups with unknown ranks.
     """
     captured = {capture.rank for capture in captures}
-    channels_found: dict[Channel, ChannelEnds] = {}
+    channels: dict[Channel, ChannelEnds] = {}
     for capture in captures:
         ranks_of_group = group_members(capture)
         for collective in capture.collectives:
@@ -307,15 +296,15 @@ def channels_between(captures: Sequence[Capture]) -> dict[Channel, ChannelEnds]:
                 or collective.peer >= len(ranks)
             ):
                 continue
-            # Peers are numbered within the group. The calls of a rank that was not captured are
+            # Peers are numbered within the group. Without a capture of the peer, its calls are
             # unknown.
             own_rank, peer_rank = capture.rank, ranks[collective.peer]
             if own_rank is None or peer_rank not in captured:
                 continue
             ends = (own_rank, peer_rank) if collective.kind == "send" else (peer_rank, own_rank)
-            channel = channels_found.setdefault(Channel(*ends, ranks), {"send": [], "recv": []})
+            channel = channels.setdefault(Channel(*ends, ranks), {"send": [], "recv": []})
             channel[collective.kind].append((capture, collective))
-    return channels_found
+    return channels
 
 
 def describe_unpaired(captures: Sequence[Capture]) -> Iterator[str]:
@@ -333,14 +322,14 @@ def _describe_channel(channel: Channel, ends: ChannelEnds) -> Iterator[str]:
             yield f"      {_size(send)}: {format_place(send)} of rank {channel.source}"
             yield f"      {_size(receive)}: {format_place(receive)} of rank {channel.target}"
             return
-    # A channel delivers in order, so unmatched sends or receives are at the end.
+    # A channel delivers in order, so the unmatched sends or receives are the last ones.
     unmatched = sends[len(receives) :] or receives[len(sends) :]
     if unmatched:
         verbs = ("sent", "received") if len(sends) > len(receives) else ("received", "sent")
-        _, first = unmatched[0]
+        capture, first = unmatched[0]
         count = f"{len(unmatched)} {verbs[0]} {direction} but not {verbs[1]}"
         yield f"  {count}, the first of {_size(first)}:"
-        yield f"      {format_place(first)} of rank {unmatched[0][0].rank}"
+        yield f"      {format_place(first)} of rank {capture.rank}"
 
 
 def _size(collective: Collective) -> str:

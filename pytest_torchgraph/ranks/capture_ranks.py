@@ -1,4 +1,4 @@
-"""`capture_ranks`: capture a model on several ranks, one rank after the other."""
+"""`capture_ranks`: capture a model on several ranks, one after the other."""
 
 from __future__ import annotations
 
@@ -37,16 +37,17 @@ def capture_ranks(
 ) -> Ranks:
     """Capture a model on several simulated ranks, all in this process.
 
-    Each rank gets a fake process group (torch's own; its collectives do nothing) and a device mesh
-    over the group. `build` returns the model and inputs of that rank. Every rank starts with the
+    Each rank gets torch's fake process group, whose collectives do nothing, and a device mesh over
+    this group. `build` returns the model and the inputs of the rank. Every rank starts with the
     same random state, default dtype and default device, which are restored afterwards. The
-    variables `RANK`, `WORLD_SIZE`, `LOCAL_RANK` and `LOCAL_WORLD_SIZE` are set as by `torchrun`.
+    environment variables `RANK`, `WORLD_SIZE`, `LOCAL_RANK` and `LOCAL_WORLD_SIZE` are set as
+    `torchrun` sets them.
 
     `capture_ranks(build, dp=2, tp=4)` captures the eight ranks of a two-dimensional mesh.
 
     Args:
-        build: function called with the mesh, once for each rank. Returns `(target, args)` or
-            `(target, args, kwargs)`, the arguments of `capture`.
+        build: function that is called with the mesh, once for each rank. It returns
+            `(target, args)` or `(target, args, kwargs)`, the arguments of `capture`.
         ranks: ranks to capture, e.g. `(0, 1, 1023)`. `None` captures all ranks of the mesh.
         device: device type of the mesh. torch must be able to use the device in this process. The
             process group is fake on every device.
@@ -58,7 +59,7 @@ def capture_ranks(
 
     Raises:
         TypeError: if no dimension is given, an option is unknown, a size is not an int, or `build`
-            returns anything else.
+            returns something else.
         ValueError: if a rank is not in the mesh, a size is below 1, or the device is unknown.
         CaptureError: as in `capture`. Also if the device is absent or nothing runs on it, if this
             process already has a process group (which is left untouched), if `build` destroys the
@@ -121,7 +122,7 @@ def _capture_rank(
 
 @contextlib.contextmanager
 def _defaults_restored() -> Iterator[None]:
-    """Restore torch's defaults, which a build may set."""
+    """Restore torch's global defaults, which `build` may change."""
     dtype, device = torch.get_default_dtype(), _default_device()
     grad = torch.is_grad_enabled()
     try:
@@ -130,8 +131,8 @@ def _defaults_restored() -> Iterator[None]:
         torch.set_default_dtype(dtype)
         torch.set_grad_enabled(grad)
         if _default_device() != device:
-            # `None` for the CPU: any device installs a mode that every later torch function goes
-            # through.
+            # Pass `None` for the CPU: a device would install a mode that slows down every later
+            # call of a torch function.
             torch.set_default_device(None if device.type == "cpu" else device)
 
 
@@ -143,7 +144,7 @@ def _default_device() -> torch.device:
 
 
 def _refuse_other_device(captured: Capture, device: str) -> None:
-    """Reject a rank that runs on another device than its mesh.
+    """Reject a rank that runs on a different device than its mesh.
 
     Raises:
         CaptureError: if nothing runs on the requested accelerator.
@@ -229,7 +230,7 @@ def dimensions_and_options(mesh: Mapping[str, Any]) -> tuple[dict[str, int], dic
 
 
 def device_type(device: str | torch.device) -> str:
-    """Return the type of an available device.
+    """Return the type of a device, after checking that the device is available.
 
     Raises:
         TypeError: if `device` is neither a string nor a `torch.device`.
@@ -254,7 +255,7 @@ def device_type(device: str | torch.device) -> str:
 
 
 def select_ranks(ranks: Iterable[int] | None, world: int) -> tuple[int, ...]:
-    """Return the ranks to capture.
+    """Return the ranks to capture, after checking them.
 
     Raises:
         TypeError: if `ranks` is not a sequence of ints.

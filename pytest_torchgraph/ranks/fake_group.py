@@ -1,4 +1,4 @@
-"""Simulation of one rank: torch's fake process group, and a device mesh over it."""
+"""Simulate one rank: torch's fake process group, and a device mesh over it."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ if TYPE_CHECKING:
 _RUNNING: ContextVar[bool] = ContextVar("_RUNNING", default=False)
 """True while a process group opened by this module exists."""
 
-_OF_LAUNCHERS = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
-_ADDRESS = ("MASTER_ADDR", "MASTER_PORT")
+_LAUNCHER_VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
+_ADDRESS_VARIABLES = ("MASTER_ADDR", "MASTER_PORT")
 
 
 @contextlib.contextmanager
-def launched(rank: int, world: int, device: str) -> Iterator[None]:
+def _torchrun_variables(rank: int, world: int, device: str) -> Iterator[None]:
     """Set the environment variables of `torchrun`, and restore them afterwards.
 
-    Without these variables, a model that reads `RANK` would be the same on each rank. All ranks are
+    Without these variables, a model that reads `RANK` would be the same on each rank. All ranks run
     on one machine.
     """
     # On an accelerator, each rank sees one device only, as with torchrun --virtual-local-rank.
-    local = rank if device == "cpu" else 0
-    values = map(str, (rank, world, local, world))
-    with variables_restored((*_OF_LAUNCHERS, *_ADDRESS)):
-        os.environ.update(zip(_OF_LAUNCHERS, values, strict=True))
+    local_rank = rank if device == "cpu" else 0
+    values = map(str, (rank, world, local_rank, world))
+    with variables_restored((*_LAUNCHER_VARIABLES, *_ADDRESS_VARIABLES)):
+        os.environ.update(zip(_LAUNCHER_VARIABLES, values, strict=True))
         yield
 
 
@@ -59,8 +59,7 @@ def refuse_other_group() -> None:
             f"this process already has a process group (backend {dist.get_backend()!r}, rank "
             f"{dist.get_rank()} of {dist.get_world_size()}), and torch allows only one process "
             "group: call torch.distributed.destroy_process_group() first, or capture only this "
-            "rank with "
-            "graph_capture"
+            "rank with graph_capture"
         )
 
 
@@ -80,11 +79,11 @@ def fake_rank(rank: int, dimensions: Mapping[str, int], device: str) -> Iterator
 
     store = torch_private.get("fake_store")()
     torch_private.forget_meshes()
-    hook = sys.excepthook  # init_process_group replaces it by a hook that adds the rank
+    hook = sys.excepthook  # init_process_group installs a hook that adds the rank
     world = math.prod(dimensions.values())
     token = _RUNNING.set(True)
     try:
-        with launched(rank, world, device):
+        with _torchrun_variables(rank, world, device):
             dist.init_process_group("fake", rank=rank, world_size=world, store=store)
             mesh = init_device_mesh(
                 device, tuple(dimensions.values()), mesh_dim_names=tuple(dimensions)
@@ -101,7 +100,7 @@ def fake_rank(rank: int, dimensions: Mapping[str, int], device: str) -> Iterator
 
 def coordinates(rank: int, dimensions: Mapping[str, int]) -> dict[str, int]:
     """Return the coordinates of a rank in a mesh. The last dimension varies fastest."""
-    coordinate_of: dict[str, int] = {}
+    position: dict[str, int] = {}
     for name, size in reversed(list(dimensions.items())):
-        rank, coordinate_of[name] = divmod(rank, size)
-    return {name: coordinate_of[name] for name in dimensions}
+        rank, position[name] = divmod(rank, size)
+    return {name: position[name] for name in dimensions}

@@ -17,6 +17,7 @@ from .agreement import (
     find_deadlocks,
     format_orders,
     format_place,
+    format_signature,
     share_a_group,
     signature_of,
 )
@@ -27,16 +28,16 @@ if TYPE_CHECKING:
     from ..graph.diff import GraphDiff
     from ..graph.model import Node
 
-MOST = 3
-"""Maximum number of classes of differing ranks in a message; the rest is counted."""
-MOST_STUCK = 8
-"""Maximum number of deadlocked ranks in a message; the rest is counted."""
+MAX_CLASSES = 3
+"""Maximum number of classes of differing ranks in a message. Further classes are counted."""
+MAX_DEADLOCKED = 8
+"""Maximum number of deadlocked ranks in a message. Further ranks are counted."""
 
 
 class Ranks(Sequence["Capture"]):
     """The captures of several ranks, in the order in which they were requested.
 
-    A sequence: `ranks[0]` is the first capture, and `.rank` of each capture is its rank.
+    `ranks[0]` is the first capture, and `ranks[0].rank` is its rank.
 
     Attributes:
         mesh: mesh sizes by dimension name.
@@ -84,7 +85,7 @@ class Ranks(Sequence["Capture"]):
     def __repr__(self) -> str:
         return f"<Ranks of {format_mesh(self.mesh)}: {format_ranks(self.ranks)}>"
 
-    # Hidden from type checkers, which would accept any attribute of a class with `__getattr__`.
+    # Type checkers would accept any attribute of a class with `__getattr__`.
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
@@ -105,18 +106,19 @@ class Ranks(Sequence["Capture"]):
         """Assert the collectives of each rank, as `Capture.assert_collectives` does for one rank.
 
         Args:
-            expected, group, bytes, exact: see `Capture.assert_collectives`. `bytes` counts the
-                bytes moved by one rank.
+            expected, group, bytes, exact: see `Capture.assert_collectives`. `bytes` is the number
+                of bytes moved by one rank.
 
         Raises:
-            AssertionError: if any rank fails, with the failing ranks. Ranks with the same failure
-                share one text.
+            AssertionError: if any rank fails. The message names the failing ranks; ranks with the
+                same failure share one text.
             TypeError, ValueError: see `Capture.assert_collectives`. Also a ValueError if there are
                 no ranks, e.g. in an empty slice.
         """
         __tracebackhide__ = True
         if not self._captures:
             raise ValueError(f"no ranks, so there is nothing to check: {self!r}")
+        # Check every rank: ranks with the same failure share one message.
         captures_by_message: dict[str, list[Capture]] = {}
         first_error: AssertionError | None = None
         for capture in self._captures:
@@ -124,17 +126,12 @@ class Ranks(Sequence["Capture"]):
                 capture.assert_collectives(expected, group, bytes, exact)
             except AssertionError as error:
                 first_error = first_error or error
-                # Check every rank: ranks with the same failure share one message.
                 captures_by_message.setdefault(str(error), []).append(capture)
         if first_error is not None:
-            lines = [
-                line
-                for message, failing in captures_by_message.items()
-                for line in (
-                    f"{self._format_members(failing)}:",
-                    *(f"  {message_line}" for message_line in message.split("\n")),
-                )
-            ]
+            lines: list[str] = []
+            for message, failing in captures_by_message.items():
+                lines.append(f"{self._format_members(failing)}:")
+                lines += [f"  {line}" for line in message.split("\n")]
             raise failed("\n".join(lines), shown_by(first_error))
 
     def assert_same_graphs(self, across: str | None = None) -> None:
@@ -145,11 +142,11 @@ class Ranks(Sequence["Capture"]):
                 `None` compares all ranks.
 
         Raises:
-            AssertionError: if graphs differ, with the ranks and the differences. If the order of
-                collectives differs, the message shows both orders and says whether the ranks
+            AssertionError: if graphs differ. The message names the ranks and the differences. If
+                the order of collectives differs, it shows both orders and says whether the ranks
                 deadlock.
-            ValueError: if the mesh has no dimension `across`, or if there are no two ranks to
-                compare.
+            ValueError: if the mesh has no dimension `across`, or if fewer than two ranks can be
+                compared.
         """
         __tracebackhide__ = True
         groups = self._comparable_groups(across)
@@ -163,16 +160,16 @@ class Ranks(Sequence["Capture"]):
         """Assert that ranks run the same collectives in order: kinds, groups, bytes and dtypes.
 
         Reductions and the roots of broadcasts must also agree. This check is weaker than
-        `assert_same_graphs`: ranks may compute on different numbers, for example each on its shard
-        of a vocabulary. Pipeline ranks differ, because one sends where the next receives: use
-        `assert_matching_collectives` for them.
+        `assert_same_graphs`: the ops between the collectives may differ, for example if each rank
+        computes on its shard of a vocabulary. For pipelines use `assert_matching_collectives`,
+        because one rank sends where the next rank receives.
 
         Args:
             across: see `assert_same_graphs`.
 
         Raises:
-            AssertionError: if collectives differ, with the ranks and both orders. Also if none of
-                the compared ranks communicates.
+            AssertionError: if collectives differ. The message names the ranks and shows both
+                orders. Also if none of the compared ranks communicates.
             ValueError: see `assert_same_graphs`.
         """
         __tracebackhide__ = True
@@ -190,7 +187,7 @@ class Ranks(Sequence["Capture"]):
             first_class, *other_classes = classes_of(
                 group, lambda capture: list(map(signature_of, capture.collectives))
             )
-            for other_class in other_classes[:MOST]:
+            for other_class in other_classes[:MAX_CLASSES]:
                 waits = any(capture.rank in deadlocked_ranks for capture in other_class)
                 problems.append(
                     f"  {self._format_members(other_class)} compared with "
@@ -211,13 +208,14 @@ class Ranks(Sequence["Capture"]):
         """Assert that collectives match between ranks, even if the ranks run different graphs.
 
         All ranks of a group must enter the same collectives in the same order, otherwise they
-        deadlock. Each pipeline send must have a receive of the same size. Only communication
+        deadlock. Each send of a pipeline must have a receive of the same size. Only communication
         between captured ranks is checked. The order of sends and receives is not checked, because
-        it depends on how the program waits for them.
+        whether a wrong order deadlocks depends on how the program waits for them.
 
         Raises:
-            AssertionError: if ranks deadlock, with the collective each one waits in; or if a send
-                has no matching receive or vice versa. Also if no rank communicates.
+            AssertionError: if ranks deadlock, or if a send has no matching receive or a receive no
+                matching send. For each deadlocked rank, the message names the collective that the
+                rank waits in. Also if no rank communicates.
             ValueError: if no two of the captured ranks communicate with each other.
         """
         __tracebackhide__ = True
@@ -232,10 +230,10 @@ class Ranks(Sequence["Capture"]):
             )
         deadlocks = find_deadlocks(self._captures)
         problems = [
-            f"  {format_deadlock(deadlock, deadlocks)}" for deadlock in deadlocks[:MOST_STUCK]
+            f"  {format_deadlock(deadlock, deadlocks)}" for deadlock in deadlocks[:MAX_DEADLOCKED]
         ]
-        if deadlocks[MOST_STUCK:]:
-            problems.append(f"  ... and {len(deadlocks) - MOST_STUCK} more waiting")
+        if deadlocks[MAX_DEADLOCKED:]:
+            problems.append(f"  ... and {len(deadlocks) - MAX_DEADLOCKED} more waiting")
         problems += describe_unpaired(self._captures)
         if problems:
             raise AssertionError("\n".join(["sends and receives do not match:", *problems]))
@@ -245,15 +243,12 @@ class Ranks(Sequence["Capture"]):
 
     def _count_omitted(self, other_classes: Sequence[Sequence[Capture]]) -> Iterator[str]:
         """Yield a line that counts the classes of ranks omitted from a message."""
-        if other_classes[MOST:]:
-            omitted_captures = [
-                capture for other_class in other_classes[MOST:] for capture in other_class
-            ]
-            omitted_ranks = self._format_members(omitted_captures)
-            yield f"  ... and {len(other_classes) - MOST} more differences, of {omitted_ranks}"
+        if omitted := other_classes[MAX_CLASSES:]:
+            ranks = self._format_members([capture for members in omitted for capture in members])
+            yield f"  ... and {len(omitted)} more differences, of {ranks}"
 
     def _comparable_groups(self, across: str | None) -> list[list[Capture]]:
-        """Return groups of captures to compare within each group.
+        """Return the groups of captures within which ranks are compared.
 
         Raises:
             ValueError: if the mesh has no dimension `across`, or if no group has two ranks.
@@ -287,7 +282,7 @@ class Ranks(Sequence["Capture"]):
 
         first_class, *other_classes = classes_of(captures)
         deadlocked_ranks = self._deadlocked_ranks() if other_classes else frozenset()
-        for other_class in other_classes[:MOST]:
+        for other_class in other_classes[:MAX_CLASSES]:
             difference = diff(first_class[0], other_class[0])
             other_ranks, first_ranks = map(self._format_members, (other_class, first_class))
             yield f"  {other_ranks} compared with {first_ranks}:"
@@ -300,18 +295,15 @@ class Ranks(Sequence["Capture"]):
         yield from self._count_omitted(other_classes)
 
     def _first_difference(self, groups: Iterable[Sequence[Capture]]) -> UnexpectedOps:
-        """Return the ops in which the first two differing ranks differ."""
+        """Return the ops in which two ranks differ, for the first group with a difference."""
         from ..api.differences import diff
 
         first_class, second_class, *_ = next(c for c in map(classes_of, groups) if len(c) > 1)
         first_capture, second_capture = first_class[0], second_class[0]
         # UnexpectedOps shows the nodes of one side. If the second rank has none to show, swap.
         if not (nodes := _only_in(diff(first_capture, second_capture))):
-            first_capture, second_capture, nodes = (
-                second_capture,
-                first_capture,
-                _only_in(diff(second_capture, first_capture)),
-            )
+            first_capture, second_capture = second_capture, first_capture
+            nodes = _only_in(diff(first_capture, second_capture))
         ranks = (self._format_members([capture]) for capture in (second_capture, first_capture))
         title = " compared with ".join(ranks)
         return UnexpectedOps(second_capture.graphs, nodes, title)
@@ -365,12 +357,12 @@ def classes_of(
     """Partition captures into classes of equal captures, in order of first occurrence.
 
     Args:
-        key_of: key function; captures with equal keys share a class.
+        key_of: returns the key of a capture. Captures with equal keys share a class.
     """
     classes: list[tuple[object, list[Capture]]] = []
     for capture in captures:
         key = key_of(capture)
-        # `==` instead of a dictionary: a key can be a list of signatures, and the classes are few.
+        # A key may be an unhashable list of signatures, and there are few classes.
         for class_key, class_members in classes:
             if class_key == key:
                 class_members.append(capture)
@@ -384,17 +376,13 @@ def format_deadlock(deadlock: DeadlockedRank, deadlocks: Iterable[DeadlockedRank
     """Format the collective that a deadlocked rank waits in, and the ranks that it waits for.
 
     Args:
-        deadlocks: all deadlocked ranks. If two ranks of one group have the same kind and bytes but
-            differ otherwise, the details are added.
+        deadlocks: all deadlocked ranks. If ranks of one group wait in collectives with the same
+            kind and bytes that differ otherwise, their details are shown.
     """
     awaited = format_ranks([rank for rank in deadlock.ranks if rank != deadlock.capture.rank])
-    properties = signature_of(deadlock.collective)
-    peer_properties = (
-        signature_of(peer.collective) for peer in deadlocks if peer.ranks == deadlock.ranks
-    )
     # Without the details, two deadlocked ranks would seem to wait in the same collective.
-    differ = any(peer.text == properties.text and peer != properties for peer in peer_properties)
-    description = f"{properties.text} ({properties.details})" if differ else properties.text
+    peers = (signature_of(peer.collective) for peer in deadlocks if peer.ranks == deadlock.ranks)
+    description = format_signature(signature_of(deadlock.collective), peers)
     rank, place = deadlock.capture.rank, format_place(deadlock.collective)
     return f"rank {rank} waits in {description} for {awaited}: {place}"
 

@@ -1,10 +1,11 @@
-"""Host syncs and transfers in recorded calls, in graphs, and at graph breaks."""
+"""Find host syncs and transfers in recorded calls, in graphs, and at graph breaks."""
 
 from __future__ import annotations
 
 import contextlib
 import functools
 import itertools
+import operator
 import re
 import sys
 import threading
@@ -39,36 +40,36 @@ _REPLACED: list[tuple[type, str, str]] = [
     *((torch.Tensor, name, name) for name in METHODS),
     (threading.Thread, "start", STARTS),
 ]
-"""Owner and name of each replaced method, and the name that `on_method_call` reports."""
+"""Owner and name of each replaced method, with the name that `on_method_call` reports."""
 
 
 @contextlib.contextmanager
 def on_method_call(report: Callable[[str, Any], None]) -> Iterator[None]:
-    """Call `report(name, tensor)` for each call of `METHODS` that is not inside another such call.
+    """Call `report(name, tensor)` for each outermost call of a method in `METHODS`, in any thread.
 
-    Calls in all threads are reported. The start of a thread is reported as `report(STARTS,
-    thread)`, because a dispatch mode does not see the thread's ops.
+    The start of a thread is reported as `report(STARTS, thread)`, because a dispatch mode does not
+    see the ops of the thread.
 
     The methods are replaced in `torch.Tensor`. A TorchFunctionMode would change what runs, because
-    torch takes different paths while a mode is active. Replacements by other code in the meantime
-    are kept.
+    torch takes different paths while a mode is active. On exit, a method that other code has
+    replaced again stays as it is.
     """
     thread_state = threading.local()
-    if "torch._dynamo" in sys.modules:  # else Dynamo would trace into the wrappers
+    if "torch._dynamo" in sys.modules:  # otherwise Dynamo would trace the wrappers
         _skip_in_dynamo()
     replaced: list[tuple[type, str, Any, Any]] = []
 
     def observed(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
         def called(*args: Any, **kwargs: Any) -> Any:
-            if not replaced or getattr(thread_state, "one", False):
+            if not replaced or getattr(thread_state, "is_inside", False):
                 return original(*args, **kwargs)
             report(name, args[0] if args else None)
-            thread_state.one = True
+            thread_state.is_inside = True
             try:
                 return original(*args, **kwargs)
             finally:
-                thread_state.one = False
+                thread_state.is_inside = False
 
         return called
 
@@ -80,7 +81,7 @@ def on_method_call(report: Callable[[str, Any], None]) -> Iterator[None]:
         yield
     finally:
         for owner, name, own_method, new in replaced:
-            if vars(owner).get(name) is not new:  # replaced by other code: keep that
+            if vars(owner).get(name) is not new:  # other code has replaced it again
                 continue
             if own_method is not None:
                 setattr(owner, name, own_method)
@@ -114,18 +115,18 @@ _KNOWN = (
 The op is "" if the reason of the break names it.
 """
 _BREAKING_AS = {READS: (READS, SIZES), SIZES: (SIZES,), MASKS: (SIZES,)}
-"""Kinds of syncs at a graph break that can be the op of a sync that ran, by the latter's kind.
+"""Kinds of graph-break syncs that can be the same op as a recorded sync, by the recorded kind.
 
 Indexing by a mask breaks a graph because of the size of the result. `one_hot` reads the size of its
 result back.
 """
-_EMPTY = ("Call to `torch._dynamo.graph_break()`",)
-"""Prefixes of the kinds of breaks at which nothing runs."""
+_WITHOUT_OP = ("Call to `torch._dynamo.graph_break()`",)
+"""Prefixes of the kinds of graph breaks at which no code runs."""
 
 
 @dataclass
 class RecordedCalls:
-    """The recorded calls of one step, in order.
+    """Recorded calls of one step, in order.
 
     Attributes:
         calls: calls of ops, each with the name of its graph, its module and its source.
@@ -138,28 +139,29 @@ class RecordedCalls:
 
 
 def eager_calls(graphs: Sequence[Graph], ops: Iterable[EagerOp]) -> RecordedCalls:
-    """Return the calls of eager ops that may sync or copy, each with the line where it ran.
+    """Return the calls of eager ops that may sync or copy, each with its own line.
 
-    Graphs with equal dataflow are merged, so their nodes have only the lines of the first run.
+    Eager graphs with equal dataflow are merged, so their nodes have only the lines of the first
+    run.
 
     Args:
         graphs: the eager graphs.
-        ops: every op call of the graphs; the calls of one run are in the order of the nodes.
+        ops: every op call of the graphs. The calls of one run follow the order of the nodes.
     """
-    nodes = {}
+    calls_of_graph = {}
     for graph in graphs:
         results = {node.name: node.result for node in graph.nodes}
-        nodes[graph.name] = itertools.cycle([_call(call.node, results) for call in calls((graph,))])
+        graph_calls = [_call(call.node, results) for call in calls((graph,))]
+        calls_of_graph[graph.name] = itertools.cycle(graph_calls)  # a graph may run several times
     recorded = RecordedCalls()
     for op in ops:
-        call = next(nodes[op.graph])
+        call = next(calls_of_graph[op.graph])
         if may_sync_or_copy(call.op):
             recorded.calls.append((call, op.graph, op.module, op.source))
     return recorded
 
 
-_Place = dict[str, Any]
-_Found = TypeVar("_Found", Sync, Transfer)
+_Event = TypeVar("_Event", Sync, Transfer)
 
 
 def recorded_syncs(recorded: RecordedCalls) -> tuple[Sync, ...]:
@@ -214,20 +216,22 @@ def compiled_syncs(
         graphs: graphs at the capture's level.
         breaks: the graph breaks.
         printed: graphs of the same capture at all levels; `None` if there are no other levels.
-        hooks: Dynamo's graphs of a captured backward, traced up to its first break: the backward
-            itself calls hooks, and Dynamo traces into them. `None` for other captures.
+        hooks: Dynamo's graphs of a captured backward, traced up to its first break. The graph of
+            the backward only calls hooks; Dynamo's graphs contain their ops. `None` for other
+            captures.
         eager: calls that ran eagerly, outside the graphs; `None` if they were not recorded.
     """
     syncs = list(_graph_syncs(graphs))
     if hooks is not None:
-        known_syncs = {(sync.file, sync.line, sync.kind) for sync in syncs}
-        hook_syncs = _graph_syncs(hooks.at("dynamo"))
-        syncs += [
-            sync for sync in hook_syncs if (sync.file, sync.line, sync.kind) not in known_syncs
-        ]
-    if printed is not None and any(".cpu()" in text for text in _dynamo_texts(printed)):
-        calls = [sync for sync in _graph_syncs(printed.at("dynamo")) if sync.op == "Tensor.cpu"]
-        syncs += _on_new_lines((replace(sync, seen=CALL) for sync in calls), syncs)
+        syncs += _not_among(syncs, _graph_syncs(hooks.at("dynamo")), "file", "line", "kind")
+    # Search the text first: reading the graphs of another level takes time.
+    if printed is not None and any(
+        ".cpu()" in text
+        for compilation in printed.record.compiled
+        for text in compilation.texts("dynamo")
+    ):
+        cpu_calls = [sync for sync in _graph_syncs(printed.at("dynamo")) if sync.op == "Tensor.cpu"]
+        syncs += _on_new_lines((replace(sync, seen=CALL) for sync in cpu_calls), syncs)
     eager_syncs = () if eager is None else recorded_syncs(eager)
     only_traced = hooks is not None
     at_breaks = [sync for graph_break in breaks for sync in _break_syncs(graph_break, only_traced)]
@@ -243,15 +247,8 @@ def compiled_transfers(
     """Return the transfers of compiled code; see `compiled_syncs` for the arguments."""
     transfers = list(_graph_transfers(graphs))
     if hooks is not None:
-        known_transfers = {
-            (transfer.file, transfer.line, transfer.source) for transfer in transfers
-        }
         hook_transfers = _graph_transfers(hooks.at("dynamo"))
-        transfers += [
-            transfer
-            for transfer in hook_transfers
-            if (transfer.file, transfer.line, transfer.source) not in known_transfers
-        ]
+        transfers += _not_among(transfers, hook_transfers, "file", "line", "source")
     unknown = [
         Transfer(
             "", "", sync.op, False, BREAK, **_place(graph_break, graph_break.module), certain=False
@@ -268,8 +265,8 @@ def _graph_transfers(graphs: Sequence[Graph]) -> Iterator[Transfer]:
     for name, node, call in _calls(graphs):
         copy = device_copy_of(call)
         if copy is not None:
-            location = _place(node.source, node.module)
-            yield Transfer(copy.source, copy.target, call.op, copy.blocking, name, **location)
+            place = _place(node.source, node.module)
+            yield Transfer(copy.source, copy.target, call.op, copy.blocking, name, **place)
 
 
 def _graph_syncs(graphs: Sequence[Graph]) -> Iterator[Sync]:
@@ -285,7 +282,7 @@ def _graph_syncs(graphs: Sequence[Graph]) -> Iterator[Sync]:
 def _calls(graphs: Iterable[Graph]) -> Iterator[tuple[str, Node, SyncCall]]:
     """Yield the nodes of graphs and subgraphs, with the name of the outermost graph."""
     for top in graphs:
-        for graph in reversed(list(top.walk())):  # subgraphs may create symbols
+        for graph in reversed(list(top.walk())):  # subgraphs first: they may create symbols
             results = {node.name: node.result for node in graph.nodes}
             for node in graph.nodes:
                 if node.is_call:
@@ -310,44 +307,32 @@ def _resolved(value: Any, results: dict[str, Any]) -> Any:
 
 
 def _break_syncs(graph_break: GraphBreak, only_traced: bool) -> Iterator[Sync]:
-    """Return the syncs at a graph break: the sync of a known op, an uncertain sync, both, or none.
+    """Yield the syncs at a graph break: the sync of a known op, an uncertain sync, both, or none.
 
     Args:
         graph_break: the break.
         only_traced: True if captured backwards were traced only up to their first break.
     """
-    kind = graph_break.kind.removeprefix(SKIPPED)
-    covers_rest_of_frame = kind != graph_break.kind or (
+    break_kind = graph_break.kind.removeprefix(SKIPPED)
+    place = _place(graph_break, graph_break.module)
+    covers_rest_of_frame = break_kind != graph_break.kind or (
         only_traced and graph_break.compile_id.startswith("!")
     )
-    for begin, reason, op in _KNOWN:
-        if kind.startswith(begin):
+    for prefix, kind, op in _KNOWN:
+        if break_kind.startswith(prefix):
             operator_match = _OPERATOR.search(graph_break.reason)
-            op = op or (operator_match[1] if operator_match else kind)
-            yield Sync(
-                reason,
-                op,
-                BREAK,
-                **_place(graph_break, graph_break.module),
-                occurrences=graph_break.occurrences,
-            )
+            op = op or (operator_match[1] if operator_match else break_kind)
+            yield Sync(kind, op, BREAK, **place, occurrences=graph_break.occurrences)
             break
     else:
-        if not covers_rest_of_frame and not kind.startswith(_EMPTY):
-            yield Sync(
-                BREAKS, kind, BREAK, **_place(graph_break, graph_break.module), certain=False
-            )
+        if not covers_rest_of_frame and not break_kind.startswith(_WITHOUT_OP):
+            yield Sync(BREAKS, break_kind, BREAK, **place, certain=False)
     if covers_rest_of_frame:
-        yield Sync(
-            BREAKS,
-            f"{SKIPPED}{kind}",
-            BREAK,
-            **_place(graph_break, graph_break.module),
-            certain=False,
-        )
+        yield Sync(BREAKS, f"{SKIPPED}{break_kind}", BREAK, **place, certain=False)
 
 
-def _place(origin: Source | GraphBreak | None, module: str) -> _Place:
+def _place(origin: Source | GraphBreak | None, module: str) -> dict[str, Any]:
+    """Return the arguments of `SourceLocation` for a line and a module."""
     if origin is None:
         return {"file": "", "line": 0, "code": "", "function": "", "module": module}
     return {
@@ -359,37 +344,42 @@ def _place(origin: Source | GraphBreak | None, module: str) -> _Place:
     }
 
 
-def _dynamo_texts(printed: PrintedGraphs) -> Iterator[str]:
-    for compilation in printed.record.compiled:
-        yield from compilation.texts("dynamo")
-
-
 def _on_new_lines(candidates: Iterable[Sync], recorded: Iterable[Sync]) -> list[Sync]:
-    """Return the syncs on lines without syncs so far: off the CPU, a method call is also an op."""
-    known_lines = {(sync.file, sync.line) for sync in recorded if sync.kind in (READS, COPIES)}
-    return [sync for sync in candidates if (sync.file, sync.line) not in known_lines]
+    """Return the syncs on lines that have no recorded sync.
+
+    Off the CPU, a method call also dispatches an op that is a sync on the same line.
+    """
+    copies = [sync for sync in recorded if sync.kind in (READS, COPIES)]
+    return _not_among(copies, candidates, "file", "line")
 
 
-def _without_recorded(at_breaks: Iterable[Sync], ran_syncs: Iterable[Sync]) -> list[Sync]:
-    """Return the syncs at graph breaks, without syncs of ops that were recorded there."""
-    ran_keys = {
+def _not_among(known: Iterable[_Event], events: Iterable[_Event], *fields: str) -> list[_Event]:
+    """Return the events that no known event equals in all of some fields."""
+    key = operator.attrgetter(*fields)
+    known_keys = set(map(key, known))
+    return [event for event in events if key(event) not in known_keys]
+
+
+def _without_recorded(at_breaks: Iterable[Sync], recorded: Iterable[Sync]) -> list[Sync]:
+    """Return the syncs at graph breaks, without the syncs that were also recorded as ops."""
+    recorded_keys = {
         (sync.file, sync.line, kind)
-        for sync in ran_syncs
+        for sync in recorded
         for kind in _BREAKING_AS.get(sync.kind, ())
     }
     return [
         sync
         for sync in at_breaks
-        if not sync.certain or (sync.file, sync.line, sync.kind) not in ran_keys
+        if not sync.certain or (sync.file, sync.line, sync.kind) not in recorded_keys
     ]
 
 
-def _merge_equal(entries: Iterable[_Found]) -> tuple[_Found, ...]:
+def _merge_equal(events: Iterable[_Event]) -> tuple[_Event, ...]:
     """Merge equal syncs or transfers and add up their occurrences."""
-    merged: dict[Any, _Found] = {}
-    for entry in entries:
-        key = replace(entry, occurrences=1, seen="", code="")
+    merged: dict[Any, _Event] = {}
+    for event in events:
+        key = replace(event, occurrences=1, seen="", code="")
         earlier = merged.get(key)
-        count = entry.occurrences + (0 if earlier is None else earlier.occurrences)
-        merged[key] = replace(entry if earlier is None else earlier, occurrences=count)
+        count = event.occurrences + (0 if earlier is None else earlier.occurrences)
+        merged[key] = replace(event if earlier is None else earlier, occurrences=count)
     return tuple(merged.values())

@@ -12,11 +12,11 @@ SIZES = "has a size that depends on data"
 MASKS = "indexes by a bool mask"
 COPIES = "copies between host and device"
 BREAKS = "ran eagerly at a graph break"
-"""Kind of code that ran outside every graph: such code may wait for the device."""
+"""Kind for unrecorded code that ran outside every graph, and may wait for the device."""
 THREADS = "ran in another thread"
-"""Kind of code that a dispatch mode does not see: such code may wait for the device."""
+"""Kind for code that a dispatch mode does not see, and that may wait for the device."""
 STARTS = "threading.Thread.start"
-"""Value of `op` for the start of a thread."""
+"""The `op` of a thread's start."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,8 +30,8 @@ class SourceLocation:
         function: name of the function that contains the line.
         module: path of the module, "" if unknown.
         certain: False if unrecorded code ran here, which may or may not sync or copy.
-        occurrences: number of executions if ops were recorded as they ran; otherwise number of
-            places in the graphs.
+        occurrences: number of executions if ops were recorded as they ran, otherwise the number of
+            nodes in the graphs.
     """
 
     file: str
@@ -47,16 +47,16 @@ class SourceLocation:
 class Sync(SourceLocation):
     """A place where Python waits for the device, or would wait if the tensors were on one.
 
-    A CPU run does not wait, but reports the same ops.
+    A run on the CPU does not wait, but reports the same ops.
 
     Attributes:
         kind: reason for the wait: "reads a value back", "has a size that depends on data", "indexes
             by a bool mask", "copies between host and device", "ran eagerly at a graph break", or
             "ran in another thread".
-        op: the op or method, as `aten.nonzero.default` or `Tensor.tolist`; for a graph break with
-            unrecorded code after it, the kind of the break.
-        seen: source of the record: `forward` for an op in the graph of that name, `call` for a call
-            outside every graph, or `graph break`.
+        op: the op or method, such as `aten.nonzero.default` or `Tensor.tolist`. For unrecorded code
+            after a graph break, the kind of the break.
+        seen: where it was recorded: the name of the graph, such as `forward`; `call` for a call
+            outside every graph; or `graph break`.
         file, line, code, function, module, certain, occurrences: see `SourceLocation`.
     """
 
@@ -75,7 +75,7 @@ class Transfer(SourceLocation):
     Attributes:
         source, target: device types, with an index for the second device of a type: `cpu`, `cuda`,
             `cuda:1`; both "" if unknown code may have copied.
-        op: the copying op; for a graph break with unrecorded code after it, the kind of the break.
+        op: the copying op. For unrecorded code after a graph break, the kind of the break.
         blocking: True if Python waits for the copy.
         seen: see `Sync`.
         file, line, code, function, module, certain, occurrences: see `SourceLocation`.
@@ -96,8 +96,8 @@ class Transfer(SourceLocation):
 def _rest_of_frame_text(event: Sync | Transfer) -> str:
     """Return the text for all code after a break, "" for anything else.
 
-    For this code, `op` starts with `SKIPPED`. The text contains neither the source line nor the op
-    at the break: an `allow` for the line or the op must not allow the code after the break.
+    Such an event has an `op` that starts with `SKIPPED`. Its text contains neither the source line
+    nor the op at the break, so an `allow` for them does not allow the code after the break.
     """
     if event.certain or not event.op.startswith(SKIPPED):
         return ""

@@ -1,6 +1,6 @@
-"""Classification of one op call: host sync, device copy, or neither.
+"""Classify an op call as a host sync, a device copy, or neither.
 
-Ops are recognized by torch's tags where available, so tagged custom ops are recognized as well.
+Many ops are recognized by torch's tags, so a custom op with these tags is recognized too.
 """
 
 from __future__ import annotations
@@ -50,15 +50,15 @@ _NON_BLOCKING_THIRD = {
 }
 """Ops whose third positional argument is `non_blocking`."""
 _LIFT_FRESH = "aten.lift_fresh.default"
-"""The last op of torch.tensor, and the only op that it dispatches to copy Python numbers."""
+"""The last op of torch.tensor, and the only one dispatched when it copies Python numbers."""
 _TO_HOST = {"Tensor.cpu"}
-"""Methods that copy to the host. They count in a CPU run as well, where they copy nothing."""
+"""Methods that copy to the host. They also count on the CPU, where they copy nothing."""
 _READING = {"aten.is_nonzero.default", "aten._linalg_check_errors.default", "Tensor.item"}
 _READING |= {"Tensor.tolist", "Tensor.numpy", "Tensor.__array__"}
 _READING |= {
-    f"aten.{name}.{ends}"
+    f"aten.{name}.{overload}"
     for name in ("linspace", "logspace")
-    for ends in ("Scalar_Tensor", "Tensor_Scalar", "Tensor_Tensor")
+    for overload in ("Scalar_Tensor", "Tensor_Scalar", "Tensor_Tensor")
 }
 """Ops and methods that read values back, in addition to those tagged `data_dependent_output`."""
 _COUNTING = {
@@ -70,16 +70,16 @@ _COUNTING = {
     "aten._to_sparse_bsr.default",
     "aten._to_sparse_bsc.default",
 }
-"""Untagged ops that count values to make a sparse tensor. Dense result sizes do not show this."""
+"""Untagged ops that count values to create a sparse tensor, whose dense sizes are static."""
 _BRANCHING = {"higher_order.cond", "higher_order.while_loop"}
-"""Higher-order ops that read a condition back."""
-_UNTAGGED = {"aten._ctc_loss.default"}
-"""Ops with a wrong tag: the tag is meant for an overload that takes the lengths as tensors."""
+"""Higher-order ops that read a condition."""
+_WRONGLY_TAGGED = {"aten._ctc_loss.default"}
+"""Ops whose tag is meant for another overload: the one that takes the lengths as tensors."""
 _TORCH_NAMESPACES = ("aten", "prims")
 _WITH_EFFECTS = "higher_order.with_effects"
-"""The op that wraps another op to keep the order of effects: token, op, arguments."""
+"""The op that wraps another op to keep effects in order. Arguments: token, op, its arguments."""
 _UNBACKED = re.compile(r"\b(?:u|zuf)\d+\b")
-"""Unbacked symbols: data-dependent sizes and values."""
+"""An unbacked symbol: a data-dependent size or value."""
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ def sync_kind(call: SyncCall, known_symbols: frozenset[str] = frozenset()) -> st
 
     Args:
         call: the call.
-        known_symbols: the unbacked symbols in the results of earlier calls.
+        known_symbols: unbacked symbols in the results of earlier calls.
 
     Returns:
         `READS`, `SIZES`, `MASKS`, `COPIES` or "".
@@ -166,22 +166,19 @@ def device_copy_of(call: SyncCall) -> Copy | None:
     """
     if call.op in _COPYING_LISTS:
         pairs = zip(_tensors(call.args[:1]), _tensors(call.args[1:2]), strict=False)
-        copies = (
-            _copied(source_tensor.device, target_tensor.device, call)
-            for target_tensor, source_tensor in pairs
-        )
+        copies = (_copied(source.device, target.device, call) for target, source in pairs)
         return next(filter(None, copies), None)
-    target = next((tensor.device for tensor in _tensors(call.result)), None)
+    device = next((tensor.device for tensor in _tensors(call.result)), None)
     if call.op == _LIFT_FRESH:
-        return _copied("cpu", None if target == "meta" else target, call)
+        return _copied("cpu", None if device == "meta" else device, call)
     if call.op == "aten.copy_.default" or call.op == "operator.setitem":
-        target = next((tensor.device for tensor in _tensors(call.args[:1])), None)
+        device = next((tensor.device for tensor in _tensors(call.args[:1])), None)
     operands: Any = call.args
     if call.op.startswith(_INDEXING):
         operands = [tensor for tensor in _tensors(call.args[1:2]) if tensor.shape]
     elif call.op not in _COPYING:
         return None
-    copies = (_copied(operand.device, target, call) for operand in _tensors(operands))
+    copies = (_copied(operand.device, device, call) for operand in _tensors(operands))
     return next(filter(None, copies), None)
 
 
@@ -249,13 +246,12 @@ def _tensors(value: Any) -> Iterator[TensorMeta]:
 
 @functools.lru_cache(maxsize=8192)
 def _tags(op: str) -> frozenset[str]:
-    """Return `reads` if an op reads values back, and `sizes` if sizes depend on data."""
-    namespace, _, qualified_rest = op.partition(".")
-    packet, _, overload = qualified_rest.partition(".")
-    is_registered = (
-        namespace in _TORCH_NAMESPACES or op in registry.registered()
-    )  # `registered` takes 2 ms
-    if op in _UNTAGGED or not is_registered:
+    """Return "reads" for an op tagged to read values, "sizes" for data-dependent result sizes."""
+    namespace, _, rest = op.partition(".")
+    packet, _, overload = rest.partition(".")
+    # Check the namespace first: `registered` takes 2 ms.
+    is_registered = namespace in _TORCH_NAMESPACES or op in registry.registered()
+    if op in _WRONGLY_TAGGED or not is_registered:
         return frozenset()
     try:
         tags = getattr(getattr(getattr(torch.ops, namespace), packet), overload).tags

@@ -1,6 +1,6 @@
-"""Faults planted into the compilation of a model, each with the expected answer.
+"""Faults to plant into the compilation of a model, each with the expected answer.
 
-Half of them, `HELD`, were written before the first run and never used to tune a rule or a limit.
+Half of the faults, `HELD`, were written before the first run. No rule or limit was tuned with them.
 """
 
 from __future__ import annotations
@@ -180,15 +180,15 @@ def constant(op: str, number: int = 0, by: float = 1.05) -> Edit:
     def edit(graph: torch.fx.Graph) -> Planted:
         nodes = [n for n in _calls(graph, op) if any(isinstance(a, float) for a in n.args)]
         node = nodes[number]
-        at = max(i for i, a in enumerate(node.args) if isinstance(a, float))
-        node.args = (*node.args[:at], node.args[at] * by, *node.args[at + 1 :])
+        index = max(i for i, a in enumerate(node.args) if isinstance(a, float))
+        node.args = (*node.args[:index], node.args[index] * by, *node.args[index + 1 :])
         return [_named(graph, node)]
 
     return edit
 
 
 def removed(op: str, number: int = 0, operand: int = 0) -> Edit:
-    """Remove an op. Its users take its operand."""
+    """Remove an op. Its users read its operand instead."""
 
     def edit(graph: torch.fx.Graph) -> Planted:
         node = _at(graph, op, number)
@@ -202,7 +202,7 @@ def removed(op: str, number: int = 0, operand: int = 0) -> Edit:
 
 
 def another(op: str, new: Any, number: int = 0) -> Edit:
-    """Replace an op by another one."""
+    """Replace an op with another op."""
 
     def edit(graph: torch.fx.Graph) -> Planted:
         node = _at(graph, op, number)
@@ -217,15 +217,15 @@ def along(op: str, dim: int, number: int = 0) -> Edit:
 
     def edit(graph: torch.fx.Graph) -> Planted:
         node = _at(graph, op, number)
-        at = next(i for i, a in enumerate(node.args) if isinstance(a, int))
-        node.args = (*node.args[:at], dim, *node.args[at + 1 :])
+        index = next(i for i, a in enumerate(node.args) if isinstance(a, int))
+        node.args = (*node.args[:index], dim, *node.args[index + 1 :])
         return [_named(graph, node)]
 
     return edit
 
 
 def reading_another(op: str, number: int = 0, operand: int = 0) -> Edit:
-    """Read another value of the same shape and dtype."""
+    """Let an op read another value of the same shape and dtype."""
 
     def edit(graph: torch.fx.Graph) -> Planted:
         node = _at(graph, op, number)
@@ -260,7 +260,7 @@ def reshaped(op: str, number: int = 0) -> Edit:
 
 
 def saving_another(number: int = 0) -> Edit:
-    """Read another saved value in the backward."""
+    """Let the backward read another saved value."""
 
     def edit(graph: torch.fx.Graph) -> Planted:
         inputs = [
@@ -278,16 +278,15 @@ def saving_another(number: int = 0) -> Edit:
             if p is not q and p.meta["val"].shape == q.meta["val"].shape
         ]
         kept, other = pairs[number]
-        users = list(kept.users)
+        worklist, readers = list(kept.users), dict[torch.fx.Node, None]()
         kept.replace_all_uses_with(other)
-        todo, read = list(users), dict[torch.fx.Node, None]()
-        while todo:  # a view computes nothing, so its users are wrong
-            user = todo.pop()
-            if user.op == "call_function" and user not in read:
-                read[user] = None
-                if is_view(str(user.target)):
-                    todo += user.users
-        return [_named(graph, user) for user in read]
+        while worklist:
+            user = worklist.pop()
+            if user.op == "call_function" and user not in readers:
+                readers[user] = None
+                if is_view(str(user.target)):  # a view computes nothing: its users are wrong
+                    worklist += user.users
+        return [_named(graph, user) for user in readers]
 
     return edit
 
@@ -302,12 +301,12 @@ class Fault:
     Attributes:
         model: the name of the model.
         stage: the expected stage.
-        kind: the kind of fault, for the number of faults by kind.
-        edit: the edit of a graph, or a decomposition and its op.
-        backward: True if it is in the backward.
+        kind: the kind of fault.
+        edit: edits a graph; or an op and its decomposition.
+        backward: True for a fault in the backward.
         ops: for a decomposition, the expected eager op.
-        eagerly: for a removed op that no eager run calls, the eager op in its place, and the end of
-            that op's module path.
+        eagerly: for a removed op that eager code does not call, the eager op in its place and the
+            end of the eager op's module path.
     """
 
     model: str
@@ -321,11 +320,11 @@ class Fault:
 
     @property
     def name(self) -> str:
-        where = "backward" if self.backward else "forward"
-        return f"{self.model}-{self.stage}-{self.kind}-{where}"
+        direction = "backward" if self.backward else "forward"
+        return f"{self.model}-{self.stage}-{self.kind}-{direction}"
 
     @contextlib.contextmanager
-    def put(self) -> Iterator[Any]:
+    def plant(self) -> Iterator[Any]:
         """Plant the fault, and yield the mechanism to capture with."""
         self.planted.clear()
         if self.stage == "decomposition":
@@ -394,8 +393,7 @@ def _norm(_old: Any) -> Any:
     return norm
 
 
-def _of_last(old: Any) -> Any:
-    """Scale the weight's gradient."""
+def _scaled_weight_gradient(old: Any) -> Any:
 
     def wrong(*args: Any) -> Any:
         results = old(*args)
@@ -463,7 +461,7 @@ VISIBLE: list[Fault] = [
     _decomposed("attention", _LN, _norm),
     _decomposed("attention", aten.gelu_backward.default, _gelu_backward, True),
     _decomposed("attention", aten._softmax_backward_data.default, _softmax_backward, True),
-    _decomposed("dropped", _LNB, _of_last, True),
+    _decomposed("dropped", _LNB, _scaled_weight_gradient, True),
     _decomposed("gated", aten.silu.default, _silu),
     Fault("attention", "aot", "constant", constant(_MUL)),
     Fault("attention", "aot", "removed", removed(_ADD, 0)),
@@ -483,7 +481,7 @@ VISIBLE: list[Fault] = [
     Fault("PhiForCausalLM", "aot", "removed", removed("aten.tanh.default")),
     Fault("PhiForCausalLM", "aot", "operand", reading_another("aten.mm.default", 3), True),
     Fault("BloomForCausalLM", "partition", "saved", saving_another(3), True),
-    # Held back at first. The rules were later corrected with these two.
+    # These two were held back at first. Later, rules were corrected with them.
     Fault("ElectraForMaskedLM", "aot", "scaled", scaled("aten.gelu_backward.default"), True),
     Fault(
         "RobertaForMaskedLM",

@@ -1,7 +1,7 @@
 """Measure how well the search finds planted faults.
 
 `PYTHONPATH=tests python -m divergence.measure visible` reads the faults of one kind, and
-`python -m divergence.measure controls FILE` walks models without a fault.
+`python -m divergence.measure controls FILE` compares fault-free models.
 """
 
 from __future__ import annotations
@@ -30,9 +30,10 @@ class Answer:
     """The result for one fault.
 
     Attributes:
-        stage, holds, headline: True if the stage is correct; if the region of at most 8 nodes, or
-            of one op's decomposition, contains the planted op; and if the planted op is its last
-            node.
+        stage: True if the stage is correct.
+        holds: True if the region contains the planted op, and has at most 8 nodes or is the
+            decomposition of one op.
+        headline: True if the planted op is the last node that the message names.
         first: the first difference.
     """
 
@@ -50,54 +51,55 @@ def is_planted(fault: Fault, node: Node, first: Divergence, *, eager: bool) -> b
     for op, number in fault.planted:
         if node.op != op:
             continue
-        same = [] if eager or first.drawn is None else list(first.drawn.nodes)
-        numbered = [other.name for other in same if other.op == op]
-        if number == -1 or eager or fault.stage == "passes" or numbered[number] == node.name:
+        if number == -1 or eager or fault.stage == "passes":
+            return True
+        graph_nodes = () if first.drawn is None else first.drawn.nodes
+        if [other.name for other in graph_nodes if other.op == op][number] == node.name:
             return True
     return False
 
 
 def answer(fault: Fault) -> Answer:
-    """Plant a fault and look for it."""
+    """Plant a fault and search for it."""
     target, args, kwargs = MODELS[fault.model]()
     torch.manual_seed(1)
-    with fault.put() as mechanism:
+    with fault.plant() as mechanism:
         first = capture(target, *args, via=mechanism, **kwargs).first_difference()
     if first is None:
         return Answer(False, False, False, None)
-    right = first.stage == fault.stage
     kind = "backward" if fault.backward else "forward"
-    held = [is_planted(fault, n, first, eager=False) for n in first.nodes]
-    held += [is_planted(fault, n, first, eager=True) for n in first.eager_nodes]
-    small = len(first.nodes) <= 8 or len(first.eager_nodes) == 1
-    ends = [bool(s) and is_planted(fault, s[-1], first, eager=e) for s, e in _sides(first)]
-    here = first.graph.startswith(kind) or first.graph == "inference"
-    return Answer(right, any(held) and small and here, any(ends) and here, first)
-
-
-def _sides(first: Divergence) -> list[tuple[Any, bool]]:
-    eager, nodes = headline(first.eager_nodes, first.nodes)
-    return [(nodes, False), (eager, True)]
+    is_in_graph = first.graph.startswith(kind) or first.graph == "inference"
+    is_small = len(first.nodes) <= 8 or len(first.eager_nodes) == 1
+    holds, is_named = (
+        any(is_planted(fault, n, first, eager=False) for n in nodes)
+        or any(is_planted(fault, n, first, eager=True) for n in eager_nodes)
+        for eager_nodes, nodes in (
+            (first.eager_nodes, first.nodes),
+            [side[-1:] for side in headline(first.eager_nodes, first.nodes)],
+        )
+    )
+    right_stage = first.stage == fault.stage
+    return Answer(right_stage, holds and is_small and is_in_graph, is_named and is_in_graph, first)
 
 
 def walked(case: Any) -> tuple[list[str], str]:
-    """Walk a model without a fault from eager to the decompositions, although both agree.
+    """Compare the decompositions of a fault-free model with eager, although both agree.
 
     Args:
         case: has a target (or model), args and kwargs.
 
     Returns:
-        The differences found, and the reason if it was not walked, else "".
+        The differences found, and the reason if the model could not be compared, else "".
     """
     target = getattr(case, "target", None) or case.model
     with torch.set_grad_enabled(getattr(case, "grad", True)):
         kept = capture(target, *case.args, via="aot", **case.kwargs)._comparison
-        again = kept.search.args[0]
+        eager_run = kept.search.args[0]
         budget = Budget(None)
         with get("inductor_config").patch(fallback_random=True):
             try:
-                eager = eager_side(again, kept.eager(), budget)
-                side = CompiledSide(again, Aot(decompositions="inductor"), budget)
+                eager = eager_side(eager_run, kept.eager(), budget)
+                side = CompiledSide(eager_run, Aot(decompositions="inductor"), budget)
             except NotFollowedError as error:
                 return [], str(error)
         outcome = walk(eager, side.step, budget)
@@ -106,11 +108,11 @@ def walked(case: Any) -> tuple[list[str], str]:
 
 
 def controls(results: str, part: str = "") -> None:
-    """Look for differences in models without a fault, and add a line for each to a file.
+    """Search fault-free models for differences, and add a line for each model to a file.
 
     Args:
-        results: the file. Models with a line are skipped, so a stopped run can continue.
-        part: a part of the names of the models to walk.
+        results: the file. Models with a line in the file are skipped.
+        part: only models whose names contain this text are compared.
     """
     from subjects.models import SUBJECTS
 

@@ -1,4 +1,4 @@
-"""Planted faults are named, also in the half that was never used to tune a rule."""
+"""Planted faults are named, including faults that were never used to tune a rule."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MISSED = {
     "the tolerance, so there is nothing to search for",
     "AlbertForMaskedLM-partition-operand-backward": "its step is within the tolerance too",
 }
-"""Faults that were written last, with the reasons why their answers are not yet as expected."""
+"""Held-back faults that are not found, with the reason."""
 
 
 def _as_case(fault: Fault) -> Any:

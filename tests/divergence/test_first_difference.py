@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -17,9 +18,10 @@ from pytest_torchgraph import Aot, Capture, CaptureError, capture
 from pytest_torchgraph.context import CONTEXT
 from pytest_torchgraph.divergence import valued
 from pytest_torchgraph.divergence import values as budget
-from pytest_torchgraph.graph import UnexpectedOps, shown_by
+from pytest_torchgraph.graph import Node, Ref, UnexpectedOps, shown_by
+from pytest_torchgraph.graph.divergence import headline, nodes_to_show
 
-from .faults import Fault, removed
+from .faults import Fault, constant, removed, saving_another, scaled, swapped
 from .measure import answer
 
 
@@ -98,7 +100,9 @@ def test_failed_check_appends_the_first_difference(gelu: Capture) -> None:
     assert "First difference: in the graph that Dynamo traced, middle, " in first
     assert "a different formula, not rounding" in first
     assert "Inputs: %up/addmm agrees." in first
-    assert "the step matches eager." in first
+    assert "\n  eager: aten.gelu(%up/addmm)\n" in first
+    assert '\n  here: aten.gelu(%up/addmm, approximate="tanh")\n' in first
+    assert "  With eager's values in %middle/gelu, %middle/gelu_backward, the step matches" in first
 
 
 def test_first_difference_is_none_within_the_tolerance(gelu: Capture) -> None:
@@ -250,6 +254,144 @@ def test_missing_op_of_a_backward_is_named_by_its_eager_op() -> None:
     )
     assert "drop, " in str(first)
     assert ": aten.mul.Tensor -> nothing." in str(first)
+    assert first.kind == "formula"
+
+
+def calls_of(*arguments: tuple[object, ...]) -> list[Node]:
+    return [
+        Node(f"mul.{number}", "call_function", "aten.mul.Tensor", args)
+        for number, args in enumerate(arguments)
+    ]
+
+
+def test_node_without_a_counterpart_is_the_one_with_other_constants() -> None:
+    x, y, z = (Ref(name) for name in "xyz")
+    eager, here = calls_of((x, y)), calls_of((x, 1.01), (z, y))
+    assert headline(eager, here) == nodes_to_show(eager, here) == ([], here[:1])
+    eager, here = calls_of((x, 3.0)), calls_of((x, 3.0), (y, 2.0))
+    assert headline(eager, here) == nodes_to_show(eager, here) == ([], here[1:])
+
+
+def test_node_without_a_counterpart_is_uncertain_among_equal_nodes() -> None:
+    x, y, z = (Ref(name) for name in "xyz")
+    eager, here = calls_of((x, y)), calls_of((x, z), (x, y))
+    assert headline(eager, here) == ([], here[:1])
+    assert nodes_to_show(eager, here) == ([], [])
+    eager, here = calls_of((x, 1.0)), calls_of((x, 2.0), (x, 3.0))
+    assert nodes_to_show(eager, here) == ([], [])
+
+
+def test_all_nodes_are_shown_if_both_sides_have_the_same_ops() -> None:
+    x = Ref("x")
+    eager, here = calls_of((x, 1.0), (x, 2.0)), calls_of((x, 3.0), (x, 2.0))
+    assert headline(eager, here) == (eager[1:], here[1:])
+    assert nodes_to_show(eager, here) == (eager, here)
+
+
+def test_added_op_is_shown_with_its_constant() -> None:
+    first = answer(Fault("gated", "aot", "scaled", scaled("aten.silu.default"))).first
+    assert first is not None
+    assert ": nothing -> aten.mul.Tensor." in str(first)
+    assert first.calls == ((), ("aten.mul.Tensor(%silu, 1.01)",))
+    assert "\n  here: aten.mul.Tensor(%silu, 1.01)\n" in str(first)
+    assert ", and eager has no op here: a different formula" in str(replace(first, rounding=0.0))
+
+
+def test_exchanged_operands_are_other_operands() -> None:
+    first = answer(Fault("gated", "aot", "swapped", swapped("aten.sub.Tensor"))).first
+    assert first is not None
+    assert first.kind == "operand"
+    assert "the same ops on other operands" in str(first)
+    eager, here = (call.removeprefix("aten.sub.Tensor(").strip(")") for (call,) in first.calls)
+    assert eager.split(", ") == here.split(", ")[::-1]
+
+
+class OtherWeight(nn.Module):
+    """Reads another parameter if compiled."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.left, self.right = (nn.Parameter(torch.randn(16, 16)) for _ in range(2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        one, two = self.left, self.right
+        if torch.compiler.is_compiling():
+            one, two = two, one
+        return (x @ one.t()).relu() @ two.t()
+
+
+def test_another_parameter_is_another_operand() -> None:
+    first = captured(OtherWeight()).first_difference()
+    assert first is not None
+    assert first.kind == "operand"
+    (eager,), (here,) = first.calls
+    assert [call.partition("(")[0] for call in (eager, here)] == ["aten.mm", "aten.mm"]
+    assert eager.endswith(" is a view of %middle.left")
+    assert here.endswith(" is a view of %middle.right")
+    assert " agree with values of the eager run." in str(first)
+
+
+def test_other_constant_on_the_same_operands_is_a_formula() -> None:
+    first = answer(Fault("gated", "aot", "constant", constant("aten.div.Tensor"))).first
+    assert first is not None
+    assert first.kind == "formula"
+    (eager,), (here,) = first.calls
+    assert eager.endswith(", 2.5)")
+    assert here.endswith(", 2.625)")
+
+
+class OtherDirection(nn.Module):
+    """Takes the index of the smallest value if compiled."""
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        return x, (x.argmin(-1) if torch.compiler.is_compiling() else x.argmax(-1)).clone()
+
+
+class OfIndex(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.middle = OtherDirection()
+
+    def forward(self, x: Tensor) -> Tensor:
+        x, index = self.middle(x)
+        return x.gather(-1, index[:, None])
+
+
+def test_size_of_an_integer_is_the_largest_difference() -> None:
+    torch.manual_seed(0)
+    first = capture(OfIndex(), torch.tensor([[1.0, 0, 2, 9], [1, 0, 2, 7]])).first_difference()
+    assert first is not None
+    assert [node.op for node in first.nodes] == ["aten.argmin.default"]
+    assert first.size == pytest.approx(2 / 3)  # index 1 instead of 3
+
+
+def test_zero_value_of_eager_is_said_in_words() -> None:
+    first = answer(Fault("recurrent", "partition", "saved", saving_another(), True)).first
+    assert first is not None
+    assert (first.kind, first.size) == ("operand", math.inf)
+    assert "the two differ, and eager's value is zero everywhere: the same ops on" in str(first)
+
+
+class Divided(nn.Module):
+    """Divides by zero if compiled."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x / (0.0 if torch.compiler.is_compiling() else 2.0)
+
+
+class Logarithm(nn.Module):
+    """Is NaN in eager code."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return (x if torch.compiler.is_compiling() else -x).log()
+
+
+@pytest.mark.parametrize("model", [Divided(), Logarithm()], ids=["compiled", "eager"])
+def test_values_that_are_not_finite_are_said_in_words(model: nn.Module) -> None:
+    first = capture(model, torch.ones(2, 3)).first_difference()
+    assert first is not None
+    assert math.isnan(first.size)
+    assert "the two differ in numbers that are not finite: a different formula" in str(first)
 
 
 @pytest.mark.parametrize("share", [0.4, 0.8, 0.95])
@@ -385,6 +527,8 @@ def test_first_difference_in_a_decomposition() -> None:
     assert (first.stage, first.module, first.kind) == ("decomposition", "middle", "formula")
     assert [node.op for node in first.eager_nodes] == ["aten.gelu.default"]
     assert "aten.erf.default" in [node.op for node in first.nodes]
+    assert first.calls[0] == ("aten.gelu(%up/addmm)",)
+    assert [call.rpartition(", ")[2] for call in first.calls[1]] == ["0.5)", "0.7078)", "1)"]
 
 
 @torch.library.custom_op("divergence::counting", mutates_args=())

@@ -82,8 +82,8 @@ def by_us(captured: Capture) -> Counts:
 
 def kinds_of(counts: Mapping[Any, int]) -> Counter[str]:
     """Return the kinds that `CommDebugMode` counted. It counts the ops of both APIs by packet."""
-    found: Counter[str] = Counter()
+    kinds: Counter[str] = Counter()
     for packet, count in counts.items():
         (kind,) = collective_kinds(f"{str(packet).replace('::', '.')}.default", ())
-        found[kind] += count
-    return found
+        kinds[kind] += count
+    return kinds

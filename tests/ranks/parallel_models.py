@@ -60,7 +60,7 @@ def tensor_parallel(mesh: DeviceMesh) -> tuple[Any, ...]:
 
 
 class Broken(nn.Module):
-    """A block that is compiled by itself."""
+    """A block that starts with a graph break, so it is compiled separately."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -137,7 +137,7 @@ def data_parallel(mesh: DeviceMesh) -> tuple[Any, ...]:
 
 
 class Experts(nn.Module):
-    """Rows are sent to the ranks of their experts and back."""
+    """Sends rows to the ranks of their experts and back."""
 
     def __init__(self, group: dist.ProcessGroup):
         super().__init__()
@@ -157,7 +157,7 @@ def experts(mesh: DeviceMesh) -> tuple[Any, ...]:
 
 
 _gather: Any = getattr(dist, "all_gather_single", dist.all_gather_into_tensor)
-"""The name that this release of torch accepts without a warning."""
+"""The function that does not warn in this release of torch."""
 
 
 def in_place(mesh: DeviceMesh) -> tuple[Any, ...]:
@@ -186,7 +186,7 @@ def coalesced(mesh: DeviceMesh) -> tuple[Any, ...]:
 
 
 def stages(mesh: DeviceMesh) -> tuple[Any, ...]:
-    """A pipeline stage along `dp`: the first rank does not receive, the last does not send."""
+    """A pipeline stage along `dp`. The first rank does not receive, the last rank does not send."""
     group = mesh.get_group("dp")
     number, last = mesh.get_local_rank("dp"), group.size() - 1
     layer = nn.Linear(DIM, DIM)

@@ -1,4 +1,4 @@
-"""Ranks whose collectives disagree are named, with both orders and the lines."""
+"""Failures name ranks whose collectives disagree, with both orders and the source lines."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ WAITING = "so they would deadlock"
 
 
 def ranks_of(step: Step, ranks: Any = None, via: str = "dispatch", **mesh: int) -> Ranks:
-    """Capture the ranks of a step that takes a tensor and a function from dimension to group."""
+    """Capture ranks of a step that is called with a tensor and a function returning groups."""
 
     def build(mesh: DeviceMesh) -> tuple[Any, ...]:
         return lambda x: step(x, mesh.get_group), (torch.ones(4),)
@@ -118,14 +118,14 @@ def test_disagreeing_rank_is_named(step: Step, row: str, via: str) -> None:
         assert "test_agreement.py:" in text
     matching = message(ranks.assert_matching_collectives)
     assert "rank 0 waits in" in matching
-    told = "" if step in (missing, another_group, another_size) else " (float32 "
-    assert f"over tp, 16 bytes{told}" in matching
+    details = "" if step in (missing, another_group, another_size) else " (float32 "
+    assert f"over tp, 16 bytes{details}" in matching
     assert " for rank 1: %" in matching
     assert "test_agreement.py:" in matching
 
 
 def test_deadlock_is_reported_if_certain() -> None:
-    """A rank enters the next group once all ranks of its current group have arrived."""
+    """A rank continues once all ranks of the group have entered the collective."""
 
     def turned(x: Tensor, group: Any) -> Tensor:
         names = ("dp", "tp") if dist.get_rank() in others else ("tp", "dp")
@@ -138,7 +138,8 @@ def test_deadlock_is_reported_if_certain() -> None:
     assert text.count("waits in") == 4
     assert "rank 0 waits in all_reduce over dp, 16 bytes for rank 2: %" in text
     assert "rank 1 waits in all_reduce over tp, 16 bytes for rank 0: %" in text
-    others = {3}  # 0 and 1 reduce over tp, then 1 and 3 over dp, 2 and 3 over tp, 0 and 2 over dp
+    # 0 and 1 reduce over tp, then 1 and 3 over dp, then 2 and 3 over tp, then 0 and 2 over dp.
+    others = {3}
     going = ranks_of(turned)
     text = message(going.assert_same_graphs)
     assert WAITING not in text
@@ -285,7 +286,7 @@ class Sharded(nn.Module):
 
 
 def prefetching(mesh: DeviceMesh) -> tuple[Any, ...]:
-    """FSDP2. One rank gathers the last block too early."""
+    """Shard with FSDP2. One rank gathers the last block too early."""
     net = Sharded()
     for block in (net.down, net.first, net.second, net.up):
         fully_shard(block, mesh=mesh["dp"])
@@ -298,7 +299,7 @@ def prefetching(mesh: DeviceMesh) -> tuple[Any, ...]:
 @pytest.mark.slow("further cases; a few are in every run", unless=["dispatch"])
 @pytest.mark.parametrize("via", ["dispatch", "aot"])
 def test_collective_order_follows_the_run_across_graph_breaks(via: str) -> None:
-    """Equal layers share a compiled graph, and other graphs run between its runs."""
+    """Equal layers share a compiled graph. Other graphs run between the runs of this graph."""
     ranks = capture_ranks(prefetching, dp=2, via=via)
     assert "in the same order" in message(ranks.assert_same_collectives)
     assert "waits in all_gather" in message(ranks.assert_matching_collectives)

@@ -1,4 +1,4 @@
-"""The collectives of captures, against `CommDebugMode` in an eager run of the same rank."""
+"""Collectives of captures equal those that `CommDebugMode` counts in an eager run of the rank."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_collective_counts_of_compiled_ranks_equal_torchs(name: str, via: str) -
 @pytest.mark.slow("two mechanisms are in every run", unless=["tensor parallel"])
 @pytest.mark.parametrize("name", ["tensor parallel", "experts"])
 def test_collectives_of_a_python_backward_are_refused(name: str) -> None:
-    """Compiled autograd without a compiled forward calls it, including its collectives."""
+    """Without a compiled forward, compiled autograd only calls the backward."""
     via = CompiledAutograd(forward="eager")
     (rank_capture,) = capture_ranks(MODELS[name], ranks=(RANK,), via=via, **MESH)
     with pytest.raises(CaptureError, match=r"runs a backward in Python|first graph break"):
@@ -56,7 +56,7 @@ def test_collective_counts_are_multiplied_by_runs(via: str) -> None:
     rank_capture.assert_collectives({"all_reduce": 8}, bytes=8 * ROWS * DIM * FLOAT)
     with pytest.raises(AssertionError, match="all_reduce: expected 3, found 8"):
         rank_capture.assert_collectives({"all_reduce": 3})
-    if via == "aot":  # a single graph has their places
+    if via == "aot":  # the blocks share a graph
         assert [len(graph.collectives) for graph in rank_capture.graphs] == [1] * len(
             rank_capture.graphs
         )
@@ -68,15 +68,15 @@ def test_collective_counts_are_multiplied_by_runs(via: str) -> None:
 @pytest.mark.parametrize("name", MODELS)
 def test_collective_bytes_equal_the_formula(name: str) -> None:
     (rank_capture,) = capture_ranks(MODELS[name], ranks=(RANK,), via="dispatch", **MESH)
-    found: Counter[tuple[str, str]] = Counter()
+    bytes_sent: Counter[tuple[str, str]] = Counter()
     for collective in rank_capture.collectives:
         assert collective.bytes is not None
-        found[collective.kind, collective.group] += collective.bytes
-    assert found == FORMULAS[name]
+        bytes_sent[collective.kind, collective.group] += collective.bytes
+    assert bytes_sent == FORMULAS[name]
     assert {collective.dtype for collective in rank_capture.collectives} == {"float32"}
 
 
-def test_the_stages_of_a_pipeline_send_and_receive() -> None:
+def test_pipeline_stages_send_and_receive() -> None:
     ranks = capture_ranks(stages, dp=4, via="dispatch")
     sent = [
         [(collective.kind, collective.group) for collective in rank_capture.collectives]

@@ -1,4 +1,4 @@
-"""`graph_ranks`: the ranks of a mesh in one process."""
+"""`graph_ranks` captures the ranks of a mesh in one process."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.distributed._functional_collectives as functional
+from ranks.launch import logs, torchrun
 from ranks.parallel_models import MLP, MODELS, reduced, tensor_parallel
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
@@ -32,13 +33,13 @@ def own_group() -> Iterator[None]:
     dist.destroy_process_group()
 
 
-def test_a_sequence_of_captures_with_ranks() -> None:
+def test_ranks_are_a_sequence_of_captures() -> None:
     ranks = capture_ranks(reduced, dp=2, tp=2, via="dispatch")
     assert isinstance(ranks, Ranks)
     assert [rank_capture.rank for rank_capture in ranks] == [0, 1, 2, 3] == list(ranks.ranks)
     assert len(ranks) == ranks.world_size == 4
     assert ranks[-1].rank == 3
-    assert [made.rank for made in ranks[1:3]] == [1, 2]
+    assert [rank_capture.rank for rank_capture in ranks[1:3]] == [1, 2]
     assert repr(ranks) == "<Ranks of dp=2, tp=2: ranks 0-3>"
     assert capture(torch.relu, torch.ones(2)).rank is None
 
@@ -101,7 +102,7 @@ def test_groups_are_named_after_mesh_dimensions() -> None:
 )
 @pytest.mark.parametrize("name", MODELS)
 def test_rank_equals_its_capture_in_a_separate_process(name: str) -> None:
-    """Earlier ranks leave nothing: no cached mesh and no group number."""
+    """Earlier ranks leave no cached mesh and no group number behind."""
     torch.manual_seed(0)
     among = capture_ranks(MODELS[name], dp=2, tp=4, ranks=(0, 3, 5), via="dispatch")[2]
     torch.manual_seed(0)
@@ -115,9 +116,9 @@ def test_ranks_in_a_fresh_process_are_equal() -> None:
         from ranks.parallel_models import MODELS
         from pytest_torchgraph import capture_ranks
         for name in MODELS:
-            for made in capture_ranks(MODELS[name], dp=2, tp=4, ranks=(RANKS), via="aot"):
-                if made.rank == 5:
-                    print(*(graph.to_text() for graph in made.program))
+            for rank_capture in capture_ranks(MODELS[name], dp=2, tp=4, ranks=(RANKS), via="aot"):
+                if rank_capture.rank == 5:
+                    print(*(graph.to_text() for graph in rank_capture.program))
     """
     texts = []
     for ranks in ("0, 3, 5", "5,"):
@@ -255,7 +256,7 @@ def only_the_last_reduces(mesh: DeviceMesh) -> tuple[Any, tuple[Tensor]]:
     return step, (torch.ones(4),)
 
 
-def test_equality() -> None:
+def test_equal_captures_make_equal_ranks() -> None:
     ranks = capture_ranks(branch, dp=2, tp=2, via="dispatch")
     assert ranks == capture_ranks(branch, dp=2, tp=2, via="dispatch")
     assert ranks != capture_ranks(branch, dp=1, tp=4, via="dispatch")
@@ -263,14 +264,14 @@ def test_equality() -> None:
     assert ranks != list(ranks)
 
 
-# -- data parallel, by its reducer -----------------------------------------------------------------
+# -- data parallel: DDP's reducer ------------------------------------------------------------------
 
 
 def data_parallel(mesh: DeviceMesh) -> tuple[Any, ...]:
     return nn.parallel.DistributedDataParallel(MLP()), (torch.randn(4, 8),)
 
 
-def test_the_reducer_of_data_parallel_is_refused_by_name() -> None:
+def test_reducer_of_data_parallel_is_refused_by_name() -> None:
     with pytest.raises(
         CaptureError, match="the reducer of DistributedDataParallel is not available"
     ):
@@ -279,7 +280,7 @@ def test_the_reducer_of_data_parallel_is_refused_by_name() -> None:
 
 
 @pytest.mark.slow
-def test_the_same_assertions_under_torchrun_with_gloo(tmp_path: Path) -> None:
+def test_assertions_hold_under_torchrun_with_gloo(tmp_path: Path) -> None:
     program = tmp_path / "test_gloo.py"
     program.write_text(
         textwrap.dedent(
@@ -315,18 +316,9 @@ def test_the_same_assertions_under_torchrun_with_gloo(tmp_path: Path) -> None:
             """
         )
     )
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--standalone"]
-    pytest_options = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:randomly"]
-    ran = subprocess.run(
-        [*command, *pytest_options, str(program)],
-        env={**os.environ, "PYTHONPATH": ":".join(filter(None, sys.path)), "OMP_NUM_THREADS": "1"},
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=300,  # a deadlock of the ranks would never end
-    )
+    ran = torchrun(tmp_path)
     assert ran.returncode == 0, ran.stdout + ran.stderr
-    assert ran.stdout.count("3 passed") == 2
+    assert all("3 passed" in output for output in logs(tmp_path).values())
 
 
 # -- cleanup ---------------------------------------------------------------------------------------
@@ -344,7 +336,7 @@ def raising_model(mesh: DeviceMesh) -> tuple[Any, ...]:
 
 
 @pytest.mark.parametrize("build", [raising, raising_model])
-def test_an_exception_passes_and_the_group_ends(build: Any) -> None:
+def test_exception_in_a_build_destroys_the_group(build: Any) -> None:
     hook = sys.excepthook
     with pytest.raises(RuntimeError, match="in the") as error:
         capture_ranks(build, dp=2, via="dispatch", ranks=(1,))
@@ -365,7 +357,7 @@ def test_capture_ranks_ends_the_group_and_restores_generators() -> None:
         return torch.relu, (torch.ones(random.randint(1, 1)),)
 
     capture_ranks(build, dp=3, via="dispatch")
-    assert all(torch.equal(each, weights[0]) for each in weights)
+    assert all(torch.equal(weight, weights[0]) for weight in weights)
     assert torch.equal(torch.get_rng_state(), before)
     assert random.getstate() == python
     assert not dist.is_initialized()
@@ -407,15 +399,17 @@ def test_assert_matches_eager_is_refused_on_a_rank() -> None:
         ({"dp": 2, "device": 0}, TypeError, "device=0 is not a device"),
     ],
 )
-def test_bad_arguments(options: dict[str, Any], error: type[Exception], message: str) -> None:
+def test_invalid_arguments_are_refused(
+    options: dict[str, Any], error: type[Exception], message: str
+) -> None:
     with pytest.raises(error, match=message):
         capture_ranks(reduced, **options)
 
 
-@pytest.mark.parametrize("made", [None, (MLP(),), (MLP(), [1]), (MLP(), (), ()), [MLP(), ()]])
-def test_build_with_a_wrong_return_value_is_refused(made: Any) -> None:
+@pytest.mark.parametrize("returned", [None, (MLP(),), (MLP(), [1]), (MLP(), (), ()), [MLP(), ()]])
+def test_build_with_a_wrong_return_value_is_refused(returned: Any) -> None:
     with pytest.raises(TypeError, match=r"must return \(target, args\)"):
-        capture_ranks(lambda mesh: made, dp=2)
+        capture_ranks(lambda mesh: returned, dp=2)
 
 
 def test_build_that_ends_the_process_group_is_refused() -> None:
@@ -428,7 +422,7 @@ def test_build_that_ends_the_process_group_is_refused() -> None:
 
 
 def test_collectives_of_a_redistribution_are_refused() -> None:
-    """In a graph of torch functions, a redistribution is one call, with any collectives."""
+    """In a graph of torch functions, a redistribution is one call that hides its collectives."""
     (rank_capture,) = capture_ranks(tensor_parallel, tp=2, ranks=(0,), via="dynamo")
     with pytest.raises(
         CaptureError, match=r"decides at run time what it communicates\. Capture via 'aot'"
@@ -457,8 +451,8 @@ def test_keyword_arguments_of_the_target() -> None:
     def build(mesh: DeviceMesh) -> tuple[Any, ...]:
         return torch.add, (torch.ones(2), torch.ones(2)), {"alpha": 2}
 
-    for made in capture_ranks(build, dp=2, via="dispatch"):
-        assert made.count("aten.add") == 1
+    for rank_capture in capture_ranks(build, dp=2, via="dispatch"):
+        assert rank_capture.count("aten.add") == 1
 
 
 def test_graph_of_a_rank_converts_to_fx() -> None:
@@ -494,7 +488,7 @@ def test_capture_ranks_restores_settings_and_the_process(build: Any) -> None:
 
 
 @pytest.mark.slow("compiles many times")
-def test_the_fixture(pytester: pytest.Pytester) -> None:
+def test_fixture_captures_ranks(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         """
         import torch

@@ -1,4 +1,4 @@
-"""Process groups are named after mesh dimensions, also if a build creates other groups."""
+"""Process groups are named after mesh dimensions, even if a build creates other groups."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def groups_of(build: Any, **mesh: int) -> list[str]:
 
 
 def test_mesh_created_by_the_build_keeps_group_names() -> None:
-    """A model creates its own mesh in addition to the given one."""
+    """The model creates a second mesh."""
 
     def alike(mesh: DeviceMesh) -> Any:
         own = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
@@ -60,9 +60,9 @@ def test_flattened_dimensions_have_their_names() -> None:
 @pytest.mark.parametrize("via", ["dispatch", "aot"])
 def test_unused_mesh_dimension_is_a_group_without_collectives(via: str) -> None:
     (rank_capture,) = capture_ranks(reduced, dp=2, tp=2, ranks=(3,), via=via)
-    for each in (rank_capture, rank_capture.graphs[0]):
-        each.assert_collectives({}, group="dp")
-        each.assert_collectives({"all_reduce": 1}, group="tp")
+    for subject in (rank_capture, rank_capture.graphs[0]):
+        subject.assert_collectives({}, group="dp")
+        subject.assert_collectives({"all_reduce": 1}, group="tp")
         with pytest.raises(ValueError, match="groups: dp, tp"):
-            each.assert_collectives({}, group="dpp")
+            subject.assert_collectives({}, group="dpp")
     assert rank_capture.graphs[0].groups == {"dp": (1, 3), "tp": (2, 3)}

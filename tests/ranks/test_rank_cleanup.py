@@ -1,4 +1,4 @@
-"""A rank leaves nothing in torch or in the process, also after an error."""
+"""A rank leaves nothing behind in torch or in the process, even after an error."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pytest_torchgraph import capture_ranks
 
 
 def by_environment(mesh: DeviceMesh) -> tuple[Any, ...]:
-    """Branch on variables of `torchrun`, and change settings without restoring them."""
+    """Read the variables of `torchrun`, and change settings without restoring them."""
     first = os.environ["RANK"] == "0" and torch.get_default_dtype() == torch.float32
     numbers.append({name: int(os.environ[name]) for name in LAUNCHED})
     os.environ.update(RANK="7", MASTER_ADDR="nowhere")
@@ -38,8 +38,8 @@ def test_launcher_variables_and_defaults_are_restored(monkeypatch: pytest.Monkey
     numbers.clear()
     ranks = capture_ranks(by_environment, dp=2, via="dispatch")
     assert dict(os.environ) == before
-    made = torch.empty(0)
-    assert (made.dtype, str(made.device)) == (torch.float32, "cpu")
+    tensor = torch.empty(0)
+    assert (tensor.dtype, str(tensor.device)) == (torch.float32, "cpu")
     assert torch.is_grad_enabled()
     assert numbers == [dict(zip(LAUNCHED, (rank, 2, rank, 2), strict=True)) for rank in (0, 1)]
     with pytest.raises(AssertionError, match=r"rank 1 .*compared with rank 0"):

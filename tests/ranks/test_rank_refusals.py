@@ -1,4 +1,4 @@
-"""Builds that cannot be captured as several ranks are refused by name."""
+"""Builds that cannot be captured as several ranks are refused, with the reason."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_nested_capture_ranks_is_refused() -> None:
     capture_ranks(reduced, tp=2, via="dispatch")
 
 
-@pytest.mark.skipif(torch.cuda.is_available(), reason="CUDA is there")
+@pytest.mark.skipif(torch.cuda.is_available(), reason="CUDA is available")
 def test_absent_device_is_refused() -> None:
     with pytest.raises(CaptureError, match="device 'cuda' is not available: "):
         capture_ranks(reduced, tp=2, device="cuda")
@@ -44,7 +44,7 @@ def test_absent_device_is_refused() -> None:
 
 
 def test_mesh_on_another_device_than_the_model_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The check would otherwise check nothing without a warning."""
+    """Otherwise nothing on the device would be checked."""
     monkeypatch.setattr("pytest_torchgraph.devices.why_absent", lambda device: None)
     with pytest.raises(CaptureError, match=r"nothing on 'hpu' was captured .only on cpu"):
         capture_ranks(lambda mesh: (torch.relu, (torch.ones(2),)), tp=2, device="hpu")
@@ -52,8 +52,8 @@ def test_mesh_on_another_device_than_the_model_is_refused(monkeypatch: pytest.Mo
 
 
 def objects_to_all(mesh: DeviceMesh) -> tuple[Any, ...]:
-    found: list[Any] = ["for all" if dist.get_rank() == 0 else None]
-    dist.broadcast_object_list(found, group_src=0, group=mesh.get_group("tp"))
+    objects: list[Any] = ["for all" if dist.get_rank() == 0 else None]
+    dist.broadcast_object_list(objects, group_src=0, group=mesh.get_group("tp"))
     return torch.relu, (torch.ones(2),)
 
 

@@ -1,4 +1,4 @@
-"""Order and distance of collectives in inductor's generated code, which really runs."""
+"""Order and distance of collectives in the code that inductor generates."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def op_of(node: Any) -> str:
 
 
 def waits_first(nodes: list[Any]) -> list[Any]:
-    """A custom pass that moves each wait to its start."""
+    """Move each wait to directly after its collective, as a custom pass."""
     waits = [node for node in nodes if op_of(node) == "wait_tensor"]
     ordered: list[Any] = []
     for node in nodes:
@@ -74,7 +74,7 @@ def waits_first(nodes: list[Any]) -> list[Any]:
 
 
 def ordered_by(*passes: Any) -> dict[str, Any]:
-    """Return options that set inductor's last passes."""
+    """Return options that set the passes which reorder collectives."""
     options = {
         "reorder_for_compute_comm_overlap": True,
         "reorder_for_compute_comm_overlap_passes": list(passes),
@@ -102,8 +102,8 @@ def test_collectives_without_overlap_are_exposed() -> None:
 def test_collectives_reordered_by_inductor_overlap() -> None:
     capture = captured(branches, **ordered_by("sink_waits", "raise_comms"))
     capture.assert_overlapped(exposed=1)  # no op follows the last collective
-    found = {collective.module: collective for collective in capture.collectives}
-    assert set(found) == {"first.down", "second.down"}
+    by_module = {collective.module: collective for collective in capture.collectives}
+    assert set(by_module) == {"first.down", "second.down"}
     (overlapped,) = (collective for collective in capture.collectives if collective.overlap)
     assert "extern_kernels.addmm" in overlapped.overlap
     assert overlapped.distance == len(overlapped.overlap)
@@ -125,7 +125,7 @@ def test_gathers_in_one_bucket_are_one_collective() -> None:
 
 
 def test_collective_order_follows_the_generated_code() -> None:
-    """The graph has the opposite order: the gather that is needed last is started first."""
+    """The graph has the opposite order: it starts the gather first, which is needed last."""
 
     def build(mesh: DeviceMesh) -> tuple[Any, ...]:
         name = mesh.get_group("tp").group_name

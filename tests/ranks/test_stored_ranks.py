@@ -1,4 +1,4 @@
-"""The ranks of real models are stored, read back and compared."""
+"""Store ranks of parallel models, load them and compare them."""
 
 from __future__ import annotations
 

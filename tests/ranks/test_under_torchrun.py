@@ -1,14 +1,12 @@
-"""Stored graphs under `torchrun` with gloo: each rank has its own file, and no file is lost."""
+"""Snapshots under `torchrun` with gloo: each rank has its own file."""
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 import textwrap
 from pathlib import Path
 
 import pytest
+from ranks.launch import logs, torchrun
 
 PROGRAM = """
 import os
@@ -36,28 +34,6 @@ def test_reduced(graph_capture, graph_snapshot, mesh):
 
     assert graph_capture(step, torch.ones(4), via="dispatch") == graph_snapshot
 """
-
-
-def torchrun(directory: Path, *options: str, **env: str) -> subprocess.CompletedProcess[str]:
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--standalone"]
-    pytest_options = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:randomly"]
-    path = ":".join(filter(None, sys.path))
-    return subprocess.run(
-        [*launcher, "--log-dir=logs", "--redirects=3", *pytest_options, *options],
-        env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", **env},
-        cwd=directory,
-        capture_output=True,
-        text=True,
-        timeout=300,  # a deadlock of the ranks would never end
-    )
-
-
-def logs(directory: Path) -> dict[int, str]:
-    """Return each rank's output in the last run."""
-    newest = max((directory / "logs").iterdir(), key=lambda path: path.stat().st_mtime_ns)
-    found = {int(path.parent.name): path.read_text() for path in newest.rglob("stdout.log")}
-    assert sorted(found) == [0, 1]
-    return found
 
 
 @pytest.mark.slow

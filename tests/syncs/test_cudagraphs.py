@@ -1,4 +1,4 @@
-"""CUDA graphs that were requested and skipped."""
+"""CUDA graphs that were requested but skipped."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ def double(x: Tensor) -> Tensor:
 
 
 def test_cudagraph_skip_has_reason_and_line() -> None:
-    """The backend `cudagraphs` gives a reason on the CPU as well, inductor only on CUDA."""
+    """The backend `cudagraphs` also gives a reason on the CPU; inductor gives one only on CUDA."""
     torch._dynamo.reset()
     with watch() as seen:
         torch.compile(double, backend="cudagraphs")(torch.ones(3))
-    (found,) = seen.cudagraph_skips
-    assert isinstance(found, CudagraphSkip)
-    assert found.reason.startswith("cpu device (")
-    assert (found.line, found.code) == (double.__code__.co_firstlineno + 1, "return x * 2")
-    assert found.compile_id == "0/0"
-    assert str(found).endswith(f":{found.line}: return x * 2\n{found.reason}")
+    (skip,) = seen.cudagraph_skips
+    assert isinstance(skip, CudagraphSkip)
+    assert skip.reason.startswith("cpu device (")
+    assert (skip.line, skip.code) == (double.__code__.co_firstlineno + 1, "return x * 2")
+    assert skip.compile_id == "0/0"
+    assert str(skip).endswith(f":{skip.line}: return x * 2\n{skip.reason}")
 
 
 def test_cudagraph_skip_without_a_reason_is_listed() -> None:

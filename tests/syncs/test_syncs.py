@@ -1,4 +1,4 @@
-"""Host syncs: each mechanism finds each place with its line."""
+"""Each mechanism finds host syncs and their source lines."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from pytest_torchgraph import (
 FILE = str(Path(waiting.__file__).relative_to(Path.cwd()))
 FILE_HERE = str(Path(__file__).relative_to(Path.cwd()))
 
-# The tests try untraceable code, and torch warns about it.
+# The tests run untraceable code, about which torch warns.
 pytestmark = pytest.mark.filterwarnings(r"ignore:::torch")
 
 
@@ -52,16 +52,16 @@ def watched(function: Any, *args: Any, backend: str = "aot_eager") -> Capture:
 def test_sync_is_found_on_its_line(name: str, via: str) -> None:
     function, dispatched, compiled = WAITING[name]
     seen = capture(function, example(), via=via)
-    (found,) = seen.syncs
+    (sync,) = seen.syncs
     line = line_of(name)
-    assert (found.file, found.line, found.function) == (FILE, line, name)
-    assert found.code == Path(waiting.__file__).read_text().splitlines()[line - 1].strip()
-    assert found.op == (dispatched if via == "dispatch" else compiled)
-    assert found.certain
+    assert (sync.file, sync.line, sync.function) == (FILE, line, name)
+    assert sync.code == Path(waiting.__file__).read_text().splitlines()[line - 1].strip()
+    assert sync.op == (dispatched if via == "dispatch" else compiled)
+    assert sync.certain
     with pytest.raises(AssertionError, match="host syncs: expected none, found 1\n") as failure:
         seen.assert_no_syncs()
-    assert f"1. {FILE}:{line} in {name}: {found.code}\n" in str(failure.value)
-    assert f"{found.kind}: {found.op} ({found.seen})" in str(failure.value)
+    assert f"1. {FILE}:{line} in {name}: {sync.code}\n" in str(failure.value)
+    assert f"{sync.kind}: {sync.op} ({sync.seen})" in str(failure.value)
     seen.assert_no_syncs(allow=rf"{name}: ")
 
 
@@ -74,7 +74,7 @@ def test_sync_is_found_on_its_line(name: str, via: str) -> None:
         (lambda x: x.to_sparse().to_dense() * 2, "aten._to_sparse.default", "dispatch"),
     ],
 )
-def test_op_without_torchs_tag_that_reads_a_value_is_found(
+def test_untagged_op_that_reads_a_value_is_found(
     function: Callable[[Tensor], Tensor], op: str, via: str
 ) -> None:
     seen = capture(function, example(), via=via)
@@ -196,7 +196,7 @@ class Halved(torch.autograd.Function):
         return grad * grad.sum().item()
 
 
-def test_a_sync_of_the_backward_is_found() -> None:
+def test_sync_of_the_backward_is_found() -> None:
     seen = capture(Halved.apply, example().requires_grad_(), via="dispatch")
     (sync,) = seen.syncs
     assert (sync.op, sync.seen) == ("aten._local_scalar_dense.default", "backward")
@@ -204,7 +204,7 @@ def test_a_sync_of_the_backward_is_found() -> None:
         seen.assert_no_syncs()
 
 
-def test_a_sync_can_be_printed() -> None:
+def test_sync_prints_its_line_and_op() -> None:
     (sync,) = capture(WAITING["item"][0], example()).syncs
     assert isinstance(sync, Sync)
     assert str(sync) == (
@@ -274,8 +274,8 @@ def test_sync_of_an_eager_backward_is_found() -> None:
     def halved(x: Tensor) -> Tensor:
         return Halved.apply(x)  # type: ignore[no-any-return]
 
-    found, _ = capture(lambda x: halved(x * 2) + 1, example().requires_grad_()).syncs
-    assert (found.code, found.function) == ("return grad * grad.sum().item()", "backward")
+    sync, _ = capture(lambda x: halved(x * 2) + 1, example().requires_grad_()).syncs
+    assert (sync.code, sync.function) == ("return grad * grad.sum().item()", "backward")
 
 
 # -- unknown syncs ---------------------------------------------------------------------------------
@@ -352,7 +352,7 @@ def masking(grad: Tensor) -> Tensor:
 
 @pytest.mark.slow("compiles many times")
 def test_sync_in_a_hook_of_a_captured_backward_is_found() -> None:
-    """Its graph only calls the hook. Dynamo's trace of the hook has its syncs."""
+    """The graph of the backward only calls the hook. Dynamo's graph of the hook has the sync."""
     via = "compiled_autograd"
     (sync,) = capture(hooked(masking), example(), via=via).syncs
     assert sync.kind == "indexes by a bool mask"
@@ -372,13 +372,13 @@ def test_syncs_of_an_eager_forward_are_unknown() -> None:
     seen = capture(
         WAITING["item"][0], example().requires_grad_(), via=CompiledAutograd(forward="eager")
     )
-    for ask in ("syncs", "transfers"):
-        with pytest.raises(CaptureError, match=f"{ask} of the forward are not recorded"):
-            getattr(seen, f"assert_no_{ask}")()
+    for events in ("syncs", "transfers"):
+        with pytest.raises(CaptureError, match=f"{events} of the forward are not recorded"):
+            getattr(seen, f"assert_no_{events}")()
 
 
 def test_syncs_after_a_break_in_a_captured_backward_are_unknown() -> None:
-    """The backward is traced up to its first break."""
+    """The backward is traced only up to its first break."""
     seen = capture(hooked(reading, masking), example(), via="compiled_autograd")
     certain, unknown = seen.syncs
     assert (certain.function, certain.op, certain.certain) == ("reading", "Tensor.item", True)
@@ -404,19 +404,19 @@ def test_syncs_of_an_empty_watch_are_refused() -> None:
         warm.assert_no_syncs()
 
 
-@pytest.mark.parametrize("ask", ["syncs", "transfers"])
-def test_assertion_on_a_capture_without_this_record_is_refused(ask: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("events", ["syncs", "transfers"])
+def test_assertion_on_a_capture_without_this_record_is_refused(events: str, tmp_path: Path) -> None:
     traced = capture(torch.nn.ReLU(), example(), via="fx")
     for via in ("aot", "export"):
         module = torch.nn.ReLU()
         (tmp_path / f"{via}.tgraph").write_text(capture(module, example(), via=via).to_text())
     stored = [(load(tmp_path / f"{via}.tgraph"), via) for via in ("aot", "export")]
     for seen, via in ((traced, "fx"), *stored):
-        message = f"{ask} are not recorded via '{via}'.*: use via='dispatch'"
+        message = f"{events} are not recorded via '{via}'.*: use via='dispatch'"
         with pytest.raises(CaptureError, match=message):
-            getattr(seen, ask)
+            getattr(seen, events)
         with pytest.raises(CaptureError, match=message):
-            getattr(seen, f"assert_no_{ask}")()
+            getattr(seen, f"assert_no_{events}")()
 
 
 def test_syncs_of_another_thread_are_unknown_via_dispatch() -> None:
@@ -489,12 +489,11 @@ def test_tensor_methods_are_restored() -> None:
         x.tolist()
         raise KeyError("mine")
 
-    names = ("tolist", "__repr__", "cpu")
-    before = [(vars(torch.Tensor).get(name), getattr(torch.Tensor, name)) for name in names]
+    before = methods()
     capture(WAITING["tolist"][0], example(), via="dispatch")
     with pytest.raises(KeyError, match="mine"):
         capture(failing, example(), via="dispatch")
-    assert before == [(vars(torch.Tensor).get(n), getattr(torch.Tensor, n)) for n in names]
+    assert methods() == before
 
 
 def methods() -> list[Any]:
@@ -503,7 +502,7 @@ def methods() -> list[Any]:
 
 
 def test_two_threads_cannot_capture_at_once() -> None:
-    """Each would restore the other's methods."""
+    """Otherwise each capture would restore methods that the other one replaced."""
     before = methods()
     failed: list[BaseException] = []
 
@@ -537,7 +536,7 @@ def test_nested_captures_restore_tensor_methods() -> None:
     assert methods() == before
 
 
-def test_a_method_that_the_target_replaces_stays_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_method_that_the_target_replaces_stays_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     own = torch.Tensor.cpu
     monkeypatch.setattr(torch.Tensor, "cpu", own)  # restores it after the test
     made: list[Any] = []
@@ -577,5 +576,5 @@ def test_dispatch_capture_does_not_cause_recompiles() -> None:
 
 def test_sync_files_are_relative() -> None:
     for via in ("dispatch", "aot"):
-        for each in capture(WAITING["item"][0], example(), via=via).syncs:
-            assert not re.search(r"0x[0-9a-f]{6}|^/", f"{each}")
+        for sync in capture(WAITING["item"][0], example(), via=via).syncs:
+            assert not re.search(r"0x[0-9a-f]{6}|^/", f"{sync}")

@@ -1,4 +1,4 @@
-"""Copies between devices. The meta device represents an accelerator."""
+"""Copies between devices, with the meta device in place of an accelerator."""
 
 from __future__ import annotations
 
@@ -52,17 +52,17 @@ def watched(x: Tensor) -> Capture:
 @pytest.mark.parametrize("via", ["dispatch", "aot", "dynamo", "watch"])
 def test_transfer_is_found_on_its_line(via: str) -> None:
     seen = watched(example()) if via == "watch" else capture(moved, example(), via=via)
-    (found,) = seen.transfers
-    assert isinstance(found, Transfer)
+    (transfer,) = seen.transfers
+    assert isinstance(transfer, Transfer)
     line = moved.__code__.co_firstlineno + 2
-    assert (found.source, found.target, found.line) == ("cpu", "meta", line)
-    assert (found.code, found.function) == ('return y.to("meta") + 1', "moved")
+    assert (transfer.source, transfer.target, transfer.line) == ("cpu", "meta", line)
+    assert (transfer.code, transfer.function) == ('return y.to("meta") + 1', "moved")
     with pytest.raises(
         AssertionError, match=r"transfers between devices: expected none, found 1\n  1\. "
     ) as failure:
         seen.assert_no_transfers()
     assert f"test_transfers.py:{line} in moved: return y.to" in str(failure.value)
-    assert f"from cpu to meta: {found.op} (inference)" in str(failure.value)
+    assert f"from cpu to meta: {transfer.op} (inference)" in str(failure.value)
     seen.assert_no_transfers(allow="from cpu to meta")
 
 
@@ -113,15 +113,15 @@ def test_copies_of_several_tensors_at_once_are_found(via: str) -> None:
 def test_tensor_from_python_numbers_on_a_device_is_a_transfer() -> None:
     """Dispatch records this for `torch.tensor([1.0], device="cuda")`, but not on CPU and meta."""
 
-    def made(device: str) -> SyncCall:
+    def lifted(device: str) -> SyncCall:
         tensor = TensorMeta("f32", (1,), (1,), device)
         return SyncCall("aten.lift_fresh.default", (tensor,), {}, tensor)
 
-    assert device_copy_of(made("cuda")) == ("cpu", "cuda", True)
-    assert sync_kind(made("cuda")) == "copies between host and device"
+    assert device_copy_of(lifted("cuda")) == ("cpu", "cuda", True)
+    assert sync_kind(lifted("cuda")) == "copies between host and device"
     for device in ("cpu", "meta"):
-        assert device_copy_of(made(device)) is None
-        assert sync_kind(made(device)) == ""
+        assert device_copy_of(lifted(device)) is None
+        assert sync_kind(lifted(device)) == ""
     assert may_sync_or_copy("aten.lift_fresh.default")
 
 
@@ -134,7 +134,7 @@ def test_copy_on_the_same_device_is_not_a_transfer(via: str) -> None:
 
 @pytest.mark.slow("further cases; a few are in every run", unless=["aot"])
 @pytest.mark.parametrize("via", ["aot", "inductor"])
-def test_a_copy_that_ran_eagerly_is_found(via: str) -> None:
+def test_copy_that_ran_eagerly_is_found(via: str) -> None:
     @torch.compiler.disable
     def disabled(x: Tensor) -> Tensor:
         return x.to("meta")
@@ -144,9 +144,9 @@ def test_a_copy_that_ran_eagerly_is_found(via: str) -> None:
         return x * len(disabled(x))
 
     seen = capture(moving, example(), via=via)
-    found, unknown = seen.transfers
-    assert (found.source, found.target, found.seen) == ("cpu", "meta", "eager_0")
-    assert (found.code, found.function) == ('return x.to("meta")', "disabled")
+    transfer, unknown = seen.transfers
+    assert (transfer.source, transfer.target, transfer.seen) == ("cpu", "meta", "eager_0")
+    assert (transfer.code, transfer.function) == ('return x.to("meta")', "disabled")
     assert not unknown.certain
     assert [sync.kind for sync in seen.syncs if sync.certain] == ["copies between host and device"]
 

@@ -1,6 +1,6 @@
-"""Functions that wait for the device, one for each way, and functions that do not.
+"""Functions that wait for the device, one for each cause, and functions that do not wait.
 
-The waiting line is marked: `# waits: ` and the name of the function.
+The comment `# waits: NAME` marks the line of the function NAME that waits.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 WAITING: dict[str, tuple[Callable[[Tensor], Tensor], str, str]] = {}
-"""Maps a name to the function, the op that dispatch records, and the op in aot's graphs."""
+"""Maps names to the function, the op that dispatch records, and the op in the graphs of aot."""
 
 CLEAN: list[Callable[[Tensor], Tensor]] = []
 
 
 def line_of(name: str) -> int:
-    """Return the line of this file with this mark."""
+    """Return the number of the line that waits."""
     (line,) = [
         number
         for number, text in enumerate(Path(__file__).read_text().splitlines(), 1)
