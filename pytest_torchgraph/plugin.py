@@ -38,6 +38,8 @@ ANY_SET = pytest.StashKey[bool]()
 """True if an option or ini value of this plugin is set."""
 TEST_CASE = f"{__package__}.api.testcase"
 """Module of `GraphTestCase`. Until this module is imported, no test can have that class."""
+INLINE = f"{__package__}.snapshot.inline"
+"""Module of `assert_graph_text`. Until this module is imported, no test can have called it."""
 OURS = NEEDING_TORCH | {"graph_snapshot"}
 
 
@@ -186,6 +188,10 @@ def pytest_runtest_makereport(
         from .report.mismatch import add_comparisons
 
         add_comparisons(item, report)
+    if INLINE in sys.modules:
+        from .report.mismatch import add_text_comparison
+
+        add_text_comparison(item, report, call)
     return report
 
 

@@ -37,14 +37,28 @@ class FailedComparisons(Comparisons):
     def __init__(self, config: pytest.Config):
         super().__init__()
         self.config = config
+        self._failed_reports: dict[str, pytest.TestReport] = {}
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Collect the failed comparisons of a phase."""
         if report.when == "setup":  # a rerun replaces the earlier attempt
             self.tests.pop(report.nodeid, None)
+            self._failed_reports.pop(report.nodeid, None)
         if failed := getattr(report, REPORTED, {}).get("failed"):
             self.tests.setdefault(report.nodeid, []).extend(failed)
+            self._failed_reports[report.nodeid] = report
             self._every_cause = None
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionfinish(self) -> None:
+        """Make `pytest --lf` select every listed test."""
+        # If only subtests of a unittest test failed, pytest reports the test itself as passed, and
+        # removes it from the failed tests. Report the failed subtest again, before pytest saves
+        # the failed tests.
+        last_failed = self.config.pluginmanager.getplugin("lfplugin")
+        if last_failed is not None:
+            for report in self._failed_reports.values():
+                last_failed.pytest_runtest_logreport(report)
 
     def accept(self) -> str:
         """Return the command that stores the captured graphs of all failed tests, or ""."""

@@ -12,7 +12,7 @@ from ..errors import OutsideRootError
 from ..graph.diff import source_text
 from ..settings import config as settings
 from ..settings.paths import inside
-from ..snapshot.pending import OUTSIDE, PENDING_SUFFIX, SavedUpdate, place_key
+from ..snapshot.pending import OUTSIDE, PENDING_SUFFIX, SavedUpdate, digest, place_key
 from ..snapshot.summary import brief
 from ..words import counted
 from . import artifacts
@@ -140,6 +140,8 @@ class Comparisons:
 
 UPDATE = "--torchgraph-update"
 REVIEW = "python -m pytest_torchgraph review"
+TEXT = "assert_graph_text"
+"""Name of the pending update of a text in a test, in place of the name of a stored file."""
 
 
 def review_command(config: pytest.Config) -> str:
@@ -193,17 +195,39 @@ def save_pending(
     return problem
 
 
+def save_pending_text(item: pytest.Item, failed: Comparison | None) -> None:
+    """Write the pending update of a test's `assert_graph_text`, or delete it if `failed` is `None`.
+
+    A review lists this update and refuses it, because only a run of the test can write its text.
+    """
+    directory = artifacts.known_directory(item.config)
+    if directory is None:
+        return
+    if failed is None:
+        (directory / artifacts.file_name(item, TEXT, PENDING_SUFFIX)).unlink(missing_ok=True)
+        return
+    stored = failed.stored
+    command = settings.rerun_command(item, UPDATE)
+    stored_text = stored.to_text(stored.header.detail) if stored is not None else None
+    # No file has this name, but a refused update needs none.
+    saved = SavedUpdate(
+        test=item.nodeid,
+        target=item.nodeid,
+        text=failed.now.to_text(stored.header.detail if stored is not None else "dataflow"),
+        stored=stored_text,
+        digests={item.nodeid: digest(stored_text)},
+        refused=f"this text is in the test: run {command}",
+        sources=_sources(failed),
+    )
+    file = artifacts.path(item, TEXT, PENDING_SUFFIX)
+    file.write_text(saved.to_json(headline(failed), command), encoding="utf-8")
+
+
 def _saved_update(
     item: pytest.Item, pending: PendingUpdate, comparison: Comparison | None
 ) -> SavedUpdate:
     paths = {path: _below_root(item.config, path) for path in (pending.target, *pending.digests)}
     may_write = all(paths.values())
-    sources = {
-        place_key(place): source
-        for finding in (comparison.diff.findings if comparison else ())
-        for place in finding.places
-        if (source := source_text(place.changes[0].node))
-    }
     return SavedUpdate(
         test=item.nodeid,
         target=paths[pending.target] or str(pending.target),
@@ -211,8 +235,18 @@ def _saved_update(
         stored=pending.stored,
         digests={name: pending.digests[path] for path in pending.digests if (name := paths[path])},
         refused=pending.refused or ("" if may_write else OUTSIDE),
-        sources=sources,
+        sources=_sources(comparison) if comparison else {},
     )
+
+
+def _sources(comparison: Comparison) -> dict[str, str]:
+    """Return `SavedUpdate.sources` for a comparison."""
+    return {
+        place_key(place): source
+        for finding in comparison.diff.findings
+        for place in finding.places
+        if (source := source_text(place.changes[0].node))
+    }
 
 
 def _below_root(config: pytest.Config, path: Path) -> str:

@@ -17,10 +17,18 @@ import pytest
 from ..settings import config as settings
 from ..snapshot import RECORD, REPORTED, Record
 from ..snapshot.compare import ONLY_FLOATS, Comparison
+from ..snapshot.inline import FAILED
 from ..snapshot.summary import brief
 from ..words import first_lines, format_ranks
 from . import artifacts
-from .comparisons import UPDATE, data_of, headline, review_command, save_pending
+from .comparisons import (
+    UPDATE,
+    data_of,
+    headline,
+    review_command,
+    save_pending,
+    save_pending_text,
+)
 
 if TYPE_CHECKING:
     from ..render.whole import Drawing
@@ -36,6 +44,9 @@ The section then has at most a dozen lines and fits on one screen.
 
 MOST_DRAWN = 3
 """Maximum number of differing classes of ranks to draw, one picture each."""
+
+_TEXT_FAILED = pytest.StashKey[bool]()
+"""True if an `assert_graph_text` of the test failed in this attempt to run it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +87,33 @@ def add_comparisons(item: pytest.Item, report: pytest.TestReport) -> None:
         for failed in record.failed.values():
             lines = _section(item, report, failed, not_saved)
             report.sections.append(("torchgraph", "\n".join(lines)))
+
+
+def add_text_comparison(
+    item: pytest.Item, report: pytest.TestReport, call: pytest.CallInfo[None]
+) -> None:
+    """Add a failed `assert_graph_text` to the report, and keep its pending update for `review`.
+
+    If the test passed, its pending update is deleted.
+    """
+    if call.when == "setup":
+        item.stash[_TEXT_FAILED] = False
+    if call.when != "call":
+        return
+    failed: Comparison | None = getattr(call.excinfo and call.excinfo.value, FAILED, None)
+    try:
+        if failed is not None and report.failed:
+            item.stash[_TEXT_FAILED] = True
+            data = vars(report).setdefault(
+                REPORTED, {"compared": [], "stored": [], "replaced": [], "failed": []}
+            )
+            data["failed"].append(data_of(failed))
+            save_pending_text(item, failed)
+        # pytest reports a unittest test as passed even if its subtests failed.
+        elif report.passed and not item.stash.get(_TEXT_FAILED, False):
+            save_pending_text(item, None)
+    except Exception as error:
+        report.sections.append(("torchgraph", f"no pending update of this text: {brief(error)}"))
 
 
 def fail_ignored_mismatches(item: pytest.Item) -> None:

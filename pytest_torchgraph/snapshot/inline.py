@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 UPDATES: list[list[dict[str, Any]]] = []
 """Edits of the running test, one list per run that updates; the innermost run is last."""
 UPDATE = "--torchgraph-update"
+EMPTY = "no graph is stored in this call yet: the text is empty"
+FAILED = "torchgraph_text"
+"""Attribute of an `AssertionError` from `assert_graph_text` that holds its `Comparison`."""
 MAX_LINES = 60
 """Maximum number of lines of findings in a message."""
 _ORIGIN = re.compile(r"(via|torch|detail) \S")
@@ -52,8 +55,8 @@ def assert_graph_text(capture_or_graph: object, text: str, detail: Detail = "dat
         detail: as in `graph_snapshot`; with "ops" the text contains the count of each op.
 
     Raises:
-        AssertionError: if the graphs differ, with the findings.
-        GraphFormatError: if the text is empty or malformed.
+        AssertionError: if the graphs differ, with the findings; if the text is empty.
+        GraphFormatError: if the text is malformed.
         TorchGraphError: if an update cannot write the text, with the reason.
     """
     __tracebackhide__ = True
@@ -80,7 +83,9 @@ def assert_graph_text(capture_or_graph: object, text: str, detail: Detail = "dat
     else:
         matches = comparison is None
         if comparison is not None and updates is None:
-            raise AssertionError(_message(comparison))
+            error = AssertionError(_message(comparison))
+            setattr(error, FAILED, comparison)
+            raise error
     if updates is not None:
         _record_edit(updates, sys._getframe(1), text, None if matches else _lines(now, detail))
 
@@ -88,7 +93,7 @@ def assert_graph_text(capture_or_graph: object, text: str, detail: Detail = "dat
 def _compare(text: str, now: Program, detail: Detail) -> Comparison | None:
     __tracebackhide__ = True
     from ..graph.text import parse_text
-    from .compare import compare
+    from .compare import Comparison, compare
 
     lines = [*nested(text)]
     if lines and re.fullmatch(r"torchgraph \d+", lines[0].strip()):
@@ -96,7 +101,7 @@ def _compare(text: str, now: Program, detail: Detail) -> Comparison | None:
         if lines and _ORIGIN.match(lines[0]):
             del lines[0]
     if not lines:
-        raise GraphFormatError(f"the text is empty: write it with {UPDATE}", path="<text>")
+        return Comparison(now, problem=EMPTY, is_new=True)
     body = "\n".join(line if line != "}" else "}\n" for line in lines)
     # Parse with the newest version: facts missing from the text are compared too.
     head = _header_of(now, detail)
@@ -162,6 +167,8 @@ def _lines(now: Program, detail: Detail) -> list[str]:
 
 
 def _message(comparison: Comparison) -> str:
+    if comparison.is_new:
+        return f"{comparison.problem}\naccept:  {_accept()}"
     lines = [f"graphs differ from the text: {_headline(comparison)}", *comparison.details]
     finding_lines = str(comparison.diff).splitlines() if comparison.diff else []
     omission = [f"... and {len(finding_lines) - MAX_LINES} more lines"] * (
@@ -181,7 +188,7 @@ def _accept() -> str:
 
     # pytest sets the variable to the test's id and phase.
     test = os.environ.get("PYTEST_CURRENT_TEST", "").rpartition(" ")[0]
-    return f"python -m pytest {shlex.quote(test) if test else 'FILE'} {UPDATE}"
+    return f"pytest {shlex.quote(test) if test else 'FILE'} {UPDATE}"
 
 
 def _record_edit(

@@ -30,10 +30,14 @@ def listing(pending: PendingUpdates) -> Iterator[str]:
         if state == "refused":
             yield f"!  {update.said(reason)}"
     yield from (f"!  {problem}" for problem in pending.unreadable)
-    refused = any(state == "refused" for state, _ in states.values())
-    if refused and pending.is_default:
+    # A file that changed since the comparison is the usual reason for any other refusal.
+    changed = any(
+        states[update.target][0] == "refused" and not update.saved.refused
+        for update in pending.chosen
+    )
+    if changed and pending.is_default:
         yield "discard the changes of earlier runs:  pytest --cache-clear"
-    if any_pending(states):
+    if any(state == "waits" for state, _ in states.values()):
         yield f"accept one:  {accept_command(pending, '--cause=N')}"
         yield f"accept all:  {accept_command(pending)}"
 
