@@ -168,15 +168,21 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     return result
 
 
+# Not in the wrapper: pytest sets the exception of a unittest test in a hook inside the wrapper.
+@pytest.hookimpl(specname="pytest_runtest_makereport")
+def pytest_torchgraph_hide_frames(item: pytest.Item, call: pytest.CallInfo[None]) -> None:
+    """Hide the frames of this package before pytest formats the traceback."""
+    if call.excinfo is not None and not item.config.getoption("fulltrace"):
+        from .report.failed_check import hide_own_frames
+
+        hide_own_frames(call.excinfo)
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Explain failed comparisons in the report, and record the stored graphs there."""
-    if call.excinfo is not None and not item.config.getoption("fulltrace"):
-        from .report.failed_check import hide_own_frames
-
-        hide_own_frames(call.excinfo)
     report = yield
     if call.excinfo is not None and report.failed:
         from .report.failed_check import add_differences, add_picture

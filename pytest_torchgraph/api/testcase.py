@@ -124,7 +124,7 @@ class GraphTestCase(unittest.TestCase):
         Raises:
             AssertionError: if the graphs differ, or none is stored.
             unittest.SkipTest: without pytest.
-            ValueError: if a `subTest` parameter's text contains an address and no `name` is given.
+            ValueError: if a `subTest` parameter's text contains an address or several lines.
         """
         __tracebackhide__ = True
         if self.torchgraph_run is None:
@@ -132,10 +132,11 @@ class GraphTestCase(unittest.TestCase):
                 "assertGraph needs pytest with the pytest-torchgraph plugin: python -m pytest"
             )
         words = ",".join(self._torchgraph_parameters)
-        if " at 0x" in words:
+        if " at 0x" in words or "\n" in words:
+            problem = "has several lines" if "\n" in words else "differs between runs"
             raise ValueError(
-                f"the text of a subTest parameter differs between runs: {words}. Pass a stable "
-                "text, such as self.subTest(layer=type(layer).__name__)"
+                f"the text of a subTest parameter {problem}: {words.splitlines()[0]}. Pass a short "
+                "and stable text, such as self.subTest(layer=type(layer).__name__)"
             )
         if words:
             from ..words import IN_SUBTEST

@@ -44,6 +44,7 @@ class PytestTestRun:
         """
         __tracebackhide__ = True
         snapshot = self._request.getfixturevalue("graph_snapshot")(name=name, detail=detail)
+        snapshot.function = "assertGraph"
         if value == snapshot:
             return
         from .mismatch import assertion_lines

@@ -109,6 +109,7 @@ class GraphSnapshot(SnapshotAssertion):
 
     Attributes:
         failed: the last comparison if it failed, else `None`.
+        function: the name of the function that the user calls to compare, for messages.
     """
 
     def __post_init__(self) -> None:
@@ -117,6 +118,7 @@ class GraphSnapshot(SnapshotAssertion):
         self._digits = settings.get(self.item.config).digits
         self._program: Program | None = None
         self.failed: Comparison | None = None
+        self.function = "graph_snapshot"
         self._pending: tuple[str, str, PendingUpdate | None] | None = None
         self._settled: set[str] = set()
         self._places: set[Place] = set()
@@ -227,7 +229,7 @@ class GraphSnapshot(SnapshotAssertion):
         from .subject import program_of
 
         self.failed = self._pending = None
-        self._program = program_of(data)
+        self._program = program_of(data, self.function)
         result, files = self._compare_texts()
         location = os.path.abspath(result.snapshot_location)
         self._record.compared.append(location)

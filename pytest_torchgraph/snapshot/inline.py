@@ -72,7 +72,7 @@ def assert_graph_text(capture_or_graph: object, text: str, detail: Detail = "dat
         raise TypeError(
             "assert_graph_text cannot compare ranks: pass ranks[0], or one of its graphs"
         )
-    now = _with_via(program_of(capture_or_graph))
+    now = _with_via(program_of(capture_or_graph, assert_graph_text.__name__))
     updates = UPDATES[-1] if UPDATES else None
     try:
         comparison = _compare(text, now, detail)

@@ -19,13 +19,21 @@ from ..graph.equality import canonical
 from ..graph.program import Program
 from ..graph.text import Header
 
+EXAMPLES = {
+    "graph_snapshot": "`graph_capture(model, *inputs) == graph_snapshot`",
+    "assertGraph": "`self.assertGraph(self.graph_capture(model, *inputs))`",
+    "assert_graph_text": '`assert_graph_text(graph_capture(model, *inputs), "")`',
+}
+"""A correct call of each function that compares graphs, for messages."""
 
-def program_of(value: object) -> Program:
-    """Convert a value compared with `graph_snapshot` to a program in canonical form.
+
+def program_of(value: object, function: str = "graph_snapshot") -> Program:
+    """Convert a compared value to a program in canonical form.
 
     Args:
         value: a capture; `Ranks`; a `Graph`; a `GraphModule`, `fx.Graph` or `ExportedProgram` of
             torch.
+        function: the name of the function that the user called, a key of `EXAMPLES`.
 
     Raises:
         TypeError: for any other value, with the accepted types.
@@ -35,7 +43,7 @@ def program_of(value: object) -> Program:
     __tracebackhide__ = True
     if are_ranks(value):
         return _of_ranks(value)
-    return _of_capture(value)
+    return _of_capture(value, function)
 
 
 def _of_ranks(value: ManyRanks) -> Program:
@@ -48,7 +56,7 @@ def _of_ranks(value: ManyRanks) -> Program:
     return Program.of_ranks(dict(value.mesh), sections)
 
 
-def _of_capture(value: object) -> Program:
+def _of_capture(value: object, function: str = "graph_snapshot") -> Program:
     """Convert any value except `Ranks`, see `program_of`."""
     __tracebackhide__ = True
     if isinstance(value, Graph):
@@ -61,9 +69,9 @@ def _of_capture(value: object) -> Program:
     graphs = None if isinstance(value, type) else _graphs(value)
     if not isinstance(graphs, tuple) or not all(isinstance(graph, Graph) for graph in graphs):
         raise TypeError(
-            f"graph_snapshot cannot compare {_article(type(value))}: pass a capture, as in "
-            "`graph_capture(model, *inputs) == graph_snapshot`, one of its graphs, a "
-            "torch.fx.GraphModule, a torch.fx.Graph or a torch.export.ExportedProgram"
+            f"{function} cannot compare {_article(type(value))}: pass a capture, as in "
+            f"{EXAMPLES[function]}, one of its graphs, a torch.fx.GraphModule, a torch.fx.Graph or "
+            "a torch.export.ExportedProgram"
         )
     if getattr(value, "watched", None) is not None:
         from ..checks.compilation import need_graphs
