@@ -241,7 +241,7 @@ def _record_edit(
 def merge_edits(edits: list[dict[str, Any]]) -> Iterator[tuple[Path, list[dict[str, Any]], str]]:
     """Yield each file to change, its calls with a new text, and the reason for a refusal or "".
 
-    A call may run many times, for example in a parametrized test; all runs must give one graph.
+    A call may run many times, for example in a parametrized test. All runs must have one graph.
     """
     files: dict[str, dict[tuple[int, int], list[dict[str, Any]]]] = {}
     for edit in edits:
@@ -250,8 +250,6 @@ def merge_edits(edits: list[dict[str, Any]]) -> Iterator[tuple[Path, list[dict[s
         calls = files.setdefault(edit["path"], {})
         calls.setdefault((edit["line"], edit["edit"][0]), []).append(edit)
     for path, calls in sorted(files.items()):
-        # A call may run many times, for example in a parametrized test, if every run gets the same
-        # graph.
         changing = {
             position: same_call
             for position, same_call in calls.items()
@@ -261,10 +259,14 @@ def merge_edits(edits: list[dict[str, Any]]) -> Iterator[tuple[Path, list[dict[s
             continue
         refused = ""
         for (line, _), same_call in sorted(changing.items()):
-            if any(edit["lines"] != same_call[0]["lines"] for edit in same_call):
+            lines, test = same_call[0]["lines"], same_call[0]["test"]
+            others = [edit["test"] for edit in same_call if edit["lines"] != lines]
+            if others:
+                tests = " and ".join(dict.fromkeys([test, others[0]]))
                 refused = (
-                    f"the call on line {line} got two different graphs: write a separate call "
-                    "for each graph, or compare with graph_snapshot"
+                    f"the call on line {line} got two different graphs in {tests}: write a "
+                    "separate call for each graph, or store the graphs in files, with "
+                    "graph_snapshot or assertGraph"
                 )
         if len({edit["digest"] for same_call in calls.values() for edit in same_call}) > 1:
             refused = "the file changed while the tests ran: run the tests again"
@@ -298,8 +300,9 @@ class TextUpdates:
         return report
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Collect the edits of a test."""
-        self._edits += getattr(report, _REPORTED, ())
+        """Collect the edits of a test, with its id."""
+        edits = getattr(report, _REPORTED, ())
+        self._edits += [{**edit, "test": report.nodeid} for edit in edits]
 
     def write(self, run: RunRecord) -> None:
         """Write the files, and add the outcome of each file to the record of the run."""
