@@ -91,16 +91,21 @@ def data(pending: PendingUpdates) -> dict[str, Any]:
 
 def heading(pending: PendingUpdates, states: dict[str, tuple[State, str]]) -> str:
     """Return the number of pending causes and stored graphs, in one line."""
+    accepted = sum(state == "stored" for state, _ in states.values())
+    accepted_text = f"; {counted(accepted, 'other graph')} already accepted" if accepted else ""
+    return f"{describe_open(pending, states) or 'no pending changes'}{accepted_text}"
+
+
+def describe_open(pending: PendingUpdates, states: dict[str, tuple[State, str]]) -> str:
+    """Count the pending causes and their stored graphs; "" if nothing is pending."""
     kinds = [state for state, _ in states.values()]
-    stored = f"; {counted(kinds.count('stored'), 'other graph')} already accepted"
-    stored *= "stored" in kinds
-    refused = kinds.count("refused")
-    refused_text = f", {refused} cannot be accepted" if refused else ""
     open_files = len(kinds) - kinds.count("stored")
     if not open_files:
-        return f"no pending changes{stored}"
+        return ""
+    refused = kinds.count("refused")
+    refused_text = f", {refused} cannot be accepted" if refused else ""
     causes = counted(len(open_causes(pending, states)), "cause")
-    return f"{causes} in {counted(open_files, 'stored graph')}{refused_text}{stored}"
+    return f"{causes} in {counted(open_files, 'stored graph')}{refused_text}"
 
 
 def _without_accepted(cause: NumberedCause, states: dict[str, tuple[State, str]]) -> Finding:

@@ -20,7 +20,7 @@ from ...graph.diff import cost_text, list_some
 from ...snapshot.files import read_text, remove_file, write_text
 from ...words import counted, first_lines
 from ..formats import printable
-from .listing import heading, notes, open_causes
+from .listing import describe_open, notes, open_causes
 from .waiting import NumberedCause, PendingUpdates, State, Update
 
 
@@ -129,7 +129,7 @@ MAX_GRAPHS = 10
 def ask(pending: PendingUpdates) -> None:
     """Ask about each chosen pending cause, and store the graphs of accepted causes."""
     accepted: set[int] = set()
-    stored = 0
+    stored: list[int] = []
     causes = open_causes(pending, pending.states())
     with suppress(KeyboardInterrupt, EOFError):
         for position, cause in enumerate(causes, 1):
@@ -144,10 +144,14 @@ def ask(pending: PendingUpdates) -> None:
             if answer == "y":
                 accepted.add(cause.number)
                 accepted_now = accept(pending, cause.updates, accepted)
-                stored += len(accepted_now.written)
+                stored.append(len(accepted_now.written))
                 _print(_outcome(accepted_now))
-    _print(["", f"{counted(stored, 'graph')} stored" if stored else "no graph stored"])
-    _print([heading(pending, pending.states()), *(f"! {reason}" for reason in pending.unreadable)])
+    total = f"{counted(sum(stored), 'graph')} stored; " if any(stored) else "no graph stored; "
+    if len(stored) == 1 and any(stored):
+        total = ""  # printed after the answer
+    left = describe_open(pending, pending.states())
+    closing = total + (f"left: {left}" if left else "nothing left")
+    _print(["", closing, *(f"! {reason}" for reason in pending.unreadable)])
 
 
 def _print(lines: Iterable[str]) -> None:
