@@ -42,6 +42,9 @@ def data_of(failed: Comparison) -> Data:
         `difference`, the result of `GraphDiff.to_json`, or `None` without findings.
     """
     problem, difference = failed.problem or "the graphs differ", None
+    if failed.stored is not None and failed.stored.header.detail == "ops":
+        # Different edits have the same problem, such as "2 op counts differ".
+        problem = "; ".join([problem, *failed.details])
     try:
         difference = failed.diff.to_json(MAX_FINDINGS) if failed.diff else None
     except Exception:  # the section of the report has the reason

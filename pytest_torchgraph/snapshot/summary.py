@@ -268,6 +268,8 @@ def describe_new_file(release: str, files: ReleaseFiles, change: str) -> str:
 
 
 def _contents(program: Program, detail: Detail) -> str:
+    if detail == "ops":
+        return f"op counts only: {_contents(program, 'dataflow')}"
     if not program.sections:
         return _graphs(program)
     classes = program.classes(detail)

@@ -11,7 +11,8 @@ from projects import Run
 from pytest_torchgraph.graph import Header, Program
 from pytest_torchgraph.report.causes import FailedComparisons
 from pytest_torchgraph.report.comparisons import MAX_FINDINGS, data_of
-from pytest_torchgraph.snapshot import REPORTED, Comparison
+from pytest_torchgraph.snapshot import REPORTED, Comparison, read_stored
+from pytest_torchgraph.snapshot.compare import compare
 
 TESTS = """
     import os
@@ -170,6 +171,16 @@ def test_the_data_of_a_report_are_plain_and_of_bounded_size() -> None:
     assert data["difference"]["left"] == 7
     assert json.loads(json.dumps(data)) == json.loads(json.dumps(data, default=repr))
     assert len(json.dumps(data)) < 1000 * MAX_FINDINGS
+
+
+def test_problem_of_stored_op_counts_names_the_ops() -> None:
+    counts = read_stored(failed("sin").now.to_text("ops"))
+    comparison = compare(counts, failed("cos").now, "ops")
+    assert comparison is not None
+    assert data_of(comparison)["problem"] == (
+        "2 op counts differ; forward: aten.cos.default  0 -> 1; "
+        "forward: aten.sin.default  1 -> 0"
+    )
 
 
 def test_error_while_finding_causes_does_not_end_the_run(pytestconfig: pytest.Config) -> None:
