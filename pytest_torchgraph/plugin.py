@@ -170,12 +170,18 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
 
 # Not in the wrapper: pytest sets the exception of a unittest test in a hook inside the wrapper.
 @pytest.hookimpl(specname="pytest_runtest_makereport")
-def pytest_torchgraph_hide_frames(item: pytest.Item, call: pytest.CallInfo[None]) -> None:
-    """Hide the frames of this package before pytest formats the traceback."""
-    if call.excinfo is not None and not item.config.getoption("fulltrace"):
+def pytest_torchgraph_edit_exception(item: pytest.Item, call: pytest.CallInfo[None]) -> None:
+    """Change an exception before pytest formats it: hide our frames, name the accept command."""
+    if call.excinfo is None:
+        return
+    if not item.config.getoption("fulltrace"):
         from .report.failed_check import hide_own_frames
 
         hide_own_frames(call.excinfo)
+    if INLINE in sys.modules:
+        from .report.mismatch import add_accept_command
+
+        add_accept_command(item, call.excinfo.value)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -89,6 +89,15 @@ def add_comparisons(item: pytest.Item, report: pytest.TestReport) -> None:
             report.sections.append(("torchgraph", "\n".join(lines)))
 
 
+def add_accept_command(item: pytest.Item, error: BaseException) -> None:
+    """Add the accept command to the message of a failed `assert_graph_text`.
+
+    `assert_graph_text` is a plain function and cannot know the start directory of pytest.
+    """
+    if hasattr(error, FAILED):
+        error.args = (f"{error}\naccept:  {settings.rerun_command(item, UPDATE)}",)
+
+
 def add_text_comparison(
     item: pytest.Item, report: pytest.TestReport, call: pytest.CallInfo[None]
 ) -> None:

@@ -168,27 +168,19 @@ def _lines(now: Program, detail: Detail) -> list[str]:
 
 def _message(comparison: Comparison) -> str:
     if comparison.is_new:
-        return f"{comparison.problem}\naccept:  {_accept()}"
+        return comparison.problem
     lines = [f"graphs differ from the text: {_headline(comparison)}", *comparison.details]
     finding_lines = str(comparison.diff).splitlines() if comparison.diff else []
     omission = [f"... and {len(finding_lines) - MAX_LINES} more lines"] * (
         len(finding_lines) > MAX_LINES
     )
-    return "\n".join([*lines, *finding_lines[:MAX_LINES], *omission, f"accept:  {_accept()}"])
+    return "\n".join([*lines, *finding_lines[:MAX_LINES], *omission])
 
 
 def _headline(comparison: Comparison) -> str:
     if comparison.problem:
         return comparison.problem
     return comparison.diff.heading() if comparison.diff else "the graphs differ"
-
-
-def _accept() -> str:
-    import shlex
-
-    # pytest sets the variable to the test's id and phase.
-    test = os.environ.get("PYTEST_CURRENT_TEST", "").rpartition(" ")[0]
-    return f"pytest {shlex.quote(test) if test else 'FILE'} {UPDATE}"
 
 
 def _record_edit(

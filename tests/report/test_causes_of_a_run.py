@@ -178,8 +178,7 @@ def test_problem_of_stored_op_counts_names_the_ops() -> None:
     comparison = compare(counts, failed("cos").now, "ops")
     assert comparison is not None
     assert data_of(comparison)["problem"] == (
-        "2 op counts differ; forward: aten.cos.default  0 -> 1; "
-        "forward: aten.sin.default  1 -> 0"
+        "2 op counts differ; forward: aten.cos.default  0 -> 1; forward: aten.sin.default  1 -> 0"
     )
 
 

@@ -23,9 +23,15 @@ class TestNet(GraphTestCase):
 
 
 def test_summary_review_and_last_failed_include_texts_and_subtests(
-    pytester: pytest.Pytester, run: Run, capsys: pytest.CaptureFixture[str]
+    pytester: pytest.Pytester,
+    run: Run,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    pytester.makepyfile(test_net=TESTS)
+    pytester.makeini("[pytest]\npythonpath = .")
+    directory = pytester.mkdir("tests")
+    directory.joinpath("test_net.py").write_text(TESTS)
+    monkeypatch.chdir(directory)
     accept = "accept:  pytest test_net.py::TestNet::test_text --torchgraph-update"
     result = run()
     result.stdout.fnmatch_lines(
@@ -38,7 +44,7 @@ def test_summary_review_and_last_failed_include_texts_and_subtests(
     )
     assert main(["review"]) == 1
     listed = capsys.readouterr().out
-    assert "!  test_net.py::TestNet::test_text: this text is in the test: run pytest " in listed
+    assert "!  tests/test_net.py::TestNet::test_text: this text is in the test: run " in listed
     assert "--cache-clear" not in listed
     run("--lf", "--torchgraph-update").assert_outcomes(passed=2)
     assert main(["review"]) == 0
