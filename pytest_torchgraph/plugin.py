@@ -221,11 +221,10 @@ def pytest_terminal_summary(
         from .snapshot.stale import judge
         from .snapshot.summary import summarize
 
-        if config.option.torchgraph_update:
-            from .snapshot.inline import text_updates_of
+        if config.option.torchgraph_update and not config.option.collectonly:
+            from .snapshot.inline import PLUGIN
 
-            for texts in text_updates_of(config):
-                texts.write(run)
+            config.pluginmanager.getplugin(PLUGIN).write(run)
 
         summarize(terminalreporter, run, judge(run, exitstatus))
         if run.replaced:

@@ -22,6 +22,7 @@ from ..errors import TorchGraphError
 from ..settings import config as settings
 from ..settings.paths import is_below
 from ..snapshot.summary import brief
+from ..words import first_lines
 from . import artifacts
 
 if TYPE_CHECKING:
@@ -100,9 +101,8 @@ def add_differences(report: pytest.TestReport, error: BaseException) -> None:
     for diff in differences.values():
         # The message begins with the `repr` of the difference, truncated to 240 characters.
         if repr(diff)[:100] in str(error):
-            lines = str(diff).splitlines()
-            omitted = [f"... and {len(lines) - MAX_LINES} more lines"] * (len(lines) > MAX_LINES)
-            report.sections.append(("torchgraph", "\n".join([*lines[:MAX_LINES], *omitted])))
+            lines = first_lines(str(diff).splitlines(), MAX_LINES)
+            report.sections.append(("torchgraph", "\n".join(lines)))
 
 
 def _drawing(failure: Failure) -> tuple[str, tuple[Graph, ...], Drawing]:

@@ -30,7 +30,7 @@ from ..graph.text import (
     parse_text,
     runs_in_words,
 )
-from ..words import format_ranks
+from ..words import counted, format_ranks, listed
 
 DETAILS: tuple[Detail, ...] = get_args(Detail)
 """Levels of detail, from the coarsest to the finest."""
@@ -321,9 +321,12 @@ def _compare_without_eager(
 
     If the compiled graphs differ too, report them as the change.
     """
-    parts = [f"{graph.name} ({_ops(graph)})" for graph in now.graphs if graph.eager]
-    omitted_text = f" and {len(parts) - MOST_EAGER} more" if len(parts) > MOST_EAGER else ""
-    eager = f"now:     {', '.join(parts[:MOST_EAGER])}{omitted_text}"
+    eager_graphs = (
+        f"{graph.name} ({counted(graph.op_counts.total(), 'op')})"
+        for graph in now.graphs
+        if graph.eager
+    )
+    eager = f"now:     {listed(eager_graphs, MOST_EAGER)}"
     compiled = tuple(graph for graph in now.graphs if not graph.eager)
     # If the compiled graphs differ too, report their difference, and only note the missing eager
     # graphs.
@@ -332,11 +335,6 @@ def _compare_without_eager(
     mismatch = _compare(stored, now, detail)
     assert mismatch is not None
     return mismatch[0], (*mismatch[1], WITHOUT_EAGER)
-
-
-def _ops(graph: Graph) -> str:
-    count = graph.op_counts.total()
-    return "1 op" if count == 1 else f"{count} ops"
 
 
 def _compare_runs(stored: Program, now: Program) -> tuple[str, tuple[str, ...]] | None:

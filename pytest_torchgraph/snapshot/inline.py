@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ..errors import GraphFormatError, OutsideRootError, TorchGraphError
-from ..words import counted
+from ..words import counted, first_lines
 from .files import read_bytes, write_text
 from .literals import Edit, SourceFile, apply_edits, call_in, edit_of, literal_of
 from .run import RunRecord
@@ -171,10 +171,7 @@ def _message(comparison: Comparison) -> str:
         return comparison.problem
     lines = [f"graphs differ from the text: {_headline(comparison)}", *comparison.details]
     finding_lines = str(comparison.diff).splitlines() if comparison.diff else []
-    omission = [f"... and {len(finding_lines) - MAX_LINES} more lines"] * (
-        len(finding_lines) > MAX_LINES
-    )
-    return "\n".join([*lines, *finding_lines[:MAX_LINES], *omission])
+    return "\n".join([*lines, *first_lines(finding_lines, MAX_LINES)])
 
 
 def _headline(comparison: Comparison) -> str:
@@ -327,10 +324,3 @@ class TextUpdates:
         except (OSError, TorchGraphError, SyntaxError, UnicodeError) as error:
             return str(error)
         return ""
-
-
-def text_updates_of(config: pytest.Config) -> Iterator[TextUpdates]:
-    """Yield the `TextUpdates` plugin if this run updates."""
-    plugin = config.pluginmanager.getplugin(PLUGIN)
-    if plugin is not None:
-        yield plugin

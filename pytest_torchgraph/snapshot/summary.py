@@ -176,17 +176,14 @@ def describe(failed: Comparison, detail: Detail = "dataflow") -> str:
         return f"{failed.problem}: {first}" if first else failed.problem
     from ..graph.diff import heading
 
-    ranks_prefix = f"{_format_ranks_of(failed.parts)}: " if failed.parts else ""
+    ranks = format_ranks(rank for part in failed.parts for rank in part.ranks)
+    ranks_prefix = f"{ranks}: " if failed.parts else ""
     graphs = [finding.summary for finding in findings if finding.of_graph]
     edits = [finding for finding in findings if not finding.of_graph]
     graphs_text = listed(graphs, MOST_CHANGES)
     return ranks_prefix + "; ".join(
         [*([heading(edits)] if edits else []), *([graphs_text] if graphs_text else [])]
     )
-
-
-def _format_ranks_of(parts: Sequence[Comparison]) -> str:
-    return format_ranks(rank for part in parts for rank in part.ranks)
 
 
 def describe_renames(stored: str, now: Program, detail: Detail) -> str:
