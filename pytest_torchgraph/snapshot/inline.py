@@ -1,8 +1,8 @@
 """`assert_graph_text`: compare graphs with a text inside the test, and update that text.
 
-The text is a stored file's text without its header. In an update, each test records its edits as
-plain data. Test reports carry the edits to the process that reports, where `TextUpdates` writes
-each source file once, at the end. pytest-xdist workers write nothing.
+The text is that of a stored file without the header. In an update, each call records its edit as
+plain data in the report of its test. At the end of the run, `TextUpdates` writes each source file
+once, in the process that reports: under pytest-xdist, workers write nothing.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 UPDATES: list[list[dict[str, Any]]] = []
-"""Edits of the running test, one list per run that updates; the innermost run is last."""
+"""Edits of the running test. A run that updates has a list here; the innermost run is last."""
 UPDATE = "--torchgraph-update"
 EMPTY = "no graph is stored in this call yet: the text is empty"
 FAILED = "torchgraph_text"
@@ -52,7 +52,7 @@ def assert_graph_text(capture_or_graph: object, text: str, detail: Detail = "dat
         capture_or_graph: any value that `graph_snapshot` compares: a capture, a graph, a torch.fx
             graph.
         text: the graphs, in the format of a `.tgraph` file.
-        detail: as in `graph_snapshot`; with "ops" the text contains the count of each op.
+        detail: see `graph_snapshot`; with "ops" the text contains the count of each op.
 
     Raises:
         AssertionError: if the graphs differ, with the findings; if the text is empty.
@@ -125,7 +125,7 @@ def nested(text: str) -> Iterator[str]:
 
 
 def _with_via(now: Program) -> Program:
-    """Return the program with a mechanism in its header, so graph and capture have equal texts."""
+    """Return the program with a mechanism in its header, as the header of a capture has."""
     from ..graph.text import VIA_LEVELS
 
     level = now.graphs[0].level
@@ -212,7 +212,7 @@ def _record_edit(
     except TorchGraphError as error:
         refused = str(error)
     if refused:
-        # The text matches, so it does not matter that the call cannot be edited.
+        # The text matches, so the call needs no edit.
         if lines is None:
             return
         raise TorchGraphError(f"{location}: cannot update the text: {refused}")
@@ -234,8 +234,7 @@ def merge_edits(edits: list[dict[str, Any]]) -> Iterator[tuple[Path, list[dict[s
     """
     files: dict[str, dict[tuple[int, int], list[dict[str, Any]]]] = {}
     for edit in edits:
-        # Keyed by the start: for one call, the edits of a matching run and of a differing run may
-        # have different ends.
+        # Keyed by the start of the edit: its end depends on whether the text matched.
         calls = files.setdefault(edit["path"], {})
         calls.setdefault((edit["line"], edit["edit"][0]), []).append(edit)
     for path, calls in sorted(files.items()):

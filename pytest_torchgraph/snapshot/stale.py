@@ -10,9 +10,9 @@
 | the file belongs to another rank, or to another number of processes | not judged |
 | no test compared the file, and its test file ran completely or no longer exists | stale |
 
-After a test is renamed, its new stored graph is missing and its old one is stale, although both are
-equal. Neither of the two messages says that they are equal, so `find_under_old_name` looks for the
-old file.
+After a test is renamed, the graph of the new name is missing, and the file of the old name is
+stale. If both graphs are equal, `find_under_old_name` finds the old file, and the failure suggests
+a `git mv`.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 
 ACCELERATORS = ({*KNOWN} - {"cpu"}) | {"hip", "metal", "tpu", "vulkan"}
-"""Words in a path or parameter id that name a device that not every machine has."""
+"""Words that mean, in a path or a parameter id, a device that some machines lack."""
 
 INSIDE_WORDS = re.compile("cuda|gpu|rocm")
 """Device names that also count inside a word, for example in `multigpu`.
@@ -122,8 +122,8 @@ def judge(run: RunRecord, exitstatus: int) -> StaleFiles:
     )
     absent_devices: set[str] = set()
     for path in uncompared:
-        # A suite may omit a parameter instead of skipping it, for example with
-        # `["cpu"] + ["cuda"] * has_cuda`. Without that device, no test compares the file.
+        # A suite may omit a case instead of skipping it, for example with
+        # `["cpu"] + ["cuda"] * has_cuda`. Then no test compares its file on other machines.
         unused_devices = devices_in(_below(root, path)) - used_devices
         (stale.elsewhere if unused_devices else stale.files).append(path)
         absent_devices |= unused_devices
@@ -216,7 +216,10 @@ def _has_stored_graphs(file: Path) -> bool:
 
 
 def _below(root: Path, path: Path) -> str:
-    """Return a path relative to the root directory, whose own path may name a device."""
+    """Return a path relative to the root directory.
+
+    The path of the root directory itself is left out, because it may contain a device name.
+    """
     return str(path.relative_to(root)) if path.is_relative_to(root) else str(path)
 
 

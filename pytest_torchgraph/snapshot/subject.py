@@ -1,8 +1,8 @@
-"""The left side of a comparison: the program that a test captured; and the check for syrupy.
+"""Conversion of a compared value to a program, and the check for syrupy.
 
-The package does not require syrupy. syrupy adds `--snapshot-update` to every run, as
-pytest-snapshot and snapshottest do, and two plugins with the same option end the run before it
-starts. syrupy also fails a run if a file of another tool in a `__snapshots__` directory is unused.
+The package does not require syrupy, because syrupy does not work in every project. pytest-snapshot
+and snapshottest define the same option, `--snapshot-update`, and pytest refuses to start with both.
+syrupy also fails a run if another tool has unused files in a `__snapshots__` directory.
 """
 
 from __future__ import annotations
