@@ -110,8 +110,8 @@ class _RunRecord(RunRecord):
 def pytest_sessionstart(session: pytest.Session) -> None:
     """Keep torch's structured trace out of failure reports, as pytest before 9.1 did.
 
-    The records of the trace have no message: they would add hundreds of blank lines for each test
-    that compiles.
+    The records of the trace have no message, so a test that compiles would have hundreds of blank
+    lines.
     """
     logs = session.config.pluginmanager.getplugin("logging-plugin")
     handler = getattr(logs, "report_handler", None)
@@ -238,8 +238,8 @@ def pytest_assertrepr_compare(
     op: str, left: Any, right: Any
 ) -> Generator[None, list[list[str] | None], list[list[str] | None]]:
     """Describe the difference in the first line of a failed assertion."""
-    # syrupy answers as well. A summary shows only the first line, and syrupy's first line is less
-    # specific.
+    # Replace syrupy's answer. pytest's short summary shows only the first line, and syrupy's first
+    # line does not describe the difference.
     answers = yield
     for side in (right, left):
         if type(side).__module__ == f"{__package__}.snapshot.assertion":
@@ -322,7 +322,7 @@ def graph_device(request: pytest.FixtureRequest) -> torch.device:
 
 @pytest.fixture(autouse=True)
 def _torchgraph(request: pytest.FixtureRequest) -> Generator[None]:
-    """Isolate a test that uses graphs, and set its expected device. Other tests are unchanged."""
+    """Isolate a test that uses graphs, and set its expected device; leave other tests alone."""
     if device_types.FIXTURE in getattr(getattr(request.node, "callspec", None), "params", ()):
         from .devices import expect_during
 
@@ -348,9 +348,10 @@ def _torchgraph(request: pytest.FixtureRequest) -> Generator[None]:
 def _from_import_on(
     item: pytest.Item, context: AbstractContextManager[None]
 ) -> AbstractContextManager[None]:
-    """Return the context for a test. If only the ini file sets limits, wait for Dynamo's import.
+    """Return a context that a test enters now or, if only the ini file limits it, later.
 
-    The ini file's limits apply to every test, even in a suite that never imports torch.
+    The limits of the ini file apply to every test, even in a suite that never imports torch. So the
+    context is entered when Dynamo is imported.
     """
     fixture_names: Collection[str] = getattr(item, "fixturenames", ())
     if item.get_closest_marker(options.MARKER) or not OURS.isdisjoint(fixture_names):

@@ -68,7 +68,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _directories(options: argparse.Namespace) -> int:
-    """Print the findings; return `TROUBLE` for an unreadable file after comparing all others."""
+    """Compare all readable files, and print the findings; return `TROUBLE` for unreadable files."""
     from ..api.differences import diff
 
     if options.rank is not None:
@@ -93,7 +93,7 @@ def _directories(options: argparse.Namespace) -> int:
 
 
 def _files(options: argparse.Namespace) -> int:
-    """Print the difference of the graphs, or of op counts if a file holds only counts."""
+    """Print the difference of the graphs, or of the op counts if a file stores only counts."""
     from ..graph.diff import diff_programs, merge_ranks
 
     old = read_any_document(options.old, may_be_missing=True)
@@ -160,7 +160,7 @@ def _is_empty(program: Program) -> bool:
 def _note_counts_only(
     pairs: Sequence[tuple[tuple[int, ...], Program, Program]], options: argparse.Namespace
 ) -> str:
-    """Return a note if only op counts are compared because one file has no graphs; else ""."""
+    """Return a note if one file has only op counts and the other has graphs; else ""."""
     for _, *documents in pairs:
         before, after = documents
         if (before.graphs and after.counts) or (before.counts and after.graphs):

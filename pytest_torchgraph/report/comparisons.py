@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 Data = dict[str, Any]
 
 NOT_STORED = "no graph is stored"
-"""Start of the problem text if the stored graph is missing."""
+"""Start of the problem if a stored graph is missing."""
 MAX_FINDINGS = 50
 """Maximum number of findings of one comparison in a report. Further findings are only counted."""
 
@@ -38,8 +38,9 @@ def data_of(failed: Comparison) -> Data:
     """Return the plain data of a failed comparison, of bounded size.
 
     Returns:
-        A dictionary with `problem`, one line; `releases`, the two torch releases if they differ;
-        `difference`, the result of `GraphDiff.to_json`, or `None` without findings.
+        A dictionary: `problem` is one line; `releases` is the pair of torch releases, or `None` if
+        they are equal; `difference` is the result of `GraphDiff.to_json`, or `None` without
+        findings.
     """
     problem, difference = failed.problem or "the graphs differ", None
     if failed.stored is not None and failed.stored.header.detail == "ops":
@@ -66,7 +67,7 @@ def headline(failed: Comparison) -> str:
 
 
 def findings_of(data: Mapping[str, Any]) -> Iterator[Finding]:
-    """Yield the findings in the data from `data_of`, or the problem if the data have none."""
+    """Yield the findings in data from `data_of`; without findings, yield the problem as one."""
     from ..graph.diff import Finding, problem_finding
 
     if data["difference"] is None:
@@ -76,7 +77,7 @@ def findings_of(data: Mapping[str, Any]) -> Iterator[Finding]:
 
 
 def count_left_out(data: Mapping[str, Any]) -> int:
-    """Return the number of findings that `data_of` left out, beyond `MAX_FINDINGS`."""
+    """Return the number of findings that `data_of` left out."""
     return data["difference"]["left"] if data["difference"] else 0
 
 
@@ -98,7 +99,7 @@ class Comparisons:
 
     @property
     def every_cause(self) -> Sequence[Finding]:
-        """Causes, the most widespread first, also for a single failed comparison."""
+        """Causes as in `causes`, but also for a single failed comparison."""
         if self._every_cause is None:
             from ..graph.diff import merge_edits
 
@@ -131,7 +132,7 @@ class Comparisons:
         return f"{size}{omitted_text}"
 
     def releases(self) -> list[str]:
-        """Return each pair of differing torch releases, formatted like `2.13.0 -> 2.15.0`."""
+        """Return the pairs of stored and running torch release, such as `2.13.0 -> 2.15.0`."""
         pairs = (
             data["releases"]
             for failures in self.tests.values()
@@ -148,7 +149,7 @@ TEXT = "assert_graph_text"
 
 
 def review_command(config: pytest.Config) -> str:
-    """Return the command to review this run's pending updates, or "" if they are not kept."""
+    """Return the command that reviews the pending updates of this run; "" if none are kept."""
     directory = artifacts.known_directory(config)
     if directory is None:
         return ""
@@ -165,15 +166,15 @@ def save_pending(
 ) -> str:
     """Write a pending update for each failed comparison of a phase.
 
-    Pending updates of passed comparisons and of passed phases are deleted.
+    The pending update of a comparison is deleted if the comparison or the phase passed.
 
     Args:
         item: the test.
-        failed: True if the phase failed. A test that is expected to fail writes no pending update.
+        failed: True if the phase failed. For an expected failure this is False.
         record: comparisons of the phase.
 
     Returns:
-        The error of the last file that could not be written, or "" if all were written.
+        The error of the last file that could not be written; "" if all files were written.
     """
     pending_updates = record.pending
     directory = artifacts.known_directory(item.config) if pending_updates else None

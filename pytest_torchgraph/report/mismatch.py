@@ -1,7 +1,7 @@
 """Report of a failed comparison: the assertion message, the section `torchgraph`, the picture.
 
-Reporting must not change the outcome of a test: an error while explaining a failure becomes one
-line of the explanation.
+Reporting must not change the outcome of a test: an error in this module becomes a line of the
+report.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from ..snapshot.assertion import GraphSnapshot
 
 MAX_LINES = 60
-"""Maximum lines of findings in a section. The text file next to the picture has all findings."""
+"""Maximum number of lines of findings in a section. A text file next to the picture has all."""
 MAX_CHANGES = 2
 """Maximum number of further nodes, and of consequences, listed for a single finding.
 
@@ -67,13 +67,12 @@ class DrawnDifference:
 def add_comparisons(item: pytest.Item, report: pytest.TestReport) -> None:
     """Move the comparisons of a phase from the item's stash into its report.
 
-    The report gets the compared and stored files. If the phase failed, the report also gets one
-    section per failed comparison.
+    If the phase failed, also add a section for each failed comparison.
     """
     record = item.stash[RECORD]
     # Plain data, because pytest-xdist sends it to the controller.
     vars(report)[REPORTED] = {
-        # Deduplicated: hypothesis compares with the same file for every example.
+        # Without duplicates: hypothesis compares with the same file for every example.
         "compared": list(dict.fromkeys(record.compared)),
         "stored": list(dict.fromkeys(record.stored)),
         "replaced": [(path, data_of(comparison)) for path, comparison in record.replaced],
@@ -128,7 +127,7 @@ def add_text_comparison(
 def fail_ignored_mismatches(item: pytest.Item) -> None:
     """Fail a test that passed although one of its comparisons failed.
 
-    Such a test has no `assert`, or catches the failure, so it would always pass.
+    The test has no `assert`, or catches the failure, so it would always pass.
 
     Raises:
         pytest.fail.Exception: always.
@@ -144,13 +143,14 @@ def fail_ignored_mismatches(item: pytest.Item) -> None:
 
 
 def fail_unused(item: pytest.Item) -> None:
-    """Fail a test that passed and requests `graph_snapshot` directly, but compared nothing with it.
+    """Fail a test that requests `graph_snapshot` as an argument, but compared nothing with it.
+
+    Three kinds of tests are exempt: a test that gets `graph_snapshot` only through another fixture,
+    a test with subtests, which have their own outcomes, and a test that is expected to fail.
 
     Raises:
-        pytest.fail.Exception: if the test compared nothing and is not exempt.
+        pytest.fail.Exception: unless the test is exempt.
     """
-    # Exempt: a test that gets `graph_snapshot` only through another fixture, a test with subtests
-    # (they have their own outcomes), and a test that is expected to fail.
     parameters = inspect.signature(getattr(item, "function", lambda: None)).parameters
     expected = item.get_closest_marker("xfail") is not None
     if "graph_snapshot" not in parameters or "subtests" in parameters or expected:
@@ -171,7 +171,7 @@ def assertion_lines(op: str, snapshot: GraphSnapshot) -> list[str]:
         snapshot: operand that represents the stored graphs.
     """
     failed = snapshot.failed
-    if failed is None:  # the graphs are equal, but the test asserts `!=`
+    if failed is None:  # the test asserts `!=`, and the graphs are equal
         return [f"graphs {op} stored: expected a difference, but the graphs equal {snapshot!r}"]
     lines = [f"graphs {op} stored: {headline(failed)}", *_release_lines(failed)]
     if failed.is_new or ONLY_FLOATS in failed.details:
@@ -238,7 +238,7 @@ def _section(
 
 
 def _write_texts(item: pytest.Item, failed: Comparison) -> None:
-    """Write the expected text, the received text and their diff if `artifacts` is set.
+    """Write the stored text, the captured text and their diff, if an artifact directory is set.
 
     Each text has one line per node (`fold=False`), so each line of the diff is one node.
     """
@@ -262,7 +262,7 @@ def _add_to_page(
     shown: Comparison,
     drawn: DrawnDifference | None,
 ) -> None:
-    """Add the difference of the graphs, or of one class of ranks, to the page."""
+    """Add the difference of the graphs, or of one class of ranks, to the page of the run."""
     from .page import comparison_data
 
     data = comparison_data(
@@ -312,7 +312,7 @@ def _draw(
     headline: str,
     shown: Comparison,
 ) -> Generator[str, None, DrawnDifference | None]:
-    """Write all findings to a text file, draw a picture next to it, and yield section lines."""
+    """Write all findings to a text file and draw a picture. Yield lines for the section."""
     diff = shown.diff
     if not diff:
         return None
@@ -333,8 +333,8 @@ def _draw(
         yield f"picture: none, {rendered.note.removeprefix('no picture: ')}"
         return DrawnDifference(drawing, "", rendered.note)
     path = rendered.path
-    longer = not rank and len(findings.splitlines()) > len(_findings(failed))
-    note = " (full text in the .txt file next to it)" if longer else ""
+    has_more = not rank and len(findings.splitlines()) > len(_findings(failed))
+    note = " (full text in the .txt file next to it)" if has_more else ""
     yield f"picture: {settings.display_path(item.config, path)}{ranks_text}{note}"
     artifacts.attach(item, report, path, failed.name)
     return DrawnDifference(drawing, path.read_text(encoding="utf-8"), "")

@@ -24,7 +24,7 @@ class PytestTestRun:
     def isolated(self, fresh: bool) -> AbstractContextManager[None]:
         """Return a context that isolates the rest of the test.
 
-        The context does nothing if the test is already isolated or the settings disable isolation.
+        The context does nothing if the test is already isolated, or if isolation is off.
         """
         if reason := why_unsupported():
             pytest.skip(reason)

@@ -116,7 +116,7 @@ def _without_accepted(cause: NumberedCause, states: dict[str, tuple[State, str]]
 def notes(
     pending: PendingUpdates, cause: NumberedCause, states: dict[str, tuple[State, str]]
 ) -> str:
-    """Describe a cause's accepted files, and other causes of its remaining files; "" if none."""
+    """Count the accepted files of a cause, and its files with other causes; "" if none."""
     parts = []
     names = [update.target for update in cause.updates]
     if stored := sum(states[name][0] == "stored" for name in names):

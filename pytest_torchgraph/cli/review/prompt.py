@@ -1,7 +1,7 @@
-"""Review in a terminal, with one question per cause, like `git add -p` for hunks; and `accept`,
-which stores the graphs.
+"""Review in a terminal, with one question per cause, and `accept`, which stores the graphs.
 
-The review uses only `input` and `print`, so it works in every terminal, including on Windows.
+The review resembles `git add -p`. It uses only `input` and `print`, so it works in every terminal,
+including on Windows.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Accepted:
 
     Attributes:
         written: the updates made (or, in a dry run, to be made): "created", "updated" or "removed".
-        held: the updates that wait for other causes, with the numbers of these causes.
+        held: the updates that also have causes not accepted yet, with the numbers of these causes.
         refused: the updates that are impossible or could not be written, with the reason.
         outside: the updates whose file leads outside the root directory, with the reason.
     """
@@ -53,8 +53,8 @@ def accept(
     Args:
         pending: all updates of the directory.
         updates: the updates to make.
-        causes: the numbers of the accepted causes; an update with any other cause is held. `None`
-            accepts all causes.
+        causes: the numbers of the accepted causes; `None` for all. An update with any other cause
+            is held.
         dry_run: if True, write nothing.
     """
     written: list[tuple[Update, str]] = []
@@ -77,7 +77,7 @@ def accept(
                 if not dry_run:
                     _apply(update)
                 written.append((update, action))
-            except OutsideRootError as error:  # a link was created after the updates were read
+            except OutsideRootError as error:  # the link did not exist when the updates were read
                 outside.append((update, str(error)))
             except TorchGraphError as error:
                 refused.append((update, str(error)))
@@ -160,7 +160,7 @@ def _print(lines: Iterable[str]) -> None:
 
 
 def _answer(cause: NumberedCause) -> str:
-    """Return the answer y, n or q; handle d, o and ? before that."""
+    """Ask until the answer is y, n or q, and return it; handle d, o and ?."""
     shown_count = 0
     while True:
         answer = input(QUESTION).strip().lower()[:1]
@@ -242,8 +242,8 @@ def _open_picture(update: Update) -> str:
 def _draw(update: Update) -> Path:
     """Draw the difference of an update into a new directory, and return the SVG file.
 
-    The picture is drawn from the texts that were read. A picture among the artifacts is untrusted:
-    anyone may have written it, and a browser would run scripts in the picture.
+    The picture is drawn from the texts that were read. A picture in the artifacts is untrusted, and
+    a browser would run its scripts.
 
     Raises:
         TorchGraphError: if the update has no difference of graphs, or no renderer is available.

@@ -96,7 +96,7 @@ def _cause(graph: Graph) -> Data | None:
 
 
 def _facts(capture: Capture, name: str) -> tuple[Any, ...]:
-    """Return an attribute of a capture, or () if its capture mechanism does not support it."""
+    """Return an attribute of a capture; () if its mechanism does not record it."""
     try:
         facts: tuple[Any, ...] = getattr(capture, name)
     except CaptureError:
@@ -156,7 +156,7 @@ def _sides(diff: GraphDiff, sides: Sides) -> Data:
         }
         for name, side in (("before", sides.before), ("after", sides.after))
     }
-    # The page's node data include costs, but leave out unchanged nodes of the old graphs.
+    # The node data of the page have costs, but not for unchanged nodes of the old graphs.
     data["before"]["costs"] = costs_before(diff, sides)
     return data
 
@@ -299,8 +299,8 @@ def cost_data(
         The table, or `None` if the cost is unknown: the ops are torch functions, a size is
         symbolic, or torch, which has the FLOP formulas, is not imported.
     """
-    # torch has the FLOP formulas. A run that only compares loaded graphs has not imported torch,
-    # and the import takes seconds (2.8 s measured).
+    # The FLOP formulas are torch's. A run that only compares loaded graphs has not imported torch,
+    # and the import takes 2.8 s.
     if not graphs or "torch" not in sys.modules:
         return None
     from ...graph.cost import cost_table
@@ -331,7 +331,7 @@ def cost_data(
 
 
 def changed_cost_data(before: Sequence[Graph], after: Sequence[Graph]) -> Data | None:
-    """Return the old and new cost of modules with a changed cost; for `None`, see `cost_data`."""
+    """Return the old and new cost of each module whose cost changed; `None` as in `cost_data`."""
     if "torch" not in sys.modules:
         return None
     from ...graph.cost import changed_costs

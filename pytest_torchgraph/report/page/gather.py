@@ -130,7 +130,7 @@ def _ranks_data(ranks: Ranks, parts: Parts) -> Data:
 MOST_CLASSES = 8
 """Maximum number of classes of equal ranks to show."""
 BEFORE = 2
-"""Number of matching collectives shown before the first difference between two classes."""
+"""Number of equal collectives shown before the first difference between two classes."""
 AFTER = 10
 """Number of collectives shown from the first difference on."""
 MOST_PROBLEMS = 40

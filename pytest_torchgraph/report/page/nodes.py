@@ -59,7 +59,7 @@ def changed_nodes_data(diff: GraphDiff, drawing: Drawing | None) -> list[Data]:
 
 
 def path_ends(graph: Graph) -> tuple[str, frozenset[str]]:
-    """Return the end of the paths from a node to the loss, and the names of the nodes at this end.
+    """Return where the paths from nodes to the loss end, and the names of the nodes there.
 
     Returns:
         - "loss" if the graph returns a single floating-point scalar; a joint graph may return other

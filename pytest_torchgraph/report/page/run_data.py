@@ -1,9 +1,10 @@
 """Data of a whole page, collected in the reporting process and written at the end of the run.
 
-With pytest-xdist, the reporting process is the controller. A test's data arrive with its reports
-and are compressed when the test ends. A worker crash loses only the data of the running test.
+With pytest-xdist, the reporting process is the controller. The data of a test arrive with its
+reports, and are compressed when the test ends. If a worker crashes, only the data of its running
+test are lost.
 
-`RunData` is independent of pytest, because `gather.merge_pages` combines pages without running
+`RunData` needs no pytest session, because `gather.merge_pages` combines pages without running
 tests.
 """
 
@@ -212,7 +213,7 @@ class Page:
             self._close(report.nodeid)
 
     def _open(self, report: pytest.TestReport) -> Data:
-        """Return the data of a test, for adding the data of a phase."""
+        """Return the data of a test, to which the data of a phase can be added."""
         test = self.tests.get(report.nodeid) or _new_test(report)
         if "part" in test:  # already packed: restore the details
             test = {key: value for key, value in test.items() if key not in ("part", "facts")}
@@ -221,7 +222,7 @@ class Page:
         return test
 
     def _close(self, test: str) -> None:
-        """Compress the data of a finished test: a run can have thousands of tests."""
+        """Compress the data of a finished test, because a run can have thousands of tests."""
         data = self.tests[test]
         if "part" in data:
             return
@@ -231,14 +232,14 @@ class Page:
         self.tests[test] = summary(data, self.parts.add({key: data[key] for key in DETAILS}))
 
     def _outcome(self, report: pytest.TestReport) -> str:
-        # The hook knows xfail and xpass, which `report.outcome` does not.
+        # The hook distinguishes xfail and xpass. `report.outcome` does not.
         status = self.config.hook.pytest_report_teststatus(report=report, config=self.config)
         category = str(status[0] if isinstance(status, tuple) else "")
         if category in ("passed", "failed", "error", "skipped", "xfailed", "xpassed"):
             return category
         return "passed" if report.passed else "failed"
 
-    # Called last: the audit judges the run in the same hook, and the page shows the verdict.
+    # Called last, because the audit judges the run in the same hook and the page has the verdict.
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self) -> None:
         """Write the page. An error is reported in the summary and changes no outcome."""

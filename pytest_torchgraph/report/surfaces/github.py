@@ -33,7 +33,7 @@ _INSTALLED = frozenset({"site-packages", "dist-packages"})
 
 
 class Workspace:
-    """Resolves the file names in facts to paths and links of the checkout.
+    """Converter of the file names in facts to paths and links of the checkout.
 
     Args:
         config: pytest config of the run.
@@ -64,7 +64,7 @@ class Workspace:
         return self._path_of_file[file]
 
     def link(self, place: CodePlace) -> str:
-        """Return the URL of a line on GitHub, or "" if the line has none."""
+        """Return the URL of a line on GitHub; "" if the file is not in the workspace."""
         path = self.path(place.file)
         return f"{self._blob}/{quote(path)}#L{place.line}" if path and self._blob else ""
 
