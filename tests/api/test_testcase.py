@@ -228,7 +228,7 @@ def test_unittest_runs_all_but_assert_graph(pytester: pytest.Pytester) -> None:
     assert "skipped 'assertGraph needs pytest" in done.stderr
 
 
-def test_import_brings_neither_pytest_nor_torch() -> None:
+def test_import_imports_neither_pytest_nor_torch() -> None:
     code = (
         "import sys; from pytest_torchgraph import GraphTestCase; "
         "print([m for m in ('torch', 'pytest', 'syrupy') if m in sys.modules])"
@@ -237,7 +237,7 @@ def test_import_brings_neither_pytest_nor_torch() -> None:
     assert done.stdout == "[]\n"
 
 
-def test_assert_graph_in_a_loop_without_a_name_names_the_line_of_the_test(
+def test_assert_graph_in_a_loop_names_the_line_of_the_test(
     pytester: pytest.Pytester, run: Run
 ) -> None:
     suite = """

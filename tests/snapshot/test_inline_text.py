@@ -78,7 +78,7 @@ def test_inline_update_is_written_by_the_controller_once(
     run().assert_outcomes(passed=3)
 
 
-def test_file_outside_the_root_is_refused(
+def test_inline_update_outside_the_root_is_refused(
     pytester: pytest.Pytester, run: Run, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     outside = tmp_path_factory.mktemp("outside") / "test_net.py"
@@ -92,7 +92,9 @@ def test_file_outside_the_root_is_refused(
 
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="Windows has no SIGKILL")
 @pytest.mark.parametrize("at", ["fsync", "copymode", "replace"])
-def test_killed_update_leaves_the_old_file(at: str, pytester: pytest.Pytester, run: Run) -> None:
+def test_killed_inline_update_leaves_the_old_file(
+    at: str, pytester: pytest.Pytester, run: Run
+) -> None:
     pytester.makepyfile(test_net=NET)
     before = (pytester.path / "test_net.py").read_bytes()
     owner = "shutil" if at == "copymode" else "os"

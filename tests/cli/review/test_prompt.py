@@ -66,7 +66,7 @@ def test_review_stores_a_file_with_two_causes_with_the_second(
     assert output.endswith("\n6 graphs stored; nothing left\n")
 
 
-def test_review_says_what_is_refused_and_stays(left: Left, answer: Answer) -> None:
+def test_review_reports_refused_files_and_keeps_them(left: Left, answer: Answer) -> None:
     for name in OTHERS:
         (left.root / name).write_text("mine")
     output = answer(left, "n", "y")
@@ -106,7 +106,7 @@ def test_review_explains_its_answers_and_keeps_everything(
     assert few.stored() == before
 
 
-def test_picture_is_drawn_from_the_texts_and_not_the_file_of_the_run(
+def test_picture_is_drawn_from_the_texts(
     few: Left, answer: Answer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     script = "<svg xmlns='http://www.w3.org/2000/svg'><script>alert(1)</script></svg>"
