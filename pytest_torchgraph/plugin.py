@@ -383,11 +383,6 @@ def _needs_isolation(request: pytest.FixtureRequest) -> bool:
     return "torch" in sys.modules or not NEEDING_TORCH.isdisjoint(request.fixturenames)
 
 
-def _has_limits(item: pytest.Item) -> bool:
-    """Return True for a test with a marker, and for every test if the ini file has limits."""
-    return bool(_ini_limits(item.config)) or bool(item.get_closest_marker(options.MARKER))
-
-
 def _ini_limits(config: pytest.Config) -> Mapping[str, Any]:
     return _settings(config).limits if config.stash[ANY_SET] else {}
 
@@ -398,7 +393,7 @@ def _limits(item: pytest.Item) -> Limits | None:
     If torch is too old, a test with a marker is skipped. A test that only the ini file limits runs
     without limits, because the limits of the ini file apply to every test of the suite.
     """
-    if not _has_limits(item):
+    if not _ini_limits(item.config) and not item.get_closest_marker(options.MARKER):
         return None
     from . import marker
 

@@ -115,21 +115,17 @@ def _files(options: argparse.Namespace) -> int:
         for ranks, _, lines in differences
         for line in lines
     ]
-    note = _note_counts_only(pairs, options)
-    if note and options.format != "json":
-        print(note)
     if options.format == "json":
         print_json(_data(difference, counts, list(torch) if upgrade else None))
     else:
-        lines = [upgrade] if upgrade else []
+        lines = [*filter(None, (_note_counts_only(pairs, options), upgrade))]
         if options.format == "markdown":
-            lines += _markdown(difference)
-            lines += [f"- {markdown_code(line)}" for line in counts or ()]
+            lines += [*_markdown(difference), *(f"- {markdown_code(line)}" for line in counts)]
         elif difference:
             full_text = difference.to_text(limit=len(difference.findings))
             lines += [difference.heading(), full_text if options.all else difference.to_text()]
         else:
-            lines += counts or ()
+            lines += counts
         if lines:
             print("\n".join(lines))
     return DIFFERENT if difference or counts else SAME
@@ -180,10 +176,10 @@ def _with_file_name(difference: GraphDiff | None, file: Path) -> GraphDiff | Non
 
 
 def _data(
-    difference: GraphDiff | None, counts: list[str] | None, releases: list[str] | None
+    difference: GraphDiff | None, counts: list[str], releases: list[str] | None
 ) -> dict[str, Any]:
     data = difference.to_json() if difference else {"heading": "", "findings": []}
-    return {**data, "counts": counts or [], "releases": releases}
+    return {**data, "counts": counts, "releases": releases}
 
 
 def _markdown(difference: GraphDiff | None) -> list[str]:

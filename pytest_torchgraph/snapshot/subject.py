@@ -66,7 +66,10 @@ def _of_capture(value: object, function: str = "graph_snapshot") -> Program:
 
         return Program(Header(torch=_running_torch()), canonical((from_fx(value),)))
     # Refuse a class: the class `Capture` itself has the attributes too, as properties.
-    graphs = None if isinstance(value, type) else _graphs(value)
+    graphs: object = None
+    if not isinstance(value, type):
+        # `program` includes eager graphs.
+        graphs = getattr(value, "program", None) or getattr(value, "graphs", None)
     if not isinstance(graphs, tuple) or not all(isinstance(graph, Graph) for graph in graphs):
         raise TypeError(
             f"{function} cannot compare {_article(type(value))}: pass a capture, as in "
@@ -84,11 +87,6 @@ def _of_capture(value: object, function: str = "graph_snapshot") -> Program:
         )
     header = getattr(value, "header", None) or Header(torch=_running_torch())
     return Program(header, canonical(graphs))
-
-
-def _graphs(value: object) -> object:
-    """Return the graphs of a capture, including eager graphs; `None` if it has none."""
-    return getattr(value, "program", None) or getattr(value, "graphs", None)
 
 
 def _is_fx(value: object) -> bool:

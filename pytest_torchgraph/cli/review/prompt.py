@@ -12,7 +12,7 @@ import tempfile
 import webbrowser
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from ...errors import OutsideRootError, TorchGraphError
@@ -35,10 +35,10 @@ class Accepted:
         outside: the updates whose file leads outside the root directory, with the reason.
     """
 
-    written: tuple[tuple[Update, str], ...]
-    held: tuple[tuple[Update, tuple[int, ...]], ...]
-    refused: tuple[tuple[Update, str], ...]
-    outside: tuple[tuple[Update, str], ...] = ()
+    written: list[tuple[Update, str]] = field(default_factory=list)
+    held: list[tuple[Update, list[int]]] = field(default_factory=list)
+    refused: list[tuple[Update, str]] = field(default_factory=list)
+    outside: list[tuple[Update, str]] = field(default_factory=list)
 
 
 def accept(
@@ -57,10 +57,7 @@ def accept(
             is held.
         dry_run: if True, write nothing.
     """
-    written: list[tuple[Update, str]] = []
-    held: list[tuple[Update, tuple[int, ...]]] = []
-    refused: list[tuple[Update, str]] = []
-    outside: list[tuple[Update, str]] = []
+    accepted = Accepted()
     for update in updates:
         state, reason = update.state()
         if state == "stored":
@@ -68,20 +65,20 @@ def accept(
         own_causes = pending.causes_by_target[update.target]
         other_causes = own_causes - set(own_causes if causes is None else causes)
         if state == "refused":
-            refused.append((update, reason))
+            accepted.refused.append((update, reason))
         elif other_causes:
-            held.append((update, tuple(sorted(other_causes))))
+            accepted.held.append((update, sorted(other_causes)))
         else:
             try:
                 action = _planned_action(update)
                 if not dry_run:
                     _apply(update)
-                written.append((update, action))
+                accepted.written.append((update, action))
             except OutsideRootError as error:  # the link did not exist when the updates were read
-                outside.append((update, str(error)))
+                accepted.outside.append((update, str(error)))
             except TorchGraphError as error:
-                refused.append((update, str(error)))
-    return Accepted(tuple(written), tuple(held), tuple(refused), tuple(outside))
+                accepted.refused.append((update, str(error)))
+    return accepted
 
 
 def _planned_action(update: Update) -> str:

@@ -27,6 +27,10 @@ if TYPE_CHECKING:
     from .html import Parts
 
 
+BREAK_FACTS = ("kind", "reason", "file", "line", "code", "occurrences")
+"""Attributes of a graph break that the page has under the same name."""
+
+
 def capture_data(capture: Capture, parts: Parts | None = None) -> Data:
     """Return a capture's data: graphs with op counts, costs, collectives, breaks and recompiles.
 
@@ -63,13 +67,8 @@ def capture_data(capture: Capture, parts: Parts | None = None) -> Data:
         ],
         "breaks": [
             {
-                "kind": graph_break.kind,
-                "reason": graph_break.reason,
                 "hint": graph_break.hint or "",
-                "file": graph_break.file,
-                "line": graph_break.line,
-                "code": graph_break.code,
-                "occurrences": graph_break.occurrences,
+                **{name: getattr(graph_break, name) for name in BREAK_FACTS},
             }
             for graph_break in _facts(capture, "breaks")
         ],

@@ -7,6 +7,7 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Container, Generator, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -275,18 +276,12 @@ def _with_unique_ids(run: RunData, page: str, repeated_ids: set[str]) -> RunData
     def name(test: str) -> str:
         return f"{test} @ {page}" if test in repeated_ids else test
 
-    return RunData(
-        versions=run.versions,
-        others=run.others,
-        crashed=run.crashed,
+    return replace(
+        run,
         tests=[{**test, "id": name(test["id"])} for test in run.tests],
         words={name(test): _search_text(name(test), text) for test, text in run.words.items()},
         failures={name(test): text for test, text in run.failures.items()},
         comparisons=Comparisons({name(t): data for t, data in run.comparisons.tests.items()}),
-        accept=run.accept,
-        audit=run.audit,
-        facts=run.facts,
-        shards=run.shards,
     )
 
 

@@ -220,16 +220,15 @@ class Table:
         ]
         head += ["", _row(self.columns), _row(["---"] * len(self.columns))]
         foot = ["", "</details>", ""] if self.folded else [""]
-        omission_note = ["", f"{len(self.rows)} more omitted: GitHub limits the size of a summary."]
-        budget -= size([*head, *omission_note, *foot])
+        note = "{} more omitted: GitHub limits the size of a summary."
+        budget -= size([*head, "", note.format(len(self.rows)), *foot])
         if budget < 0:
             return
         yield from head
         for number, row in enumerate(map(_row, self.rows)):
             budget -= size([row])
             if budget < 0:
-                omitted = len(self.rows) - number
-                yield from ("", f"{omitted} more omitted: GitHub limits the size of a summary.")
+                yield from ("", note.format(len(self.rows) - number))
                 break
             yield row
         yield from foot
