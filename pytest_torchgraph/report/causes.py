@@ -103,7 +103,7 @@ def report_causes(reporter: pytest.TerminalReporter, run: RunRecord) -> None:
     if len(run.replaced) < 2:
         return
     try:
-        heading, *lines = _lines(run)
+        heading, *lines = _lines_of_update(run)
     except Exception as error:  # the graphs are already stored
         reporter.line(f"torchgraph: cannot list the causes of this update: {brief(error)}")
         return
@@ -112,7 +112,7 @@ def report_causes(reporter: pytest.TerminalReporter, run: RunRecord) -> None:
         reporter.line(line)
 
 
-def _lines(run: RunRecord) -> Iterator[str]:
+def _lines_of_update(run: RunRecord) -> Iterator[str]:
     from ..graph.diff import MAX_CAUSES, cost_text, finding_heading, merge_edits
 
     comparisons = [

@@ -106,7 +106,7 @@ class Comparisons:
             upgraded = [
                 test
                 for test, failures in self.tests.items()
-                if any(e["releases"] for e in failures)
+                if any(data["releases"] for data in failures)
             ]
             self._every_cause = merge_edits([*self._items()], upgraded=upgraded)
         return self._every_cause

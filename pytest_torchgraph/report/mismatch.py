@@ -257,9 +257,9 @@ def _write_texts(item: pytest.Item, failed: Comparison) -> None:
 def _add_to_page(
     item: pytest.Item,
     failed: Comparison,
-    headline: str,
+    summary: str,
     lines: list[str],
-    shown: Comparison,
+    part: Comparison,
     drawn: DrawnDifference | None,
 ) -> None:
     """Add the difference of the graphs, or of one class of ranks, to the page of the run."""
@@ -267,14 +267,14 @@ def _add_to_page(
 
     data = comparison_data(
         file=failed.path,
-        headline=headline,
+        headline=summary,
         accept=_accept_command(item, failed),
-        lines=shown.text_diff or lines,
-        diff=shown.diff if drawn else None,
+        lines=part.text_diff or lines,
+        diff=part.diff if drawn else None,
         drawing=drawn.drawing if drawn else None,
         svg=drawn.svg if drawn else "",
         note=drawn.note if drawn else "",
-        ranks=format_ranks(shown.ranks) if shown.ranks else "",
+        ranks=format_ranks(part.ranks) if part.ranks else "",
     )
     item.stash[RECORD].shown.append(data)
 
@@ -309,21 +309,21 @@ def _draw(
     item: pytest.Item,
     report: pytest.TestReport,
     failed: Comparison,
-    headline: str,
-    shown: Comparison,
+    summary: str,
+    part: Comparison,
 ) -> Generator[str, None, DrawnDifference | None]:
     """Write all findings to a text file and draw a picture. Yield lines for the section."""
-    diff = shown.diff
+    diff = part.diff
     if not diff:
         return None
-    rank = f".rank-{shown.ranks[0]}" if shown.ranks else ""
-    ranks_text = f" of {format_ranks(shown.ranks)}" if shown.ranks else ""
+    rank = f".rank-{part.ranks[0]}" if part.ranks else ""
+    ranks_text = f" of {format_ranks(part.ranks)}" if part.ranks else ""
     text = artifacts.path(item, failed.name, f"{rank}.txt")
     findings = "\n".join(
         finding.to_text(limit=sum(len(p.changes) + len(p.consequences) for p in finding.places))
         for finding in diff.findings
     )
-    text.write_text(f"{item.nodeid}\n{headline}\n{findings}\n", encoding="utf-8")
+    text.write_text(f"{item.nodeid}\n{summary}\n{findings}\n", encoding="utf-8")
     from ..render.difference import drawing as drawing_of
     from ..render.output import draw
 

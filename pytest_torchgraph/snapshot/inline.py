@@ -169,15 +169,11 @@ def _lines(now: Program, detail: Detail) -> list[str]:
 def _message(comparison: Comparison) -> str:
     if comparison.is_new:
         return comparison.problem
-    lines = [f"graphs differ from the text: {_headline(comparison)}", *comparison.details]
-    finding_lines = str(comparison.diff).splitlines() if comparison.diff else []
+    diff = comparison.diff
+    problem = comparison.problem or (diff.heading() if diff else "the graphs differ")
+    lines = [f"graphs differ from the text: {problem}", *comparison.details]
+    finding_lines = str(diff).splitlines() if diff else []
     return "\n".join([*lines, *first_lines(finding_lines, MAX_LINES)])
-
-
-def _headline(comparison: Comparison) -> str:
-    if comparison.problem:
-        return comparison.problem
-    return comparison.diff.heading() if comparison.diff else "the graphs differ"
 
 
 def _record_edit(

@@ -116,7 +116,9 @@ def judge(run: RunRecord, exitstatus: int) -> StaleFiles:
     }
     stale = StaleFiles(
         kept={
-            file: reason for file, reason in kept_files.items() if _has_stored_graphs(root / file)
+            file: reason
+            for file, reason in kept_files.items()
+            if (root / file).parent.joinpath(DIRECTORY, Path(file).stem).is_dir()
         },
         skipped=skipped,
     )
@@ -209,10 +211,6 @@ def _candidates(root: Path, files_run: set[str], kept_files: dict[str, str]) -> 
             # judged.
             if not files or (files & files_run and not files & kept_files.keys()):
                 yield from sorted(directory.glob(f"*.{SUFFIX}"))
-
-
-def _has_stored_graphs(file: Path) -> bool:
-    return (file.parent / DIRECTORY / file.stem).is_dir()
 
 
 def _below(root: Path, path: Path) -> str:

@@ -70,10 +70,7 @@ def accept(
             accepted.held.append((update, sorted(other_causes)))
         else:
             try:
-                action = _planned_action(update)
-                if not dry_run:
-                    _apply(update)
-                accepted.written.append((update, action))
+                accepted.written.append((update, _apply(update, dry_run=dry_run)))
             except OutsideRootError as error:  # the link did not exist when the updates were read
                 accepted.outside.append((update, str(error)))
             except TorchGraphError as error:
@@ -81,17 +78,16 @@ def accept(
     return accepted
 
 
-def _planned_action(update: Update) -> str:
-    if update.saved.text is None:
+def _apply(update: Update, *, dry_run: bool) -> str:
+    """Make an update, unless this is a dry run; return "created", "updated" or "removed"."""
+    text, is_new = update.saved.text, read_text(update.path) is None
+    if text is None:
+        if not dry_run:
+            remove_file(update.path, root=update.root)
         return "removed"
-    return "created" if read_text(update.path) is None else "updated"
-
-
-def _apply(update: Update) -> None:
-    if update.saved.text is None:
-        remove_file(update.path, root=update.root)
-    else:
-        write_text(update.path, update.saved.text, root=update.root)
+    if not dry_run:
+        write_text(update.path, text, root=update.root)
+    return "created" if is_new else "updated"
 
 
 def outcome(accepted: Accepted, *, dry_run: bool = False) -> Iterator[str]:

@@ -279,7 +279,9 @@ def _with_unique_ids(run: RunData, page: str, repeated_ids: set[str]) -> RunData
     return replace(
         run,
         tests=[{**test, "id": name(test["id"])} for test in run.tests],
-        words={name(test): _search_text(name(test), text) for test, text in run.words.items()},
+        search_texts={
+            name(test): _search_text(name(test), text) for test, text in run.search_texts.items()
+        },
         failures={name(test): text for test, text in run.failures.items()},
         comparisons=Comparisons({name(t): data for t, data in run.comparisons.tests.items()}),
     )
@@ -302,7 +304,7 @@ def _combine_runs(runs: Sequence[RunData], pages: Sequence[str]) -> RunData:
         others=sum(run.others for run in runs),
         crashed=sum(run.crashed for run in runs),
         tests=sorted(tests, key=lambda test: (test["place"], test["id"])),
-        words={key: text for run in runs for key, text in run.words.items()},
+        search_texts={key: text for run in runs for key, text in run.search_texts.items()},
         failures={key: text for run in runs for key, text in run.failures.items()},
         comparisons=Comparisons(
             {key: data for run in runs for key, data in run.comparisons.tests.items()}

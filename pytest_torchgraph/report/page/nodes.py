@@ -225,7 +225,10 @@ def graph_data(graph: Graph) -> Data:
         **columns,
         "refs": [[position_of[name] for name in dict.fromkeys(node.refs)] for node in graph.nodes],
         "after": [[position_of[ref.name] for ref in node.after] for node in graph.nodes],
-        **{figure: _column(graph, node_costs) for figure, node_costs in costs.items()},
+        **{
+            figure: [_times(node_costs.get(node.name, 0), graph.runs) for node in graph.nodes]
+            for figure, node_costs in costs.items()
+        },
         "end": end,
         "ends": sorted(position_of[name] for name in at_end),
         "texts": list(table),
@@ -242,11 +245,6 @@ def _texts(node: Node) -> tuple[str, ...]:
         format_operands(node),
         ", ".join(dict.fromkeys(effect.kind for effect in node.effects)),
     )
-
-
-def _column(graph: Graph, costs: Mapping[str, int | None]) -> list[int | None]:
-    """Return the cost of each node over all runs of the graph."""
-    return [_times(costs.get(node.name, 0), graph.runs) for node in graph.nodes]
 
 
 def bodies_data(graph: Graph) -> list[Data]:
