@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class PytestTestRun:
-    """Pytest's implementation of `api.testcase.Run` for a `GraphTestCase`."""
+    """Implementation of `api.testcase.PytestRun` for a running `GraphTestCase` test."""
 
     def __init__(self, request: pytest.FixtureRequest, is_isolated: bool) -> None:
         self._request = request

@@ -248,7 +248,7 @@ class GraphSnapshot(SnapshotAssertion):
             if error is not None:
                 raise error
             lookup = Lookup(result, files, self._may_write(result, files))
-            if lookup.may_write and self._is_next(files):
+            if lookup.may_write and self._next_has_graph(files):
                 self._remove_redundant_file(files)
                 result.success = True
             else:
@@ -309,7 +309,7 @@ class GraphSnapshot(SnapshotAssertion):
         self._handled.add(lookup.key)
         self._record_outcome(outcome, lookup.key, change)
 
-    def _is_next(self, files: ReleaseFiles) -> bool:
+    def _next_has_graph(self, files: ReleaseFiles) -> bool:
         """Return True if the next release's file stores this graph.
 
         This release then needs no file of its own.
@@ -323,7 +323,7 @@ class GraphSnapshot(SnapshotAssertion):
         return text is not None and is_stored(text, current, self._detail)
 
     def _remove_redundant_file(self, files: ReleaseFiles) -> None:
-        """Remove this release's file, if any: the next release's file has the same graph."""
+        """Remove this release's file, because the next release's file has the same graph."""
         assert files.own is not None
         assert files.next is not None
         release, file = files.next
@@ -368,7 +368,7 @@ class GraphSnapshot(SnapshotAssertion):
 
         result, files = lookup.result, lookup.files
         try:
-            text = None if self._is_next(files) else str(result.asserted_data)
+            text = None if self._next_has_graph(files) else str(result.asserted_data)
             stored = None if result.recalled_data is None else str(result.recalled_data)
             return pending_update(files, stored, text, problem)
         except TorchGraphError as error:  # the file of another release cannot be read

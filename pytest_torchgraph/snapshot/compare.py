@@ -61,7 +61,7 @@ ONLY_FLOATS = (
 
 @dataclass(frozen=True)
 class Comparison:
-    """A failed comparison. Its difference is computed only once.
+    """A failed comparison, which computes its difference on first use.
 
     Attributes:
         now: the captured program.
@@ -134,8 +134,7 @@ class Comparison:
 def same_text(stored: str, text: str) -> bool:
     """Return True if two documents have equal texts, ignoring their origin (via, torch release).
 
-    Equal texts mean equal graphs. Different texts may still hold equal graphs, as decided by
-    `compare`.
+    Documents with different texts may still have equal graphs: `compare` decides.
     """
     old, new = _HEADER.match(stored), _HEADER.match(text)
     return (
@@ -157,7 +156,7 @@ def read_stored(stored: str) -> Program:
 
 
 def parse_stored(stored: str, path: str) -> Program:
-    """Parse a stored text, raising an error that is meant for the user.
+    """Parse a stored text for a test, whose user reads the error.
 
     Raises:
         GraphFormatError: if the text is malformed, with the path, the position and the remedy.

@@ -80,7 +80,7 @@ def read_text(path: Path) -> str | None:
 
 
 def write_text(path: Path, text: str, *, root: Path | None = None) -> None:
-    """Write a complete text; if that fails, the file stays as it was.
+    """Write a complete text. If this fails, the file is unchanged.
 
     Missing directories are created. If the path is a symbolic link, the file it points to is
     written.

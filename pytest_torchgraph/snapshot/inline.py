@@ -125,7 +125,7 @@ def nested(text: str) -> Iterator[str]:
 
 
 def _with_via(now: Program) -> Program:
-    """Return the program with a mechanism in its header, as the header of a capture has."""
+    """Add a mechanism to the header of a single graph, so that its text equals a capture's."""
     from ..graph.text import VIA_LEVELS
 
     level = now.graphs[0].level

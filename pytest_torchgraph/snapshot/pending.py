@@ -94,7 +94,7 @@ class SavedUpdate:
 
     @classmethod
     def read(cls, path: Path) -> SavedUpdate:
-        """Read a file written from `to_json`.
+        """Read a file with the content of `to_json`.
 
         The file is untrusted, because it may come from a stranger's branch. For any content, an
         update writes only complete texts of graphs, and only to paths that `graph_snapshot` uses.

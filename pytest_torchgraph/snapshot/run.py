@@ -31,7 +31,7 @@ class RunRecord:
     Attributes:
         compared: the stored files that were compared.
         comparing: the ids of the tests that compared graphs.
-        stored: the files that an update settled, as in `Record`.
+        stored: what an update did, as in `Record`.
         replaced: maps each file that an update replaced to the tests that replaced it, each with
             the differences as plain data.
         expected: the ids of the tests that should run.

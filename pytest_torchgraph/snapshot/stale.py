@@ -49,7 +49,8 @@ ACCELERATORS = ({*KNOWN} - {"cpu"}) | {"hip", "metal", "tpu", "vulkan"}
 
 INSIDE_WORDS = re.compile("cuda|gpu|rocm")
 """Device names that also count inside a word, for example in `multigpu`.
-`npu` is not one of them, because `input` contains it.
+
+`npu` does not, because `input` contains it.
 """
 
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
@@ -159,8 +160,7 @@ def _split_by_skipped(
 def _split_by_release(run: RunRecord, paths: list[Path]) -> tuple[list[Path], dict[Path, str]]:
     """Separate the files that this run judges from files of other torch releases.
 
-    A file of another release is in neither result if this run made the comparison that the file
-    belongs to.
+    A file of another release is in neither result if this run made its comparison.
     """
     releases = settings.get(run.config).releases
     if not releases.listed or not paths:

@@ -28,7 +28,7 @@ def listing(pending: PendingUpdates) -> Iterator[str]:
     for update in pending.chosen:
         state, reason = states[update.target]
         if state == "refused":
-            yield f"!  {update.said(reason)}"
+            yield f"!  {update.describe_refusal(reason)}"
     yield from (f"!  {problem}" for problem in pending.unreadable)
     # A file that changed since the comparison is the usual reason for any other refusal.
     changed = any(

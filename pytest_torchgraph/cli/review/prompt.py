@@ -48,7 +48,7 @@ def accept(
     *,
     dry_run: bool = False,
 ) -> Accepted:
-    """Make the updates that are not made yet.
+    """Make the pending updates whose causes are all accepted.
 
     Args:
         pending: all updates of the directory.
@@ -102,7 +102,7 @@ def outcome(accepted: Accepted, *, dry_run: bool = False) -> Iterator[str]:
             "too, or undo its edit and run the tests again"
         )
     for update, reason in accepted.refused:
-        yield f"refused  {update.said(reason)}"
+        yield f"refused  {update.describe_refusal(reason)}"
 
 
 QUESTION = "store the graphs that this cause changed [y,n,d,o,q,?]? "
@@ -216,7 +216,7 @@ def _outcome(accepted: Accepted) -> Iterator[str]:
         held = counted(len(accepted.held), "graph")
         yield f"{held} pending until you also accept cause {', '.join(map(str, other_causes))}"
     for update, reason in (*accepted.refused, *accepted.outside):
-        yield f"refused  {update.said(reason)}"
+        yield f"refused  {update.describe_refusal(reason)}"
 
 
 def _open_picture(update: Update) -> str:

@@ -209,7 +209,7 @@ class Update:
                 return "refused", f"{name} changed after the comparison: run the test again"
         return "waits", ""
 
-    def said(self, reason: str) -> str:
+    def describe_refusal(self, reason: str) -> str:
         """Return the reason for a refusal, preceded by the stored file unless it starts with it."""
         return reason if reason.startswith(f"{self.target} ") else f"{self.target}: {reason}"
 

@@ -183,7 +183,7 @@ def summary(test: Mapping[str, Any], part: str) -> Data:
 
 
 def captures_of(test: Mapping[str, Any]) -> list[Data]:
-    """Return the captures of a test, plus one for each class of equal ranks."""
+    """Return the captures of a test, and the capture of each class of equal ranks."""
     return [
         *test["captures"],
         *(equal_ranks["capture"] for ranks in test["ranks"] for equal_ranks in ranks["classes"]),
