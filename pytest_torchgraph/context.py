@@ -1,10 +1,9 @@
 """Facts about the running test session that every capture of the process needs.
 
-A capture does not take these facts as arguments, because users call `graph_capture` and `capture`
-alike, and in helpers far from any fixture. The facts are process-wide rather than in a
-`ContextVar`: threads and event loops that a test starts must see them too. The hub of the watches
-is not part of the context, because it represents the hooks of torch itself, and a process has only
-one set of these hooks.
+A capture does not take these facts as arguments, because users also call `capture` in helpers that
+have no fixture. The facts are global instead of in a `ContextVar`, because threads and event loops
+that a test starts need them too. The hub of the watches is not part of the context: it stands for
+the hooks of torch, of which a process has one set.
 """
 
 from __future__ import annotations

@@ -193,7 +193,7 @@ def select(request: pytest.FixtureRequest, names: Sequence[str], required: bool)
 
 
 def why_absent(device: torch.device) -> str | None:
-    """Return the reason why torch cannot use this device, `None` if it can."""
+    """Return why torch cannot use a device; `None` if it can."""
     import torch
 
     if device.type in ("cpu", "meta"):

@@ -11,8 +11,8 @@ from typing import Any
 def front_door(package: str, names: Mapping[str, str]) -> Callable[[str], Any]:
     """Return the `__getattr__` of a package whose names are imported on first use.
 
-    Without this function, an import of one name would load all modules of the package. No name may
-    be the name of a module in the package, because importing the module would replace the name.
+    Without it, an import of one name would load all modules of the package. A name must differ from
+    all module names of the package, because the import of a module sets an attribute of its name.
 
     Args:
         package: name of the package.

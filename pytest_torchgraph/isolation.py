@@ -74,8 +74,8 @@ def _own_caches(worker: str) -> Iterator[None]:
 def variables_restored(names: Iterable[str]) -> Iterator[None]:
     """Restore only these environment variables afterwards.
 
-    `unittest.mock.patch.dict` empties `os.environ` and refills it with all former values, which
-    would undo changes by pytest and the test's fixtures.
+    `unittest.mock.patch.dict` would restore all variables, and undo changes by pytest and by the
+    fixtures of the test.
     """
     before = {name: os.environ.get(name) for name in names}
     try:

@@ -25,8 +25,8 @@ def limits_of(item: pytest.Item, defaults: Mapping[str, Any]) -> Limits | None:
 
     Args:
         item: the test.
-        defaults: limits from the ini file. They fill in what a marker omits. Without a marker, they
-            require no graph, and limit only what they give a number for.
+        defaults: limits from the ini file. They replace arguments that a marker omits. Without a
+            marker, no graph is required, and arguments without a default have no limit.
 
     Returns:
         `None` if there are no limits.

@@ -38,6 +38,8 @@ ANY_SET = pytest.StashKey[bool]()
 """True if an option or ini value of this plugin is set."""
 TEST_CASE = f"{__package__}.api.testcase"
 """Module of `GraphTestCase`. Until this module is imported, no test can have that class."""
+INLINE = f"{__package__}.snapshot.inline"
+"""Module of `assert_graph_text`. Until this module is imported, no test can have called it."""
 OURS = NEEDING_TORCH | {"graph_snapshot"}
 
 
@@ -108,8 +110,8 @@ class _RunRecord(RunRecord):
 def pytest_sessionstart(session: pytest.Session) -> None:
     """Keep torch's structured trace out of failure reports, as pytest before 9.1 did.
 
-    The records of the trace have no message: they would add hundreds of blank lines for each test
-    that compiles.
+    The records of the trace have no message, so a test that compiles would have hundreds of blank
+    lines.
     """
     logs = session.config.pluginmanager.getplugin("logging-plugin")
     handler = getattr(logs, "report_handler", None)
@@ -166,15 +168,27 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     return result
 
 
+# Not in the wrapper: pytest sets the exception of a unittest test in a hook inside the wrapper.
+@pytest.hookimpl(specname="pytest_runtest_makereport")
+def pytest_torchgraph_edit_exception(item: pytest.Item, call: pytest.CallInfo[None]) -> None:
+    """Change an exception before pytest formats it: hide our frames, name the accept command."""
+    if call.excinfo is None:
+        return
+    if not item.config.getoption("fulltrace"):
+        from .report.failed_check import hide_own_frames
+
+        hide_own_frames(call.excinfo)
+    if INLINE in sys.modules:
+        from .report.mismatch import add_accept_command
+
+        add_accept_command(item, call.excinfo.value)
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Explain failed comparisons in the report, and record the stored graphs there."""
-    if call.excinfo is not None and not item.config.getoption("fulltrace"):
-        from .report.failed_check import hide_own_frames
-
-        hide_own_frames(call.excinfo)
     report = yield
     if call.excinfo is not None and report.failed:
         from .report.failed_check import add_differences, add_picture
@@ -186,6 +200,10 @@ def pytest_runtest_makereport(
         from .report.mismatch import add_comparisons
 
         add_comparisons(item, report)
+    if INLINE in sys.modules:
+        from .report.mismatch import add_text_comparison
+
+        add_text_comparison(item, report, call)
     return report
 
 
@@ -203,11 +221,10 @@ def pytest_terminal_summary(
         from .snapshot.stale import judge
         from .snapshot.summary import summarize
 
-        if config.option.torchgraph_update:
-            from .snapshot.inline import text_updates_of
+        if config.option.torchgraph_update and not config.option.collectonly:
+            from .snapshot.inline import PLUGIN
 
-            for texts in text_updates_of(config):
-                texts.write(run)
+            config.pluginmanager.getplugin(PLUGIN).write(run)
 
         summarize(terminalreporter, run, judge(run, exitstatus))
         if run.replaced:
@@ -221,8 +238,8 @@ def pytest_assertrepr_compare(
     op: str, left: Any, right: Any
 ) -> Generator[None, list[list[str] | None], list[list[str] | None]]:
     """Describe the difference in the first line of a failed assertion."""
-    # syrupy answers as well. A summary shows only the first line, and syrupy's first line is less
-    # specific.
+    # Replace syrupy's answer. pytest's short summary shows only the first line, and syrupy's first
+    # line does not describe the difference.
     answers = yield
     for side in (right, left):
         if type(side).__module__ == f"{__package__}.snapshot.assertion":
@@ -305,7 +322,7 @@ def graph_device(request: pytest.FixtureRequest) -> torch.device:
 
 @pytest.fixture(autouse=True)
 def _torchgraph(request: pytest.FixtureRequest) -> Generator[None]:
-    """Isolate a test that uses graphs, and set its expected device. Other tests are unchanged."""
+    """Isolate a test that uses graphs, and set its expected device; leave other tests alone."""
     if device_types.FIXTURE in getattr(getattr(request.node, "callspec", None), "params", ()):
         from .devices import expect_during
 
@@ -331,9 +348,10 @@ def _torchgraph(request: pytest.FixtureRequest) -> Generator[None]:
 def _from_import_on(
     item: pytest.Item, context: AbstractContextManager[None]
 ) -> AbstractContextManager[None]:
-    """Return the context for a test. If only the ini file sets limits, wait for Dynamo's import.
+    """Return a context that a test enters now or, if only the ini file limits it, later.
 
-    The ini file's limits apply to every test, even in a suite that never imports torch.
+    The limits of the ini file apply to every test, even in a suite that never imports torch. So the
+    context is entered when Dynamo is imported.
     """
     fixture_names: Collection[str] = getattr(item, "fixturenames", ())
     if item.get_closest_marker(options.MARKER) or not OURS.isdisjoint(fixture_names):
@@ -365,11 +383,6 @@ def _needs_isolation(request: pytest.FixtureRequest) -> bool:
     return "torch" in sys.modules or not NEEDING_TORCH.isdisjoint(request.fixturenames)
 
 
-def _has_limits(item: pytest.Item) -> bool:
-    """Return True for a test with a marker, and for every test if the ini file has limits."""
-    return bool(_ini_limits(item.config)) or bool(item.get_closest_marker(options.MARKER))
-
-
 def _ini_limits(config: pytest.Config) -> Mapping[str, Any]:
     return _settings(config).limits if config.stash[ANY_SET] else {}
 
@@ -380,7 +393,7 @@ def _limits(item: pytest.Item) -> Limits | None:
     If torch is too old, a test with a marker is skipped. A test that only the ini file limits runs
     without limits, because the limits of the ini file apply to every test of the suite.
     """
-    if not _has_limits(item):
+    if not _ini_limits(item.config) and not item.get_closest_marker(options.MARKER):
         return None
     from . import marker
 

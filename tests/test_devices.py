@@ -46,9 +46,7 @@ def test_graph_device_ids_are_device_names(pytester: pytest.Pytester, run: Run) 
     ]
 
 
-def test_an_absent_device_is_a_skip_that_says_which_and_why(
-    pytester: pytest.Pytester, run: Run
-) -> None:
+def test_absent_device_is_skipped_with_the_reason(pytester: pytest.Pytester, run: Run) -> None:
     pytester.makeconftest(WITHOUT_CUDA)
     pytester.makepyfile(
         """
@@ -66,7 +64,7 @@ def test_an_absent_device_is_a_skip_that_says_which_and_why(
 
 
 @pytest.mark.parametrize("where", ["--torchgraph-devices=cpu,cuda", "--torchgraph-devices=cuda"])
-def test_an_absent_device_asked_for_on_the_command_line_is_an_error(
+def test_absent_device_of_the_command_line_is_an_error(
     pytester: pytest.Pytester, run: Run, where: str
 ) -> None:
     pytester.makeconftest(WITHOUT_CUDA)
@@ -81,9 +79,7 @@ def test_an_absent_device_asked_for_on_the_command_line_is_an_error(
     )
 
 
-def test_a_device_named_in_the_ini_file_only_is_skipped_where_it_is_absent(
-    pytester: pytest.Pytester, run: Run
-) -> None:
+def test_absent_device_of_the_ini_file_is_skipped(pytester: pytest.Pytester, run: Run) -> None:
     pytester.makeini("[pytest]\ntorchgraph_devices = cuda")
     pytester.makeconftest(WITHOUT_CUDA)
     pytester.makepyfile("def test_x(graph_device): pass")
@@ -91,7 +87,7 @@ def test_a_device_named_in_the_ini_file_only_is_skipped_where_it_is_absent(
     run("--torchgraph-devices=cpu").assert_outcomes(passed=1)
 
 
-def test_a_present_device_is_given_as_a_torch_device(pytester: pytest.Pytester, run: Run) -> None:
+def test_present_device_is_given_as_a_torch_device(pytester: pytest.Pytester, run: Run) -> None:
     pytester.makeconftest(WITH_CUDA)
     pytester.makepyfile(
         """
@@ -115,7 +111,7 @@ def test_a_present_device_is_given_as_a_torch_device(pytester: pytest.Pytester, 
         (" , ", "names no device: use cpu, *"),
     ],
 )
-def test_an_unknown_device_is_a_usage_error_before_anything_runs(
+def test_unknown_device_is_a_usage_error_before_anything_runs(
     pytester: pytest.Pytester, run: Run, value: str, message: str
 ) -> None:
     pytester.makepyfile("def test_x(): pass")
@@ -132,7 +128,7 @@ def test_devices_are_taken_in_order_and_once() -> None:
     assert devices.parse_devices(" cuda, cpu,cuda ", "option") == ("cuda", "cpu")
 
 
-def test_a_test_may_parametrize_the_fixture_itself(pytester: pytest.Pytester, run: Run) -> None:
+def test_test_may_parametrize_the_fixture_itself(pytester: pytest.Pytester, run: Run) -> None:
     pytester.makepyfile(
         """
         import pytest
@@ -149,7 +145,7 @@ def test_a_test_may_parametrize_the_fixture_itself(pytester: pytest.Pytester, ru
     run().assert_outcomes(passed=2)
 
 
-def test_a_project_may_redefine_the_fixture(pytester: pytest.Pytester, run: Run) -> None:
+def test_project_may_redefine_the_fixture(pytester: pytest.Pytester, run: Run) -> None:
     pytester.makepyfile(
         """
         import pytest
@@ -165,7 +161,7 @@ def test_a_project_may_redefine_the_fixture(pytester: pytest.Pytester, run: Run)
     run().assert_outcomes(passed=1)
 
 
-def test_a_fixture_and_a_class_can_use_it_too(pytester: pytest.Pytester, run: Run) -> None:
+def test_fixture_and_a_class_can_use_it_too(pytester: pytest.Pytester, run: Run) -> None:
     pytester.makeconftest(WITH_CUDA)
     pytester.makepyfile(
         """
@@ -403,7 +399,7 @@ def test_marker_that_excludes_all_devices_gives_the_reason(
         ("names='cpu'", 'takes device names, such as torchgraph_devices("cpu", "cuda")'),
     ],
 )
-def test_a_marker_that_means_nothing_is_an_error_at_collection(
+def test_invalid_device_marker_is_an_error_at_collection(
     pytester: pytest.Pytester, run: Run, arguments: str, message: str
 ) -> None:
     pytester.makepyfile(
@@ -420,9 +416,7 @@ def test_a_marker_that_means_nothing_is_an_error_at_collection(
     result.stdout.fnmatch_lines([f"*::test_x: @pytest.mark.torchgraph_devices*{message}"])
 
 
-def test_a_marker_on_a_test_without_the_fixture_is_an_error_at_collection(
-    pytester: pytest.Pytester, run: Run
-) -> None:
+def test_device_marker_without_the_fixture_is_an_error(pytester: pytest.Pytester, run: Run) -> None:
     pytester.makepyfile(
         """
         import pytest
@@ -446,7 +440,7 @@ def test_a_marker_on_a_test_without_the_fixture_is_an_error_at_collection(
     result.stdout.no_fnmatch_line("*test_y*")
 
 
-def test_graph_device_beside_a_fixture_named_device(pytester: pytest.Pytester, run: Run) -> None:
+def test_graph_device_with_a_fixture_named_device(pytester: pytest.Pytester, run: Run) -> None:
     pytester.makepyfile(
         """
         import pytest
@@ -597,7 +591,7 @@ def test_values(graph_device, graph_capture):
 
 
 @pytest.mark.slow("runs pytest several times")
-def test_an_accelerator_by_simulation(pytester: pytest.Pytester, run: Run) -> None:
+def test_accelerator_by_simulation(pytester: pytest.Pytester, run: Run) -> None:
     pytester.makepyfile(test_net=SIMULATED)
     result = run("--torchgraph-devices=cpu,meta", "--torchgraph-update", "-v")
     result.assert_outcomes(passed=10, failed=8)

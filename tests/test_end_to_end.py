@@ -78,9 +78,7 @@ def bert(pytester: pytest.Pytester, run: Run, stored_before: dict[str, bytes]) -
 
 
 @pytest.mark.slow("runs pytest several times")
-def test_a_changed_activation_is_one_finding_with_its_layer_and_both_ops(
-    bert: Path, run: Run, pytester: pytest.Pytester
-) -> None:
+def test_changed_activation_is_one_finding(bert: Path, run: Run, pytester: pytest.Pytester) -> None:
     result = run("-p", "cacheprovider", EDIT="activation")
     result.assert_outcomes(failed=1)
     lines = section(result)
@@ -99,7 +97,7 @@ def test_a_changed_activation_is_one_finding_with_its_layer_and_both_ops(
 
 
 @pytest.mark.slow("long models; short ones are in every run")
-def test_an_inserted_clone_is_one_finding_and_few_lines(bert: Path, run: Run) -> None:
+def test_inserted_clone_is_one_finding(bert: Path, run: Run) -> None:
     before = bert.read_text().splitlines()
     result = run(EDIT="clone")
     result.assert_outcomes(failed=1)
@@ -141,9 +139,7 @@ def test_stored_files_have_the_same_bytes_in_any_run(pytester: pytest.Pytester, 
 
 
 @pytest.mark.slow("runs pytest several times")
-def test_blank_records_of_torchs_trace_are_kept_out_of_failure_reports(
-    pytester: pytest.Pytester, run: Run
-) -> None:
+def test_failure_reports_omit_torchs_structured_trace(pytester: pytest.Pytester, run: Run) -> None:
     pytester.makepyfile(
         """
         import logging
@@ -162,7 +158,7 @@ def test_blank_records_of_torchs_trace_are_kept_out_of_failure_reports(
 
 
 @pytest.mark.slow("runs pytest several times")
-def test_source_lines_are_relative_to_the_rootdir_wherever_pytest_is_started(
+def test_source_lines_are_relative_to_the_rootdir(
     pytester: pytest.Pytester, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytester.makeini("[pytest]")

@@ -526,7 +526,7 @@ REVERSED = "def pytest_collection_modifyitems(items): items.reverse()"
 
 @pytest.mark.slow("runs pytest several times")
 @pytest.mark.parametrize("order", ["", REVERSED], ids=["in order", "reversed"])
-def test_tests_that_together_pass_the_recompile_limit_do_not_disturb_each_other(
+def test_isolated_tests_do_not_share_the_recompile_limit(
     pytester: pytest.Pytester, run: Run, order: str
 ) -> None:
     pytester.makeconftest(order)
@@ -545,9 +545,7 @@ def test_tests_without_isolation_exceed_the_recompile_limit(
 
 
 @pytest.mark.slow("runs pytest several times")
-def test_the_same_tests_twice_in_one_process_give_the_same_answers(
-    pytester: pytest.Pytester, run: Run
-) -> None:
+def test_second_run_in_one_process_has_equal_results(pytester: pytest.Pytester, run: Run) -> None:
     pytester.makepyfile(LIMIT)
     pytester.makeconftest(
         """

@@ -391,7 +391,7 @@ def test_ini_file_limits_every_test(
 
 @pytest.mark.slow("runs pytest in a new process")
 @pytest.mark.parametrize("workers", [(), ("-p", "xdist", "-n2")], ids=["one", "n2"])
-def test_run_without_anything_for_ini_limits_to_check_says_so(
+def test_ini_limits_that_checked_nothing_are_reported(
     net: Run, pytester: pytest.Pytester, workers: tuple[str, ...]
 ) -> None:
     pytester.makeini(
@@ -449,9 +449,7 @@ def test_invalid_ini_limit_is_a_usage_error(
 
 
 @pytest.mark.slow("runs pytest several times")
-def test_paths_are_relative_to_the_project_wherever_pytest_and_the_test_run(
-    net: Run, pytester: pytest.Pytester
-) -> None:
+def test_within_of_a_marker_is_relative_to_the_root(net: Run, pytester: pytest.Pytester) -> None:
     pytester.makeini("[pytest]\n")
     pytester.mkdir("sub")
     pytester.makepyfile(

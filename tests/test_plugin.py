@@ -73,7 +73,7 @@ def test_collecting_tests_for_devices_does_not_import_torch(
     result.stdout.fnmatch_lines(["torch imported: False"])
 
 
-def test_the_help_lists_the_options_in_one_group(pytester: pytest.Pytester, run: Run) -> None:
+def test_help_lists_the_options_in_one_group(pytester: pytest.Pytester, run: Run) -> None:
     result = run("--help")
     result.stdout.fnmatch_lines(
         [
@@ -88,7 +88,7 @@ def test_the_help_lists_the_options_in_one_group(pytester: pytest.Pytester, run:
     assert "torchgraph_update (" not in result.stdout.str()
 
 
-def test_the_fixtures_are_documented(pytester: pytest.Pytester, run: Run) -> None:
+def test_fixtures_are_documented(pytester: pytest.Pytester, run: Run) -> None:
     result = run("--fixtures", "-v")
     result.stdout.fnmatch_lines(
         ["graph_capture [[]session scope[]]*", "    Capture the graphs of a model or function."]
@@ -108,9 +108,7 @@ def test_strict_markers_and_config_are_satisfied(pytester: pytest.Pytester, run:
     run("--strict-markers", "--strict-config", "-W", "error").assert_outcomes(passed=1)
 
 
-def test_without_syrupy_the_tests_that_need_it_say_so_and_others_run(
-    pytester: pytest.Pytester, run: Run
-) -> None:
+def test_without_syrupy_only_tests_with_snapshots_fail(pytester: pytest.Pytester, run: Run) -> None:
     pytester.makepyfile(
         """
         def test_stored(graph_snapshot): pass

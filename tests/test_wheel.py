@@ -53,7 +53,7 @@ def test_wheel_has_only_the_package(wheel: Path) -> None:
 
 
 @pytest.mark.slow("further models and backends")
-def test_links_of_the_readme_lead_somewhere_without_the_repository(wheel: Path) -> None:
+def test_links_of_the_readme_work_on_pypi(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         (name,) = (name for name in archive.namelist() if name.endswith("/METADATA"))
         text = archive.read(name).decode("utf-8")

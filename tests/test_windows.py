@@ -14,7 +14,7 @@ from pytest_torchgraph.convert import relative
 from pytest_torchgraph.settings.config import rerun_command
 
 
-def test_a_source_file_has_slashes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_source_file_has_slashes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sep", "\\")
     monkeypatch.setattr(sys, "path", [r"D:\a\nets"])
     assert relative(r"D:\a\nets\layers\gate.py") == "layers/gate.py"

@@ -130,7 +130,7 @@ class GraphTestCase(unittest.TestCase):
         Raises:
             AssertionError: if the graphs differ, or no graph is stored.
             unittest.SkipTest: without pytest.
-            ValueError: if a `subTest` parameter's text contains an address and no `name` is given.
+            ValueError: if a `subTest` parameter's text contains an address or several lines.
         """
         __tracebackhide__ = True
         if self.torchgraph_run is None:
@@ -138,10 +138,11 @@ class GraphTestCase(unittest.TestCase):
                 "assertGraph needs pytest with the pytest-torchgraph plugin: python -m pytest"
             )
         parameters = ",".join(self._torchgraph_parameters)
-        if " at 0x" in parameters:
+        if " at 0x" in parameters or "\n" in parameters:
+            problem = "has several lines" if "\n" in parameters else "differs between runs"
             raise ValueError(
-                f"the text of a subTest parameter differs between runs: {parameters}. Pass a "
-                "stable text, such as self.subTest(layer=type(layer).__name__)"
+                f"the text of a subTest parameter {problem}: {parameters.splitlines()[0]}. Pass a "
+                "short and stable text, such as self.subTest(layer=type(layer).__name__)"
             )
         if parameters:
             from ..words import IN_SUBTEST

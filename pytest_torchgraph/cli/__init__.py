@@ -9,12 +9,11 @@
 
 Only `show --cost` and `--heat=flops` of render and export import torch, for its FLOP formulas.
 
-The exit codes follow the `diff` utility: 0 if nothing differs, 1 if something differs, 2 for
-trouble.
+The exit codes are as in the `diff` utility: 0 if nothing differs, 1 if something differs, 2 after
+an error.
 
 Each command is a module of this package. Its `add_command` declares the arguments, and its `run`
-returns the exit code. `run` imports other modules only when they are used, so that `--help` is
-fast.
+returns the exit code. `run` imports the modules that it needs, so that `--help` is fast.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         code: int = options.run(options)
         sys.stdout.flush()
     except BrokenPipeError:  # the user quit the pager
-        # Python flushes stdout again at exit, which must not fail.
+        # Python flushes stdout again at exit. That flush must not fail.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return SAME
     except ModuleNotFoundError as error:
@@ -73,7 +72,7 @@ def _translate_old_command(words: Sequence[str]) -> Sequence[str]:
     match list(words):
         case ["compare", *rest]:
             return ["diff", *rest]
-        case ["accept", *rest]:  # 0.2 took a directory as --from=DIR or --from DIR
+        case ["accept", *rest]:  # in 0.2 the directory was --from=DIR or --from DIR
             rest = [word for word in rest if word != "--from"]
             arguments_kept = [word for word in rest if not word.startswith("--from=")]
             directories = [

@@ -68,7 +68,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _directories(options: argparse.Namespace) -> int:
-    """Print the findings; return `TROUBLE` for an unreadable file after comparing all others."""
+    """Compare all readable files, and print the findings; return `TROUBLE` for unreadable files."""
     from ..api.differences import diff
 
     if options.rank is not None:
@@ -93,7 +93,7 @@ def _directories(options: argparse.Namespace) -> int:
 
 
 def _files(options: argparse.Namespace) -> int:
-    """Print the difference of the graphs, or of op counts if a file holds only counts."""
+    """Print the difference of the graphs, or of the op counts if a file stores only counts."""
     from ..graph.diff import diff_programs, merge_ranks
 
     old = read_any_document(options.old, may_be_missing=True)
@@ -115,21 +115,17 @@ def _files(options: argparse.Namespace) -> int:
         for ranks, _, lines in differences
         for line in lines
     ]
-    note = _note_counts_only(pairs, options)
-    if note and options.format != "json":
-        print(note)
     if options.format == "json":
         print_json(_data(difference, counts, list(torch) if upgrade else None))
     else:
-        lines = [upgrade] if upgrade else []
+        lines = [*filter(None, (_note_counts_only(pairs, options), upgrade))]
         if options.format == "markdown":
-            lines += _markdown(difference)
-            lines += [f"- {markdown_code(line)}" for line in counts or ()]
+            lines += [*_markdown(difference), *(f"- {markdown_code(line)}" for line in counts)]
         elif difference:
             full_text = difference.to_text(limit=len(difference.findings))
             lines += [difference.heading(), full_text if options.all else difference.to_text()]
         else:
-            lines += counts or ()
+            lines += counts
         if lines:
             print("\n".join(lines))
     return DIFFERENT if difference or counts else SAME
@@ -160,7 +156,7 @@ def _is_empty(program: Program) -> bool:
 def _note_counts_only(
     pairs: Sequence[tuple[tuple[int, ...], Program, Program]], options: argparse.Namespace
 ) -> str:
-    """Return a note if only op counts are compared because one file has no graphs; else ""."""
+    """Return a note if one file has only op counts and the other has graphs; else ""."""
     for _, *documents in pairs:
         before, after = documents
         if (before.graphs and after.counts) or (before.counts and after.graphs):
@@ -180,10 +176,10 @@ def _with_file_name(difference: GraphDiff | None, file: Path) -> GraphDiff | Non
 
 
 def _data(
-    difference: GraphDiff | None, counts: list[str] | None, releases: list[str] | None
+    difference: GraphDiff | None, counts: list[str], releases: list[str] | None
 ) -> dict[str, Any]:
     data = difference.to_json() if difference else {"heading": "", "findings": []}
-    return {**data, "counts": counts or [], "releases": releases}
+    return {**data, "counts": counts, "releases": releases}
 
 
 def _markdown(difference: GraphDiff | None) -> list[str]:

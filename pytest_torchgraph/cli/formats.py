@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 FORMATS = ("text", "markdown", "json")
 JSON_VERSION = 1
-"""Version of the JSON, incremented if programs that read the JSON have to change."""
+"""Version of the JSON, incremented if programs that read it have to change."""
 MAX_FILES = 5
 """Maximum number of files named in a table cell."""
 
@@ -40,7 +40,7 @@ def print_json(data: dict[str, Any]) -> None:
 
 
 def markdown_table(causes: Sequence[Finding], noun: str = "file") -> list[str]:
-    """Return a table with one row per finding, including the files, or ranks, that have it."""
+    """Return a table with one row per finding and a column with its files or ranks."""
     if not causes:
         return []
     from ..graph.diff import cost_text, list_some
@@ -93,7 +93,7 @@ def read_document(file: Path, *, rank: int | None = None, may_be_missing: bool =
 
 
 def read_any_document(file: Path, *, may_be_missing: bool = False) -> Program:
-    """Read a `.tgraph` file, which may have the graphs of several ranks."""
+    """Read a `.tgraph` file with the graphs of one or several ranks."""
     from ..graph.program import Program
     from ..graph.text import Header, parse_file, read_text
 

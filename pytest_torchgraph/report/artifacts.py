@@ -50,9 +50,9 @@ def directory(config: pytest.Config) -> Path:
 
 
 def known_directory(config: pytest.Config) -> Path | None:
-    """Return the directory without creating it, or `None` for a temporary directory.
+    """Return the directory without creating it; `None` if it is a temporary directory.
 
-    A later command cannot find a temporary directory.
+    No later command finds a temporary directory.
     """
     configured = settings.get(config).artifacts
     if configured is not None or not config.pluginmanager.hasplugin("cacheprovider"):

@@ -1,8 +1,8 @@
-"""Terminal summary: each cause once, with its tests, and ini-file limits that checked nothing.
+"""Terminal summary: each cause once with its tests, and limits of the ini file without effect.
 
-The findings of a failed comparison are plain data in the test's report, which pytest-xdist sends
-from the worker. The reporting process joins them. Importing this module does not import the graph
-modules.
+The report of a test contains the findings of its failed comparisons as plain data, so pytest-xdist
+can send them. The reporting process merges equal findings. An import of this module does not import
+the graph modules.
 """
 
 from __future__ import annotations
@@ -37,17 +37,31 @@ class FailedComparisons(Comparisons):
     def __init__(self, config: pytest.Config):
         super().__init__()
         self.config = config
+        self._failed_reports: dict[str, pytest.TestReport] = {}
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Collect the failed comparisons of a phase."""
         if report.when == "setup":  # a rerun replaces the earlier attempt
             self.tests.pop(report.nodeid, None)
+            self._failed_reports.pop(report.nodeid, None)
         if failed := getattr(report, REPORTED, {}).get("failed"):
             self.tests.setdefault(report.nodeid, []).extend(failed)
+            self._failed_reports[report.nodeid] = report
             self._every_cause = None
 
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionfinish(self) -> None:
+        """Make `pytest --lf` select every listed test."""
+        # If only subtests of a unittest test failed, pytest reports the test itself as passed and
+        # removes it from the failed tests. Report the failed subtest again before pytest saves the
+        # list.
+        last_failed = self.config.pluginmanager.getplugin("lfplugin")
+        if last_failed is not None:
+            for report in self._failed_reports.values():
+                last_failed.pytest_runtest_logreport(report)
+
     def accept(self) -> str:
-        """Return the command that stores the captured graphs of all failed tests, or ""."""
+        """Return the command that stores the graphs of all failed tests; "" if there is none."""
         config_settings = settings.get(self.config)
         has_cache = self.config.pluginmanager.hasplugin("cacheprovider")
         stores = config_settings.releases.stores(running_release())
@@ -62,7 +76,7 @@ class FailedComparisons(Comparisons):
             lines = [*self._lines()]
             state = "not stored" if self.are_new else "differ"
             heading = f"graphs {state}: {self.heading()}" if lines else ""
-        except Exception as error:  # the sections of the tests have every finding
+        except Exception as error:  # the section of each test still has its findings
             terminalreporter.line(f"torchgraph: cannot list the causes: {brief(error)}")
             return
         if lines:
@@ -89,7 +103,7 @@ def report_causes(reporter: pytest.TerminalReporter, run: RunRecord) -> None:
     if len(run.replaced) < 2:
         return
     try:
-        heading, *lines = _lines(run)
+        heading, *lines = _lines_of_update(run)
     except Exception as error:  # the graphs are already stored
         reporter.line(f"torchgraph: cannot list the causes of this update: {brief(error)}")
         return
@@ -98,7 +112,7 @@ def report_causes(reporter: pytest.TerminalReporter, run: RunRecord) -> None:
         reporter.line(line)
 
 
-def _lines(run: RunRecord) -> Iterator[str]:
+def _lines_of_update(run: RunRecord) -> Iterator[str]:
     from ..graph.diff import MAX_CAUSES, cost_text, finding_heading, merge_edits
 
     comparisons = [
@@ -132,10 +146,10 @@ _ATTRIBUTE = "torchgraph_compiled"
 
 
 class LimitedTests:
-    """Counts the tests with limits and checks whether any of these tests ran compiled code.
+    """Plugin that warns if no test with limits ran compiled code.
 
-    Ini-file limits also apply to tests that compile nothing. If no test of a run compiles anything,
-    the limits check nothing, and a green run would hide this.
+    Limits of the ini file apply to all tests, including tests that compile nothing. If no test of a
+    run compiles anything, the limits check nothing, although the run is green.
     """
 
     def __init__(self, config: pytest.Config) -> None:

@@ -12,7 +12,7 @@ from ..errors import OutsideRootError
 from ..graph.diff import source_text
 from ..settings import config as settings
 from ..settings.paths import inside
-from ..snapshot.pending import OUTSIDE, PENDING_SUFFIX, SavedUpdate, place_key
+from ..snapshot.pending import OUTSIDE, PENDING_SUFFIX, SavedUpdate, digest, place_key
 from ..snapshot.summary import brief
 from ..words import counted
 from . import artifacts
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 Data = dict[str, Any]
 
 NOT_STORED = "no graph is stored"
-"""Start of the problem text if the stored graph is missing."""
+"""Start of the problem if a stored graph is missing."""
 MAX_FINDINGS = 50
 """Maximum number of findings of one comparison in a report. Further findings are only counted."""
 
@@ -38,10 +38,14 @@ def data_of(failed: Comparison) -> Data:
     """Return the plain data of a failed comparison, of bounded size.
 
     Returns:
-        A dictionary with `problem`, one line; `releases`, the two torch releases if they differ;
-        `difference`, the result of `GraphDiff.to_json`, or `None` without findings.
+        A dictionary: `problem` is one line; `releases` is the pair of torch releases, or `None` if
+        they are equal; `difference` is the result of `GraphDiff.to_json`, or `None` without
+        findings.
     """
     problem, difference = failed.problem or "the graphs differ", None
+    if failed.stored is not None and failed.stored.header.detail == "ops":
+        # Different edits have the same problem, such as "2 op counts differ".
+        problem = "; ".join([problem, *failed.details])
     try:
         difference = failed.diff.to_json(MAX_FINDINGS) if failed.diff else None
     except Exception:  # the section of the report has the reason
@@ -63,7 +67,7 @@ def headline(failed: Comparison) -> str:
 
 
 def findings_of(data: Mapping[str, Any]) -> Iterator[Finding]:
-    """Yield the findings in the data from `data_of`, or the problem if the data have none."""
+    """Yield the findings in data from `data_of`; without findings, yield the problem as one."""
     from ..graph.diff import Finding, problem_finding
 
     if data["difference"] is None:
@@ -73,7 +77,7 @@ def findings_of(data: Mapping[str, Any]) -> Iterator[Finding]:
 
 
 def count_left_out(data: Mapping[str, Any]) -> int:
-    """Return the number of findings that `data_of` left out, beyond `MAX_FINDINGS`."""
+    """Return the number of findings that `data_of` left out."""
     return data["difference"]["left"] if data["difference"] else 0
 
 
@@ -95,14 +99,14 @@ class Comparisons:
 
     @property
     def every_cause(self) -> Sequence[Finding]:
-        """Causes, the most widespread first, also for a single failed comparison."""
+        """Causes as in `causes`, but also for a single failed comparison."""
         if self._every_cause is None:
             from ..graph.diff import merge_edits
 
             upgraded = [
                 test
                 for test, failures in self.tests.items()
-                if any(e["releases"] for e in failures)
+                if any(data["releases"] for data in failures)
             ]
             self._every_cause = merge_edits([*self._items()], upgraded=upgraded)
         return self._every_cause
@@ -128,7 +132,7 @@ class Comparisons:
         return f"{size}{omitted_text}"
 
     def releases(self) -> list[str]:
-        """Return each pair of differing torch releases, formatted like `2.13.0 -> 2.15.0`."""
+        """Return the pairs of stored and running torch release, such as `2.13.0 -> 2.15.0`."""
         pairs = (
             data["releases"]
             for failures in self.tests.values()
@@ -140,10 +144,12 @@ class Comparisons:
 
 UPDATE = "--torchgraph-update"
 REVIEW = "python -m pytest_torchgraph review"
+TEXT = "assert_graph_text"
+"""Name of the pending update of a text in a test, in place of the name of a stored file."""
 
 
 def review_command(config: pytest.Config) -> str:
-    """Return the command to review this run's pending updates, or "" if they are not kept."""
+    """Return the command that reviews the pending updates of this run; "" if none are kept."""
     directory = artifacts.known_directory(config)
     if directory is None:
         return ""
@@ -160,15 +166,15 @@ def save_pending(
 ) -> str:
     """Write a pending update for each failed comparison of a phase.
 
-    Pending updates of passed comparisons and of passed phases are deleted.
+    The pending update of a comparison is deleted if the comparison or the phase passed.
 
     Args:
         item: the test.
-        failed: True if the phase failed. A test that is expected to fail writes no pending update.
+        failed: True if the phase failed. For an expected failure this is False.
         record: comparisons of the phase.
 
     Returns:
-        The error of the last file that could not be written, or "" if all were written.
+        The error of the last file that could not be written; "" if all files were written.
     """
     pending_updates = record.pending
     directory = artifacts.known_directory(item.config) if pending_updates else None
@@ -193,17 +199,39 @@ def save_pending(
     return problem
 
 
+def save_pending_text(item: pytest.Item, failed: Comparison | None) -> None:
+    """Write the pending update of a test's `assert_graph_text`, or delete it if `failed` is `None`.
+
+    A review lists this update and refuses it, because only a run of the test can write its text.
+    """
+    directory = artifacts.known_directory(item.config)
+    if directory is None:
+        return
+    if failed is None:
+        (directory / artifacts.file_name(item, TEXT, PENDING_SUFFIX)).unlink(missing_ok=True)
+        return
+    stored = failed.stored
+    command = settings.rerun_command(item, UPDATE)
+    stored_text = stored.to_text(stored.header.detail) if stored is not None else None
+    # No file has this name, but a refused update needs none.
+    saved = SavedUpdate(
+        test=item.nodeid,
+        target=item.nodeid,
+        text=failed.now.to_text(stored.header.detail if stored is not None else "dataflow"),
+        stored=stored_text,
+        digests={item.nodeid: digest(stored_text)},
+        refused=f"this text is in the test: run {command}",
+        sources=_sources(failed),
+    )
+    file = artifacts.path(item, TEXT, PENDING_SUFFIX)
+    file.write_text(saved.to_json(headline(failed), command), encoding="utf-8")
+
+
 def _saved_update(
     item: pytest.Item, pending: PendingUpdate, comparison: Comparison | None
 ) -> SavedUpdate:
     paths = {path: _below_root(item.config, path) for path in (pending.target, *pending.digests)}
     may_write = all(paths.values())
-    sources = {
-        place_key(place): source
-        for finding in (comparison.diff.findings if comparison else ())
-        for place in finding.places
-        if (source := source_text(place.changes[0].node))
-    }
     return SavedUpdate(
         test=item.nodeid,
         target=paths[pending.target] or str(pending.target),
@@ -211,8 +239,18 @@ def _saved_update(
         stored=pending.stored,
         digests={name: pending.digests[path] for path in pending.digests if (name := paths[path])},
         refused=pending.refused or ("" if may_write else OUTSIDE),
-        sources=sources,
+        sources=_sources(comparison) if comparison else {},
     )
+
+
+def _sources(comparison: Comparison) -> dict[str, str]:
+    """Return `SavedUpdate.sources` for a comparison."""
+    return {
+        place_key(place): source
+        for finding in comparison.diff.findings
+        for place in finding.places
+        if (source := source_text(place.changes[0].node))
+    }
 
 
 def _below_root(config: pytest.Config, path: Path) -> str:

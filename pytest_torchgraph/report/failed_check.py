@@ -1,8 +1,8 @@
 """Pictures of failed checks, and tracebacks that end at the user's line.
 
-Reporting must not change the outcome of a test: an error is reported in the section. This module
-runs for every failure, even in projects that capture no graphs, so it does not import the graph
-modules.
+Reporting must not change the outcome of a test: an error in this module becomes a line of the
+report. Every failure imports this module, even in projects without graphs. So this module does not
+import the graph modules.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from ..errors import TorchGraphError
 from ..settings import config as settings
 from ..settings.paths import is_below
 from ..snapshot.summary import brief
+from ..words import first_lines
 from . import artifacts
 
 if TYPE_CHECKING:
@@ -31,10 +32,9 @@ if TYPE_CHECKING:
 
 
 FAILURES = f"{__package__.rpartition('.')[0]}.graph.failures"
-"""Module of `Failure`. Without an import of this module, no error can have a `Failure`."""
+"""Module of `Failure`. Until it is imported, no error can have a `Failure`."""
 DIFFERENCES = f"{__package__.rpartition('.')[0]}.graph.diff.findings"
-"""Module of `GraphDiff`. Without an import of this module, no assertion can show a difference.
-"""
+"""Module of `GraphDiff`. Until it is imported, no assertion can show a difference."""
 MAX_LINES = 60
 """Maximum lines of a difference in the section."""
 
@@ -98,11 +98,10 @@ def add_differences(report: pytest.TestReport, error: BaseException) -> None:
         values = (value for value in frame.f_locals.values() if isinstance(value, GraphDiff))
         differences |= {id(value): value for value in values if value}
     for diff in differences.values():
-        # The message begins with the `repr` of the difference, truncated to 240 characters.
+        # The message starts with the `repr` of the difference, truncated to 240 characters.
         if repr(diff)[:100] in str(error):
-            lines = str(diff).splitlines()
-            omitted = [f"... and {len(lines) - MAX_LINES} more lines"] * (len(lines) > MAX_LINES)
-            report.sections.append(("torchgraph", "\n".join([*lines[:MAX_LINES], *omitted])))
+            lines = first_lines(str(diff).splitlines(), MAX_LINES)
+            report.sections.append(("torchgraph", "\n".join(lines)))
 
 
 def _drawing(failure: Failure) -> tuple[str, tuple[Graph, ...], Drawing]:
@@ -133,13 +132,12 @@ _ARGUMENT_ERRORS = (TypeError, ValueError)
 
 
 def hide_own_frames(excinfo: pytest.ExceptionInfo[BaseException]) -> None:
-    """Hide this package's frames from a traceback, unless the error may be a bug in the package.
+    """Hide the frames of this package in a traceback, unless the error may be our own bug.
 
-    If a `raise` statement of this package raised the error, the frames of this package and all
-    frames after the last user frame are hidden. For any other error, the frames of this package are
-    hidden only up to the last user frame or the call of the capture target. Later frames stay
-    visible, because the error may be in this package. If there is neither user code nor a target,
-    all frames stay visible.
+    - If a `raise` statement of this package raised the error, all frames of this package are
+      hidden, and all frames after the last user frame.
+    - Any other error may be a bug of this package. Its frames are hidden only up to the last user
+      frame or the call of the capture target. Without user code and target, no frame is hidden.
     """
     if not isinstance(excinfo.value, Exception):  # an outcome of pytest's, such as pytest.fail
         return

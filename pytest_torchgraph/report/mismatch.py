@@ -1,7 +1,7 @@
 """Report of a failed comparison: the assertion message, the section `torchgraph`, the picture.
 
-Reporting must not change the outcome of a test: an error while explaining a failure becomes one
-line of the explanation.
+Reporting must not change the outcome of a test: an error in this module becomes a line of the
+report.
 """
 
 from __future__ import annotations
@@ -17,17 +17,25 @@ import pytest
 from ..settings import config as settings
 from ..snapshot import RECORD, REPORTED, Record
 from ..snapshot.compare import ONLY_FLOATS, Comparison
+from ..snapshot.inline import FAILED
 from ..snapshot.summary import brief
 from ..words import first_lines, format_ranks
 from . import artifacts
-from .comparisons import UPDATE, data_of, headline, review_command, save_pending
+from .comparisons import (
+    UPDATE,
+    data_of,
+    headline,
+    review_command,
+    save_pending,
+    save_pending_text,
+)
 
 if TYPE_CHECKING:
     from ..render.whole import Drawing
     from ..snapshot.assertion import GraphSnapshot
 
 MAX_LINES = 60
-"""Maximum lines of findings in a section. The text file next to the picture has all findings."""
+"""Maximum number of lines of findings in a section. A text file next to the picture has all."""
 MAX_CHANGES = 2
 """Maximum number of further nodes, and of consequences, listed for a single finding.
 
@@ -36,6 +44,9 @@ The section then has at most a dozen lines and fits on one screen.
 
 MOST_DRAWN = 3
 """Maximum number of differing classes of ranks to draw, one picture each."""
+
+_TEXT_FAILED = pytest.StashKey[bool]()
+"""True if an `assert_graph_text` of the test failed in this attempt to run it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,13 +67,12 @@ class DrawnDifference:
 def add_comparisons(item: pytest.Item, report: pytest.TestReport) -> None:
     """Move the comparisons of a phase from the item's stash into its report.
 
-    The report gets the compared and stored files. If the phase failed, the report also gets one
-    section per failed comparison.
+    If the phase failed, also add a section for each failed comparison.
     """
     record = item.stash[RECORD]
     # Plain data, because pytest-xdist sends it to the controller.
     vars(report)[REPORTED] = {
-        # Deduplicated: hypothesis compares with the same file for every example.
+        # Without duplicates: hypothesis compares with the same file for every example.
         "compared": list(dict.fromkeys(record.compared)),
         "stored": list(dict.fromkeys(record.stored)),
         "replaced": [(path, data_of(comparison)) for path, comparison in record.replaced],
@@ -78,10 +88,46 @@ def add_comparisons(item: pytest.Item, report: pytest.TestReport) -> None:
             report.sections.append(("torchgraph", "\n".join(lines)))
 
 
+def add_accept_command(item: pytest.Item, error: BaseException) -> None:
+    """Add the accept command to the message of a failed `assert_graph_text`.
+
+    `assert_graph_text` is a plain function and cannot know the start directory of pytest.
+    """
+    if hasattr(error, FAILED):
+        error.args = (f"{error}\naccept:  {settings.rerun_command(item, UPDATE)}",)
+
+
+def add_text_comparison(
+    item: pytest.Item, report: pytest.TestReport, call: pytest.CallInfo[None]
+) -> None:
+    """Add a failed `assert_graph_text` to the report, and keep its pending update for `review`.
+
+    If the test passed, its pending update is deleted.
+    """
+    if call.when == "setup":
+        item.stash[_TEXT_FAILED] = False
+    if call.when != "call":
+        return
+    failed: Comparison | None = getattr(call.excinfo and call.excinfo.value, FAILED, None)
+    try:
+        if failed is not None and report.failed:
+            item.stash[_TEXT_FAILED] = True
+            data = vars(report).setdefault(
+                REPORTED, {"compared": [], "stored": [], "replaced": [], "failed": []}
+            )
+            data["failed"].append(data_of(failed))
+            save_pending_text(item, failed)
+        # pytest reports a unittest test as passed even if its subtests failed.
+        elif report.passed and not item.stash.get(_TEXT_FAILED, False):
+            save_pending_text(item, None)
+    except Exception as error:
+        report.sections.append(("torchgraph", f"no pending update of this text: {brief(error)}"))
+
+
 def fail_ignored_mismatches(item: pytest.Item) -> None:
     """Fail a test that passed although one of its comparisons failed.
 
-    Such a test has no `assert`, or catches the failure, so it would always pass.
+    The test has no `assert`, or catches the failure, so it would always pass.
 
     Raises:
         pytest.fail.Exception: always.
@@ -97,13 +143,14 @@ def fail_ignored_mismatches(item: pytest.Item) -> None:
 
 
 def fail_unused(item: pytest.Item) -> None:
-    """Fail a test that passed and requests `graph_snapshot` directly, but compared nothing with it.
+    """Fail a test that requests `graph_snapshot` as an argument, but compared nothing with it.
+
+    Three kinds of tests are exempt: a test that gets `graph_snapshot` only through another fixture,
+    a test with subtests, which have their own outcomes, and a test that is expected to fail.
 
     Raises:
-        pytest.fail.Exception: if the test compared nothing and is not exempt.
+        pytest.fail.Exception: unless the test is exempt.
     """
-    # Exempt: a test that gets `graph_snapshot` only through another fixture, a test with subtests
-    # (they have their own outcomes), and a test that is expected to fail.
     parameters = inspect.signature(getattr(item, "function", lambda: None)).parameters
     expected = item.get_closest_marker("xfail") is not None
     if "graph_snapshot" not in parameters or "subtests" in parameters or expected:
@@ -124,7 +171,7 @@ def assertion_lines(op: str, snapshot: GraphSnapshot) -> list[str]:
         snapshot: operand that represents the stored graphs.
     """
     failed = snapshot.failed
-    if failed is None:  # the graphs are equal, but the test asserts `!=`
+    if failed is None:  # the test asserts `!=`, and the graphs are equal
         return [f"graphs {op} stored: expected a difference, but the graphs equal {snapshot!r}"]
     lines = [f"graphs {op} stored: {headline(failed)}", *_release_lines(failed)]
     if failed.is_new or ONLY_FLOATS in failed.details:
@@ -191,7 +238,7 @@ def _section(
 
 
 def _write_texts(item: pytest.Item, failed: Comparison) -> None:
-    """Write the expected text, the received text and their diff if `artifacts` is set.
+    """Write the stored text, the captured text and their diff, if an artifact directory is set.
 
     Each text has one line per node (`fold=False`), so each line of the diff is one node.
     """
@@ -210,24 +257,24 @@ def _write_texts(item: pytest.Item, failed: Comparison) -> None:
 def _add_to_page(
     item: pytest.Item,
     failed: Comparison,
-    headline: str,
+    summary: str,
     lines: list[str],
-    shown: Comparison,
+    part: Comparison,
     drawn: DrawnDifference | None,
 ) -> None:
-    """Add the difference of the graphs, or of one class of ranks, to the page."""
+    """Add the difference of the graphs, or of one class of ranks, to the page of the run."""
     from .page import comparison_data
 
     data = comparison_data(
         file=failed.path,
-        headline=headline,
+        headline=summary,
         accept=_accept_command(item, failed),
-        lines=shown.text_diff or lines,
-        diff=shown.diff if drawn else None,
+        lines=part.text_diff or lines,
+        diff=part.diff if drawn else None,
         drawing=drawn.drawing if drawn else None,
         svg=drawn.svg if drawn else "",
         note=drawn.note if drawn else "",
-        ranks=format_ranks(shown.ranks) if shown.ranks else "",
+        ranks=format_ranks(part.ranks) if part.ranks else "",
     )
     item.stash[RECORD].shown.append(data)
 
@@ -262,21 +309,21 @@ def _draw(
     item: pytest.Item,
     report: pytest.TestReport,
     failed: Comparison,
-    headline: str,
-    shown: Comparison,
+    summary: str,
+    part: Comparison,
 ) -> Generator[str, None, DrawnDifference | None]:
-    """Write all findings to a text file, draw a picture next to it, and yield section lines."""
-    diff = shown.diff
+    """Write all findings to a text file and draw a picture. Yield lines for the section."""
+    diff = part.diff
     if not diff:
         return None
-    rank = f".rank-{shown.ranks[0]}" if shown.ranks else ""
-    ranks_text = f" of {format_ranks(shown.ranks)}" if shown.ranks else ""
+    rank = f".rank-{part.ranks[0]}" if part.ranks else ""
+    ranks_text = f" of {format_ranks(part.ranks)}" if part.ranks else ""
     text = artifacts.path(item, failed.name, f"{rank}.txt")
     findings = "\n".join(
         finding.to_text(limit=sum(len(p.changes) + len(p.consequences) for p in finding.places))
         for finding in diff.findings
     )
-    text.write_text(f"{item.nodeid}\n{headline}\n{findings}\n", encoding="utf-8")
+    text.write_text(f"{item.nodeid}\n{summary}\n{findings}\n", encoding="utf-8")
     from ..render.difference import drawing as drawing_of
     from ..render.output import draw
 
@@ -286,8 +333,8 @@ def _draw(
         yield f"picture: none, {rendered.note.removeprefix('no picture: ')}"
         return DrawnDifference(drawing, "", rendered.note)
     path = rendered.path
-    longer = not rank and len(findings.splitlines()) > len(_findings(failed))
-    note = " (full text in the .txt file next to it)" if longer else ""
+    has_more = not rank and len(findings.splitlines()) > len(_findings(failed))
+    note = " (full text in the .txt file next to it)" if has_more else ""
     yield f"picture: {settings.display_path(item.config, path)}{ranks_text}{note}"
     artifacts.attach(item, report, path, failed.name)
     return DrawnDifference(drawing, path.read_text(encoding="utf-8"), "")

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class PytestTestRun:
-    """Pytest's implementation of `api.testcase.Run` for a `GraphTestCase`."""
+    """Implementation of `api.testcase.PytestRun` for a running `GraphTestCase` test."""
 
     def __init__(self, request: pytest.FixtureRequest, is_isolated: bool) -> None:
         self._request = request
@@ -24,7 +24,7 @@ class PytestTestRun:
     def isolated(self, fresh: bool) -> AbstractContextManager[None]:
         """Return a context that isolates the rest of the test.
 
-        The context does nothing if the test is already isolated or the settings disable isolation.
+        The context does nothing if the test is already isolated, or if isolation is off.
         """
         if reason := why_unsupported():
             pytest.skip(reason)
@@ -44,6 +44,7 @@ class PytestTestRun:
         """
         __tracebackhide__ = True
         snapshot = self._request.getfixturevalue("graph_snapshot")(name=name, detail=detail)
+        snapshot.function = "assertGraph"
         if value == snapshot:
             return
         from .mismatch import assertion_lines

@@ -39,7 +39,7 @@ def rank_of_process(environ: Mapping[str, str]) -> str:
 
 
 def pytest_command(rank: str) -> list[str]:
-    """Return the words that start pytest in the current number of processes.
+    """Return the words of a command that starts pytest in as many processes as now.
 
     Args:
         rank: the rank of this process, see `rank_of_process`.

@@ -29,8 +29,8 @@ class Limits:
         allow: regular expressions or literal parts of the `"kind: reason"` of graph breaks and
             eager calls to ignore.
         asked_by: maps each argument to the marker or ini option that set the limit, in words.
-            `min_graphs` without a marker maps to all limits, because they need compiled code as
-            evidence.
+            Without a marker, `min_graphs` maps to all options, because each of them needs compiled
+            code.
         own_within: True if a marker sets `within`, so that code in these places must have been
             compiled.
     """

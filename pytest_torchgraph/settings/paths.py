@@ -30,14 +30,14 @@ def below(file: str, directory: str) -> str | None:
 
 
 def is_below(file: str, *places: str) -> bool:
-    """Return True if a file is, or is inside, one of these places."""
+    """Return True if a file is one of these files, or inside one of these directories."""
     return any(below(file, place) is not None for place in places)
 
 
 def unwritable(path: Path) -> str:
     """Return why a file cannot be created at a path; "" if it can.
 
-    Missing parent directories are no obstacle, because they can be created.
+    Missing parent directories are allowed, because they can be created.
     """
     directory = Path(os.path.realpath(path)).parent
     while not directory.exists() and directory != directory.parent:

@@ -1,15 +1,15 @@
-"""Stored graphs: `.tgraph` files beside the tests, managed by syrupy, compared as graphs.
+"""Stored graphs: `.tgraph` files next to the tests, managed by syrupy, compared as graphs.
 
     assertion            the fixture `graph_snapshot`: syrupy's assertion and its storage
-    subject              the captured value, as a `Program`
-    compare              comparison of that program with a stored one, ranks by their classes
-    file_names, files    names of the files; reading and writing
-    run, stale, summary  the files that a run compared, may remove, and wrote
-    pending              updates that were not written, for later
-    inline, literals     `assert_graph_text`, and the text in the source of a test
+    subject              converts a captured value to a `Program`
+    compare              compares this program with a stored program, for ranks class by class
+    file_names, files    names the files, reads and writes them
+    run, stale, summary  the files that a run compared, the files to remove, the printed section
+    pending              updates that `review` can make later
+    inline, literals     `assert_graph_text`, and edits of the text in a test's source
 
-A test keeps the data for its report in its stash, as a `Record`. This module imports only pytest,
-so that tests without graphs pay nothing.
+While a test runs, its stash holds a `Record`, the data for its report. This module imports only
+pytest, because every run imports it.
 """
 
 from __future__ import annotations
@@ -36,21 +36,19 @@ else:
 
 
 class Record:
-    """The comparisons of a test's running phase, for its report.
+    """Comparisons in the current phase of a test, for the report of the phase.
 
     Attributes:
         used: True once the test compared anything with its `graph_snapshot`, in any phase.
         compared: the paths of the stored files that were compared.
-        stored: the files that an update settled. Each entry has three parts: the outcome
-            ("created", "updated", "renamed", "extended", "removed", "unchanged" or "refused"), the
-            path of the file, and the new contents or the reason for a refusal, "" if there is
-            neither.
-        failed: the last failed comparison of each stored file.
-        replaced: the stored graphs that an update replaced, by file.
-        pending: maps the file that an update would write for an `==` comparison to the name of the
-            file without suffix and the pending update. The update is `None` if the comparison
-            passed.
-        shown: the data of the failed comparisons on the report page.
+        stored: what an update did, as tuples: the outcome ("created", "updated", "renamed",
+            "extended", "removed", "unchanged" or "refused"), the path of the file, and a
+            description of the change or the reason for a refusal, or "".
+        failed: the last failed comparison with each stored file, by path.
+        replaced: the path and the failed comparison of each file that an update replaced.
+        pending: for each `==` comparison, by the path that an update would write: the name of the
+            file without suffix, and the pending update, `None` if the comparison passed.
+        shown: data of the failed comparisons for the page of the run.
     """
 
     # Not a dataclass: defining one would take longer than the rest of this module's import.
@@ -69,19 +67,19 @@ RECORD: pytest.StashKey[Record] = pytest.StashKey()
 """Stash key of the record of a test that uses `graph_snapshot`."""
 
 REPORTED = "torchgraph_comparisons"
-"""Attribute of a report with its comparisons as plain data.
+"""Attribute of a report that holds the comparisons of its phase as plain data.
 
-`compared` and `stored` are as in `Record`. `failed` has the result of `report.comparisons.data_of`
-for each comparison. `replaced` also has the path of the file.
+The attribute is a dictionary. `compared` and `stored` are as in `Record`. `failed` is a list of
+results of `report.comparisons.data_of`, and `replaced` a list of pairs of a path and this data.
 """
 
 SUFFIX = "tgraph"
 TEMPORARY = "tgraph-tmp"
-"""Suffix of a file being written. The name of that file begins with a dot."""
+"""Suffix of the temporary file that is written before it replaces the stored file."""
 
 
 def hide_from_cleanup(config: pytest.Config) -> None:
-    """Hide our files from syrupy, so that syrupy never reports or deletes them."""
+    """Prevent syrupy from reporting or deleting the files of this package."""
     option = config.option
     # Older releases of syrupy lack this option.
     ignored_suffixes = getattr(option, "ignore_file_extensions", None) or []

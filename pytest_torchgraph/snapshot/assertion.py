@@ -1,17 +1,19 @@
 """The fixture `graph_snapshot`: syrupy's assertion and storage, for graphs.
 
 syrupy locates a snapshot, counts and names the comparisons of a test, and reports how many passed.
-This module and its neighbours replace the parts of syrupy that do not work for graphs:
+This package replaces the parts of syrupy that do not work for graphs:
 
-- comparing: syrupy compares texts; graphs are equal if their dataflow is;
-- writing: at once and atomically in every release of syrupy, also for our own flag;
-- failing: syrupy turns every exception into "does not match"; here the exception is raised;
-- memory: syrupy keeps both texts of every comparison until the session ends;
-- cleaning up: `--snapshot-update` deletes the snapshots of tests that did not reach their
-  assertion. `hide_from_cleanup` hides files with our suffix from it.
+- Comparing: syrupy compares texts. Graphs with different texts are equal if their dataflow is.
+- Writing: a file is written immediately and atomically, with every release of syrupy, and also for
+  `--torchgraph-update`.
+- Errors: syrupy reports an exception as "does not match". Here the exception is raised.
+- Memory: syrupy keeps both texts of every comparison until the session ends. Here they are freed.
+- Clean-up: `--snapshot-update` deletes the snapshots of tests that did not reach their assertion.
+  `hide_from_cleanup` excludes `.tgraph` files.
 
-Private names used here, the same in syrupy 5.3 to 7: `config._syrupy`, and of `SnapshotAssertion`
-`_assert`, `_serialize`, `_custom_index`, `_executions`, `_execution_results`.
+This module uses private names of syrupy, which are the same in 5.3 to 7: `config._syrupy`, and
+`_assert`, `_serialize`, `_custom_index`, `_executions` and `_execution_results` of
+`SnapshotAssertion`.
 """
 
 from __future__ import annotations
@@ -36,7 +38,14 @@ from ..settings import config as settings
 from ..words import checked_digits, counted
 from . import RECORD, SUFFIX, Record
 from .file_names import ReleaseFiles, release_files, stem_of
-from .files import Place, read_text, refuse_again, refuse_hypothesis, remove_file, write_text
+from .files import (
+    CallSite,
+    read_text,
+    refuse_hypothesis,
+    refuse_loop,
+    remove_file,
+    write_text,
+)
 
 if TYPE_CHECKING:
     from ..graph.model import Detail
@@ -104,11 +113,12 @@ class GraphSnapshot(SnapshotAssertion):
     The file is stored next to the test, for example in
     `__snapshots__/test_net/test_step[cpu].tgraph`. The comparison covers the dataflow (see
     `Graph`). If only names differ, the test passes, and an update rewrites the file. An update also
-    rewrites a matching file of an older version if facts are missing there. It keeps the bytes of
-    every other matching file.
+    rewrites a matching file of an older version that lacks facts. It does not touch any other
+    matching file.
 
     Attributes:
         failed: the last comparison if it failed, else `None`.
+        function: the name of the function that the user calls to compare, for messages.
     """
 
     def __post_init__(self) -> None:
@@ -117,9 +127,10 @@ class GraphSnapshot(SnapshotAssertion):
         self._digits = settings.get(self.item.config).digits
         self._program: Program | None = None
         self.failed: Comparison | None = None
+        self.function = "graph_snapshot"
         self._pending: tuple[str, str, PendingUpdate | None] | None = None
-        self._settled: set[str] = set()
-        self._places: set[Place] = set()
+        self._handled: set[str] = set()
+        self._call_sites: set[CallSite] = set()
 
     def __call__(  # type: ignore[override]
         self, *, name: str | None = None, detail: Detail | None = None, digits: int | None = None
@@ -149,8 +160,8 @@ class GraphSnapshot(SnapshotAssertion):
             raise ValueError(f"detail must be one of {', '.join(DETAILS)}, not {detail!r}")
         if name is not None and (not isinstance(name, str) or not name):
             raise ValueError(f"name must be a non-empty str, not {name!r}")
-        # Return a copy, because a test may bind two snapshots before comparing the first. The
-        # copies share the results: syrupy counts them together and only knows the original.
+        # Return a copy, because a test may bind two snapshots before it compares the first. The
+        # copies share the list of results, in which syrupy counts the comparisons of the original.
         bound = copy.copy(self)
         bound._custom_index = name if name is not None else self._custom_index
         bound._detail = detail or self._detail
@@ -167,12 +178,12 @@ class GraphSnapshot(SnapshotAssertion):
         try:
             return self._assert(other)
         finally:
-            self._note_pending()
+            self._record_pending()
 
     def __ne__(self, other: object) -> bool:
         """Return True if the stored graph differs; write nothing.
 
-        A missing stored graph is recorded as a failure.
+        If no graph is stored, the comparison is recorded as failed.
         """
         __tracebackhide__ = True
         self._record.used = True
@@ -180,7 +191,7 @@ class GraphSnapshot(SnapshotAssertion):
         with self._without_update():
             equal = self._assert(other)
         if self.failed is not None and not self.failed.is_new:
-            # The test expects the difference: do not report it as a failed comparison.
+            # The test expects the difference, so the comparison did not fail.
             failed_comparisons = self._record.failed
             for location in [
                 key for key, comparison in failed_comparisons.items() if comparison is self.failed
@@ -189,15 +200,15 @@ class GraphSnapshot(SnapshotAssertion):
         return not equal
 
     def _refuse_unordered(self, caller: FrameType) -> None:
-        """Refuse an unnamed comparison in a loop or under hypothesis; see `files.refuse_again`."""
+        """Refuse an unnamed comparison in a loop or under hypothesis; see `files.refuse_loop`."""
         __tracebackhide__ = True
         if self._custom_index is None:
             refuse_hypothesis(self.item)
-            refuse_again(self._places, self.item, caller)
+            refuse_loop(self._call_sites, self.item, caller)
 
     @contextmanager
     def _without_update(self) -> Iterator[None]:
-        """Prevent syrupy from writing inside this context."""
+        """Return a context in which syrupy writes nothing."""
         update = self.update_snapshots, self.update_new_snapshots_only
         self.update_snapshots = self.update_new_snapshots_only = False
         try:
@@ -227,7 +238,7 @@ class GraphSnapshot(SnapshotAssertion):
         from .subject import program_of
 
         self.failed = self._pending = None
-        self._program = program_of(data)
+        self._program = program_of(data, self.function)
         result, files = self._compare_texts()
         location = os.path.abspath(result.snapshot_location)
         self._record.compared.append(location)
@@ -237,7 +248,7 @@ class GraphSnapshot(SnapshotAssertion):
             if error is not None:
                 raise error
             lookup = Lookup(result, files, self._may_write(result, files))
-            if lookup.may_write and self._is_next(files):
+            if lookup.may_write and self._next_has_graph(files):
                 self._remove_redundant_file(files)
                 result.success = True
             else:
@@ -252,16 +263,16 @@ class GraphSnapshot(SnapshotAssertion):
             result.asserted_data = result.recalled_data = None
 
     def _compare_texts(self) -> tuple[AssertionResult, ReleaseFiles]:
-        """Return syrupy's comparison of the texts, and the candidate files; write nothing."""
+        """Let syrupy compare the texts. Return its result and the candidate files."""
         number = self._executions = len(self._execution_results)
         files = GraphExtension.files(self.test_location, self.index)
         with self._without_update():
-            # Without an update, syrupy cannot write: we write ourselves, at once and atomically.
+            # Outside an update, syrupy does not write. `_decide_outcome` writes the file.
             super()._assert(self._program)
         return self._execution_results[number], files
 
     def _decide_outcome(self, lookup: Lookup) -> None:
-        """Decide the outcome of a comparison: pass, write a file, or fail."""
+        """Let a comparison pass or fail, or write its file."""
         __tracebackhide__ = True
         result, files = lookup.result, lookup.files
         failed = None if result.success else self._compare(lookup)
@@ -271,7 +282,7 @@ class GraphSnapshot(SnapshotAssertion):
         result.success, same_text = True, result.success
         if not lookup.may_write:
             if self.update_snapshots and files.own is not None:
-                self._note("unchanged", lookup.location)
+                self._record_outcome("unchanged", lookup.location)
             return
         from . import summary
 
@@ -290,16 +301,19 @@ class GraphSnapshot(SnapshotAssertion):
         if lookup.release != files.running:
             outcome, change = "created", summary.describe_new_file(lookup.release, files, change)
         if outcome != "unchanged":
-            with self._noting_refusal(lookup.key):
+            with self._recording_refusal(lookup.key):
                 write_text(Path(lookup.key), str(result.asserted_data), root=self._root)
             result.created, result.updated = outcome == "created", outcome != "created"
         if failed is not None and not failed.is_new:
             self._record.replaced.append((lookup.key, failed))
-        self._settled.add(lookup.key)
-        self._note(outcome, lookup.key, change)
+        self._handled.add(lookup.key)
+        self._record_outcome(outcome, lookup.key, change)
 
-    def _is_next(self, files: ReleaseFiles) -> bool:
-        """Return True if the next release's file has this graph, so this release needs no file."""
+    def _next_has_graph(self, files: ReleaseFiles) -> bool:
+        """Return True if the next release's file stores this graph.
+
+        This release then needs no file of its own.
+        """
         if files.next is None:
             return False
         from .compare import is_stored
@@ -309,41 +323,41 @@ class GraphSnapshot(SnapshotAssertion):
         return text is not None and is_stored(text, current, self._detail)
 
     def _remove_redundant_file(self, files: ReleaseFiles) -> None:
-        """Remove this release's file, if any: the next release's file has the same graph."""
+        """Remove this release's file, because the next release's file has the same graph."""
         assert files.own is not None
         assert files.next is not None
         release, file = files.next
-        self._settled.add(os.path.abspath(files.own))
-        with self._noting_refusal(os.path.abspath(files.own)):
+        self._handled.add(os.path.abspath(files.own))
+        with self._recording_refusal(os.path.abspath(files.own)):
             removed = remove_file(files.own, root=self._root)
         if removed:
             reason = f"equal to the stored graph of torch {release}"
-            self._note("removed", os.path.abspath(files.own), reason)
+            self._record_outcome("removed", os.path.abspath(files.own), reason)
         else:
-            self._note("unchanged", os.path.abspath(file))
+            self._record_outcome("unchanged", os.path.abspath(file))
 
     @property
     def _root(self) -> Path:
         return self.item.config.rootpath
 
     @contextmanager
-    def _noting_refusal(self, location: str) -> Iterator[None]:
-        """Record for the summary that a file leads outside the root directory."""
+    def _recording_refusal(self, location: str) -> Iterator[None]:
+        """Record a refusal for the summary if a path leads outside the root directory."""
         __tracebackhide__ = True
         try:
             yield
         except OutsideRootError as error:
-            self._note("refused", location, error.reason)
+            self._record_outcome("refused", location, error.reason)
             raise
 
-    def _note(self, outcome: str, location: str, change: str = "") -> None:
-        """Record for the report what the update of this test did with a file.
+    def _record_outcome(self, outcome: str, location: str, change: str = "") -> None:
+        """Record for the report what this update did with a file.
 
         Args:
             outcome: "created", "updated", "renamed", "extended", "removed", "unchanged" or
                 "refused".
             location: the path of the file.
-            change: the new contents, or the reason for the refusal; "" if there is neither.
+            change: description of the change, or the reason for the refusal, or "".
         """
         self._record.compared.append(location)
         self._record.stored.append((outcome, location, change))
@@ -354,13 +368,13 @@ class GraphSnapshot(SnapshotAssertion):
 
         result, files = lookup.result, lookup.files
         try:
-            text = None if self._is_next(files) else str(result.asserted_data)
+            text = None if self._next_has_graph(files) else str(result.asserted_data)
             stored = None if result.recalled_data is None else str(result.recalled_data)
             return pending_update(files, stored, text, problem)
         except TorchGraphError as error:  # the file of another release cannot be read
             return PendingUpdate(Path(lookup.key), None, None, {}, problem, str(error))
 
-    def _note_pending(self) -> None:
+    def _record_pending(self) -> None:
         """Record for the report the pending update of a completed comparison."""
         if self._pending is None:
             return
@@ -375,17 +389,18 @@ class GraphSnapshot(SnapshotAssertion):
     def _may_write(self, result: AssertionResult, files: ReleaseFiles) -> bool:
         """Return True if this run writes the file.
 
-        A test never writes a file twice: the second graph would overwrite the first.
+        A test writes a file once, because a second graph would overwrite the first.
         """
-        if files.own is None or os.path.abspath(files.own) in self._settled:
+        if files.own is None or os.path.abspath(files.own) in self._handled:
             return False
         is_new = result.recalled_data is None
         return self.update_snapshots or (self.update_new_snapshots_only and is_new)
 
     def _compare(self, lookup: Lookup) -> Comparison | None:
-        """Return the comparison of the graphs; `None` if they are equal.
+        """Return the failed comparison of the graphs; `None` if they are equal.
 
-        An unreadable stored text is a failure if it may be overwritten, else an error.
+        Raises:
+            GraphFormatError: for an unreadable stored text that this run does not overwrite.
         """
         __tracebackhide__ = True
         from .compare import Comparison, compare, parse_stored, read_stored, same_flat_text
@@ -432,7 +447,7 @@ class GraphSnapshot(SnapshotAssertion):
         difference = compare(program, current, self._detail)
         if difference is None:
             return None
-        if lookup.key in self._settled:
+        if lookup.key in self._handled:
             advice = (
                 "this test already stored a different graph in this file: pass "
                 "graph_snapshot(name=...)"

@@ -30,7 +30,7 @@ from ..graph.text import (
     parse_text,
     runs_in_words,
 )
-from ..words import format_ranks
+from ..words import counted, format_ranks, listed
 
 DETAILS: tuple[Detail, ...] = get_args(Detail)
 """Levels of detail, from the coarsest to the finest."""
@@ -61,7 +61,7 @@ ONLY_FLOATS = (
 
 @dataclass(frozen=True)
 class Comparison:
-    """A failed comparison. Its difference is computed only once.
+    """A failed comparison, which computes its difference on first use.
 
     Attributes:
         now: the captured program.
@@ -119,7 +119,7 @@ class Comparison:
 
     @cached_property
     def diff(self) -> GraphDiff:
-        """Difference of the graphs; empty if only counts, or nothing at all, is stored."""
+        """Difference of the graphs; empty if no graph is stored, only op counts or nothing."""
         from ..graph.diff import diff_graphs, merge_ranks
 
         if self.parts:
@@ -134,8 +134,7 @@ class Comparison:
 def same_text(stored: str, text: str) -> bool:
     """Return True if two documents have equal texts, ignoring their origin (via, torch release).
 
-    Equal texts mean equal graphs. Different texts may still hold equal graphs, as decided by
-    `compare`.
+    Documents with different texts may still have equal graphs: `compare` decides.
     """
     old, new = _HEADER.match(stored), _HEADER.match(text)
     return (
@@ -157,7 +156,7 @@ def read_stored(stored: str) -> Program:
 
 
 def parse_stored(stored: str, path: str) -> Program:
-    """Parse a stored text, raising an error that is meant for the user.
+    """Parse a stored text for a test, whose user reads the error.
 
     Raises:
         GraphFormatError: if the text is malformed, with the path, the position and the remedy.
@@ -189,10 +188,10 @@ def _check_encoding(stored: str) -> None:
 
 
 def same_flat_text(stored: str, now: Program, detail: Detail) -> bool:
-    """Return True if `same_text` holds with one line per node.
+    """Return True if a stored text equals the unfolded text of a program.
 
-    An update does not rewrite a file just because it is unfolded. This check is many times as fast
-    as parsing the file and comparing its graphs.
+    An update keeps such a file, although it would write a folded text. The check is many times
+    faster than parsing the file and comparing its graphs.
     """
     return same_text(stored, now.to_text(detail, fold=False))
 
@@ -250,9 +249,9 @@ def _describe_both(stored: Program, now: Program) -> tuple[str, str]:
 
 
 def _compare_ranks(stored: Program, now: Program, detail: Detail) -> Comparison | None:
-    """Compare ranks, grouping ranks that were equal and still are.
+    """Compare ranks. Ranks that were equal, and still are, form one part of the comparison.
 
-    If one of eight equal ranks changes, that rank is a part of its own.
+    If one of eight equal ranks changes, this rank forms another part.
     """
     # As lists: the order of the dimensions decides which ranks share a group.
     if [*stored.mesh.items()] != [*now.mesh.items()]:
@@ -279,7 +278,13 @@ def _compare_ranks(stored: Program, now: Program, detail: Detail) -> Comparison 
 def same_ranks(
     stored: Program, now: Program, detail: Detail
 ) -> Iterator[tuple[tuple[int, ...], Program, Program]]:
-    """Yield the ranks that were and are equal at a level of detail, with both programs."""
+    """Yield each set of ranks that were equal and still are, with its stored and captured program.
+
+    Args:
+        stored: the stored program.
+        now: the captured program.
+        detail: the level of detail at which captured ranks are equal.
+    """
     for ranks, before in stored.sections:
         for current_ranks, current in now.classes(detail):
             if shared := {*ranks}.intersection(current_ranks):
@@ -319,24 +324,20 @@ def _compare_without_eager(
 ) -> tuple[str, tuple[str, ...]] | None:
     """Compare a program that has eager graphs with a version 1 file, which has no eager graphs.
 
-    If the compiled graphs differ too, report them as the change.
+    If the compiled graphs differ, report their difference, and add a line about the eager graphs.
     """
-    parts = [f"{graph.name} ({_ops(graph)})" for graph in now.graphs if graph.eager]
-    omitted_text = f" and {len(parts) - MOST_EAGER} more" if len(parts) > MOST_EAGER else ""
-    eager = f"now:     {', '.join(parts[:MOST_EAGER])}{omitted_text}"
+    eager_graphs = (
+        f"{graph.name} ({counted(graph.op_counts.total(), 'op')})"
+        for graph in now.graphs
+        if graph.eager
+    )
+    eager = f"now:     {listed(eager_graphs, MOST_EAGER)}"
     compiled = tuple(graph for graph in now.graphs if not graph.eager)
-    # If the compiled graphs differ too, report their difference, and only note the missing eager
-    # graphs.
     if _compare(stored, replace(now, graphs=compiled), detail) is None:
         return WITHOUT_EAGER, (eager,)
     mismatch = _compare(stored, now, detail)
     assert mismatch is not None
     return mismatch[0], (*mismatch[1], WITHOUT_EAGER)
-
-
-def _ops(graph: Graph) -> str:
-    count = graph.op_counts.total()
-    return "1 op" if count == 1 else f"{count} ops"
 
 
 def _compare_runs(stored: Program, now: Program) -> tuple[str, tuple[str, ...]] | None:

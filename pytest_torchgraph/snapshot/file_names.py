@@ -74,7 +74,7 @@ MAX_PICTURE_NAME = 100
 
 _PLAIN_PARAMETER = re.compile(r"[ !#$%&'()+,\-.0-9;=@^_`a-z{}~]*\Z")
 _PLAIN_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
-_IDENTIFIER_GOES_ON = re.compile("[A-Za-z0-9_]")
+_IDENTIFIER_CHARACTER = re.compile("[A-Za-z0-9_]")
 _TAG = re.compile(rf"{RELEASE}(\d+\.\d+)\Z", re.ASCII)
 _RANK = re.compile(r"@(rank-\d+-of-\d+)\Z", re.ASCII)
 _FORBIDDEN = '\\/?*:|"<>'
@@ -146,7 +146,7 @@ def may_be_of(stem: str, nodeid: str) -> bool:
         return True
     name = ".".join(identifiers)
     if stem.startswith(name):
-        return not _IDENTIFIER_GOES_ON.match(stem, len(name))
+        return not _IDENTIFIER_CHARACTER.match(stem, len(name))
     # Otherwise the file can only have a truncated name of the test: its beginning, a `-` and the
     # digest.
     truncated = stem[: -DIGEST_LENGTH - 1]

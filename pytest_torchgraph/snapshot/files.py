@@ -32,8 +32,8 @@ from . import TEMPORARY
 MOST_BYTES = 64 * 2**20
 """Maximum size of a file to read, in bytes."""
 
-LEFT_OVER = 60.0
-"""Age in seconds of a temporary file that counts as left over from a killed process.
+LEFTOVER_SECONDS = 60.0
+"""Age from which a temporary file counts as left over from a killed process.
 
 Another worker may still be writing a younger file.
 """
@@ -80,7 +80,7 @@ def read_text(path: Path) -> str | None:
 
 
 def write_text(path: Path, text: str, *, root: Path | None = None) -> None:
-    """Write a complete text; if that fails, the file stays as it was.
+    """Write a complete text. If this fails, the file is unchanged.
 
     Missing directories are created. If the path is a symbolic link, the file it points to is
     written.
@@ -140,10 +140,10 @@ def _real(path: Path, root: Path | None) -> Path:
 
 @contextmanager
 def _temporary_file(target: Path, text: str) -> Iterator[Path]:
-    """Write a text to a temporary file, and remove the file if the caller fails to move it."""
+    """Yield a temporary file with a text; remove the file if the caller fails to move it."""
     temporary = target.parent / f".{os.urandom(8).hex()}.{TEMPORARY}"
     try:
-        # Open with "x" instead of mkstemp, because only the owner can read a file from mkstemp.
+        # Not mkstemp, which creates files that only the owner can read.
         with open(temporary, "x", encoding="utf-8", newline="\n") as file:
             file.write(text)
             file.flush()
@@ -157,11 +157,11 @@ def _temporary_file(target: Path, text: str) -> Iterator[Path]:
 
 
 def remove_leftovers(directory: Path, *, root: Path) -> None:
-    """Remove temporary files older than `LEFT_OVER` from a directory, as far as possible."""
+    """Remove the temporary files of killed processes from a directory; ignore errors."""
     for path in directory.glob(f".*.{TEMPORARY}"):
         with suppress(OSError, OutsideRootError):
             inside(path, root)
-            if time.time() - path.stat().st_mtime > LEFT_OVER:
+            if time.time() - path.stat().st_mtime > LEFTOVER_SECONDS:
                 path.unlink()
 
 
@@ -172,10 +172,10 @@ def _reason(error: OSError) -> str:
 
 
 _PACKAGE = str(Path(__file__).parents[1]) + os.sep
-Place = tuple[tuple[CodeType, int], ...]
-"""Location of a comparison: the frames from the comparison out to the test function.
+CallSite = tuple[tuple[CodeType, int], ...]
+"""Call stack of a comparison, from the comparing frame to the test function.
 
-Each frame is given by its code object and the offset of its current instruction.
+Each frame is a pair of its code object and the offset of its current instruction.
 """
 
 
@@ -194,11 +194,11 @@ def refuse_hypothesis(item: pytest.Item) -> None:
         )
 
 
-def refuse_again(places: set[Place], item: pytest.Item, frame: FrameType) -> None:
-    """Record the location of an unnamed comparison, and refuse a second one at the same location.
+def refuse_loop(call_sites: set[CallSite], item: pytest.Item, frame: FrameType) -> None:
+    """Record the call site of an unnamed comparison, and refuse a second comparison there.
 
     Args:
-        places: the locations of the test's earlier comparisons; the new location is added.
+        call_sites: the call sites of the test's earlier comparisons; the new one is added.
         item: the test.
         frame: the comparing frame.
 
@@ -206,8 +206,8 @@ def refuse_again(places: set[Place], item: pytest.Item, frame: FrameType) -> Non
         TorchGraphError: with the line, and the call to write instead.
     """
     __tracebackhide__ = True
-    location = _place(item, frame)
-    if location in places:
+    call_site = _call_site(item, frame)
+    if call_site in call_sites:
         caller, remedy = frame, "Write graph_snapshot(name=...)"
         # `GraphTestCase.assertGraph` compares in this package: name the line that calls it.
         while caller.f_back is not None and caller.f_code.co_filename.startswith(_PACKAGE):
@@ -218,10 +218,10 @@ def refuse_again(places: set[Place], item: pytest.Item, frame: FrameType) -> Non
             f"graphs would be numbered by iteration. {remedy}, with a different name in every "
             "iteration"
         )
-    places.add(location)
+    call_sites.add(call_site)
 
 
-def _place(item: pytest.Item, frame: FrameType) -> Place:
+def _call_site(item: pytest.Item, frame: FrameType) -> CallSite:
     code = getattr(_function(item), "__code__", None)
     calls = []
     caller: FrameType | None = frame

@@ -1,8 +1,8 @@
 """`assert_graph_text`: compare graphs with a text inside the test, and update that text.
 
-The text is a stored file's text without its header. In an update, each test records its edits as
-plain data. Test reports carry the edits to the process that reports, where `TextUpdates` writes
-each source file once, at the end. pytest-xdist workers write nothing.
+The text is that of a stored file without the header. In an update, each call records its edit as
+plain data in the report of its test. At the end of the run, `TextUpdates` writes each source file
+once, in the process that reports: under pytest-xdist, workers write nothing.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ..errors import GraphFormatError, OutsideRootError, TorchGraphError
-from ..words import counted
+from ..words import counted, first_lines
 from .files import read_bytes, write_text
 from .literals import Edit, SourceFile, apply_edits, call_in, edit_of, literal_of
 from .run import RunRecord
@@ -32,8 +32,11 @@ if TYPE_CHECKING:
 
 
 UPDATES: list[list[dict[str, Any]]] = []
-"""Edits of the running test, one list per run that updates; the innermost run is last."""
+"""Edits of the running test. A run that updates has a list here; the innermost run is last."""
 UPDATE = "--torchgraph-update"
+EMPTY = "no graph is stored in this call yet: the text is empty"
+FAILED = "torchgraph_text"
+"""Attribute of an `AssertionError` from `assert_graph_text` that holds its `Comparison`."""
 MAX_LINES = 60
 """Maximum number of lines of findings in a message."""
 _ORIGIN = re.compile(r"(via|torch|detail) \S")
@@ -49,11 +52,11 @@ def assert_graph_text(capture_or_graph: object, text: str, detail: Detail = "dat
         capture_or_graph: any value that `graph_snapshot` compares: a capture, a graph, a torch.fx
             graph.
         text: the graphs, in the format of a `.tgraph` file.
-        detail: as in `graph_snapshot`; with "ops" the text contains the count of each op.
+        detail: see `graph_snapshot`; with "ops" the text contains the count of each op.
 
     Raises:
-        AssertionError: if the graphs differ, with the findings.
-        GraphFormatError: if the text is empty or malformed.
+        AssertionError: if the graphs differ, with the findings; if the text is empty.
+        GraphFormatError: if the text is malformed.
         TorchGraphError: if an update cannot write the text, with the reason.
     """
     __tracebackhide__ = True
@@ -69,7 +72,7 @@ def assert_graph_text(capture_or_graph: object, text: str, detail: Detail = "dat
         raise TypeError(
             "assert_graph_text cannot compare ranks: pass ranks[0], or one of its graphs"
         )
-    now = _with_via(program_of(capture_or_graph))
+    now = _with_via(program_of(capture_or_graph, assert_graph_text.__name__))
     updates = UPDATES[-1] if UPDATES else None
     try:
         comparison = _compare(text, now, detail)
@@ -80,7 +83,9 @@ def assert_graph_text(capture_or_graph: object, text: str, detail: Detail = "dat
     else:
         matches = comparison is None
         if comparison is not None and updates is None:
-            raise AssertionError(_message(comparison))
+            error = AssertionError(_message(comparison))
+            setattr(error, FAILED, comparison)
+            raise error
     if updates is not None:
         _record_edit(updates, sys._getframe(1), text, None if matches else _lines(now, detail))
 
@@ -88,7 +93,7 @@ def assert_graph_text(capture_or_graph: object, text: str, detail: Detail = "dat
 def _compare(text: str, now: Program, detail: Detail) -> Comparison | None:
     __tracebackhide__ = True
     from ..graph.text import parse_text
-    from .compare import compare
+    from .compare import Comparison, compare
 
     lines = [*nested(text)]
     if lines and re.fullmatch(r"torchgraph \d+", lines[0].strip()):
@@ -96,7 +101,7 @@ def _compare(text: str, now: Program, detail: Detail) -> Comparison | None:
         if lines and _ORIGIN.match(lines[0]):
             del lines[0]
     if not lines:
-        raise GraphFormatError(f"the text is empty: write it with {UPDATE}", path="<text>")
+        return Comparison(now, problem=EMPTY, is_new=True)
     body = "\n".join(line if line != "}" else "}\n" for line in lines)
     # Parse with the newest version: facts missing from the text are compared too.
     head = _header_of(now, detail)
@@ -120,7 +125,7 @@ def nested(text: str) -> Iterator[str]:
 
 
 def _with_via(now: Program) -> Program:
-    """Return the program with a mechanism in its header, so graph and capture have equal texts."""
+    """Add a mechanism to the header of a single graph, so that its text equals a capture's."""
     from ..graph.text import VIA_LEVELS
 
     level = now.graphs[0].level
@@ -162,26 +167,13 @@ def _lines(now: Program, detail: Detail) -> list[str]:
 
 
 def _message(comparison: Comparison) -> str:
-    lines = [f"graphs differ from the text: {_headline(comparison)}", *comparison.details]
-    finding_lines = str(comparison.diff).splitlines() if comparison.diff else []
-    omission = [f"... and {len(finding_lines) - MAX_LINES} more lines"] * (
-        len(finding_lines) > MAX_LINES
-    )
-    return "\n".join([*lines, *finding_lines[:MAX_LINES], *omission, f"accept:  {_accept()}"])
-
-
-def _headline(comparison: Comparison) -> str:
-    if comparison.problem:
+    if comparison.is_new:
         return comparison.problem
-    return comparison.diff.heading() if comparison.diff else "the graphs differ"
-
-
-def _accept() -> str:
-    import shlex
-
-    # pytest sets the variable to the test's id and phase.
-    test = os.environ.get("PYTEST_CURRENT_TEST", "").rpartition(" ")[0]
-    return f"python -m pytest {shlex.quote(test) if test else 'FILE'} {UPDATE}"
+    diff = comparison.diff
+    problem = comparison.problem or (diff.heading() if diff else "the graphs differ")
+    lines = [f"graphs differ from the text: {problem}", *comparison.details]
+    finding_lines = str(diff).splitlines() if diff else []
+    return "\n".join([*lines, *first_lines(finding_lines, MAX_LINES)])
 
 
 def _record_edit(
@@ -216,7 +208,7 @@ def _record_edit(
     except TorchGraphError as error:
         refused = str(error)
     if refused:
-        # The text matches, so it does not matter that the call cannot be edited.
+        # The text matches, so the call needs no edit.
         if lines is None:
             return
         raise TorchGraphError(f"{location}: cannot update the text: {refused}")
@@ -234,17 +226,14 @@ def _record_edit(
 def merge_edits(edits: list[dict[str, Any]]) -> Iterator[tuple[Path, list[dict[str, Any]], str]]:
     """Yield each file to change, its calls with a new text, and the reason for a refusal or "".
 
-    A call may run many times, for example in a parametrized test; all runs must give one graph.
+    A call may run many times, for example in a parametrized test. All runs must have one graph.
     """
     files: dict[str, dict[tuple[int, int], list[dict[str, Any]]]] = {}
     for edit in edits:
-        # Keyed by the start: for one call, the edits of a matching run and of a differing run may
-        # have different ends.
+        # Keyed by the start of the edit: its end depends on whether the text matched.
         calls = files.setdefault(edit["path"], {})
         calls.setdefault((edit["line"], edit["edit"][0]), []).append(edit)
     for path, calls in sorted(files.items()):
-        # A call may run many times, for example in a parametrized test, if every run gets the same
-        # graph.
         changing = {
             position: same_call
             for position, same_call in calls.items()
@@ -254,10 +243,14 @@ def merge_edits(edits: list[dict[str, Any]]) -> Iterator[tuple[Path, list[dict[s
             continue
         refused = ""
         for (line, _), same_call in sorted(changing.items()):
-            if any(edit["lines"] != same_call[0]["lines"] for edit in same_call):
+            lines, test = same_call[0]["lines"], same_call[0]["test"]
+            others = [edit["test"] for edit in same_call if edit["lines"] != lines]
+            if others:
+                tests = " and ".join(dict.fromkeys([test, others[0]]))
                 refused = (
-                    f"the call on line {line} got two different graphs: write a separate call "
-                    "for each graph, or compare with graph_snapshot"
+                    f"the call on line {line} got two different graphs in {tests}: write a "
+                    "separate call for each graph, or store the graphs in files, with "
+                    "graph_snapshot or assertGraph"
                 )
         if len({edit["digest"] for same_call in calls.values() for edit in same_call}) > 1:
             refused = "the file changed while the tests ran: run the tests again"
@@ -291,8 +284,9 @@ class TextUpdates:
         return report
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Collect the edits of a test."""
-        self._edits += getattr(report, _REPORTED, ())
+        """Collect the edits of a test, with its id."""
+        edits = getattr(report, _REPORTED, ())
+        self._edits += [{**edit, "test": report.nodeid} for edit in edits]
 
     def write(self, run: RunRecord) -> None:
         """Write the files, and add the outcome of each file to the record of the run."""
@@ -325,10 +319,3 @@ class TextUpdates:
         except (OSError, TorchGraphError, SyntaxError, UnicodeError) as error:
             return str(error)
         return ""
-
-
-def text_updates_of(config: pytest.Config) -> Iterator[TextUpdates]:
-    """Yield the `TextUpdates` plugin if this run updates."""
-    plugin = config.pluginmanager.getplugin(PLUGIN)
-    if plugin is not None:
-        yield plugin

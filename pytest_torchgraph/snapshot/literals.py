@@ -1,7 +1,6 @@
 """Find the string literal of a call in a test's source, and replace its content.
 
-Positions are those of `ast`: lines from 1, columns in bytes of UTF-8. The module is
-independent of pytest and of graphs.
+Positions are as in `ast`: lines from 1, columns in bytes of UTF-8.
 """
 
 from __future__ import annotations
@@ -75,15 +74,14 @@ def call_in(source: SourceFile, frame: FrameType, name: str) -> ast.Call:
     Args:
         source: the source of the frame's file.
         frame: the calling frame.
-        name: the function name, needed on Python 3.10, where a frame knows only its line.
+        name: the function name. Python 3.10 needs it, because frames have no columns there.
 
     Raises:
         TorchGraphError: if no call, or more than one, matches.
     """
     calls = [node for node in ast.walk(source.tree) if isinstance(node, ast.Call)]
     if hasattr(frame.f_code, "co_positions"):
-        # One entry per instruction of two bytes. Python 3.10 has no positions: take the only call
-        # of this name on the line.
+        # `co_positions` has one entry per instruction of two bytes.
         position = [*frame.f_code.co_positions()][frame.f_lasti // 2]
         matching = [
             call
@@ -113,9 +111,9 @@ def literal_of(call: ast.Call, position: int, keyword: str) -> ast.Constant:
         (argument_node.value for argument_node in call.keywords if argument_node.arg == keyword),
         None,
     )
-    plain = call.args[: position + 1]
-    if argument is None and len(plain) > position:
-        argument = None if any(isinstance(arg, ast.Starred) for arg in plain) else plain[position]
+    before = call.args[: position + 1]
+    if len(before) > position and not any(isinstance(arg, ast.Starred) for arg in before):
+        argument = argument or before[position]
     if isinstance(argument, ast.Constant) and isinstance(argument.value, str):
         return argument
     description = "an f-string" if isinstance(argument, ast.JoinedStr) else "not a literal"
@@ -148,8 +146,8 @@ def edit_of(
     if len(quotes) == 3 and literal.end_lineno != literal.lineno:
         rows = [row.rstrip("\r\n") for row in _LINE.findall(old)]
         last = rows[-1][: -len(quotes)]
-        content = [_leading_space(row) for row in [*rows[1:-1], last] if row.strip()]
-        content_indent = min(content, key=len, default=last)
+        indents = [_leading_space(row) for row in [*rows[1:-1], last] if row.strip()]
+        content_indent = min(indents, key=len, default=last)
         closing = content_indent if last.strip() else last
         text = _literal(prefix, triple, lines, content_indent, closing, newline)
         return Edit(start, end, text)

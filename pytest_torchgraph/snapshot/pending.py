@@ -1,8 +1,8 @@
 """Pending updates: the changes that `--torchgraph-update` would have made to stored files.
 
-A failed comparison leaves a JSON file with its update, so that `review` can apply the update later,
-on another machine, and without rerunning the test. An update is valid only while the stored files
-are unchanged since the comparison. It therefore contains their digests.
+For each failed comparison, a run writes a JSON file with the update. `review` can apply the update
+later, on another machine, without running the test. An update is valid only if the stored files
+have not changed since the comparison, so it contains their digests.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from .files import read_bytes, read_text
 
 PENDING_SUFFIX = ".update.json"
 VERSION = 2
-"""Version of the JSON, incremented if an older release can no longer read it.
+"""Version of the JSON, incremented if older releases cannot read a new form.
 
-Version 1 lacks `stored` and `sources`. Version 1 also contains the run's own description of the
-difference, which this release does not read.
+Version 1 lacks `stored` and `sources`. It has a description of the difference instead, which this
+release ignores.
 """
 UNREAD = ("headline", "details", "accept", "difference")
-"""Keys for human readers only: a review computes the description from the texts."""
+"""Keys that only people read. A review computes its description from the texts."""
 
-SEVERAL = (
+SHARED_FILE = (
     "several comparisons of this test use this file: give every comparison its own "
     "graph_snapshot(name=...)"
 )
@@ -68,9 +68,9 @@ class SavedUpdate:
         target, text, stored, refused: as in `PendingUpdate`. If `refused` is set and `text` is
             `None`, the new text is unknown.
         digests: as in `PendingUpdate`.
-        sources: maps the `place_key` of each place of a finding to the line of user code, if the
-            place has one. Stored texts have no source lines. So a review quotes these lines as the
-            run's claim, and computes everything else.
+        sources: the line of user code of each place of a finding that has one, by `place_key`.
+            Stored texts have no source lines, so a review quotes these lines as recorded by the
+            run.
     """
 
     test: str
@@ -94,17 +94,16 @@ class SavedUpdate:
 
     @classmethod
     def read(cls, path: Path) -> SavedUpdate:
-        """Read a file written from `to_json`.
+        """Read a file with the content of `to_json`.
 
-        The file is untrusted: it may come from another machine or from a stranger's branch.
-        Whatever the content, an update writes only complete texts of graphs, and only into files
-        that `graph_snapshot` may have written.
+        The file is untrusted, because it may come from a stranger's branch. For any content, an
+        update writes only complete texts of graphs, and only to paths that `graph_snapshot` uses.
 
         Args:
             path: the file.
 
         Raises:
-            TorchGraphError: for any other content, with a message of one line.
+            TorchGraphError: for any other content, in one line.
         """
         try:
             data = json.loads(read_bytes(path).decode("utf-8"))
@@ -168,13 +167,13 @@ class SavedUpdate:
 
     @property
     def compared(self) -> str | None:
-        """Compared file: the target if it exists, else the first existing file."""
+        """File that the run compared with: the target if it existed, else the first that did."""
         existing = [name for name, file_digest in self.digests.items() if file_digest is not None]
         return self.target if self.target in existing else next(iter(existing), None)
 
     @property
     def successor(self) -> str | None:
-        """File of another release that makes the target redundant, if the target is removed."""
+        """File of another release with an equal graph, if the update removes the target."""
         names = (
             name
             for name, file_digest in self.digests.items()
@@ -210,13 +209,12 @@ def merge_updates(
     """Merge two comparisons of a test with the same file; `None` is a comparison that passed."""
     latest = later or earlier
     are_equal = earlier and later and (earlier.text, earlier.refused) == (later.text, later.refused)
-    return latest if are_equal or latest is None else replace(latest, refused=SEVERAL)
+    return latest if are_equal or latest is None else replace(latest, refused=SHARED_FILE)
 
 
 def _is_stored_graph(name: str) -> bool:
-    """Return True if `graph_snapshot` may give a stored file this relative path."""
-    # Artifacts come from CI, perhaps from a branch of a stranger: the path must not lead to any
-    # other file, on any system.
+    """Return True if a relative path may be the path of a stored file."""
+    # Artifacts may come from a stranger's branch. On no system may the path lead to another file.
     path = PurePosixPath(name)
     return (
         not path.is_absolute()

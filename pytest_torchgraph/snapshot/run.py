@@ -1,7 +1,7 @@
 """Record of a run: the tests that ran, and the stored graphs that they compared and wrote.
 
-The record is kept in the process that reports. Under pytest-xdist that is the controller: each test
-report carries the files that its test compared and wrote, and each worker finally sends the first
+The record is kept in the process that reports, under pytest-xdist in the controller. Each test
+report contains the files that its test compared and wrote. When a worker ends, it sends the first
 reason why its run is incomplete.
 """
 
@@ -22,7 +22,7 @@ TROUBLE = 2
 """Exit status of a run that refused to write or remove a file; the commands use it too."""
 
 _INCOMPLETE = "torchgraph_left_out"
-"""Key under which a worker sends its `problem` to the controller."""
+"""Key of `workeroutput` with the `problem` of a worker."""
 
 
 class RunRecord:
@@ -31,12 +31,12 @@ class RunRecord:
     Attributes:
         compared: the stored files that were compared.
         comparing: the ids of the tests that compared graphs.
-        stored: the files that an update settled, as in `Record`.
+        stored: what an update did, as in `Record`.
         replaced: maps each file that an update replaced to the tests that replaced it, each with
             the differences as plain data.
         expected: the ids of the tests that should run.
-        passed: the ids of the tests whose call phase passed. No other report counts as a run:
-            `--setup-only` also produces reports, but no call.
+        passed: the ids of the tests whose call phase passed. Setup and teardown do not count,
+            because they also have reports with `--setup-only`.
         kept: maps a test file to the reason why none of its stored files may be removed.
         unjudged: the reason for each test that was skipped or did not pass as expected, by id.
         problem: the first reason why no stored file may be removed; "" if there is none.
@@ -94,7 +94,7 @@ class RunRecord:
             self.mark_incomplete(f"{items[0].nodeid} was deselected")
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
-        """Record the tests that should run, and tests that a plugin removed silently."""
+        """Record the tests that should run. Find tests that a plugin removed without a report."""
         remaining_ids = set(map(id, session.items))
         self.expected.update(item.nodeid for item in session.items)
         for item in self._collected:
@@ -130,7 +130,7 @@ class RunRecord:
             output[_INCOMPLETE] = self.problem
 
     def has_stored(self) -> bool:
-        """Return True if graphs were compared or may be stored beside the test files."""
+        """Return True if graphs were compared, or a test file has a snapshot directory."""
         root = self.config.rootpath
         tests = (*self.passed, *self.expected, *self.unjudged)
         files = {file_of(nodeid) for nodeid in tests} | self.kept.keys()
@@ -139,7 +139,7 @@ class RunRecord:
         )
 
     def end_with_trouble(self) -> None:
-        """Set exit status 2: a stored file leads outside the root directory.
+        """Set exit status 2, because a file was not written or removed.
 
         The terminal summary, which removes stale files, is the last hook that can set the status.
         """

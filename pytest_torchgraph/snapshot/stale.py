@@ -10,9 +10,9 @@
 | the file belongs to another rank, or to another number of processes | not judged |
 | no test compared the file, and its test file ran completely or no longer exists | stale |
 
-After a test is renamed, its new stored graph is missing and its old one is stale, although both are
-equal. Neither of the two messages says that they are equal, so `find_under_old_name` looks for the
-old file.
+After a test is renamed, the graph of the new name is missing, and the file of the old name is
+stale. If both graphs are equal, `find_under_old_name` finds the old file, and the failure suggests
+a `git mv`.
 """
 
 from __future__ import annotations
@@ -45,11 +45,12 @@ if TYPE_CHECKING:
 
 
 ACCELERATORS = ({*KNOWN} - {"cpu"}) | {"hip", "metal", "tpu", "vulkan"}
-"""Words in a path or parameter id that name a device that not every machine has."""
+"""Words that mean, in a path or a parameter id, a device that some machines lack."""
 
 INSIDE_WORDS = re.compile("cuda|gpu|rocm")
 """Device names that also count inside a word, for example in `multigpu`.
-`npu` is not one of them, because `input` contains it.
+
+`npu` does not, because `input` contains it.
 """
 
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
@@ -116,14 +117,16 @@ def judge(run: RunRecord, exitstatus: int) -> StaleFiles:
     }
     stale = StaleFiles(
         kept={
-            file: reason for file, reason in kept_files.items() if _has_stored_graphs(root / file)
+            file: reason
+            for file, reason in kept_files.items()
+            if (root / file).parent.joinpath(DIRECTORY, Path(file).stem).is_dir()
         },
         skipped=skipped,
     )
     absent_devices: set[str] = set()
     for path in uncompared:
-        # A suite may omit a parameter instead of skipping it, for example with
-        # `["cpu"] + ["cuda"] * has_cuda`. Without that device, no test compares the file.
+        # A suite may omit a case instead of skipping it, for example with
+        # `["cpu"] + ["cuda"] * has_cuda`. Then no test compares its file on other machines.
         unused_devices = devices_in(_below(root, path)) - used_devices
         (stale.elsewhere if unused_devices else stale.files).append(path)
         absent_devices |= unused_devices
@@ -157,8 +160,7 @@ def _split_by_skipped(
 def _split_by_release(run: RunRecord, paths: list[Path]) -> tuple[list[Path], dict[Path, str]]:
     """Separate the files that this run judges from files of other torch releases.
 
-    A file of another release is in neither result if this run made the comparison that the file
-    belongs to.
+    A file of another release is in neither result if this run made its comparison.
     """
     releases = settings.get(run.config).releases
     if not releases.listed or not paths:
@@ -211,12 +213,11 @@ def _candidates(root: Path, files_run: set[str], kept_files: dict[str, str]) -> 
                 yield from sorted(directory.glob(f"*.{SUFFIX}"))
 
 
-def _has_stored_graphs(file: Path) -> bool:
-    return (file.parent / DIRECTORY / file.stem).is_dir()
-
-
 def _below(root: Path, path: Path) -> str:
-    """Return a path relative to the root directory, whose own path may name a device."""
+    """Return a path relative to the root directory.
+
+    The path of the root directory itself is left out, because it may contain a device name.
+    """
     return str(path.relative_to(root)) if path.is_relative_to(root) else str(path)
 
 

@@ -1,8 +1,8 @@
-"""The left side of a comparison: the program that a test captured; and the check for syrupy.
+"""Conversion of a compared value to a program, and the check for syrupy.
 
-The package does not require syrupy. syrupy adds `--snapshot-update` to every run, as
-pytest-snapshot and snapshottest do, and two plugins with the same option end the run before it
-starts. syrupy also fails a run if a file of another tool in a `__snapshots__` directory is unused.
+The package does not require syrupy, because syrupy does not work in every project. pytest-snapshot
+and snapshottest define the same option, `--snapshot-update`, and pytest refuses to start with both.
+syrupy also fails a run if another tool has unused files in a `__snapshots__` directory.
 """
 
 from __future__ import annotations
@@ -19,13 +19,21 @@ from ..graph.equality import canonical
 from ..graph.program import Program
 from ..graph.text import Header
 
+EXAMPLES = {
+    "graph_snapshot": "`graph_capture(model, *inputs) == graph_snapshot`",
+    "assertGraph": "`self.assertGraph(self.graph_capture(model, *inputs))`",
+    "assert_graph_text": '`assert_graph_text(graph_capture(model, *inputs), "")`',
+}
+"""A correct call of each function that compares graphs, for messages."""
 
-def program_of(value: object) -> Program:
-    """Convert a value compared with `graph_snapshot` to a program in canonical form.
+
+def program_of(value: object, function: str = "graph_snapshot") -> Program:
+    """Convert a compared value to a program in canonical form.
 
     Args:
         value: a capture; `Ranks`; a `Graph`; a `GraphModule`, `fx.Graph` or `ExportedProgram` of
             torch.
+        function: the name of the function that the user called, a key of `EXAMPLES`.
 
     Raises:
         TypeError: for any other value, with the accepted types.
@@ -35,7 +43,7 @@ def program_of(value: object) -> Program:
     __tracebackhide__ = True
     if are_ranks(value):
         return _of_ranks(value)
-    return _of_capture(value)
+    return _of_capture(value, function)
 
 
 def _of_ranks(value: ManyRanks) -> Program:
@@ -48,7 +56,7 @@ def _of_ranks(value: ManyRanks) -> Program:
     return Program.of_ranks(dict(value.mesh), sections)
 
 
-def _of_capture(value: object) -> Program:
+def _of_capture(value: object, function: str = "graph_snapshot") -> Program:
     """Convert any value except `Ranks`, see `program_of`."""
     __tracebackhide__ = True
     if isinstance(value, Graph):
@@ -58,12 +66,15 @@ def _of_capture(value: object) -> Program:
 
         return Program(Header(torch=_running_torch()), canonical((from_fx(value),)))
     # Refuse a class: the class `Capture` itself has the attributes too, as properties.
-    graphs = None if isinstance(value, type) else _graphs(value)
+    graphs: object = None
+    if not isinstance(value, type):
+        # `program` includes eager graphs.
+        graphs = getattr(value, "program", None) or getattr(value, "graphs", None)
     if not isinstance(graphs, tuple) or not all(isinstance(graph, Graph) for graph in graphs):
         raise TypeError(
-            f"graph_snapshot cannot compare {_article(type(value))}: pass a capture, as in "
-            "`graph_capture(model, *inputs) == graph_snapshot`, one of its graphs, a "
-            "torch.fx.GraphModule, a torch.fx.Graph or a torch.export.ExportedProgram"
+            f"{function} cannot compare {_article(type(value))}: pass a capture, as in "
+            f"{EXAMPLES[function]}, one of its graphs, a torch.fx.GraphModule, a torch.fx.Graph or "
+            "a torch.export.ExportedProgram"
         )
     if getattr(value, "watched", None) is not None:
         from ..checks.compilation import need_graphs
@@ -76,11 +87,6 @@ def _of_capture(value: object) -> Program:
         )
     header = getattr(value, "header", None) or Header(torch=_running_torch())
     return Program(header, canonical(graphs))
-
-
-def _graphs(value: object) -> object:
-    """Return the graphs of a capture, including eager graphs; `None` if it has none."""
-    return getattr(value, "program", None) or getattr(value, "graphs", None)
 
 
 def _is_fx(value: object) -> bool:

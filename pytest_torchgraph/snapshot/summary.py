@@ -1,7 +1,7 @@
-"""The section "stored graphs" at the end of a run, with a line for each update.
+"""The section "stored graphs" at the end of a run, with a line for each file.
 
-This module does not import graphs, because every failure imports this module, even in projects
-without graphs.
+Every failure imports this module, even in projects without graphs. So this module does not import
+the graph modules.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 PRUNE = "--torchgraph-prune"
 
 BY_CAUSE = ("renamed", "extended")
-"""Outcomes of an update for files with equal graphs. More than `MOST` are counted by cause."""
+"""Outcomes for files with equal graphs. More than `MOST` files are counted by cause."""
 
 MOST = 10
 """Maximum number of replaced, renamed or unchanged files to list.
@@ -176,7 +176,8 @@ def describe(failed: Comparison, detail: Detail = "dataflow") -> str:
         return f"{failed.problem}: {first}" if first else failed.problem
     from ..graph.diff import heading
 
-    ranks_prefix = f"{_format_ranks_of(failed.parts)}: " if failed.parts else ""
+    ranks = format_ranks(rank for part in failed.parts for rank in part.ranks)
+    ranks_prefix = f"{ranks}: " if failed.parts else ""
     graphs = [finding.summary for finding in findings if finding.of_graph]
     edits = [finding for finding in findings if not finding.of_graph]
     graphs_text = listed(graphs, MOST_CHANGES)
@@ -185,15 +186,11 @@ def describe(failed: Comparison, detail: Detail = "dataflow") -> str:
     )
 
 
-def _format_ranks_of(parts: Sequence[Comparison]) -> str:
-    return format_ranks(rank for part in parts for rank in part.ranks)
-
-
 def describe_renames(stored: str, now: Program, detail: Detail) -> str:
     """Return the new names of a stored text with equal graphs; "" if only its format is old.
 
-    A text whose names are current is not rewritten for its format: updates would change every file
-    of a project at once, and hide the real changes.
+    An update does not rewrite a file just because its format is old: it would change every file of
+    a project at once, and hide the real changes.
     """
     from ..graph.equality import renamed_values
     from .compare import read_stored, same_ranks
@@ -218,7 +215,7 @@ def describe_renames(stored: str, now: Program, detail: Detail) -> str:
 def describe_added_facts(stored: str, text: str) -> str:
     """Return the facts missing from a stored text of an older version; "" if there are none.
 
-    A file without these facts matches graphs with any facts, so an update must add the facts.
+    A file that lacks a fact matches any value of it. An update therefore adds the missing facts.
     """
     from ..graph.text import ALIAS_OPS, FACTS_VERSION, GIVEN, TIMES
 
@@ -238,7 +235,7 @@ def describe_added_facts(stored: str, text: str) -> str:
         "origin of the graphs": f" {GIVEN} {{\n" in text
         and any(f" = {op}(" in text for op in ALIAS_OPS),
     }
-    added_facts = [fact for fact, is_said in facts.items() if is_said]
+    added_facts = [fact for fact, is_present in facts.items() if is_present]
     return f"now includes: {', '.join(added_facts)}" if added_facts else ""
 
 
@@ -268,6 +265,8 @@ def describe_new_file(release: str, files: ReleaseFiles, change: str) -> str:
 
 
 def _contents(program: Program, detail: Detail) -> str:
+    if detail == "ops":
+        return f"op counts only: {_contents(program, 'dataflow')}"
     if not program.sections:
         return _graphs(program)
     classes = program.classes(detail)

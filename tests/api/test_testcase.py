@@ -237,7 +237,7 @@ def test_import_imports_neither_pytest_nor_torch() -> None:
     assert done.stdout == "[]\n"
 
 
-def test_assert_graph_in_a_loop_without_a_name_names_the_line_of_the_test(
+def test_assert_graph_in_a_loop_names_the_line_of_the_test(
     pytester: pytest.Pytester, run: Run
 ) -> None:
     suite = """
@@ -258,16 +258,34 @@ def test_assert_graph_in_a_loop_without_a_name_names_the_line_of_the_test(
     )
 
 
-def test_subtest_parameter_with_an_address_is_refused(pytester: pytest.Pytester, run: Run) -> None:
+def test_assert_graph_refuses_unusable_arguments(pytester: pytest.Pytester, run: Run) -> None:
     pytester.makepyfile(
         test_net="""
         from graphs import graph
         from pytest_torchgraph import GraphTestCase
 
+        class Net:
+            def __repr__(self):
+                return "Net(\\n  (up): Linear()\\n)"
+
         class TestNet(GraphTestCase):
-            def test_step(self):
+            def test_address(self):
                 with self.subTest(layer=object()):
                     self.assertGraph(graph())
+
+            def test_lines(self):
+                with self.subTest(net=Net()):
+                    self.assertGraph(graph())
+
+            def test_model(self):
+                self.assertGraph(Net())
         """
     )
-    run("test_net.py").stdout.fnmatch_lines(["*text of a subTest parameter differs between runs*"])
+    run("test_net.py", "-p", "no:randomly").stdout.fnmatch_lines(
+        [
+            "E * ValueError: the text of a subTest parameter differs between runs: layer=*",
+            "E * ValueError: the text of a subTest parameter has several lines: net=Net(. Pass *",
+            "E * TypeError: assertGraph cannot compare a test_net.Net: pass a capture, as in "
+            "`self.assertGraph(self.graph_capture(model, [*]inputs))`, *",
+        ]
+    )

@@ -68,12 +68,12 @@ def test_show_prints_a_folded_file_folded_or_flat(
     assert output == run("diff", "old.tgraph", "old.tgraph", code=0, capsys=capsys)
 
 
-def test_show_gives_tables_and_counts(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_show_prints_tables_and_counts(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "call_function" in run("show", "old.tgraph", "--table", code=0, capsys=capsys)
     assert "1 aten.relu.default" in run("show", "old.tgraph", "--ops", code=0, capsys=capsys)
 
 
-def test_show_gives_what_modules_and_nodes_cost(
+def test_show_prints_costs_of_modules_and_nodes(
     files: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     mm = "%w = parameter : f32[4, 4]\n  %fc/mm = aten.mm.default(%relu, %w) : f32[2, 4]\n  return"
@@ -90,9 +90,7 @@ def test_show_gives_what_modules_and_nodes_cost(
     assert "--cost accepts only --table: leave out --ops" in output
 
 
-def test_show_gives_what_is_sent_between_ranks(
-    files: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_show_prints_collectives(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
     reduce = OLD.replace(
         "  return %relu",
         '  %sum = _c10d_functional.all_reduce.default(%relu, "sum", "tp") : f32[2, 4]\n'
@@ -123,9 +121,7 @@ def test_show_gives_what_is_sent_between_ranks(
     assert "stores only op counts" in output
 
 
-def test_show_puts_values_in_place_of_symbols(
-    files: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_show_replaces_symbolic_sizes(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
     Path("dynamic.tgraph").write_text(OLD.replace("f32[2, 4]", "f32[s0, `2*s1`]"))
     shown = run("show", "dynamic.tgraph", "--size=s0=2", "--size=s1=2", code=0, capsys=capsys)
     assert shown == OLD
@@ -287,9 +283,7 @@ def test_render_draws_a_graph_and_a_difference(
     assert "tanh" in drawn
 
 
-def test_render_colours_boxes_by_what_they_cost(
-    files: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_render_colours_boxes_by_cost(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for heat, words in (("flops", "floating-point"), ("saved_bytes", "bytes saved")):
         run("render", "two.tgraph", "out.dot", f"--heat={heat}", code=0, capsys=capsys)
         assert f"colour: share of all {words}" in Path("out.dot").read_text()
@@ -352,7 +346,7 @@ def test_git_shows_and_compares_with_it(files: Path) -> None:
     assert "1 edit: aten.relu -> aten.tanh" in git("difftool", "--no-prompt", "--tool=tgraph")
 
 
-def test_a_console_that_lacks_a_character_gets_it_escaped(files: Path) -> None:
+def test_console_that_lacks_a_character_gets_it_escaped(files: Path) -> None:
     """Windows consoles do so if the output goes into a file."""
     Path("three.tgraph").write_text(OLD.replace("%relu", '%"h→/relu"'), encoding="utf-8")
     environment = {**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}

@@ -75,7 +75,7 @@ def test_export_of_two_files_is_two_collections_and_a_mapping(
     assert asked(address)["sync"] == {"mode": "match_node_id"}
 
 
-def test_export_distinguishes_files_of_one_name(
+def test_export_distinguishes_files_with_the_same_name(
     files: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (files / "next").mkdir()

@@ -158,7 +158,7 @@ def test_ranks_are_loaded(files: Path) -> None:
         Ranks.load("bad.tgraph")
 
 
-def test_the_difference_of_ranks(files: Path) -> None:
+def test_difference_of_ranks(files: Path) -> None:
     old, new = Ranks.load("old.tgraph"), Ranks.load("new.tgraph")
     graph_diff = diff(old, new)
     assert [finding.after.op for finding in graph_diff.findings if finding.after] == [
@@ -194,7 +194,9 @@ def test_diff_of_ranks_compares_equal_rank_numbers(files: Path) -> None:
         diff(old[0].forward, old)
 
 
-def test_show_gives_what_each_class_sends(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_show_prints_collectives_of_each_class(
+    files: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     reduce = '%tanh = _c10d_functional.all_reduce.default(%x, "sum", "tp")'
     sent = NEW.replace("%tanh = aten.tanh.default(%x)", reduce)
     Path("new.tgraph").write_text(sent)

@@ -11,7 +11,7 @@ from projects import Run
 from pytest_torchgraph.graph import Header, Program
 from pytest_torchgraph.report.causes import FailedComparisons
 from pytest_torchgraph.report.comparisons import MAX_FINDINGS, data_of
-from pytest_torchgraph.snapshot import REPORTED, Comparison
+from pytest_torchgraph.snapshot import REPORTED, Comparison, read_stored
 
 TESTS = """
     import os
@@ -67,7 +67,7 @@ def test_missing_snapshot_is_not_a_cause(pytester: pytest.Pytester, run: Run) ->
 
 @pytest.mark.slow("the same with another process, plugin, option or mechanism")
 @pytest.mark.parametrize("how", [("-q", "--tb=no"), ("-p", "xdist", "-n2")])
-def test_a_run_with_40_failing_tests_from_one_edit_ends_with_one_cause(
+def test_edit_that_fails_40_tests_is_one_cause(
     pytester: pytest.Pytester, run: Run, how: tuple[str, ...]
 ) -> None:
     pytester.makepyfile(test_a=TESTS, test_b=TESTS)
@@ -88,14 +88,14 @@ def test_a_run_with_40_failing_tests_from_one_edit_ends_with_one_cause(
 
 
 @pytest.mark.slow("runs pytest several times")
-def test_the_command_at_the_end_accepts_what_failed(few: Run) -> None:
+def test_accept_all_command_accepts_the_failed_tests(few: Run) -> None:
     few(OP="relu").assert_outcomes(failed=4, passed=2)
     few("--lf", "--torchgraph-update", OP="relu").assert_outcomes(passed=4)
     few(OP="relu").assert_outcomes(passed=6)
 
 
 @pytest.mark.slow("runs pytest several times")
-def test_two_edits_are_two_causes_with_more_tests_first(few: Run) -> None:
+def test_two_edits_are_two_causes_sorted_by_tests(few: Run) -> None:
     lines = end(few("-p", "no:cacheprovider", OP="relu", OTHER="abs"))
     assert "2 causes in 6 tests" in lines[0]
     heads = [line for line in lines if line.startswith("~")]
@@ -164,12 +164,19 @@ def failed(*new: str, old: str = "sin") -> Comparison:
     return Comparison(chain(*new), chain(*[old] * len(new)))
 
 
-def test_the_data_of_a_report_are_plain_and_of_bounded_size() -> None:
+def test_report_data_are_plain_and_of_bounded_size() -> None:
     data = data_of(failed(*[f"op{k}" for k in range(MAX_FINDINGS + 7)]))
     assert len(data["difference"]["findings"]) == MAX_FINDINGS
     assert data["difference"]["left"] == 7
     assert json.loads(json.dumps(data)) == json.loads(json.dumps(data, default=repr))
     assert len(json.dumps(data)) < 1000 * MAX_FINDINGS
+
+
+def test_problem_of_stored_op_counts_names_the_ops() -> None:
+    counts = read_stored(failed("sin").now.to_text("ops"))
+    details = ("forward: aten.sin.default  1 -> 0",)
+    comparison = Comparison(failed("cos").now, counts, "1 op count differs", details)
+    assert data_of(comparison)["problem"] == f"1 op count differs; {details[0]}"
 
 
 def test_error_while_finding_causes_does_not_end_the_run(pytestconfig: pytest.Config) -> None:

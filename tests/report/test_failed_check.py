@@ -100,7 +100,7 @@ def sections(output: str) -> dict[str, str]:
 
 @pytest.mark.slow("the same with another process, plugin, option or mechanism")
 @pytest.mark.parametrize("how", ["rewrite", "plain"])
-def test_a_failed_check_is_drawn(pytester: pytest.Pytester, run: Run, how: str) -> None:
+def test_failed_check_is_drawn(pytester: pytest.Pytester, run: Run, how: str) -> None:
     pytester.makepyfile(test_net=PROJECT)
     result = run(
         f"--assert={how}", "--torchgraph-artifacts=out", "--junitxml=junit.xml", "-o",

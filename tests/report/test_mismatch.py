@@ -92,7 +92,7 @@ def test_each_failed_comparison_of_a_test_has_its_own_section_and_picture(
     assert sum(line.strip("-") == " torchgraph " for line in result.outlines) == 3
 
 
-def test_a_comparison_in_a_fixture_is_explained_too(pytester: pytest.Pytester, run: Run) -> None:
+def test_comparison_in_a_fixture_is_explained_too(pytester: pytest.Pytester, run: Run) -> None:
     pytester.makepyfile(
         test_net="""
         import pytest
@@ -147,7 +147,8 @@ def test_op_counts_that_differ_are_listed(pytester: pytest.Pytester, run: Run) -
             assert graph() == graph_snapshot(detail="ops")
         """
     )
-    run("--torchgraph-update").assert_outcomes(passed=1)
+    result = run("--torchgraph-update")
+    result.stdout.fnmatch_lines(["created  *test_step.tgraph: op counts only: forward 1 op"])
     result = run(OP="relu gelu relu")
     result.stdout.fnmatch_lines(["E*graphs == stored: 2 op counts differ"])
     assert section(result)[:3] == [
@@ -268,7 +269,7 @@ def test_junit_xml_names_the_difference_and_the_picture(
     assert (pytester.path / str(properties["torchgraph_picture"])).is_file()
 
 
-def test_the_html_report_shows_the_picture(pytester: pytest.Pytester, project: Run) -> None:
+def test_html_report_shows_the_picture(pytester: pytest.Pytester, project: Run) -> None:
     pytest.importorskip("pytest_html")
     arguments = ("-p", "html", "-p", "metadata", "--html=out.html", "--self-contained-html")
     project(*arguments, OP="gelu").assert_outcomes(failed=1)

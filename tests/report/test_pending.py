@@ -125,7 +125,7 @@ def test_pending_file_is_in_the_cache_until_the_test_passes(
     assert not left(cache)
 
 
-def test_a_passing_run_makes_no_directory(pytester: pytest.Pytester, project: Run) -> None:
+def test_passing_run_makes_no_directory(pytester: pytest.Pytester, project: Run) -> None:
     project("--torchgraph-artifacts=out").assert_outcomes(passed=1)
     assert not (pytester.path / "out").exists()
     assert not (pytester.path / ".pytest_cache" / "d" / "torchgraph").exists()

@@ -86,15 +86,23 @@ def test_traceback_of_an_internal_error_has_all_frames() -> None:
 def test_traceback_has_our_frames_only_on_request(pytester: pytest.Pytester, run: Run) -> None:
     pytester.makepyfile(
         test_it="""
+        import unittest
+
+        from graphs import graph
         from pytest_torchgraph.graph import Graph
 
         def test_text():
             Graph.from_text("torchgraph 99")
+
+        class TestNet(unittest.TestCase):
+            def test_no_op(self):
+                graph().assert_no_ops("aten.to_copy")
         """
     )
     ours = re.compile(r"pytest_torchgraph[/\\]graph[/\\].*:\d+: ")
     found = run().stdout.str()
     assert "GraphFormatError: " in found
-    assert "test_it.py:4: GraphFormatError" in found
+    assert "test_it.py:7: GraphFormatError" in found
+    assert "test_it.py:11: ValueError" in found
     assert not ours.search(found)
     assert ours.search(run("--full-trace").stdout.str())

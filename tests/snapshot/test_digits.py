@@ -39,9 +39,7 @@ def stored(pytester: pytest.Pytester) -> str:
     return (pytester.path / "__snapshots__/test_net/test_scale.tgraph").read_text("utf-8")
 
 
-def test_a_file_with_digits_is_compared_so_until_an_update(
-    scaled: Run, pytester: pytest.Pytester
-) -> None:
+def test_stored_digits_apply_until_an_update(scaled: Run, pytester: pytest.Pytester) -> None:
     scaled("0.76151", "--torchgraph-update", digits="(digits=2)").assert_outcomes(passed=1)
     assert "(%x, 0.76)" in stored(pytester)
     assert "digits 2\n" in stored(pytester)
@@ -56,7 +54,7 @@ def test_a_file_with_digits_is_compared_so_until_an_update(
     assert "digits" not in stored(pytester)
 
 
-def test_an_exact_file_is_compared_with_the_digits_of_the_test(scaled, pytester):
+def test_exact_file_is_compared_with_the_digits_of_the_test(scaled, pytester):
     scaled("0.76151", "--torchgraph-update").assert_outcomes(passed=1)
     before = stored(pytester)
     scaled("0.7613", digits="(digits=3)").assert_outcomes(failed=1)
@@ -66,7 +64,7 @@ def test_an_exact_file_is_compared_with_the_digits_of_the_test(scaled, pytester)
     assert stored(pytester) == before
 
 
-def test_other_changes_are_not_blamed_on_floats(scaled, pytester):
+def test_float_advice_only_if_nothing_else_differs(scaled, pytester):
     scaled("0.76151", "--torchgraph-update").assert_outcomes(passed=1)
     path = pytester.path / "__snapshots__/test_net/test_scale.tgraph"
     path.write_text(stored(pytester).replace("mul.Tensor", "div.Tensor"), "utf-8")
@@ -76,7 +74,7 @@ def test_other_changes_are_not_blamed_on_floats(scaled, pytester):
 
 
 @pytest.mark.parametrize("ini", ["18", "x", "-1"])
-def test_other_digits_are_refused(scaled, ini):
+def test_invalid_digits_are_refused(scaled, ini):
     result = scaled("0.5", ini=f"torchgraph_digits = {ini}")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(["*torchgraph_digits: digits=* is invalid: pass None*"])

@@ -269,12 +269,13 @@ REFUSED: dict[str, tuple[str, str]] = {
     "parametrized_apart": (
         "import pytest\n\n\n@pytest.mark.parametrize('op', ['relu', 'sin'])\n"
         "def test_it(op):\n    assert_graph_text(graph(op), '', 'ops')\n",
-        "got two different graphs",
+        "got two different graphs in test_parametrized_apart.py::test_it[relu] and "
+        "test_parametrized_apart.py::test_it[sin]: ",
     ),
     "parametrized_one_equal": (
         "import pytest\n\n\n@pytest.mark.parametrize('op', ['relu', 'sin'])\n"
         'def test_it(op):\n    assert_graph_text(graph(op), "forward {\\n1 aten.relu.default\\n}", "ops")\n',
-        "got two different graphs",
+        "got two different graphs in test_parametrized_one_equal.py::test_it[relu] and ",
     ),
     "changed_meanwhile": (
         "import pathlib\n\n\n" + a_test(ONE_LINE) + "    path = pathlib.Path(__file__)\n"

@@ -93,7 +93,7 @@ def test_files_are_named_after_the_test_and_hold_readable_graphs(
     run("-p", "xdist", "-n2").assert_outcomes(passed=2)
 
 
-def test_a_changed_graph_fails_and_leaves_the_file(project: Run, stored: Path) -> None:
+def test_changed_graph_fails_and_leaves_the_file(project: Run, stored: Path) -> None:
     before = stored.read_bytes()
     result = project(OP="gelu")
     result.assert_outcomes(failed=1)
@@ -300,9 +300,7 @@ def test_update_stores_the_requested_detail(
     project(OP="gelu").assert_outcomes(failed=1)
 
 
-def test_no_exception_of_a_comparison_outlives_its_test(
-    pytester: pytest.Pytester, run: Run
-) -> None:
+def test_exceptions_of_comparisons_are_freed(pytester: pytest.Pytester, run: Run) -> None:
     pytester.makepyfile(
         test_net="""
         import gc, weakref

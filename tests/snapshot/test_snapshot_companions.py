@@ -181,9 +181,7 @@ def snapshot():
 
 @pytest.mark.slow("further cases; a few are in every run", unless=["another plugin's"])
 @pytest.mark.parametrize("whose", OWN_FIXTURES)
-def test_a_snapshot_fixture_of_the_users_own(
-    pytester: pytest.Pytester, run: Run, whose: str
-) -> None:
+def test_snapshot_fixture_of_the_users_own(pytester: pytest.Pytester, run: Run, whose: str) -> None:
     pytester.makepyfile(test_net=OWN.format(fixture=OWN_FIXTURES[whose]))
     run(UPDATE, "--snapshot-update").assert_outcomes(passed=1)
     before = files(pytester)

@@ -66,7 +66,7 @@ def test_renamed_nodes_match_and_other_ops_do_not() -> None:
     assert against(renamed, graph("gelu")) == ""
 
 
-def test_the_number_names_and_order_of_graphs_count() -> None:
+def test_number_names_and_order_of_graphs_are_compared() -> None:
     one, two = graph("relu"), graph("gelu", name="backward")
     assert against(document(one, two), one, two) is None
     for other in ([one], [two, one], [one, two, one], [one.renamed("x"), two]):
@@ -90,7 +90,7 @@ def test_strides_and_devices_count_only_at_full_detail() -> None:
     assert '+  %x = input : f32[2, 16] stride [1, 2] on "cpu"' in problem
 
 
-def test_names_do_not_count_at_full_detail_either() -> None:
+def test_node_names_are_ignored_at_full_detail() -> None:
     stored = document(graph("relu", stride=STRIDED), detail="full").replace("layer.0/relu", "act")
     assert against(stored, graph("relu", stride=STRIDED), detail="full") is None
 
@@ -107,7 +107,7 @@ def test_device_arguments_count_only_at_full_detail() -> None:
     assert "devices differ" in (against(stored, moved("cpu"), detail="full") or "")
 
 
-def test_counts_are_compared_with_counts_and_with_whole_graphs() -> None:
+def test_op_counts_are_compared_with_counts_and_graphs() -> None:
     same, other = graph("relu", "gelu", "relu"), graph("relu", "gelu", "gelu", "mm")
     details: tuple[Detail, ...] = ("ops", "dataflow", "full")
     for stored in details:
@@ -151,7 +151,7 @@ def test_compare_with_another_type_is_a_type_error(value: object, name: str) -> 
         program_of(value)
 
 
-def test_a_capture_without_graphs_does_not_pass() -> None:
+def test_capture_without_graphs_fails() -> None:
     with pytest.raises(AssertionError, match="nothing to compare: the capture has no graph"):
         program_of(Capture())
 
@@ -179,7 +179,7 @@ backward {
 """
 
 
-def test_file_with_autograds_detaches_matches_one_without() -> None:
+def test_detaches_of_autograd_are_ignored() -> None:
     wrapped = parse_document(WRAPPED).graphs
     plain = document(*wrapped)
     assert "detach" not in plain
@@ -191,7 +191,7 @@ def test_file_with_autograds_detaches_matches_one_without() -> None:
     assert against(WRAPPED, *edited) is not None
 
 
-def test_folded_file_is_compared_like_a_flat_one() -> None:
+def test_folded_file_equals_its_flat_form() -> None:
     lines = [
         f"  %h.{n}/{op} = aten.{op}.default(%x) : f32[2]"
         for n in range(5)

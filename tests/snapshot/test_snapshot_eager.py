@@ -68,7 +68,7 @@ def test_file_without_eager_graphs_fails_with_the_release_that_added_them(detail
 
 
 @pytest.mark.parametrize("detail", DETAILS)
-def test_edit_of_compiled_graphs_is_reported_beside_missing_eager_graphs(detail: Detail) -> None:
+def test_edit_of_compiled_graphs_is_reported_with_missing_eager_graphs(detail: Detail) -> None:
     old = stored(graph("gelu", name="forward"), detail=detail)
     message = against(old, *STEP, detail=detail) or ""
 
@@ -102,7 +102,7 @@ def test_runs_of_a_full_file_are_compared_at_detail_ops() -> None:
     )
 
 
-def test_eager_graph_never_matches_a_compiled_one() -> None:
+def test_eager_graph_never_matches_a_compiled_graph() -> None:
     compiled = replace(STEP[1], eager=False, level="dispatch", kind="forward", runs=1)
     old = stored(STEP[0], compiled)
 
@@ -121,13 +121,13 @@ def test_kind_of_an_eager_graph_is_compared() -> None:
     )
 
 
-def test_an_eager_graph_can_be_stored_alone() -> None:
+def test_single_eager_graph_can_be_stored() -> None:
     text = program_of(STEP[1]).to_text("dataflow")
 
     assert compare(parse_document(text), program_of(captured(*STEP).eager[0]), "dataflow") is None
 
 
-def test_the_summary_of_an_update_names_eager_graphs() -> None:
+def test_update_summary_names_eager_graphs() -> None:
     from pytest_torchgraph.snapshot.summary import describe
 
     subject = program_of(captured(*STEP))

@@ -38,7 +38,7 @@ def broken_writes(how: str, path: Path) -> list[str]:
 
 
 @posix
-def test_a_process_killed_at_any_step_of_a_write_leaves_the_old_file_or_the_new_one(
+def test_process_killed_at_any_step_leaves_a_whole_file(
     tmp_path: Path,
 ) -> None:
     lines = broken_writes("kill", tmp_path / "x.tgraph")
@@ -55,7 +55,7 @@ def test_a_process_killed_at_any_step_of_a_write_leaves_the_old_file_or_the_new_
     assert lines[last] == "before replace: old, 1 left over"
 
 
-def test_an_error_at_any_step_of_a_write_keeps_the_old_file_and_leaves_nothing_over(
+def test_error_at_any_step_keeps_the_old_file_and_no_other(
     tmp_path: Path,
 ) -> None:
     lines = broken_writes("full", tmp_path / "x.tgraph")
@@ -73,7 +73,7 @@ def test_an_error_at_any_step_of_a_write_keeps_the_old_file_and_leaves_nothing_o
 
 
 @posix
-def test_a_file_that_two_processes_write_is_whole_at_every_moment(tmp_path: Path) -> None:
+def test_file_written_by_two_processes_is_always_whole(tmp_path: Path) -> None:
     lines = broken_writes("race", tmp_path / "x.tgraph")
     found = {line.partition(":")[0]: int(line.partition(": ")[2]) for line in lines}
     assert found.keys() <= {"old", "new"}, "the file is torn or missing"

@@ -133,7 +133,7 @@ class TestNet:
 
 @pytest.mark.slow("further cases; a few are in every run", unless=["update"])
 @pytest.mark.parametrize("arguments", [(), (UPDATE,)], ids=["compare", "update"])
-def test_an_unnamed_graph_in_a_hypothesis_test_is_refused(
+def test_unnamed_comparison_under_hypothesis_is_refused(
     pytester: pytest.Pytester, run: Run, arguments: tuple[str, ...]
 ) -> None:
     body = "assert graph() == graph_snapshot"
@@ -173,7 +173,7 @@ def test_named_graph_shared_by_hypothesis_examples_is_stored(
 
 @pytest.mark.slow("runs pytest several times")
 @pytest.mark.parametrize("stored", [True, False], ids=["stored", "new"])
-def test_examples_of_hypothesis_with_other_graphs_need_other_names(
+def test_hypothesis_examples_with_different_graphs_need_names(
     pytester: pytest.Pytester, run: Run, stored: bool
 ) -> None:
     body = 'assert graph("mm", *["relu"] * (size > 4)) == graph_snapshot(name="step")'

@@ -103,7 +103,7 @@ def test_failed_comparison_with_a_link_outside_leaves_no_update_to_accept(
     assert moved.read_text() == before
 
 
-def test_prune_refuses_what_leads_outside_and_removes_the_rest(
+def test_prune_refuses_paths_outside_and_removes_the_rest(
     pytester: pytest.Pytester, run: Run, outside: Path
 ) -> None:
     pytester.makepyfile(test_a=TESTS)

@@ -344,7 +344,7 @@ def test_prune_removes_old_temporary_files(pytester: pytest.Pytester, run: Run) 
     assert new.exists(), "another process may be writing it"
 
 
-def test_prune_is_never_set_from_a_file(pytester: pytest.Pytester, run: Run) -> None:
+def test_prune_has_no_ini_option(pytester: pytest.Pytester, run: Run) -> None:
     stored(pytester, run)
     pytester.makeini("[pytest]\ntorchgraph_prune = true\n")
     result = run()

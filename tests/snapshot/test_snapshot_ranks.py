@@ -88,7 +88,7 @@ def test_missing_ranks_snapshot_fails(pytester: pytest.Pytester, run: Run) -> No
     assert stored_graphs(update) == [f"created  {FILE}: {what}"]
 
 
-def test_the_ranks_that_differ_are_named(stored: Run) -> None:
+def test_differing_ranks_are_named(stored: Run) -> None:
     result = stored(RANKS="relu gelu * 3; relu gelu neg * 1; relu gelu * 4")
     result.assert_outcomes(failed=1)
     says = "rank 3 differs from the stored graphs (ranks 0-2, 4-7 equal): 1 edit: aten.neg added"

@@ -53,7 +53,7 @@ def test_ranks_equal_their_stored_text_at_each_detail(numbers: list[int], detail
 
 @checked
 @given(EIGHT, EIGHT, st.sampled_from(DETAILS))
-def test_differing_ranks_are_those_that_differ_separately(
+def test_ranks_differ_if_they_differ_separately(
     old: list[int], new: list[int], detail: Detail
 ) -> None:
     stored, own = read_stored(subject(old).to_text(detail)), subject(new)

@@ -225,7 +225,7 @@ def test_files_of_each_comparison_of_a_test_have_their_release(
     assert on("2.11", "relu", *workers).ret == 0
 
 
-def test_a_name_with_its_release_has_at_most_255_bytes(
+def test_file_name_with_release_has_at_most_255_bytes(
     pytester: pytest.Pytester, on: On, update: On
 ) -> None:
     pytester.makepyfile(
@@ -310,7 +310,7 @@ def test_release_file_equal_to_the_next_is_removed(
     on("2.13", "relu").stdout.fnmatch_lines(["*test_step.tgraph:1:1: *"])
 
 
-def test_many_files_beside_another_release_are_counted_and_their_causes_listed(
+def test_new_release_with_many_files_lists_causes(
     pytester: pytest.Pytester, on: On, update: On
 ) -> None:
     pytester.makepyfile(
@@ -331,7 +331,7 @@ def test_many_files_beside_another_release_are_counted_and_their_causes_listed(
     assert len(files(pytester)) == 22
 
 
-def test_a_graph_under_another_detail_is_stored_beside(
+def test_new_release_with_another_detail_gets_its_own_file(
     pytester: pytest.Pytester, on: On, update: On
 ) -> None:
     update("2.11", "relu")

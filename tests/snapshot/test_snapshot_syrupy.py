@@ -73,7 +73,7 @@ def test_stale_graphs_do_not_fail_a_run(
     assert files(pytester) == mixed
 
 
-def test_our_update_leaves_syrupys_snapshots_alone(
+def test_torchgraph_update_keeps_snapshots_of_syrupy(
     pytester: pytest.Pytester, run: Run, mixed: dict[str, bytes]
 ) -> None:
     result = run("--torchgraph-update", TEXT="changed", OP="gelu")

@@ -35,7 +35,7 @@ def listed(result: pytest.RunResult) -> list[str]:
 
 @pytest.mark.slow("bodies and ops are printed alike at every level", unless=["one"])
 @WORKERS
-def test_an_update_lists_what_it_wrote_and_a_second_one_writes_nothing(
+def test_update_lists_written_files_and_repeats_nothing(
     pytester: pytest.Pytester, run: Run, workers: tuple[str, ...]
 ) -> None:
     pytester.makepyfile(test_net=SUITE)
@@ -130,7 +130,7 @@ SUMMARIES = {
 
 @pytest.mark.slow("the same without workers is in every run", unless=["one"])
 @WORKERS
-def test_an_update_says_in_a_line_what_changed_in_each_file(
+def test_update_describes_each_file_in_one_line(
     pytester: pytest.Pytester, run: Run, workers: tuple[str, ...]
 ) -> None:
     pytester.makepyfile(test_net=CHANGES)
@@ -175,7 +175,7 @@ def test_full(graph_snapshot):
 
 @pytest.mark.slow("the same without workers is in every run", unless=["one"])
 @WORKERS
-def test_a_file_with_old_names_is_rewritten_and_listed_as_renamed(
+def test_update_lists_files_with_new_names_as_renamed(
     pytester: pytest.Pytester, run: Run, workers: tuple[str, ...]
 ) -> None:
     pytester.makepyfile(test_net=RENAMED)
@@ -316,7 +316,7 @@ def test_update_of_one_file_is_one_line(pytester: pytest.Pytester, run: Run) -> 
 
 
 @pytest.mark.slow("runs pytest several times")
-def test_update_on_another_torch_release_says_so_and_lists_files_with_v(
+def test_update_on_another_torch_release_names_both_releases(
     pytester: pytest.Pytester, run: Run
 ) -> None:
     pytester.makepyfile(test_net=SUITE_WIDE)
@@ -362,9 +362,7 @@ def test_error_while_finding_causes_does_not_stop_an_update(
     assert sum(line.startswith("updated") for line in listed(result)) == 2
 
 
-def test_many_files_with_old_names_are_counted_by_their_names(
-    pytester: pytest.Pytester, run: Run
-) -> None:
+def test_update_counts_many_renamed_files_by_names(pytester: pytest.Pytester, run: Run) -> None:
     suite = """
     import os
     import pytest
@@ -384,9 +382,7 @@ def test_many_files_with_old_names_are_counted_by_their_names(
 
 
 @pytest.mark.slow("runs pytest several times")
-def test_many_unchanged_files_are_counted_and_listed_with_v(
-    pytester: pytest.Pytester, run: Run
-) -> None:
+def test_update_counts_many_unchanged_files(pytester: pytest.Pytester, run: Run) -> None:
     pytester.makepyfile(test_net=SUITE.replace("[1, 2, 3]", "range(9)"))
     run("--torchgraph-update").assert_outcomes(passed=10)
     assert listed(run("--torchgraph-update")) == ["unchanged  11 files (-v lists them)"]
@@ -433,9 +429,7 @@ def test_update_lists_files_of_subtests(pytester: pytest.Pytester, run: Run) -> 
     assert len(files(pytester)) == 2
 
 
-def test_only_the_graphs_of_the_tests_that_run_are_written(
-    pytester: pytest.Pytester, run: Run
-) -> None:
+def test_update_writes_only_graphs_of_tests_that_run(pytester: pytest.Pytester, run: Run) -> None:
     pytester.makepyfile(test_net=SUITE)
     run("--torchgraph-update", "-k", "test_step").assert_outcomes(passed=1, deselected=3)
     assert sorted(files(pytester)) == [
@@ -460,9 +454,7 @@ def test_update_lists_files_written_before_a_failure(pytester: pytest.Pytester, 
 
 
 @pytest.mark.slow("runs pytest several times")
-def test_two_graphs_under_one_name_cannot_both_be_stored(
-    pytester: pytest.Pytester, run: Run
-) -> None:
+def test_update_refuses_two_graphs_with_one_name(pytester: pytest.Pytester, run: Run) -> None:
     pytester.makepyfile(
         test_net="""
         from graphs import graph
@@ -487,7 +479,7 @@ def test_two_graphs_under_one_name_cannot_both_be_stored(
     assert list(files(pytester).values()) == [stored], "the second comparison rewrote the file"
 
 
-def test_the_update_flag_cannot_be_set_in_a_file(pytester: pytest.Pytester, run: Run) -> None:
+def test_update_has_no_ini_option(pytester: pytest.Pytester, run: Run) -> None:
     pytester.makeini("[pytest]\ntorchgraph_update = true")
     pytester.makepyfile(test_net=SUITE)
     run("-W", "ignore").assert_outcomes(failed=4)
@@ -495,7 +487,7 @@ def test_the_update_flag_cannot_be_set_in_a_file(pytester: pytest.Pytester, run:
 
 
 @pytest.mark.slow("runs pytest several times")
-def test_an_update_that_is_interrupted_while_writing_keeps_the_old_file(
+def test_interrupted_update_keeps_the_old_file(
     pytester: pytest.Pytester, project: Run, stored: Path
 ) -> None:
     before = stored.read_bytes()

@@ -1,7 +1,7 @@
 """`review [DIR]`: review captured graphs that differ from the stored graphs.
 
-`waiting` reads the updates that runs left in a directory, with numbered causes; `listing` prints
-the causes; `prompt` asks about them in a terminal, and stores accepted graphs.
+`waiting` reads the updates in a directory and numbers their causes. `listing` prints the causes.
+`prompt` asks about each cause in a terminal, and stores accepted graphs.
 """
 
 from __future__ import annotations

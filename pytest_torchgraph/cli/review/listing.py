@@ -28,12 +28,16 @@ def listing(pending: PendingUpdates) -> Iterator[str]:
     for update in pending.chosen:
         state, reason = states[update.target]
         if state == "refused":
-            yield f"!  {update.said(reason)}"
+            yield f"!  {update.describe_refusal(reason)}"
     yield from (f"!  {problem}" for problem in pending.unreadable)
-    refused = any(state == "refused" for state, _ in states.values())
-    if refused and pending.is_default:
+    # A file that changed since the comparison is the usual reason for any other refusal.
+    changed = any(
+        states[update.target][0] == "refused" and not update.saved.refused
+        for update in pending.chosen
+    )
+    if changed and pending.is_default:
         yield "discard the changes of earlier runs:  pytest --cache-clear"
-    if any_pending(states):
+    if any(state == "waits" for state, _ in states.values()):
         yield f"accept one:  {accept_command(pending, '--cause=N')}"
         yield f"accept all:  {accept_command(pending)}"
 
@@ -87,16 +91,21 @@ def data(pending: PendingUpdates) -> dict[str, Any]:
 
 def heading(pending: PendingUpdates, states: dict[str, tuple[State, str]]) -> str:
     """Return the number of pending causes and stored graphs, in one line."""
+    accepted = sum(state == "stored" for state, _ in states.values())
+    accepted_text = f"; {counted(accepted, 'other graph')} already accepted" if accepted else ""
+    return f"{describe_open(pending, states) or 'no pending changes'}{accepted_text}"
+
+
+def describe_open(pending: PendingUpdates, states: dict[str, tuple[State, str]]) -> str:
+    """Count the pending causes and their stored graphs; "" if nothing is pending."""
     kinds = [state for state, _ in states.values()]
-    stored = f"; {counted(kinds.count('stored'), 'other graph')} already accepted"
-    stored *= "stored" in kinds
-    refused = kinds.count("refused")
-    refused_text = f", {refused} cannot be accepted" if refused else ""
     open_files = len(kinds) - kinds.count("stored")
     if not open_files:
-        return f"no pending changes{stored}"
+        return ""
+    refused = kinds.count("refused")
+    refused_text = f", {refused} cannot be accepted" if refused else ""
     causes = counted(len(open_causes(pending, states)), "cause")
-    return f"{causes} in {counted(open_files, 'stored graph')}{refused_text}{stored}"
+    return f"{causes} in {counted(open_files, 'stored graph')}{refused_text}"
 
 
 def _without_accepted(cause: NumberedCause, states: dict[str, tuple[State, str]]) -> Finding:
@@ -107,7 +116,7 @@ def _without_accepted(cause: NumberedCause, states: dict[str, tuple[State, str]]
 def notes(
     pending: PendingUpdates, cause: NumberedCause, states: dict[str, tuple[State, str]]
 ) -> str:
-    """Describe a cause's accepted files, and other causes of its remaining files; "" if none."""
+    """Count the accepted files of a cause, and its files with other causes; "" if none."""
     parts = []
     names = [update.target for update in cause.updates]
     if stored := sum(states[name][0] == "stored" for name in names):

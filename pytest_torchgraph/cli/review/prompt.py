@@ -1,7 +1,7 @@
-"""Review in a terminal, with one question per cause, like `git add -p` for hunks; and `accept`,
-which stores the graphs.
+"""Review in a terminal, with one question per cause, and `accept`, which stores the graphs.
 
-The review uses only `input` and `print`, so it works in every terminal, including on Windows.
+The review resembles `git add -p`. It uses only `input` and `print`, so it works in every terminal,
+including on Windows.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import tempfile
 import webbrowser
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from ...errors import OutsideRootError, TorchGraphError
@@ -20,7 +20,7 @@ from ...graph.diff import cost_text, list_some
 from ...snapshot.files import read_text, remove_file, write_text
 from ...words import counted, first_lines
 from ..formats import printable
-from .listing import heading, notes, open_causes
+from .listing import describe_open, notes, open_causes
 from .waiting import NumberedCause, PendingUpdates, State, Update
 
 
@@ -30,15 +30,15 @@ class Accepted:
 
     Attributes:
         written: the updates made (or, in a dry run, to be made): "created", "updated" or "removed".
-        held: the updates that wait for other causes, with the numbers of these causes.
+        held: the updates that also have causes not accepted yet, with the numbers of these causes.
         refused: the updates that are impossible or could not be written, with the reason.
         outside: the updates whose file leads outside the root directory, with the reason.
     """
 
-    written: tuple[tuple[Update, str], ...]
-    held: tuple[tuple[Update, tuple[int, ...]], ...]
-    refused: tuple[tuple[Update, str], ...]
-    outside: tuple[tuple[Update, str], ...] = ()
+    written: list[tuple[Update, str]] = field(default_factory=list)
+    held: list[tuple[Update, list[int]]] = field(default_factory=list)
+    refused: list[tuple[Update, str]] = field(default_factory=list)
+    outside: list[tuple[Update, str]] = field(default_factory=list)
 
 
 def accept(
@@ -48,19 +48,16 @@ def accept(
     *,
     dry_run: bool = False,
 ) -> Accepted:
-    """Make the updates that are not made yet.
+    """Make the pending updates whose causes are all accepted.
 
     Args:
         pending: all updates of the directory.
         updates: the updates to make.
-        causes: the numbers of the accepted causes; an update with any other cause is held. `None`
-            accepts all causes.
+        causes: the numbers of the accepted causes; `None` for all. An update with any other cause
+            is held.
         dry_run: if True, write nothing.
     """
-    written: list[tuple[Update, str]] = []
-    held: list[tuple[Update, tuple[int, ...]]] = []
-    refused: list[tuple[Update, str]] = []
-    outside: list[tuple[Update, str]] = []
+    accepted = Accepted()
     for update in updates:
         state, reason = update.state()
         if state == "stored":
@@ -68,33 +65,29 @@ def accept(
         own_causes = pending.causes_by_target[update.target]
         other_causes = own_causes - set(own_causes if causes is None else causes)
         if state == "refused":
-            refused.append((update, reason))
+            accepted.refused.append((update, reason))
         elif other_causes:
-            held.append((update, tuple(sorted(other_causes))))
+            accepted.held.append((update, sorted(other_causes)))
         else:
             try:
-                action = _planned_action(update)
-                if not dry_run:
-                    _apply(update)
-                written.append((update, action))
-            except OutsideRootError as error:  # a link was created after the updates were read
-                outside.append((update, str(error)))
+                accepted.written.append((update, _apply(update, dry_run=dry_run)))
+            except OutsideRootError as error:  # the link did not exist when the updates were read
+                accepted.outside.append((update, str(error)))
             except TorchGraphError as error:
-                refused.append((update, str(error)))
-    return Accepted(tuple(written), tuple(held), tuple(refused), tuple(outside))
+                accepted.refused.append((update, str(error)))
+    return accepted
 
 
-def _planned_action(update: Update) -> str:
-    if update.saved.text is None:
+def _apply(update: Update, *, dry_run: bool) -> str:
+    """Make an update, unless this is a dry run; return "created", "updated" or "removed"."""
+    text, is_new = update.saved.text, read_text(update.path) is None
+    if text is None:
+        if not dry_run:
+            remove_file(update.path, root=update.root)
         return "removed"
-    return "created" if read_text(update.path) is None else "updated"
-
-
-def _apply(update: Update) -> None:
-    if update.saved.text is None:
-        remove_file(update.path, root=update.root)
-    else:
-        write_text(update.path, update.saved.text, root=update.root)
+    if not dry_run:
+        write_text(update.path, text, root=update.root)
+    return "created" if is_new else "updated"
 
 
 def outcome(accepted: Accepted, *, dry_run: bool = False) -> Iterator[str]:
@@ -109,7 +102,7 @@ def outcome(accepted: Accepted, *, dry_run: bool = False) -> Iterator[str]:
             "too, or undo its edit and run the tests again"
         )
     for update, reason in accepted.refused:
-        yield f"refused  {update.said(reason)}"
+        yield f"refused  {update.describe_refusal(reason)}"
 
 
 QUESTION = "store the graphs that this cause changed [y,n,d,o,q,?]? "
@@ -129,7 +122,7 @@ MAX_GRAPHS = 10
 def ask(pending: PendingUpdates) -> None:
     """Ask about each chosen pending cause, and store the graphs of accepted causes."""
     accepted: set[int] = set()
-    stored = 0
+    stored: list[int] = []
     causes = open_causes(pending, pending.states())
     with suppress(KeyboardInterrupt, EOFError):
         for position, cause in enumerate(causes, 1):
@@ -144,10 +137,14 @@ def ask(pending: PendingUpdates) -> None:
             if answer == "y":
                 accepted.add(cause.number)
                 accepted_now = accept(pending, cause.updates, accepted)
-                stored += len(accepted_now.written)
+                stored.append(len(accepted_now.written))
                 _print(_outcome(accepted_now))
-    _print(["", f"{counted(stored, 'graph')} stored" if stored else "no graph stored"])
-    _print([heading(pending, pending.states()), *(f"! {reason}" for reason in pending.unreadable)])
+    total = f"{counted(sum(stored), 'graph')} stored; " if any(stored) else "no graph stored; "
+    if len(stored) == 1 and any(stored):
+        total = ""  # printed after the answer
+    left = describe_open(pending, pending.states())
+    closing = total + (f"left: {left}" if left else "nothing left")
+    _print(["", closing, *(f"! {reason}" for reason in pending.unreadable)])
 
 
 def _print(lines: Iterable[str]) -> None:
@@ -156,7 +153,7 @@ def _print(lines: Iterable[str]) -> None:
 
 
 def _answer(cause: NumberedCause) -> str:
-    """Return the answer y, n or q; handle d, o and ? before that."""
+    """Ask until the answer is y, n or q, and return it; handle d, o and ?."""
     shown_count = 0
     while True:
         answer = input(QUESTION).strip().lower()[:1]
@@ -219,7 +216,7 @@ def _outcome(accepted: Accepted) -> Iterator[str]:
         held = counted(len(accepted.held), "graph")
         yield f"{held} pending until you also accept cause {', '.join(map(str, other_causes))}"
     for update, reason in (*accepted.refused, *accepted.outside):
-        yield f"refused  {update.said(reason)}"
+        yield f"refused  {update.describe_refusal(reason)}"
 
 
 def _open_picture(update: Update) -> str:
@@ -238,8 +235,8 @@ def _open_picture(update: Update) -> str:
 def _draw(update: Update) -> Path:
     """Draw the difference of an update into a new directory, and return the SVG file.
 
-    The picture is drawn from the texts that were read. A picture among the artifacts is untrusted:
-    anyone may have written it, and a browser would run scripts in the picture.
+    The picture is drawn from the texts that were read. A picture in the artifacts is untrusted, and
+    a browser would run its scripts.
 
     Raises:
         TorchGraphError: if the update has no difference of graphs, or no renderer is available.

@@ -1,4 +1,4 @@
-"""Pending updates in an artifact directory, and the change that each update would make."""
+"""Pending updates in artifact directories, their differences, and their numbered causes."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def difference_of(saved: SavedUpdate, read: Callable[[str], str | None]) -> Diff
     stored, new = _stored_text(saved, read), saved.text
     if new is not None:
         return _compare_texts(saved, stored, new)
-    # The update removes its target and has no text: compare with the file that replaces the target.
+    # The update removes its target: compare with the file that replaces the target.
     name = saved.successor or ""
     new = _verify(saved, name, read(name))
     removed = f"removes the stored graph {saved.target}, which {name} replaces"
@@ -123,7 +123,7 @@ def _compare_texts(saved: SavedUpdate, stored: str | None, new: str) -> Differen
         findings = tuple(_with_source(finding, saved) for finding in comparison.diff.findings)
     except TorchGraphError as error:
         findings, details = (), (*details, f"cannot describe the difference: {error}")
-    # Different edits may have the same problem, and only the details contain the op counts.
+    # Different edits may have the same problem, such as "2 op counts differ".
     words = "; ".join([comparison.problem or "the graphs differ", *details])
     return Difference(
         "; ".join(
@@ -209,8 +209,8 @@ class Update:
                 return "refused", f"{name} changed after the comparison: run the test again"
         return "waits", ""
 
-    def said(self, reason: str) -> str:
-        """Return the reason for a refusal. The stored file is put first, unless already there."""
+    def describe_refusal(self, reason: str) -> str:
+        """Return the reason for a refusal, preceded by the stored file unless it starts with it."""
         return reason if reason.startswith(f"{self.target} ") else f"{self.target}: {reason}"
 
 
@@ -219,8 +219,8 @@ class NumberedCause:
     """A cause of pending updates, with its number.
 
     Attributes:
-        number: the number for `review --cause`, from 1. Accepting updates does not change the
-            number. A run that leaves other updates in the directory may change it.
+        number: the number for `review --cause`, from 1. It does not change when updates are
+            accepted. A later run that writes other updates to the directory may change it.
         words: the cause as a finding; its files are the stored files.
         items: the findings merged into the cause, see `merge_findings`.
         updates: the updates that contain the cause.
@@ -239,7 +239,7 @@ class PendingUpdates:
     Attributes:
         directories: the directories.
         updates: the updates, sorted by stored file.
-        unreadable: one line, with the reason, for each unusable file that a run left.
+        unreadable: for each update that cannot be used, one line with the reason.
         numbers: the chosen causes; `None` for all.
         files: the stored files of the chosen causes and tests; `None` for all.
     """
@@ -353,7 +353,7 @@ def find_directories(directories: Sequence[Path]) -> tuple[Path, ...]:
         return tuple(directories)
     current = Path.cwd()
     for directory in (current, *current.parents):
-        # After a run without failures, pytest's cache exists and `DEFAULT` does not.
+        # A run without failures creates pytest's cache, but not `DEFAULT`.
         if (directory / DEFAULT.parts[0]).is_dir():
             return (Path(os.path.relpath(directory / DEFAULT)),)
     raise TorchGraphError(
@@ -371,8 +371,8 @@ def read_pending(*directories: Path, root: Path | None = None) -> PendingUpdates
             upwards, that contains most of the test files and stored files of the updates.
 
     Raises:
-        TorchGraphError: if no run left an update, and if no checkout is found. pytest's cache may
-            be empty, because a run without failures leaves no update.
+        TorchGraphError: if no checkout is found; if there is no update, except in pytest's cache,
+            where a run without failures writes none.
     """
     saved: list[tuple[Path, SavedUpdate]] = []
     unreadable: list[str] = []
@@ -441,7 +441,7 @@ def _root(updates: Sequence[SavedUpdate], directory: str) -> Path:
         for name in (update.test.partition("::")[0], update.target)
         if not os.path.isabs(name) and ".." not in name.split("/")
     )
-    # Count the existing names, so that a single update that names "." does not choose the root.
+    # Count the existing names: an update could name "." to choose the root.
     roots = (current, *current.parents)
     counts = [sum(os.path.exists(root / name) for name in names) for root in roots]
     if any(counts):

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 
 def install(config: pytest.Config, path: Path) -> None:
-    """Register the plugin that gathers the page's data and, except in a worker, the page writer.
+    """Register the plugin that gathers the data and, except in a worker, the page's writer.
 
     Args:
         config: pytest config of the run.

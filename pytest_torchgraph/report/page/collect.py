@@ -27,6 +27,10 @@ if TYPE_CHECKING:
     from .html import Parts
 
 
+BREAK_FACTS = ("kind", "reason", "file", "line", "code", "occurrences")
+"""Attributes of a graph break that the page has under the same name."""
+
+
 def capture_data(capture: Capture, parts: Parts | None = None) -> Data:
     """Return a capture's data: graphs with op counts, costs, collectives, breaks and recompiles.
 
@@ -63,13 +67,8 @@ def capture_data(capture: Capture, parts: Parts | None = None) -> Data:
         ],
         "breaks": [
             {
-                "kind": graph_break.kind,
-                "reason": graph_break.reason,
                 "hint": graph_break.hint or "",
-                "file": graph_break.file,
-                "line": graph_break.line,
-                "code": graph_break.code,
-                "occurrences": graph_break.occurrences,
+                **{name: getattr(graph_break, name) for name in BREAK_FACTS},
             }
             for graph_break in _facts(capture, "breaks")
         ],
@@ -96,7 +95,7 @@ def _cause(graph: Graph) -> Data | None:
 
 
 def _facts(capture: Capture, name: str) -> tuple[Any, ...]:
-    """Return an attribute of a capture, or () if its capture mechanism does not support it."""
+    """Return an attribute of a capture; () if its mechanism does not record it."""
     try:
         facts: tuple[Any, ...] = getattr(capture, name)
     except CaptureError:
@@ -156,7 +155,7 @@ def _sides(diff: GraphDiff, sides: Sides) -> Data:
         }
         for name, side in (("before", sides.before), ("after", sides.after))
     }
-    # The page's node data include costs, but leave out unchanged nodes of the old graphs.
+    # The node data of the page have costs, but not for unchanged nodes of the old graphs.
     data["before"]["costs"] = costs_before(diff, sides)
     return data
 
@@ -299,8 +298,8 @@ def cost_data(
         The table, or `None` if the cost is unknown: the ops are torch functions, a size is
         symbolic, or torch, which has the FLOP formulas, is not imported.
     """
-    # torch has the FLOP formulas. A run that only compares loaded graphs has not imported torch,
-    # and the import takes seconds (2.8 s measured).
+    # The FLOP formulas are torch's. A run that only compares loaded graphs has not imported torch,
+    # and the import takes 2.8 s.
     if not graphs or "torch" not in sys.modules:
         return None
     from ...graph.cost import cost_table
@@ -331,7 +330,7 @@ def cost_data(
 
 
 def changed_cost_data(before: Sequence[Graph], after: Sequence[Graph]) -> Data | None:
-    """Return the old and new cost of modules with a changed cost; for `None`, see `cost_data`."""
+    """Return the old and new cost of each module whose cost changed; `None` as in `cost_data`."""
     if "torch" not in sys.modules:
         return None
     from ...graph.cost import changed_costs

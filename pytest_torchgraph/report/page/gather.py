@@ -7,6 +7,7 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Container, Generator, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -130,7 +131,7 @@ def _ranks_data(ranks: Ranks, parts: Parts) -> Data:
 MOST_CLASSES = 8
 """Maximum number of classes of equal ranks to show."""
 BEFORE = 2
-"""Number of matching collectives shown before the first difference between two classes."""
+"""Number of equal collectives shown before the first difference between two classes."""
 AFTER = 10
 """Number of collectives shown from the first difference on."""
 MOST_PROBLEMS = 40
@@ -275,18 +276,14 @@ def _with_unique_ids(run: RunData, page: str, repeated_ids: set[str]) -> RunData
     def name(test: str) -> str:
         return f"{test} @ {page}" if test in repeated_ids else test
 
-    return RunData(
-        versions=run.versions,
-        others=run.others,
-        crashed=run.crashed,
+    return replace(
+        run,
         tests=[{**test, "id": name(test["id"])} for test in run.tests],
-        words={name(test): _search_text(name(test), text) for test, text in run.words.items()},
+        search_texts={
+            name(test): _search_text(name(test), text) for test, text in run.search_texts.items()
+        },
         failures={name(test): text for test, text in run.failures.items()},
         comparisons=Comparisons({name(t): data for t, data in run.comparisons.tests.items()}),
-        accept=run.accept,
-        audit=run.audit,
-        facts=run.facts,
-        shards=run.shards,
     )
 
 
@@ -307,7 +304,7 @@ def _combine_runs(runs: Sequence[RunData], pages: Sequence[str]) -> RunData:
         others=sum(run.others for run in runs),
         crashed=sum(run.crashed for run in runs),
         tests=sorted(tests, key=lambda test: (test["place"], test["id"])),
-        words={key: text for run in runs for key, text in run.words.items()},
+        search_texts={key: text for run in runs for key, text in run.search_texts.items()},
         failures={key: text for run in runs for key, text in run.failures.items()},
         comparisons=Comparisons(
             {key: data for run in runs for key, data in run.comparisons.tests.items()}

@@ -1,8 +1,8 @@
 """The page as one HTML file, with large data compressed and a policy that forbids all requests.
 
-Parsing everything at once would delay a page of two thousand tests by seconds. The page therefore
-reads only the small data of the test list on load (`summary`). Everything else is in parts that the
-data refer to by digest; `script/data.js` reads them on demand.
+A page of two thousand tests would take seconds to parse everything. So the page reads only the
+data of the list of tests when it loads (`summary`). Everything else is in parts, which the data
+refer to by digest. `script/data.js` reads a part when it is needed.
 """
 
 from __future__ import annotations
@@ -76,8 +76,7 @@ def page(data: dict[str, Any], parts: Mapping[str, str]) -> str:
         parts: parts that the data refer to, see `Parts`.
     """
     script = _constants() + "".join(_resource(f"script/{file}") for file in SCRIPTS)
-    # The policy allows this one script by its hash, so that no text in the data can run as a
-    # script.
+    # The policy allows only the script with this hash, so no text in the data can run as a script.
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     return _TEMPLATE.format(
         digest=f"sha256-{digest}",
@@ -145,7 +144,7 @@ class Parts:
 
     def add(self, data: object) -> str:
         """Store data and return their digest."""
-        # Escaped as in `embedded`, because `encode` raises for a lone surrogate.
+        # ASCII as in `embedded`, because `encode` raises for a lone surrogate.
         text = json.dumps(data, ensure_ascii=True, separators=(",", ":")).encode()
         digest = hashlib.blake2b(text, digest_size=_DIGEST_BYTES).hexdigest()
         if digest not in self.texts:
@@ -184,7 +183,7 @@ def summary(test: Mapping[str, Any], part: str) -> Data:
 
 
 def captures_of(test: Mapping[str, Any]) -> list[Data]:
-    """Return the captures of a test, plus one for each class of equal ranks."""
+    """Return the captures of a test, and the capture of each class of equal ranks."""
     return [
         *test["captures"],
         *(equal_ranks["capture"] for ranks in test["ranks"] for equal_ranks in ranks["classes"]),

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ...errors import CaptureError
 from ...graph.cost import flops_by_node, saved_by_node
 from ...graph.diff import SIGNS, GraphDiff, Matched
-from ...graph.model import Graph, Node, Source, TensorMeta
+from ...graph.model import Graph, Node, TensorMeta
 from ...graph.text import format_arg, format_op, format_result
 from .html import Data
 
@@ -59,7 +59,7 @@ def changed_nodes_data(diff: GraphDiff, drawing: Drawing | None) -> list[Data]:
 
 
 def path_ends(graph: Graph) -> tuple[str, frozenset[str]]:
-    """Return the end of the paths from a node to the loss, and the names of the nodes at this end.
+    """Return where the paths from nodes to the loss end, and the names of the nodes there.
 
     Returns:
         - "loss" if the graph returns a single floating-point scalar; a joint graph may return other
@@ -145,18 +145,12 @@ def _nodes(
             "name": node.name,
             "graph": graph.name,
             "old": is_old,
-            "op": format_op(node.op),
-            "module": node.module,
-            "result": format_result(node.result) if node.result is not None else "",
-            "line": str(node.source) if node.source else "",
-            "code": _code(node.source),
-            "operands": format_operands(node),
+            **dict(zip(TEXTS, _texts(node), strict=True)),
             "users": users.get(node.name, []),
             "later": later.get(node.name, []),
             "end": end if node.name in at_end else "",
             "flops": _times(flops.get(node.name, 0), graph.runs),
             "saved": _times(saved.get(node.name, 0), graph.runs),
-            "effects": ", ".join(dict.fromkeys(effect.kind for effect in node.effects)),
             "sign": signs.get(id(node), ""),
             "ids": box_ids.get((drawn_in or graph.name, node.name, is_old), []),
         }
@@ -184,10 +178,6 @@ def _unknown(graph: Graph) -> dict[str, int | None]:
 
 def _times(value: int | None, runs: int) -> int | None:
     return None if value is None else value * runs
-
-
-def _code(source: Source | None) -> str:
-    return source.code if source else ""
 
 
 def format_operands(node: Node) -> str:
@@ -219,7 +209,7 @@ def graph_data(graph: Graph) -> Data:
         # Ops, modules and source lines repeat from layer to layer: each text is stored once.
         return table.setdefault(text, len(table))
 
-    position_of = {node.name: position for position, node in enumerate(graph.nodes)}
+    position_of = _numbers(graph.nodes)
     end, at_end = path_ends(graph)
     costs = costs_of(graph)
     columns: dict[str, list[int]] = {key: [] for key in TEXTS}
@@ -235,7 +225,10 @@ def graph_data(graph: Graph) -> Data:
         **columns,
         "refs": [[position_of[name] for name in dict.fromkeys(node.refs)] for node in graph.nodes],
         "after": [[position_of[ref.name] for ref in node.after] for node in graph.nodes],
-        **{figure: _column(graph, node_costs) for figure, node_costs in costs.items()},
+        **{
+            figure: [_times(node_costs.get(node.name, 0), graph.runs) for node in graph.nodes]
+            for figure, node_costs in costs.items()
+        },
         "end": end,
         "ends": sorted(position_of[name] for name in at_end),
         "texts": list(table),
@@ -252,13 +245,6 @@ def _texts(node: Node) -> tuple[str, ...]:
         format_operands(node),
         ", ".join(dict.fromkeys(effect.kind for effect in node.effects)),
     )
-
-
-def _column(graph: Graph, costs: Any) -> list[int | None]:
-    """Return the cost of each node over all runs of the graph."""
-    node_costs = (costs.get(node.name, 0) for node in graph.nodes)
-    # `and` keeps `None`, an unknown cost, apart from 0.
-    return [value and value * graph.runs for value in node_costs]
 
 
 def bodies_data(graph: Graph) -> list[Data]:

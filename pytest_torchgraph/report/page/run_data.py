@@ -1,9 +1,10 @@
 """Data of a whole page, collected in the reporting process and written at the end of the run.
 
-With pytest-xdist, the reporting process is the controller. A test's data arrive with its reports
-and are compressed when the test ends. A worker crash loses only the data of the running test.
+With pytest-xdist, the reporting process is the controller. The data of a test arrive with its
+reports, and are compressed when the test ends. If a worker crashes, only the data of its running
+test are lost.
 
-`RunData` is independent of pytest, because `gather.merge_pages` combines pages without running
+`RunData` needs no pytest session, because `gather.merge_pages` combines pages without running
 tests.
 """
 
@@ -39,7 +40,7 @@ class RunData:
         others: number of tests that did not use graphs.
         crashed: number of workers that crashed.
         tests: summaries of the tests that used graphs, in the order of the page.
-        words: search text of each test in `tests`, keyed by id.
+        search_texts: search text of each test in `tests`, keyed by id.
         failures: headlines of the failures of these tests, keyed by id, except failed comparisons.
         comparisons: failed comparisons.
         accept: command that stores the captured graphs of failed comparisons, "" if there is none.
@@ -52,7 +53,7 @@ class RunData:
     others: int = 0
     crashed: int = 0
     tests: list[Data] = field(default_factory=list)
-    words: dict[str, str] = field(default_factory=dict)
+    search_texts: dict[str, str] = field(default_factory=dict)
     failures: dict[str, str] = field(default_factory=dict)
     comparisons: Comparisons = field(default_factory=Comparisons)
     accept: str = ""
@@ -67,15 +68,16 @@ class RunData:
             parts: details of the tests. Other large data are added to these parts.
         """
         causes = self._causes()
+        workers = "a worker" if self.crashed == 1 else f"{self.crashed} workers"
         return {
             "format": FORMAT,
             "about": self._about(),
-            "warning": self._warning(),
+            "warning": f"{workers} crashed" if self.crashed else "",
             "audit": self.audit,
             "causes": causes,
             "failures": self._failures(with_causes=causes is not None),
             "tests": self.tests,
-            "search": parts.add([self.words[test["id"]] for test in self.tests]),
+            "search": parts.add([self.search_texts[test["id"]] for test in self.tests]),
             "run": parts.add(
                 {
                     "versions": self.versions,
@@ -95,10 +97,13 @@ class RunData:
         """Return the run data that a page was made from."""
         run: Data = parts.get(data["run"])
         texts = parts.get(data["search"])
-        words = {test["id"]: text for test, text in zip(data["tests"], texts, strict=True)}
-        comparisons = Comparisons(run.pop("comparisons"))
         return cls(
-            **run, comparisons=comparisons, tests=data["tests"], words=words, audit=data["audit"]
+            **{**run, "comparisons": Comparisons(run["comparisons"])},
+            tests=data["tests"],
+            search_texts={
+                test["id"]: text for test, text in zip(data["tests"], texts, strict=True)
+            },
+            audit=data["audit"],
         )
 
     def _about(self) -> str:
@@ -108,10 +113,6 @@ class RunData:
         if self.shards:
             about += f"; {counted(len(self.shards), 'page')} merged"
         return about
-
-    def _warning(self) -> str:
-        workers = "a worker" if self.crashed == 1 else f"{self.crashed} workers"
-        return f"{workers} crashed" if self.crashed else ""
 
     def _causes(self) -> Data | None:
         """Return the causes of the failed comparisons, or `None` if at most one failed."""
@@ -161,7 +162,7 @@ class Page:
         tests: data of each test that used graphs, keyed by id. After the end of a test, only the
             summary is kept.
         parts: details of finished tests, and the parts that the details refer to.
-        words: search text of each finished test, keyed by id.
+        search_texts: search text of each finished test, keyed by id.
         failures: headlines of test failures, keyed by id, except failed comparisons.
         others: number of tests that did not use graphs.
         crashed: ids of tests that were running when a worker crashed.
@@ -174,7 +175,7 @@ class Page:
         self.path = path
         self.tests: dict[str, Data] = {}
         self.parts = Parts()
-        self.words: dict[str, str] = {}
+        self.search_texts: dict[str, str] = {}
         self.failures: dict[str, str] = {}
         self.others = 0
         self.crashed: list[str] = []
@@ -212,7 +213,7 @@ class Page:
             self._close(report.nodeid)
 
     def _open(self, report: pytest.TestReport) -> Data:
-        """Return the data of a test, for adding the data of a phase."""
+        """Return the data of a test, to which the data of a phase can be added."""
         test = self.tests.get(report.nodeid) or _new_test(report)
         if "part" in test:  # already packed: restore the details
             test = {key: value for key, value in test.items() if key not in ("part", "facts")}
@@ -221,24 +222,24 @@ class Page:
         return test
 
     def _close(self, test: str) -> None:
-        """Compress the data of a finished test: a run can have thousands of tests."""
+        """Compress the data of a finished test, because a run can have thousands of tests."""
         data = self.tests[test]
         if "part" in data:
             return
-        self.words[test] = search_text(data)
+        self.search_texts[test] = search_text(data)
         if data["differences"]:
             self.failures.pop(test, None)
         self.tests[test] = summary(data, self.parts.add({key: data[key] for key in DETAILS}))
 
     def _outcome(self, report: pytest.TestReport) -> str:
-        # The hook knows xfail and xpass, which `report.outcome` does not.
+        # The hook distinguishes xfail and xpass. `report.outcome` does not.
         status = self.config.hook.pytest_report_teststatus(report=report, config=self.config)
         category = str(status[0] if isinstance(status, tuple) else "")
         if category in ("passed", "failed", "error", "skipped", "xfailed", "xpassed"):
             return category
         return "passed" if report.passed else "failed"
 
-    # Called last: the audit judges the run in the same hook, and the page shows the verdict.
+    # Called last, because the audit judges the run in the same hook and the page has the verdict.
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self) -> None:
         """Write the page. An error is reported in the summary and changes no outcome."""
@@ -267,7 +268,7 @@ class Page:
             others=self.others,
             crashed=len(self.crashed),
             tests=sorted(self.tests.values(), key=lambda test: (test["place"], test["id"])),
-            words=self.words,
+            search_texts=self.search_texts,
             failures=self.failures,
             comparisons=Comparisons(failed.tests if failed is not None else {}),
             accept=failed.accept() if failed is not None else "",

@@ -33,7 +33,7 @@ _INSTALLED = frozenset({"site-packages", "dist-packages"})
 
 
 class Workspace:
-    """Resolves the file names in facts to paths and links of the checkout.
+    """Converter of the file names in facts to paths and links of the checkout.
 
     Args:
         config: pytest config of the run.
@@ -64,7 +64,7 @@ class Workspace:
         return self._path_of_file[file]
 
     def link(self, place: CodePlace) -> str:
-        """Return the URL of a line on GitHub, or "" if the line has none."""
+        """Return the URL of a line on GitHub; "" if the file is not in the workspace."""
         path = self.path(place.file)
         return f"{self._blob}/{quote(path)}#L{place.line}" if path and self._blob else ""
 
@@ -220,16 +220,15 @@ class Table:
         ]
         head += ["", _row(self.columns), _row(["---"] * len(self.columns))]
         foot = ["", "</details>", ""] if self.folded else [""]
-        omission_note = ["", f"{len(self.rows)} more omitted: GitHub limits the size of a summary."]
-        budget -= size([*head, *omission_note, *foot])
+        note = "{} more omitted: GitHub limits the size of a summary."
+        budget -= size([*head, "", note.format(len(self.rows)), *foot])
         if budget < 0:
             return
         yield from head
         for number, row in enumerate(map(_row, self.rows)):
             budget -= size([row])
             if budget < 0:
-                omitted = len(self.rows) - number
-                yield from ("", f"{omitted} more omitted: GitHub limits the size of a summary.")
+                yield from ("", note.format(len(self.rows) - number))
                 break
             yield row
         yield from foot

@@ -14,7 +14,7 @@ from ...audit.facts import TestFacts
 from ...audit.session import outcome_of
 from ...audit.suite_watch import ATTRIBUTE
 from ...audit.summary import describe
-from .document import breaks, recompiles, totals
+from .document import count_causes, totals
 
 PREFIX = "torchgraph_"
 
@@ -65,8 +65,8 @@ def properties(facts: TestFacts) -> list[tuple[str, object]]:
         "graphs": facts.graphs,
         "ops": facts.ops,
         "backwards": facts.backwards,
-        "graph_breaks": breaks(facts),
-        "recompiles": recompiles(facts),
+        "graph_breaks": count_causes(facts, "break"),
+        "recompiles": count_causes(facts, "recompile", "limit"),
         "compile_seconds": facts.seconds,
     }
     causes = [("cause", describe(cause)) for cause in facts.causes]

@@ -94,7 +94,7 @@ def test_cause_numbers_stay_after_an_accept(left: Left, run: Output) -> None:
     assert run("review", left.directory, code=0).startswith("no pending changes")
 
 
-def test_the_causes_are_listed_with_their_numbers(left: Left, run: Output) -> None:
+def test_causes_are_listed_with_their_numbers(left: Left, run: Output) -> None:
     listed = run("review", "--list", left.directory, code=1)
     heads = [line for line in listed.splitlines() if line[:3].strip().isdigit()]
     assert [line.partition(" in ")[0] for line in heads[:2]] == [
@@ -250,7 +250,7 @@ def test_review_of_a_passing_run_has_nothing_to_do(
     assert run("review", "--list", code=0) == "no pending changes\n"
 
 
-def test_review_root_is_found_from_below_or_named(
+def test_review_finds_its_root_or_takes_the_option(
     left: Left, run: Output, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     (left.root / "docs").mkdir()
@@ -400,7 +400,7 @@ def test_review_with_conflicting_options_exits_2(
     assert "updated" not in run("review", "--list", few.directory, code=1)
 
 
-def test_accept_of_the_last_release_stays(
+def test_accept_command_of_release_0_2_works(
     left: Left, updated: dict[str, bytes], run: Output
 ) -> None:
     run("accept", f"--from={left.directory}", "--cause", "4", "--dry-run", code=1)

@@ -196,9 +196,7 @@ TEXTS = {
 
 
 @pytest.mark.parametrize("kind", TEXTS)
-def test_text_that_is_not_a_whole_document_is_never_stored(
-    place: Place, run: Run, kind: str
-) -> None:
+def test_incomplete_document_is_never_stored(place: Place, run: Run, kind: str) -> None:
     file = place.leave("bad", BAD, None, TEXTS[kind])
     code, said = run("review", "--accept", str(place.artifacts))
     assert code == 2
@@ -278,7 +276,7 @@ FILES: dict[str, Callable[[Path], None]] = {
 
 
 @pytest.mark.parametrize("kind", FILES)
-def test_file_that_cannot_be_read_is_one_refusal_and_the_rest_is_stored(
+def test_unreadable_file_is_refused_and_the_rest_is_stored(
     place: Place, run: Run, kind: str
 ) -> None:
     file = place.leave("bad", BAD, None, GELU)
@@ -320,7 +318,7 @@ def _stored_zero(path: Path) -> None:
 
 
 @pytest.mark.parametrize("make", [_stored_fifo, _stored_huge, _stored_zero, Path.mkdir])
-def test_stored_file_that_cannot_be_read_is_refused_and_stays(
+def test_unreadable_stored_file_is_refused_and_kept(
     place: Place, run: Run, make: Callable[[Path], None]
 ) -> None:
     path = place.root / BAD
@@ -361,7 +359,7 @@ def test_artifact_descriptions_are_not_shown(
     assert "aten.relu -> aten.gelu" in said
 
 
-def test_texts_beside_the_artifact_are_not_shown(
+def test_other_texts_in_the_artifacts_are_not_shown(
     place: Place, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for suffix in (".txt", ".diff", ".svg"):
@@ -391,7 +389,7 @@ def test_text_with_less_detail_is_reported(place: Place, run: Run) -> None:
     assert place.good == counts
 
 
-def test_removal_without_a_file_that_takes_the_place_is_refused(place: Place, run: Run) -> None:
+def test_removal_without_a_successor_is_refused(place: Place, run: Run) -> None:
     (place.root / BAD).write_text(RELU)
     place.leave("bad", BAD, RELU, None)
     code, said = run("review", "--accept", str(place.artifacts))
@@ -432,14 +430,14 @@ def late(place: Place, monkeypatch: pytest.MonkeyPatch) -> Place:
     return place
 
 
-def test_link_that_is_made_while_a_file_is_written_is_refused(late: Place, run: Run) -> None:
+def test_link_created_during_a_write_is_refused(late: Place, run: Run) -> None:
     code, said = run("review", "--accept", str(late.artifacts), "--test=test_a.py")
     assert code == 2
     assert "is outside the root directory" in said
     assert not (late.outside / "__snapshots__").exists()
 
 
-def test_link_that_is_made_during_a_review_is_refused(place: Place) -> None:
+def test_link_created_during_a_review_is_refused(place: Place) -> None:
     place.leave("bad", BAD, None, GELU)
     waiting = read_pending(place.artifacts)
     directory = place.root / HOME
@@ -525,7 +523,7 @@ def test_artifact_source_line_is_shown_only_for_the_same_change(
 
 
 @pytest.mark.parametrize("sources", [[], "text", {"a": 1}, {"a": "\ud800"}, None])
-def test_an_artifact_with_other_sources_is_refused(sources: Any, place: Place, run: Run) -> None:
+def test_artifact_with_invalid_sources_is_refused(sources: Any, place: Place, run: Run) -> None:
     place.leave("good", GOOD, RELU, GELU, torchgraph_update=2, stored=RELU, sources=sources)
     code, said = run("review", place.artifacts, "--list")
     assert code == 2

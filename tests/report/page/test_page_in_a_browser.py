@@ -17,7 +17,7 @@ from pytest_torchgraph.report.page import collect
 from pytest_torchgraph.report.page.gather import read_page
 
 
-def test_a_failure_is_shown_first_with_the_change_in_the_middle_of_its_picture(
+def test_failure_is_shown_first_with_the_change_in_the_middle_of_its_picture(
     opened: Any, tmp_path: Path, failed: dict[str, Any]
 ) -> None:
     page = opened.open(written(tmp_path, one_test("test_a.py::test_other"), failed))
@@ -95,7 +95,7 @@ def test_click_on_a_node_shows_its_details(
     assert re.search(r"users\s+layers\.8/mm", told)
 
 
-def test_the_picture_is_zoomed_dragged_and_seen_as_a_whole(
+def test_picture_is_zoomed_dragged_and_seen_as_a_whole(
     opened: Any, tmp_path: Path, failed: dict[str, Any]
 ) -> None:
     page = opened.open(written(tmp_path, failed))
@@ -141,7 +141,7 @@ def test_nodes_that_the_picture_folds_are_in_a_table_with_a_search(
     assert "layers.7/relu" in page.locator(".picture .card").inner_text()
 
 
-def test_the_command_is_copied(opened: Any, tmp_path: Path, failed: dict[str, Any]) -> None:
+def test_command_is_copied(opened: Any, tmp_path: Path, failed: dict[str, Any]) -> None:
     opened.page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     page = opened.open(written(tmp_path, failed))
     page.get_by_role("button", name="copy").click()
@@ -173,7 +173,7 @@ def test_tests_are_searched_and_filtered(opened: Any, tmp_path: Path) -> None:
     assert rows.all_inner_texts() == ["test_b.py::test_away\nskipped"]
 
 
-def test_the_keyboard_goes_from_test_to_test(opened: Any, tmp_path: Path) -> None:
+def test_keyboard_goes_from_test_to_test(opened: Any, tmp_path: Path) -> None:
     page = opened.open(written(tmp_path, *(one_test(f"test_a.py::test_{n}") for n in "abc")))
     page.keyboard.press("j")
     assert page.locator("main h2").inner_text().endswith("test_b")
@@ -184,7 +184,7 @@ def test_the_keyboard_goes_from_test_to_test(opened: Any, tmp_path: Path) -> Non
     assert page.locator("nav li").count() == 1
 
 
-def test_a_break_is_shown_with_its_line(opened: Any, tmp_path: Path) -> None:
+def test_break_is_shown_with_its_line(opened: Any, tmp_path: Path) -> None:
     data = collect.capture_data(Captured(network(1)))  # type: ignore[arg-type]
     data["breaks"] = [
         {
@@ -254,7 +254,7 @@ def test_missing_details_are_reported(opened: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow("runs pytest in a new process")
-def test_the_page_is_quick_with_many_tests_and_large_graphs(opened: Any, tmp_path: Path) -> None:
+def test_page_is_quick_with_many_tests_and_large_graphs(opened: Any, tmp_path: Path) -> None:
     """500 tests that pass and 3 that fail, one of them with a graph of 10,000 nodes."""
     passing = collect.capture_data(Captured(network(100)))  # type: ignore[arg-type]
     tests = [one_test(f"test_a.py::test_{n}", captures=[passing]) for n in range(500)]
@@ -360,7 +360,7 @@ def eager(number: int, line: int, runs: int = 1, kind: str = "forward") -> Graph
     return replace(graph, kind=kind, runs=runs, cause=cause)  # type: ignore[arg-type]
 
 
-def test_a_capture_is_shown_as_one_program_with_the_breaks_between(
+def test_capture_is_shown_as_one_program_with_the_breaks_between(
     opened: Any, tmp_path: Path
 ) -> None:
     capture = Captured(

@@ -218,7 +218,7 @@ def test_print_has_an_address_and_a_limit(
 
 
 @pytest.mark.slow("runs pytest in a new process")
-def test_the_pdf_has_a_page_for_each_test(page: Any) -> None:
+def test_pdf_has_a_page_for_each_test(page: Any) -> None:
     page.evaluate("showPrint()")
     page.locator(".printed").nth(1).wait_for()
     pdf = page.pdf(format="A4")

@@ -75,7 +75,7 @@ def test_address_of_a_test_is_its_id(open_at: Any) -> None:
     assert heading(page) == f"failed {ODD}"
 
 
-def test_a_finding_has_an_address_and_a_link(open_at: Any) -> None:
+def test_finding_has_an_address_and_a_link(open_at: Any) -> None:
     page = open_at()
     page.locator("nav li button").nth(1).click()
     page.locator(".findings li button:has(.sign)").nth(2).click()
@@ -88,7 +88,7 @@ def test_a_finding_has_an_address_and_a_link(open_at: Any) -> None:
 
 
 @pytest.mark.slow("runs pytest in a new process")
-def test_a_node_has_an_address(open_at: Any) -> None:
+def test_node_has_an_address(open_at: Any) -> None:
     page = open_at()
     page.locator("nav li button").nth(1).click()
     page.locator(".view .chosen text").first.click()
@@ -98,7 +98,7 @@ def test_a_node_has_an_address(open_at: Any) -> None:
 
 
 @pytest.mark.slow("runs pytest in a new process")
-def test_a_removed_node_of_a_second_picture_has_an_address(
+def test_removed_node_of_a_second_picture_has_an_address(
     opened: Any, tmp_path: Path, tests: list[dict[str, Any]]
 ) -> None:
     failed = {**tests[1], "id": "test_a", "differences": tests[1]["differences"] * 2}
@@ -118,7 +118,7 @@ def test_a_removed_node_of_a_second_picture_has_an_address(
 
 
 @pytest.mark.slow("runs pytest in a new process")
-def test_a_capture_has_an_address(open_at: Any) -> None:
+def test_capture_has_an_address(open_at: Any) -> None:
     page = open_at("#test=test_a.py::test_first")
     url = copied(page, page.locator("main .linked:has(h3) .link").nth(1))
     assert url.endswith("#test=test_a.py::test_first&capture=2")
@@ -128,7 +128,7 @@ def test_a_capture_has_an_address(open_at: Any) -> None:
 
 
 @pytest.mark.slow("runs pytest in a new process")
-def test_a_cause_has_an_address(open_at: Any) -> None:
+def test_cause_has_an_address(open_at: Any) -> None:
     page = open_at("#causes")
     assert heading(page) == "1 cause"
     url = copied(page, page.locator(".cause .link"))
@@ -139,7 +139,7 @@ def test_a_cause_has_an_address(open_at: Any) -> None:
 
 
 @pytest.mark.slow("a browser, for further keys, addresses and panes")
-def test_the_browser_goes_back_and_forward(open_at: Any) -> None:
+def test_browser_goes_back_and_forward(open_at: Any) -> None:
     page = open_at()
     assert heading(page) == "1 cause"
     page.locator("nav li button").nth(1).click()

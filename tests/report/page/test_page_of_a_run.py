@@ -54,7 +54,7 @@ def project(pytester: pytest.Pytester, run: Run) -> Run:
 
 
 @pytest.mark.slow("runs pytest several times")
-def test_a_page_with_several_failed_comparisons_has_their_causes(
+def test_page_with_several_failed_comparisons_has_their_causes(
     pytester: pytest.Pytester, project: Run
 ) -> None:
     project("--torchgraph-report=page.html", OP="gelu").assert_outcomes(failed=7, passed=1)
@@ -114,7 +114,7 @@ def test_crashed_worker_loses_only_its_test(pytester: pytest.Pytester, project: 
     )
 
 
-def test_a_run_that_is_interrupted_has_its_page(pytester: pytest.Pytester, project: Run) -> None:
+def test_run_that_is_interrupted_has_its_page(pytester: pytest.Pytester, project: Run) -> None:
     project("-x", "--torchgraph-report=page.html", OP="tanh").assert_outcomes(failed=1)
     assert outcomes(data_of(pytester)) == {"test_chain[0]": "failed"}
 

@@ -178,7 +178,7 @@ def test_audit_page_shows_hostile_text_as_text(
 
 
 @pytest.mark.slow("runs pytest several times")
-def test_a_run_with_an_audit_has_its_page(pytester: pytest.Pytester, run: Run) -> None:
+def test_run_with_an_audit_has_its_page(pytester: pytest.Pytester, run: Run) -> None:
     pytester.makepyfile(
         test_net="""
         import torch

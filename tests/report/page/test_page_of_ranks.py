@@ -253,7 +253,7 @@ def test_ranks_are_gathered_together_and_once() -> None:
 
 
 @pytest.mark.slow("runs pytest in a new process")
-def test_a_run_has_ranks_as_one_test(pytester: pytest.Pytester, run: Run) -> None:
+def test_run_has_ranks_as_one_test(pytester: pytest.Pytester, run: Run) -> None:
     pytester.makepyfile(
         test_net="""
         import os

@@ -98,7 +98,7 @@ def test_saved_values_are_marked_and_listed(shown: Any) -> None:
 
 
 @pytest.mark.slow("a browser and a run of pytest")
-def test_the_search_lists_nodes_and_leads_back_to_their_place(shown: Any) -> None:
+def test_search_lists_nodes_and_leads_back_to_their_place(shown: Any) -> None:
     page = shown(trained())
     page.get_by_role("button", name="fold all").click()
     page.get_by_label("search the graph").fill("layers.3 f32[2, 8] gelu")
@@ -153,7 +153,7 @@ def test_two_graphs_are_side_by_side_row_by_row(compared: Any) -> None:
     assert "layers.4/relu" in panel
 
 
-def test_a_finding_shows_its_rows(compared: Any) -> None:
+def test_finding_shows_its_rows(compared: Any) -> None:
     page = compared
     active = page.locator(".outline .active .what")
     shown = {
@@ -194,7 +194,7 @@ def test_equal_nodes_are_folded_until_opened(opened: Any, tmp_path: Path) -> Non
     assert alike.count() == 0
 
 
-def test_an_outline_is_used_by_keys(shown: Any) -> None:
+def test_outline_is_used_by_keys(shown: Any) -> None:
     page = shown(trained())
     tree = page.get_by_role("treegrid")
     tree.focus()
@@ -221,7 +221,7 @@ def test_an_outline_is_used_by_keys(shown: Any) -> None:
 
 
 @pytest.mark.slow("a browser and a run of pytest")
-def test_the_address_of_a_node_leads_to_it(shown: Any, opened: Any) -> None:
+def test_address_of_a_node_leads_to_it(shown: Any, opened: Any) -> None:
     page = shown(trained())
     page.get_by_label("search the graph").fill("layers.3/mm")
     page.locator(".outline [role=row]").click()

@@ -76,7 +76,7 @@ SUM = ("%y = aten.neg.default(%x) : f32[2, 8]", "%sum = aten.sum.default(%y) : f
         ),
     ],
 )
-def test_the_ends_of_a_graph(found: Graph, kind: str, names: set[str]) -> None:
+def test_ends_of_a_graph(found: Graph, kind: str, names: set[str]) -> None:
     assert path_ends(found) == (kind, names)
     at_end = {node["name"] for node in nodes_data((found,), None) if node["end"] == kind}
     assert at_end == names

@@ -64,7 +64,7 @@ def test_each_pane_shows_its_own_graph(page: Any) -> None:
 
 
 @pytest.mark.slow("runs pytest in a new process")
-def test_an_edge_that_only_the_old_graph_has_is_drawn_there(page: Any) -> None:
+def test_edge_that_only_the_old_graph_has_is_drawn_there(page: Any) -> None:
     """The clone replaces one edge by two, and a drawing of both graphs omits the old edge."""
     count = "(pane) => pane.shadowRoot.querySelectorAll('g.edge:not(.absent)').length"
     both(page)
@@ -74,7 +74,7 @@ def test_an_edge_that_only_the_old_graph_has_is_drawn_there(page: Any) -> None:
     assert panes(page, count) == [before, after]
 
 
-def test_the_panes_move_together(page: Any) -> None:
+def test_panes_move_together(page: Any) -> None:
     both(page)
     page.get_by_role("button", name="whole picture").click()
     whole = panes(page, BOXES)
@@ -97,7 +97,7 @@ def test_the_panes_move_together(page: Any) -> None:
 
 
 @pytest.mark.slow("runs pytest in a new process")
-def test_the_panes_stay_where_another_test_is_opened(
+def test_panes_stay_where_another_test_is_opened(
     opened: Any, tmp_path: Path, three_edits: dict[str, Any]
 ) -> None:
     other = {**three_edits, "id": "test_a.py::test_other"}
@@ -123,7 +123,7 @@ def test_picture_options_apply_to_all_pictures(
 
 
 @pytest.mark.slow("runs pytest in a new process")
-def test_the_panes_are_above_each_other_on_a_narrow_window(page: Any) -> None:
+def test_panes_are_above_each_other_on_a_narrow_window(page: Any) -> None:
     both(page)
     first, second = (each.bounding_box() for each in page.locator(".view").all())
     assert first["y"] == second["y"]
@@ -166,7 +166,7 @@ def test_boxes_with_saved_values_are_marked(page: Any) -> None:
 
 
 @pytest.mark.slow("a browser, for further keys, addresses and panes")
-def test_the_pane_of_the_old_graph_has_its_costs(opened: Any, tmp_path: Path) -> None:
+def test_pane_of_the_old_graph_has_its_costs(opened: Any, tmp_path: Path) -> None:
     """The old graph saved another product, and its loss was a mean."""
     old = trained().to_text(fold=False).replace("  save %layers.1/mm\n", "  save %layers.5/mm\n")
     old = old.replace("aten.sum.default", "aten.mean.default")
@@ -192,7 +192,7 @@ def path(page: Any, node: str) -> Any:
     return page.locator(".picture .card")
 
 
-def test_the_path_from_a_node_to_the_loss_is_marked_and_listed(page: Any) -> None:
+def test_path_from_a_node_to_the_loss_is_marked_and_listed(page: Any) -> None:
     panel = path(page, "layers.3/gelu")
     panel.get_by_role("button", name="path to the loss").click()
     assert panel.locator(".way li button").all_inner_texts() == [
@@ -235,7 +235,7 @@ def test_removed_node_has_no_path(page: Any) -> None:
     assert "is not in this picture" in panel.inner_text()
 
 
-def test_a_removed_node_is_shown_in_the_box_of_a_graph_with_another_name(tmp_path: Path) -> None:
+def test_removed_node_is_shown_in_the_box_of_a_graph_with_another_name(tmp_path: Path) -> None:
     before, after = trained(removed=4).renamed("forward_0"), trained().renamed("forward_1")
     (gone,) = (node for node in difference(before, after, tmp_path)["nodes"] if node["sign"] == "-")
     assert gone["name"] == "layers.4/dropout"
@@ -243,7 +243,7 @@ def test_a_removed_node_is_shown_in_the_box_of_a_graph_with_another_name(tmp_pat
 
 
 @pytest.mark.slow("runs pytest in a new process")
-def test_a_picture_without_sides_and_costs_has_no_switches(opened: Any, tmp_path: Path) -> None:
+def test_picture_without_sides_and_costs_has_no_switches(opened: Any, tmp_path: Path) -> None:
     diff = difference(network(2), network(2, changed=1), tmp_path)
     for node in diff["nodes"]:
         node.update(flops=0, saved=0)

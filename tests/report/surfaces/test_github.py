@@ -69,7 +69,7 @@ def test_each_cause_is_a_warning_at_the_models_line(
     ]
 
 
-def test_a_recompilation_is_a_warning_at_the_line_that_made_the_guard(
+def test_recompilation_is_a_warning_at_the_line_that_made_the_guard(
     made: Made, compiling: Compiling, repository: Path
 ) -> None:
     again = Cause("recompile", "net.py", "forward", "", "", 3)
@@ -342,7 +342,7 @@ def said(result: pytest.RunResult) -> list[str]:
 
 @pytest.mark.slow("runs pytest in a new process")
 @pytest.mark.parametrize("how", [("-q",), ("-v", "-p", "xdist", "-n2"), ("-qq", "--no-summary")])
-def test_a_step_has_annotations_and_a_summary(
+def test_step_has_annotations_and_a_summary(
     pytester: pytest.Pytester, run: Run, step: Mapping[str, str], how: tuple[str, ...]
 ) -> None:
     result = run("project", *how, "--torchgraph-audit=show", **step)
@@ -381,7 +381,7 @@ def test_step_check_annotates_the_regressed_line(
 
 
 @pytest.mark.slow("runs pytest in a new process")
-def test_a_summary_that_cannot_be_written_changes_no_outcome(
+def test_summary_that_cannot_be_written_changes_no_outcome(
     pytester: pytest.Pytester, run: Run, step: Mapping[str, str]
 ) -> None:
     missing = {**step, "GITHUB_STEP_SUMMARY": str(pytester.path / "missing" / "summary.md")}
