@@ -138,8 +138,8 @@ def _is_in_own_backward(node: torch.fx.Node) -> bool:
     meta = meta_of(node)
     if any(function[0] == _FUNCTION for function in meta.get("source_fn_stack") or ()):
         return True
-    forward = meta.get("fwd_source_fn_stack")
-    return bool(forward) and _has_own_formula(forward[-1][1])
+    forward = meta.get("fwd_source_fn_stack") or ()
+    return any(_has_own_formula(op) for _, op in forward[-1:])
 
 
 class RecomputedCopies:

@@ -332,7 +332,7 @@ def test_recomputation_by_the_formula_of_a_custom_op_counts(
     x = torch.ones(4, requires_grad=True)
     capture = graph_capture(lambda x: grown(x * 2) * 3, x, via=via)
     assert [recomputed_op.by for recomputed_op in capture.recomputed] == ["function"]
-    with pytest.raises(AssertionError, match="by the backward of an autograd.Function"):
+    with pytest.raises(AssertionError, match=r"by the backward of an autograd\.Function"):
         capture.assert_not_recomputed("torchgraph_recomputation.grown")
 
 
