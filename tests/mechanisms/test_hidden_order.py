@@ -1,16 +1,18 @@
-"""Order of a write and a read that no operand shows, in graphs of functions without a schema."""
+"""Order that no operand shows, in graphs of functions without a schema: writes and grad mode."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 from torch.nn import functional
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from pytest_torchgraph import GraphCapture, diff
+from pytest_torchgraph import GraphCapture, diff, load
 
 aten = torch.ops.aten
 
@@ -125,3 +127,60 @@ def test_running_statistics_are_written(graph_capture: GraphCapture, norm: Any, 
     tensors = torch.ones(2, 4, 3), torch.zeros(4), torch.ones(4)
     first, second = (graph_capture(target, *tensors, via=via) for target in (before, after))
     assert first != second
+
+
+REGIONS: dict[str, Callable[[], Any]] = {
+    "no_grad": torch.no_grad,
+    "autocast": lambda: torch.autocast("cpu", dtype=torch.bfloat16),
+    "inference_mode": torch.inference_mode,
+    "sdpa_kernel": lambda: sdpa_kernel(SDPBackend.MATH),
+}
+
+
+@pytest.mark.parametrize("name", REGIONS)
+def test_an_op_in_a_region_differs_from_an_op_outside(
+    graph_capture: GraphCapture, tmp_path: Path, name: str
+) -> None:
+    region = REGIONS[name]
+
+    def op(x: Tensor) -> Tensor:
+        is_attention = name == "sdpa_kernel"
+        return functional.scaled_dot_product_attention(x, x, x) if is_attention else x.sin()
+
+    def inside(x: Tensor, y: Tensor) -> Tensor:
+        with region():
+            first = op(x)
+            second = op(y)
+        return first + second
+
+    def outside(x: Tensor, y: Tensor) -> Tensor:
+        with region():
+            first = op(x)
+        second = op(y)
+        return first + second
+
+    x, y = torch.ones(1, 1, 4, 4), torch.ones(1, 1, 4, 4, requires_grad=True)
+    first, second = (
+        graph_capture(f, x, y, via="dynamo", backward=False) for f in (inside, outside)
+    )
+    assert first != second
+    assert diff(first, second)
+    file = tmp_path / "step.tgraph"
+    file.write_text(first.to_text())
+    assert first == load(file) != second
+
+
+def test_an_op_before_a_region_equals_an_op_after_it(graph_capture: GraphCapture) -> None:
+    def before(x: Tensor) -> Tensor:
+        y = x.cos()
+        with torch.no_grad():
+            z = x.sin()
+        return y + z
+
+    def after(x: Tensor) -> Tensor:
+        with torch.no_grad():
+            z = x.sin()
+        return x.cos() + z
+
+    x = torch.ones(4, requires_grad=True)
+    assert graph_capture(before, x, via="dynamo") == graph_capture(after, x, via="dynamo")
