@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from ..context import CONTEXT
 from ..errors import CaptureError
@@ -355,4 +356,33 @@ def _tensor_difference(
             when = " after the call" if group == "state" else ""
             problem = f"{label} differs from the eager run{when}:\n{error}"
             return Unequal(problem, group, name, eager[name], tensor)
+        if problem := _subclass_difference(label, eager[name], tensor, relative, allowed):
+            return Unequal(problem, group, name, eager[name], tensor)
     return None
+
+
+def _subclass_difference(
+    label: str, eager: Any, captured: Any, rtol: float | None, atol: float | None
+) -> str:
+    """Return the difference in class, or in the tensors inside a wrapper subclass; "" if none.
+
+    `assert_close` sees a subclass only through the ops that the subclass implements.
+    """
+    if type(captured) is not type(eager):
+        names = _full_name(type(captured)), _full_name(type(eager))
+        if names[0] != names[1]:
+            return f"{label} is a {names[0]}, but a {names[1]} in the eager run"
+    if not is_traceable_wrapper_subclass(captured):
+        return ""
+    inner_names, _ = captured.__tensor_flatten__()
+    for name in inner_names:
+        inner, expected = getattr(captured, name), getattr(eager, name, None)
+        if not isinstance(inner, torch.Tensor) or not isinstance(expected, torch.Tensor):
+            continue
+        try:
+            torch.testing.assert_close(inner, expected, rtol=rtol, atol=atol, equal_nan=True)
+        except AssertionError as error:
+            return f"{label}.{name} differs from the eager run:\n{error}"
+        if problem := _subclass_difference(f"{label}.{name}", expected, inner, rtol, atol):
+            return problem
+    return ""

@@ -4,6 +4,7 @@
 - `facts`, `kinds`, `written`, `draws`: effects of an op, from its schema.
 - `node_writes`, `is_view`, `node_draws`: the same by name, for functions and methods without a
   schema.
+- `memory_of`: storages of a node's value, which show views of functions without a schema.
 - `EffectTracker`: fx nodes -> `Node.effects` and `Node.after`, using the above.
 
 Operands do not show the order if a write goes through another tensor:
@@ -18,7 +19,9 @@ of. `Storages` determines which node wrote a storage last.
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import inspect
 import operator
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -29,6 +32,7 @@ import torch.fx
 
 from ..graph.model import Effect, EffectKind, Ref
 from ..ops.qualified import op_name
+from . import node_meta
 from .node_meta import COMMUNICATES
 from .process_groups import GROUP_NAME, is_marked
 
@@ -225,11 +229,23 @@ def draws(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     return True
 
 
-_INPLACE = frozenset(
-    getattr(operator, f"i{name}")
-    for name in "add sub mul truediv floordiv mod pow matmul and or xor lshift rshift".split()
-)
+_OPERATORS = "add sub mul truediv floordiv mod pow matmul and or xor lshift rshift".split()
+_INPLACE = frozenset(getattr(operator, f"i{name}") for name in _OPERATORS)
 """Functions of Python's in-place operators, e.g. `operator.iadd` for `+=`."""
+_WRITING_METHODS = frozenset({"__setitem__", *(f"__i{name}__" for name in _OPERATORS)})
+_STATISTICS = {
+    "torch.nn.functional.batch_norm": (1, 2, 5, False),
+    "torch.nn.functional.instance_norm": (1, 2, 5, True),
+    "torch.batch_norm": (3, 4, 5, False),
+    "torch.instance_norm": (3, 4, 5, True),
+    "aten.batch_norm.default": (3, 4, 5, False),
+    "aten.instance_norm.default": (3, 4, 5, True),
+}
+"""Composite functions and ops that write running statistics.
+
+Positions of mean, variance and the flag for training, and the default of the flag. The writes are
+no `Effect` of the node, because stored graphs do not have it. They only order later reads.
+"""
 _KERNEL = "triton_kernel_wrapper_mutation"
 """A Triton kernel that writes its operands."""
 _VIEWS = frozenset(
@@ -259,20 +275,94 @@ def node_writes(node: torch.fx.Node) -> list[torch.fx.Node]:
     elif str(node.target) == _KERNEL:
         arguments = [node.kwargs.get("kwargs")]  # torch does not record which operands it writes
     else:
-        method = str(node.target) if node.op == "call_method" else ""
-        inplace = (
-            (method.endswith("_") and not method.endswith("__"))
-            or method == "__setitem__"
-            or node.target in _INPLACE
-            or node.target is operator.setitem
-            or (node.op == "call_function" and node.kwargs.get("inplace") is True)
-        )
-        arguments = list(node.args[:1]) if inplace else []
-        if "out" in node.kwargs:
-            arguments.append(node.kwargs["out"])
+        arguments = _written_by_name(node)
     nodes: list[torch.fx.Node] = []
     torch.fx.node.map_arg(tuple(arguments), nodes.append)
     return nodes
+
+
+def _written_by_name(node: torch.fx.Node) -> list[Any]:
+    """Return the arguments that a call without a schema writes."""
+    arguments: list[Any] = []
+    name = _bare_name(node)
+    by_name = name.endswith("_") and not name.endswith("__")
+    if (
+        (node.op in ("call_function", "call_method") and by_name)
+        or (node.op == "call_method" and name in _WRITING_METHODS)
+        or node.target in _INPLACE
+        or node.target is operator.setitem
+        or (node.op == "call_function" and _is_in_place(node))
+    ):
+        arguments += node.args[:1]
+    packet: Any = node.target
+    if by_name and not isinstance(packet, torch._ops.OpOverloadPacket):
+        packet = getattr(torch.ops.aten, name, None)
+    if isinstance(packet, torch._ops.OpOverloadPacket):
+        positions, names = _written_by_overloads(packet)
+        arguments += [node.args[i] for i in positions if i < len(node.args)]
+        arguments += [node.kwargs[name] for name in names if name in node.kwargs]
+    if "out" in node.kwargs:
+        arguments.append(node.kwargs["out"])
+    return arguments
+
+
+def _written_statistics(node: torch.fx.Node) -> list[Any]:
+    """Return the running statistics that a call in `_STATISTICS` writes."""
+    mean, variance, training, default = _STATISTICS.get(op_name(node.target), (0, 0, 0, False))
+    if not training or not _argument(node, training, ("training", "use_input_stats"), default):
+        return []
+    return [
+        _argument(node, mean, ("running_mean",), None),
+        _argument(node, variance, ("running_var",), None),
+    ]
+
+
+def _argument(node: torch.fx.Node, position: int, names: Sequence[str], default: Any) -> Any:
+    """Return an argument that is passed by position or by one of some names."""
+    if position < len(node.args):
+        return node.args[position]
+    return next((node.kwargs[name] for name in names if name in node.kwargs), default)
+
+
+@functools.lru_cache(maxsize=8192)
+def _written_by_overloads(
+    packet: torch._ops.OpOverloadPacket,
+) -> tuple[tuple[int, ...], tuple[str, ...]]:
+    """Return the positions and names of the arguments that some overload of a packet writes."""
+    overloads: list[str] = packet.overloads()  # type: ignore[no-untyped-call]
+    schemas = [facts(getattr(packet, overload)) for overload in overloads]
+    positions = {position for schema in schemas for position in schema.writes}
+    names = {name for schema in schemas for name in schema.writes_named}
+    return tuple(sorted(positions)), tuple(sorted(names))
+
+
+def _is_in_place(node: torch.fx.Node) -> bool:
+    """Return True if a function is called with `inplace=True`, by name or by position."""
+    if "inplace" in node.kwargs:
+        return node.kwargs["inplace"] is True
+    position = _position_of_inplace(node.target)
+    return 0 <= position < len(node.args) and node.args[position] is True
+
+
+@functools.lru_cache(maxsize=8192)
+def _position_of_inplace(function: Any) -> int:
+    try:
+        return [*inspect.signature(function).parameters].index("inplace")
+    except (TypeError, ValueError):  # no signature, or no such parameter
+        return -1
+
+
+def memory_of(node: torch.fx.Node) -> frozenset[int]:
+    """Return the storages of the tensors in a node's value, empty if unknown."""
+    value = node_meta.value_of(node)
+    values = value if isinstance(value, tuple | list) else (value,)
+    storages = set()
+    for tensor in values:
+        # Sparse tensors have no storage, and some subclasses raise another error.
+        with contextlib.suppress(Exception):
+            if isinstance(tensor, torch.Tensor):
+                storages.add(int(tensor.untyped_storage()._cdata))
+    return frozenset(storages)
 
 
 def is_view(node: torch.fx.Node) -> bool:
@@ -332,6 +422,9 @@ class EffectTracker:
             storage = self._storage_of[value]
             effects.append(Effect("mutates", Ref(self._storages.owner[storage])))
             self._storages.write(name, storage)
+        for value in _written_statistics(node):
+            if value in self._storage_of:
+                self._storages.write(name, self._storage_of[value])
         effects += [Effect(kind) for kind in kinds(node.target, args, kwargs)]
         if node.meta.get(COMMUNICATES):
             effects.append(Effect("communicates"))
@@ -347,4 +440,6 @@ class EffectTracker:
         shared: list[Any] = writes or [args[i] for i in aliases if i < len(args)]
         if not shared and args and is_view(node):
             shared = [args[0]]
+        if not shared and not has_schema(node) and (memory := memory_of(node)):
+            shared = [value for value in node.all_input_nodes if memory & memory_of(value)]
         return next((value for value in shared if value in self._storage_of), None)

@@ -1,8 +1,8 @@
 """Live graph modules: copies, constructor options of their modules, and the regions they call.
 
 A graph of modules shows only calls of modules. The options distinguish two dropouts with different
-probabilities. Only torch's modules have options here, because attributes of a user's class need not
-be options.
+probabilities. Hooks and parametrizations of a module run in its call, so they are options too. Only
+torch's modules have options here, because attributes of a user's class need not be options.
 
 Layers compiled as one region (`torch.compiler.nested_compile_region`) share a body. For each call,
 torch records the module whose code calls the region, which may be the whole model. `Regions` finds
@@ -20,6 +20,7 @@ from typing import Any
 
 import torch
 import torch.fx
+import torch.nn.utils.parametrize
 
 from ..graph.module_paths import common_path, module_of
 
@@ -107,10 +108,18 @@ def _options(module: torch.nn.Module) -> Iterator[str]:
         is_plain = all(isinstance(item, _PLAIN_TYPES) for item in items)
         if is_plain and (value != default or type(value) is not type(default)):
             yield f"{name}={value!r}"
+        elif default is None and isinstance(value, torch.Tensor):  # its values are data
+            yield f"{name}=tensor"
     dtypes = {parameter.dtype for parameter in module._parameters.values() if parameter is not None}
     yield from sorted(str(dtype) for dtype in dtypes - {torch.float32})
     if not module.training and "training" in _names(kind):
         yield "eval"
+    if torch.nn.utils.parametrize.is_parametrized(module):
+        for name, parts in module.parametrizations.items():  # type: ignore[union-attr, operator]
+            yield f"{name} by {' and '.join(type(part).__name__ for part in parts)}"
+    for kind_of_hook in ("forward_pre_hook", "forward_hook"):
+        for hook in getattr(module, f"_{kind_of_hook}s").values():
+            yield f"{kind_of_hook} {getattr(hook, '__name__', type(hook).__name__)}"
 
 
 def _collapse_expanded(value: Any) -> Any:

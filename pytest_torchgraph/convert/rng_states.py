@@ -123,8 +123,29 @@ _SUFFIXES = ("_recomputed", "_recompute")
 """Suffixes that the partitioner may append to the name of a copied node."""
 
 
+_FUNCTION = "autograd.function"
+"""Name that Dynamo puts on the function stack of a `torch.autograd.Function`."""
+
+
+def _has_own_formula(op: Any) -> bool:
+    """Return True for a custom op, whose backward torch does not define."""
+    return isinstance(op, torch._ops.OpOverload) and op.namespace not in ("aten", "prims")
+
+
+def _is_in_own_backward(node: torch.fx.Node) -> bool:
+    """Return True if the user wrote the backward that runs the node.
+
+    It is the backward of a `torch.autograd.Function` or of a custom op.
+    """
+    meta = meta_of(node)
+    if any(function[0] == _FUNCTION for function in meta.get("source_fn_stack") or ()):
+        return True
+    forward = meta.get("fwd_source_fn_stack") or ()
+    return any(_has_own_formula(op) for _, op in forward[-1:])
+
+
 class RecomputedCopies:
-    """Classifier of backward nodes: copied by the partitioner, or made by autograd.
+    """Classifier of backward nodes: copied by the partitioner, or made by autograd or the user.
 
     Args:
         forward: the forward that was split from the same joint graph.
@@ -142,4 +163,6 @@ class RecomputedCopies:
         stem = node.name
         for suffix in _SUFFIXES:
             stem = stem.removesuffix(suffix)
-        return "partitioner" if stem in self._names else "formula"
+        if stem in self._names:
+            return "partitioner"
+        return "function" if _is_in_own_backward(node) else "formula"

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_map_only
 
 from pytest_torchgraph import CaptureError, capture
 
@@ -145,6 +146,61 @@ def test_parity_finds_a_difference_outside_tensors(name: str) -> None:
     with pytest.raises(AssertionError, match=re.escape(message)) as failure:
         captured.assert_matches_eager()
     assert "Use a tolerance" not in str(failure.value)
+
+
+class Twofold(Tensor):
+    """A wrapper of two tensors. `assert_close` sees only the first."""
+
+    first: Tensor
+    second: Tensor
+
+    @staticmethod
+    def __new__(cls, first: Tensor, second: Tensor) -> Any:
+        return Tensor._make_wrapper_subclass(cls, first.shape, dtype=first.dtype)
+
+    def __init__(self, first: Tensor, second: Tensor) -> None:
+        self.first, self.second = first, second
+
+    def __repr__(self) -> str:  # type: ignore[override]
+        return "Twofold"
+
+    def __tensor_flatten__(self) -> tuple[list[str], None]:
+        return ["first", "second"], None
+
+    @staticmethod
+    def __tensor_unflatten__(inner: dict[str, Tensor], *_: Any) -> Twofold:
+        return Twofold(inner["first"], inner["second"])
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, _types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        def part(name: str) -> Any:
+            return tree_map_only(Twofold, lambda value: getattr(value, name), (args, kwargs or {}))
+
+        results = [func(*args, **kwargs) for args, kwargs in map(part, ("first", "second"))]
+        return Twofold(*results) if isinstance(results[0], Tensor) else results[0]
+
+
+def test_parity_compares_the_tensors_inside_a_subclass() -> None:
+    def target(x: Twofold) -> Twofold:
+        y = x * 2
+        factor = 3 if torch.compiler.is_compiling() else 1
+        return Twofold(y.first, y.second * factor)
+
+    checked = capture(target, Twofold(torch.ones(3), torch.ones(3)), via="aot")
+    with pytest.raises(AssertionError, match=r"output\.second differs from the eager run"):
+        checked.assert_matches_eager()
+
+
+def test_parity_compares_the_class_of_a_tensor() -> None:
+    class Named(Tensor):
+        pass
+
+    def target(x: Tensor) -> Tensor:
+        y = x * 2
+        return y if torch.compiler.is_compiling() else y.as_subclass(Named)
+
+    with pytest.raises(AssertionError, match=r"output is a torch\.Tensor, but a .*Named in the"):
+        capture(target, torch.ones(3), via="aot").assert_matches_eager()
 
 
 def test_leaves_that_are_equal_pass() -> None:

@@ -303,11 +303,10 @@ class _Again(torch.autograd.Function):
         return grad @ weight.t(), x.t() @ grad
 
 
-def test_recomputation_by_a_custom_backward_is_named(
-    graph_capture: GraphCapture,
-) -> None:
+@pytest.mark.parametrize("via", ["dispatch", "aot"])
+def test_recomputation_by_a_custom_backward_is_named(graph_capture: GraphCapture, via: str) -> None:
     x, weight = torch.ones(4, 8, requires_grad=True), torch.ones(8, 8, requires_grad=True)
-    capture = graph_capture(lambda x, w: _Again.apply(x, w), x, weight, via="dispatch")
+    capture = graph_capture(lambda x, w: _Again.apply(x, w), x, weight, via=via)
     assert [(recomputed_op.op, recomputed_op.by) for recomputed_op in capture.recomputed] == [
         ("aten.mm.default", "function"),
         ("aten.sigmoid.default", "function"),
@@ -315,6 +314,26 @@ def test_recomputation_by_a_custom_backward_is_named(
     assert capture.recomputed_flops == 2 * 4 * 8 * 8
     with pytest.raises(AssertionError, match=r"aten\.mm.*by the backward of an autograd\.Function"):
         capture.assert_not_recomputed("aten.mm")
+
+
+@pytest.mark.parametrize("via", ["dispatch", "aot"])
+def test_recomputation_by_the_formula_of_a_custom_op_counts(
+    graph_capture: GraphCapture, via: str
+) -> None:
+    @torch.library.custom_op("torchgraph_recomputation::grown", mutates_args=())
+    def grown(x: Tensor) -> Tensor:
+        return x.exp()
+
+    grown.register_fake(torch.empty_like)
+    grown.register_autograd(
+        lambda ctx, grad: grad * grown(*ctx.saved_tensors),
+        setup_context=lambda ctx, inputs, output: ctx.save_for_backward(*inputs),
+    )
+    x = torch.ones(4, requires_grad=True)
+    capture = graph_capture(lambda x: grown(x * 2) * 3, x, via=via)
+    assert [recomputed_op.by for recomputed_op in capture.recomputed] == ["function"]
+    with pytest.raises(AssertionError, match=r"by the backward of an autograd\.Function"):
+        capture.assert_not_recomputed("torchgraph_recomputation.grown")
 
 
 def test_autograd_formula_is_listed_and_not_counted(graph_capture: GraphCapture) -> None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import functools
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from mechanisms.models import example, mlp
 from torch import Tensor, fx, nn
+from torch.nn.utils import parametrizations
 
 from pytest_torchgraph import Capture, CaptureError, Fx, capture, diff, from_fx, load
 
@@ -213,6 +215,57 @@ def test_options_of_a_module_are_compared(
     stored.write_text(re.sub(r'", ".*"\]\(', '"](', first.to_text()).replace("graph 4", "graph 1"))
     assert load(stored) == first  # written by an older release, without this fact
     assert load(stored) == second
+
+
+def hooked(kind: str, function: Any) -> nn.Module:
+    module = nn.Linear(4, 4)
+    getattr(module, f"register_{kind}")(function)
+    return module
+
+
+def doubled(_module: nn.Module, *values: Any) -> Any:
+    return values[-1] * 2
+
+
+CHANGED_FROM_OUTSIDE = {
+    "hook": (hooked("forward_hook", doubled), nn.Linear(4, 4), "forward_hook doubled"),
+    "pre-hook": (
+        hooked("forward_pre_hook", lambda _module, inputs: (inputs[0] * 2,)),
+        nn.Linear(4, 4),
+        "forward_pre_hook <lambda>",
+    ),
+    "parametrization": (
+        parametrizations.weight_norm(nn.Linear(4, 4)),
+        parametrizations.spectral_norm(nn.Linear(4, 4)),
+        "weight by _WeightNorm",
+    ),
+    "weight of a loss": (
+        nn.BCEWithLogitsLoss(pos_weight=torch.ones(4)),
+        nn.BCEWithLogitsLoss(),
+        "pos_weight=tensor",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CHANGED_FROM_OUTSIDE)
+def test_hooks_and_parametrizations_of_a_module_are_compared(name: str) -> None:
+    def made(part: nn.Module) -> Capture:
+        class Model(nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.part = part
+
+            def forward(self, x: Any) -> Any:
+                is_loss = isinstance(part, nn.BCEWithLogitsLoss)
+                return self.part(x, x.detach()) if is_loss else self.part(x)
+
+        return capture(Model(), torch.ones(4, 4), via="fx", backward=False)
+
+    module, other, said = CHANGED_FROM_OUTSIDE[name]
+    first, second = made(module), made(other)
+    assert first == made(module)
+    assert first != second
+    assert said in str(diff(first, second))
 
 
 def test_dtype_of_the_parameters_of_a_module_is_compared() -> None:

@@ -1,0 +1,186 @@
+"""Order that no operand shows, in graphs of functions without a schema: writes and grad mode."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from pytest_torchgraph import GraphCapture, diff, load
+
+aten = torch.ops.aten
+
+WRITES: dict[str, Callable[[Tensor], Any]] = {
+    "function": torch.relu_,
+    "positional inplace": lambda y: functional.relu(y, True),
+    "functional dropout": lambda y: functional.dropout(y, 0.5, True, True),
+    "packet": lambda y: aten.add_(y, 1),
+    "list": lambda y: torch._foreach_add_([y], 1),
+    "in-place operator method": lambda y: y.__iadd__(1),
+    "optimizer": lambda y: torch._fused_sgd_(
+        [torch.ones(4, 4)],
+        [y],
+        [],
+        weight_decay=0.0,
+        momentum=0.0,
+        lr=0.1,
+        dampening=0.0,
+        nesterov=False,
+        maximize=False,
+        is_first_step=True,
+        grad_scale=torch.ones(()),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WRITES)
+def test_a_read_before_a_write_differs_from_a_read_after_it(
+    graph_capture: GraphCapture, name: str
+) -> None:
+    write = WRITES[name]
+
+    def before(x: Tensor) -> Any:
+        y = x * 2
+        z = y.sin()
+        write(y)
+        return z, y
+
+    def after(x: Tensor) -> Any:
+        y = x * 2
+        write(y)
+        return y.sin(), y
+
+    x = torch.ones(4, 4)
+    first, second = (graph_capture(target, x, via="dynamo") for target in (before, after))
+    assert first != second
+    assert diff(first, second)
+
+
+VIEWS: dict[str, Callable[[Tensor], Tensor]] = {
+    "unfold": lambda y: y.unfold(0, 2, 2),
+    "moveaxis": lambda y: torch.moveaxis(y, 0, 1),
+    "tensor_split": lambda y: y.tensor_split(2)[0],
+    "adjoint": lambda y: y.adjoint(),
+    "data": lambda y: y.data,
+    "cast to the same dtype": lambda y: y.float(),
+    "to": lambda y: y.to(torch.float32),
+    "complex": lambda y: torch.view_as_real(torch.view_as_complex(y.view(4, 2, 2))),
+}
+
+
+@pytest.mark.parametrize("name", VIEWS)
+def test_a_write_through_a_view_is_ordered(graph_capture: GraphCapture, name: str) -> None:
+    view = VIEWS[name]
+
+    def before(x: Tensor) -> Tensor:
+        y = x * 2
+        part = view(y)
+        z = y.sin()
+        part.add_(1)
+        return z
+
+    def after(x: Tensor) -> Tensor:
+        y = x * 2
+        view(y).add_(1)
+        return y.sin()
+
+    x = torch.ones(4, 4)
+    first, second = (graph_capture(target, x, via="dynamo") for target in (before, after))
+    assert first != second
+
+
+def test_a_write_to_a_copy_is_not_ordered(graph_capture: GraphCapture) -> None:
+    def before(x: Tensor) -> Any:
+        y = x * 2
+        copy = y.double()
+        z = y.sin()
+        return z, copy.add_(1)
+
+    def after(x: Tensor) -> Any:
+        y = x * 2
+        copy = y.double().add_(1)
+        return y.sin(), copy
+
+    x = torch.ones(4, 4)
+    assert graph_capture(before, x, via="dynamo") == graph_capture(after, x, via="dynamo")
+
+
+@pytest.mark.parametrize("via", ["dynamo", "export", "aot"])
+@pytest.mark.parametrize("norm", [functional.batch_norm, functional.instance_norm])
+def test_running_statistics_are_written(graph_capture: GraphCapture, norm: Any, via: str) -> None:
+    def before(x: Tensor, mean: Tensor, variance: Tensor) -> Any:
+        mean, variance = mean * 1, variance * 1
+        scaled = mean * 2
+        return norm(x, mean, variance, None, None, True), scaled
+
+    def after(x: Tensor, mean: Tensor, variance: Tensor) -> Any:
+        mean, variance = mean * 1, variance * 1
+        y = norm(x, mean, variance, None, None, True)
+        return y, mean * 2
+
+    tensors = torch.ones(2, 4, 3), torch.zeros(4), torch.ones(4)
+    first, second = (graph_capture(target, *tensors, via=via) for target in (before, after))
+    assert first != second
+
+
+REGIONS: dict[str, Callable[[], Any]] = {
+    "no_grad": torch.no_grad,
+    "autocast": lambda: torch.autocast("cpu", dtype=torch.bfloat16),
+    "inference_mode": torch.inference_mode,
+    "sdpa_kernel": lambda: sdpa_kernel(SDPBackend.MATH),
+}
+
+
+@pytest.mark.parametrize("name", REGIONS)
+def test_an_op_in_a_region_differs_from_an_op_outside(
+    graph_capture: GraphCapture, tmp_path: Path, name: str
+) -> None:
+    region = REGIONS[name]
+
+    def op(x: Tensor) -> Tensor:
+        is_attention = name == "sdpa_kernel"
+        return functional.scaled_dot_product_attention(x, x, x) if is_attention else x.sin()
+
+    def inside(x: Tensor, y: Tensor) -> Tensor:
+        with region():
+            first = op(x)
+            second = op(y)
+        return first + second
+
+    def outside(x: Tensor, y: Tensor) -> Tensor:
+        with region():
+            first = op(x)
+        second = op(y)
+        return first + second
+
+    x, y = torch.ones(1, 1, 4, 4), torch.ones(1, 1, 4, 4, requires_grad=True)
+    first, second = (
+        graph_capture(f, x, y, via="dynamo", backward=False) for f in (inside, outside)
+    )
+    assert first != second
+    assert diff(first, second)
+    file = tmp_path / "step.tgraph"
+    file.write_text(first.to_text())
+    assert first == load(file) != second
+
+
+def test_an_op_before_a_region_equals_an_op_after_it(graph_capture: GraphCapture) -> None:
+    def before(x: Tensor) -> Tensor:
+        y = x.cos()
+        with torch.no_grad():
+            z = x.sin()
+        return y + z
+
+    def after(x: Tensor) -> Tensor:
+        with torch.no_grad():
+            z = x.sin()
+        return x.cos() + z
+
+    x = torch.ones(4, requires_grad=True)
+    assert graph_capture(before, x, via="dynamo") == graph_capture(after, x, via="dynamo")
