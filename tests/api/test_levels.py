@@ -23,6 +23,7 @@ def test_at_returns_another_level_of_the_same_run() -> None:
 
 
 def test_at_gives_the_reason_for_a_missing_output(tmp_path: object) -> None:
+    torch._dynamo.reset()  # an earlier test may have compiled the forward of Linear
     with watch() as seen:
         torch.compile(torch.nn.Linear(4, 4), backend="aot_eager")(example(3, 4))
     for level_capture in (seen, seen.at("dynamo")):
@@ -100,6 +101,7 @@ def test_records_are_freed_once_the_graphs_are_read() -> None:
 
 
 def test_the_graphs_of_a_level_of_a_watch_are_the_same_objects_each_time() -> None:
+    torch._dynamo.reset()  # an earlier test may have compiled the forward of Linear
     with watch() as seen:
         torch.compile(torch.nn.Linear(4, 4), backend="aot_eager")(example(3, 4))
     part = seen.at("dynamo")
