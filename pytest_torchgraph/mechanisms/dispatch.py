@@ -491,6 +491,6 @@ def note_calls(
 def note_method(seen: RecordedCalls, recorder: DispatchRecorder, method: str, owner: Any) -> None:
     """Add a method call, of a tensor or a thread, that is about to run."""
     recorder.read(method, owner)
-    line = source_lines.current()
+    line = source_lines.current_line()
     source = None if line is None else source_lines.from_line(*line)
     seen.methods.append((method, recorder.module, source))

@@ -11,7 +11,7 @@ import torch.fx
 
 from ... import torch_private
 from ...convert.graph_modules import copied
-from ...convert.refused_nodes import RefusedOp, described
+from ...convert.refused_nodes import RefusedOp, describe_refused
 from ...watching.cache_lookups import NO_OP, SWITCHED_OFF, CacheBypass, describe_bypass
 
 _TRIVIAL = 4
@@ -90,7 +90,7 @@ class CacheQuestions:
         return tuple(describe_bypass(names[number], op) for number, op in refused)
 
     def _ask(self, number: int, kept_graph: _KeptGraph) -> Iterator[RefusedOp]:
-        refused = described(
+        refused = describe_refused(
             torch_private.why_uncacheable(kept_graph.gm, kept_graph.inputs), self._modules
         )
         yield from refused
@@ -108,7 +108,7 @@ def _locate_last_op(gm: torch.fx.GraphModule, modules: Mapping[int, str]) -> tup
     """Return module and line of a graph's last op."""
     for node in reversed(gm.graph.nodes):
         if node.op.startswith("call_"):
-            (op,) = described([torch_private.RefusedNode(node, "")], modules)
+            (op,) = describe_refused([torch_private.RefusedNode(node, "")], modules)
             return op.module, op.source
     return ()
 

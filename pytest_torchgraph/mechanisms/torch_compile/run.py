@@ -19,7 +19,13 @@ from ...convert.canonical_names import CanonicalNames
 from ...convert.from_fx import Converted, Naming, convert
 from ...convert.placeholders import aot_inputs, dynamo_inputs
 from ...convert.rng_states import names_in_backward
-from ...convert.source_lines import is_own_file, is_torch_file, is_user_file, relative, resumed
+from ...convert.source_lines import (
+    is_own_file,
+    is_torch_file,
+    is_user_file,
+    original_name,
+    relative,
+)
 from ...errors import CaptureError, TorchGraphError, add_note
 from ...graph.model import GraphKind
 from ...ops.matching import Level
@@ -224,7 +230,7 @@ class Broke(NamedTuple):
         file, line, function = self.place
         if self.is_in_torch_nn or is_torch_file(file):
             return f"{self.describe_in_torch()}{_DISPATCH}"
-        within = f" in {resumed(function)[0]}" if function else ""
+        within = f" in {original_name(function)}" if function else ""
         return (
             "Dynamo abandoned the target, and ran it eagerly. Graph break at "
             f"{_line(file, line, within)}\n{self.why}{_DISPATCH}"
