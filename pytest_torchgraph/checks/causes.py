@@ -18,7 +18,7 @@ import torch.utils._pytree as pytree
 
 from .. import torch_private
 from ..convert import effects
-from ..convert.source_lines import Line, current, described, is_user_file, line_of
+from ..convert.source_lines import Line, current_line, format_line, is_user_file, line_of
 from ..graph.divergence import DivergenceKind
 from ..ops.views import KNOWN_NAMESPACES
 from .rounding import Unequal
@@ -238,7 +238,7 @@ class LineTracer:
     def line(self, number: int) -> str:
         """Return the line of a value's first change, as part of a sentence; "" if unknown."""
         line = self._first_changes.get(number)
-        return "" if line is None else f", at {described(line)}"
+        return "" if line is None else f", at {format_line(line)}"
 
     def _enter(self, frame: FrameType, _event: str, _arg: Any) -> Any:
         if not is_user_file(frame.f_code.co_filename):
@@ -321,8 +321,8 @@ class OpProbe(torch_private.TorchDispatchMode):  # type: ignore[no-untyped-call]
         return output
 
     def _report(self, kind: DivergenceKind, func: Any, claim: str) -> None:
-        line = current()
-        location = "" if line is None else f", at {described(line)}"
+        line = current_line()
+        location = "" if line is None else f", at {format_line(line)}"
         self.causes.setdefault(f"{claim}{location}.", (kind, str(func)))
 
     def _check_writes(

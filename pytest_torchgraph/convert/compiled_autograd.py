@@ -475,12 +475,8 @@ class _GraphFolder:
         group, _ = self.elements[node]
         if group == "sizes":
             return self.symbols.get(self.facts.numbers.get(node.name, -1))
-        role_and_name = self._tensor_name(node)
-        if (
-            self.facts.backwards
-            and role_and_name is not None
-            and role_and_name[0] in ("parameter", "buffer")
-        ):
+        role, _ = self._tensor_name(node) or ("", "")
+        if self.facts.backwards and role in ("parameter", "buffer"):
             return self.facts.results.get(node.name)  # static sizes in the compiled forward
         result = self._result(node)
         return result if group != "packed_data" or isinstance(result, TensorMeta) else None

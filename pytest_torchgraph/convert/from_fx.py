@@ -496,18 +496,10 @@ class GraphConverter:
             or len(value) != len(descriptions)
         ):
             return None
-        real = [
-            k
-            for k, desc in enumerate(descriptions)
-            if not is_saved(desc) and value[k] not in self.unused_meshes
-        ]
-        saved_positions = [
-            k
-            for k, desc in enumerate(descriptions)
-            if is_saved(desc)
-            and isinstance(value[k], torch.fx.Node)
-            and value[k] not in self.unused_meshes
-        ]
+        kept = [k for k, item in enumerate(value) if item not in self.unused_meshes]
+        real = [k for k in kept if not is_saved(descriptions[k])]
+        saved = [k for k in kept if is_saved(descriptions[k])]
+        saved_positions = [k for k in saved if isinstance(value[k], torch.fx.Node)]
         if self.naming.ranks:
             order = {value: number for number, value in enumerate(self.names)}
             saved_positions.sort(key=lambda k: self._order.of_saved(value[k], order))

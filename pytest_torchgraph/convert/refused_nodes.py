@@ -39,7 +39,7 @@ class RefusedOp(NamedTuple):
     source: Source | None = None
 
 
-def described(
+def describe_refused(
     refused: Iterable[RefusedNode], modules: Mapping[int, str] = MappingProxyType({})
 ) -> tuple[RefusedOp, ...]:
     """Describe rejected nodes, one entry per source line.

@@ -38,10 +38,10 @@ def descriptions_of(output: torch.fx.Node) -> Any:
     if descriptions is not None or not any(_states_returned(output)):
         return descriptions
     real = torch_private.outputs_of_forward()
-    return None if real is None else described(output, [None] * real)
+    return None if real is None else describe_outputs(output, [None] * real)
 
 
-def described(output: torch.fx.Node, real: Sequence[Any]) -> list[Any] | None:
+def describe_outputs(output: torch.fx.Node, real: Sequence[Any]) -> list[Any] | None:
     """Return the descriptions of a forward's outputs, given the descriptions of the real outputs.
 
     Return `None` if the output node has descriptions, or if the forward saves no random state.

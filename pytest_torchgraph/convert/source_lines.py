@@ -25,7 +25,7 @@ _FRAME = re.compile(
     r'(?:\n(?![ \t]*File ")[ \t]*([^\n]*)(?:\n {4}( *[~^]+) *$)?)?',
     re.MULTILINE,
 )
-_RESUMED = re.compile(r"torch_dynamo_resume_in_(.+)_at_(\d+)")
+_RESUMED = re.compile(r"torch_dynamo_resume_in_(.+)_at_\d+")
 _TORCH = str(Path(torch.__file__).parent)
 _OURS = str(Path(str(sys.modules[__name__.partition(".")[0]].__file__)).parent)
 _STDLIB = tuple({sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")})
@@ -182,16 +182,6 @@ def frames_in(text: str) -> list[tuple[str, int, str, str]]:
     ]
 
 
-def resumed(function: str) -> tuple[str, int | None]:
-    """Return the user's function, and the line at which Dynamo resumes it.
-
-    For `torch_dynamo_resume_in_forward_at_12`, this is `("forward", 12)`. The line is `None` if
-    `function` is not the name of a resume function.
-    """
-    match = _RESUMED.fullmatch(function)
-    return (function, None) if match is None else (match[1], int(match[2]))
-
-
 def innermost(error: BaseException) -> str:
     """Format the innermost line of user code in a traceback, as a line of a message.
 
@@ -205,7 +195,7 @@ def innermost(error: BaseException) -> str:
     return ""
 
 
-def current(inside: CodeType | None = None) -> Line | None:
+def current_line(inside: CodeType | None = None) -> Line | None:
     """Return the innermost running line of user code, or `None`.
 
     Args:
@@ -262,7 +252,7 @@ def from_line(
     return Source(relative(file), line, code, name, direct=direct, columns=columns)
 
 
-def described(line: Line) -> str:
+def format_line(line: Line) -> str:
     """Format a line for messages: file, number, function and code."""
     source = from_line(*line)
     return f"{source} in {source.function} ({source.code})"
@@ -270,4 +260,5 @@ def described(line: Line) -> str:
 
 def original_name(function: str) -> str:
     """Return the name of a function; for a resume function, the name of the user's function."""
-    return resumed(function)[0]
+    match = _RESUMED.fullmatch(function)
+    return function if match is None else match[1]

@@ -70,15 +70,13 @@ def to_graph_module(converted: Converted) -> torch.fx.GraphModule:
     The module shares parameters, buffers and submodules with the captured module, but no nodes.
     """
     graph = torch.fx.Graph()
-    new: dict[torch.fx.Node, torch.fx.Node | None] = {}
     inputs: dict[str, tuple[str, str]] = {}
+    names = converted.names
     placeholders = converted.fx.find_nodes(op="placeholder")
-    captured: dict[str, torch.fx.Node] = {}
-    for node in placeholders:
-        if node.name in converted.names:
-            captured[converted.names[node.name]] = node
-        else:
-            new[node] = None  # not part of the captured graph
+    captured = {names[node.name]: node for node in placeholders if node.name in names}
+    # The captured graph does not contain all placeholders.
+    new: dict[torch.fx.Node, torch.fx.Node | None]
+    new = {node: None for node in placeholders if node.name not in names}
     for node_in_graph in converted.graph.inputs:
         node = captured[node_in_graph.name]
         target = str(node.target)
@@ -92,7 +90,7 @@ def to_graph_module(converted: Converted) -> torch.fx.GraphModule:
         new[node] = copy
     naming = converted.naming
     nodes = converted.graph.by_name
-    paths = {name: nodes[node_in_graph].module for name, node_in_graph in converted.names.items()}
+    paths = {name: nodes[node_in_graph].module for name, node_in_graph in names.items()}
     _copy_nodes(graph, converted.fx, new, lambda n: _meta(n, naming, paths.get(n.name, "")))
     output = graph.output_node()
     if converted.returned is not None:

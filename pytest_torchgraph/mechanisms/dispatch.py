@@ -475,6 +475,6 @@ def note_calls(
 def note_method(seen: RecordedCalls, recorder: DispatchRecorder, method: str, owner: Any) -> None:
     """Add a method call on a tensor or a thread to `seen`, just before it runs."""
     recorder.read(method, owner)
-    line = source_lines.current()
+    line = source_lines.current_line()
     source = None if line is None else source_lines.from_line(*line)
     seen.methods.append((method, recorder.module, source))

@@ -132,7 +132,7 @@ def _lines_recorded() -> Iterator[None]:
 
     def create_node(tracer: Any, *args: Any, **kwargs: Any) -> torch.fx.Node:
         node: torch.fx.Node = create(tracer, *args, **kwargs)
-        if (line := source_lines.current(Export.capture.__code__)) is not None:
+        if (line := source_lines.current_line(Export.capture.__code__)) is not None:
             node.meta[LINE] = line
         return node
 

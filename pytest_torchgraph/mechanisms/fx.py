@@ -117,7 +117,7 @@ def _lines_recorded(tracer: torch.fx.Tracer) -> Iterator[None]:
 
     def create_node(*args: Any, **kwargs: Any) -> torch.fx.Node:
         node = create(*args, **kwargs)
-        node.meta[LINE] = source_lines.current()
+        node.meta[LINE] = source_lines.current_line()
         return node
 
     tracer.create_node = create_node  # type: ignore[method-assign]

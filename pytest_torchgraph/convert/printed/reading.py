@@ -21,7 +21,7 @@ from ..canonical_names import CanonicalNames
 from ..from_fx import Converted, Naming, convert
 from ..node_meta import RESULT
 from ..placeholders import aot_inputs, is_gradient
-from ..rng_states import described, names_in_backward
+from ..rng_states import describe_outputs, names_in_backward
 from .statements import ForwardReader, is_annotated
 from .syntax import PrintedClass, PrintedText
 from .values import PrintedNames, PrintedSymbol
@@ -224,7 +224,7 @@ def describe_by_joint(printed: Printed, joint: Printed) -> None:
     real = list(
         itertools.takewhile(lambda desc: desc is not None and not is_gradient(desc), outputs)
     )
-    description = described(printed.output, real) if real else None
+    description = describe_outputs(printed.output, real) if real else None
     if description is not None:
         printed.output.meta["desc"] = description
 

@@ -191,7 +191,7 @@ def recorded_islands(
 
 
 def _describe_hidden_body(op: str, line: source_lines.Line | None) -> str:
-    location = "" if line is None else f" at {source_lines.described(line)}"
+    location = "" if line is None else f" at {source_lines.format_line(line)}"
     return (
         f"{op} ran eagerly{location}, where the ops of its body are not recorded, so the graphs "
         "would be incomplete. In compiled code its body is a subgraph: remove the graph break "

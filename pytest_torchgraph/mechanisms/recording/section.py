@@ -296,7 +296,7 @@ def refuse_unwritten(unwritten_reads: UnwrittenReads) -> None:
     producer = unwritten_reads.first_unwritten
     if producer is None:
         return
-    location = "" if producer.line is None else f" at {source_lines.described(producer.line)}"
+    location = "" if producer.line is None else f" at {source_lines.format_line(producer.line)}"
     raise CaptureError(
         "something ran unrecorded, so the graphs would be incomplete: the tensor of "
         f"{producer.op}{location} is read, but no recorded op wrote to it. If a Triton or C++ "

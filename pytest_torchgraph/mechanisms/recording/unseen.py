@@ -246,14 +246,16 @@ def refuse_unseen(recorder: RecordingMode, threads: list[str]) -> None:
             subject = (
                 f"{write.role} {write.name}" if write.role else "a tensor that the target computed"
             )
-            location = "" if write.line is None else f" before {source_lines.described(write.line)}"
+            location = (
+                "" if write.line is None else f" before {source_lines.format_line(write.line)}"
+            )
             raise CaptureError(
                 "something ran unrecorded, so the graphs would be incomplete: no recorded op "
                 f"wrote to {subject}, but it changed{location}, possibly in a thread started "
                 f"during the capture ({started}). Write to it in the thread that calls the target"
             )
     for line in recorder.precompiled:
-        location = "" if line is None else f" at {source_lines.described(line)}"
+        location = "" if line is None else f" at {source_lines.format_line(line)}"
         raise CaptureError(
             "something ran unrecorded, so the graphs would be incomplete: code of "
             f"torch.compiler.precompile ran{location}. Capture the original function"
@@ -261,7 +263,7 @@ def refuse_unseen(recorder: RecordingMode, threads: list[str]) -> None:
     for unknown_input in recorder.unknown_inputs:
         if unknown_input.age == "outside":
             method, line = recorder.handed_over[0]
-            location = "" if line is None else f" at {source_lines.described(line)}"
+            location = "" if line is None else f" at {source_lines.format_line(line)}"
             raise CaptureError(
                 "something ran unrecorded, so the graphs would be incomplete: "
                 f"{_describe_tensor(unknown_input.line)} may contain results of another library, "
@@ -296,4 +298,4 @@ def _module_of(thread: threading.Thread) -> str:
 def _describe_tensor(line: source_lines.Line | None) -> str:
     if line is None:
         return "a tensor that the target returns or keeps"
-    return f"a tensor first used at {source_lines.described(line)}"
+    return f"a tensor first used at {source_lines.format_line(line)}"

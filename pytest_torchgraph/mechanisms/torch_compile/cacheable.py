@@ -11,7 +11,7 @@ import torch.fx
 
 from ... import torch_private
 from ...convert.graph_modules import copied
-from ...convert.refused_nodes import RefusedOp, described
+from ...convert.refused_nodes import RefusedOp, describe_refused
 from ...watching.cache_lookups import NO_OP, SWITCHED_OFF, CacheBypass, describe_bypass
 
 _TRIVIAL = 4
@@ -89,7 +89,7 @@ class BypassSearch:
 
     def _refused_ops(self, number: int, kept_graph: _KeptGraph) -> Sequence[RefusedOp]:
         gm, inputs, _ = kept_graph
-        refused = described(torch_private.why_uncacheable(gm, inputs), self._modules)
+        refused = describe_refused(torch_private.why_uncacheable(gm, inputs), self._modules)
         if refused:
             return refused
         if number in self._empty or (not self._sees_aot and _has_empty_part(kept_graph)):
@@ -105,7 +105,7 @@ def _locate_last_op(gm: torch.fx.GraphModule, modules: Mapping[int, str]) -> tup
     """Return module and line of a graph's last op."""
     for node in reversed(gm.graph.nodes):
         if node.op.startswith("call_"):
-            (op,) = described([torch_private.RefusedNode(node, "")], modules)
+            (op,) = describe_refused([torch_private.RefusedNode(node, "")], modules)
             return op.module, op.source
     return ()
 

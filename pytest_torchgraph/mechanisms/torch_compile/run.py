@@ -19,7 +19,13 @@ from ...convert.canonical_names import CanonicalNames
 from ...convert.from_fx import Converted, Naming, convert
 from ...convert.placeholders import aot_inputs, dynamo_inputs
 from ...convert.rng_states import names_in_backward
-from ...convert.source_lines import is_own_file, is_torch_file, is_user_file, relative, resumed
+from ...convert.source_lines import (
+    is_own_file,
+    is_torch_file,
+    is_user_file,
+    original_name,
+    relative,
+)
 from ...errors import CaptureError, TorchGraphError, add_note
 from ...graph.model import GraphKind
 from ...ops.matching import Level
@@ -214,7 +220,7 @@ class CompileFailure(NamedTuple):
         file, line, function = self.place
         if is_torch_file(file) or is_torch_file(self.stack[-1][0], "nn", "modules"):
             return f"{self.describe_in_torch()}{_DISPATCH}"
-        within = f" in {resumed(function)[0]}" if function else ""
+        within = f" in {original_name(function)}" if function else ""
         return (
             "Dynamo abandoned the target, and ran it eagerly. Graph break at "
             f"{_line(file, line, within)}\n{self.why}{_DISPATCH}"

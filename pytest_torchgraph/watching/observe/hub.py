@@ -30,7 +30,7 @@ from typing import Any
 
 from ... import torch_private
 from ...convert.process_groups import mesh_dimensions
-from ...convert.refused_nodes import described
+from ...convert.refused_nodes import describe_refused
 from ...errors import TorchGraphError
 from ..guards import observe_guard
 from .callables import PRECOMPILED, CallableTable, report_errors
@@ -444,7 +444,7 @@ def _add_lookup_facts(event: CacheEvent) -> CacheEvent:
     refused = [torch_private.RefusedNode(None, event.reason)]
     if gm is not None:
         refused = torch_private.nodes_behind(gm, event.reason)
-    ops = described(refused)
+    ops = describe_refused(refused)
     return replace(event, backward=backward, reason=ops[0].reason, refused=ops)
 
 
