@@ -88,8 +88,10 @@ def test_ini_limits_apply_to_the_test_that_imports_dynamo_first(
     )
     result = run(*options)
     result.assert_outcomes(passed=1, failed=2)
-    found = [line for line in result.outlines if line == "graph breaks: expected 0, found 1"]
-    assert len(found) == 2
+    failure_lines = [
+        line for line in result.outlines if line == "graph breaks: expected 0, found 1"
+    ]
+    assert len(failure_lines) == 2
 
 
 @pytest.mark.slow("runs pytest several times")

@@ -50,7 +50,7 @@ HEADING = re.compile(r"_{3,} (?:ERROR at \w+ of |ERROR collecting )?(.+?) _{3,}\
 
 def failures(result: pytest.RunResult) -> dict[str, str]:
     """Return the text of each failed test, by name, without its output."""
-    found: dict[str, list[str]] = {}
+    messages: dict[str, list[str]] = {}
     name = ""
     for line in result.outlines:
         match = HEADING.match(line)
@@ -59,8 +59,8 @@ def failures(result: pytest.RunResult) -> dict[str, str]:
         elif line.startswith(("===", "---")):
             name = ""
         elif name:
-            found.setdefault(name, []).append(line)
-    return {name: "\n".join(lines) for name, lines in found.items()}
+            messages.setdefault(name, []).append(line)
+    return {name: "\n".join(lines) for name, lines in messages.items()}
 
 
 @pytest.fixture
@@ -152,7 +152,7 @@ def test_each_argument_passes_and_fails(net: Run, pytester: pytest.Pytester) -> 
     )
     result = net()
     result.assert_outcomes(passed=12, failed=13)
-    told = {name.removeprefix("TestFail."): text for name, text in failures(result).items()}
+    messages = {name.removeprefix("TestFail."): text for name, text in failures(result).items()}
     expected = {
         "test_nothing": [
             "no graph was compiled:",
@@ -202,10 +202,10 @@ def test_each_argument_passes_and_fails(net: Run, pytester: pytest.Pytester) -> 
         ],
         "test_nowhere_without_a_limit": ["no code within=('json',) was compiled. Compiled *"],
     }
-    assert told.keys() == expected.keys()
+    assert messages.keys() == expected.keys()
     for name, lines in expected.items():
-        pytest.LineMatcher(told[name].splitlines()).fnmatch_lines(lines)
-        assert "Traceback" not in told[name]
+        pytest.LineMatcher(messages[name].splitlines()).fnmatch_lines(lines)
+        assert "Traceback" not in messages[name]
     result.stdout.fnmatch_lines(["FAILED *test_a_break - Failed: graph breaks*"])
 
 
@@ -268,9 +268,9 @@ def test_closest_marker_applies_for_each_argument(net: Run, pytester: pytest.Pyt
         "test_parameter[parameter_fails]",
     ]
     result.assert_outcomes(passed=9, failed=6)
-    told = failures(result)["test_of_both_fails"]
-    assert told.startswith("graphs: expected at most 1, found 2: ")
-    assert told.endswith("required by @pytest.mark.torchgraph(max_graph_breaks=1, max_graphs=1)")
+    message = failures(result)["test_of_both_fails"]
+    assert message.startswith("graphs: expected at most 1, found 2: ")
+    assert message.endswith("required by @pytest.mark.torchgraph(max_graph_breaks=1, max_graphs=1)")
 
 
 @pytest.mark.slow("runs pytest several times")
@@ -664,9 +664,9 @@ def test_wrong_marker_arguments_are_errors_of_their_tests(
     result = run()
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     result.assert_outcomes(passed=1, errors=len(WRONG) + 1)
-    told = [*WRONG.values(), "max_graphs=-1 must be an int of at least 0, or None"]
+    expected = [*WRONG.values(), "max_graphs=-1 must be an int of at least 0, or None"]
     tests = [*(f"test_{number:02}" for number in range(len(WRONG))), "Unit::test_case"]
-    for test, why in zip(tests, told, strict=True):
+    for test, why in zip(tests, expected, strict=True):
         about = "" if " is less than " in why else "@pytest.mark.torchgraph*"
         result.stdout.fnmatch_lines([f"test_wrong.py::{test}: {about}{why}"])
     assert "INTERNALERROR" not in result.stdout.str()

@@ -87,7 +87,7 @@ def test_wheel_install_changes_no_other_package(
     python = Path(sys.executable.replace(sys.prefix, str(tmp_path / "env"), 1))
     pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", python)
     report = run(*pip, "install", "--dry-run", "--quiet", "--report=-", wheel)
-    would_be = [each["metadata"]["name"] for each in json.loads(report)["install"]]
+    would_be = [package["metadata"]["name"] for package in json.loads(report)["install"]]
     assert would_be == ["pytest-torchgraph"]
     run(*pip, "install", "--no-deps", wheel)
 

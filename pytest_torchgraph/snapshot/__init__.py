@@ -27,11 +27,7 @@ if TYPE_CHECKING:
     from .subject import program_of as program_of
 else:
     __getattr__ = front_door(
-        __name__,
-        {
-            "compare": "Comparison read_stored",
-            "subject": "program_of",
-        },
+        __name__, {"compare": "Comparison read_stored", "subject": "program_of"}
     )
 
 

@@ -148,11 +148,13 @@ def test_suite_stores_compares_and_fails(
     assert f"PASSED test_{suite}.py" in same
     assert f"FAILED test_{suite}.py" not in same
     # In a suite whose tests compare the text first, its message shows the difference.
-    told = [
+    failed_lines = [
         line for line in changed.splitlines() if "FAILED" in line and f"test_{suite}.py" in line
     ]
-    assert len(told) == len(stored)
-    assert all("aten.tan" in line or "graphs differ" in line or "1 edit" in line for line in told)
+    assert len(failed_lines) == len(stored)
+    assert all(
+        "aten.tan" in line or "graphs differ" in line or "1 edit" in line for line in failed_lines
+    )
 
 
 @pytest.mark.usefixtures("new_interpreter")

@@ -123,8 +123,8 @@ def test_compare_markdown_escapes_names(
     Path("old/a|`b`.tgraph").write_text(OLD)
     Path("new/a|`b`.tgraph").write_text(NEW)
     Path("new/c.tgraph").write_text(OLD)
-    told = run("diff", "old", "new", "--format=markdown", code=1, capsys=capsys).splitlines()
-    assert told == [
+    lines = run("diff", "old", "new", "--format=markdown", code=1, capsys=capsys).splitlines()
+    assert lines == [
         "**3 of 3 files differ by 1 cause; 1 file added**",
         "",
         "| change | where | places | files |",
@@ -143,11 +143,11 @@ def test_compare_sums_edit_costs_over_files(
     for name in ("a", "sub/b"):
         saving = NEW.replace("}\n", "  save %fc/tanh\n}\n")
         Path(f"new/{name}.tgraph").write_text(saving)
-    told = run("diff", "old", "new", code=1, capsys=capsys).splitlines()
-    assert told[4].startswith("    costs   ")
-    assert told[4].endswith("+64 B saved in all")
-    told = run("diff", "old/a.tgraph", "new/a.tgraph", code=1, capsys=capsys).splitlines()
-    assert told[4].endswith("+32 B saved")
+    lines = run("diff", "old", "new", code=1, capsys=capsys).splitlines()
+    assert lines[4].startswith("    costs   ")
+    assert lines[4].endswith("+64 B saved in all")
+    lines = run("diff", "old/a.tgraph", "new/a.tgraph", code=1, capsys=capsys).splitlines()
+    assert lines[4].endswith("+32 B saved")
     data = json.loads(run("diff", "old", "new", "--format=json", code=1, capsys=capsys))
     assert data["causes"][0]["cost"]["saved_bytes"] == 64
     pair = ("diff", "old/a.tgraph", "new/a.tgraph", "--format=json")
@@ -188,9 +188,9 @@ def test_diff_prints_json_and_markdown(
     data = json.loads(run(*words, "--format=json", code=1, capsys=capsys))
     assert data["version"] == 1
     assert [finding["what"] for finding in data["findings"]] == ["aten.relu -> aten.tanh"]
-    told = run(*words, "--format=markdown", code=1, capsys=capsys).splitlines()
-    assert told[0] == "**1 edit: aten.relu -> aten.tanh in fc**"
-    assert "| `~ aten.relu -> aten.tanh` | `fc` | 1 |" in told[-1]
+    lines = run(*words, "--format=markdown", code=1, capsys=capsys).splitlines()
+    assert lines[0] == "**1 edit: aten.relu -> aten.tanh in fc**"
+    assert "| `~ aten.relu -> aten.tanh` | `fc` | 1 |" in lines[-1]
     words = ("diff", "old/a.tgraph", "equal/a.tgraph")
     data = json.loads(run(*words, "--format=json", code=0, capsys=capsys))
     assert (data["findings"], data["counts"], data["releases"]) == ([], [], None)

@@ -48,9 +48,9 @@ def test_export_of_one_file_is_one_collection(
     printed = run("--model-explorer", "out/f.json", "old.tgraph", code=0, capsys=capsys)
     path, address = printed.splitlines()
     assert Path(path) == Path("out/f.json")
-    (found,) = json.loads(Path(path).read_text(encoding="utf-8"))
-    assert found["label"] == "old.tgraph"
-    assert [graph["id"] for graph in found["subgraphs"]] == ["forward"]
+    (collection,) = json.loads(Path(path).read_text(encoding="utf-8"))
+    assert collection["label"] == "old.tgraph"
+    assert [graph["id"] for graph in collection["subgraphs"]] == ["forward"]
     assert asked(address)["models"] == [{"url": str(files / "out" / "f.json")}]
     assert "sync" not in asked(address)
 
@@ -61,7 +61,9 @@ def test_export_of_two_files_is_two_collections_and_a_mapping(
     words = ("--model-explorer=f.json", "old.tgraph", "new.tgraph")
     path, mapping, address = run(*words, code=0, capsys=capsys).splitlines()
     assert (path, mapping) == ("f.json", "f.mapping.json")
-    labels = [each["label"] for each in json.loads(Path(path).read_text(encoding="utf-8"))]
+    labels = [
+        collection["label"] for collection in json.loads(Path(path).read_text(encoding="utf-8"))
+    ]
     assert labels == ["old.tgraph", "new.tgraph"]
     assert json.loads(Path(mapping).read_text(encoding="utf-8"))["mapping"]["relu"] == "relu"
     panes = asked(address)["uiState"]["paneStates"]
@@ -81,7 +83,9 @@ def test_export_distinguishes_files_with_the_same_name(
     (files / "next").mkdir()
     (files / "next" / "old.tgraph").write_text(NEW)
     run("--model-explorer=f.json", "old.tgraph", "next/old.tgraph", code=0, capsys=capsys)
-    labels = [each["label"] for each in json.loads(Path("f.json").read_text(encoding="utf-8"))]
+    labels = [
+        collection["label"] for collection in json.loads(Path("f.json").read_text(encoding="utf-8"))
+    ]
     assert labels == ["old old.tgraph", "new old.tgraph"]
 
 

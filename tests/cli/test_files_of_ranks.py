@@ -200,14 +200,14 @@ def test_show_prints_collectives_of_each_class(
     reduce = '%tanh = _c10d_functional.all_reduce.default(%x, "sum", "tp")'
     sent = NEW.replace("%tanh = aten.tanh.default(%x)", reduce)
     Path("new.tgraph").write_text(sent)
-    told = run("show", "new", "--collectives", code=0, capsys=capsys).split("\n\n")
-    assert [part.splitlines()[0] for part in told] == ["ranks 0-3", "ranks 4-6", "rank 7"]
-    assert [part.splitlines()[-1].split()[:4] for part in told] == [
+    blocks = run("show", "new", "--collectives", code=0, capsys=capsys).split("\n\n")
+    assert [part.splitlines()[0] for part in blocks] == ["ranks 0-3", "ranks 4-6", "rank 7"]
+    assert [part.splitlines()[-1].split()[:4] for part in blocks] == [
         ["no", "collectives"],
         ["0", "all_reduce", "tp", "32"],
         ["no", "collectives"],
     ]
     one = run("show", "new", "--collectives", "--rank=5", code=0, capsys=capsys)
-    assert one == told[1].split("\n", 1)[1] + "\n"
+    assert one == blocks[1].split("\n", 1)[1] + "\n"
     told_none = run("show", "counts", "--collectives", code=2, capsys=capsys)
     assert "stores only op counts" in told_none

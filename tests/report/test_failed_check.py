@@ -90,9 +90,9 @@ WITH_PICTURE = {
 
 def sections(output: str) -> dict[str, str]:
     """Return the failures of a run by test name."""
-    found = re.split(r"^_{3,} (.+?) _{3,}$", output, flags=re.MULTILINE)
+    parts = re.split(r"^_{3,} (.+?) _{3,}$", output, flags=re.MULTILINE)
     failures: dict[str, str] = {}
-    for title, text in zip(found[1::2], found[2::2], strict=True):
+    for title, text in zip(parts[1::2], parts[2::2], strict=True):
         name = title.rpartition(".")[2].partition(" ")[0]
         failures[name] = failures.get(name, "") + text  # a subtest has a separate section
     return failures

@@ -10,9 +10,9 @@ from projects import Run, section
 
 
 def picture(pytester: pytest.Pytester, lines: list[str]) -> Path:
-    found = [line.removeprefix("picture: ") for line in lines if line.startswith("picture: ")]
-    assert len(found) == 1
-    return pytester.path / found[0].partition(" (")[0]
+    paths = [line.removeprefix("picture: ") for line in lines if line.startswith("picture: ")]
+    assert len(paths) == 1
+    return pytester.path / paths[0].partition(" (")[0]
 
 
 @pytest.mark.slow("via dispatch each case is in every run", unless=["arguments2"])

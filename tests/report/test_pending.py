@@ -52,8 +52,8 @@ TESTS = """
 
 def left(directory: Path) -> dict[str, dict[str, Any]]:
     """Return the files left for review, by test name."""
-    found = map(json.loads, map(Path.read_text, directory.glob("*.update.json")))
-    return {data["test"].partition("::")[2]: data for data in found}
+    updates = map(json.loads, map(Path.read_text, directory.glob("*.update.json")))
+    return {data["test"].partition("::")[2]: data for data in updates}
 
 
 @pytest.mark.slow("runs pytest several times")
@@ -65,18 +65,20 @@ def test_pending_file_equals_that_of_an_update(pytester: pytest.Pytester, run: R
     before = files(pytester)
     result = run("--torchgraph-artifacts=out", EDIT="gelu")
     assert files(pytester) == before
-    found = left(pytester.path / "out")
-    refused = {name for name, data in found.items() if data["refused"]}
-    assert refused == {name for name in found if name.startswith("test_several")}
+    updates = left(pytester.path / "out")
+    refused = {name for name, data in updates.items() if data["refused"]}
+    assert refused == {name for name in updates if name.startswith("test_several")}
     assert len(refused) == 3
     assert all(
-        "several comparisons of this test use this file" in found[name]["refused"]
+        "several comparisons of this test use this file" in updates[name]["refused"]
         for name in refused
     )
-    assert found.keys() - refused == {"test_equal", "test_the_same_again", "test_unreadable"}
-    assert found["test_equal"]["accept"] == "pytest test_a.py::test_equal --torchgraph-update"
-    assert "<test>" not in found["test_unreadable"]["headline"]
-    assert "__snapshots__/test_a/test_unreadable.tgraph:3:5" in found["test_unreadable"]["headline"]
+    assert updates.keys() - refused == {"test_equal", "test_the_same_again", "test_unreadable"}
+    assert updates["test_equal"]["accept"] == "pytest test_a.py::test_equal --torchgraph-update"
+    assert "<test>" not in updates["test_unreadable"]["headline"]
+    assert (
+        "__snapshots__/test_a/test_unreadable.tgraph:3:5" in updates["test_unreadable"]["headline"]
+    )
     result.stdout.fnmatch_lines(["review:  python -m pytest_torchgraph review out"])
     result.stdout.fnmatch_lines(["review:      python -m pytest_torchgraph review out"])
 
@@ -102,15 +104,15 @@ def test_pending_file_is_in_the_cache_until_the_test_passes(
     assert left(cache).keys() == {"test_step"}
     capsys.readouterr()
     assert main(["review", "--list"]) == 1
-    told = capsys.readouterr().out
-    assert "~ aten.relu -> aten.gelu in layer.0" in told
-    assert "cache-clear" not in told
+    output = capsys.readouterr().out
+    assert "~ aten.relu -> aten.gelu in layer.0" in output
+    assert "cache-clear" not in output
     before = stored.read_bytes()
     stored.write_bytes(before.replace(b"relu", b"tanh"))
     assert main(["review", "--list"]) == 1
-    told = capsys.readouterr().out
-    assert "changed after the comparison: run the test again" in told
-    assert "discard the changes of earlier runs:  pytest --cache-clear" in told
+    output = capsys.readouterr().out
+    assert "changed after the comparison: run the test again" in output
+    assert "discard the changes of earlier runs:  pytest --cache-clear" in output
     stored.write_bytes(before)
     project("--torchgraph-update", OP="gelu")
     assert not left(cache)

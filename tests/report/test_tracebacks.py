@@ -100,9 +100,9 @@ def test_traceback_has_our_frames_only_on_request(pytester: pytest.Pytester, run
         """
     )
     ours = re.compile(r"pytest_torchgraph[/\\]graph[/\\].*:\d+: ")
-    found = run().stdout.str()
-    assert "GraphFormatError: " in found
-    assert "test_it.py:7: GraphFormatError" in found
-    assert "test_it.py:11: ValueError" in found
-    assert not ours.search(found)
+    output = run().stdout.str()
+    assert "GraphFormatError: " in output
+    assert "test_it.py:7: GraphFormatError" in output
+    assert "test_it.py:11: ValueError" in output
+    assert not ours.search(output)
     assert ours.search(run("--full-trace").stdout.str())

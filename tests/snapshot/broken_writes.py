@@ -51,9 +51,9 @@ def profiled(path: Path, action: Callable[[int, str], None]) -> None:
 
 
 def names(path: Path) -> list[str]:
-    found: list[str] = []
-    profiled(path, lambda number, name: found.append(name))
-    return found
+    step_names: list[str] = []
+    profiled(path, lambda number, name: step_names.append(name))
+    return step_names
 
 
 def killed(path: Path, at: int) -> None:
@@ -99,14 +99,14 @@ def race(path: Path) -> None:
                 write_text(path, text)
             os._exit(0)
         children.append(child)
-    found: Counter[str] = Counter()
+    reads: Counter[str] = Counter()
     while children:
-        found[content(path)] += 1
+        reads[content(path)] += 1
         done, status = os.waitpid(-1, os.WNOHANG)
         assert status == 0
         if done:
             children.remove(done)
-    for what, count in found.items():
+    for what, count in reads.items():
         print(f"{what}: {count}")
 
 

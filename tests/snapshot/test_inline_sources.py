@@ -348,11 +348,11 @@ def test_update_refuses_with_the_file_untouched(name: str, updated: tuple[Path, 
     now = file_of(project, name).read_bytes().decode(encoding)
     left = now.replace("\n\n\n\ndef", "\n\ndef") if name == "changed_before" else now
     assert left.removesuffix("# more\n").endswith(REFUSED[name][0].partition("\n")[2])
-    told = [line for line in output.splitlines() if f"test_{name}.py" in line]
+    refusals = [line for line in output.splitlines() if f"test_{name}.py" in line]
     if name == "executed":
-        told = [line for line in output.splitlines() if "<string>:1" in line]
-    assert any(reason in line for line in told for reason in REFUSED[name][1].split("|")), (
-        "\n".join(told)
+        refusals = [line for line in output.splitlines() if "<string>:1" in line]
+    assert any(reason in line for line in refusals for reason in REFUSED[name][1].split("|")), (
+        "\n".join(refusals)
     )
 
 

@@ -54,5 +54,3 @@ def test_summary_review_and_last_failed_include_texts_and_subtests(
     )
     assert main(["review"]) == 1
     assert "1  ~ aten.relu -> aten.sin" in capsys.readouterr().out
-    run("--lf", "--torchgraph-update", OP="sin").assert_outcomes(passed=2)
-    assert run(OP="sin").ret == 0

@@ -76,19 +76,19 @@ def test_files_are_named_after_the_test_and_hold_readable_graphs(
         """
     )
     run("--torchgraph-update").assert_outcomes(passed=2)
-    found = {Path(path).name: data.decode() for path, data in files(pytester).items()}
-    assert sorted(found) == [
+    texts = {Path(path).name: data.decode() for path, data in files(pytester).items()}
+    assert sorted(texts) == [
         "TestNet.test_step.tgraph",
         "test_step.2.tgraph",
         "test_step.tgraph",
         "test_step[forward].tgraph",
         "test_step[left].tgraph",
     ]
-    assert found["test_step.tgraph"].startswith("torchgraph 1\nvia aot, torch 2.13.0\n\nforward {")
-    assert "\nbackward {" in found["test_step.tgraph"]
-    assert "detail ops" in found["test_step.2.tgraph"]
-    assert "  1 aten.relu.default" in found["test_step.2.tgraph"]
-    assert "stride [16, 1]" in found["TestNet.test_step.tgraph"]
+    assert texts["test_step.tgraph"].startswith("torchgraph 1\nvia aot, torch 2.13.0\n\nforward {")
+    assert "\nbackward {" in texts["test_step.tgraph"]
+    assert "detail ops" in texts["test_step.2.tgraph"]
+    assert "  1 aten.relu.default" in texts["test_step.2.tgraph"]
+    assert "stride [16, 1]" in texts["TestNet.test_step.tgraph"]
     run().assert_outcomes(passed=2)
     run("-p", "xdist", "-n2").assert_outcomes(passed=2)
 
@@ -129,15 +129,15 @@ def test_options_apply_to_one_comparison_or_in_advance(pytester: pytest.Pytester
         """
     )
     run("--torchgraph-update").assert_outcomes(passed=1)
-    found = {Path(path).name: data.decode() for path, data in files(pytester).items()}
-    assert sorted(found) == [
+    texts = {Path(path).name: data.decode() for path, data in files(pytester).items()}
+    assert sorted(texts) == [
         "test_step.2.tgraph",
         "test_step[first].tgraph",
         "test_step[second].tgraph",
     ]
-    assert "aten.mm.default(%x)" in found["test_step[first].tgraph"]
-    assert "1 aten.t.default" in found["test_step[second].tgraph"]
-    assert "aten.neg.default(%x)" in found["test_step.2.tgraph"]
+    assert "aten.mm.default(%x)" in texts["test_step[first].tgraph"]
+    assert "1 aten.t.default" in texts["test_step[second].tgraph"]
+    assert "aten.neg.default(%x)" in texts["test_step.2.tgraph"]
     run().assert_outcomes(passed=1)
 
 

@@ -164,8 +164,8 @@ TEST = """
 @pytest.fixture
 def step(pytester: pytest.Pytester, project: Run) -> Run:
     """A project whose capture has the eager graphs named by the variable EAGER."""
-    for each in pytester.path.glob("test_*.py"):
-        each.unlink()
+    for test_file in pytester.path.glob("test_*.py"):
+        test_file.unlink()
     pytester.makepyfile(test_step=TEST)
     return project
 

@@ -47,8 +47,8 @@ def test_process_killed_at_any_step_leaves_a_whole_file(
     order += ["before fsync", "after fsync", "before chmod", "before replace", "after replace"]
     at = [steps.index(step) for step in order]
     assert at == sorted(at)
-    found = {line.partition(": ")[2].partition(",")[0] for line in lines}
-    assert found == {"old", "new", "nothing"}, "a file is torn"
+    contents = {line.partition(": ")[2].partition(",")[0] for line in lines}
+    assert contents == {"old", "new", "nothing"}, "a file is torn"
     last = steps.index("before replace")
     assert all(": old," in line for line in lines[: last + 1])
     assert lines[last + 1] == "after replace: new, 0 left over"
@@ -75,9 +75,9 @@ def test_error_at_any_step_keeps_the_old_file_and_no_other(
 @posix
 def test_file_written_by_two_processes_is_always_whole(tmp_path: Path) -> None:
     lines = broken_writes("race", tmp_path / "x.tgraph")
-    found = {line.partition(":")[0]: int(line.partition(": ")[2]) for line in lines}
-    assert found.keys() <= {"old", "new"}, "the file is torn or missing"
-    assert sum(found.values()) > 40
+    reads = {line.partition(":")[0]: int(line.partition(": ")[2]) for line in lines}
+    assert reads.keys() <= {"old", "new"}, "the file is torn or missing"
+    assert sum(reads.values()) > 40
     assert [path.name for path in tmp_path.iterdir()] == ["x.tgraph"]
 
 
@@ -172,8 +172,8 @@ def test_two_workers_that_write_the_same_names_leave_whole_files(
 ) -> None:
     pytester.makepyfile(test_net=SUITE)
     # Each worker runs every test.
-    each = ("-p", "xdist", "--tx=2*popen", "--dist=each")
-    result = run(*each, UPDATE, SIZE="2000")
+    options = ("-p", "xdist", "--tx=2*popen", "--dist=each")
+    result = run(*options, UPDATE, SIZE="2000")
     result.assert_outcomes(passed=6)
     run("-k", "step", SIZE="2000").assert_outcomes(passed=3)
     assert len(files(pytester)) == 3

@@ -144,8 +144,8 @@ def before(pytester: pytest.Pytester, run: Run, kept: Path) -> dict[str, bytes]:
     return stored_files
 
 
-def graphs_of(found: dict[str, bytes]) -> dict[str, bytes]:
-    return {path: data for path, data in found.items() if path.endswith(".tgraph")}
+def graphs_of(stored: dict[str, bytes]) -> dict[str, bytes]:
+    return {path: data for path, data in stored.items() if path.endswith(".tgraph")}
 
 
 @pytest.mark.slow(

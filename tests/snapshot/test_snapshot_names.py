@@ -22,12 +22,12 @@ def show(request, capsys):
 
 
 def stems(result: pytest.RunResult) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
+    stems_by_test: dict[str, list[str]] = {}
     for line in result.outlines:
         nodeid, arrow, stem = line.partition(" -> ")
         if arrow:
-            found.setdefault(nodeid.partition("::")[2], []).append(eval(stem))
-    return found
+            stems_by_test.setdefault(nodeid.partition("::")[2], []).append(eval(stem))
+    return stems_by_test
 
 
 def test_ordinary_tests_have_their_own_name(pytester: pytest.Pytester, run: Run) -> None:
@@ -99,22 +99,22 @@ def test_hostile_tests_never_share_a_name(pytester: pytest.Pytester, run: Run) -
             def test_a(self): pass
         """
     )
-    found = stems(run("-q"))
-    assert len(found) == len(ids) + 8
-    names = [stem for group in found.values() for stem in group]
-    assert len(names) == 3 * len(found)
+    stems_by_test = stems(run("-q"))
+    assert len(stems_by_test) == len(ids) + 8
+    names = [stem for group in stems_by_test.values() for stem in group]
+    assert len(names) == 3 * len(stems_by_test)
     assert len({name.lower() for name in names}) == len(names)
     for name in names:
         assert len(f"{name}.tgraph".encode()) <= MAX_BYTES
         assert name.isprintable()
         assert not set(name) & set('\\/?*:|"<>')
         assert Path("x", f"{name}.tgraph").parent == Path("x")
-    assert found["test_x[a]"][0] == "test_x[a]"
-    assert found["test_x[cuda:0]"][0].startswith("test_x[cuda-0]-")
-    assert found["test_a"][0] == "test_a"
-    assert found["test_A"][0].startswith("test_A-")
-    assert found["TestNET::test_a"][0] == "TestNET.test_a"
-    assert found["aux"][0].startswith("aux-")
+    assert stems_by_test["test_x[a]"][0] == "test_x[a]"
+    assert stems_by_test["test_x[cuda:0]"][0].startswith("test_x[cuda-0]-")
+    assert stems_by_test["test_a"][0] == "test_a"
+    assert stems_by_test["test_A"][0].startswith("test_A-")
+    assert stems_by_test["TestNET::test_a"][0] == "TestNET.test_a"
+    assert stems_by_test["aux"][0].startswith("aux-")
 
 
 def test_snapshot_name_depends_only_on_the_test(pytester: pytest.Pytester, run: Run) -> None:

@@ -63,9 +63,9 @@ def test_prune_removes_and_names_unused_files(
     cpu = suite(devices='["cpu"]')
     pytester.makepyfile(test_net=cpu.replace("test_step", "test_stepped"), test_other=cpu)
     run(*workers, "--torchgraph-update").assert_outcomes(passed=4)
-    told = run(*workers)
+    result = run(*workers)
     stale = "__snapshots__/test_net/test_step.tgraph"
-    assert lines(told) == [
+    assert lines(result) == [
         f"stale, no test compares them: {stale} (--torchgraph-prune removes them)"
     ]
     cuda = (

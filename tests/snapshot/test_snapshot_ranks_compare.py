@@ -67,9 +67,9 @@ def test_ranks_differ_if_they_differ_separately(
     if mismatch is not None:
         assert sorted(rank for part in mismatch.parts for rank in part.ranks) == alone
         assert mismatch.problem.startswith(f"{format_ranks(alone)} differ")
-        told = [finding.ranks for finding in mismatch.diff.findings]
-        assert {rank for ranks in told for rank in ranks or ()} <= {*alone}
-        assert bool(told) == any(part.diff for part in mismatch.parts)
+        ranks_of_findings = [finding.ranks for finding in mismatch.diff.findings]
+        assert {rank for ranks in ranks_of_findings for rank in ranks or ()} <= {*alone}
+        assert bool(ranks_of_findings) == any(part.diff for part in mismatch.parts)
 
 
 @checked

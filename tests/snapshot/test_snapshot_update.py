@@ -137,12 +137,14 @@ def test_update_describes_each_file_in_one_line(
     run("--torchgraph-update").assert_outcomes(passed=9)
     result = run(*workers, "--torchgraph-update", OP="later")
     result.assert_outcomes(passed=9)
-    told = {
+    lines_by_test = {
         line.partition("test_net/")[2].partition(".tgraph: ")[0]: line for line in listed(result)
     }
-    created = told.pop("test_many_graphs")
+    created = lines_by_test.pop("test_many_graphs")
     assert created.endswith(": g0 1 op, g1 1 op, g2 1 op and 2 more")
-    assert {stem: line.partition(".tgraph: ")[2] for stem, line in told.items()} == SUMMARIES
+    assert {
+        stem: line.partition(".tgraph: ")[2] for stem, line in lines_by_test.items()
+    } == SUMMARIES
 
 
 RENAMED = """

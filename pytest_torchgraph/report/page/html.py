@@ -37,30 +37,13 @@ style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'">
 </html>
 """
 
-SCRIPTS = (
-    "elements.js",
-    "data.js",
-    "rows.js",
-    "links.js",
-    "tests.js",
-    "overviews.js",
-    "audit.js",
-    "test.js",
-    "cost.js",
-    "blocks.js",
-    "ranks.js",
-    "paths.js",
-    "nodes.js",
-    "graphs.js",
-    "outline.js",
-    "picture.js",
-    "sides.js",
-    "heat.js",
-    "panel.js",
-    "print.js",
-    "keys.js",
-    "head.js",
-)
+SCRIPTS = [
+    f"{name}.js"
+    for name in (
+        "elements data rows links tests overviews audit test cost blocks ranks paths nodes graphs "
+        "outline picture sides heat panel print keys head"
+    ).split()
+]
 """Files in `script/`, in the order in which they are joined into the page's one script."""
 
 

@@ -25,12 +25,7 @@ from ...settings import config as settings
 if TYPE_CHECKING:
     from .document import audit_document as audit_document
 else:
-    __getattr__ = front_door(
-        __name__,
-        {
-            "document": "audit_document",
-        },
-    )
+    __getattr__ = front_door(__name__, {"document": "audit_document"})
 
 
 def install(config: pytest.Config) -> None:

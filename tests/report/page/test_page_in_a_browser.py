@@ -57,14 +57,14 @@ def test_page_opens_with_causes_if_any(opened: Any, tmp_path: Path, failed: dict
     page = opened.open(path)
     assert page.locator("main h2").inner_text() == "1 cause in 40 tests"
     assert page.locator("main .where").first.inner_text() == "torch 2.13.0 -> 2.15.0"
-    (told,) = page.locator(".cause").all_inner_texts()
+    (cause_text,) = page.locator(".cause").all_inner_texts()
     for what in (
         "~aten.gelu -> aten.relu",
         "480 places in 40 tests · costs +0 FLOP, +1.2 MB saved",
         "layers.{0 … 11}.act",
     ):
-        assert what in told.replace("\n", "")
-    assert CAUSE["sources"][0] in told
+        assert what in cause_text.replace("\n", "")
+    assert CAUSE["sources"][0] in cause_text
     assert page.locator(".cause pre .add").inner_text() == "+ %relu = aten.relu.default(%x)"
     assert page.locator("main .command pre").inner_text() == causes["accept"]
     assert page.locator("#all-causes").get_attribute("aria-current") == "true"
@@ -89,10 +89,10 @@ def test_click_on_a_node_shows_its_details(
 ) -> None:
     page = opened.open(written(tmp_path, failed))
     page.locator(".view .chosen text").first.click()
-    told = page.locator(".picture .card").inner_text()
-    assert "layers.7/relu" in told
-    assert "f32[2, 8]" in told
-    assert re.search(r"users\s+layers\.8/mm", told)
+    details = page.locator(".picture .card").inner_text()
+    assert "layers.7/relu" in details
+    assert "f32[2, 8]" in details
+    assert re.search(r"users\s+layers\.8/mm", details)
 
 
 def test_picture_is_zoomed_dragged_and_seen_as_a_whole(

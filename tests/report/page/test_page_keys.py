@@ -130,21 +130,21 @@ def test_keys_with_a_modifier_are_the_browsers(page: Any) -> None:
 @pytest.mark.slow("runs pytest in a new process")
 def test_help_lists_the_keys(page: Any) -> None:
     page.keyboard.press("?")
-    told = page.get_by_role("dialog", name="Keys")
+    dialog = page.get_by_role("dialog", name="Keys")
     for words in ("next and previous test", "next and previous finding", "search the tests"):
-        assert words in told.inner_text()
+        assert words in dialog.inner_text()
     page.keyboard.press("j")  # the page under the list does not move
     assert heading(page) == "1 cause in 2 tests"
     page.keyboard.press("Escape")
-    assert not told.is_visible()
+    assert not dialog.is_visible()
     page.get_by_role("button", name="keys").click()
-    assert told.is_visible()
+    assert dialog.is_visible()
 
 
 @pytest.mark.slow("runs pytest in a new process")
 def test_help_lists_every_key(page: Any) -> None:
-    told = page.locator("dialog kbd").all_text_contents()
-    assert set(page.evaluate("Object.keys(ACTIONS)")) <= set(told)
+    keys_in_help = page.locator("dialog kbd").all_text_contents()
+    assert set(page.evaluate("Object.keys(ACTIONS)")) <= set(keys_in_help)
 
 
 @pytest.mark.slow("a browser, for further keys, addresses and panes")
@@ -244,11 +244,11 @@ def test_boxes_of_a_picture_are_chosen_by_keys(page: Any) -> None:
     page.keyboard.press("f")
     settled(page)
     page.locator(".view").first.focus()
-    told = page.locator(".picture .card strong")
+    heading = page.locator(".picture .card strong")
     tops, names = [], []
     for key in ".....,":
         page.keyboard.press(key)
-        names.append(told.inner_text())
+        names.append(heading.inner_text())
         tops.append(page.evaluate(TOP))
         assert page.locator(".view .chosen").count() == 1
     assert tops[:5] == sorted(tops[:5])
@@ -256,8 +256,8 @@ def test_boxes_of_a_picture_are_chosen_by_keys(page: Any) -> None:
     assert names[5] == names[3]  # one step back
     for _ in range(60):
         page.keyboard.press(",")
-    first = told.inner_text()
+    first = heading.inner_text()
     page.keyboard.press(",")
-    assert told.inner_text() == first
+    assert heading.inner_text() == first
     page.keyboard.press("Escape")
-    assert told.count() == 0
+    assert heading.count() == 0

@@ -142,12 +142,12 @@ def test_unknown_collectives_are_reported() -> None:
     assert (unwatched["note"], unwatched["collectives"]) == ("no graph was compiled", None)
     reduce = '_c10d_functional.all_reduce.default(%x, "sum", "tp") : f32[s0, 8]'
     many = of_text(*(f"%r{k} = {reduce}" for k in range(collect.MOST_COLLECTIVES + 3)))
-    found = collect.collectives_data(Captured(many))
-    assert found is not None
-    assert found["about"] == "203 collectives, 0 B plus unknown sizes: 203 over tp"
-    assert len(found["rows"]) == collect.MOST_COLLECTIVES
-    assert found["rows"][0]["bytes"] == "?"
-    assert found["more"] == 3
+    data = collect.collectives_data(Captured(many))
+    assert data is not None
+    assert data["about"] == "203 collectives, 0 B plus unknown sizes: 203 over tp"
+    assert len(data["rows"]) == collect.MOST_COLLECTIVES
+    assert data["rows"][0]["bytes"] == "?"
+    assert data["more"] == 3
 
 
 @pytest.mark.slow("a browser, for further keys, addresses and panes", unless=["1280"])
@@ -245,7 +245,9 @@ def test_ranks_are_gathered_together_and_once() -> None:
         capture_ranks(raising, dp=2, tp=2, via="dispatch")
     assert reported(gatherer, "setup") == {}
     page_data = reported(gatherer)
-    assert [(each["captured"], each["count"]) for each in page_data["ranks"]] == [(4, 2)]
+    assert [(ranks_data["captured"], ranks_data["count"]) for ranks_data in page_data["ranks"]] == [
+        (4, 2)
+    ]
     assert [entry["rank"] for entry in page_data["captures"]] == [None, 0, 1]
     assert reported(gatherer, "teardown") == {}
     with pytest.raises(StopIteration):
@@ -295,12 +297,12 @@ def test_run_has_ranks_as_one_test(pytester: pytest.Pytester, run: Run) -> None:
     run("--torchgraph-report=page.html", EDIT="1").assert_outcomes(passed=2, failed=2)
     tests = {test["id"].partition("::")[2]: test for test in data_of(pytester)["tests"]}
     both = tests["test_ranks"]
-    assert [each["mesh"] for each in both["ranks"]] == ["dp=2, tp=2", "tp=2"]
+    assert [ranks_data["mesh"] for ranks_data in both["ranks"]] == ["dp=2, tp=2", "tp=2"]
     assert [entry["rank"] for entry in both["captures"]] == [None]
     raised = tests["test_a_rank_raises"]
     assert raised["ranks"] == []
     assert [entry["rank"] for entry in raised["captures"]] == [0, 1]
-    (note,) = [each["note"] for each in tests["test_odd"]["ranks"]]
+    (note,) = [ranks_data["note"] for ranks_data in tests["test_odd"]["ranks"]]
     assert note == "<Ranks of tp=2: ranks 0-1> cannot be shown: ZeroDivisionError: division by zero"
     (part,) = tests["test_stored"]["differences"]
     assert part["ranks"] == "ranks 1, 3"

@@ -262,8 +262,8 @@ def test_fifty_thousand_nodes_are_rendered_lazily(shown: Any) -> None:
     assert page.locator(".outline [role=status]").inner_text() == "4,167 of 50,006 nodes"
     every.first.click()
     page.get_by_role("button", name="path to an output").click()
-    told = page.locator(".outline .card").inner_text()
-    assert "49,993 nodes on a shortest path, 49,993 on any." in told
+    details = page.locator(".outline .card").inner_text()
+    assert "49,993 nodes on a shortest path, 49,993 on any." in details
     assert page.locator(".outline .way li").count() == 200
 
 

@@ -35,7 +35,7 @@ def page(opened: Any, tmp_path: Path, three_edits: dict[str, Any]) -> Any:
 
 
 def panes(page: Any, script: str) -> list[Any]:
-    return [each.evaluate(script) for each in page.locator(".view").all()]
+    return [view.evaluate(script) for view in page.locator(".view").all()]
 
 
 def both(page: Any) -> None:
@@ -125,10 +125,10 @@ def test_picture_options_apply_to_all_pictures(
 @pytest.mark.slow("runs pytest in a new process")
 def test_panes_are_above_each_other_on_a_narrow_window(page: Any) -> None:
     both(page)
-    first, second = (each.bounding_box() for each in page.locator(".view").all())
+    first, second = (view.bounding_box() for view in page.locator(".view").all())
     assert first["y"] == second["y"]
     page.set_viewport_size({"width": 600, "height": 900})
-    first, second = (each.bounding_box() for each in page.locator(".view").all())
+    first, second = (view.bounding_box() for view in page.locator(".view").all())
     assert first["x"] == second["x"]
     assert second["y"] >= first["y"] + first["height"]
     assert page.evaluate("document.documentElement.scrollWidth") <= 600
@@ -155,14 +155,14 @@ def test_boxes_are_coloured_by_their_share_of_a_cost(page: Any) -> None:
 def test_boxes_with_saved_values_are_marked(page: Any) -> None:
     marks = """(pane) => [...pane.shadowRoot.querySelectorAll('g.node:has(.kept)')].map((box) =>
       [box.querySelector('text').textContent, box.querySelector('.kept title').textContent])"""
-    (found,) = panes(page, marks)
-    assert ["aten.mm", "64 B saved for backward"] in found
+    (marked,) = panes(page, marks)
+    assert ["aten.mm", "64 B saved for backward"] in marked
     both(page)
     page.get_by_label("colours").select_option("floating-point operations")
-    assert panes(page, marks) == [found, found]
+    assert panes(page, marks) == [marked, marked]
     page.get_by_label("colours").select_option("bytes saved for backward")
     dots = "(pane) => pane.shadowRoot.querySelectorAll('.kept').length"
-    assert panes(page, dots) == [len(found)] * 2
+    assert panes(page, dots) == [len(marked)] * 2
 
 
 @pytest.mark.slow("a browser, for further keys, addresses and panes")
@@ -223,8 +223,8 @@ def test_node_that_reaches_no_output_is_reported(page: Any) -> None:
 def test_node_needed_only_by_an_effect_is_reported(page: Any) -> None:
     panel = path(page, "mean")
     panel.get_by_role("button", name="path to the loss").click()
-    told = "No output of this graph needs it, but it leads to an effect, write: mutates"
-    assert told in panel.inner_text()
+    message = "No output of this graph needs it, but it leads to an effect, write: mutates"
+    assert message in panel.inner_text()
 
 
 @pytest.mark.slow("a browser, for further keys, addresses and panes")

@@ -50,8 +50,8 @@ def repository(tmp_path: Path) -> Path:
     return path
 
 
-def commands(outcome: AuditOutcome, place: Workspace) -> list[str]:
-    return [each.command(place) for each in annotations_of(outcome)]
+def commands(outcome: AuditOutcome, checkout: Workspace) -> list[str]:
+    return [annotation.command(checkout) for annotation in annotations_of(outcome)]
 
 
 # -- annotations -----------------------------------------------------------------------------------
@@ -60,9 +60,9 @@ def commands(outcome: AuditOutcome, place: Workspace) -> list[str]:
 def test_each_cause_is_a_warning_at_the_models_line(
     made: Made, compiling: Compiling, broken_at: BrokenAt, repository: Path
 ) -> None:
-    place = workspace(repository / "project", WORKSPACE=repository)
+    checkout = workspace(repository / "project", WORKSPACE=repository)
     facts = {f"test_net.py::test_{n}": compiling(broken_at(7)) for n in range(5)}
-    assert commands(made(facts), place) == [
+    assert commands(made(facts), checkout) == [
         "::warning file=project/net.py,line=7,title=torchgraph%3A graph break::"
         "graph break at net.py:7 in forward: print(x)%0A5 tests: test_net.py::test_0, "
         "test_net.py::test_1, test_net.py::test_2 and 2 more"
@@ -74,8 +74,8 @@ def test_recompilation_is_a_warning_at_the_line_that_made_the_guard(
 ) -> None:
     again = Cause("recompile", "net.py", "forward", "", "", 3)
     known = replace(again, guard="self.calls: was 0, is 1", guard_place="net.py:7 helper")
-    place = workspace(repository / "project", WORKSPACE=repository)
-    lines = [commands(made({"test_a": compiling(each)}), place)[0] for each in (again, known)]
+    checkout = workspace(repository / "project", WORKSPACE=repository)
+    lines = [commands(made({"test_a": compiling(cause)}), checkout)[0] for cause in (again, known)]
     head = "title=torchgraph%3A recompile::recompiled: net.py:3 in forward"
     assert lines[0].startswith(f"::warning file=project/net.py,line=3,{head}%0A1 test")
     start = f"::warning file=project/net.py,line=7,{head}%0Aself.calls: was 0, is 1%0A1 test"
@@ -83,11 +83,11 @@ def test_recompilation_is_a_warning_at_the_line_that_made_the_guard(
 
 
 def test_texts_are_escaped_as_githubs_toolkit_does(repository: Path) -> None:
-    place = workspace(repository, WORKSPACE=repository)
+    checkout = workspace(repository, WORKSPACE=repository)
     odd = repository / "100%,a:b.py"
     odd.write_text("")
     annotation = Annotation("error", "a, b: c", "50%25\r\nné", CodePlace(odd.name, 3, "f"))
-    assert annotation.command(place) == (
+    assert annotation.command(checkout) == (
         "::error file=100%25%2Ca%3Ab.py,line=3,title=torchgraph%3A a%2C b%3A c::50%2525%0D%0Ané"
     )
 
@@ -95,49 +95,51 @@ def test_texts_are_escaped_as_githubs_toolkit_does(repository: Path) -> None:
 def test_annotations_list_the_costliest_first_and_count_the_rest(
     made: Made, compiling: Compiling, broken_at: BrokenAt, repository: Path
 ) -> None:
-    place = workspace(repository / "project", WORKSPACE=repository)
+    checkout = workspace(repository / "project", WORKSPACE=repository)
     causes = [broken_at(line, f"print({line})") for line in range(1, 15)]
     facts = {f"test_{n}": compiling(*causes[:n]) for n in range(15)}
-    found = commands(made(facts), place)
-    assert len(found) == MOST
-    assert "print(1)%0A14 tests: " in found[0]
-    assert found[-1].startswith("::warning title=torchgraph%3A 5 more::and 5 more: see the step")
+    annotations = commands(made(facts), checkout)
+    assert len(annotations) == MOST
+    assert "print(1)%0A14 tests: " in annotations[0]
+    assert annotations[-1].startswith(
+        "::warning title=torchgraph%3A 5 more::and 5 more: see the step"
+    )
     fewer = {"test": compiling(*causes[:MOST])}
-    assert "more" not in commands(made(fewer), place)[-1]
+    assert "more" not in commands(made(fewer), checkout)[-1]
 
 
 def test_annotations_of_a_check_omit_tolerated_causes(
     made: Made, compiling: Compiling, broken_at: BrokenAt, repository: Path
 ) -> None:
-    place = workspace(repository / "project", WORKSPACE=repository)
+    checkout = workspace(repository / "project", WORKSPACE=repository)
     known, new = broken_at(3, "print(1)"), broken_at(9, "print(2)")
     before = {"test_a": compiling(known), "test_b": compiling(ops=8)}
     after = {"test_a": compiling(known, new), "test_b": compiling(ops=4)}
     title = "title=torchgraph%3A worse than torchgraph-audit.json"
-    assert commands(made(after, before), place) == [
+    assert commands(made(after, before), checkout) == [
         f"::error file=project/net.py,line=3,{title}::fewer ops compiled: 8 -> 4 "
         "(net.py:3 in forward)%0A1 test: test_b",
         f"::error file=project/net.py,line=9,{title}::graph break at net.py:9 in forward: "
         "print(2)%0A1 test: test_a",
     ]
-    assert commands(made(before, before), place) == []
+    assert commands(made(before, before), checkout) == []
 
 
 def test_annotations_name_unjudged_tests(made: Made, compiling: Compiling, tmp_path: Path) -> None:
-    place = workspace(tmp_path)
+    checkout = workspace(tmp_path)
     facts = {"test": compiling()}
     broken = made(facts, mode="check", broken="KeyError: 'x'", said=("not checked",))
-    assert commands(broken, place) == [
+    assert commands(broken, checkout) == [
         "::error title=torchgraph%3A not watched::incomplete audit, so nothing "
         "was compared: KeyError: 'x'"
     ]
     cut = made(facts, mode="check", said=("a.json: not checked: the run stopped early",))
-    assert commands(cut, place) == [
+    assert commands(cut, checkout) == [
         "::error title=torchgraph%3A not checked::a.json: not checked: the run stopped early"
     ]
     said = ("nothing was compared with a.json",)
     empty = made(facts, mode="check", verdict=Verdict(gone=["test_gone"], vacuous=True), said=said)
-    assert commands(empty, place) == [
+    assert commands(empty, checkout) == [
         "::error title=torchgraph%3A nothing was compared::nothing was compared with a.json"
     ]
 
@@ -145,9 +147,9 @@ def test_annotations_name_unjudged_tests(made: Made, compiling: Compiling, tmp_p
 def test_annotation_without_a_place_is_at_the_tests_call(
     made: Made, compiling: Compiling, repository: Path
 ) -> None:
-    place = workspace(repository / "project", WORKSPACE=repository)
+    checkout = workspace(repository / "project", WORKSPACE=repository)
     empty = compiling(NOTHING, compiles=False, frames=(), callables=("net.py:12 Net",))
-    (command,) = commands(made({"test": empty}), place)
+    (command,) = commands(made({"test": empty}), checkout)
     assert command.startswith("::warning file=project/net.py,line=12,")
     assert "Dynamo found no tensor operation (net.py:12 in Net)%0A1 test" in command
 
@@ -158,13 +160,13 @@ def test_annotation_without_a_place_is_at_the_tests_call(
 def test_files_are_found_from_the_workspace_on(
     repository: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    place = workspace(repository / "project", WORKSPACE=repository)
-    assert place.path("net.py") == "project/net.py"
-    assert place.path("package/model.py") == ""
+    checkout = workspace(repository / "project", WORKSPACE=repository)
+    assert checkout.path("net.py") == "project/net.py"
+    assert checkout.path("package/model.py") == ""
     monkeypatch.syspath_prepend(str(repository / "src"))
-    place = workspace(repository / "project", WORKSPACE=repository)
-    assert place.path("package/model.py") == "src/package/model.py"
-    assert place.path("away.py") == place.path("") == ""
+    checkout = workspace(repository / "project", WORKSPACE=repository)
+    assert checkout.path("package/model.py") == "src/package/model.py"
+    assert checkout.path("away.py") == checkout.path("") == ""
 
     through = tmp_path / "link"
     through.symlink_to(repository)
@@ -180,16 +182,16 @@ def test_files_outside_of_the_workspace_and_installed_ones_have_no_place(
     (installed / "package" / "layers.py").write_text("")
     (tmp_path / "outside.py").write_text("")
     monkeypatch.setattr(sys, "path", [str(installed), str(tmp_path), *sys.path])
-    place = workspace(repository / "project", WORKSPACE=repository)
-    assert place.path("package/layers.py") == ""
-    assert place.path("outside.py") == ""
-    assert place.path("../../outside.py") == ""
+    checkout = workspace(repository / "project", WORKSPACE=repository)
+    assert checkout.path("package/layers.py") == ""
+    assert checkout.path("outside.py") == ""
+    assert checkout.path("../../outside.py") == ""
     annotation = Annotation("warning", "t", "at outside.py:3", CodePlace("outside.py", 3, "f"))
-    assert annotation.command(place) == "::warning title=torchgraph%3A t::at outside.py:3"
+    assert annotation.command(checkout) == "::warning title=torchgraph%3A t::at outside.py:3"
 
 
 def test_lines_have_links_if_github_gives_an_address(repository: Path) -> None:
-    place = workspace(
+    checkout = workspace(
         repository / "project",
         WORKSPACE=repository,
         SERVER_URL="https://github.com",
@@ -197,8 +199,8 @@ def test_lines_have_links_if_github_gives_an_address(repository: Path) -> None:
         SHA="abc123",
     )
     where = CodePlace("net.py", 3, "f")
-    assert place.link(where) == "https://github.com/me/nets/blob/abc123/project/net.py#L3"
-    assert place.link(CodePlace("away.py", 3, "f")) == ""
+    assert checkout.link(where) == "https://github.com/me/nets/blob/abc123/project/net.py#L3"
+    assert checkout.link(CodePlace("away.py", 3, "f")) == ""
     assert workspace(repository / "project", WORKSPACE=repository).link(where) == ""
 
 
@@ -208,7 +210,7 @@ def test_lines_have_links_if_github_gives_an_address(repository: Path) -> None:
 def test_summary_has_regressions_improvements_and_causes(
     made: Made, compiling: Compiling, broken_at: BrokenAt, repository: Path
 ) -> None:
-    place = workspace(repository / "project", WORKSPACE=repository)
+    checkout = workspace(repository / "project", WORKSPACE=repository)
     before = {
         "test_a": compiling(),
         "test_b": compiling(broken_at(2, "print(1)")),
@@ -219,7 +221,7 @@ def test_summary_has_regressions_improvements_and_causes(
         "test_b": compiling(),
         "test_c": compiling(ops=2),
     }
-    lines = summary(made(after, before), place, 10_000)
+    lines = summary(made(after, before), checkout, 10_000)
     assert "**2 changes for the worse** since `torchgraph-audit.json`" in lines
     worse = lines.index("#### Worse than `torchgraph-audit.json`")
     assert lines[worse + 4 : worse + 6] == [
@@ -228,29 +230,29 @@ def test_summary_has_regressions_improvements_and_causes(
     ]
     assert any(line.startswith("#### Better than") for line in lines)
     assert lines.index("<details><summary>1 cause</summary>") > worse
-    shown = summary(made(after), place, 10_000)
+    shown = summary(made(after), checkout, 10_000)
     assert shown[0] == "### torchgraph audit"
     assert "3 of 3 tests use torch.compile" in shown[2]
     assert "#### Causes" in shown
     left = [LeakedSetting("torch._dynamo.config.verbose", "False", "True", "test_a")]
     cells = ["torch._dynamo.config.verbose", "False", "True", "test_a"]
     row = " | ".join(f"`{cell}`" for cell in cells)
-    assert f"| {row} |" in summary(made(after, settings=left), place, 10_000)
+    assert f"| {row} |" in summary(made(after, settings=left), checkout, 10_000)
 
 
 def test_long_summary_is_cut_with_a_note(
     made: Made, compiling: Compiling, broken_at: BrokenAt, tmp_path: Path
 ) -> None:
     causes = [broken_at(line, f"print({line}, 'é\ud800')") for line in range(500)]
-    outcome, place = made({"test": compiling(*causes)}), workspace(tmp_path)
+    outcome, checkout = made({"test": compiling(*causes)}), workspace(tmp_path)
     for budget in (5_000, 10_001, 30_000):
-        lines = summary(outcome, place, budget)
+        lines = summary(outcome, checkout, budget)
         assert len("\n".join(lines).encode("utf-8", "backslashreplace")) < budget
         (word,) = (line for line in lines if "omitted" in line)
         rows = sum("graph break |" in line for line in lines)
         assert word == f"{500 - rows} more omitted: GitHub limits the size of a summary."
         assert lines.count("</details>") == 1
-    whole = summary(outcome, place, 1_000_000)
+    whole = summary(outcome, checkout, 1_000_000)
     assert sum("graph break |" in line for line in whole) == 500
     assert not any("omitted" in line for line in whole)
 
@@ -258,17 +260,17 @@ def test_long_summary_is_cut_with_a_note(
 def test_summary_keeps_and_counts_earlier_content(
     made: Made, compiling: Compiling, broken_at: BrokenAt, tmp_path: Path
 ) -> None:
-    path, outcome, place = tmp_path / "summary", made({"t": compiling()}), workspace(tmp_path)
+    path, outcome, checkout = tmp_path / "summary", made({"t": compiling()}), workspace(tmp_path)
     path.write_text("of another step's program")
-    append_summary(path, outcome, place)
+    append_summary(path, outcome, checkout)
     assert path.read_text().startswith("of another step's program\n### torchgraph audit\n")
     path.write_bytes(b"x" * 1024 * 1024)
     with pytest.raises(OSError, match="is full"):
-        append_summary(path, outcome, place)
+        append_summary(path, outcome, checkout)
     assert path.stat().st_size == 1024 * 1024
     odd = replace(broken_at(1), code="half \ud800 of a pair")
     (tmp_path / "new").touch()
-    append_summary(tmp_path / "new", made({"t": compiling(odd)}), place)
+    append_summary(tmp_path / "new", made({"t": compiling(odd)}), checkout)
     assert "half \\ud800 of" in (tmp_path / "new").read_text()
 
 

@@ -41,8 +41,12 @@ SUITE = """
 
 
 def properties(element: ElementTree.Element) -> dict[str, str]:
-    found = element.find("properties")
-    return {} if found is None else {each.attrib["name"]: each.attrib["value"] for each in found}
+    property_list = element.find("properties")
+    return (
+        {}
+        if property_list is None
+        else {entry.attrib["name"]: entry.attrib["value"] for entry in property_list}
+    )
 
 
 def suite_of(pytester: pytest.Pytester) -> ElementTree.Element:
@@ -67,13 +71,13 @@ def test_tests_that_use_torch_compile_have_properties(
     broken, failed, in_teardown, eager = sorted(
         suite.iter("testcase"), key=lambda case: ("break fails eager".split()).index(_name(case))
     )
-    found = properties(broken)
-    assert next(iter(found)) == "own"
-    assert found["torchgraph_graphs"] == "2"
-    assert found["torchgraph_graph_breaks"] == "1"
-    assert float(found["torchgraph_compile_seconds"]) > 0
+    by_name = properties(broken)
+    assert next(iter(by_name)) == "own"
+    assert by_name["torchgraph_graphs"] == "2"
+    assert by_name["torchgraph_graph_breaks"] == "1"
+    assert float(by_name["torchgraph_compile_seconds"]) > 0
     assert re.fullmatch(
-        r'graph break at test_net\.py:7 in helper: print\("<é>\\x07"\)', found["torchgraph_cause"]
+        r'graph break at test_net\.py:7 in helper: print\("<é>\\x07"\)', by_name["torchgraph_cause"]
     )
     # pytest ends the case of the failed call before the teardown.
     assert properties(failed) == {}

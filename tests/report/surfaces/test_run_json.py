@@ -220,7 +220,7 @@ def test_json_keys_are_documented(
     assert data["audit"]["baseline"]["verdict"]["worse"]
     documented = set(re.findall(r"[\w-]+", str(document.__doc__)))
     assert set(keys(data)) - documented == set()
-    assert {each.name for each in fields(TestFacts)} <= documented
+    assert {fact_field.name for fact_field in fields(TestFacts)} <= documented
 
 
 def test_json_has_one_cause_with_all_its_places(
@@ -230,7 +230,7 @@ def test_json_has_one_cause_with_all_its_places(
     other = Cause("nothing", "a.py", "g", "never called", "", 7)
     facts = {"1": compiling(nothing, compiles=False), "2": compiling(other, compiles=False)}
     document = audit_document(made(facts, passed={"2"}))
-    assert [each["passed"] for each in document["tests"].values()] == [False, True]
+    assert [test_facts["passed"] for test_facts in document["tests"].values()] == [False, True]
     (cause,) = document["causes"]
     assert cause["words"] == "compile nothing: b.py:5 in f and 1 more function: never called"
     assert cause["keys"] == [other.key, nothing.key]
@@ -250,7 +250,9 @@ def test_json_lists_the_slowest_functions_first(
         "2": compiling(frames=(slow,), frame_seconds=(2.0,)),
     }
     functions = audit_document(made(facts))["functions"]
-    assert [(each["line"], each["tests"], each["seconds"]) for each in functions] == [
+    assert [
+        (function["line"], function["tests"], function["seconds"]) for function in functions
+    ] == [
         (3, 2, 3.0),
         (9, 1, 0.5),
     ]
