@@ -256,30 +256,21 @@ def with_output(
         named: the inputs, parameters and buffers by name.
         unbroken: True if there was no graph break, so no number was read from a tensor.
     """
-    forwards = [
-        graph_number
-        for graph_number, graph in enumerate(graphs)
-        if graph.kind in ("forward", "inference")
-    ]
-    noted = [graph_conversion.position_of for graph_conversion in converted]
-    if not forwards or noted[forwards[-1]] is None:
+    forwards = [i for i, graph in enumerate(graphs) if graph.kind in ("forward", "inference")]
+    if not forwards or converted[forwards[-1]].position_of is None:
         return tuple(graphs)
     last = forwards[-1]
     graph = graphs[last]
-    returned = {graph_number: _by_position(converted[graph_number]) for graph_number in forwards}
-    inputs = {name: graph_number for graph_number, (name, _) in enumerate(named.inputs)}
+    returned = {i: _by_position(converted[i]) for i in forwards}
+    inputs = {name: number for number, (name, _) in enumerate(named.inputs)}
 
     def value_of(tensor: torch.Tensor) -> Arg:
-        for graph_number in reversed(forwards):
-            position_of = noted[graph_number]
+        for i in reversed(forwards):
+            position_of = converted[i].position_of
             position = None if position_of is None else position_of(tensor)
-            name = None if position is None else returned[graph_number].get(position)
+            name = None if position is None else returned[i].get(position)
             if name is not None:
-                return (
-                    Ref(name)
-                    if graph_number == last
-                    else Atom(f"{graphs[graph_number].name}#{position}")
-                )
+                return Ref(name) if i == last else Atom(f"{graphs[i].name}#{position}")
         role, name = named.tensors.get(id(tensor), ("", ""))
         if not role:
             return UNKNOWN_TENSOR

@@ -23,7 +23,6 @@ from pytest_torchgraph.audit import (
 from pytest_torchgraph.audit.read import NEVER_CALLED, NO_OPS, UNSEEN
 from pytest_torchgraph.torch_private import observers
 from pytest_torchgraph.watching import HUB, EventRecorder, record_of
-from pytest_torchgraph.watching.observe import hub
 from pytest_torchgraph.watching.observe.entries import CompiledCallables
 from pytest_torchgraph.watching.observe.executions import Executions
 
@@ -213,7 +212,7 @@ def test_internal_audit_error_is_reported_and_fails_no_test(
         raise ValueError("unreadable")
 
     torch._dynamo.reset()
-    monkeypatch.setattr(hub, "read", fail)
+    monkeypatch.setattr("pytest_torchgraph.watching.observe.hub.read", fail)
     suite = SuiteWatch()
     suite.begin()
     torch.compile(lambda x: x.sin(), backend="eager")(torch.ones(3))

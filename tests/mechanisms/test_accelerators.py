@@ -1,7 +1,7 @@
 """State of devices other than the host: generators and autocast.
 
-The test machine has none. A module like those of torch's backends replaces it: it has a generator
-and reports if it was used. Autocast needs no device, and is entered directly.
+The test machine has only a CPU. A module with a generator stands in for a backend of torch, and
+reports if it was used. Autocast needs no device, and is entered directly.
 """
 
 from __future__ import annotations

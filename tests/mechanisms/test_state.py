@@ -118,7 +118,7 @@ def hooks_of(model: nn.Module) -> list[tuple[int, ...]]:
 
 
 class Restless(nn.Module):
-    """Draws, writes a buffer and its argument, replaces a buffer, and raises where `fail` says."""
+    """Draws a number, writes to a buffer and its argument, replaces a buffer, raises at `fail`."""
 
     def __init__(self, fail: str = "") -> None:
         super().__init__()

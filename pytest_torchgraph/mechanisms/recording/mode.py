@@ -22,6 +22,7 @@ from torch.autograd.function import BackwardCFunction
 from ... import torch_private
 from ...convert.normalize import value_of_constant
 from ...convert.source_lines import Line, is_user_file, line_of
+from ...errors import CaptureError
 from ...graph.model import RecomputedBy
 from ..step import NamedTensors, Step
 from .constants import read, tensors_inside
@@ -454,6 +455,11 @@ class RecordingMode(torch_private.TorchDispatchMode):  # type: ignore[no-untyped
             return number, (number, 0, id(tensor))
         form = tuple(tensor.shape), tensor.stride(), tensor.dtype
         return number, (number, tensor.storage_offset(), *form)
+
+
+def unrecorded(reason: str) -> CaptureError:
+    """Return the error for a step in which something ran unrecorded."""
+    return CaptureError(f"something ran unrecorded, so the graphs would be incomplete: {reason}")
 
 
 def line_of_target() -> Line | None:

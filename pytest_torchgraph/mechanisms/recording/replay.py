@@ -157,7 +157,7 @@ class Replay:
             if key not in self.projections:
                 result = self.drafts[number].result
                 inner = result[index] if isinstance(result, tuple) and index < len(result) else None
-                self.projections[key] = self.push(
+                projection = self.projections[key] = self.push(
                     Draft(
                         "call_function",
                         "operator.getitem",
@@ -169,7 +169,6 @@ class Replay:
                         projects=(number, index),
                     )
                 )
-                projection = self.projections[key]
                 self.storages.defined[projection] = self.storages.defined.get(number, 0)
             number = self.projections[key]
         self.current[value] = number

@@ -15,11 +15,10 @@ import torch
 
 from ...convert import effects, source_lines
 from ...convert.canonical_names import NodeNamer
-from ...errors import CaptureError
 from ...graph.model import Arg, Effect, EffectKind, Graph, GraphKind, Node, Ref
 from ...graph.module_paths import module_of
 from ...ops.views import is_view
-from .mode import OpRecord, RecordingMode, Value
+from .mode import OpRecord, RecordingMode, Value, unrecorded
 from .replay import Operand, Replay
 
 
@@ -297,11 +296,10 @@ def refuse_unwritten(unwritten_reads: UnwrittenReads) -> None:
     if producer is None:
         return
     location = "" if producer.line is None else f" at {source_lines.format_line(producer.line)}"
-    raise CaptureError(
-        "something ran unrecorded, so the graphs would be incomplete: the tensor of "
-        f"{producer.op}{location} is read, but no recorded op wrote to it. If a Triton or C++ "
-        "kernel wrote to it, make it an op with torch.library.custom_op. If the values do not "
-        "matter, use torch.zeros"
+    raise unrecorded(
+        f"the tensor of {producer.op}{location} is read, but no recorded op wrote to it. If a "
+        "Triton or C++ kernel wrote to it, make it an op with torch.library.custom_op. If the "
+        "values do not matter, use torch.zeros"
     )
 
 

@@ -21,8 +21,7 @@ import torch
 from ... import torch_private
 from ...convert import effects, source_lines
 from ...convert.source_lines import Line
-from ...errors import CaptureError
-from .mode import RecordingMode, line_of_target
+from .mode import RecordingMode, line_of_target, unrecorded
 
 _R = TypeVar("_R")
 
@@ -249,23 +248,21 @@ def refuse_unseen(recorder: RecordingMode, threads: list[str]) -> None:
             location = (
                 "" if write.line is None else f" before {source_lines.format_line(write.line)}"
             )
-            raise CaptureError(
-                "something ran unrecorded, so the graphs would be incomplete: no recorded op "
-                f"wrote to {subject}, but it changed{location}, possibly in a thread started "
-                f"during the capture ({started}). Write to it in the thread that calls the target"
+            raise unrecorded(
+                f"no recorded op wrote to {subject}, but it changed{location}, possibly in a "
+                f"thread started during the capture ({started}). Write to it in the thread that "
+                "calls the target"
             )
     for line in recorder.precompiled:
         location = "" if line is None else f" at {source_lines.format_line(line)}"
-        raise CaptureError(
-            "something ran unrecorded, so the graphs would be incomplete: code of "
-            f"torch.compiler.precompile ran{location}. Capture the original function"
+        raise unrecorded(
+            f"code of torch.compiler.precompile ran{location}. Capture the original function"
         )
     for unknown_input in recorder.unknown_inputs:
         if unknown_input.age == "outside":
             method, line = recorder.handed_over[0]
             location = "" if line is None else f" at {source_lines.format_line(line)}"
-            raise CaptureError(
-                "something ran unrecorded, so the graphs would be incomplete: "
+            raise unrecorded(
                 f"{_describe_tensor(unknown_input.line)} may contain results of another library, "
                 f"which got a tensor by .{method}(){location}. Compute them with torch, or before "
                 "the capture and pass them as an argument"
@@ -278,8 +275,7 @@ def refuse_unseen(recorder: RecordingMode, threads: list[str]) -> None:
             else "The op that computed it ran before the capture, or in a thread that was started "
             "before"
         )
-        raise CaptureError(
-            "something ran unrecorded, so the graphs would be incomplete: "
+        raise unrecorded(
             f"{_describe_tensor(unknown_input.line)} is not a parameter, buffer or argument of the "
             f"target, and not the result of a recorded op. {reason}. Compute it inside the target, "
             "in the thread that calls it, or pass it as an argument"

@@ -118,10 +118,8 @@ def outcome_of(step: Step) -> Outcome:
 def _labelled_state(step: Step) -> Iterator[tuple[str, torch.Tensor]]:
     """Yield buffers and tensor arguments, each with its label."""
     named = step.invocation.named
-    for path, module in named.all_modules:
-        for name, buffer in module._buffers.items():
-            if buffer is not None:
-                yield f"buffer {f'{path}.{name}' if path else name}", buffer
+    for name, buffer in named.current_buffers():
+        yield f"buffer {name}", buffer
     for name, tensor in named.inputs:
         if not isinstance(tensor, torch.nn.Parameter):
             yield f"argument {name}", tensor
@@ -247,10 +245,7 @@ class EagerRun:
         named = self.invocation.named
         yield from named.inputs
         yield from named.all_parameters
-        for path, module in named.all_modules:
-            for name, buffer in module._buffers.items():
-                if buffer is not None:
-                    yield f"{path}.{name}" if path else name, buffer
+        yield from named.current_buffers()
 
 
 class _Modes:

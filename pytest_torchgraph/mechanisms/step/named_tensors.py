@@ -82,6 +82,13 @@ class NamedTensors:
             # The ops of a DTensor are recorded on its local tensor.
             self.tensors.setdefault(id(inner), (role, name))
 
+    def current_buffers(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """Yield each buffer that a module holds now, with its name."""
+        for path, module in self.all_modules:
+            for name, buffer in module._buffers.items():
+                if buffer is not None:
+                    yield f"{path}.{name}" if path else name, buffer
+
     def classes(self) -> dict[str, str]:
         """Return the class name of each module, by module path."""
         return {path: type(module).__name__ for path, module in self.all_modules}

@@ -56,7 +56,7 @@ class StateChange(NamedTuple):
 
     def mark(self) -> Any:
         """Return the mark of the current value; see `_mark`."""
-        return _mark(_read(self.owner, self.key))
+        return _mark(self.value())
 
     def value(self) -> Any:
         """Return the current value."""

@@ -103,16 +103,14 @@ class _AotRecorder:
             "inference_compiler": self._compiler(frame, "inference"),
             "partition_fn": functools.partial(self._partition, frame),
         }
-        if self.options.decompositions is not None:
-            compilers["decompositions"] = self._decompositions()
+        decompositions = self.options.decompositions
+        if decompositions == "inductor":
+            decompositions = torch_private.get("inductor_decompositions")()
+        if decompositions is not None:
+            compilers["decompositions"] = decompositions
         with self.islands.suspended():
             self.bypass_search.keep(gm, example_inputs)
             return frame.record_outputs(torch_private.aot_autograd(**compilers)(gm, example_inputs))
-
-    def _decompositions(self) -> Any:
-        if self.options.decompositions != "inductor":
-            return self.options.decompositions
-        return torch_private.get("inductor_decompositions")()
 
     def _compiler(self, frame: Frame, kind: GraphKind) -> Callable[..., Any]:
         def compile(gm: torch.fx.GraphModule, _inputs: list[Any]) -> Callable[..., Any]:

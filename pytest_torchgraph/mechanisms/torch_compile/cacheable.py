@@ -102,7 +102,7 @@ def _has_op(gm: torch.fx.GraphModule) -> bool:
 
 
 def _locate_last_op(gm: torch.fx.GraphModule, modules: Mapping[int, str]) -> tuple[Any, ...]:
-    """Return module and line of a graph's last op."""
+    """Return the module and the line of a graph's last op."""
     for node in reversed(gm.graph.nodes):
         if node.op.startswith("call_"):
             (op,) = describe_refused([torch_private.RefusedNode(node, "")], modules)

@@ -32,9 +32,9 @@ class Everything:
 def everything(
     target: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any] | None = None
 ) -> Everything:
-    """Count the ops of one forward and backward, the target compiled up to AOTAutograd.
+    """Count the ops of one forward and backward of a target, compiled up to AOTAutograd.
 
-    The caller restores state.
+    The caller restores the state.
     """
     torch._dynamo.reset()
     try:

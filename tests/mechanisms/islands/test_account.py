@@ -1,4 +1,4 @@
-"""Graphs and islands together hold every op that ran, by an account that uses only torch."""
+"""Graphs and islands together contain each op that an independent count, with torch only, finds."""
 
 from __future__ import annotations
 

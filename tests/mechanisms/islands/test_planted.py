@@ -200,7 +200,7 @@ def test_a_higher_order_op_that_runs_eagerly_is_refused_with_its_line(grad: bool
 
 
 class KeepsItsState(nn.Module):
-    """As recurrent models trained on parts of a sequence."""
+    """Keeps a tensor that depends on its parameters, like the state of a recurrent model."""
 
     def __init__(self) -> None:
         super().__init__()
