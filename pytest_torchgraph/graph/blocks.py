@@ -10,7 +10,6 @@ Dynamo shares the body of a region between several calls, but inlines a body tha
 
 from __future__ import annotations
 
-import difflib
 from collections import Counter
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -18,13 +17,12 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from ..errors import CaptureError
-from ..words import listed
 from .census import Homes, bodies_of, move_path, operands_of, outputs_of, projects
 from .diff import holds, instances_of, natural_key
 from .higher_order import body_names
 from .model import Arg, Effect, Graph, Node, Ref, map_arg
 from .module_paths import common_path
-from .select import ancestors, nodes_of
+from .select import ancestors, module_hint, nodes_of
 
 if TYPE_CHECKING:
     from .diff import GraphDiff
@@ -141,15 +139,7 @@ def match_modules(paths: Iterable[str], glob: str) -> list[str]:
     known_paths = set(paths)
     members = sorted((path for path in known_paths if _matches(path, glob)), key=natural_key)
     if not members:
-        close = difflib.get_close_matches(glob, sorted(known_paths), n=3)
-        roots = listed(sorted({path.partition(".")[0] for path in known_paths} - {""}), 10)
-        hint = (
-            f"did you mean {', '.join(close)}?"
-            if close
-            else f"modules: {roots}"
-            if roots
-            else "the capture has no module paths"
-        )
+        hint = module_hint(glob, known_paths) or "the capture has no module paths"
         raise ValueError(f"no module matches {glob!r}, where * is one component of a path: {hint}")
     if len(members) == 1:
         raise ValueError(

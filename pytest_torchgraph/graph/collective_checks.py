@@ -1,4 +1,4 @@
-"""Assertions about collectives: communication in graphs, and its overlap with compute."""
+"""Assertions about collectives and their overlap with computation."""
 
 from __future__ import annotations
 
@@ -84,13 +84,9 @@ def assert_collectives(
         of_kind = [collective for collective in in_group if exact or collective.kind in expected]
         problem, heavy = _check_bytes(of_kind, bytes_, device_type)
         if problem:
-            listed_ids = {id(collective) for collective in unexpected}
-            wrong += [
-                problem,
-                *list_collectives(
-                    [collective for collective in heavy if id(collective) not in listed_ids]
-                ),
-            ]
+            listed_ids = set(map(id, unexpected))
+            unlisted = [collective for collective in heavy if id(collective) not in listed_ids]
+            wrong += [problem, *list_collectives(unlisted)]
     if wrong:
         title = "collectives differ" + (f" in group {group}" if group is not None else "")
         nodes = [collective.node for collective in unexpected]
@@ -200,9 +196,8 @@ def assert_overlapped(
     need_any_graph(graphs)
     _need_known_views(graphs)
     low, high = bounds(exposed, device_of(graphs, device))
-    which = ", ".join(
-        [f"kind {kind}"] * (kind is not None) + [f"group {group}"] * (group is not None)
-    )
+    filters = {"kind": kind, "group": group}
+    which = ", ".join(f"{key} {value}" for key, value in filters.items() if value is not None)
     if not everything:
         raise AssertionError("no collective was captured, so none can be overlapped")
     selected = [
@@ -220,11 +215,8 @@ def assert_overlapped(
         counts = f"{len(unoverlapped)} of {len(selected)}"
         lines = [f"{title}: expected {format_bounds(low, high)}, found {counts}"]
         lines += _explain_exposed(unoverlapped, at_least)
-        shows = (
-            UnexpectedOps(graphs, [collective.node for collective in unoverlapped], title)
-            if unoverlapped
-            else None
-        )
+        nodes = [collective.node for collective in unoverlapped]
+        shows = UnexpectedOps(graphs, nodes, title) if nodes else None
         raise failed("\n".join(lines), shows)
 
 
@@ -238,7 +230,7 @@ def _need_known_views(graphs: Sequence[Graph]) -> None:
 
 
 def _explain_exposed(collectives: Sequence[Collective], at_least: int) -> Iterator[str]:
-    """Describe each collective, its place, and the ops between its start and its wait."""
+    """Describe collectives and their places, grouped by what lies between start and wait."""
     by_distance: dict[str, list[Collective]] = {}
     for collective in collectives:
         by_distance.setdefault(_describe_distance(collective, at_least), []).append(collective)

@@ -132,7 +132,7 @@ class Dataflow:
         run = node if is_plain else executed(node)
         operands = [_values_of(values, name) for name in run.refs]
         for ref in node.after:
-            if _writes(graph.by_name[ref.name]):
+            if any(effect.kind == "mutates" for effect in graph.by_name[ref.name].effects):
                 operands.append(_values_of(values, ref.name))
         used = operands[0] if len(operands) == 1 else _merge_values(operands)
         wraps = run.op == CONTROL_DEPS
@@ -183,30 +183,28 @@ class _Bodies:
             case "call":
                 return self._add_body(bodies[0], self._producers_of(operands_of(self.node)))
             case "branch":
-                self.use.leads = _merge_values(self._argument_producers(0))
-                operands = self._argument_producers(len(self.run.args) - 1)
+                self.use.leads = _merge_values(self._argument(0))
+                operands = self._argument(len(self.run.args) - 1)
                 branches = [self._add_body(body, operands) for body in bodies]
                 return [_merge_values(results) for results in zip(*branches, strict=False)]
             case "map":
-                return self._add_body(
-                    bodies[0], self._argument_producers(1) + self._argument_producers(2)
-                )
+                return self._add_body(bodies[0], self._argument(1) + self._argument(2))
             case "scan":
-                rest = self._argument_producers(2) + self._argument_producers(3)
+                rest = self._argument(2) + self._argument(3)
                 if self.runs[0].times == 1:
-                    return self._add_body(bodies[0], self._argument_producers(1) + rest)
-                state = self._new_carried(self._argument_producers(1))
+                    return self._add_body(bodies[0], self._argument(1) + rest)
+                state = self._new_carried(self._argument(1))
                 results = self._add_body(bodies[0], state + rest)
                 self._carry_results(state, results)
                 return results
             case "tree":
-                state = self._new_carried(self._argument_producers(1) * 2)
-                results = self._add_body(bodies[0], state + self._argument_producers(2))
+                state = self._new_carried(self._argument(1) * 2)
+                results = self._add_body(bodies[0], state + self._argument(2))
                 self._carry_results(state, results * 2)
                 return results
             case "loop":
-                state = self._new_carried(self._argument_producers(2))
-                rest = self._argument_producers(3)
+                state = self._new_carried(self._argument(2))
+                rest = self._argument(3)
                 self.use.leads = _merge_values(self._add_body(bodies[0], state + rest))
                 self._carry_results(state, self._add_body(bodies[1], state + rest))
                 return state
@@ -217,7 +215,7 @@ class _Bodies:
                 return self._add_function(*bodies)
             case "hook":  # the first input of the body is a gradient, which has no node
                 self._add_body(bodies[0], [[], *self._producers_of(operands_of(self.node))])
-                return self._argument_producers(0)
+                return self._argument(0)
         raise self._unknown_error("the operands of this op are unknown")
 
     def _unknown_error(self, why: str) -> CaptureError:
@@ -231,7 +229,7 @@ class _Bodies:
             _values_of(self.values, leaf.name) if isinstance(leaf, Ref) else [] for leaf in operands
         ]
 
-    def _argument_producers(self, position: int) -> list[_Values]:
+    def _argument(self, position: int) -> list[_Values]:
         """Return the producers of each value in an argument of the call."""
         if position >= len(self.run.args):
             raise self._unknown_error(f"the call has only {len(self.run.args)} arguments")
@@ -269,11 +267,11 @@ class _Bodies:
         first = next(k for k, arg in enumerate(self.run.args) if any(body_names(arg)))
         score = self.flow.add_value(self.graph, self.times)
         self.flow.uses[score].leads = _merge_values(
-            v for k in range(first) for v in self._argument_producers(k)
+            v for k in range(first) for v in self._argument(k)
         )
         self.use.leads = list(self.use.uses)
         for body in bodies:
-            buffers = self._argument_producers(_BUFFERS[self.run.op] + (body is bodies[-1]))
+            buffers = self._argument(_BUFFERS[self.run.op] + (body is bodies[-1]))
             scores = [[score]] * (len(body.inputs) - len(buffers))
             self.use.leads += _merge_values(self._add_body(body, scores + buffers))
 
@@ -300,7 +298,3 @@ def _values_of(values: _Named, name: str) -> _Values:
 
 def _merge_values(values: Iterable[_Values]) -> _Values:
     return list(dict.fromkeys(number for numbers in values for number in numbers))
-
-
-def _writes(node: Node) -> bool:
-    return any(effect.kind == "mutates" for effect in node.effects)

@@ -96,7 +96,11 @@ class Divergence:
 
     def __str__(self) -> str:
         if self.reason:
-            return self._format_unfinished()
+            last_stage = _STAGES[self.stage].removeprefix("in ")
+            return (
+                f"First difference: not found, because {self.reason}. Last stage compared: "
+                f"{last_stage}."
+            )
         opening = "First difference" if self.sure else "First difference at or before"
         place = ", ".join([_STAGES[self.stage], *_place(self)])
         if self.stage == "eager":
@@ -110,12 +114,6 @@ class Divergence:
             place = ", ".join(_place(other)) or other.graph
             lines.append(f"  Also: {place}: {_format_change(other)}.")
         return "\n".join(lines)
-
-    def _format_unfinished(self) -> str:
-        return (
-            f"First difference: not found, because {self.reason}. Last stage compared: "
-            f"{_STAGES[self.stage][3:]}."
-        )
 
     def _verdict_lines(self) -> Sequence[str]:
         """Return the lines about sizes, inputs and proof."""

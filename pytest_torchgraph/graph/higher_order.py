@@ -8,12 +8,12 @@ a `CaptureError` that names the op.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Literal, TypeAlias
 
 from ..ops.collectives import calls_python
-from .model import Arg, Atom, Node, Ref, SubgraphRef
+from .model import Arg, Atom, Node, SubgraphRef
 
 PREFIX = "higher_order."
 
@@ -190,8 +190,3 @@ def leaves(value: Arg) -> list[Arg]:
     if isinstance(value, tuple):
         return [leaf for item in value for leaf in leaves(item)]
     return [value]
-
-
-def refs(values: Iterable[Arg]) -> list[str]:
-    """Return the names of the nodes among leaves."""
-    return [value.name for value in values if isinstance(value, Ref)]
