@@ -320,23 +320,25 @@ def _path_prefix(path: str, depth: int) -> str:
     return ".".join(path.split(".")[:depth])
 
 
-def _block_graphs(sides: Sequence[_BlockSide], block: str, called: str) -> tuple[Graph, ...]:
-    return tuple(_block_graph(side, block, called) for side in sides if block in side.ops_by_block)
+def _block_graphs(sides: Sequence[_BlockSide], block: str, new_path: str) -> tuple[Graph, ...]:
+    return tuple(
+        _block_graph(side, block, new_path) for side in sides if block in side.ops_by_block
+    )
 
 
-def _block_graph(side: _BlockSide, block: str, called: str) -> Graph:
+def _block_graph(side: _BlockSide, block: str, new_path: str) -> Graph:
     """Return the ops of a block as a graph.
 
     Args:
         side: the graph that contains the block.
         block: path of the block.
-        called: path that replaces the block's path in names.
+        new_path: path that replaces the block's path in names.
     """
     graph, ops, users = side.graph, side.ops_by_block[block], side.users
     names: dict[str, str] = {}
 
-    def moved(path: str) -> str:
-        return called + path[len(block) :] if holds(block, path) else path
+    def move(path: str) -> str:
+        return new_path + path[len(block) :] if holds(block, path) else path
 
     own_inputs: dict[str, Node] = {}
     outer_inputs = {name: graph.by_name[name] for name in side.shared}
@@ -349,7 +351,7 @@ def _block_graph(side: _BlockSide, block: str, called: str) -> Graph:
     # Another block may take its parameters in a different order.
     inputs = []
     for name in sorted(own_inputs, key=natural_key):
-        names[name] = moved(name)
+        names[name] = move(name)
         inputs.append(replace(own_inputs[name], name=names[name]))
     for number, (name, outer) in enumerate(outer_inputs.items()):
         names[name] = f"taken_{number}"
@@ -358,7 +360,7 @@ def _block_graph(side: _BlockSide, block: str, called: str) -> Graph:
             inputs.append(Node(names[name], "placeholder", "input", result=outer.result))
         else:
             inputs.append(replace(outer, name=names[name]))
-    names |= {name: moved(name) for name in ops}
+    names |= {name: move(name) for name in ops}
     refs = {old: Ref(new) for old, new in names.items()}
     nodes = [
         replace(
@@ -366,8 +368,8 @@ def _block_graph(side: _BlockSide, block: str, called: str) -> Graph:
             name=names[node.name],
             args=substitute_refs(node.args, refs),
             kwargs=substitute_refs(node.kwargs, refs),
-            module=moved(node.module),
-            target=moved(node.target),  # via fx, the path of the called module
+            module=move(node.module),
+            target=move(node.target),  # via fx, the path of the called module
             effects=tuple(
                 Effect(effect.kind, refs[effect.target.name] if effect.target else None)
                 for effect in node.effects
@@ -386,12 +388,12 @@ def _block_graph(side: _BlockSide, block: str, called: str) -> Graph:
         kind=graph.kind,
         level=graph.level,
         subgraphs=tuple(body for body in graph.subgraphs if body.name in used),
-        classes={moved(path): name for path, name in graph.classes.items() if holds(block, path)},
+        classes={move(path): name for path, name in graph.classes.items() if holds(block, path)},
         eager=graph.eager,
         given=graph.given,
         groups=graph.groups,
         own_modules={
-            moved(path): module for path, module in graph.own_modules.items() if holds(block, path)
+            move(path): module for path, module in graph.own_modules.items() if holds(block, path)
         },
     )
 

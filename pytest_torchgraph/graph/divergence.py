@@ -28,19 +28,19 @@ _STAGES: dict[str, str] = {
     "passes": "in inductor's passes",
     "codegen": "in inductor's generated code",
 }
-_EXACT: dict[str, str] = {
+_PROVEN: dict[str, str] = {
     "state": "has hidden state",
     "write": "writes to an argument without declaring it",
     "fake": "has a fake implementation whose result differs from the op's",
 }
-_JUDGED: dict[str, str] = {
+_VERDICTS: dict[str, str] = {
     "formula": "a different formula, not rounding",
     "operand": "the same ops on a different operand",
     "random": "different random numbers",
     "state": "the same op on the same values returns a different result: hidden state",
     "precision": "the same formula, less precise",
 }
-_MOST_OPS = 6
+MAX_OPS = 6
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ class Divergence:
             subject = (
                 self.nodes[-1].op.removesuffix(".default") if self.nodes else "the Python code"
             )
-            return f"{opening}: {place}: {subject} {_EXACT.get(self.kind, self.kind)}."
+            return f"{opening}: {place}: {subject} {_PROVEN.get(self.kind, self.kind)}."
         lines = [f"{opening}: {place}: {_format_change(self)}."]
         lines += [f"  {line}" for line in self._verdict_lines()]
         for other in self.more:
@@ -118,7 +118,7 @@ class Divergence:
     def _verdict_lines(self) -> Sequence[str]:
         """Return the lines about sizes, inputs and proof."""
         lines = []
-        verdict = _JUDGED.get(self.kind, self.kind)
+        verdict = _VERDICTS.get(self.kind, self.kind)
         if self.size:
             size, rounding = self.size, self.rounding
             times = f"{size / rounding:,.0f} times eager's rounding" if rounding else _UNROUNDED
@@ -191,5 +191,5 @@ def _format_change(divergence: Divergence) -> str:
 
 def _format_ops(nodes: Sequence[Node]) -> str:
     ops = [node.op.removesuffix(".default") for node in nodes if node.kind != "get_attr"]
-    shown = ops if len(ops) <= _MOST_OPS else ["...", *ops[-_MOST_OPS:]]
+    shown = ops if len(ops) <= MAX_OPS else ["...", *ops[-MAX_OPS:]]
     return ", ".join(shown) or "nothing"

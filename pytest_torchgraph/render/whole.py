@@ -32,7 +32,7 @@ from .look import (
     CATEGORY_PAINTS,
     HEAT_PAINTS,
     MAX_LINES,
-    WORDS,
+    STEP_LABELS,
     Heat,
     HeatFigure,
     Paint,
@@ -248,5 +248,5 @@ def _heat_legend(scene: Scene, heat: Heat) -> None:
     for step, (border, fill) in HEAT_PAINTS.items():
         if step != "unknown" or unknown:
             classes = [f"heat-{step}"]
-            text = [WORDS[step]]
+            text = [STEP_LABELS[step]]
             scene.add_box(text, cluster, " ", classes, color=border, fillcolor=fill, fontsize="8")

@@ -286,9 +286,9 @@ class Canvas:
         if heat is None:
             return look
         nodes = [node for n in unit.members for node in self.drawables[n].computed]
-        self.scene.add_cost(unit.cluster, heat.known(nodes))
+        self.scene.add_cost(unit.cluster, heat.known_cost(nodes))
         border, fill = HEAT_PAINTS[step := heat.step(nodes)]
-        lines = [*look.lines, line] if (line := heat.line(nodes)) else look.lines
+        lines = [*look.lines, line] if (line := heat.format_cost(nodes)) else look.lines
         attributes = look.attributes | {"color": border, "fillcolor": fill}
         classes = (*look.classes, f"heat-{step}")
         return look._replace(lines=lines, attributes=attributes, classes=classes)

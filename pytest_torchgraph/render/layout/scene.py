@@ -475,7 +475,7 @@ class Scene:
             assert drawn_cluster.segment is not None
             kind, label, _ = drawn_cluster.segment
             number = next(numbers)
-            cost = "" if self.heat is None else self.heat.words(drawn_cluster.cost)
+            cost = "" if self.heat is None else self.heat.format_amount(drawn_cluster.cost)
             new_class = self.classes.get(label, "") if kind == "module" else ""
             old_class = self.old_classes.get(label, "") if kind == "module" else ""
             old_title, new_title = (

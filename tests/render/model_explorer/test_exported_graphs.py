@@ -58,7 +58,7 @@ def nodes(exported: Json) -> dict[str, Json]:
 
 
 def attributes(node: Json) -> dict[str, str]:
-    return {each["key"]: each["value"] for each in node["attrs"]}
+    return {line["key"]: line["value"] for line in node["attrs"]}
 
 
 def test_modules_are_namespaces_and_ops_are_labels() -> None:
@@ -132,8 +132,8 @@ def compared(old: str, new: str) -> ExportedComparison:
     return compare([Graph.from_text(old)], [Graph.from_text(new)], ("old", "new"))
 
 
-def sides(found: ExportedComparison) -> tuple[dict[str, Json], dict[str, Json]]:
-    old, new = (nodes(each["subgraphs"][0]) for each in found.collections)
+def sides(comparison: ExportedComparison) -> tuple[dict[str, Json], dict[str, Json]]:
+    old, new = (nodes(collection["subgraphs"][0]) for collection in comparison.collections)
     return old, new
 
 
@@ -188,8 +188,8 @@ def test_exported_new_node_has_an_unused_id() -> None:
 
 def test_the_layers_around_a_change_are_marked() -> None:
     old, new = compared(FORWARD, FORWARD.replace("relu", "tanh")).collections
-    for each in (old, new):
-        (config,) = each["subgraphs"][0]["groupNodeConfigs"]
+    for collection in (old, new):
+        (config,) = collection["subgraphs"][0]["groupNodeConfigs"]
         assert config["namespaceRegex"] == "^(?:layers/0/act|layers/0|layers)$"
 
 
@@ -233,8 +233,8 @@ def test_exported_added_graph_is_entirely_new() -> None:
     comparison = compare([forward], [forward, forward.renamed("more")], ("old", "new"))
     labels = [
         node["label"]
-        for each in comparison.collections[1]["subgraphs"][1:]
-        for node in each["nodes"]
+        for body in comparison.collections[1]["subgraphs"][1:]
+        for node in body["nodes"]
     ]
     assert len(labels) == len(forward.nodes)
     assert all(label.startswith("+ ") for label in labels)
@@ -252,8 +252,8 @@ def test_each_unchanged_node_is_mapped_exactly_once(a: Graph, b: Graph) -> None:
         for name, node in side.items():
             kind = attributes(node).get("difference", "").partition(":")[0]
             assert (name not in mapping) == (kind in ("added", "removed"))
-    for each, given_graph in zip(comparison.collections, (a, b), strict=True):
-        (exported,) = each["subgraphs"]
+    for collection, given_graph in zip(comparison.collections, (a, b), strict=True):
+        (exported,) = collection["subgraphs"]
         assert len(exported["nodes"]) == len(canonical([given_graph])[0].nodes)
         check_nodes(exported, set())
 
@@ -312,8 +312,8 @@ def test_slash_in_a_module_path_is_not_a_layer() -> None:
 
 def test_nodes_of_bodies_have_the_ids_of_their_partners() -> None:
     diff = compared(COND, COND.replace("%y", "%z"))
-    bodies = [nodes(each) for each in diff.collections[1]["subgraphs"][1:]]
-    assert [[*each] for each in bodies] == [["x", "y", "output"]] * 2
+    bodies = [nodes(body) for body in diff.collections[1]["subgraphs"][1:]]
+    assert [[*body] for body in bodies] == [["x", "y", "output"]] * 2
 
 
 SHARED = COND.replace("@yes, @no", "@yes, @yes")
@@ -323,7 +323,7 @@ SHARED = SHARED[: SHARED.index("  no: ")] + SHARED[SHARED.index("  %p = ") :]
 def test_body_that_was_split_in_two_is_matched_with_the_first() -> None:
     two = COND.replace("aten.neg", "aten.relu").replace("%y", "%z").replace("%z", "%y", 2)
     diff = compared(two, SHARED)
-    names = [[*nodes(each)] for each in diff.collections[0]["subgraphs"][1:]]
+    names = [[*nodes(body)] for body in diff.collections[0]["subgraphs"][1:]]
     assert names == [["x", "y", "output"], ["x", "z", "output"]]
     assert [*nodes(diff.collections[1]["subgraphs"][1])] == names[0]
 
