@@ -83,17 +83,12 @@ PLAIN = frozenset(
 """Higher-order ops that call nothing."""
 
 HIDING = frozenset(
-    {
-        *(
-            PREFIX + name
-            for name in (
-                "aoti_call_delegate call_torchbind custom_function_call executorch_call_delegate "
-                "flat_apply inductor_compiled_code invoke_leaf_function trace_wrapped"
-            ).split()
-        ),
-        "torch._dynamo.variables.torch.flat_apply_capture",
-    }
-)
+    PREFIX + name
+    for name in (
+        "aoti_call_delegate call_torchbind custom_function_call executorch_call_delegate "
+        "flat_apply inductor_compiled_code invoke_leaf_function trace_wrapped"
+    ).split()
+) | {"torch._dynamo.variables.torch.flat_apply_capture"}
 """Ops that run code outside every graph."""
 
 HIGHER_ORDER = frozenset(KINDS) | WRAPPERS | PLAIN | HIDING

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -29,27 +29,24 @@ def by_module(
         raise ValueError(
             f"depth={depth!r} is not a valid module depth: pass an int of at least 0, or None"
         )
-    flops: dict[str, int] = {}
-    saved: dict[str, int] = {}
-    recomputed_flops: dict[str, int] = {}
+    flops: Counter[str] = Counter()
+    saved: Counter[str] = Counter()
+    recomputed_flops: Counter[str] = Counter()
     saving_is_known = all(graph.level in SAVING_LEVELS for graph in graphs)
     for graph in graphs:
         times = graph.runs if times_run else 1
         for module, count in flops_of(graph).by_module.items():
-            path = _truncate_path(module, depth)
-            flops[path] = flops.get(path, 0) + count * times
+            flops[_truncate_path(module, depth)] += count * times
     for storage in kept(graphs, received or {}, times_run=times_run) if saving_is_known else ():
-        path = _truncate_path(storage.node.module, depth)
-        saved[path] = saved.get(path, 0) + storage.bytes
+        saved[_truncate_path(storage.node.module, depth)] += storage.bytes
     for entry in recomputed:
         if entry.counts and entry.cost.flops:
-            path = _truncate_path(entry.original.module, depth)
-            recomputed_flops[path] = recomputed_flops.get(path, 0) + entry.cost.flops
+            recomputed_flops[_truncate_path(entry.original.module, depth)] += entry.cost.flops
     return {
         path: Cost(
-            flops.get(path, 0),
-            saved.get(path, 0) if saving_is_known else None,
-            recomputed_flops.get(path, 0) if recomputed_flops else None,
+            flops[path],
+            saved[path] if saving_is_known else None,
+            recomputed_flops[path] if recomputed_flops else None,
         )
         for path in sorted(flops.keys() | saved.keys() | recomputed_flops.keys())
     }

@@ -220,17 +220,6 @@ def css_classes(names: Iterable[str]) -> str:
     return " ".join(f"tg-{re.sub('[^a-z]+', '-', name.lower())}" for name in names)
 
 
-def common_cluster(clusters: Sequence[ClusterPath]) -> ClusterPath:
-    """Return the innermost cluster that contains all `clusters`, which must not be empty."""
-    # Paths sort like words, so all paths share what the smallest and the largest path share.
-    first = min(clusters)
-    last = max(clusters)
-    shared = 0
-    while shared < len(first) and first[shared] == last[shared]:
-        shared += 1
-    return first[:shared]
-
-
 @dataclass(slots=True)
 class _Cluster:
     """A cluster of a scene with its content.
