@@ -126,9 +126,8 @@ def need_saved(graphs: Sequence[Graph]) -> None:
         # the names of these values.
         takes_eager_values = graph.level == "compiled_autograd"
         for node in graph.inputs:
-            if node.op == "saved" and (
-                not saved or (takes_eager_values and node.name not in saved)
-            ):
+            is_unsaved = not saved or (takes_eager_values and node.name not in saved)
+            if node.op == "saved" and is_unsaved:
                 raise CaptureError(
                     f"saved bytes are unknown: the backward uses %{node.name}, but the forward "
                     "records no saved values"
