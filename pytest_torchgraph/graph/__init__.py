@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from .cost import need_saved as need_saved
     from .cost import peak_bytes as peak_bytes
     from .cost import saved_by_node as saved_by_node
-    from .cost import saved_bytes as saved_bytes
     from .cost import with_savers as with_savers
     from .diff import MAX_CAUSES as MAX_CAUSES
     from .diff import Change as Change
@@ -41,7 +40,6 @@ if TYPE_CHECKING:
     from .diff import diff_graphs as diff_graphs
     from .diff import find_changes as find_changes
     from .diff import finding_lines as finding_lines
-    from .diff import holds as holds
     from .diff import merge_edits as merge_edits
     from .diff import problem_finding as problem_finding
     from .divergence import Divergence as Divergence
@@ -52,7 +50,6 @@ if TYPE_CHECKING:
     from .events import in_schedule as in_schedule
     from .failures import UnexpectedOps as UnexpectedOps
     from .failures import shown_by as shown_by
-    from .model import Arg as Arg
     from .model import Atom as Atom
     from .model import Detail as Detail
     from .model import Device as Device
@@ -81,18 +78,18 @@ else:
         {
             "cost": (
                 "by_module changed_costs cost_table flops_by_node format_cost_table "
-                "need_saved peak_bytes saved_by_node saved_bytes with_savers"
+                "need_saved peak_bytes saved_by_node with_savers"
             ),
             "diff": (
                 "Change Finding GraphDiff GraphPair MAX_CAUSES Place abridged diff_graphs "
-                "find_changes finding_lines holds merge_edits problem_finding"
+                "find_changes finding_lines merge_edits problem_finding"
             ),
             "divergence": "Divergence",
             "equality": "canonical equal_programs",
             "events": "GraphBreak ScheduledCall in_schedule",
             "failures": "UnexpectedOps shown_by",
             "model": (
-                "Arg Atom Detail Device Effect EffectKind Graph GraphKind InputRef Node "
+                "Atom Detail Device Effect EffectKind Graph GraphKind InputRef Node "
                 "Ref Result Source SubgraphRef Symbol TensorMeta"
             ),
             "program": "Program",

@@ -10,7 +10,6 @@ Dynamo shares the body of a region between several calls, but inlines a body tha
 
 from __future__ import annotations
 
-import difflib
 from collections import Counter
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -18,13 +17,12 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from ..errors import CaptureError
-from ..words import listed
 from .census import Homes, bodies_of, move_path, operands_of, outputs_of, projects
 from .diff import holds, instances_of, natural_key
 from .higher_order import body_names
 from .model import Arg, Effect, Graph, Node, Ref, map_arg
 from .module_paths import common_path
-from .select import ancestors, nodes_of
+from .select import ancestors, module_hint, nodes_of
 
 if TYPE_CHECKING:
     from .diff import GraphDiff
@@ -141,15 +139,7 @@ def match_modules(paths: Iterable[str], glob: str) -> list[str]:
     known_paths = set(paths)
     members = sorted((path for path in known_paths if _matches(path, glob)), key=natural_key)
     if not members:
-        close = difflib.get_close_matches(glob, sorted(known_paths), n=3)
-        roots = listed(sorted({path.partition(".")[0] for path in known_paths} - {""}), 10)
-        hint = (
-            f"did you mean {', '.join(close)}?"
-            if close
-            else f"modules: {roots}"
-            if roots
-            else "the capture has no module paths"
-        )
+        hint = module_hint(glob, known_paths) or "the capture has no module paths"
         raise ValueError(f"no module matches {glob!r}, where * is one component of a path: {hint}")
     if len(members) == 1:
         raise ValueError(
@@ -330,23 +320,25 @@ def _path_prefix(path: str, depth: int) -> str:
     return ".".join(path.split(".")[:depth])
 
 
-def _block_graphs(sides: Sequence[_BlockSide], block: str, called: str) -> tuple[Graph, ...]:
-    return tuple(_block_graph(side, block, called) for side in sides if block in side.ops_by_block)
+def _block_graphs(sides: Sequence[_BlockSide], block: str, new_path: str) -> tuple[Graph, ...]:
+    return tuple(
+        _block_graph(side, block, new_path) for side in sides if block in side.ops_by_block
+    )
 
 
-def _block_graph(side: _BlockSide, block: str, called: str) -> Graph:
+def _block_graph(side: _BlockSide, block: str, new_path: str) -> Graph:
     """Return the ops of a block as a graph.
 
     Args:
         side: the graph that contains the block.
         block: path of the block.
-        called: path that replaces the block's path in names.
+        new_path: path that replaces the block's path in names.
     """
     graph, ops, users = side.graph, side.ops_by_block[block], side.users
     names: dict[str, str] = {}
 
-    def moved(path: str) -> str:
-        return called + path[len(block) :] if holds(block, path) else path
+    def move(path: str) -> str:
+        return new_path + path[len(block) :] if holds(block, path) else path
 
     own_inputs: dict[str, Node] = {}
     outer_inputs = {name: graph.by_name[name] for name in side.shared}
@@ -359,7 +351,7 @@ def _block_graph(side: _BlockSide, block: str, called: str) -> Graph:
     # Another block may take its parameters in a different order.
     inputs = []
     for name in sorted(own_inputs, key=natural_key):
-        names[name] = moved(name)
+        names[name] = move(name)
         inputs.append(replace(own_inputs[name], name=names[name]))
     for number, (name, outer) in enumerate(outer_inputs.items()):
         names[name] = f"taken_{number}"
@@ -368,7 +360,7 @@ def _block_graph(side: _BlockSide, block: str, called: str) -> Graph:
             inputs.append(Node(names[name], "placeholder", "input", result=outer.result))
         else:
             inputs.append(replace(outer, name=names[name]))
-    names |= {name: moved(name) for name in ops}
+    names |= {name: move(name) for name in ops}
     refs = {old: Ref(new) for old, new in names.items()}
     nodes = [
         replace(
@@ -376,8 +368,8 @@ def _block_graph(side: _BlockSide, block: str, called: str) -> Graph:
             name=names[node.name],
             args=substitute_refs(node.args, refs),
             kwargs=substitute_refs(node.kwargs, refs),
-            module=moved(node.module),
-            target=moved(node.target),  # via fx, the path of the called module
+            module=move(node.module),
+            target=move(node.target),  # via fx, the path of the called module
             effects=tuple(
                 Effect(effect.kind, refs[effect.target.name] if effect.target else None)
                 for effect in node.effects
@@ -396,12 +388,12 @@ def _block_graph(side: _BlockSide, block: str, called: str) -> Graph:
         kind=graph.kind,
         level=graph.level,
         subgraphs=tuple(body for body in graph.subgraphs if body.name in used),
-        classes={moved(path): name for path, name in graph.classes.items() if holds(block, path)},
+        classes={move(path): name for path, name in graph.classes.items() if holds(block, path)},
         eager=graph.eager,
         given=graph.given,
         groups=graph.groups,
         own_modules={
-            moved(path): module for path, module in graph.own_modules.items() if holds(block, path)
+            move(path): module for path, module in graph.own_modules.items() if holds(block, path)
         },
     )
 

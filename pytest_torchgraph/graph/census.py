@@ -26,9 +26,8 @@ from .higher_order import (
     hides,
     leaves,
     ops_named,
-    refs,
 )
-from .model import Arg, Graph, Node, Ref, Result, TensorMeta, is_projection
+from .model import Arg, Graph, Node, Ref, Result, TensorMeta, is_projection, iter_refs
 
 Move: TypeAlias = tuple[str, str]
 """Module in which a body was traced, and module of the call that runs it."""
@@ -258,8 +257,8 @@ def _runs_per_call(graph: Graph, node: Node) -> int | None:
     kind = KINDS.get(node.op)
     if kind in ("map", "scan"):
         rows = node.args[1 if kind == "map" else 2 :][:1]
-        first = next(iter(refs(leaves(rows))), None)
-        result = graph.by_name[first].result if first is not None else None
+        operands = (graph.by_name[ref.name] for ref in iter_refs(rows))
+        result = next((operand.result for operand in operands), None)
         length = result.shape[0] if isinstance(result, TensorMeta) and result.shape else None
         return length if isinstance(length, int) else None
     return None if kind in ("tree", "loop", None) else 1

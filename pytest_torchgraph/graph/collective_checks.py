@@ -1,4 +1,4 @@
-"""Assertions about collectives: communication in graphs, and its overlap with compute."""
+"""Assertions about collectives and their overlap with computation."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ MAX_LISTED = 8
 
 def assert_collectives(
     graphs: Sequence[Graph],
-    everything: Sequence[Collective],
+    captured: Sequence[Collective],
     expected: Mapping[str, Any],
     group: str | None,
     bytes_: Any,
@@ -47,7 +47,7 @@ def assert_collectives(
 
     Args:
         graphs: the graphs to check.
-        everything: all collectives in these graphs.
+        captured: all collectives in these graphs.
         device: device type requested for the capture.
     """
     __tracebackhide__ = True
@@ -58,48 +58,44 @@ def assert_collectives(
     if not exact:
         weight = [] if bytes_ is None or not counts else [bounds(bytes_, device_type)]
         need_a_limit("assert_collectives with exact=False", [*counts.values(), *weight])
-    in_group = select_group(graphs, everything, group)
-    wrong: list[str] = []
+    in_group = select_group(graphs, captured, group)
+    problems: list[str] = []
     unexpected: list[Collective] = []
-    heavy: Sequence[Collective] = ()
-    unknown = [collective for collective in everything if group and not collective.group]
+    heaviest: Sequence[Collective] = ()
+    unknown = [collective for collective in captured if group and not collective.group]
     if unknown:
-        wrong.append(f"  {len(unknown)} over an unknown group, possibly {group}:")
-        wrong += list_collectives(unknown)
+        problems.append(f"  {len(unknown)} over an unknown group, possibly {group}:")
+        problems += list_collectives(unknown)
         unexpected += unknown
     for kind, (low, high) in counts.items():
         of_kind = [collective for collective in in_group if collective.kind == kind]
         if len(of_kind) < low or (high is not None and len(of_kind) > high):
-            wrong.append(f"  {kind}: expected {format_bounds(low, high)}, found {len(of_kind)}")
-            wrong += list_collectives(of_kind)
+            problems.append(f"  {kind}: expected {format_bounds(low, high)}, found {len(of_kind)}")
+            problems += list_collectives(of_kind)
             unexpected += of_kind
     if exact:
         others = [collective for collective in in_group if collective.kind not in expected]
         for kind in dict.fromkeys(collective.kind for collective in others):
             of_kind = [collective for collective in others if collective.kind == kind]
-            wrong.append(f"  {kind}: expected none (exact=True), found {len(of_kind)}")
-            wrong += list_collectives(of_kind)
+            problems.append(f"  {kind}: expected none (exact=True), found {len(of_kind)}")
+            problems += list_collectives(of_kind)
             unexpected += of_kind
     if bytes_ is not None:
-        of_kind = [collective for collective in in_group if exact or collective.kind in expected]
-        problem, heavy = _check_bytes(of_kind, bytes_, device_type)
+        counted = [collective for collective in in_group if exact or collective.kind in expected]
+        problem, heaviest = _check_bytes(counted, bytes_, device_type)
         if problem:
-            listed_ids = {id(collective) for collective in unexpected}
-            wrong += [
-                problem,
-                *list_collectives(
-                    [collective for collective in heavy if id(collective) not in listed_ids]
-                ),
-            ]
-    if wrong:
+            listed_ids = set(map(id, unexpected))
+            unlisted = [collective for collective in heaviest if id(collective) not in listed_ids]
+            problems += [problem, *list_collectives(unlisted)]
+    if problems:
         title = "collectives differ" + (f" in group {group}" if group is not None else "")
         nodes = [collective.node for collective in unexpected]
         shows = UnexpectedOps(graphs, nodes, title) if nodes else None
-        if not everything:
-            wrong.append("  no collective was captured")
-        elif not unexpected and not heavy:
-            wrong += ["collectives captured:", *list_collectives(everything)]
-        raise failed("\n".join([f"{title}:", *wrong]), shows)
+        if not captured:
+            problems.append("  no collective was captured")
+        elif not unexpected and not heaviest:
+            problems += ["collectives captured:", *list_collectives(captured)]
+        raise failed("\n".join([f"{title}:", *problems]), shows)
 
 
 def _check_arguments(expected: Mapping[str, Any]) -> None:
@@ -121,7 +117,7 @@ def check_kind(kind: str) -> None:
 
 
 def select_group(
-    graphs: Sequence[Graph], everything: Sequence[Collective], group: str | None
+    graphs: Sequence[Graph], captured: Sequence[Collective], group: str | None
 ) -> list[Collective]:
     """Return the collectives over a group, or all collectives if the group is `None`.
 
@@ -129,15 +125,15 @@ def select_group(
         ValueError: for an unknown group.
     """
     groups = {name for top in graphs for graph in top.walk() for name in graph.groups}
-    groups.update(collective.group for collective in everything)
+    groups.update(collective.group for collective in captured)
     if group is not None and group not in groups:
         group_list = ", ".join(sorted(groups - {""})) or "no group"
         raise ValueError(
             f"the check would be vacuous, because no collective runs over group {group!r}, and no "
             "mesh has this dimension: "
-            + "\n".join([f"groups: {group_list}", *list_collectives(everything)])
+            + "\n".join([f"groups: {group_list}", *list_collectives(captured)])
         )
-    return [collective for collective in everything if group is None or collective.group == group]
+    return [collective for collective in captured if group is None or collective.group == group]
 
 
 def _check_bytes(
@@ -176,7 +172,7 @@ def _describe_collective(collective: Collective) -> tuple[str, ...]:
 
 def assert_overlapped(
     graphs: Sequence[Graph],
-    everything: Sequence[Collective],
+    captured: Sequence[Collective],
     group: str | None,
     kind: str | None,
     at_least: int,
@@ -187,7 +183,7 @@ def assert_overlapped(
 
     Args:
         graphs: the graphs to check.
-        everything: all collectives in these graphs.
+        captured: all collectives in these graphs.
         device: device type requested for the capture.
     """
     __tracebackhide__ = True
@@ -200,19 +196,18 @@ def assert_overlapped(
     need_any_graph(graphs)
     _need_known_views(graphs)
     low, high = bounds(exposed, device_of(graphs, device))
-    which = ", ".join(
-        [f"kind {kind}"] * (kind is not None) + [f"group {group}"] * (group is not None)
-    )
-    if not everything:
+    filters = {"kind": kind, "group": group}
+    which = ", ".join(f"{key} {value}" for key, value in filters.items() if value is not None)
+    if not captured:
         raise AssertionError("no collective was captured, so none can be overlapped")
     selected = [
         collective
-        for collective in select_group(graphs, everything, group)
+        for collective in select_group(graphs, captured, group)
         if kind in (None, collective.kind)
     ]
     if not selected:
-        captured = "\n".join(["collectives captured:", *list_collectives(everything)])
-        raise AssertionError(f"no collective matches ({which})\n{captured}")
+        lines = [f"no collective matches ({which})", "collectives captured:"]
+        raise AssertionError("\n".join([*lines, *list_collectives(captured)]))
     need_a_limit("assert_overlapped", [(low, high)])
     unoverlapped = [collective for collective in selected if len(collective.overlap) < at_least]
     if len(unoverlapped) < low or (high is not None and len(unoverlapped) > high):
@@ -220,11 +215,8 @@ def assert_overlapped(
         counts = f"{len(unoverlapped)} of {len(selected)}"
         lines = [f"{title}: expected {format_bounds(low, high)}, found {counts}"]
         lines += _explain_exposed(unoverlapped, at_least)
-        shows = (
-            UnexpectedOps(graphs, [collective.node for collective in unoverlapped], title)
-            if unoverlapped
-            else None
-        )
+        nodes = [collective.node for collective in unoverlapped]
+        shows = UnexpectedOps(graphs, nodes, title) if nodes else None
         raise failed("\n".join(lines), shows)
 
 
@@ -238,7 +230,7 @@ def _need_known_views(graphs: Sequence[Graph]) -> None:
 
 
 def _explain_exposed(collectives: Sequence[Collective], at_least: int) -> Iterator[str]:
-    """Describe each collective, its place, and the ops between its start and its wait."""
+    """Describe collectives and their places, grouped by what lies between start and wait."""
     by_distance: dict[str, list[Collective]] = {}
     for collective in collectives:
         by_distance.setdefault(_describe_distance(collective, at_least), []).append(collective)

@@ -129,16 +129,16 @@ class Dataflow:
 
     def _add_node(self, graph: Graph, node: Node, values: _Named, times: int) -> list[_Values]:
         is_plain = not node.op.startswith(PREFIX)
-        run = node if is_plain else executed(node)
-        operands = [_values_of(values, name) for name in run.refs]
+        call = node if is_plain else executed(node)
+        operands = [_values_of(values, name) for name in call.refs]
         for ref in node.after:
-            if _writes(graph.by_name[ref.name]):
+            if any(effect.kind == "mutates" for effect in graph.by_name[ref.name].effects):
                 operands.append(_values_of(values, ref.name))
         used = operands[0] if len(operands) == 1 else _merge_values(operands)
-        wraps = run.op == CONTROL_DEPS
+        wraps = call.op == CONTROL_DEPS
         ops: tuple[str, ...] = ()
         if node.is_call and not wraps:
-            ops = (run.op,) if is_plain else (run.op, *ops_named(node))
+            ops = (call.op,) if is_plain else (call.op, *ops_named(node))
         number = len(self.uses)
         use = Use(node, graph, ops, times, used, used)
         self.uses.append(use)
@@ -166,7 +166,7 @@ class _Bodies:
         self.flow = flow
         self.graph = graph
         self.node = node
-        self.run = executed(node)
+        self.call = executed(node)
         self.values = values
         self.use = use
         self.runs = runs(graph, node)
@@ -179,34 +179,32 @@ class _Bodies:
             CaptureError: if the inputs of the bodies are unknown.
         """
         bodies = [run.body for run in self.runs]
-        match KINDS.get(self.run.op):
+        match KINDS.get(self.call.op):
             case "call":
                 return self._add_body(bodies[0], self._producers_of(operands_of(self.node)))
             case "branch":
-                self.use.leads = _merge_values(self._argument_producers(0))
-                operands = self._argument_producers(len(self.run.args) - 1)
+                self.use.leads = _merge_values(self._argument(0))
+                operands = self._argument(len(self.call.args) - 1)
                 branches = [self._add_body(body, operands) for body in bodies]
                 return [_merge_values(results) for results in zip(*branches, strict=False)]
             case "map":
-                return self._add_body(
-                    bodies[0], self._argument_producers(1) + self._argument_producers(2)
-                )
+                return self._add_body(bodies[0], self._argument(1) + self._argument(2))
             case "scan":
-                rest = self._argument_producers(2) + self._argument_producers(3)
+                rest = self._argument(2) + self._argument(3)
                 if self.runs[0].times == 1:
-                    return self._add_body(bodies[0], self._argument_producers(1) + rest)
-                state = self._new_carried(self._argument_producers(1))
+                    return self._add_body(bodies[0], self._argument(1) + rest)
+                state = self._new_carried(self._argument(1))
                 results = self._add_body(bodies[0], state + rest)
                 self._carry_results(state, results)
                 return results
             case "tree":
-                state = self._new_carried(self._argument_producers(1) * 2)
-                results = self._add_body(bodies[0], state + self._argument_producers(2))
+                state = self._new_carried(self._argument(1) * 2)
+                results = self._add_body(bodies[0], state + self._argument(2))
                 self._carry_results(state, results * 2)
                 return results
             case "loop":
-                state = self._new_carried(self._argument_producers(2))
-                rest = self._argument_producers(3)
+                state = self._new_carried(self._argument(2))
+                rest = self._argument(3)
                 self.use.leads = _merge_values(self._add_body(bodies[0], state + rest))
                 self._carry_results(state, self._add_body(bodies[1], state + rest))
                 return state
@@ -217,13 +215,13 @@ class _Bodies:
                 return self._add_function(*bodies)
             case "hook":  # the first input of the body is a gradient, which has no node
                 self._add_body(bodies[0], [[], *self._producers_of(operands_of(self.node))])
-                return self._argument_producers(0)
+                return self._argument(0)
         raise self._unknown_error("the operands of this op are unknown")
 
     def _unknown_error(self, why: str) -> CaptureError:
         return CaptureError(
-            f"patterns cannot follow values into the bodies of {self.run.op} (%{self.node.name} of "
-            f"{self.graph.name}): {why}"
+            f"patterns cannot follow values into the bodies of {self.call.op} "
+            f"(%{self.node.name} of {self.graph.name}): {why}"
         )
 
     def _producers_of(self, operands: Sequence[object]) -> list[_Values]:
@@ -231,11 +229,11 @@ class _Bodies:
             _values_of(self.values, leaf.name) if isinstance(leaf, Ref) else [] for leaf in operands
         ]
 
-    def _argument_producers(self, position: int) -> list[_Values]:
+    def _argument(self, position: int) -> list[_Values]:
         """Return the producers of each value in an argument of the call."""
-        if position >= len(self.run.args):
-            raise self._unknown_error(f"the call has only {len(self.run.args)} arguments")
-        return self._producers_of(leaves(self.run.args[position]))
+        if position >= len(self.call.args):
+            raise self._unknown_error(f"the call has only {len(self.call.args)} arguments")
+        return self._producers_of(leaves(self.call.args[position]))
 
     def _add_body(self, body: Graph, operands: Sequence[_Values]) -> list[_Values]:
         """Add the ops of a body, and return the producers of each value it returns."""
@@ -266,14 +264,14 @@ class _Bodies:
 
         The scores depend on query and key. The result depends on all operands and bodies.
         """
-        first = next(k for k, arg in enumerate(self.run.args) if any(body_names(arg)))
+        first = next(k for k, arg in enumerate(self.call.args) if any(body_names(arg)))
         score = self.flow.add_value(self.graph, self.times)
         self.flow.uses[score].leads = _merge_values(
-            v for k in range(first) for v in self._argument_producers(k)
+            v for k in range(first) for v in self._argument(k)
         )
         self.use.leads = list(self.use.uses)
         for body in bodies:
-            buffers = self._argument_producers(_BUFFERS[self.run.op] + (body is bodies[-1]))
+            buffers = self._argument(_BUFFERS[self.call.op] + (body is bodies[-1]))
             scores = [[score]] * (len(body.inputs) - len(buffers))
             self.use.leads += _merge_values(self._add_body(body, scores + buffers))
 
@@ -283,7 +281,7 @@ class _Bodies:
         The forward returns its results, then the saved values. The backward takes the saved values
         as its last inputs.
         """
-        results = self._add_body(forward, self._producers_of(leaves(self.run.args[2:])))
+        results = self._add_body(forward, self._producers_of(leaves(self.call.args[2:])))
         (returned,) = next(node.args for node in forward.nodes if node.kind == "output")
         saved_count = (
             len(leaves(returned[1])) if isinstance(returned, tuple) and returned[1:] else 0
@@ -300,7 +298,3 @@ def _values_of(values: _Named, name: str) -> _Values:
 
 def _merge_values(values: Iterable[_Values]) -> _Values:
     return list(dict.fromkeys(number for numbers in values for number in numbers))
-
-
-def _writes(node: Node) -> bool:
-    return any(effect.kind == "mutates" for effect in node.effects)

@@ -30,19 +30,19 @@ _STAGES: dict[str, str] = {
     "passes": "in inductor's passes",
     "codegen": "in inductor's generated code",
 }
-_EXACT: dict[str, str] = {
+_PROVEN: dict[str, str] = {
     "state": "has hidden state",
     "write": "writes to an argument without declaring it",
     "fake": "has a fake implementation whose result differs from the op's",
 }
-_JUDGED: dict[str, str] = {
+_VERDICTS: dict[str, str] = {
     "formula": "a different formula, not rounding",
     "operand": "the same ops on other operands",
     "random": "different random numbers",
     "state": "the same op on the same values returns a different result: hidden state",
     "precision": "the same formula, less precise",
 }
-_MOST_OPS = 6
+MAX_OPS = 6
 
 
 @dataclass(frozen=True)
@@ -103,14 +103,18 @@ class Divergence:
 
     def __str__(self) -> str:
         if self.reason:
-            return self._format_unfinished()
+            last_stage = _STAGES[self.stage].removeprefix("in ")
+            return (
+                f"First difference: not found, because {self.reason}. Last stage compared: "
+                f"{last_stage}."
+            )
         opening = "First difference" if self.sure else "First difference at or before"
         place = ", ".join([_STAGES[self.stage], *_place(self)])
         if self.stage == "eager":
             subject = (
                 self.nodes[-1].op.removesuffix(".default") if self.nodes else "the Python code"
             )
-            return f"{opening}: {place}: {subject} {_EXACT.get(self.kind, self.kind)}."
+            return f"{opening}: {place}: {subject} {_PROVEN.get(self.kind, self.kind)}."
         lines = [f"{opening}: {place}: {_format_change(self)}."]
         lines += [f"  {line}" for line in self._verdict_lines()]
         for other in self.more:
@@ -118,17 +122,11 @@ class Divergence:
             lines.append(f"  Also: {place}: {_format_change(other)}.")
         return "\n".join(lines)
 
-    def _format_unfinished(self) -> str:
-        return (
-            f"First difference: not found, because {self.reason}. Last stage compared: "
-            f"{_STAGES[self.stage][3:]}."
-        )
-
     def _verdict_lines(self) -> Sequence[str]:
         """Return the lines about sizes, inputs and proof."""
         lines = [f"eager: {call}" for call in self.calls[0]]
         lines += [f"here: {call}" for call in self.calls[1]]
-        verdict = _JUDGED.get(self.kind, self.kind)
+        verdict = _VERDICTS.get(self.kind, self.kind)
         if math.isnan(self.size):
             lines.append(
                 "On eager's values in float64, the two differ in numbers that are not finite: "
@@ -267,5 +265,5 @@ def _format_change(divergence: Divergence) -> str:
 
 def _format_ops(nodes: Sequence[Node]) -> str:
     ops = [node.op.removesuffix(".default") for node in nodes if node.kind != "get_attr"]
-    shown = ops if len(ops) <= _MOST_OPS else ["...", *ops[-_MOST_OPS:]]
+    shown = ops if len(ops) <= MAX_OPS else ["...", *ops[-MAX_OPS:]]
     return ", ".join(shown) or "nothing"

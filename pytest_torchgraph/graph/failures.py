@@ -23,7 +23,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class UnexpectedOps(Failure):
-    """Ops that occur although they are forbidden, or that occur more often than allowed.
+    """Ops that must not occur, or that occur more often than allowed.
 
     Attributes:
         graphs: the checked graphs.
@@ -37,7 +37,7 @@ class UnexpectedOps(Failure):
 
 
 def failed(message: str, shows: Failure | None) -> AssertionError:
-    """Return the exception for a failed check, with the data of its picture."""
+    """Return an `AssertionError` for a failed check, with the data for its picture."""
     return with_picture(AssertionError(message), shows)
 
 
@@ -49,7 +49,7 @@ def with_picture(error: E, shows: Failure | None) -> E:
 
 
 def shown_by(error: BaseException | None) -> Failure | None:
-    """Return the data attached to an exception, or to the nearest of its causes with such data."""
+    """Return the data attached to an exception or to the nearest exception in its chain."""
     visited: set[int] = set()
     while error is not None and id(error) not in visited:
         visited.add(id(error))

@@ -51,7 +51,7 @@ def times(op_calls: Sequence[OpCall], selected: Selection | None = None) -> int:
 def find_calls(graphs: Sequence[Graph], op: Any, selected: Selection | None = None) -> list[OpCall]:
     """Return the calls whose op matches a pattern; see `find`."""
     pattern = pattern_name(op)
-    refuse_hidden(graphs, but=pattern)
+    _refuse_hidden(graphs, pattern)
     matching = list(calls_of(graphs, lambda op: matches(op, pattern)))
     if not matching and ("getitem" in pattern or _names_wrappers(pattern)):
         matching = [call for call in calls(graphs, uncounted=True) if matches(call.op, pattern)]
@@ -82,18 +82,18 @@ def _names_wrappers(pattern: str) -> bool:
     return bool(names) and names <= WRAPPERS
 
 
-def refuse_hidden(graphs: Sequence[Graph], but: str) -> None:
+def _refuse_hidden(graphs: Sequence[Graph], pattern: str) -> None:
     """Reject graphs with a call that runs code outside every graph.
 
     Args:
         graphs: the graphs.
-        but: the pattern that the user searches for. Python calls that match it are allowed.
+        pattern: the pattern that the user searches for. Python calls that match it are allowed.
 
     Raises:
         CaptureError: with the op and its place.
     """
     for graph, node, op in hiding_calls(graphs):
-        if matches(op, but) and calls_python(op):
+        if matches(op, pattern) and calls_python(op):
             continue
         location = f" ({node.source})" if node.source is not None else ""
         raise CaptureError(

@@ -8,12 +8,12 @@ a `CaptureError` that names the op.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Literal, TypeAlias
 
 from ..ops.collectives import calls_python
-from .model import Arg, Atom, Node, Ref, SubgraphRef
+from .model import Arg, Atom, Node, SubgraphRef
 
 PREFIX = "higher_order."
 
@@ -83,17 +83,12 @@ PLAIN = frozenset(
 """Higher-order ops that call nothing."""
 
 HIDING = frozenset(
-    {
-        *(
-            PREFIX + name
-            for name in (
-                "aoti_call_delegate call_torchbind custom_function_call executorch_call_delegate "
-                "flat_apply inductor_compiled_code invoke_leaf_function trace_wrapped"
-            ).split()
-        ),
-        "torch._dynamo.variables.torch.flat_apply_capture",
-    }
-)
+    PREFIX + name
+    for name in (
+        "aoti_call_delegate call_torchbind custom_function_call executorch_call_delegate "
+        "flat_apply inductor_compiled_code invoke_leaf_function trace_wrapped"
+    ).split()
+) | {"torch._dynamo.variables.torch.flat_apply_capture"}
 """Ops that run code outside every graph."""
 
 HIGHER_ORDER = frozenset(KINDS) | WRAPPERS | PLAIN | HIDING
@@ -190,8 +185,3 @@ def leaves(value: Arg) -> list[Arg]:
     if isinstance(value, tuple):
         return [leaf for item in value for leaf in leaves(item)]
     return [value]
-
-
-def refs(values: Iterable[Arg]) -> list[str]:
-    """Return the names of the nodes among leaves."""
-    return [value.name for value in values if isinstance(value, Ref)]

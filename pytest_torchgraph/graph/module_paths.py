@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from itertools import takewhile
+from typing import NamedTuple, TypeVar
 
 from .cost import with_savers
 from .model import Graph, GraphKind
 
+T = TypeVar("T")
 _GRAPH = re.compile(r"(?:forward|backward|inference|joint|eager)(?:_[0-9]+)?:")
 """Graph name that prefixes the name of a value made by another graph."""
 
@@ -39,15 +41,13 @@ def module_of(name: str) -> str:
 
 def common_path(paths: Iterable[str]) -> str:
     """Return the innermost module that contains all paths; "" if there is none."""
-    common: list[str] | None = None
-    for path in paths:
-        parts = path.split(".") if path else []
-        if common is None:
-            common = parts
-        else:
-            same = [x == y for x, y in zip(common, parts, strict=False)]
-            common = common[: same.index(False) if False in same else len(same)]
-    return ".".join(common or [])
+    return ".".join(common_prefix(path.split(".") for path in paths))
+
+
+def common_prefix(sequences: Iterable[Sequence[T]]) -> tuple[T, ...]:
+    """Return the longest common beginning of sequences."""
+    columns = zip(*sequences, strict=False)
+    return tuple(items[0] for items in takewhile(lambda items: len(set(items)) == 1, columns))
 
 
 def numbered(

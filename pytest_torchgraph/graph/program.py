@@ -40,7 +40,7 @@ class Program:
         version: format version of a file.
         folded: True if a file writes repeated modules once, or declares inputs where they are used.
         mesh: sizes of the mesh by dimension name, in order; empty for one capture.
-        sections: ascending ranks with equal graphs, and their program; empty for one capture.
+        sections: groups of ranks with equal graphs, each with its program; empty for one capture.
     """
 
     header: Header

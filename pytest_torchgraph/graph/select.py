@@ -6,7 +6,7 @@ A selection that could not match anything is rejected, because a check of it wou
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import lru_cache
@@ -136,19 +136,20 @@ def _check_module(module: Any, graphs: Sequence[Graph]) -> str:
         running = (path for call in calls(graphs) for path in call.modules)
         known_paths.update(path for running_path in running for path in ancestors(running_path))
     if not any(fnmatchcase(path, module) for path in known_paths):
-        close = difflib.get_close_matches(module, sorted(known_paths), n=3)
-        top = sorted(path for path in known_paths if "." not in path)
-        if close:
-            hint = f"did you mean {', '.join(close)}?"
-        elif top:
-            hint = f"modules: {listed(top, 10)}"
-        else:
-            hint = (
-                "these graphs have no module paths. Capture the model itself with "
-                "graph_capture(model, ...), or omit module="
-            )
+        hint = module_hint(module, known_paths) or (
+            "these graphs have no module paths. Capture the model itself with "
+            "graph_capture(model, ...), or omit module="
+        )
         raise ValueError(f"no op was captured in a module that matches {module!r}: {hint}")
     return module
+
+
+def module_hint(glob: str, paths: Collection[str]) -> str:
+    """Return similar module paths, or else the outermost modules; "" if there are no modules."""
+    if close := difflib.get_close_matches(glob, sorted(paths), n=3):
+        return f"did you mean {', '.join(close)}?"
+    outermost = sorted({path.partition(".")[0] for path in paths} - {""})
+    return f"modules: {listed(outermost, 10)}" if outermost else ""
 
 
 def _check_device(device: Any) -> str:

@@ -48,7 +48,7 @@ MAX_BOXES = 150
 """Maximum number of boxes in the drawing of a difference or of surplus ops, excluding ports."""
 NEIGHBOURS = 5
 """Maximum number of operands, and of users, shown as context of a box, nearest first."""
-LAYER = 24
+MAX_MODULE = 24
 """Maximum number of boxes in a module that is shown completely around a change."""
 MAX_FOLDED = 2
 """Maximum number of parameters, buffers and constants listed in a box."""
@@ -97,26 +97,26 @@ def drawing(diff: GraphDiff, hops: int = 2, prefix: str = "") -> Drawing:
         for graph in (pair.before, pair.after):
             scene.classes.update(graph.classes if graph is not None else {})
         scene.old_classes.update(pair.before.classes if pair.before is not None else {})
-    of_nodes = [finding for finding in diff.findings if not finding.of_graph]
-    places = [place for finding in of_nodes for place in finding.places]
+    node_findings = [finding for finding in diff.findings if not finding.of_graph]
+    places = [place for finding in node_findings for place in finding.places]
     changes = [change for place in places for change in (*place.changes, *place.consequences)]
     overlays = [Overlay(pair, changes) for pair in diff.graphs]
     canvas = Canvas(scene, change_look, change_paint)
     focus = _Focus(diff, overlays, hops)
-    numbers: dict[_PairNode, int] = {}
+    drawables: dict[_PairNode, int] = {}
     for number, overlay in enumerate(overlays):
         pair = overlay.pair
         is_on_both_sides = pair.before is not None and pair.after is not None
         if not is_on_both_sides or (pair.runs is not None and not overlay.change_marks):
             _add_whole_graph(scene, pair)
         else:
-            _add_nodes(canvas, overlay, number, focus, numbers)
-            _add_edges(canvas, overlay, numbers)
+            _add_nodes(canvas, overlay, number, focus, drawables)
+            _add_edges(canvas, overlay, drawables)
     if canvas.drawables:
-        focus_numbers = [numbers[node] for node in focus.nodes if node in numbers]
-        canvas.draw(MAX_BOXES, focus_numbers, compact=True)
+        in_focus = [drawables[node] for node in focus.nodes if node in drawables]
+        canvas.draw(MAX_BOXES, in_focus, compact=True)
         for overlay in overlays:
-            _note_old(canvas, overlay, numbers)
+            _record_old_side(canvas, overlay, drawables)
     folded = canvas.count_marks_in_groups()
     if folded:
         times = f"; {TIMES}: number of places, of which only the first is drawn"
@@ -146,8 +146,8 @@ class _Focus:
         self.nodes = dict.fromkeys(edits)
         self._surround(edits, hops)
         if hops:
-            layers = dict.fromkeys((edit.overlay, _layer(edit)) for edit in edits)
-            for overlay, path in list(layers)[:MAX_BOXES]:
+            small_modules = dict.fromkeys((edit.overlay, _small_module(edit)) for edit in edits)
+            for overlay, path in list(small_modules)[:MAX_BOXES]:
                 members = (_PairNode(overlay, node) for node in overlay.members(path))
                 self.nodes.update(dict.fromkeys(members))
         self.nodes.update(dict.fromkeys(self.consequences))
@@ -207,12 +207,12 @@ class _Focus:
             self.nodes.update(dict.fromkeys(border))
 
 
-def _layer(pair_node: _PairNode) -> str:
-    """Return the largest enclosing module with at most `LAYER` nodes, or "" if there is none."""
+def _small_module(pair_node: _PairNode) -> str:
+    """Return the largest enclosing module with at most `MAX_MODULE` nodes; "" if there is none."""
     overlay, node = pair_node
     path = overlay.folded(node).node.module
     largest = ""
-    while path and overlay.is_small(path, LAYER):
+    while path and overlay.is_small(path, MAX_MODULE):
         largest = path
         path = path.rpartition(".")[0]
     return largest
@@ -259,9 +259,9 @@ def _add_nodes(
     overlay: Overlay,
     number: int,
     focus: _Focus,
-    numbers: dict[_PairNode, int],
+    drawables: dict[_PairNode, int],
 ) -> None:
-    """Put the nodes of a pair of graphs on the canvas and record their drawables in `numbers`."""
+    """Put the nodes of a pair of graphs on the canvas, and record their numbers in `drawables`."""
     graph = overlay.pair.after
     assert graph is not None
     runs = overlay.pair.runs
@@ -278,16 +278,16 @@ def _add_nodes(
             mark.times = focus.times.get(pair_node, 1)
         drawable = Drawable(graph.name, folded, cluster, mark, overlay.side(node))
         drawable.no_box = folded.node.op == "saved" and mark is None and bool(overlay.users[node])
-        numbers[pair_node] = canvas.add(drawable)
+        drawables[pair_node] = canvas.add(drawable)
 
 
-def _add_edges(canvas: Canvas, overlay: Overlay, numbers: dict[_PairNode, int]) -> None:
+def _add_edges(canvas: Canvas, overlay: Overlay, drawables: dict[_PairNode, int]) -> None:
     """Put the edges of a pair of graphs on the canvas."""
     for edge, (before, after) in overlay.edges.items():
         if _is_busy_return(overlay, edge.head) and None not in (before, after):
             continue
-        tail = numbers.get(_PairNode(overlay, edge.tail))
-        head = numbers.get(_PairNode(overlay, edge.head))
+        tail = drawables.get(_PairNode(overlay, edge.tail))
+        head = drawables.get(_PairNode(overlay, edge.head))
         if tail is not None and head is not None:
             drawn_edge = _compared_edge(Edge(tail, head, edge.path), before, after)
             if edge in overlay.bypasses:
@@ -295,12 +295,12 @@ def _add_edges(canvas: Canvas, overlay: Overlay, numbers: dict[_PairNode, int]) 
             canvas.edges.append(drawn_edge)
 
 
-def _note_old(canvas: Canvas, overlay: Overlay, numbers: dict[_PairNode, int]) -> None:
+def _record_old_side(canvas: Canvas, overlay: Overlay, drawables: dict[_PairNode, int]) -> None:
     """Record the boxes of the old graph's ops, and the old edges between unchanged boxes."""
     side = canvas.scene.sides.before
 
     def box(node: OverlaidNode) -> str | None:
-        unit = canvas.unit_of.get(numbers.get(_PairNode(overlay, node), -1))
+        unit = canvas.unit_of.get(drawables.get(_PairNode(overlay, node), -1))
         return None if unit is None else canvas.scene.box_id(canvas.keys[unit])
 
     for name, folded in overlay.old.nodes.items():

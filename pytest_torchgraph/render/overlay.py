@@ -288,7 +288,10 @@ def _folded_line(
     graph: FoldedGraph, node: Node, kind: ChangeKind, before: Node | None
 ) -> ComparedLine:
     """Return the label line of a differing node that is folded into a box."""
-    text = _folded_text(graph, node)
+    value = graph.value(node.name)
+    text = f"{node.target or node.name} {value_label(node)}".strip()
+    if value is not None:
+        text = f"result {value.edge_label}"
     if kind == "added" or kind == "removed":
         return ComparedLine.only(kind, text)
     head = f"{SIGNS[kind]} "
@@ -296,10 +299,3 @@ def _folded_line(
         return ComparedLine.same(f"{head}{text}")
     old_label, new_label = value_label(before), value_label(node)
     return ComparedLine.changed(old_label, new_label, head + text.removesuffix(new_label))
-
-
-def _folded_text(graph: FoldedGraph, node: Node) -> str:
-    value = graph.value(node.name)
-    if value is not None:
-        return f"result {value.edge_label}"
-    return f"{node.target or node.name} {value_label(node)}".strip()

@@ -276,17 +276,17 @@ class _BreakBoxes:
 
     def draw(self, parts: Sequence[Part]) -> None:
         ends: list[str] = []
-        numbers: dict[tuple[str, int, str] | None, int] = {}
+        break_numbers: dict[tuple[str, int, str] | None, int] = {}
         for number, part in enumerate(parts):
             if isinstance(part, Graph):
                 starts = self._keys_of(_first_drawables(self.placed[number]))
-                if numbers and number and not isinstance(parts[number - 1], Graph):
+                if break_numbers and number and not isinstance(parts[number - 1], Graph):
                     self._connect(ends, starts)
                 elif self._has_no_operands(number):
                     self._connect(ends, starts[:1], "order")
                 ends = self._keys_of(_last_drawable(self.placed[number]))
             else:
-                break_number = numbers.setdefault(_place_of(part), len(numbers) + 1)
+                break_number = break_numbers.setdefault(_place_of(part), len(break_numbers) + 1)
                 key = self._add_box(part, break_number)
                 self._connect(ends, [key])
                 ends = [key]

@@ -32,7 +32,7 @@ from .look import (
     CATEGORY_PAINTS,
     HEAT_PAINTS,
     MAX_LINES,
-    WORDS,
+    STEP_LABELS,
     Heat,
     HeatFigure,
     Paint,
@@ -77,7 +77,7 @@ class Drawing:
             is_old: True if only the old graph of a difference has the node.
         """
         for name in (graph, graph.rpartition(" -> ")[2]):
-            for old in (is_old, None):
+            for old in (is_old, None):  # None: groups and ports, which may show both graphs
                 box = self._boxes.get((name, node, old))
                 if box is not None:
                     return box
@@ -93,7 +93,7 @@ class Drawing:
                 old = element.is_old if element.kind == "node" else None
                 for node in element.nodes:
                     boxes.setdefault((element.graph, node, old), key)
-        # Second pass: a port counts only for a node without a box.
+        # In a second pass, so that a port is used only for a node without a box.
         for key, element in self.elements.items():
             if element.kind == "port":
                 for node in element.nodes:
@@ -122,8 +122,8 @@ def to_dot(
     Args:
         graph: graph to draw.
         focus: names of nodes to show, with their neighbours, even if the rest is folded.
-        limit: maximum number of boxes. A larger graph is folded: modules become one box each, from
-            the innermost out, and runs of ops without a module become blocks. `None` folds nothing.
+        limit: maximum number of boxes; `None` for no limit. In a larger graph, modules are folded
+            into one box each, the innermost first, and runs of ops without a module into blocks.
         heat: figure to show as colours in place of op categories; see `Graph.to_dot`.
 
     Raises:
@@ -248,5 +248,5 @@ def _heat_legend(scene: Scene, heat: Heat) -> None:
     for step, (border, fill) in HEAT_PAINTS.items():
         if step != "unknown" or unknown:
             classes = [f"heat-{step}"]
-            text = [WORDS[step]]
+            text = [STEP_LABELS[step]]
             scene.add_box(text, cluster, " ", classes, color=border, fillcolor=fill, fontsize="8")

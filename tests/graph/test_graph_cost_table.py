@@ -88,7 +88,7 @@ def test_node_cost_table_shows_unknown_costs_as_question_marks() -> None:
     assert parsed.to_table(cost=True).count("?") == 3
 
 
-def test_costs_of_torch_functions_are_refused_and_what_export_keeps_is_left_out() -> None:
+def test_node_cost_table_without_known_costs() -> None:
     with pytest.raises(CaptureError, match="unknown in a graph at level 'dynamo'"):
         graph("%a = torch.relu(%x) : f32[2, 3]\nreturn %a", "forward @ dynamo").to_table(cost=True)
     exported = graph("%a = aten.relu.default(%x) : f32[2, 3]\nreturn %a", "forward @ export")
@@ -96,7 +96,7 @@ def test_costs_of_torch_functions_are_refused_and_what_export_keeps_is_left_out(
     assert "saved bytes" not in printed([exported])
 
 
-def test_a_body_counts_at_each_op_that_calls_it() -> None:
+def test_node_flops_of_a_body_count_at_each_call() -> None:
     parsed = graph(
         """
         body: forward {
@@ -114,7 +114,7 @@ def test_a_body_counts_at_each_op_that_calls_it() -> None:
     assert flops_by_node(parsed) == {"p": 16, "q": 16}
 
 
-def test_the_table_of_modules_has_both_directions_and_what_is_below() -> None:
+def test_cost_table_has_both_directions_and_includes_submodules() -> None:
     assert cells(printed([FORWARD, BACKWARD])) == [
         ["module", "forward FLOPs", "backward FLOPs", "FLOPs", "%", "saved bytes"],
         ["(all)", str(MM), str(2 * MM), str(3 * MM), "100.0", "64"],
@@ -131,7 +131,7 @@ def test_the_table_of_modules_has_both_directions_and_what_is_below() -> None:
         printed([FORWARD], depth=-1)
 
 
-def test_a_module_that_only_holds_another_one_has_no_row_and_numbers_are_in_order() -> None:
+def test_cost_table_skips_modules_with_a_single_submodule_and_sorts_by_number() -> None:
     body = "\n".join(
         f"%net.h.{n}.mlp.fc/mm = aten.mm.default(%x, %w) : f32[2, 8]" for n in (10, 2, 1)
     )
@@ -142,7 +142,7 @@ def test_a_module_that_only_holds_another_one_has_no_row_and_numbers_are_in_orde
     ]
 
 
-def test_ops_that_are_not_counted_are_named() -> None:
+def test_cost_table_names_ops_without_a_formula() -> None:
     parsed = graph("%a = my.op.default(%x) : f32[2, 3]\nreturn %a")
     assert printed([parsed]).endswith("\nnot counted, because torch has no formula: my.op.default")
 
@@ -151,22 +151,22 @@ def test_ops_that_are_not_counted_are_named() -> None:
     "further cases; a few are in every run", unless=["*5", "*2", "*1", "10", "18", "3", "4"]
 )
 @pytest.mark.parametrize("seed", range(20))
-def test_parts_sum_to_the_whole(seed: int) -> None:
-    made = random_graph(seed)
-    whole = made.flops
-    kept = by_module([made], 0)[""].saved_bytes
+def test_costs_of_nodes_and_modules_add_up_to_the_total(seed: int) -> None:
+    parsed = random_graph(seed)
+    whole = parsed.flops
+    kept = by_module([parsed], 0)[""].saved_bytes
     assert whole
     assert kept
-    assert sum(value or 0 for value in flops_by_node(made).values()) == whole
-    assert sum(value or 0 for value in (saved_by_node(made) or {}).values()) == kept
+    assert sum(value or 0 for value in flops_by_node(parsed).values()) == whole
+    assert sum(value or 0 for value in (saved_by_node(parsed) or {}).values()) == kept
     for depth in (None, 0, 1, 2, 3):
-        costs = by_module([made], depth).values()
+        costs = by_module([parsed], depth).values()
         assert sum(cost.flops or 0 for cost in costs) == whole
         assert sum(cost.saved_bytes or 0 for cost in costs) == kept
-        rows = rows_of(made, depth)
+        rows = rows_of(parsed, depth)
         assert (rows[0].total, rows[0].saved_bytes) == (whole, kept)
         outermost = [row for row in rows if row.nesting == 1]
-        direct = by_module([made], depth).get("")
+        direct = by_module([parsed], depth).get("")
         assert whole == sum(row.total for row in outermost) + ((direct and direct.flops) or 0)
 
 
@@ -190,7 +190,7 @@ def random_graph(seed: int) -> Graph:
     return graph("\n".join([*lines, f"return %{last}", *saved]), inputs=inputs)
 
 
-def test_cost_changes_are_reported_at_their_module() -> None:
+def test_changed_costs_are_reported_at_their_module() -> None:
     def step(act: str, *more: str) -> Graph:
         lines = [
             *("%h.0.fc/mm = aten.mm.default(%x, %w) : f32[2, 8]", *more),
@@ -199,20 +199,20 @@ def test_cost_changes_are_reported_at_their_module() -> None:
         ]
         return graph("\n".join(lines), inputs=INPUTS)
 
-    def told(after: Graph) -> list[tuple[str, int, int]]:
+    def changes_to(after: Graph) -> list[tuple[str, int, int]]:
         return [
             (new.module, new.total - old.total, (new.saved_bytes or 0) - (old.saved_bytes or 0))
             for old, new in changed_costs([step("relu")], [after])[0]
         ]
 
     second = "%h.1.fc/mm = aten.mm.default(%x, %w) : f32[2, 8]"
-    assert told(step("relu")) == [("", 0, 0)]
-    assert told(step("exp")) == [("", 0, 64), ("h.1.act", 0, 64)]
-    assert told(step("exp", second)) == [
+    assert changes_to(step("relu")) == [("", 0, 0)]
+    assert changes_to(step("exp")) == [("", 0, 64), ("h.1.act", 0, 64)]
+    assert changes_to(step("exp", second)) == [
         *(("", MM, 64), ("h.1", MM, 64)),
         *(("h.1.act", 0, 64), ("h.1.fc", MM, 0)),
     ]
-    assert told(step("relu", second)) == [("", MM, 0), ("h.1.fc", MM, 0)]
+    assert changes_to(step("relu", second)) == [("", MM, 0), ("h.1.fc", MM, 0)]
 
 
 class Broken(torch.nn.Module):
@@ -226,7 +226,7 @@ class Broken(torch.nn.Module):
         return self.down(hidden.sin())
 
 
-def test_cost_total_equals_that_of_the_capture_with_a_graph_break() -> None:
+def test_cost_table_total_equals_the_costs_of_a_capture_with_a_break() -> None:
     step = capture(Broken(), torch.ones(2, 4))
     assert len(step.forwards) == 2
     head, whole, *_ = cells(step.cost_table())

@@ -42,7 +42,7 @@ def test_digits_round_and_zero_writes_a_tilde():
     ]
 
 
-def test_a_graph_that_was_read_keeps_its_digits_and_decides_how_both_are_compared():
+def test_parsed_graph_keeps_its_digits_in_comparisons():
     stored = Graph.from_text(scaled(SCALE).to_text(digits=3))
     assert stored.to_text() == scaled(SCALE).to_text(digits=3)
     assert stored == scaled("0.0076199")
@@ -53,7 +53,7 @@ def test_a_graph_that_was_read_keeps_its_digits_and_decides_how_both_are_compare
     assert diff(scaled("0.0077"), stored)
 
 
-def test_a_tilde_equals_any_float_and_no_int():
+def test_tilde_equals_any_float_but_no_int():
     stored = Graph.from_text(scaled(SCALE).to_text(digits=0))
     assert stored == scaled("-3.5")
     assert stored == scaled("inf")
@@ -61,28 +61,28 @@ def test_a_tilde_equals_any_float_and_no_int():
     assert stored != scaled("0.5", n=4)
 
 
-def test_an_exact_graph_is_rounded_as_the_stored_ones_were():
+def test_exact_graph_is_rounded_like_stored_graphs():
     exact = scaled("0.12497")
     four, two = (Graph.from_text(exact.to_text(digits=digits)) for digits in (4, 2))
     assert exact == four
     assert exact == two
 
 
-def test_the_largest_float_stays_finite():
+def test_rounded_largest_float_is_finite():
     text = scaled("1.7976931348623157e+308").to_text(digits=2)
     assert "inf" not in text
     assert Graph.from_text(text) == scaled("1.7976931348623157e+308")
 
 
 @given(graphs(), st.sampled_from([0, 1, 3, 17]))
-def test_every_graph_is_equal_to_what_its_text_with_digits_says(graph: Graph, digits: int):
+def test_any_graph_equals_its_text_with_digits(graph: Graph, digits: int):
     text = graph.to_text(digits=digits)
     assert Graph.from_text(text) == graph
     assert Graph.from_text(text).to_text() == text
 
 
 @pytest.mark.parametrize("digits", [-1, 18, True, "3", 2.0])
-def test_other_digits_are_refused(digits):
+def test_invalid_digits_are_refused(digits):
     with pytest.raises(
         ValueError, match=r"digits=.* is invalid: pass None .*, or an int from 0 to 17"
     ):

@@ -18,7 +18,7 @@ ALIKE = ["transformer_block", "residual_cnn", "mlp_checkpointed", "graph_convolu
 @pytest.mark.slow("further cases; a few are in every run", unless=["dispatch*"])
 @pytest.mark.parametrize("name", ALIKE)
 @pytest.mark.parametrize("via", ["dispatch", "aot"])
-def test_flops_equal_torchs_counter(name: str, via: str) -> None:
+def test_flops_equal_those_of_torchs_counter(name: str, via: str) -> None:
     subject = SUBJECTS[name]()
     with FlopCounterMode(display=False) as counter:
         output = forward(subject)
@@ -116,7 +116,7 @@ def test_flops_error_names_impossible_shapes() -> None:
 
 @pytest.mark.slow("further cases; a few are in every run", unless=["residual_cnn"])
 @pytest.mark.parametrize("name", ["transformer_block", "residual_cnn"])
-def test_composite_ops_of_an_exported_program_count_as_their_parts(name: str) -> None:
+def test_flops_of_composite_ops_are_those_of_their_parts(name: str) -> None:
     subject = SUBJECTS[name]()
     captured = capture(subject.model, *subject.args, via="export", **subject.kwargs)
     with FlopCounterMode(display=False) as counter:
@@ -154,7 +154,7 @@ def test_flops_of_products_in_other_forms(function: object, flops: int | None, v
         _ = captured.flops
 
 
-def test_registered_ops_that_multiply_are_never_free() -> None:
+def test_flops_of_ops_that_multiply_are_never_zero() -> None:
     """They are found by a name that says so, among ops that only lay out memory."""
     names = {op.split(".")[1] for op in registry.registered() if op.startswith("aten.")}
     multiplies = {
@@ -177,7 +177,7 @@ def is_free(op: str) -> bool:
         return False
 
 
-def test_products_below_a_transform_of_an_exported_program_are_unknown() -> None:
+def test_flops_inside_an_exported_transform_are_unknown() -> None:
     def rows(x: torch.Tensor) -> torch.Tensor:
         return torch.func.vmap(lambda row: row @ x)(torch.stack([x, x]))
 

@@ -28,7 +28,7 @@ SAMPLE = graph(
 )
 
 
-def test_counts_are_by_overload_and_sum_up_by_packet() -> None:
+def test_op_counts_are_by_overload_and_add_up_by_packet() -> None:
     counts = SAMPLE.op_counts
     assert counts["aten.add.Tensor"] == 2
     assert counts["aten.add.Scalar"] == 1
@@ -62,16 +62,16 @@ def test_op_counts_lookup_does_not_change_them() -> None:
     assert dict(counts) == before
 
 
-def test_a_projection_is_not_counted_and_indexing_a_tensor_is() -> None:
+def test_op_counts_include_tensor_indexing_but_no_projection() -> None:
     assert SAMPLE.op_counts["operator.getitem"] == 1
 
 
-def test_inputs_attributes_and_outputs_are_not_counted() -> None:
+def test_op_counts_exclude_inputs_attributes_and_outputs() -> None:
     g = graph('%t = get_attr["w"]\n%m = torch.nn.ReLU["act"](%t)\nreturn %m')
     assert dict(g.op_counts) == {"torch.nn.ReLU": 1}
 
 
-def test_ops_in_bodies_are_counted_at_any_depth() -> None:
+def test_op_counts_include_nested_bodies() -> None:
     g = Graph.from_text(
         document(
             """
@@ -99,7 +99,7 @@ def test_ops_in_bodies_are_counted_at_any_depth() -> None:
     }
 
 
-def test_counts_of_several_graphs_add_up_and_survive_copies() -> None:
+def test_op_counts_of_several_graphs_add_up_and_can_be_copied() -> None:
     counts = count_ops([SAMPLE, SAMPLE])
     assert counts["aten.add"] == 6
     for again in (pickle.loads(pickle.dumps(counts)), copy.copy(counts), copy.deepcopy(counts)):
@@ -129,7 +129,7 @@ def test_counts_of_several_graphs_add_up_and_survive_copies() -> None:
         ("aten.mm.default", "aten.mm.", False),
     ],
 )
-def test_a_pattern_means_an_overload_a_packet_or_a_glob(
+def test_op_pattern_is_an_overload_a_packet_or_a_glob(
     op: str, pattern: str, expected: bool
 ) -> None:
     assert matches(op, pattern) is expected
@@ -140,6 +140,9 @@ def test_a_pattern_means_an_overload_a_packet_or_a_glob(
     [
         ("aten.mm.default", "mm"),
         ("aten.add_.Tensor", "add_"),
+        ("aten.sum.dim_IntList", "sum"),
+        ("mylib.twice.default", "twice"),
+        ("package.module.function", "function"),
         ("torch.nn.functional.relu", "relu"),
         ("torch.relu", "relu"),
         ("operator.add", "add"),
@@ -148,5 +151,5 @@ def test_a_pattern_means_an_overload_a_packet_or_a_glob(
         ("higher_order.cond", "cond"),
     ],
 )
-def test_a_node_is_named_after_the_word_of_its_op(op: str, name: str) -> None:
+def test_base_name_of_an_op(op: str, name: str) -> None:
     assert base_name(op) == name

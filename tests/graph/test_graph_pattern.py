@@ -29,7 +29,7 @@ def graph(text: str = TEXT) -> Graph:
     return Graph.from_text(text)
 
 
-def found(pattern: str) -> list[str]:
+def matches_of(pattern: str) -> list[str]:
     return [str(match) for match in graph().find_pattern(pattern)]
 
 
@@ -50,8 +50,8 @@ def found(pattern: str) -> list[str]:
         ("aten.*mm.default -> aten.*", ["%a/mm .. %a/gelu", "%b/addmm .. %b/max"]),
     ],
 )
-def test_matches(pattern: str, matches: list[str]) -> None:
-    assert found(pattern) == matches
+def test_pattern_finds_matching_nodes(pattern: str, matches: list[str]) -> None:
+    assert matches_of(pattern) == matches
     if matches:
         graph().assert_pattern(pattern)
         graph().assert_pattern(pattern, count=len(matches))
@@ -109,7 +109,7 @@ FAR = "with ~> instead of -> (at any distance): found 1"
 
 
 @pytest.mark.parametrize(
-    ("pattern", "told"),
+    ("pattern", "expected"),
     [
         ("aten.mm -> aten.gelu -> aten.sum", [BEGINS, FAR]),
         ("aten.mm -> aten.gelu ~> aten.max -> aten.sum", [FAR]),
@@ -117,11 +117,11 @@ FAR = "with ~> instead of -> (at any distance): found 1"
         ("aten.sum ~> aten.mm", []),
     ],
 )
-def test_pattern_failure_has_the_longest_partial_match(pattern: str, told: list[str]) -> None:
+def test_pattern_failure_has_the_longest_partial_match(pattern: str, expected: list[str]) -> None:
     with pytest.raises(AssertionError) as error:
         graph().assert_pattern(pattern)
     lines = str(error.value).splitlines()
-    assert [line for line in (BEGINS, FAR) if line in lines] == told
+    assert [line for line in (BEGINS, FAR) if line in lines] == expected
 
 
 class Net(torch.nn.Module):
@@ -158,7 +158,7 @@ def test_pattern_follows_reads_of_a_written_tensor() -> None:
     captured.assert_pattern("aten.mul ~> aten.cos", count=1)
 
 
-def test_order() -> None:
+def test_assert_order_compares_every_pair() -> None:
     graph().assert_order("aten.mm", "aten.addmm")
     graph().assert_order("aten.gelu", "aten.sum")
     with pytest.raises(AssertionError) as error:
@@ -176,7 +176,7 @@ def test_order() -> None:
         graph().assert_order("aten.mm", "aten.coss")
 
 
-def test_order_is_checked_in_each_graph_with_both_ops() -> None:
+def test_assert_order_checks_each_graph_with_both_ops() -> None:
     captured = capture(Net(), torch.ones(2, 4))
     captured.assert_order("aten.addmm", "aten.gelu")
     with pytest.raises(AssertionError, match=r"no graph contains both aten.gelu and aten.mm"):
@@ -184,7 +184,7 @@ def test_order_is_checked_in_each_graph_with_both_ops() -> None:
 
 
 @pytest.mark.slow("the same with another process, plugin, option or mechanism")
-def test_a_long_chain_is_searched_in_one_pass() -> None:
+def test_pattern_search_in_a_long_chain_is_fast() -> None:
     lines = [f"  %n{i} = aten.relu.default(%n{i - 1}) : f32[2]" for i in range(1, 20_000)]
     text = "\n".join(
         ["torchgraph 1", "via aot, torch 2.13.0", "", "forward {", "  %n0 = input : f32[2]", *lines]
@@ -195,7 +195,7 @@ def test_a_long_chain_is_searched_in_one_pass() -> None:
     assert len(long.find_pattern("aten.relu ~> aten.relu")) == 19_998
 
 
-def test_the_branches_of_a_cond_have_no_order_among_them() -> None:
+def test_assert_order_ignores_ops_in_two_branches() -> None:
     def branches(x: torch.Tensor) -> torch.Tensor:
         return torch.cond(
             x.sum() > 0, lambda x: (x @ x.t()).relu(), lambda x: (x @ x.t()).sin().neg(), (x,)

@@ -41,7 +41,7 @@ def test_peak_includes_all_results_of_an_op() -> None:
     assert captured.peak_bytes == 256 * 4 + 128 * (4 + 8)  # includes the unused indices
 
 
-def test_peak_of_a_broken_frame_that_saves_under_one_name() -> None:
+def test_peak_of_two_graphs_that_save_values_with_one_name() -> None:
     def broken(x: torch.Tensor) -> torch.Tensor:
         x = x.exp()
         torch._dynamo.graph_break()
@@ -56,6 +56,6 @@ def test_peak_of_a_broken_frame_that_saves_under_one_name() -> None:
     assert captured.peak_bytes == 4 * size
 
 
-def test_a_capture_that_does_not_know_is_an_error() -> None:
+def test_peak_of_a_capture_without_saved_values_is_an_error() -> None:
     with pytest.raises(CaptureError, match="do not record what is saved for the backward"):
         _ = capture(torch.nn.Linear(4, 4), torch.ones(2, 4), via="dynamo").peak_bytes

@@ -13,7 +13,7 @@ from pytest_torchgraph.graph.cost import owners_of_saved
 
 
 def kept(call: Callable[[], object], *own: torch.Tensor) -> int:
-    """Return the bytes of the storages that eager autograd saves, without those of `own`."""
+    """Return the bytes of the storages that eager autograd saves, without the tensors in `own`."""
     left_out = {tensor.untyped_storage().data_ptr() for tensor in own}
     storages: dict[int, torch.UntypedStorage] = {}
 
@@ -25,7 +25,7 @@ def kept(call: Callable[[], object], *own: torch.Tensor) -> int:
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
         output = call()
     del output
-    return sum(each.nbytes() for at, each in storages.items() if at not in left_out)
+    return sum(storage.nbytes() for at, storage in storages.items() if at not in left_out)
 
 
 class Net(torch.nn.Module):
@@ -53,7 +53,7 @@ def test_saved_bytes_exclude_weights_and_inputs_and_count_bases_once(via: str) -
 
 @pytest.mark.slow("further cases; a few are in every run", unless=["dispatch"])
 @pytest.mark.parametrize("via", ["aot", "dispatch"])
-def test_an_op_that_saves_its_result_is_named_with_its_line(via: str) -> None:
+def test_owner_of_a_saved_storage_has_its_source_line(via: str) -> None:
     before = capture(Net(torch.relu), torch.ones(2, 3, 4), via=via)
     after = capture(Net(lambda x: torch.relu(x.exp())), torch.ones(2, 3, 4), via=via)
     assert after.saved_bytes - before.saved_bytes == 2 * 3 * 32 * 4
@@ -64,7 +64,7 @@ def test_an_op_that_saves_its_result_is_named_with_its_line(via: str) -> None:
     assert "torch.relu(x.exp())" in source.code
 
 
-def test_a_split_keeps_the_whole_and_a_write_its_target() -> None:
+def test_saved_bytes_of_a_split_and_of_a_write() -> None:
     def halves(x: torch.Tensor) -> torch.Tensor:
         a, b = (x * 2).split(2, -1)
         return a * b
@@ -81,7 +81,7 @@ def test_a_split_keeps_the_whole_and_a_write_its_target() -> None:
 
 
 class Broken(torch.nn.Module):
-    """Breaks after `h`. The first graph computes and saves it, and what follows saves it, too."""
+    """Breaks after `h`. The first graph computes and saves `h`, and the next graph saves it too."""
 
     def __init__(self, between: Callable[[torch.Tensor], torch.Tensor]) -> None:
         super().__init__()
@@ -108,7 +108,7 @@ def eager_product(h: torch.Tensor) -> torch.Tensor:
 @pytest.mark.parametrize(
     ("between", "values"), [(nothing, 1), (eager_product, 3)], ids=["nothing", "eager ops"]
 )
-def test_a_value_between_two_graphs_counts_once(
+def test_saved_bytes_count_a_value_between_two_graphs_once(
     between: Callable[[torch.Tensor], torch.Tensor], values: int
 ) -> None:
     """The eager product saves h, its sine, and the result, which the second graph saves, too."""
@@ -123,7 +123,7 @@ def test_a_value_between_two_graphs_counts_once(
     captured.assert_budget(saved_bytes=(captured.saved_bytes, captured.saved_bytes))
 
 
-def test_only_the_second_of_two_graphs_keeps_a_value_of_the_first() -> None:
+def test_saved_bytes_count_a_value_that_only_the_second_graph_saves() -> None:
     def kept_by_the_product(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
         h = torch.cat([x, x]) + w
         torch._dynamo.graph_break()
@@ -137,7 +137,7 @@ def test_only_the_second_of_two_graphs_keeps_a_value_of_the_first() -> None:
     assert captured.saved_bytes == kept(lambda: kept_by_the_product(x, w), x, w) == 6 * 4 * 4
 
 
-def test_a_capture_that_does_not_know_is_an_error() -> None:
+def test_saved_bytes_of_a_capture_without_saved_values_are_an_error() -> None:
     x = torch.ones(2, 4)
     for via in ("fx", "dynamo", "export"):
         with pytest.raises(CaptureError, match="do not record what is saved for the backward"):

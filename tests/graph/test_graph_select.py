@@ -28,7 +28,7 @@ def graph() -> Graph:
     return Graph.from_text(text)
 
 
-def test_a_dtype_has_three_names() -> None:
+def test_select_by_each_name_of_a_dtype() -> None:
     for name in (torch.bfloat16, "bfloat16", "bf16", "torch.bfloat16"):
         assert graph().count("aten.mm", dtype=name) == 1
     assert graph().count("aten.mm", dtype="float64") == 0
@@ -45,7 +45,7 @@ def test_a_dtype_has_three_names() -> None:
     assert {dtype: 1} == {"float32": 1}
 
 
-def test_a_module_includes_what_is_below_it() -> None:
+def test_select_by_module_includes_submodules() -> None:
     assert [node.name for node in graph().find("aten.*", module="enc.0")] == [
         "enc.0/mm",
         "enc.0.act/to",
@@ -59,21 +59,21 @@ def test_a_module_includes_what_is_below_it() -> None:
         graph().assert_no_ops("aten.mm", module="xyz")
 
 
-def test_a_device_with_and_without_an_index() -> None:
+def test_select_by_device_with_and_without_index() -> None:
     assert graph().count("aten.mm", device="cuda") == 1
     assert graph().count("aten.mm", device=torch.device("cuda:1")) == 1
     assert graph().count("aten.mm", device="cuda:0") == 0
     assert graph().count("aten.mm", device="xpu") == 0
 
 
-def test_an_index_of_the_only_cpu_says_nothing() -> None:
+def test_select_by_device_ignores_the_index_of_a_cpu() -> None:
     assert graph().count("aten.mm", device=torch.device("cpu:0")) == 1
     with pytest.raises(AssertionError, match=r"aten\.mm: found 1"):
         graph().assert_no_ops("aten.mm", device="cpu:0")
 
 
 @pytest.mark.parametrize(
-    ("how", "error", "message"),
+    ("options", "error", "message"),
     [
         ({"dtype": "float31"}, ValueError, "unknown dtype 'float31': did you mean 'float32'"),
         ({"dtype": 32}, TypeError, "32 is not a dtype"),
@@ -84,27 +84,27 @@ def test_an_index_of_the_only_cpu_says_nothing() -> None:
     ],
 )
 def test_select_with_an_impossible_value_is_an_error(
-    how: dict[str, object], error: type[Exception], message: str
+    options: dict[str, object], error: type[Exception], message: str
 ) -> None:
-    for ask in (
-        lambda: graph().find("aten.mm", **how),
-        lambda: graph().count("aten.mm", **how),
-        lambda: graph().assert_op_counts({"aten.mm": 0}, **how),
-        lambda: graph().assert_no_ops("aten.mm", **how),
+    for check in (
+        lambda: graph().find("aten.mm", **options),
+        lambda: graph().count("aten.mm", **options),
+        lambda: graph().assert_op_counts({"aten.mm": 0}, **options),
+        lambda: graph().assert_no_ops("aten.mm", **options),
     ):
         with pytest.raises(error, match=message):
-            ask()
+            check()
 
 
 def test_select_by_a_missing_fact_is_an_error() -> None:
-    nowhere = Graph.from_text(
+    untyped = Graph.from_text(
         "torchgraph 1\nvia fx, torch 2.13.0\n\n"
         "forward {\n  %x = input\n  %relu = torch.relu(%x)\n  return %relu\n}\n"
     )
     with pytest.raises(ValueError, match="dtype='float32' can match nothing: these graphs do not"):
-        nowhere.assert_no_ops("torch.relu", dtype="f32")
+        untyped.assert_no_ops("torch.relu", dtype="f32")
     with pytest.raises(ValueError, match="device='cuda' can match nothing: these graphs do not"):
-        nowhere.assert_no_ops("torch.relu", device="cuda")
+        untyped.assert_no_ops("torch.relu", device="cuda")
 
 
 def test_select_failure_has_the_selection_and_the_alternatives() -> None:
@@ -139,7 +139,7 @@ def test_select_on_a_capture_covers_all_graphs() -> None:
     captured.assert_op_counts({"aten.addmm": 1}, dtype="f32", device="cpu")
 
 
-def test_op_without_a_result_is_chosen_by_what_it_writes() -> None:
+def test_select_op_without_a_result_by_the_tensors_that_it_writes() -> None:
     def scaled(x: torch.Tensor) -> torch.Tensor:
         y = x.clone()
         torch._foreach_mul_([y], 2.0)
@@ -152,7 +152,7 @@ def test_op_without_a_result_is_chosen_by_what_it_writes() -> None:
         captured.assert_no_ops("aten._foreach_mul_", dtype="f32")
 
 
-def test_dtype_of_ops_without_any_tensor_is_an_error() -> None:
+def test_select_by_dtype_of_ops_without_tensors_is_an_error() -> None:
     captured = capture(lambda x: x * x.sum().item(), torch.ones(2), via="dispatch")
     with pytest.raises(
         ValueError, match=r"dtype float32 can match no aten._local_scalar_dense, which neither"

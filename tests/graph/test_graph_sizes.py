@@ -90,7 +90,7 @@ class Net(torch.nn.Module):
 
 
 @pytest.mark.slow("large graphs")
-def test_a_dynamic_graph_costs_what_a_static_one_does() -> None:
+def test_dynamic_graph_with_sizes_has_the_costs_of_a_static_graph() -> None:
     dynamic = capture(Net(), torch.ones(6, 5, 4), via=Aot(dynamic=True))
     with pytest.raises(
         CaptureError, match=r"symbolic size .*: pass values for symbols, such as with_siz"
@@ -118,7 +118,7 @@ MADE = graph(
 )
 
 
-def test_sizes_without_a_value_stay_symbols() -> None:
+def test_with_sizes_keeps_symbols_without_a_value() -> None:
     sized = MADE.with_sizes(s0=6)
     assert sized["x"].result.shape == (6, Symbol("s1"), 4)  # type: ignore[union-attr]
     assert sized["a"].args[1] == (Symbol("s0*s1"), 2)
@@ -128,7 +128,7 @@ def test_sizes_without_a_value_stay_symbols() -> None:
     assert "s0" in MADE.to_text()  # the original graph is unchanged
 
 
-def test_impossible_sizes_are_refused() -> None:
+def test_with_sizes_refuses_impossible_sizes() -> None:
     there = r"unknown symbol 's2'; symbols: s0 \(dim 0 of x\), s1 \(dim 1 of x\), u0 \(dim 1 of"
     with pytest.raises(ValueError, match=there):
         MADE.with_sizes(s2=1)

@@ -38,7 +38,7 @@ def test_overlapping_ops_are_listed() -> None:
     assert first.overlap == ("aten.mm.default",)
 
 
-def test_a_wait_for_several_collectives_ends_each_of_them() -> None:
+def test_wait_for_several_collectives_ends_each_collective() -> None:
     """`wait_tensors` exists from torch 2.15 on."""
     text = """torchgraph 1
 
@@ -60,7 +60,7 @@ forward @ aot {
     captured.assert_overlapped()
 
 
-def test_assert_overlapped_holds() -> None:
+def test_assert_overlapped_passes() -> None:
     graph(MM).assert_overlapped()
     graph(MM, OTHER).assert_overlapped("tp", at_least=1)
     graph(MM, OTHER).assert_overlapped(kind="all_gather")
@@ -97,8 +97,8 @@ def test_assert_overlapped_failure_names_exposed_collectives(
         made.assert_overlapped(**options)
 
 
-def test_code_gives_order_and_distance_and_loses_none() -> None:
-    found = graph(MM, OTHER).collectives
+def test_in_schedule_has_the_order_of_the_code_and_keeps_all_collectives() -> None:
+    collectives = graph(MM, OTHER).collectives
     reduce = ScheduledCall("_c10d_functional.all_reduce_.default", "dp", "", 4, ("kernel",))
     gather = ScheduledCall("_c10d_functional.all_gather_into_tensor_out.default", "", "", 0)
     elsewhere = ScheduledCall("_c10d_functional.all_reduce_.default", "tp", "", 9)
@@ -110,8 +110,8 @@ def test_code_gives_order_and_distance_and_loses_none() -> None:
         ((gather, gather, by_name), [("all_gather", 2, ()), ("all_reduce", None, ())]),
         ((), [("all_gather", None, ()), ("all_reduce", None, ())]),
     ):
-        placed = in_schedule(found, calls)
-        assert [(each.kind, each.distance, each.overlap) for each in placed] == expected
+        placed = in_schedule(collectives, calls)
+        assert [(c.kind, c.distance, c.overlap) for c in placed] == expected
 
 
 def test_assert_overlapped_failure_has_a_picture() -> None:

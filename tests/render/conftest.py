@@ -57,8 +57,8 @@ class Seen:
         return any(a.startswith(tail) and b.startswith(head) for a, b, _ in self.edges)
 
 
-def _texts(thing: dict[str, Any]) -> str:
-    return "\n".join(op["text"] for op in thing.get("_ldraw_", ()) if op["op"] == "T")
+def _texts(item: dict[str, Any]) -> str:
+    return "\n".join(op["text"] for op in item.get("_ldraw_", ()) if op["op"] == "T")
 
 
 @pytest.fixture
@@ -85,8 +85,10 @@ def laid_out(capfd: pytest.CaptureFixture[str]) -> Callable[[graphviz.Digraph], 
         layout = pygraphviz.AGraph(string=digraph.source, encoding="UTF-8")
         drawn: dict[str, Any] = json.loads(layout.draw(format="json", prog="dot"))
         # Graphviz draws despite most mistakes, so all its output fails. Fontconfig warns too.
-        said = [line for line in capfd.readouterr().err.splitlines() if "Fontconfig" not in line]
-        assert not said, said
+        warnings = [
+            line for line in capfd.readouterr().err.splitlines() if "Fontconfig" not in line
+        ]
+        assert not warnings, warnings
         # In the JSON, backslashes of texts are doubled or lost. The SVG has them.
         svg = ET.fromstring(layout.draw(format="svg", prog="dot"))
         shown = {
@@ -94,9 +96,9 @@ def laid_out(capfd: pytest.CaptureFixture[str]) -> Callable[[graphviz.Digraph], 
             for group in svg.iter(f"{SVG}g")
             if group.get("class", "").startswith(("node", "cluster"))
         }
-        for thing in drawn.get("objects", ()):
-            ops = [op for op in thing.get("_ldraw_", ()) if op["op"] == "T"]
-            for op, text in zip(ops, shown.get(thing["name"], ()), strict=False):
+        for item in drawn.get("objects", ()):
+            ops = [op for op in item.get("_ldraw_", ()) if op["op"] == "T"]
+            for op, text in zip(ops, shown.get(item["name"], ()), strict=False):
                 op["text"] = text.replace("\N{NO-BREAK SPACE}", " ")  # used for indentation
         return drawn
 
@@ -113,14 +115,14 @@ def look(
         drawn = laid_out(digraph)
         seen = Seen()
         names = {}
-        for thing in drawn.get("objects", ()):
-            text = _texts(thing)
-            if thing["name"].startswith("cluster"):
-                seen.clusters[text] = set(thing.get("nodes", ()))
+        for item in drawn.get("objects", ()):
+            text = _texts(item)
+            if item["name"].startswith("cluster"):
+                seen.clusters[text] = set(item.get("nodes", ()))
             else:
                 seen.count += 1
-                names[thing["_gvid"]] = text
-                seen.boxes[text] = thing
+                names[item["_gvid"]] = text
+                seen.boxes[text] = item
         for label, members in seen.clusters.items():
             seen.clusters[label] = {names[member] for member in members}
         for edge in drawn.get("edges", ()):

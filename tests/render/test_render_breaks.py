@@ -69,12 +69,12 @@ def cut(*compile_ids: str, break_ids: tuple[str, ...] = ("0/0",)) -> Any:
     """Return graphs `sin` and `cos` with breaks between them."""
     return Capture(
         (chain("forward_0", "sin"), chain("forward_1", "cos")),
-        tuple(graph_break(10 + number, each) for number, each in enumerate(break_ids)),
+        tuple(graph_break(10 + number, compile_id) for number, compile_id in enumerate(break_ids)),
         dict.fromkeys(compile_ids, 1) | {"0/0 backward": 1, "!0": 1},
     )
 
 
-def test_a_break_stands_between_the_graphs_that_it_separates(look):
+def test_break_is_drawn_between_the_graphs_that_it_separates(look):
     seen = look(of_breaks(cut("0/0", "1/0")).digraph)
 
     (shown,) = (text for text in seen.boxes if text.startswith(SIGN))
@@ -95,7 +95,7 @@ def test_a_break_stands_between_the_graphs_that_it_separates(look):
     assert "aten.cos" in seen.clusters["forward_1: 3 nodes"]
 
 
-def test_a_second_break_before_anything_was_compiled_follows_the_first(look):
+def test_break_before_any_compiled_graph_follows_the_previous_break(look):
     seen = look(of_breaks(cut("0/0", "2/0", break_ids=("0/0", "1/0"))).digraph)
 
     assert seen.has_edge("return", f"{SIGN} graph break 1")
@@ -141,12 +141,12 @@ def test_large_graphs_are_folded_except_next_to_the_break(look):
 def test_a_break_is_an_element_of_the_picture():
     picture = of_breaks(cut("0/0", "1/0"), prefix="p-")
 
-    (found,) = ((key, e) for key, e in picture.elements.items() if e.kind == "break")
-    assert found[0].startswith("p-box-")
-    assert found[1] == Element("break", label="model.py:10 Data-dependent branching")
+    ((key, element),) = ((key, e) for key, e in picture.elements.items() if e.kind == "break")
+    assert key.startswith("p-box-")
+    assert element == Element("break", label="model.py:10 Data-dependent branching")
 
 
-def test_the_hint_and_all_of_a_long_reason_are_in_the_tooltip(look):
+def test_break_tooltip_has_the_hint_and_the_whole_reason(look):
     capture = cut("0/0", "1/0")
     capture.breaks = (replace(BREAK, reason="word " * 200 + "end"),)
 
@@ -204,7 +204,7 @@ def step() -> list[Graph]:
     ]
 
 
-def test_a_step_is_drawn_as_one_program_with_the_breaks_between(look):
+def test_step_is_drawn_as_one_program_with_its_breaks(look):
     seen = look(program.drawing(step()).digraph)
 
     ops = ("aten.sin", "aten.neg", "aten.exp", "aten.cos", "aten.log", "aten.tan")
@@ -222,8 +222,8 @@ def test_a_step_is_drawn_as_one_program_with_the_breaks_between(look):
 def test_break_is_drawn_once_before_its_eager_graphs():
     picture = program.drawing(step())
 
-    found = [e.label for e in picture.elements.values() if e.kind == "break"]
-    assert [label.split()[0] for label in found] == ["model.py:10", "model.py:20", "model.py:10"]
+    labels = [e.label for e in picture.elements.values() if e.kind == "break"]
+    assert [label.split()[0] for label in labels] == ["model.py:10", "model.py:20", "model.py:10"]
 
 
 def test_value_of_another_graph_is_an_edge_from_it(look):

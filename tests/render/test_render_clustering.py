@@ -69,7 +69,7 @@ def test_compact_drawing_folds_chains_beside_the_focus():
     ]
 
 
-def test_things_without_modules_are_folded_to_blocks_that_follow_each_other():
+def test_nodes_without_modules_are_folded_into_consecutive_blocks():
     units = Clustering(clusters(*[""] * 5000)).units(100)
 
     assert 10 < len(units) <= 100
@@ -89,7 +89,7 @@ def test_clustering_without_a_limit_gives_each_node_a_box():
     assert len(Clustering(clusters(*TWELVE)).units(None)) == 120
 
 
-def test_a_box_that_data_leave_and_enter_again_is_cut():
+def test_box_on_a_cycle_is_split():
     units = Clustering(clusters("cell", "", "cell", "cell", "", "cell")).units(3)
     links = [(i, i + 1) for i in range(5)]
     assert titles(units) == ["cell:4", "1", "4"]
@@ -100,7 +100,7 @@ def test_a_box_that_data_leave_and_enter_again_is_cut():
     assert cut[2].cut == (2, 3)
 
 
-def test_boxes_in_a_circle_stay_where_cutting_gives_too_many():
+def test_cycle_is_kept_if_breaking_it_exceeds_the_limit():
     units = Clustering(clusters("cell", "", "cell", "cell", "", "cell")).units(3)
 
     assert break_cycles(units, [(i, i + 1) for i in range(5)], 4) == units
@@ -116,15 +116,15 @@ def test_boxes_in_a_circle_stay_where_cutting_gives_too_many():
     focus=st.lists(st.integers(0, 89), max_size=5),
     links=st.lists(st.tuples(st.integers(0, 89), st.integers(0, 89)), max_size=60),
 )
-def test_every_node_is_in_one_box_and_no_cycle_is_left(compact, paths, limit, focus, links):
+def test_units_contain_each_node_once_and_no_cycle(compact, paths, limit, focus, links):
     focus = [number for number in focus if number < len(paths)]
     links = [(a, b) for a, b in links if a < b < len(paths)]
 
     units = Clustering(clusters(*paths)).units(limit, focus, compact=compact)
     cut = break_cycles(units, links, 10**6)
 
-    for found in (units, cut):
-        assert sorted(n for unit in found for n in unit.members) == list(range(len(paths)))
+    for boxes in (units, cut):
+        assert sorted(n for box in boxes for n in box.members) == list(range(len(paths)))
     owner = {n: i for i, unit in enumerate(cut) for n in unit.members}
     after = {(owner[a], owner[b]) for a, b in links if owner[a] != owner[b]}
     left = set(owner.values())

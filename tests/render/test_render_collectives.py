@@ -31,7 +31,7 @@ forward @ aot {
 WAIT = "_c10d_functional.wait_tensor"
 
 
-def test_a_collective_has_its_group_and_a_wait_what_ran_meanwhile(look):
+def test_collective_box_has_the_group_and_wait_box_has_the_overlap(look):
     seen = look(to_dot(Graph.from_text(TEXT)))
 
     assert any("all_gather_into_tensor" in text and "over dp, 256 B" in text for text in seen.boxes)
@@ -59,16 +59,16 @@ def test_a_view_overlaps_nothing(look):
     assert not any("overlaps" in text for text in seen.boxes)
 
 
-def test_a_wait_for_a_view_is_one_for_the_collective(look):
+def test_wait_for_a_view_of_a_collective_ends_the_collective(look):
     view = "%seen = aten.view.default(%gather, [64]) : f32[64]\n  %gathered"
     text = TEXT.replace("%gathered =", f"{view} =").replace(
         "wait_tensor.default(%gather)", "wait_tensor.default(%seen)"
     )
     seen = look(to_dot(Graph.from_text(text)))
-    assert any("overlaps 2 ops" in each for each in seen.boxes)
+    assert any("overlaps 2 ops" in text for text in seen.boxes)
 
 
-def test_groups_of_ops_count_what_is_not_overlapped(look):
+def test_group_counts_waits_that_are_not_overlapped(look):
     lines = TEXT.replace("%one", "%m/one").replace("%both", "%m/both").replace("%two", "%m/two")
     seen = look(to_dot(Graph.from_text(lines), limit=3))
     assert any("1 not overlapped" in text for text in seen.boxes), seen.boxes

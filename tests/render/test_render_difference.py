@@ -68,22 +68,22 @@ def difference(pair: GraphPair, *consequences: GraphPair) -> GraphDiff:
 def inserted(module: str = "", length: int = 0) -> GraphDiff:
     """Insert a clone between sin and cos, with `length` ops before and after."""
     before = [f"b{i}" for i in range(length)]
-    behind = [f"c{i}" for i in range(length)]
-    old = graph(chain(*before, "sin", "cos", *behind, module=module))
-    new = graph(chain(*before, "sin", "clone", "cos", *behind, module=module))
+    after = [f"c{i}" for i in range(length)]
+    old = graph(chain(*before, "sin", "cos", *after, module=module))
+    new = graph(chain(*before, "sin", "clone", "cos", *after, module=module))
     return difference(
         GraphPair(old, new, added=(new["clone"],), rewired=((old["cos"], new["cos"]),))
     )
 
 
-def test_an_added_node_has_a_plus_sign_and_a_colour_of_its_own(look):
+def test_added_node_has_a_plus_sign_and_its_own_colour(look):
     seen = look(diff_to_dot(inserted()))
 
     assert seen.box("+ aten.clone")["color"] == GREEN
     assert seen.edge("aten.sin", "+ aten.clone")["color"] == GREEN
 
 
-def test_a_rewired_node_has_a_sign_and_both_its_operands(look):
+def test_rewired_node_has_a_sign_and_its_old_and_new_operand(look):
     seen = look(diff_to_dot(inserted()))
 
     assert seen.box("\N{CLOCKWISE TOP SEMICIRCLE ARROW} aten.cos")["color"] == BLUE
@@ -94,7 +94,7 @@ def test_a_rewired_node_has_a_sign_and_both_its_operands(look):
     assert now["color"] == GREEN
 
 
-def test_a_removed_node_stands_where_it_was(look):
+def test_removed_node_keeps_its_old_position(look):
     old, new = graph(chain("sin", "clone", "cos")), graph(chain("sin", "cos"))
 
     seen = look(diff_to_dot(difference(GraphPair(old, new, removed=(old["clone"],)))))
@@ -121,7 +121,7 @@ def test_a_removed_node_stands_where_it_was(look):
     ],
     ids=["op", "constant", "rounded", "dtype", "hidden"],
 )
-def test_a_changed_node_shows_what_it_was_and_what_it_is(look, change, expected):
+def test_changed_node_shows_the_old_and_the_new_text(look, change, expected):
     nodes = chain("sin", "cos")
     nodes[1] = replace(nodes[1], args=(Ref("x"), 3))
     old = graph(nodes)
@@ -134,7 +134,7 @@ def test_a_changed_node_shows_what_it_was_and_what_it_is(look, change, expected)
     assert seen.boxes[expected]["color"] == ORANGE
 
 
-def test_constants_that_look_alike_when_rounded_are_shown_in_full(look):
+def test_constants_that_differ_only_unrounded_are_shown_in_full(look):
     nodes = chain("sin")
     old = graph([nodes[0], replace(nodes[1], args=(Ref("x"), 0.12345678))])
     new = graph([nodes[0], replace(nodes[1], args=(Ref("x"), 0.12345679))])
@@ -160,7 +160,7 @@ def test_an_added_parameter_is_a_signed_line_in_its_user(look):
     assert "+ fc.bias f32[4]" in seen.boxes[next(t for t in seen.boxes if "aten.add" in t)]["label"]
 
 
-def test_the_place_in_the_code_is_shown(look):
+def test_added_node_shows_its_source_line(look):
     old, new = graph(chain("sin", "cos")), chain("sin", "clone", "cos")
     new[2] = replace(new[2], source=Source("model.py", 12, "x = x.clone()"))
 
@@ -169,7 +169,7 @@ def test_the_place_in_the_code_is_shown(look):
     assert "+ aten.clone\nmodel.py:12" in look(diff_to_dot(difference(pair))).boxes
 
 
-def test_modules_of_what_is_shown_are_clusters_inside_the_graph(look):
+def test_modules_of_drawn_nodes_are_clusters_inside_the_graph(look):
     seen = look(diff_to_dot(inserted(module="encoder.layer.7")))
 
     assert "+ aten.clone" in seen.clusters["encoder.layer.7"]
@@ -190,15 +190,15 @@ def test_context_is_limited_in_hops(look, hops, shown):
     assert ("aten.sin" in seen.boxes) == (hops > 0)
 
 
-def test_unchanged_nodes_are_folded_before_and_after_with_their_count(look):
+def test_unchanged_nodes_before_and_after_are_folded_with_a_count(look):
     seen = look(diff_to_dot(inserted(length=10), hops=1))
 
-    before, behind = "x … b9\n10 ops, 1 input", "c1 … output\n9 ops"
+    before, after = "x … b9\n10 ops, 1 input", "c1 … output\n9 ops"
     assert seen.has_edge(before, "aten.sin")
-    assert seen.has_edge("aten.c0", behind)
+    assert seen.has_edge("aten.c0", after)
 
 
-def test_unchanged_layers_are_module_boxes_and_the_changed_one_is_open(look):
+def test_changed_layer_is_open_and_unchanged_layers_are_closed(look):
     nodes = chain()
     for layer in range(12):
         for step in ("mm", "sin", "gelu", "cos"):
@@ -316,7 +316,7 @@ def test_consequence_in_a_further_place_is_paler(look):
 
 
 @pytest.mark.parametrize("consequences", [False, True])
-def test_a_drawing_has_at_most_200_nodes_and_says_what_is_missing(look, consequences):
+def test_large_difference_is_limited_to_200_boxes_with_a_count_of_the_rest(look, consequences):
     old, new = chain(*(f"a{i}" for i in range(900))), chain(*(f"b{i}" for i in range(900)))
     pair = GraphPair(graph(old), graph(new), changed=tuple(zip(old[1::3], new[1::3], strict=True)))
     small_old, small_new = graph(chain("sin")), graph(chain("cos"))
@@ -367,7 +367,7 @@ def test_drawing_without_a_difference_says_so(look):
     assert "no difference" in digraph.source
 
 
-def test_unchanged_nodes_are_recognised_although_their_names_moved(look):
+def test_unchanged_nodes_with_changed_names_are_matched(look):
     """An op inserted before equal ops renames them: `add` becomes `add#2`."""
     x = chain()[0]
     old = graph(
@@ -393,7 +393,7 @@ def test_unchanged_nodes_are_recognised_although_their_names_moved(look):
     ]
 
 
-def test_text_of_the_user_is_shown_as_it_is(look):
+def test_user_text_is_shown_literally(look):
     text = '<script>"a\\N&amp;'
     old = graph(chain("sin"))
     new = graph([old.nodes[0], replace(old.nodes[1], op=text, module=text, source=Source(text, 1))])

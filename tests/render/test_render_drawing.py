@@ -66,7 +66,7 @@ def classes(svg: ET.Element) -> dict[str, list[str]]:
     return {e.get("id", ""): e.get("class", "").split() for e in svg.iter() if e.get("id")}
 
 
-def test_every_element_is_in_the_svg_under_its_id_and_ids_are_unique(tmp_path):
+def test_svg_has_the_id_of_each_element_once(tmp_path):
     picture = whole.drawing(MLP, prefix="t1-")
 
     svg = drawn(picture, tmp_path)
@@ -78,7 +78,7 @@ def test_every_element_is_in_the_svg_under_its_id_and_ids_are_unique(tmp_path):
     assert all(id_.removeprefix("a_").startswith("t1-") for id_ in ids)
 
 
-def test_a_node_leads_to_its_box_and_the_box_to_all_that_is_folded_into_it(tmp_path):
+def test_id_of_finds_the_box_of_a_node_and_of_folded_nodes(tmp_path):
     picture = whole.drawing(MLP)
 
     weight, t = (picture.id_of("forward", name) for name in ("fc.weight", "fc/t"))
@@ -125,7 +125,7 @@ def test_a_removed_node_is_found_as_one_of_the_old_graph():
     assert picture.elements[gone].change == "removed"
 
 
-def test_a_change_leads_to_its_box_also_where_the_graphs_have_other_names():
+def test_id_of_finds_a_change_between_graphs_with_two_names():
     old, new = layers(3), replace(layers(3), name="other")
     nodes = list(new.nodes)
     nodes[5] = replace(nodes[5], op="aten.relu.default")
@@ -180,7 +180,7 @@ def test_the_same_graph_gives_the_same_picture():
 
 
 @pytest.mark.parametrize(("count", "width"), [(12, 100), (1, 2000), (700, 3)])
-def test_a_large_graph_is_folded_to_a_few_hundred_boxes_with_the_focus_in_sight(look, count, width):
+def test_large_graph_is_folded_around_the_focus(look, count, width):
     graph = layers(count, width)
     name = graph.nodes[len(graph.nodes) // 2].name
     digraph = to_dot(graph, focus=[name])
@@ -191,8 +191,8 @@ def test_a_large_graph_is_folded_to_a_few_hundred_boxes_with_the_focus_in_sight(
     picture = whole.drawing(graph, focus=[name])
     node = graph[name]
     user = next(n for n in graph.nodes if name in n.refs)
-    for each in (node.name, *node.refs, user.name):
-        assert picture.elements[picture.id_of("forward", each) or ""].kind == "node"
+    for name in (node.name, *node.refs, user.name):
+        assert picture.elements[picture.id_of("forward", name) or ""].kind == "node"
     assert node.module in seen.clusters
     assert "ops are folded into" in digraph.source
 
@@ -214,7 +214,7 @@ def test_a_group_says_what_is_in_it(look):
     assert seen.edge("encoder.layer.0", "encoder.layer.1")["text"] == "f32[2]"
 
 
-def test_several_values_between_two_groups_are_one_edge_with_their_number(look):
+def test_values_between_two_groups_are_one_edge_with_a_count(look):
     nodes = [Node("x", "placeholder", "input", result=META)]
     for i in range(10):
         nodes.append(Node(f"a{i}", "call_function", "aten.sin.default", (Ref("x"),), {}, META, "a"))
@@ -308,11 +308,11 @@ def distance(one: str, other: str, vision: str) -> float:
 
 @pytest.mark.parametrize("vision", VISIONS)
 @pytest.mark.parametrize("background", ["light", "dark"])
-@pytest.mark.parametrize(("what", "least"), [("families", 12), ("changes", 18)])
-def test_any_two_colours_are_distinguishable(vision, background, what, least):
+@pytest.mark.parametrize(("kind", "least"), [("families", 12), ("changes", 18)])
+def test_any_two_colours_are_distinguishable(vision, background, kind, least):
     paints = (
         CATEGORY_PAINTS
-        if what == "families"
+        if kind == "families"
         else {k: p for k, p in CHANGE_PAINTS.items() if k != "surplus"}
     )
     if background == "dark":
@@ -343,7 +343,7 @@ def test_text_can_be_read_on_every_fill(kind):
     assert contrast(TEXT, BACKGROUND) >= 4.5
 
 
-def test_an_svg_follows_the_viewers_choice_of_a_dark_background(tmp_path):
+def test_svg_has_rules_for_a_dark_background(tmp_path):
     svg = drawn(whole.drawing(MLP), tmp_path)
 
     (style,) = (e for e in svg.iter() if e.tag.endswith("style"))
@@ -351,7 +351,7 @@ def test_an_svg_follows_the_viewers_choice_of_a_dark_background(tmp_path):
     assert dark_rules() in (style.text or "")
 
 
-def test_every_class_that_the_dark_rules_name_is_one_of_ours(tmp_path):
+def test_dark_rules_name_only_classes_of_the_package(tmp_path):
     pictures = [
         whole.drawing(MLP),
         difference.surplus_drawing([MLP], MLP.find("aten.relu")),
@@ -378,13 +378,13 @@ def test_every_class_that_the_dark_rules_name_is_one_of_ours(tmp_path):
     assert named <= used | known | families | {f"tg-{kind}" for kind in kinds}
 
 
-def test_rules_can_be_put_below_a_selector_of_the_page():
+def test_dark_rules_can_be_nested_under_a_selector():
     lines = dark_rules("html.dark").splitlines()
 
     selectors = [
-        each.strip() for line in lines for each in re.split(r",(?![^(]*\))", line.split("{")[0])
+        part.strip() for line in lines for part in re.split(r",(?![^(]*\))", line.split("{")[0])
     ]
-    assert all(each.startswith("html.dark .tg-picture ") for each in selectors)
+    assert all(selector.startswith("html.dark .tg-picture ") for selector in selectors)
 
 
 def test_foreign_svg_is_unchanged(tmp_path):

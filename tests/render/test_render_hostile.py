@@ -71,8 +71,8 @@ def edited(one: Graph) -> Graph:
 
 
 def of_breaks(text: str) -> Drawing:
-    found = GraphBreak(text, text, text, text, 1, text, text, (), text, "0/0")
-    return drawing_of_breaks([graph(text), graph(text)], [found], ["0/0", "1/0"])
+    graph_break = GraphBreak(text, text, text, text, 1, text, text, (), text, "0/0")
+    return drawing_of_breaks([graph(text), graph(text)], [graph_break], ["0/0", "1/0"])
 
 
 PICTURES = {
@@ -106,8 +106,8 @@ def checked(picture: Drawing, folder: Path) -> ET.Element:
 
 def drawn(svg: ET.Element) -> list[str]:
     """Return the classes of all boxes and edges."""
-    found = [element.get("class", "") for element in svg.iter()]
-    return sorted(each for each in found if each.startswith(("node", "edge")))
+    names = (element.get("class", "") for element in svg.iter())
+    return sorted(name for name in names if name.startswith(("node", "edge")))
 
 
 @pytest.mark.slow(
@@ -133,10 +133,10 @@ def test_hostile_name_is_drawn_as_text(tmp_path, kind, text):
         assert drawn(svg) == drawn(plain), "boxes and edges differ from those of an ordinary name"
     shown = "".join(svg.itertext())
     assert not set(shown) & set("\x1b\x00\x07\x7f\u202e\u202c\u2028"), "a control character is left"
-    assert max(len(each.text or "") for each in svg.iter() if each.tag.endswith("text")) <= 130
+    assert max(len(e.text or "") for e in svg.iter() if e.tag.endswith("text")) <= 130
 
 
-def test_a_name_in_markup_is_shown_as_it_is(tmp_path):
+def test_name_with_markup_is_shown_literally(tmp_path):
     svg = checked(PICTURES["whole"]("<b>&amp;\\N</b>"), tmp_path)
 
     assert "<b>&amp;\\N</b>" in "".join(svg.itertext())

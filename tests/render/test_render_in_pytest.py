@@ -64,12 +64,12 @@ def test_broken_renderer_keeps_the_result_and_is_reported(
 
     result.assert_outcomes(failed=1)
     assert outcome(result) == outcome(usual)
-    (said,) = (line for line in section(result) if line.startswith("picture: "))
-    assert said.startswith("picture: none, dot: ")
-    assert problem in said
-    (written,) = (path for path in (pytester.path / "out").iterdir() if path.suffix == ".dot")
-    assert str(written) in said
-    assert written.read_text().startswith("digraph")
+    (picture_line,) = (line for line in section(result) if line.startswith("picture: "))
+    assert picture_line.startswith("picture: none, dot: ")
+    assert problem in picture_line
+    (dot_file,) = (path for path in (pytester.path / "out").iterdir() if path.suffix == ".dot")
+    assert str(dot_file) in picture_line
+    assert dot_file.read_text().startswith("digraph")
     suffixes = {path.suffix for path in (pytester.path / "out").iterdir()}
     assert suffixes == {".dot", ".txt", ".diff", ".tgraph", ".json"}
 

@@ -80,16 +80,16 @@ def test_the_suffix_names_the_format(tmp_path, suffix):
 
 
 @needs_dot
-def test_a_graph_a_difference_and_finished_dot_can_be_rendered(tmp_path, digraph):
-    for what, expected in (
+def test_render_accepts_a_graph_a_difference_and_dot(tmp_path, digraph):
+    for subject, expected in (
         (GRAPH, "aten.relu"),
         (GraphDiff((), ()), "no difference"),
         (digraph, "aa"),
     ):
-        assert expected in render(what, str(tmp_path / "g.svg")).read_text()
+        assert expected in render(subject, str(tmp_path / "g.svg")).read_text()
 
 
-def test_another_suffix_is_an_error_that_lists_the_known_ones(tmp_path):
+def test_unknown_suffix_is_an_error_with_the_known_suffixes(tmp_path):
     with pytest.raises(ValueError, match=r"'g\.gif'.*\.svg, \.png, \.pdf, \.dot"):
         render(GRAPH, tmp_path / "g.gif")
     assert list(tmp_path.iterdir()) == []
@@ -197,7 +197,7 @@ def test_broken_renderer_without_a_fallback_writes_dot_text(
 
 
 @posix
-def test_a_renderer_that_hangs_is_killed_with_what_it_started(
+def test_hanging_renderer_is_killed_with_its_child_processes(
     tmp_path, digraph, fake_dot, no_pygraphviz
 ):
     fake_dot(f"sleep 600 & echo $! > {tmp_path}/child; wait")
@@ -290,7 +290,7 @@ def test_unwritable_path_is_not_an_error(tmp_path, digraph):
 
 
 @posix
-def test_the_callers_ctrl_c_stops_the_renderer(tmp_path, digraph, fake_dot, monkeypatch):
+def test_keyboard_interrupt_kills_the_renderer(tmp_path, digraph, fake_dot, monkeypatch):
     import subprocess
 
     fake_dot("sleep 600")
@@ -312,12 +312,12 @@ def test_the_callers_ctrl_c_stops_the_renderer(tmp_path, digraph, fake_dot, monk
 
 @needs_dot
 def test_dot_is_looked_up_on_each_use(tmp_path, digraph, monkeypatch):
-    found = str(Path(shutil.which("dot")).parent)  # type: ignore[arg-type]
+    dot_folder = str(Path(shutil.which("dot")).parent)  # type: ignore[arg-type]
     monkeypatch.setitem(sys.modules, "pygraphviz", None)
     monkeypatch.setenv("PATH", str(tmp_path))
     assert draw(digraph, tmp_path / "a.svg").renderer is None
 
-    monkeypatch.setenv("PATH", found)
+    monkeypatch.setenv("PATH", dot_folder)
 
     assert draw(digraph, tmp_path / "b.svg").renderer == "dot"
 

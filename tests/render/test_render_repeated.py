@@ -39,7 +39,7 @@ def backward(act: str) -> Graph:
     return graph("\n".join([*lines, f"return %{value}"]), "backward @ aot", inputs="")
 
 
-def test_an_edit_of_a_class_is_drawn_once_with_the_number_of_its_places(look):
+def test_edit_in_several_places_is_drawn_once_with_a_count(look):
     diff = diff_graphs([forward("gelu")], [forward("relu")])
 
     seen = look(diff_to_dot(diff))
@@ -52,7 +52,7 @@ def test_an_edit_of_a_class_is_drawn_once_with_the_number_of_its_places(look):
     assert folded.endswith("~ 11 changed")
 
 
-def test_each_of_two_edits_is_drawn_once_and_a_single_one_without_a_number(look):
+def test_two_edits_are_drawn_once_each_and_a_single_edit_has_no_count(look):
     diff = diff_graphs([forward("gelu")], [forward("relu", other="cos")])
 
     seen = look(diff_to_dot(diff))

@@ -22,38 +22,38 @@ def drawn(before: Graph, after: Graph) -> Drawing:
 
 
 def shown(drawing: Drawing, side: Side) -> list[str]:
-    """Return the first lines of a side's boxes, and its edges between these."""
+    """Return the first line of each box of a side, and each edge as `tail -> head`."""
     lines: dict[str, str] = {}
     seen = []
     for line in drawing.digraph.body:
-        found = re.search(r"\bid=\"?([\w-]+)", line)
-        if found is None or "style=invis" in line:
+        id_match = re.search(r"\bid=\"?([\w-]+)", line)
+        if id_match is None or "style=invis" in line:
             continue
         label = re.search(r'label="?(.*?)(?:\\n|"|\s\w+=|$)', line)
-        key = found[1]
+        key = id_match[1]
         if edge := re.match(r"\s*(\w+) -> (\w+)", line):
-            what = f"{lines[edge[1]]} -> {lines[edge[2]]}"
+            text = f"{lines[edge[1]]} -> {lines[edge[2]]}"
         elif box := re.match(r"\s*(n\d+) \[", line):
             own = side.labels.get(key)
-            what = lines[box[1]] = own[0] if own else label[1] if label else ""
+            text = lines[box[1]] = own[0] if own else label[1] if label else ""
         else:
             continue
         if key not in side.without:
-            seen.append(what)
+            seen.append(text)
     return seen
 
 
-def test_an_inserted_op_and_its_edges_are_only_in_the_new_graph() -> None:
+def test_inserted_op_and_its_edges_are_only_on_the_new_side() -> None:
     old = graph("%a = aten.sin(%x)", "%b = aten.cos(%a)", "return %b")
     new = graph("%a = aten.sin(%x)", "%c = aten.clone(%a)", "%b = aten.cos(%c)", "return %b")
     drawing = drawn(old, new)
     before, after = (shown(drawing, side) for side in (drawing.sides.before, drawing.sides.after))
-    assert not any("aten.clone" in what for what in before)
-    ids = {each.nodes[0]: key for key, each in drawing.elements.items() if each.nodes}
+    assert not any("aten.clone" in text for text in before)
+    ids = {element.nodes[0]: key for key, element in drawing.elements.items() if element.nodes}
     assert list(drawing.sides.before.edges) == [(ids["a"], ids["b"])]
     assert not drawing.sides.after.edges
     assert "aten.sin -> + aten.clone" in after
-    assert not any(what.startswith("aten.sin -> ") and "aten.cos" in what for what in after)
+    assert not any(text.startswith("aten.sin -> ") and "aten.cos" in text for text in after)
 
 
 def test_removed_op_is_in_the_old_graph_and_its_bypass_in_the_new() -> None:
@@ -62,8 +62,8 @@ def test_removed_op_is_in_the_old_graph_and_its_bypass_in_the_new() -> None:
     drawing = drawn(old, new)
     before, after = (shown(drawing, side) for side in (drawing.sides.before, drawing.sides.after))
     assert "aten.sin -> - aten.clone" in before
-    assert not any("aten.clone" in what for what in after)
-    around = [what for what in after if what.startswith("aten.sin -> ")]
+    assert not any("aten.clone" in text for text in after)
+    around = [text for text in after if text.startswith("aten.sin -> ")]
     assert around
     assert not set(around) & set(before)
 
@@ -86,8 +86,8 @@ def test_added_module_is_a_cluster_only_of_the_new_graph() -> None:
     old = graph('%a = aten.sin(%x) in "first"', "return %a")
     new = graph('%a = aten.sin(%x) in "first"', '%c = aten.cos(%a) in "second"', "return %c")
     drawing = drawn(old, new)
-    (second,) = (key for key, each in drawing.elements.items() if each.label == "second")
-    (first,) = (key for key, each in drawing.elements.items() if each.label == "first")
+    (second,) = (key for key, element in drawing.elements.items() if element.label == "second")
+    (first,) = (key for key, element in drawing.elements.items() if element.label == "first")
     assert second in drawing.sides.before.without
     assert second not in drawing.sides.after.without
     assert first not in {**drawing.sides.before.without, **drawing.sides.after.without}
@@ -98,18 +98,18 @@ def test_graphs_without_a_difference_have_no_sides() -> None:
     assert not drawn(same, same).sides
 
 
-def test_the_port_of_a_removed_op_and_its_edge_are_only_in_the_old_graph() -> None:
+def test_port_and_edge_of_a_removed_op_are_only_on_the_old_side() -> None:
     """A saved value has no box, but a port at each user."""
     head = "torchgraph 2\n\nbackward @ aot {\n  %s = saved : f32[2]\n  %t = tangent : f32[2]\n"
     old = "  %a = aten.mul(%t, %s)\n  %b = aten.sin(%a)\n  return %b\n}\n"
     new = "  %b = aten.sin(%t)\n  return %b\n}\n"
     drawing = drawn(Graph.from_text(head + old), Graph.from_text(head + new))
-    ports = [key for key, each in drawing.elements.items() if each.kind == "port"]
-    (mul,) = (key for key, each in drawing.elements.items() if "a" in each.nodes)
+    ports = [key for key, element in drawing.elements.items() if element.kind == "port"]
+    (mul,) = (key for key, element in drawing.elements.items() if "a" in element.nodes)
     assert ports
     gone = drawing.sides.after.without
     assert {mul, *ports} <= set(gone)
-    tails = {each.split()[0]: each for each in drawing.digraph.body if " -> " not in each}
+    tails = {line.split()[0]: line for line in drawing.digraph.body if " -> " not in line}
     (port,) = (key for key, line in tails.items() if f"id={ports[0]}" in line.replace('"', ""))
     edges = [line for line in drawing.digraph.body if line.strip().startswith(f"{port} -> ")]
     ids = [re.search(r'id="?([\w-]+)', line) for line in edges]
@@ -122,7 +122,7 @@ def test_module_has_its_class_of_each_side() -> None:
     old = replace(old, classes={"act": "GELU"})
     new = replace(new, classes={"act": "ReLU"})
     drawing = drawn(old, new)
-    (act,) = (key for key, each in drawing.elements.items() if each.label == "act")
+    (act,) = (key for key, element in drawing.elements.items() if element.label == "act")
     assert drawing.sides.before.labels[act] == ["act · GELU"]
     assert drawing.sides.after.labels[act] == ["act · ReLU"]
 

@@ -157,7 +157,7 @@ def test_modules_are_nested_clusters_labelled_by_path(look):
     assert seen.clusters["a.c.d"] == {"aten.m2"}
 
 
-def test_a_module_that_only_holds_another_has_no_cluster_of_its_own(look):
+def test_module_with_a_single_submodule_has_no_cluster(look):
     seen = look(to_dot(graph(chain(1, module="encoder.layer.3"), "op0")))
 
     assert "encoder.layer.3" in seen.clusters
@@ -239,7 +239,7 @@ forward @ aot {
     assert seen.has_edge("higher_order.wrap", "y")
 
 
-def test_a_residual_over_many_ranks_becomes_a_port_at_its_consumer(look):
+def test_long_residual_is_a_port_at_its_user(look):
     nodes = chain(40)
     add = Node("sum", "call_function", "aten.add.Tensor", (Ref("op39"), Ref("op2")))
 
@@ -274,7 +274,7 @@ def test_saved_value_is_a_port_at_each_reader(look):
     assert seen.edge("mask", "aten.mul.Scalar")["text"] == "f32[2]"
 
 
-def test_many_results_are_marked_where_they_are_made(look):
+def test_many_results_are_marked_at_their_producers(look):
     nodes = chain(9)
 
     seen = look(to_dot(graph(nodes, *(f"op{i}" for i in range(9)))))
@@ -283,7 +283,7 @@ def test_many_results_are_marked_where_they_are_made(look):
     assert "return" not in seen.boxes
 
 
-def test_layers_that_follow_each_other_are_not_drawn_side_by_side(look):
+def test_consecutive_layers_are_not_drawn_side_by_side(look):
     """Gradients of weights connect to the next layer, which `dot` draws as a staircase."""
     nodes = [Node("g", "placeholder", "tangent")]
     last = "g"
@@ -391,7 +391,7 @@ HOSTILE = [
 
 
 @pytest.mark.parametrize("text", HOSTILE)
-def test_text_of_the_user_is_shown_as_it_is(look, text):
+def test_user_text_is_shown_literally(look, text):
     nodes = [
         Node(text, "placeholder", "input", result=tensor(2)),
         Node(

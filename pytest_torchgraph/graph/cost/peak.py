@@ -1,10 +1,9 @@
 """Estimate of the peak memory of a step's own tensors, by live ranges.
 
 A storage is live from the op that allocates it to the last op of any graph that reads the storage
-or a view of it. The step's outputs are live to the end. So are values saved for a backward that did
-not run. Parameters, buffers and inputs exist independently of the step and do not count. Kernel
-workspaces do not count either, and neither does memory that a local variable keeps alive after its
-last use.
+or a view of it. The step's outputs, and values saved for a backward that did not run, are live to
+the end. Not counted are parameters, buffers and inputs, which exist independently of the step,
+kernel workspaces, and memory that a local variable keeps alive after its last use.
 """
 
 from __future__ import annotations

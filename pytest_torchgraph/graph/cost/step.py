@@ -120,24 +120,18 @@ def need_saved(graphs: Sequence[Graph]) -> None:
         )
     forwards = [graph for graph in graphs if graph.kind == "forward" and not graph.eager]
     saved = {ref.name for graph in forwards for ref in graph.saved}
-    unsaved_input = next(
-        (
-            node
-            for graph in graphs
-            if graph.kind == "backward" and not graph.eager
-            for node in graph.inputs
-            # A backward of compiled autograd also takes values that eager ops saved. No forward has
-            # these names.
-            if node.op == "saved"
-            and (not saved or (graph.level == "compiled_autograd" and node.name not in saved))
-        ),
-        None,
-    )
-    if unsaved_input is not None and forwards:
-        raise CaptureError(
-            f"saved bytes are unknown: the backward uses %{unsaved_input.name}, but the forward "
-            "records no saved values"
-        )
+    backwards = [graph for graph in graphs if graph.kind == "backward" and not graph.eager]
+    for graph in backwards if forwards else ():
+        # A backward of compiled autograd also takes values that eager ops saved. No forward has
+        # the names of these values.
+        takes_eager_values = graph.level == "compiled_autograd"
+        for node in graph.inputs:
+            is_unsaved = not saved or (takes_eager_values and node.name not in saved)
+            if node.op == "saved" and is_unsaved:
+                raise CaptureError(
+                    f"saved bytes are unknown: the backward uses %{node.name}, but the forward "
+                    "records no saved values"
+                )
 
 
 def _viewed_argument(node: Node) -> Ref | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -29,27 +29,24 @@ def by_module(
         raise ValueError(
             f"depth={depth!r} is not a valid module depth: pass an int of at least 0, or None"
         )
-    flops: dict[str, int] = {}
-    saved: dict[str, int] = {}
-    recomputed_flops: dict[str, int] = {}
+    flops: Counter[str] = Counter()
+    saved: Counter[str] = Counter()
+    recomputed_flops: Counter[str] = Counter()
     saving_is_known = all(graph.level in SAVING_LEVELS for graph in graphs)
     for graph in graphs:
         times = graph.runs if times_run else 1
         for module, count in flops_of(graph).by_module.items():
-            path = _truncate_path(module, depth)
-            flops[path] = flops.get(path, 0) + count * times
+            flops[_truncate_path(module, depth)] += count * times
     for storage in kept(graphs, received or {}, times_run=times_run) if saving_is_known else ():
-        path = _truncate_path(storage.node.module, depth)
-        saved[path] = saved.get(path, 0) + storage.bytes
+        saved[_truncate_path(storage.node.module, depth)] += storage.bytes
     for entry in recomputed:
         if entry.counts and entry.cost.flops:
-            path = _truncate_path(entry.original.module, depth)
-            recomputed_flops[path] = recomputed_flops.get(path, 0) + entry.cost.flops
+            recomputed_flops[_truncate_path(entry.original.module, depth)] += entry.cost.flops
     return {
         path: Cost(
-            flops.get(path, 0),
-            saved.get(path, 0) if saving_is_known else None,
-            recomputed_flops.get(path, 0) if recomputed_flops else None,
+            flops[path],
+            saved[path] if saving_is_known else None,
+            recomputed_flops[path] if recomputed_flops else None,
         )
         for path in sorted(flops.keys() | saved.keys() | recomputed_flops.keys())
     }
@@ -153,25 +150,25 @@ def _make_rows(
     rows: dict[str, CostRow] = {}
     unknown: set[str] = set()
 
-    def around(module: str) -> list[CostRow]:
+    def enclosing_rows(module: str) -> list[CostRow]:
         paths = _enclosing_paths(module)[: None if depth is None else depth + 1]
         return [
             rows.setdefault(path, CostRow(path, 0 if saving_is_known else None)) for path in paths
         ]
 
-    around("")
+    enclosing_rows("")
     for module, cost in costs.items():
-        for row in (rows_around := around(module)):
+        for row in (enclosing := enclosing_rows(module)):
             if row.saved_bytes is not None:
                 row.saved_bytes += cost.saved_bytes or 0
             row.recomputed += cost.recomputed_flops or 0
-        rows_around[-1].has_ops = True
+        enclosing[-1].has_ops = True
     for graph in graphs:
         flops = flops_of(graph)
         unknown.update(flops.unknown)
         direction = DIRECTIONS[graph.kind]
         for module, count in flops.by_module.items():
-            for row in around(module):
+            for row in enclosing_rows(module):
                 row.flops[direction] = row.flops.get(direction, 0) + count * graph.runs
     return rows, unknown
 
@@ -183,11 +180,11 @@ def _format_note(unknown: Iterable[str]) -> str:
 
 def _submodules_of(paths: Iterable[str]) -> Mapping[str, Sequence[str]]:
     """Return the direct submodules of each module, in order."""
-    below: defaultdict[str, list[str]] = defaultdict(list)
+    submodules: defaultdict[str, list[str]] = defaultdict(list)
     for path in sorted(paths, key=_path_sort_key):
         if path:
-            below[path.rpartition(".")[0]].append(path)
-    return below
+            submodules[path.rpartition(".")[0]].append(path)
+    return submodules
 
 
 def _enclosing_paths(module: str) -> list[str]:
@@ -197,11 +194,11 @@ def _enclosing_paths(module: str) -> list[str]:
 
 def _iter_visible_rows(rows: Mapping[str, CostRow]) -> Iterator[CostRow]:
     """Yield the visible rows, each with the number of enclosing visible rows."""
-    below = _submodules_of(rows)
+    submodules = _submodules_of(rows)
     todo = [("", 0)]
     while todo:
         path, nesting = todo.pop()
-        inside = below.get(path, ())
+        inside = submodules.get(path, ())
         if not path or rows[path].has_ops or len(inside) != 1:
             rows[path].nesting = nesting
             nesting += 1
@@ -231,11 +228,12 @@ def changed_costs(
     pairs = {path: (_row_of(old, path), _row_of(new, path)) for path in old.keys() | new.keys()}
     changes = {path: _cost_change(*pair) for path, pair in pairs.items()}
     changes = {path: change for path, change in changes.items() if any(change) or not path}
-    below = _submodules_of(changes)
+    submodules = _submodules_of(changes)
     shown = [
         pairs[path]
         for path in sorted(changes, key=lambda path: [*map(_path_sort_key, _enclosing_paths(path))])
-        if not path or [changes[submodule] for submodule in below.get(path, ())] != [changes[path]]
+        if not path
+        or [changes[submodule] for submodule in submodules.get(path, ())] != [changes[path]]
     ]
     return shown, _format_note(left_out | unknown)
 

@@ -135,8 +135,8 @@ class Canvas:
         bundles, unboxed = self._bundle_edges()
         uncut, cut = self._split_bundles(bundles)
         for head, edges in unboxed.items():
-            # A group counts these values in its label (`_add_group_box`); a single node gets a port
-            # for each value.
+            # A single node gets a port for each of these values. A group only counts them in its
+            # label (`_add_group_box`).
             if not self.units[head].is_group:
                 cut += [_Bundle(-1, head, "value", [edge]) for edge in edges.values()]
         port_tails = {edge.tail for bundle in cut for edge in bundle.edges}
@@ -196,8 +196,8 @@ class Canvas:
     def _split_bundles(self, bundles: Sequence[_Bundle]) -> tuple[list[_Bundle], list[_Bundle]]:
         """Separate the bundles to draw as edges from the bundles to cut into ports.
 
-        A value stays an edge if the edge is short, if it is the shortest edge into its box, or if
-        it leads to the value's nearest user.
+        A bundle stays an edge if it is short, if it is the shortest into its box, or if it leads to
+        the nearest user of its tail.
         """
         # Removed edges can close cycles (see `_choose_units`), and a box on a cycle has no rank.
         flow = [bundle for bundle in bundles if bundle.kind != "removed"]
@@ -226,8 +226,8 @@ class Canvas:
                 return True
             limit = SHORT if users[bundle.tail] > BUSY else LONG
             return (
-                # Each box keeps at least one edge: `dot` puts a box without edges at the top,
-                # wherever it is in the graph.
+                # Each box keeps at least one edge, because `dot` puts a box without edges at the
+                # top, even if it belongs at the end of the graph.
                 span(bundle) <= limit
                 or span(bundle) == shortest[bundle.head]
                 or nearest_user[bundle.tail] == bundle.head
@@ -237,7 +237,7 @@ class Canvas:
         cut: list[_Bundle] = []
         for bundle in bundles:
             if bundle.kind == "order" and abs(span(bundle)) > LONG:
-                continue  # an order edge has no value to show in a port
+                continue  # an order edge carries no value that a port could show
             (uncut if is_drawn(bundle) else cut).append(bundle)
         return uncut, cut
 
@@ -286,9 +286,9 @@ class Canvas:
         if heat is None:
             return look
         nodes = [node for n in unit.members for node in self.drawables[n].computed]
-        self.scene.add_cost(unit.cluster, heat.known(nodes))
+        self.scene.add_cost(unit.cluster, heat.known_cost(nodes))
         border, fill = HEAT_PAINTS[step := heat.step(nodes)]
-        lines = [*look.lines, line] if (line := heat.line(nodes)) else look.lines
+        lines = [*look.lines, line] if (line := heat.format_cost(nodes)) else look.lines
         attributes = look.attributes | {"color": border, "fillcolor": fill}
         classes = (*look.classes, f"heat-{step}")
         return look._replace(lines=lines, attributes=attributes, classes=classes)

@@ -9,11 +9,12 @@ from ...errors import CaptureError
 from ...graph.collectives import Collective, awaited, collectives_of, format_bytes
 from ...graph.higher_order import body_names
 from ...graph.model import Graph, Node
+from ...graph.module_paths import common_prefix
 from ...words import counted
 from ..look import op_label
 from .canvas import Canvas
 from .drawables import Drawable, Edge, FoldedGraph, FoldedNode
-from .scene import ClusterPath, Segment, common_cluster, module_cluster
+from .scene import ClusterPath, Segment, module_cluster
 
 NOT_OVERLAPPED = "not overlapped"
 """Note on the wait for a collective that overlaps with no computation."""
@@ -212,7 +213,7 @@ class _GraphPlacer:
         operands = self.folded.nodes[node.name].operands
         neighbours = [value.producer for value in operands if value.producer.op != "saved"]
         neighbours += [user.node for user in self.users[node.name]]
-        return common_cluster(
+        return common_prefix(
             [
                 module_cluster(neighbour.module, self.base, self.inside)
                 for neighbour in neighbours

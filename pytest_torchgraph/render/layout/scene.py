@@ -220,17 +220,6 @@ def css_classes(names: Iterable[str]) -> str:
     return " ".join(f"tg-{re.sub('[^a-z]+', '-', name.lower())}" for name in names)
 
 
-def common_cluster(clusters: Sequence[ClusterPath]) -> ClusterPath:
-    """Return the innermost cluster that contains all `clusters`, which must not be empty."""
-    # Paths sort like words, so all paths share what the smallest and the largest path share.
-    first = min(clusters)
-    last = max(clusters)
-    shared = 0
-    while shared < len(first) and first[shared] == last[shared]:
-        shared += 1
-    return first[:shared]
-
-
 @dataclass(slots=True)
 class _Cluster:
     """A cluster of a scene with its content.
@@ -475,7 +464,7 @@ class Scene:
             assert drawn_cluster.segment is not None
             kind, label, _ = drawn_cluster.segment
             number = next(numbers)
-            cost = "" if self.heat is None else self.heat.words(drawn_cluster.cost)
+            cost = "" if self.heat is None else self.heat.format_amount(drawn_cluster.cost)
             new_class = self.classes.get(label, "") if kind == "module" else ""
             old_class = self.old_classes.get(label, "") if kind == "module" else ""
             old_title, new_title = (

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from .colours import CHANGE_PAINTS as CHANGE_PAINTS
     from .colours import HEAT_PAINTS as HEAT_PAINTS
     from .colours import SHARES as SHARES
+    from .colours import STEP_LABELS as STEP_LABELS
     from .colours import UNITS as UNITS
-    from .colours import WORDS as WORDS
     from .colours import Heat as Heat
     from .colours import HeatFigure as HeatFigure
     from .colours import Paint as Paint
@@ -50,7 +50,7 @@ else:
             ),
             "colours": (
                 "BORDER CATEGORY_PAINTS CHANGE_PAINTS HEAT_PAINTS Heat HeatFigure Paint SHARES "
-                "UNITS WORDS op_category"
+                "STEP_LABELS UNITS op_category"
             ),
             "labels": (
                 "MAX_LINE MAX_LINES MAX_TOOLTIP_LINE TIMES clean cut dot_text eager_label "

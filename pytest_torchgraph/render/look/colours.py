@@ -178,7 +178,7 @@ HEAT_PAINTS: dict[str, Paint] = {
 """Paint of each step of the scale, in the order of the legend."""
 SHARES: dict[str, float] = {"most": 0.3, "more": 0.1, "medium": 0.03, "less": 0.01, "least": 0.0}
 """Smallest share of the total cost for each step."""
-WORDS = {
+STEP_LABELS = {
     **{step: f"{share:.0%} and more" for step, share in SHARES.items() if share},
     **{"least": "under 1%", "none": "nothing", "unknown": "unknown"},
 }
@@ -220,29 +220,29 @@ class Heat:
             _add_costs(graph, figure, graph.runs if times_run else 1, costs)
         return cls(figure, costs, sum(value or 0 for value in costs.values()))
 
-    def known(self, nodes: Collection[Node]) -> int:
+    def known_cost(self, nodes: Collection[Node]) -> int:
         """Return the sum of the nodes' known costs."""
         return sum(self.costs.get(node) or 0 for node in nodes)
 
     def step(self, nodes: Collection[Node]) -> str:
         """Return the step of the scale for a box of these nodes, a key of `HEAT_PAINTS`."""
-        value = self.known(nodes)
+        value = self.known_cost(nodes)
         if not value:
             return "unknown" if self._unknown(nodes) else "none"
         share = value / self.total
         return next(step for step, least in SHARES.items() if share >= least)
 
-    def line(self, nodes: Collection[Node]) -> str:
+    def format_cost(self, nodes: Collection[Node]) -> str:
         """Return the cost of nodes as text, for example `1.2 MFLOP, 12.3%`; "" for no cost."""
         unit = UNITS[self.figure][0]
-        value, unknown = self.known(nodes), self._unknown(nodes)
-        words = self.words(value)
+        value, unknown = self.known_cost(nodes), self._unknown(nodes)
+        text = self.format_amount(value)
         if unknown:
             uncounted = f"{unit} of {counted(unknown, 'op')} unknown"
-            return f"{words}; {uncounted}" if words else uncounted
-        return words
+            return f"{text}; {uncounted}" if text else uncounted
+        return text
 
-    def words(self, value: int) -> str:
+    def format_amount(self, value: int) -> str:
         """Return an amount and its share of the total as text, "" for 0."""
         if not value:
             return ""

@@ -164,13 +164,13 @@ def _attributes(
 def _outputs(result: Result) -> list[Json]:
     results = result if isinstance(result, tuple) else (result,)
     return [
-        {"id": str(number), "attrs": [{"key": k, "value": v} for k, v in _node_facts(tensor)]}
+        {"id": str(number), "attrs": [{"key": k, "value": v} for k, v in _result_facts(tensor)]}
         for number, tensor in enumerate(results)
         if tensor is not None
     ]
 
 
-def _node_facts(result: Result) -> Iterable[tuple[str, str]]:
+def _result_facts(result: Result) -> Iterable[tuple[str, str]]:
     if not isinstance(result, TensorMeta):
         yield "value", format_result(result)
         return
@@ -232,12 +232,12 @@ def _graph(
     return {
         "id": graph_id,
         "nodes": nodes_json(graph, side, bodies),
-        "groupNodeAttributes": {"": {**_facts(graph), **further_facts}},
+        "groupNodeAttributes": {"": {**_graph_facts(graph), **further_facts}},
         "groupNodeConfigs": _changed_groups(graph, side),
     }
 
 
-def _facts(graph: Graph) -> dict[str, str]:
+def _graph_facts(graph: Graph) -> dict[str, str]:
     facts = {
         "graph": graph.name,
         "kind": f"eager {graph.kind}" if graph.eager else graph.kind,

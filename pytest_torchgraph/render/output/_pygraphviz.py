@@ -1,6 +1,6 @@
 """Draw one DOT file with pygraphviz, with the arguments of `dot`: `-TFORMAT -o OUT IN`.
 
-Graphviz is a C library with global state. Graphviz has been seen to crash and to run for hours. A
+Graphviz is a C library with global state, which has been seen to crash and to run for hours. A
 separate process can be killed, and its crash does not end the test run.
 """
 
@@ -17,7 +17,7 @@ def main(arguments: Sequence[str]) -> int:
     import pygraphviz
 
     graph = pygraphviz.AGraph(string=Path(source).read_text("utf-8"), encoding="UTF-8")
-    # Not `draw(picture)`: the way it opens the file fails on Python before 3.11.3.
+    # `draw(picture)` opens the file in a way that fails on Python before 3.11.3.
     Path(picture).write_bytes(graph.draw(format=kind.removeprefix("-T"), prog="dot"))
     return 0
 

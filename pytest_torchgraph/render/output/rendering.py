@@ -80,18 +80,18 @@ def run(command: Sequence[str], directory: Path, timeout: float) -> str:
 
 
 def _limit(pid: int) -> None:
-    """Limit a process's memory and file size from outside.
+    """Limit the memory and file size of a running process.
 
-    Code between fork and exec (`preexec_fn`) is unsafe in a process with threads.
+    A `preexec_fn` could set the limits before the program starts, but is unsafe in a process with
+    threads.
     """
     if sys.platform != "linux":
         return
     import resource
 
-    with suppress(OSError, ValueError):
-        resource.prlimit(pid, resource.RLIMIT_AS, (MEMORY, MEMORY))
-    with suppress(OSError, ValueError):
-        resource.prlimit(pid, resource.RLIMIT_FSIZE, (FILE_SIZE, FILE_SIZE))
+    for limit, value in ((resource.RLIMIT_AS, MEMORY), (resource.RLIMIT_FSIZE, FILE_SIZE)):
+        with suppress(OSError, ValueError):
+            resource.prlimit(pid, limit, (value, value))
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
@@ -177,9 +177,8 @@ def draw(digraph: graphviz.Digraph, path: Path, timeout: float = DRAW_PATIENCE) 
             path.unlink()
         return RenderResult(fallback, None, _advice(problems, path, fallback))
     except Exception as error:  # the test has failed already: its message is what matters
-        return RenderResult(
-            fallback, None, f"no picture: {type(error).__name__}: {error}"[:MAX_ERROR]
-        )
+        note = f"no picture: {type(error).__name__}: {error}"
+        return RenderResult(fallback, None, note[:MAX_ERROR])
 
 
 def _advice(problems: list[str], path: Path, fallback: Path) -> str:

@@ -1,7 +1,7 @@
 """CSS rules for SVGs on a dark background, based on the classes of the elements.
 
-A light background needs no rules: the colours are attributes, which every viewer supports. A page
-with its own dark-mode switch nests `dark_rules` under its own selector.
+A light background needs no rules, because the colours are attributes, which every viewer supports.
+A page with its own dark-mode switch nests `dark_rules` under its own selector.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ DARK: dict[Paint, Paint] = {
     HEAT_PAINTS["none"]: Paint("#8A8F98", BACKGROUND),
     HEAT_PAINTS["unknown"]: Paint("#8A8F98", BACKGROUND),
 }
-"""Paints whose results from the formula in `dark` would be hard to distinguish."""
+"""Dark paints for paints that the formula in `dark` would make hard to distinguish."""
 _FILLED = ':is(path, polygon, ellipse):not([fill="none"])'
 _DRAWN = ":is(path, polygon, polyline, ellipse)"
 _OUR_GRAPH = re.compile(r'class="graph tg(?:-|&#45;)picture"')
@@ -112,7 +112,7 @@ def _rules() -> Iterator[tuple[list[str], str]]:
 def add_dark(path: Path) -> None:
     """Add `dark_rules` to an SVG, for viewers that prefer a dark background.
 
-    The SVG of a DOT graph from another source stays unchanged.
+    An SVG that this package did not draw stays unchanged.
     """
     text = path.read_text(encoding="utf-8", errors="replace")
     if not _OUR_GRAPH.search(text):

@@ -82,7 +82,7 @@ def embedded(data: object) -> str:
 
 def _constants() -> str:
     """Return the script's copy of the drawings' heat scale and units."""
-    from ...render.look import BORDER, HEAT_PAINTS, SHARES, UNITS, WORDS
+    from ...render.look import BORDER, HEAT_PAINTS, SHARES, STEP_LABELS, UNITS
     from ...render.output import dark
 
     steps = [
@@ -90,7 +90,7 @@ def _constants() -> str:
             "step": step,
             "least": SHARES.get(step),
             "fills": [paint.fill, dark(paint).fill],
-            "words": WORDS[step],
+            "words": STEP_LABELS[step],
         }
         for step, paint in HEAT_PAINTS.items()
     ]

@@ -58,20 +58,20 @@ def nodes(exported: Json) -> dict[str, Json]:
 
 
 def attributes(node: Json) -> dict[str, str]:
-    return {each["key"]: each["value"] for each in node["attrs"]}
+    return {line["key"]: line["value"] for line in node["attrs"]}
 
 
-def test_modules_are_namespaces_and_ops_are_labels() -> None:
+def test_exported_node_has_a_namespace_and_a_label() -> None:
     (graph,) = graph_collection([Graph.from_text(FORWARD)], "f")["subgraphs"]
-    found = {name: (node["namespace"], node["label"]) for name, node in nodes(graph).items()}
-    assert found["layers.0/mm"] == ("layers/0", "aten.mm")
-    assert found["layers.0.act/relu"] == ("layers/0/act", "aten.relu")
-    assert found["layers.0.weight"] == ("layers/0", "weight")
-    assert found["x"] == ("", "x")
-    assert found["output"] == ("", "return")
+    shown = {name: (node["namespace"], node["label"]) for name, node in nodes(graph).items()}
+    assert shown["layers.0/mm"] == ("layers/0", "aten.mm")
+    assert shown["layers.0.act/relu"] == ("layers/0/act", "aten.relu")
+    assert shown["layers.0.weight"] == ("layers/0", "weight")
+    assert shown["x"] == ("", "x")
+    assert shown["output"] == ("", "return")
 
 
-def test_an_edge_leads_from_each_operand_in_its_place() -> None:
+def test_exported_edges_come_from_the_operands_in_order() -> None:
     (graph,) = graph_collection([Graph.from_text(FORWARD)], "f")["subgraphs"]
     edges = nodes(graph)["layers.0/mm"]["incomingEdges"]
     assert [(e["sourceNodeId"], e["targetNodeInputId"]) for e in edges] == [
@@ -88,15 +88,16 @@ def test_an_edge_leads_from_each_operand_in_its_place() -> None:
 
 def test_exported_nodes_have_saved_values_and_effects() -> None:
     (graph,) = graph_collection([Graph.from_text(FORWARD)], "f")["subgraphs"]
-    found = nodes(graph)
-    assert attributes(found["layers.0/mm"])["saved for the backward"] == "yes"
-    assert "saved for the backward" not in attributes(found["layers.0.act/relu"])
-    borders = {found[name]["style"]["borderColor"] for name in ("layers.0/mm", "layers.0.act/relu")}
+    exported = nodes(graph)
+    assert attributes(exported["layers.0/mm"])["saved for the backward"] == "yes"
+    assert "saved for the backward" not in attributes(exported["layers.0.act/relu"])
+    names = ("layers.0/mm", "layers.0.act/relu")
+    borders = {exported[name]["style"]["borderColor"] for name in names}
     assert len(borders) == 2
-    assert attributes(found["add_"])["effects"] == "mutates x"
+    assert attributes(exported["add_"])["effects"] == "mutates x"
 
 
-def test_a_higher_order_op_opens_its_bodies() -> None:
+def test_exported_higher_order_op_has_its_bodies() -> None:
     exported = graph_collection([Graph.from_text(COND)], "f")["subgraphs"]
     assert [exported_graph["id"] for exported_graph in exported] == ["main", "main/yes", "main/no"]
     assert nodes(exported[0])["c"]["subgraphIds"] == ["main/yes", "main/no"]
@@ -106,8 +107,8 @@ def test_a_higher_order_op_opens_its_bodies() -> None:
 @pytest.mark.slow("many random graphs")
 @checked
 @given(st.lists(graphs(), min_size=1, max_size=3))
-def test_any_graph_has_unique_ids_and_edges_between_its_own_nodes(found: list[Graph]) -> None:
-    named = [graph.renamed(f"g{k}") for k, graph in enumerate(found)]
+def test_any_export_has_unique_ids_and_edges_inside_its_graphs(drawn_graphs: list[Graph]) -> None:
+    named = [graph.renamed(f"g{k}") for k, graph in enumerate(drawn_graphs)]
     exported = graph_collection(named, "f")["subgraphs"]
     ids = {exported_graph["id"] for exported_graph in exported}
     assert len(ids) == len(exported) == sum(1 for graph in named for _ in graph.walk())
@@ -132,12 +133,12 @@ def compared(old: str, new: str) -> ExportedComparison:
     return compare([Graph.from_text(old)], [Graph.from_text(new)], ("old", "new"))
 
 
-def sides(found: ExportedComparison) -> tuple[dict[str, Json], dict[str, Json]]:
-    old, new = (nodes(each["subgraphs"][0]) for each in found.collections)
+def sides(comparison: ExportedComparison) -> tuple[dict[str, Json], dict[str, Json]]:
+    old, new = (nodes(collection["subgraphs"][0]) for collection in comparison.collections)
     return old, new
 
 
-def test_nodes_that_correspond_have_one_id_and_are_mapped() -> None:
+def test_exported_matching_nodes_have_the_same_id_and_are_mapped() -> None:
     diff = compared(FORWARD, FORWARD.replace("relu", "tanh").replace("%x", "%y"))
     old, new = sides(diff)
     assert old.keys() == new.keys()
@@ -186,14 +187,14 @@ def test_exported_new_node_has_an_unused_id() -> None:
     assert diff.mapping["mapping"]["clone"] == "clone"
 
 
-def test_the_layers_around_a_change_are_marked() -> None:
+def test_exported_modules_around_a_change_are_coloured() -> None:
     old, new = compared(FORWARD, FORWARD.replace("relu", "tanh")).collections
-    for each in (old, new):
-        (config,) = each["subgraphs"][0]["groupNodeConfigs"]
+    for collection in (old, new):
+        (config,) = collection["subgraphs"][0]["groupNodeConfigs"]
         assert config["namespaceRegex"] == "^(?:layers/0/act|layers/0|layers)$"
 
 
-def test_layers_with_other_paths_are_mapped() -> None:
+def test_exported_layers_with_different_paths_are_mapped() -> None:
     diff = compared(FORWARD, FORWARD.replace("layers.0", "blocks.3"))
     groups = {k: v for k, v in diff.mapping["mapping"].items() if k.endswith("___group___")}
     assert groups == {
@@ -233,8 +234,8 @@ def test_exported_added_graph_is_entirely_new() -> None:
     comparison = compare([forward], [forward, forward.renamed("more")], ("old", "new"))
     labels = [
         node["label"]
-        for each in comparison.collections[1]["subgraphs"][1:]
-        for node in each["nodes"]
+        for body in comparison.collections[1]["subgraphs"][1:]
+        for node in body["nodes"]
     ]
     assert len(labels) == len(forward.nodes)
     assert all(label.startswith("+ ") for label in labels)
@@ -252,8 +253,8 @@ def test_each_unchanged_node_is_mapped_exactly_once(a: Graph, b: Graph) -> None:
         for name, node in side.items():
             kind = attributes(node).get("difference", "").partition(":")[0]
             assert (name not in mapping) == (kind in ("added", "removed"))
-    for each, given_graph in zip(comparison.collections, (a, b), strict=True):
-        (exported,) = each["subgraphs"]
+    for collection, given_graph in zip(comparison.collections, (a, b), strict=True):
+        (exported,) = collection["subgraphs"]
         assert len(exported["nodes"]) == len(canonical([given_graph])[0].nodes)
         check_nodes(exported, set())
 
@@ -312,18 +313,18 @@ def test_slash_in_a_module_path_is_not_a_layer() -> None:
 
 def test_nodes_of_bodies_have_the_ids_of_their_partners() -> None:
     diff = compared(COND, COND.replace("%y", "%z"))
-    bodies = [nodes(each) for each in diff.collections[1]["subgraphs"][1:]]
-    assert [[*each] for each in bodies] == [["x", "y", "output"]] * 2
+    bodies = [nodes(body) for body in diff.collections[1]["subgraphs"][1:]]
+    assert [[*body] for body in bodies] == [["x", "y", "output"]] * 2
 
 
 SHARED = COND.replace("@yes, @no", "@yes, @yes")
 SHARED = SHARED[: SHARED.index("  no: ")] + SHARED[SHARED.index("  %p = ") :]
 
 
-def test_body_that_was_split_in_two_is_matched_with_the_first() -> None:
+def test_exported_split_body_is_matched_with_its_first_part() -> None:
     two = COND.replace("aten.neg", "aten.relu").replace("%y", "%z").replace("%z", "%y", 2)
     diff = compared(two, SHARED)
-    names = [[*nodes(each)] for each in diff.collections[0]["subgraphs"][1:]]
+    names = [[*nodes(body)] for body in diff.collections[0]["subgraphs"][1:]]
     assert names == [["x", "y", "output"], ["x", "z", "output"]]
     assert [*nodes(diff.collections[1]["subgraphs"][1])] == names[0]
 
