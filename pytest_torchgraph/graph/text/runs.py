@@ -6,7 +6,7 @@ import re
 from collections import Counter, defaultdict
 from functools import cached_property
 
-from .names import NAME, NUMBER, TOKEN, WITH_INTEGERS, is_name, replace_names
+from .names import NAME, NUMBER, TOKEN, WITH_INTEGERS, is_name
 
 OWN = "\x00"
 """Skeleton placeholder for the sign of a name of the instance."""
@@ -214,7 +214,7 @@ def split_runs(lines: Lines, prefix: str) -> list[LineRun | Lines]:
 
 def _shape_of(text: str) -> str:
     """Return a line without its names."""
-    return replace_names(text, lambda _name: OTHER)
+    return TOKEN.sub(lambda m: OTHER if is_name(m.group()) else m.group(), text)
 
 
 def _join_runs(runs: list[LineRun | Lines]) -> list[LineRun | Lines]:
