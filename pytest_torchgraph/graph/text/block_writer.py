@@ -169,25 +169,31 @@ def _exceptions(
     reader_position = 0
 
     def reach(index: int) -> Iterator[str]:
-        """Emit anchors, so that the reader skips earlier lines with the same key."""
+        """Emit anchors, so that the reader skips earlier lines with the same key as a line."""
         nonlocal reader_position
         equal = indices_by_key[keys[index]]
         for passed in equal[bisect_left(equal, reader_position) : bisect_left(equal, index)]:
             yield f"@ {keys[passed]}"
             reader_position = passed + 1
 
-    anchors = [*sorted(shared.items()), (len(block), length)]
+    def pass_lines(position: int) -> Iterator[str]:
+        """Emit anchors, so that the reader passes all lines before a position."""
+        nonlocal reader_position
+        if reader_position < position:
+            yield from reach(position - 1)
+            yield f"@ {keys[position - 1]}"
+            reader_position = position
+
     k = j = 0
     # Each pass handles one gap: the lines of block and instance between two shared lines.
-    for next_k, next_j in anchors:
-        removed, added = range(k, next_k), range(j, next_j)
-        texts = [write_line(line) for line in added]
+    for next_k, next_j in [*sorted(shared.items()), (len(block), length)]:
+        texts = [write_line(index) for index in range(j, next_j)]
         # The next added line belongs before this line of the block.
         block_position: int = k
         text_indices = {key_of(text): index for index, text in enumerate(texts)}
         # Number of the instance's lines in this gap that have been written so far.
         written_count = 0
-        for index in removed:
+        for index in range(k, next_k):
             text_index = text_indices.get(keys[index], -1)
             # The instance has no line with this key (-1), or has it before a line that is written
             # already. Exceptions follow the order of the block, so the line cannot be replaced.
@@ -198,19 +204,14 @@ def _exceptions(
                 # The reader adds lines at its own position. Before an addition it must pass the
                 # shared lines in front of the gap, because no exception has moved it past them. A
                 # replacement alone needs no anchor: its key moves the reader.
-                if text_index > written_count and reader_position < block_position:
-                    yield from reach(block_position - 1)
-                    yield f"@ {keys[block_position - 1]}"
-                    reader_position = block_position
+                if text_index > written_count:
+                    yield from pass_lines(block_position)
                 yield from (f"+ {text}" for text in texts[written_count:text_index])
                 yield from reach(index)
                 yield f"~ {texts[text_index]}"
                 written_count = text_index + 1
             reader_position = block_position = index + 1
         if texts[written_count:]:
-            if reader_position < block_position:
-                yield from reach(block_position - 1)
-                yield f"@ {keys[block_position - 1]}"
-                reader_position = block_position
+            yield from pass_lines(block_position)
             yield from (f"+ {text}" for text in texts[written_count:])
         k, j = next_k + 1, next_j + 1

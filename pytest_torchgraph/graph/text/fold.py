@@ -11,7 +11,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from itertools import chain
-from typing import TypeGuard
 
 from ...errors import GraphFormatError
 from ..model import INPUT_OPS
@@ -155,9 +154,11 @@ class _Folder:
                 self.add(series[0].container, series, fold_series(series, self.depth), nesting)
         inner_runs: dict[Lines, list[LineRun | Lines]] = {}
         if nesting + 1 < MAX_NESTING:
-            for run in runs:
-                if self.is_unfolded(run) and len(run) >= MIN_SAVED:
-                    inner_runs[run] = split_runs(run, run.instance)
+            inner_runs = {
+                run: split_runs(run, run.instance)
+                for run in runs
+                if isinstance(run, LineRun) and run not in self.instances and len(run) >= MIN_SAVED
+            }
             layers = [*chain.from_iterable(inner_runs.values())]
             for series in group_into_series(layers, shared_path):
                 path = shared_path(series[0].container)
@@ -184,10 +185,6 @@ class _Folder:
                 out.extend(run.texts)
         flush()
         return out
-
-    def is_unfolded(self, run: LineRun | Lines) -> TypeGuard[LineRun]:
-        """Return True for an instance that is not folded."""
-        return isinstance(run, LineRun) and run not in self.instances
 
     def add(
         self, path: str, runs: Sequence[LineRun], blocks: list[BlockWriter], nesting: int

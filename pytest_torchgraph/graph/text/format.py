@@ -23,7 +23,6 @@ from ..model import (
     Atom,
     Detail,
     Device,
-    Effect,
     Graph,
     GraphKind,
     InputRef,
@@ -61,9 +60,6 @@ LONG_RETURN = 3
 A longer return, such as a backward's, has a line for each value, so that a new output is one new
 line in a review. The number is a matter of taste, and part of the stored form.
 """
-
-NOTHING_PLACED = Placed()
-"""For a graph in which every input has its own line."""
 
 LAYOUTS = frozenset("sparse_coo sparse_csr sparse_csc sparse_bsr sparse_bsc jagged _mkldnn".split())
 """torch's layouts, except the default `strided`, which is not written."""
@@ -301,7 +297,7 @@ def _graph_lines(
         if sub.eager:
             raise ValueError(f"{sub.name}, inside {graph.name}, cannot be an eager graph")
         yield from _graph_lines(sub, graph.level, at_use, full=full, indent=inner)
-    placed_inputs = at_use.get(id(graph), NOTHING_PLACED)
+    placed_inputs = at_use.get(id(graph), Placed())
     declared: dict[str, str] = {}
     plain: set[str] = set()
     for _, nodes in groupby(graph.nodes, key=lambda node: node.kind == "placeholder"):
@@ -413,16 +409,12 @@ def format_node(
 
 def _format_suffixes(node: Node, full: bool) -> Iterator[str]:
     for effect in node.effects:
-        yield f" !{format_effect(effect)}"
+        target = "" if effect.target is None else f" {format_arg(effect.target)}"
+        yield f" !{effect.kind}{target}"
     if node.after:
         yield " after " + ", ".join(f"%{format_name(ref.name)}" for ref in node.after)
     if full and node.module != module_of(node.name):
         yield f" in {quote(node.module)}"
-
-
-def format_effect(effect: Effect) -> str:
-    """Format a side effect: `random`, `mutates %x`."""
-    return effect.kind if effect.target is None else f"{effect.kind} {format_arg(effect.target)}"
 
 
 def format_name(name: str) -> str:

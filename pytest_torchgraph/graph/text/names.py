@@ -15,7 +15,6 @@ A name given by a range of instances may have numbers that depend on the instanc
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 
 STRING = r'"(?:[^"\\]|\\.)*(?:"|\\?\Z)'
 """A JSON string in a line.
@@ -32,7 +31,7 @@ CONTAINER = rf"(?:{PATH}*[._])?"
 """The path of an instance up to its number: `encoder.layer.`, `encoder.encoder_layer_`."""
 
 _STAGE = re.compile(rf"((?:.*[._])?){NUMBER}(?=\.)")
-"""A path up to and including the last number of an instance."""
+"""A path up to and including its last number."""
 
 TOKEN = re.compile(
     rf"{STRING}|`[^`]*(?:`|\Z)|[%@](?:{STRING}|{NAME})|\$+[0-9]+",
@@ -54,11 +53,6 @@ STEEPEST = 9
 def is_name(token: str) -> bool:
     """Return True if a match of `TOKEN` is a name, not a string or symbol."""
     return token[0] in "%@$"
-
-
-def replace_names(line: str, new: Callable[[str], str]) -> str:
-    """Replace the names of a line; strings and symbols stay unchanged."""
-    return TOKEN.sub(lambda m: new(m.group()) if is_name(m.group()) else m.group(), line)
 
 
 def outward(name: str) -> str:

@@ -399,13 +399,8 @@ class _Parser(NodeReader):
             # Each place has the inputs from its start in `order` up to the next start.
             starts: dict[int, int] = {}
             for _, _, first, row in places:
-                start = (
-                    0
-                    if inputs_of_role and not first
-                    else order.index(first)
-                    if first in inputs_of_role
-                    else -1
-                )
+                name = first or next(iter(order), "")
+                start = order.index(name) if name in inputs_of_role else -1
                 if start < 0 or start in starts:
                     problem = f"no {role} declared where it is used belongs to this line"
                     raise GraphFormatError(problem, row + 1, 1)

@@ -6,7 +6,7 @@ import re
 from collections import Counter, defaultdict
 from functools import cached_property
 
-from .names import NAME, NUMBER, TOKEN, WITH_INTEGERS, is_name, replace_names
+from .names import NAME, NUMBER, TOKEN, WITH_INTEGERS, is_name
 
 OWN = "\x00"
 """Skeleton placeholder for the sign of a name of the instance."""
@@ -119,15 +119,22 @@ class LineRun(Lines):
 
         def placeholder(match: re.Match[str]) -> str:
             token = match.group()
-            if token[0] in '"`':
-                return token
-            relative = self._with_own(token)
-            if relative[0] == OWN:
+            relative = token if token[0] in '"`' else self._with_own(token)
+            if relative[0] in ('"', "`", OWN):
                 return relative
             names.append(token)
             return OTHER
 
-        return "\n".join([tokens.sub(placeholder, line) for line in self.texts]), names
+        skeleton: list[str] = []
+        for line in self.texts:
+            # The call of a Python function for each name takes most of the time of `fold`.
+            if '"' in line or "`" in line:
+                skeleton.append(tokens.sub(placeholder, line))
+            else:
+                pieces = others.split(self._with_own(line))
+                skeleton.append(OTHER.join(pieces[::2]))
+                names += pieces[1::2]
+        return "\n".join(skeleton), names
 
     @cached_property
     def sized(self) -> SizedRun:
@@ -214,7 +221,7 @@ def split_runs(lines: Lines, prefix: str) -> list[LineRun | Lines]:
 
 def _shape_of(text: str) -> str:
     """Return a line without its names."""
-    return replace_names(text, lambda _name: OTHER)
+    return TOKEN.sub(lambda m: OTHER if is_name(m.group()) else m.group(), text)
 
 
 def _join_runs(runs: list[LineRun | Lines]) -> list[LineRun | Lines]:

@@ -224,25 +224,25 @@ def _closest_block(
     many changes.
     """
     run = cluster[0]
-    best: tuple[int, BlockWriter, tuple[tuple[str | None, ...], tuple[str, ...]]] | None = None
+    # With a limit of 0.4 for single instances, one more op in T5's first layer added 150 lines to
+    # the text and removed 47. With 0.75, it adds 10.
+    share = MAX_CHANGES if len(cluster) == 1 else MAX_CHANGES_OF_SEVERAL
+    closest: BlockWriter | None = None
+    written: Written = []
     for block in blocks:
-        # With a limit of 0.4 for single instances, one more op in T5's first layer added 150 lines
-        # to the text and removed 47. With 0.75, it adds 10.
-        share = MAX_CHANGES if len(cluster) == 1 else MAX_CHANGES_OF_SEVERAL
         max_changes = max(FEW_CHANGES, share * len(block.slots))
-        if best is not None:
-            max_changes = min(max_changes, best[0] - 1)
+        if written:
+            max_changes = min(max_changes, len(written[0][1]) - 1)
         if max(len(run), len(block.first)) - run.count_common(block.first) > max_changes:
             continue
         # The first run stands for the cluster. The other runs have the same skeleton, so they need
         # more changes only if their names do not fit the formals.
-        written = block.names_and_changes(run)
-        if len(written[1]) <= max_changes:
-            best = len(written[1]), block, written
-    if best is None:
-        return None, []
-    block = best[1]
-    return block, [best[2], *(block.names_and_changes(run) for run in cluster[1:])]
+        names, changes = block.names_and_changes(run)
+        if len(changes) <= max_changes:
+            closest, written = block, [(names, changes)]
+    if closest is not None:
+        written += map(closest.names_and_changes, cluster[1:])
+    return closest, written
 
 
 def _sort_clusters(clusters: list[Cluster]) -> list[Cluster]:
