@@ -13,6 +13,10 @@ from .findings import Change, Finding, Place
 from .origins import Origins
 from .paths import path_of
 
+OWN_VALUE = 4.0
+"""Score of a change that makes or takes a value of an edit."""
+SAME_MODULE = 3.0
+"""Score of a change in a module of an edit."""
 SURE = 2.0
 """Minimum score to attribute a change by itself.
 
@@ -68,8 +72,8 @@ class _ForwardReach:
         origins: the origins of their changes.
 
     Attributes:
-        own_values: first edit that changes each node, by name of the node. Edits are numbers of
-            findings.
+        own_values: first edit that contains each node, also as a consequence, by name of the node.
+            Edits are numbers of findings.
         modules: first edit in each module, by path of the innermost module.
         operands: score and first edit for each value that edits take, by name.
         edits_inside: position and number of the edits inside each module, sorted.
@@ -122,15 +126,15 @@ class _ForwardReach:
         several edits take it and a later value is taken by one edit only.
         """
         nodes = _nodes_of((change,))
-        # The strongest criterion comes first. Only the order of the scores matters, and the scores
-        # that reach `SURE`.
+        # The strongest criterion comes first. Only the order of the scores matters, and which of
+        # them reach `SURE`.
         names = [name for node in nodes for name in (node.name, *node.refs)]
         for name in names:
             if name in self.own_values:
-                return 4.0, self.own_values[name]
+                return OWN_VALUE, self.own_values[name]
         for node in nodes:
             if node.module in self.modules:
-                return 3.0, self.modules[node.module]
+                return SAME_MODULE, self.modules[node.module]
         for name in names:
             if name in self.operands:
                 return self.operands[name]
