@@ -9,7 +9,7 @@ from functools import cached_property
 
 from ..model import Node
 from .correspondence import Correspondence
-from .findings import Change, Finding, Place
+from .findings import Change, Finding
 from .origins import Origins
 from .paths import path_of
 
@@ -53,15 +53,11 @@ def with_consequences(
         best_overall = max(scored, key=lambda item: (item[0], -item[1]))
         for change, (score, best) in zip(changes, scored, strict=True):
             follows[best if score >= SURE else best_overall[1]].append(change)
-    return [
-        replace(finding, places=(_extend_place(finding.places[0], changes),))
-        for finding, changes in zip(findings, follows, strict=True)
-    ]
-
-
-def _extend_place(place: Place, changes: Iterable[Change]) -> Place:
-    """Return a forward place extended by its consequences in the backward."""
-    return replace(place, consequences=(*place.consequences, *changes))
+    extended: list[Finding] = []
+    for finding, following in zip(findings, follows, strict=True):
+        place = replace(finding.places[0], consequences=(*finding.consequences, *following))
+        extended.append(replace(finding, places=(place,)))
+    return extended
 
 
 class _ForwardReach:
