@@ -142,6 +142,23 @@ def test_wider_hidden_layer_and_another_input_of_a_third_layer_are_two_edits(
     assert sorted(parameters) == [["down.weight", "up.bias", "up.weight"], ["other.weight"]]
 
 
+class Attention(nn.Module):
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.query, self.key = nn.Linear(4, width), nn.Linear(4, width)
+        self.value = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        qkv = self.query(x).sin(), self.key(x).cos(), self.value(x)
+        return nn.functional.scaled_dot_product_attention(*qkv)
+
+
+def test_width_of_attention_is_one_edit(graph_capture: GraphCapture) -> None:
+    x = torch.ones(1, 2, 3, 4)
+    found = diff(graph_capture(Attention(8), x), graph_capture(Attention(16), x))
+    assert len(found.findings) == 1
+
+
 class Scores(nn.Module):
     def __init__(self, width: int, scale: float = 1.0) -> None:
         super().__init__()

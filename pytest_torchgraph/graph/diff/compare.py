@@ -189,13 +189,13 @@ def _merge_body(
         calls: the ids of the nodes that refer to the body.
     """
 
-    def of_a_call(change: Change) -> bool:
+    def is_call_result(change: Change) -> bool:
         node, graph = change.node, graphs[change.after is not None]
         producer = graph.by_name.get(node.refs[0]) if node.refs else None
         return producer is not None and id(producer) in calls and is_projection(node, producer)
 
-    def follows(finding: Finding) -> bool:
-        return all(None in (c.before, c.after) and of_a_call(c) for c in finding.changes)
+    def is_consequence(finding: Finding) -> bool:
+        return all(None in (c.before, c.after) and is_call_result(c) for c in finding.changes)
 
     def is_return(finding: Finding) -> bool:
         return all(change.node.kind == "output" for change in finding.changes)
@@ -203,7 +203,9 @@ def _merge_body(
     edits = [finding for finding in body_findings if not is_return(finding)]
     if not edits:
         return own_findings + body_findings
-    derived = [f for f in body_findings if is_return(f)] + [f for f in own_findings if follows(f)]
+    derived = [f for f in body_findings if is_return(f)] + [
+        f for f in own_findings if is_consequence(f)
+    ]
     first = edits[0]
     changes = (*first.changes, *(change for finding in derived for change in finding.changes))
     edits[0] = one_place(changes, first.summary, consequences=first.consequences)
@@ -213,10 +215,12 @@ def _merge_body(
 def _merge_reordered_inputs(findings: list[Finding], old: Graph, new: Graph) -> list[Finding]:
     """Merge all reordered inputs into one finding with a summary."""
 
-    def moved(finding: Finding) -> bool:
+    def is_reordered(finding: Finding) -> bool:
         return all(c.kind == "rewired" and c.node.kind == "placeholder" for c in finding.changes)
 
-    changes = [change for finding in findings if moved(finding) for change in finding.changes]
+    changes = [
+        change for finding in findings if is_reordered(finding) for change in finding.changes
+    ]
     if not changes:
         return findings
     names = [f"%{format_name(change.node.name)}" for change in changes]
@@ -230,7 +234,10 @@ def _merge_reordered_inputs(findings: list[Finding], old: Graph, new: Graph) -> 
         description = f"the same {len(after)} {description}"
     description += f" in a different order ({listed(names, 2)})"
     summary = f"{changes[0].graph}: {description}"
-    return [one_place(changes, summary), *(finding for finding in findings if not moved(finding))]
+    return [
+        one_place(changes, summary),
+        *(finding for finding in findings if not is_reordered(finding)),
+    ]
 
 
 def _explain_saved(finding: Finding, old: Graph, new: Graph, names: Mapping[str, str]) -> Finding:

@@ -9,10 +9,14 @@ from functools import cached_property
 
 from ..model import Node
 from .correspondence import Correspondence
-from .findings import Change, Finding, Place
+from .findings import Change, Finding
 from .origins import Origins
 from .paths import path_of
 
+OWN_VALUE = 4.0
+"""Score of a change that makes or takes a value of an edit."""
+SAME_MODULE = 3.0
+"""Score of a change in a module of an edit."""
 SURE = 2.0
 """Minimum score to attribute a change by itself.
 
@@ -49,15 +53,11 @@ def with_consequences(
         best_overall = max(scored, key=lambda item: (item[0], -item[1]))
         for change, (score, best) in zip(changes, scored, strict=True):
             follows[best if score >= SURE else best_overall[1]].append(change)
-    return [
-        replace(finding, places=(_extend_place(finding.places[0], changes),))
-        for finding, changes in zip(findings, follows, strict=True)
-    ]
-
-
-def _extend_place(place: Place, changes: Iterable[Change]) -> Place:
-    """Return a forward place extended by its consequences in the backward."""
-    return replace(place, consequences=(*place.consequences, *changes))
+    extended: list[Finding] = []
+    for finding, following in zip(findings, follows, strict=True):
+        place = replace(finding.places[0], consequences=(*finding.consequences, *following))
+        extended.append(replace(finding, places=(place,)))
+    return extended
 
 
 class _ForwardReach:
@@ -68,8 +68,8 @@ class _ForwardReach:
         origins: the origins of their changes.
 
     Attributes:
-        own_values: first edit that changes each node, by name of the node. Edits are numbers of
-            findings.
+        own_values: first edit that contains each node, also as a consequence, by name of the node.
+            Edits are numbers of findings.
         modules: first edit in each module, by path of the innermost module.
         operands: score and first edit for each value that edits take, by name.
         edits_inside: position and number of the edits inside each module, sorted.
@@ -122,15 +122,15 @@ class _ForwardReach:
         several edits take it and a later value is taken by one edit only.
         """
         nodes = _nodes_of((change,))
-        # The strongest criterion comes first. Only the order of the scores matters, and the scores
-        # that reach `SURE`.
+        # The strongest criterion comes first. Only the order of the scores matters, and which of
+        # them reach `SURE`.
         names = [name for node in nodes for name in (node.name, *node.refs)]
         for name in names:
             if name in self.own_values:
-                return 4.0, self.own_values[name]
+                return OWN_VALUE, self.own_values[name]
         for node in nodes:
             if node.module in self.modules:
-                return 3.0, self.modules[node.module]
+                return SAME_MODULE, self.modules[node.module]
         for name in names:
             if name in self.operands:
                 return self.operands[name]

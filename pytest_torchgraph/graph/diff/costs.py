@@ -318,8 +318,8 @@ class _SavedBytes:
         sharing = [
             (side, node) for side, start in sides for node in _iter_sharing(matching, side, start)
         ]
-        takers = [taker for side, node in sharing for taker in _iter_takers(matching, side, node)]
-        causes = makers | self.index.of_nodes(matching, takers)
+        users = [user for side, node in sharing for user in _iter_users(matching, side, node)]
+        causes = makers | self.index.of_nodes(matching, users)
         if len(causes) == 1:
             return causes
         later = set().union(*(self._find_backward_users(matching, *node) for node in sharing))
@@ -344,7 +344,7 @@ class _SavedBytes:
         flat = matching.b if is_new else matching.a
         users: set[int] = set()
         for other, input_number in self._saved_inputs.get((is_new, flat.nodes[number].name), ()):
-            users |= self.index.of_nodes(other, _iter_takers(other, is_new, input_number))
+            users |= self.index.of_nodes(other, _iter_users(other, is_new, input_number))
         return users
 
     @cached_property
@@ -388,8 +388,8 @@ def _iter_sharing(matching: Correspondence, is_new: bool, owner: int) -> Iterato
                     todo.append(user)
 
 
-def _iter_takers(matching: Correspondence, is_new: bool, number: int) -> Iterator[Side]:
-    """Return the ops that take a value of one of the two graphs."""
+def _iter_users(matching: Correspondence, is_new: bool, number: int) -> Iterator[Side]:
+    """Yield the ops that use a value of one of the two graphs."""
     flat = matching.b if is_new else matching.a
     return ((is_new, user) for user, _ in flat.users[number] if flat.nodes[user].is_call)
 

@@ -9,7 +9,8 @@ from .constants import SizePair, constants_follow, iter_changed_sizes
 from .node_changes import NodeChanges, have_same_result
 
 _PRODUCTS = re.compile(
-    r"\.(?:mm|addmm|bmm|baddbmm|matmul|linear|einsum|convolution|conv(?:_transpose)?\dd)(?:\.|$)"
+    r"\.(?:mm|addmm|bmm|baddbmm|matmul|linear|einsum|convolution|conv(?:_transpose)?\dd"
+    r"|_?scaled_dot_product_\w+)(?:\.|$)"
 )
 """Names of ops that sum over a size that two of their operands have in common."""
 

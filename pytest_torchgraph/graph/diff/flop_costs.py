@@ -97,8 +97,8 @@ class _FlopDifferences:
     def _of(self, matching: Correspondence, i: int, j: int) -> set[int]:
         """Return the findings of a node, or of its first changed operand if it did not change.
 
-        The operands may belong to two edits. For example, both factors of a product may have a new
-        inner size. Neither edit is possible without the other, so the choice does not matter.
+        If the operands belong to two edits, neither edit is possible without the other, so the
+        choice does not matter.
         """
         sides = [side for side in ((True, j), (False, i)) if side[1] != -1]
         numbers = self.index.of_nodes(matching, sides)

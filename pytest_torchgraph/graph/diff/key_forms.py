@@ -9,6 +9,7 @@ from ..model import Node, Result, TensorMeta
 from ..text import format_result
 from .findings import Change
 from .match import DERIVED, without_target
+from .node_changes import have_same_result
 from .paths import relative_to_instances
 
 
@@ -72,8 +73,7 @@ def result_form(flat: NumberedGraph, i: int, changed: Change | None) -> Hashable
         return _dtypes(flat.nodes[i].result)
     assert changed.before is not None
     assert changed.after is not None
-    old_result, new_result = (_result(node) for node in (changed.before, changed.after))
-    if old_result == new_result:
+    if have_same_result(changed.before, changed.after):
         return "same"
     return _changed_sizes(flat.nodes[i].result, changed.before.result, changed.after.result)
 
@@ -89,10 +89,6 @@ def _changed_sizes(result: Result, before: Result, after: Result) -> Hashable:
     sizes = zip(*(meta.shape for meta in metas), strict=True)
     changed = (str(size) if old != new else "same" for size, old, new in sizes)
     return metas[0].dtype, metas[0].layout, tuple(changed)
-
-
-def _result(node: Node) -> str:
-    return "" if node.result is None else format_result(node.result)
 
 
 def _dtypes(result: Result) -> Hashable:

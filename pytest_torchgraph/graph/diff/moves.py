@@ -68,7 +68,7 @@ def find_moves(
             moved_units.add(unit)
     # If two units changed places, each explains the other. The first of the two counts as moved.
     for unit in units:
-        if unit.number not in moved_units.numbers and not moved_units.explains(
+        if unit.number not in moved_units.old_nodes and not moved_units.explains(
             unit.old_operand, unit.new_operand
         ):
             moved_units.add(unit)
@@ -76,7 +76,7 @@ def find_moves(
         # Without consequences, moving a norm from before a residual to after it was six findings.
         i: moved_units.nearest_unit(i, others).number
         for i, others in differing.items()
-        if i not in moved_units.numbers and all(moved_units.explains(p, q) for p, q in others)
+        if i not in moved_units.old_nodes and all(moved_units.explains(p, q) for p, q in others)
     }
     parts = {
         i: unit.number
@@ -94,18 +94,18 @@ class _MovedUnits:
 
     Attributes:
         m: the correspondence of the nodes.
-        numbers: the nodes of the units in the old graph.
+        old_nodes: the nodes of the units in the old graph.
         unit_of_old, unit_of_new: the unit of each node of the old and of the new graph.
     """
 
     def __init__(self, matching: Correspondence):
         self.m = matching
-        self.numbers: set[int] = set()
+        self.old_nodes: set[int] = set()
         self.unit_of_old: dict[int, MovedUnit] = {}
         self.unit_of_new: dict[int, MovedUnit] = {}
 
     def add(self, unit: MovedUnit) -> None:
-        self.numbers |= unit.before
+        self.old_nodes |= unit.before
         self.unit_of_old.update(dict.fromkeys(unit.before, unit))
         self.unit_of_new.update(dict.fromkeys(unit.after, unit))
 
@@ -134,6 +134,7 @@ class _MovedUnits:
         """Yield the units that a value of the old graph passes through, last unit first."""
         for _ in range(REACH):
             unit = self.unit_of_old.get(p)
+            # A node of a unit that precedes the operand does not depend on the operand.
             if unit is None or unit.old_operand >= p:
                 return
             yield unit

@@ -60,7 +60,7 @@ def relative_to_instances(name: str, instances: Sequence[str]) -> tuple[int, int
     Returns:
         Three values: the index of an instance, the distance of the name from this instance in the
         list of modules (0 inside the instance), and the rest of the name. `None` if the name is
-        neither inside an instance nor in the list of one.
+        neither inside an instance nor in the module list of an instance.
     """
     for depth, instance in enumerate(instances):
         if holds(instance, name):

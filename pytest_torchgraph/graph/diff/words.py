@@ -14,7 +14,7 @@ from .findings import SIGNS, Change, FilesDiff, Finding, GraphDiff, Place, ops_o
 from .paths import abridged, holds, instances_of, path_of
 
 TOP = "(no module)"
-"""Name of the place of an edit outside every module."""
+"""Text for an edit outside every module."""
 
 
 def finding_text(finding: Finding, limit: int) -> str:
@@ -358,7 +358,7 @@ def _list_ops(nodes: Sequence[Node]) -> str:
 
 
 def node_name(node: Node) -> str:
-    """Return a name of a node for a heading: its op without `.default`, its input or the return."""
+    """Return the name of a node in headings: its op without `.default`, or its role."""
     if node.is_call:
         return format_op(node.op).removesuffix(".default")
     if node.kind == "output":

@@ -4,10 +4,10 @@ Ops that compute the same are written as one op, because torch releases disagree
 data:
 
 - One release wraps saved values and gradients in `aten.detach`, the next does not. Below autograd,
-  a detach is only another name for the same tensor. In a graph that the user handed over, a detach
+  a detach is only another name for the same tensor. In a graph that the user passed in, a detach
   counts like any other op, because autograd added none.
-- `aten.view`, `aten._unsafe_view` and `aten.reshape` give the same values in another shape. If a
-  reshape copies, there is a `clone` next to it.
+- `aten.view`, `aten._unsafe_view` and `aten.reshape` return the same values in a different shape.
+  If a reshape copies, there is a `clone` next to it.
 - An exported program has a `contiguous` instead of the `clone`. In one release it is an op before
   the view, in the next it is part of the reshape. The program may also contain an unused `empty`.
 

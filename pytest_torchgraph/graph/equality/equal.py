@@ -457,7 +457,7 @@ def _renamed_in_graph(old: Graph, new: Graph) -> list[tuple[str, str]]:
 
 
 def strict(graph: Graph) -> Graph:
-    """Return the graph with strides and devices in dtypes and constants. So `==` compares them."""
+    """Return the graph with strides and devices as part of dtypes and constants, for `==`."""
     return replace(
         graph,
         nodes=tuple(map(_strict_node, graph.nodes)),

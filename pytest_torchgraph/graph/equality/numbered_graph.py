@@ -434,7 +434,7 @@ def _without_options(graph: Graph) -> Graph:
 
 
 def as_captured(graph: Graph) -> Graph:
-    """Return a graph that the user handed over as a captured one, with aliases as no-ops."""
+    """Return a graph that the user passed in as if it were captured: aliases are no-ops."""
     if not graph.given:
         return graph
     return replace(graph, given=False, subgraphs=tuple(map(as_captured, graph.subgraphs)))
