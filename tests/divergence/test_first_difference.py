@@ -406,7 +406,7 @@ def test_search_ends_at_the_op_where_its_seconds_are_over(
         ticks, ops = ticks + 1, 0
         return float(ticks)
 
-    called = valued.ValuedStep._called
+    called = valued.ValuedStep._call_node
 
     def counted(*args: Any, **kwargs: Any) -> Any:
         nonlocal ops, most
@@ -415,7 +415,7 @@ def test_search_ends_at_the_op_where_its_seconds_are_over(
         return called(*args, **kwargs)
 
     monkeypatch.setattr(budget, "time", SimpleNamespace(monotonic=monotonic))
-    monkeypatch.setattr(valued.ValuedStep, "_called", counted)
+    monkeypatch.setattr(valued.ValuedStep, "_call_node", counted)
     monkeypatch.setattr(CONTEXT, "divergence", 1e9)
     with pytest.raises(AssertionError, match="First difference: in the graph"):
         gelu.assert_matches_eager()
