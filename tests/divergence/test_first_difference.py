@@ -18,8 +18,7 @@ from pytest_torchgraph import Aot, Capture, CaptureError, capture
 from pytest_torchgraph.context import CONTEXT
 from pytest_torchgraph.divergence import valued
 from pytest_torchgraph.divergence import values as budget
-from pytest_torchgraph.graph import Node, Ref, UnexpectedOps, shown_by
-from pytest_torchgraph.graph.divergence import headline, nodes_to_show
+from pytest_torchgraph.graph import Node, Ref, UnexpectedOps, headline, nodes_to_show, shown_by
 
 from .faults import Fault, constant, removed, saving_another, scaled, swapped
 from .measure import answer
