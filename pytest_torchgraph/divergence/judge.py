@@ -60,7 +60,7 @@ class Judgement:
 
 
 class Judge:
-    """Judges pairs of values of two steps.
+    """Judge of pairs of values, one from each of two steps.
 
     Args:
         eager: the values of the eager step.
@@ -290,11 +290,11 @@ class Judge:
     def _reads_other_operands(
         self, key: Key, eager: Key, other_region: Region, eager_region: Region
     ) -> bool:
-        """Return True for the same ops with the same constants on other values of the eager run.
+        """Return True if both sides call the same ops with the same constants, on other values.
 
         Operands are compared by value and position. An op that reads another parameter, or the same
-        values in another order, therefore reads other operands. The cuts of the regions cannot tell
-        this: they are sets, and a parameter that is only read later is in neither of them.
+        values in another order, therefore reads other operands. The edges of the regions do not
+        show this: they have no order, and lack a parameter that a later op reads.
         """
         left = self.eager.step
         if _count_ops(self.other, other_region) != _count_ops(left, eager_region):

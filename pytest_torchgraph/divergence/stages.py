@@ -22,7 +22,7 @@ from .judge import Judgement, operand_of_view, original_op
 from .pairs import PairedValues, Region
 from .sides import CompiledSide, eager_side
 from .valued import Key, ValuedStep
-from .values import Budget, NotFollowedError, described, is_dense
+from .values import Budget, NotFollowedError, format_statistics, is_dense
 from .walk import Walk, walk
 
 _MAX_SURE_NODES = 8
@@ -124,7 +124,7 @@ class Search:
                 high = middle
         self.checked = stage = stages[high][0]
         if stage == "aot":
-            stage = self._of_trace()
+            stage = self._traced_stage()
             self.checked = stage
         if low_precision := _low_precision(eager):
             self._stop_in_low_precision(low_precision)
@@ -134,7 +134,7 @@ class Search:
         outcome = walk(before, after, self.budget)
         if not outcome.accepted and before is not eager:
             before, outcome = eager, walk(eager, after, self.budget)
-        return _divergence(stage, outcome, before, after, eager)
+        return _describe_walk(stage, outcome, before, after, eager)
 
     def _stop_without_difference(self, stage: Stage, eager: ValuedStep) -> None:
         """End the search because the last stage that can run op by op agrees.
@@ -144,7 +144,7 @@ class Search:
         """
         if isinstance(self.mechanism, Inductor) and self.mechanism.codegen:
             self.checked = "codegen"
-            advice = self._rounding_as_eager() if _low_precision(eager) else ""
+            advice = self._rounding_advice() if _low_precision(eager) else ""
             raise NotFollowedError(
                 "the graphs match up to inductor's passes, and kernels cannot be compared "
                 f"yet{advice}"
@@ -161,10 +161,10 @@ class Search:
         Raises:
             NotFollowedError: always.
         """
-        advice = self._rounding_as_eager() if isinstance(self.mechanism, Inductor) else ""
+        advice = self._rounding_advice() if isinstance(self.mechanism, Inductor) else ""
         raise NotFollowedError(f"values of {dtype} cannot be judged yet{advice}")
 
-    def _rounding_as_eager(self) -> str:
+    def _rounding_advice(self) -> str:
         """Return advice if inductor matches eager when it also rounds between ops."""
         mechanism = self.mechanism
         assert isinstance(mechanism, Inductor)
@@ -178,7 +178,7 @@ class Search:
             "eager does, the run matches"
         )
 
-    def _of_trace(self) -> Stage:
+    def _traced_stage(self) -> Stage:
         """Return "dynamo" if Dynamo's graph, run with autograd, already differs, else "aot"."""
         self.budget.check()
         if isinstance(self.mechanism, Dynamo):
@@ -201,7 +201,7 @@ def _low_precision(step: ValuedStep) -> str:
     return ""
 
 
-def _divergence(
+def _describe_walk(
     stage: Stage, outcome: Walk, before: ValuedStep, after: ValuedStep, eager: ValuedStep
 ) -> Divergence:
     if not outcome.accepted:
@@ -215,12 +215,13 @@ def _divergence(
             reason = "all compared values have the same formula, up to rounding"
         return Divergence(stage, reason=reason)
     differences = [
-        _of_verdict(stage, verdict, outcome, before, after, eager) for verdict in outcome.accepted
+        _describe_verdict(stage, verdict, outcome, before, after, eager)
+        for verdict in outcome.accepted
     ]
     return replace(differences[0], more=tuple(differences[1:]))
 
 
-def _of_verdict(
+def _describe_verdict(
     stage: Stage,
     verdict: Judgement,
     outcome: Walk,
@@ -255,7 +256,7 @@ def _of_verdict(
         rounding=verdict.rounding,
         sure=outcome.settled and is_small and verdict.ratio > _MIN_SURE_RATIO,
         inputs=tuple(dict.fromkeys(key[1] for key in _edge_in_order_of_use(verdict.region, after))),
-        statistics=(described(value), described(other_value))
+        statistics=(format_statistics(value), format_statistics(other_value))
         if is_dense(other_value)
         else ("", ""),
         calls=(

@@ -62,8 +62,8 @@ class ValuedGraph:
         )
 
     @contextlib.contextmanager
-    def drawing_again(self, name: str) -> Iterator[None]:
-        """Let a random node repeat the draw of the recorded run."""
+    def repeated_draw(self, name: str) -> Iterator[None]:
+        """Run the body with the RNG state that a random node had in the recorded run."""
         state = self.states.get(name)
         if state is None:
             yield
@@ -76,7 +76,7 @@ class ValuedGraph:
             torch.set_rng_state(now)
 
     def for_replay(self) -> ValuedGraph:
-        """Return the same graph for another run, starting with the values of this run."""
+        """Return a copy for a replay, with the values of this run."""
         duplicate = copy.copy(self)
         duplicate.values = dict(self.values)
         return duplicate
@@ -95,7 +95,7 @@ class ValuedGraph:
 
 
 class _ValueRecorder(torch.fx.Interpreter):
-    """An interpreter that keeps the values of its nodes."""
+    """Interpreter that keeps the values of its nodes."""
 
     def __init__(self, valued: ValuedGraph, budget: Budget, read: Container[str]):
         super().__init__(valued.module)
@@ -172,7 +172,7 @@ class ValuedStep:
         return number, name
 
     def operands(self, key: Key) -> tuple[Key, ...]:
-        """Return the nodes that a node reads, and earlier writes to its operands."""
+        """Return the nodes that a node reads or must follow, such as writes to its operands."""
         operands = self._operands.get(key)
         if operands is None:
             node = self.node(key)
@@ -236,7 +236,9 @@ class ValuedStep:
             values = copied_value(values)  # a later node of the region must see the write
         for key in nodes:
             budget.check()
-            values[key] = self._called(key, values.__getitem__, double=double, copies=not mutated)
+            values[key] = self._call_node(
+                key, values.__getitem__, double=double, copies=not mutated
+            )
         return values[target]
 
     def replayed(self, instead: Mapping[Key, Any], budget: Budget) -> ValuedStep:
@@ -265,7 +267,7 @@ class ValuedStep:
                 continue
             elif any(operand in changed for operand in self.operands(key)):
                 budget.check()
-                value = copied_value(self._called(key, step.value))
+                value = copied_value(self._call_node(key, step.value))
             else:
                 continue
             if not _is_unchanged(self.value(key), value):
@@ -274,7 +276,7 @@ class ValuedStep:
         step.changed = frozenset(changed)
         return step
 
-    def _called(
+    def _call_node(
         self,
         key: Key,
         value_of: Callable[[Key], Any],
@@ -307,7 +309,7 @@ class ValuedStep:
         args, kwargs = torch.fx.node.map_aggregate((node.args, node.kwargs), leaf)
         if copies and any(effect.kind == "mutates" for effect in self.node(key).effects):
             args, kwargs = copied_value((args, kwargs))
-        with torch.no_grad(), valued.drawing_again(key[1]):
+        with torch.no_grad(), valued.repeated_draw(key[1]):
             return _call(node, args, kwargs)
 
 
@@ -320,7 +322,7 @@ def _is_unchanged(before: Any, after: Any) -> bool:
 
 
 class _Replayer(torch.fx.Interpreter):
-    """An interpreter that replaces the values of some nodes and repeats the random numbers."""
+    """Interpreter that replaces the values of some nodes and repeats random draws."""
 
     def __init__(
         self,
@@ -346,7 +348,7 @@ class _Replayer(torch.fx.Interpreter):
         elif n.op == "call_function" and self._step.is_drawn(key):
             value = copied_value(self._step.value(key))
         else:
-            with self._valued.drawing_again(name):
+            with self._valued.repeated_draw(name):
                 value = super().run_node(n)
         self._valued.values[name] = copied_value(value)
         return value

@@ -117,7 +117,7 @@ def sketch(value: torch.Tensor) -> tuple[float, float]:
     return float(flat @ _WEIGHTS[0][: flat.numel()]), float(flat.norm())
 
 
-def described(value: torch.Tensor) -> str:
+def format_statistics(value: torch.Tensor) -> str:
     """Return the statistics of a value for a message."""
     numbers = value.double()
     low, high, mean = float(numbers.min()), float(numbers.max()), float(numbers.mean())

@@ -43,6 +43,8 @@ if TYPE_CHECKING:
     from .diff import merge_edits as merge_edits
     from .diff import problem_finding as problem_finding
     from .divergence import Divergence as Divergence
+    from .divergence import headline as headline
+    from .divergence import nodes_to_show as nodes_to_show
     from .equality import canonical as canonical
     from .equality import equal_programs as equal_programs
     from .events import GraphBreak as GraphBreak
@@ -84,7 +86,7 @@ else:
                 "Change Finding GraphDiff GraphPair MAX_CAUSES Place abridged diff_graphs "
                 "find_changes finding_lines merge_edits problem_finding"
             ),
-            "divergence": "Divergence",
+            "divergence": "Divergence headline nodes_to_show",
             "equality": "canonical equal_programs",
             "events": "GraphBreak ScheduledCall in_schedule",
             "failures": "UnexpectedOps shown_by",

@@ -18,8 +18,7 @@ from pytest_torchgraph import Aot, capture
 from pytest_torchgraph.divergence.sides import CompiledSide, eager_side
 from pytest_torchgraph.divergence.values import Budget, NotFollowedError
 from pytest_torchgraph.divergence.walk import walk
-from pytest_torchgraph.graph import Divergence, Node
-from pytest_torchgraph.graph.divergence import headline
+from pytest_torchgraph.graph import Divergence, Node, headline
 from pytest_torchgraph.torch_private import get
 
 from .faults import HELD, MODELS, VISIBLE, Fault

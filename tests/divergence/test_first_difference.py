@@ -18,8 +18,7 @@ from pytest_torchgraph import Aot, Capture, CaptureError, capture
 from pytest_torchgraph.context import CONTEXT
 from pytest_torchgraph.divergence import valued
 from pytest_torchgraph.divergence import values as budget
-from pytest_torchgraph.graph import Node, Ref, UnexpectedOps, shown_by
-from pytest_torchgraph.graph.divergence import headline, nodes_to_show
+from pytest_torchgraph.graph import Node, Ref, UnexpectedOps, headline, nodes_to_show, shown_by
 
 from .faults import Fault, constant, removed, saving_another, scaled, swapped
 from .measure import answer
@@ -406,7 +405,7 @@ def test_search_ends_at_the_op_where_its_seconds_are_over(
         ticks, ops = ticks + 1, 0
         return float(ticks)
 
-    called = valued.ValuedStep._called
+    called = valued.ValuedStep._call_node
 
     def counted(*args: Any, **kwargs: Any) -> Any:
         nonlocal ops, most
@@ -415,7 +414,7 @@ def test_search_ends_at_the_op_where_its_seconds_are_over(
         return called(*args, **kwargs)
 
     monkeypatch.setattr(budget, "time", SimpleNamespace(monotonic=monotonic))
-    monkeypatch.setattr(valued.ValuedStep, "_called", counted)
+    monkeypatch.setattr(valued.ValuedStep, "_call_node", counted)
     monkeypatch.setattr(CONTEXT, "divergence", 1e9)
     with pytest.raises(AssertionError, match="First difference: in the graph"):
         gelu.assert_matches_eager()
