@@ -32,8 +32,8 @@ _COMPUTING = re.compile(
     r"(?:\w*_)?(?:linalg(?!_vector_norm)|matrix_(?:exp|power)|multi_head|grid_sampl\w*|cslt_sparse|"
     r"(?:hs|ss?p?add|s|add|badd|b)?b?mm|addbmm|matmul|gemm|einsum|tensordot|inner|dot|vdot|mv|addmv|"
     r"ger|addr|linear|bilinear|trilinear|convolution|conv|conv\dd|attention|lstm|gru|rnn|cdist|pdist|"
-    r"svd|qr|lu|inv|inverse|pinverse|det|logdet|slogdet|cholesky|solve|spsolve|ormqr|orgqr|geqrf|"
-    r"lstsq|fft|stft|istft|cov|corrcoef|nuclear|transformer|triton|histogram\w*)(?:_\w*)?\Z"
+    r"euclidean_dist|affine_grid|svd|qr|lu|inv|inverse|pinverse|det|logdet|slogdet|cholesky|solve|"
+    r"spsolve|ormqr|orgqr|geqrf|lstsq|fft|stft|istft|cov|corrcoef|nuclear|transformer|triton|histogram\w*)(?:_\w*)?\Z"
 )
 """Names of ATen ops that count FLOPs. torch has formulas for only some of them."""
 

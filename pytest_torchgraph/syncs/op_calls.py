@@ -71,6 +71,8 @@ _COUNTING = {
     "aten._to_sparse_bsc.default",
 }
 """Untagged ops that count values to create a sparse tensor, whose dense sizes are static."""
+_HISTOGRAM = "aten.histc.default"
+"""Op that reads the smallest and the largest value back, unless it gets a range."""
 _BRANCHING = {"higher_order.cond", "higher_order.while_loop"}
 """Higher-order ops that read a condition."""
 _WRONGLY_TAGGED = {"aten._ctc_loss.default"}
@@ -111,7 +113,7 @@ def may_sync_or_copy(op: str) -> bool:
         op.startswith(_INDEXING)
         or op in _COPYING
         or op in _COPYING_LISTS
-        or op == _LIFT_FRESH
+        or op in (_LIFT_FRESH, _HISTOGRAM)
         or op in _READING
         or op in _BRANCHING
         or op in _COUNTING
@@ -139,6 +141,9 @@ def sync_kind(call: SyncCall, known_symbols: frozenset[str] = frozenset()) -> st
         return ""
     if op in _READING or "reads" in _tags(op):
         return READS
+    if op == _HISTOGRAM:
+        has_range = (_argument(call, 2, "min") or 0) != (_argument(call, 3, "max") or 0)
+        return "" if has_range else READS
     if op in _BRANCHING:
         return READS if op.endswith("while_loop") or _is_tensor(call.args[:1]) else ""
     if op == "aten.repeat_interleave.Tensor" and _argument(call, 1, "output_size") is not None:

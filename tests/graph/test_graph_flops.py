@@ -140,6 +140,8 @@ def test_flops_error_names_a_part_of_a_composite_op() -> None:
         (lambda x: torch.linalg.multi_dot([x, x, x]), 256),
         (lambda x: torch.matrix_power(x, 3), 256),
         (lambda x: torch.addbmm(x, x[None], x[None]), None),
+        (lambda x: torch.cdist(x.repeat(8, 1), x), None),  # more than 25 rows: a product
+        (lambda x: torch.nn.functional.affine_grid(x[None, :2, :3], (1, 1, 8, 8), True), None),
         (torch.det, None),
         (torch.matrix_exp, None),
         (lambda x: torch.stft(x.flatten(), 4, window=x[0], return_complex=True).real, None),

@@ -72,6 +72,7 @@ def test_sync_is_found_on_its_line(name: str, via: str) -> None:
         (lambda x: torch.linspace(0, x.max(), 4), "aten.linspace.Scalar_Tensor", "aot"),
         (lambda x: torch.logspace(x.min(), x.max(), 4), "aten.logspace.Tensor_Tensor", "dispatch"),
         (lambda x: x.to_sparse().to_dense() * 2, "aten._to_sparse.default", "dispatch"),
+        (lambda x: torch.histc(x, 4), "aten.histc.default", "dispatch"),
     ],
 )
 def test_untagged_op_that_reads_a_value_is_found(
@@ -81,6 +82,10 @@ def test_untagged_op_that_reads_a_value_is_found(
     assert op in [sync.op for sync in seen.syncs]
     with pytest.raises(AssertionError, match=op):
         seen.assert_no_syncs()
+
+
+def test_histogram_of_a_given_range_is_no_sync() -> None:
+    capture(lambda x: torch.histc(x, 4, 0, 1), example(), via="dispatch").assert_no_syncs()
 
 
 @pytest.mark.slow(
