@@ -166,12 +166,12 @@ class _LocalSearch:
         self.flats = (m.a, m.b)
         self.token = token
         self.partner = (m.forward, m.backward)
-        self.work = WORK * (len(m.forward) + len(m.backward)) + LEAST_WORK
+        self.work_left = WORK * (len(m.forward) + len(m.backward)) + LEAST_WORK
 
     def run(self) -> None:
         todo = [i for i, j in enumerate(self.m.forward) if j != -1 and self.m.bad_edges(i)]
         budget = STEPS * len(todo) + LEAST_STEPS
-        while todo and budget and self.work > 0:
+        while todo and budget and self.work_left > 0:
             budget -= 1
             i = todo.pop()
             j = self.m.forward[i]
@@ -225,7 +225,7 @@ class _LocalSearch:
             self.assign_partner(side, moving, -1)
             target = self.find_best_place(side, moving, old_partners, banned)
         for _ in range(MAX_SHIFT):
-            if target == -1 or self.work <= 0:
+            if target == -1 or self.work_left <= 0:
                 break
             displaced = owners[target]
             for node in (moving, displaced):
@@ -268,7 +268,7 @@ class _LocalSearch:
 
     def count_bad_edges(self, region: Iterable[int]) -> int:
         nodes = list(region)
-        self.work -= 2 * len(nodes)
+        self.work_left -= 2 * len(nodes)
         return sum(map(self.m.bad_edges, nodes))
 
     def affected_nodes(self, side: int, old: Mapping[int, int], new: Mapping[int, int]) -> set[int]:
@@ -300,7 +300,7 @@ class _LocalSearch:
         # The users of the partner that `i` just lost include the next node of the run.
         candidates.update(user for user, _ in other.users[moved.get(i, -1)][:MANY_USERS])
         token, excluded = self.token(flat, i), self.m.apart[1 - side]
-        self.work -= len(candidates) * (1 + len(flat.operands[i]) + len(flat.users[i]))
+        self.work_left -= len(candidates) * (1 + len(flat.operands[i]) + len(flat.users[i]))
         scores = [
             (self.agreement(side, i, j), owners[j] == -1, -j)
             for j in candidates
@@ -348,7 +348,7 @@ class _LocalSearch:
             if mate == -1 or self.flats[1 - side].labels[mate] != self.flats[side].labels[node]:
                 break
             current_likeness = self.likeness(side, node, mate)
-            if current_likeness == SAME_MODULE + SAME_NAME or self.work <= 0:
+            if current_likeness == SAME_MODULE + SAME_NAME or self.work_left <= 0:
                 break
             touched = self.nodes_affected_by(side, (free, node), mate)
             bad_edges_change -= self.count_bad_edges(touched)

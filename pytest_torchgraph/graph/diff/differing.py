@@ -66,6 +66,7 @@ class NodeComparer:
         order_a = self.a.operands[i][self.a.arity[i] :]
         order_b = self.b.operands[j][self.b.arity[j] :]
         for p, q in slots:
+            # Two nodes that fill the same slot replace each other, also if their user changed.
             if self.m.forward[p] == -1 and self.m.backward[q] == -1:
                 self.changes.join(self.changes.key_of_old(p), self.changes.key_of_new(q))
                 # One op took the place of another op. This may separate it from new neighbours; see

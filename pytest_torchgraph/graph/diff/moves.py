@@ -78,6 +78,8 @@ def find_moves(
         for i, others in differing.items()
         if i not in moved_units.old_nodes and all(moved_units.explains(p, q) for p, q in others)
     }
+    # All units count here. If a module reads one value in several ops, a rewired value is one edit,
+    # even if the module did not move.
     parts = {
         i: unit.number
         for unit in units
