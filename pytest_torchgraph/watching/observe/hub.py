@@ -33,7 +33,7 @@ from ...convert.process_groups import mesh_dimensions
 from ...convert.refused_nodes import described
 from ...errors import TorchGraphError
 from ..guards import observe_guard
-from .callables import PRECOMPILED, CallableTable
+from .callables import AOT_COMPILED, PRECOMPILED, CallableTable
 from .entries import CompiledCallables
 from .executions import Counts, Executions
 from .structured_trace import (
@@ -320,6 +320,8 @@ class Hub:
             with contextlib.suppress(TorchGraphError):  # a torch without `_in_hop_compile`
                 stack.enter_context(torch_private.on_traced_call(self._record_traced_call))
             stack.enter_context(torch_private.on_precompiled_call(self._record_precompiled_call))
+            with contextlib.suppress(TorchGraphError):  # a torch without `AOTCompiledFunction`
+                stack.enter_context(torch_private.on_aot_compiled_call(self._record_aot_call))
             with contextlib.suppress(TorchGraphError):  # a torch without `collapse_resume_frames`
                 stack.enter_context(torch_private.on_break_stack(self._record_break_stack))
             # `_observe_unsaved` adds its observer to this stack later. AOTAutograd's cache is
@@ -406,6 +408,12 @@ class Hub:
     def _record_precompiled_call(self, module: Any) -> None:
         try:
             self._callables.traced(module, PRECOMPILED)
+        except Exception as error:  # our error must not end the user's call
+            self._failed(error)
+
+    def _record_aot_call(self, function: Any) -> None:
+        try:
+            self._callables.traced(function, AOT_COMPILED)
         except Exception as error:  # our error must not end the user's call
             self._failed(error)
 
