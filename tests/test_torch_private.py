@@ -97,6 +97,24 @@ def test_precompiled_code_is_noticed(tmp_path: Path) -> None:
     assert [cause.kind for cause in facts.causes] == ["eager"]
 
 
+def test_call_of_an_aot_compiled_function_is_noticed() -> None:
+    def unseen(x: torch.Tensor) -> torch.Tensor:
+        return x.exp()
+
+    x = torch.ones(2)
+    compiled: Any = torch.compile(unseen, fullgraph=True, backend="aot_eager")
+    loaded = compiled.aot_compile(((x,), {}))
+    function = torch.compile(lambda x: x.sin(), backend="aot_eager")
+    with watch() as seen:
+        loaded(function(x))
+    (call,) = seen.eager_calls
+    assert (call.kind, call.count, call.calls) == ("skipped", 1, 1)
+    assert "unseen" in call.function
+    with pytest.raises(AssertionError, match="ran unseen: aot_compile compiled it"):
+        seen.assert_no_ops("aten.exp")
+    seen.assert_no_ops("aten.exp", allow="aot_compile")
+
+
 @pytest.mark.slow(
     "further cases; a few are in every run",
     unless=[

@@ -191,9 +191,9 @@ def absolute(rtol: Tolerance, atol: Tolerance, tensor: torch.Tensor) -> float:
 
 def is_all_nan(tensor: torch.Tensor) -> bool:
     """Return True if all values of a non-empty tensor are NaN."""
-    if tensor.is_nested or tensor.layout is not torch.strided or not tensor.numel():
+    if tensor.is_nested or tensor.is_quantized or tensor.layout is not torch.strided:
         return False
-    return bool(tensor.isnan().all())
+    return bool(tensor.numel() and tensor.isnan().all())
 
 
 def _tolerance_for(value: Any, tensor: torch.Tensor, name: str) -> float | None:

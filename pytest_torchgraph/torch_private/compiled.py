@@ -280,6 +280,28 @@ def on_precompiled_call(called: Callable[[Any], None]) -> Iterator[None]:
         yield
 
 
+@contextlib.contextmanager
+def on_aot_compiled_call(called: Callable[[Any], None]) -> Iterator[None]:
+    """Call `called(function)` for each call of a result of `torch.compile(f).aot_compile(...)`.
+
+    `function` has the name and the file of `f`.
+
+    Raises:
+        TorchGraphError: if this torch has no `AOTCompiledFunction`.
+    """
+    original = get("aot_compiled_call")
+
+    @functools.wraps(original)
+    def entered(self: Any, *args: Any, **kwargs: Any) -> Any:
+        # Dynamo inlines this function, and then finds the same graph break as without it.
+        if not torch.compiler.is_compiling():
+            called(self.fn)
+        return original(self, *args, **kwargs)
+
+    with replaced("aot_compiled_call", entered):
+        yield
+
+
 @functools.cache
 def _has_precompiled_code() -> bool:
     """Return True if this torch has precompiled modules.

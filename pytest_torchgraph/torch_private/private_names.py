@@ -80,6 +80,11 @@ NAMES = {
     "precompiled_call": PrivateName(
         "torch._precompile:PrecompiledModule.__call__", "2.15", "detecting precompiled code"
     ),
+    "aot_compiled_call": PrivateName(
+        "torch._dynamo.aot_compile:AOTCompiledFunction.__call__",
+        "2.9",
+        "detecting code of aot_compile",
+    ),
     "custom_op": PrivateName(
         "torch._library.custom_ops:CustomOpDef", "2.4", "patterns given as a custom op"
     ),

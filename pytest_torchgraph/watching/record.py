@@ -17,6 +17,7 @@ from .breaks import breaks_of
 from .cache_lookups import CacheBypass, bypasses_of
 from .compilations import Compilation, compilations
 from .observe import (
+    AOT_COMPILED,
     BACKWARD,
     HUB,
     PRECOMPILED,
@@ -63,7 +64,7 @@ class EagerCall:
         has_file = self.file and not self.file.startswith("<")
         location = f" ({self.file}:{self.line})" if has_file else ""
         times = f"{self.count} of {self.calls} calls" if self.calls > 1 else "its call"
-        how = "unseen" if self.reason == PRECOMPILED else "eagerly"
+        how = "unseen" if self.reason in (PRECOMPILED, AOT_COMPILED) else "eagerly"
         return f"{self.function}{location}: {times} ran {how}: {self.reason}"
 
 

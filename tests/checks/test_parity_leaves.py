@@ -191,6 +191,18 @@ def test_parity_compares_the_tensors_inside_a_subclass() -> None:
         checked.assert_matches_eager()
 
 
+@pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor:UserWarning")
+def test_parity_compares_quantized_tensors() -> None:
+    def target(x: Tensor) -> Tensor:
+        return torch.quantize_per_tensor(x * (2 if captured() else scale), 0.1, 0, torch.quint8)
+
+    x, scale = torch.ones(3), 2
+    capture(target, x, via="dispatch").assert_matches_eager()
+    scale = 3
+    with pytest.raises(AssertionError, match="output differs from the eager run"):
+        capture(target, x, via="dispatch").assert_matches_eager()
+
+
 def test_parity_compares_the_class_of_a_tensor() -> None:
     class Named(Tensor):
         pass

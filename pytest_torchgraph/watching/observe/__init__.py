@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from ...doors import front_door
 
 if TYPE_CHECKING:
+    from .callables import AOT_COMPILED as AOT_COMPILED
     from .callables import PRECOMPILED as PRECOMPILED
     from .callables import CallKind as CallKind
     from .callables import CompiledCallable as CompiledCallable
@@ -36,7 +37,7 @@ else:
     __getattr__ = front_door(
         __name__,
         {
-            "callables": "CallKind CompiledCallable EagerCause PRECOMPILED first_line",
+            "callables": "AOT_COMPILED CallKind CompiledCallable EagerCause PRECOMPILED first_line",
             "executions": "BACKWARD CountedGraph Counts",
             "hub": "EventRecorder HUB IdleRecorder",
             "structured_trace": (

@@ -313,6 +313,8 @@ _NO_TENSOR_OPS = ("No ops traced for the FX graph", "no tensor-related objects f
 _DISABLED = "torch.compiler.disable"
 PRECOMPILED = "torch.compiler.precompile compiled it, so its graph is unknown"
 """Reason for a call of a precompiled module, which runs compiled code that Dynamo does not know."""
+AOT_COMPILED = "aot_compile compiled it, and a watch does not record its graph"
+"""Reason for a call of the result of `torch.compile(f).aot_compile(...)`."""
 _NO_GRAPH = "Dynamo compiled no graph for it"
 _NEVER_LOOKED_AT = (
     "Dynamo skipped it, because its code was marked as skipped earlier in this process. Possible "

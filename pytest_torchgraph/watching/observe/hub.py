@@ -33,7 +33,7 @@ from ...convert.process_groups import mesh_dimensions
 from ...convert.refused_nodes import describe_refused
 from ...errors import TorchGraphError
 from ..guards import observe_guard
-from .callables import PRECOMPILED, CallableTable, report_errors
+from .callables import AOT_COMPILED, PRECOMPILED, CallableTable, report_errors
 from .entries import CompiledCallables
 from .executions import Counts, Executions
 from .structured_trace import (
@@ -321,6 +321,8 @@ class Hub:
             with contextlib.suppress(TorchGraphError):  # a torch without `_in_hop_compile`
                 stack.enter_context(torch_private.on_traced_call(self._record_traced_call))
             stack.enter_context(torch_private.on_precompiled_call(self._record_precompiled_call))
+            with contextlib.suppress(TorchGraphError):  # a torch without `AOTCompiledFunction`
+                stack.enter_context(torch_private.on_aot_compiled_call(self._record_aot_call))
             with contextlib.suppress(TorchGraphError):  # a torch without `collapse_resume_frames`
                 stack.enter_context(torch_private.on_break_stack(self._record_break_stack))
             # `_observe_unsaved` adds its observer to this stack later. AOTAutograd's cache is
@@ -399,6 +401,10 @@ class Hub:
     @report_errors
     def _record_precompiled_call(self, module: Any) -> None:
         self._callables.traced(module, PRECOMPILED)
+
+    @report_errors
+    def _record_aot_call(self, function: Any) -> None:
+        self._callables.traced(function, AOT_COMPILED)
 
     @report_errors
     def _record_break_stack(self, frames: Iterable[Any], find_module: Callable[[], str]) -> None:
