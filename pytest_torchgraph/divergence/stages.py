@@ -251,7 +251,7 @@ def _describe_verdict(
         eager_nodes,
         next((node.module for node in places if node.module), ""),
         after.graphs[verdict.key[0]].graph.name,
-        source=_source(places),
+        source=next((node.source for node in places if node.source is not None), None),
         size=verdict.size,
         rounding=verdict.rounding,
         sure=outcome.settled and is_small and verdict.ratio > _MIN_SURE_RATIO,
@@ -318,10 +318,6 @@ def _viewed_input(step: ValuedStep, key: Key) -> Key | None:
     while (operand := operand_of_view(step, source)) is not None:
         source = operand
     return source if source != key and step.is_input(source) else None
-
-
-def _source(nodes: Sequence[Node]) -> Any:
-    return next((node.source for node in nodes if node.source is not None), None)
 
 
 def _find_eager_nodes(

@@ -104,8 +104,8 @@ def order_difference(first: Capture, other: Capture, *, waits: bool) -> OrderDif
         waits: True if one of the ranks is known to deadlock (`find_deadlocks`).
     """
     pairs = list(zip_longest(first.collectives, other.collectives))
-    differing = (n for n, pair in enumerate(pairs) if _signatures_differ(*pair))
-    start = next(differing, None)
+    signatures = [[signature_of(c) if c is not None else None for c in pair] for pair in pairs]
+    start = next((n for n, (left, right) in enumerate(signatures) if left != right), None)
     if start is None:
         return None
     kinds, other_kinds = (
@@ -151,10 +151,6 @@ def format_orders(first: Capture, other: Capture, *, waits: bool) -> Iterator[st
         if start < len(capture.collectives):
             location = format_place(capture.collectives[start])
             yield f"  collective {start} of rank {capture.rank}: {location}"
-
-
-def _signatures_differ(first: Collective | None, second: Collective | None) -> bool:
-    return first is None or second is None or signature_of(first) != signature_of(second)
 
 
 def _format_in_row(collective: Collective | None, counterpart: Collective | None) -> str:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from ..graph.model import Arg, Atom, Result, Symbol, TensorMeta
+from ..graph.model import Atom, Result, Symbol, TensorMeta
 from ..ops import registry
 from .model import COPIES, MASKS, READS, SIZES
 
@@ -145,7 +145,7 @@ def sync_kind(call: SyncCall, known_symbols: frozenset[str] = frozenset()) -> st
         has_range = (_argument(call, 2, "min") or 0) != (_argument(call, 3, "max") or 0)
         return "" if has_range else READS
     if op in _BRANCHING:
-        return READS if op.endswith("while_loop") or _is_tensor(call.args[:1]) else ""
+        return READS if op.endswith("while_loop") or any(_tensors(call.args[:1])) else ""
     if op == "aten.repeat_interleave.Tensor" and _argument(call, 1, "output_size") is not None:
         return ""
     return SIZES if op in _COUNTING or "sizes" in _tags(op) else _unbacked_kind(call, known_symbols)
@@ -235,10 +235,6 @@ def _non_blocking(call: SyncCall) -> bool:
 
 def _argument(call: SyncCall, position: int, name: str) -> Any:
     return call.args[position] if position < len(call.args) else call.kwargs.get(name)
-
-
-def _is_tensor(values: tuple[Arg, ...]) -> bool:
-    return any(isinstance(value, TensorMeta) for value in values)
 
 
 def _tensors(value: Any) -> Iterator[TensorMeta]:
