@@ -350,8 +350,9 @@ class RecordingMode(torch_private.TorchDispatchMode):  # type: ignore[no-untyped
     def _age(self, tensor: torch.Tensor) -> Age:
         """Return when a tensor was made, if known.
 
-        Autograd counts sequence numbers per thread, so they are compared only if a single thread
-        is active.
+        Autograd counts sequence numbers per thread, and starts at 0 in each. They are therefore
+        compared only in a process with a single thread, and only if the step started no thread: a
+        thread of a pool may have ended already.
         """
         node = tensor.grad_fn
         if node is None:
@@ -359,8 +360,8 @@ class RecordingMode(torch_private.TorchDispatchMode):  # type: ignore[no-untyped
         older = self.named.older.get(id(tensor))
         if older is not None and older() is tensor:
             return "before"
-        counted = threading.active_count() == 1 and node._sequence_nr() < self._begin
-        return "before" if counted else "meanwhile"
+        one_thread = threading.active_count() == 1 and self.writes is None
+        return "before" if one_thread and node._sequence_nr() < self._begin else "meanwhile"
 
     def _is_foreign(self, tensor: torch.Tensor) -> bool:
         """Return True if another library owns the memory, and no variable or module is the tensor.

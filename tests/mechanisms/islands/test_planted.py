@@ -68,6 +68,18 @@ def test_ops_in_a_thread_of_the_target_are_refused_with_their_line(
     assert threading.getprofile() is before
 
 
+@pytest.mark.parametrize("target", [threaded, in_a_pool])
+def test_ops_of_an_ended_thread_are_refused_in_a_process_with_one_thread(
+    target: Callable[[Tensor], Tensor], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A worker of xdist has a second thread, a run without xdist has not.
+    monkeypatch.setattr(threading, "active_count", lambda: 1)
+    for _ in range(20):  # the sequence numbers of a new thread begin below those of this one
+        example(2, 4, grad=True).sin()
+    with pytest.raises(CaptureError, match="ran unrecorded"):
+        capture(target, example(2, 4, grad=True), via="dispatch")
+
+
 def test_thread_with_unused_results_is_not_refused() -> None:
     def target(x: Tensor) -> Tensor:
         in_thread(lambda: torch.ones(2))
