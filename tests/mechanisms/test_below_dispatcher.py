@@ -219,6 +219,31 @@ def test_memory_filled_by_an_op_is_not_refused(via: str) -> None:
         assert capture(target, example(4), via=via).count("aten.cat") == 1
 
 
+def scores(x: Tensor) -> Tensor:
+    """As the attention of diffusers: with `beta=0`, the op does not read its first argument."""
+    query = x.reshape(1, 2, 2)
+    unread = torch.empty(1, 2, 2)
+    return torch.baddbmm(unread, query, query.transpose(1, 2), beta=0, alpha=0.5)
+
+
+def padded(x: Tensor) -> Tensor:
+    """torch computes the lengths in C++, and writes them through a pointer."""
+    packed = torch.nn.utils.rnn.pack_padded_sequence(
+        x.reshape(2, 2, 1), torch.tensor([1, 2]), batch_first=True, enforce_sorted=False
+    )
+    values, lengths = torch.nn.utils.rnn.pad_packed_sequence(packed, batch_first=True)
+    return values.sum((1, 2)) / lengths
+
+
+@pytest.mark.parametrize("function", [scores, padded])
+@pytest.mark.parametrize("via", ["dispatch", "aot"])
+def test_memory_that_is_not_read_or_that_torch_fills_is_not_refused(
+    via: str, function: Callable[[Tensor], Tensor]
+) -> None:
+    target = function if via == "dispatch" else eager(function)
+    assert capture(target, example(4, grad=True), via=via).op_counts
+
+
 @pytest.mark.parametrize("grad", [False, True])
 def test_memory_filled_by_a_compiled_graph_is_not_refused(grad: bool) -> None:
     make = torch.compiler.disable(torch.empty_like)

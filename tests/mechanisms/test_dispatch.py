@@ -349,3 +349,25 @@ def test_earlier_view_of_a_parameter_is_a_view_of_it() -> None:
     assert [node.op for node in graph.inputs] == ["input", "parameter"]
     (view,) = graph.find("aten.as_strided")
     assert view.refs == ("weight",)
+
+
+def test_write_that_a_result_depends_on_is_not_listed_at_the_return() -> None:
+    """Files of 0.2.0 have no `after` at the return, and files of a few later commits have it."""
+
+    def gates(x: torch.Tensor) -> torch.Tensor:
+        first, second = (x * 2).unsafe_chunk(2)
+        return first.sigmoid_() * second.tanh_()
+
+    graph = capture(gates, example(4, 3, grad=True), via="dispatch").forward
+    text = graph.to_text()
+    assert "return %mul.1\n" in text
+    assert Graph.from_text(text.replace("return %mul.1\n", "return %mul.1 after %tanh_\n")) == graph
+
+    def unneeded(x: torch.Tensor) -> torch.Tensor:
+        first, second = (x * 2).unsafe_chunk(2)
+        second.tanh_()
+        return first.sigmoid_()
+
+    graph = capture(unneeded, example(4, 3), via="dispatch").forward
+    text = graph.to_text()
+    assert "after %tanh_" in text

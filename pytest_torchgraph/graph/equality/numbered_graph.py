@@ -26,7 +26,7 @@ Three properties of a training graph depend on the order in which the forward ra
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 
@@ -90,7 +90,13 @@ class NumberedGraph:
                 refs.extend(ref.name for ref in graph.saved)
             operands = [self.index[name] for name in refs]
             self.arity.append(len(operands))
-            operands += [self.index[ref.name] for ref in node.after]
+            writes = [self.index[ref.name] for ref in node.after]
+            if node.kind == "output" and writes:
+                # Each write that a result depends on precedes the return. Not every release records
+                # these writes here.
+                needed = self._ancestors(operands)
+                writes = [write for write in writes if write not in needed]
+            operands += writes
             if node.kind == "call_function" or regions.is_inside:
                 operands += regions.around(node, i)
             if node.kind == "output" and graph.output is not None:
@@ -108,6 +114,17 @@ class NumberedGraph:
             for i, value in self.values.items():
                 self.labels[i] += f"={value}"
                 self.plain[i] += f"={value}"
+
+    def _ancestors(self, numbers: Iterable[int]) -> set[int]:
+        """Return nodes, and all nodes before them whose results or writes they use."""
+        ancestors: set[int] = set()
+        worklist = [*numbers]
+        while worklist:
+            number = worklist.pop()
+            if number not in ancestors:
+                ancestors.add(number)
+                worklist += self.operands[number]
+        return ancestors
 
     def _add_returned_values(self) -> list[int]:
         """Add the target's return values to the output's label. Return the nodes among them."""

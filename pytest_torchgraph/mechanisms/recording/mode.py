@@ -126,6 +126,7 @@ class RecordingMode(torch_private.TorchDispatchMode):  # type: ignore[no-untyped
         meta: dtype, shape, strides, device, layout and storage offset of each value.
         storage_of: number of each value's storage.
         without_memory: the storages of fake tensors.
+        filled: the storages of tensors that C++ code of torch may fill through a pointer.
         origin: (role, name) of each value from outside the step.
         constants: the contents of constants that the target created; see `Node.args`.
         kept: copies of constant tensors, made when they were first met; `None` to keep no copies.
@@ -145,6 +146,7 @@ class RecordingMode(torch_private.TorchDispatchMode):  # type: ignore[no-untyped
         self.meta: list[tuple[Any, ...]] = []
         self.storage_of: list[int] = []
         self.without_memory: set[int] = set()
+        self.filled: set[int] = set()
         self.origin: dict[int, tuple[str, str]] = {}
         self.constants: dict[int, tuple[Any, ...]] = {}
         self.kept: dict[int, torch.Tensor] | None = None
@@ -332,6 +334,8 @@ class RecordingMode(torch_private.TorchDispatchMode):  # type: ignore[no-untyped
         self.storage_of.append(storage)
         if torch_private.is_fake(tensor):
             self.without_memory.add(storage)
+        if output and tensor.dtype is torch.int64 and tensor.ndim == 1 and _is_in_pad_packed():
+            self.filled.add(storage)
         self._tensors[id(tensor)] = (weakref.ref(tensor), value)
         self._places.setdefault(place, value)
         self._first_on.setdefault(storage, value)
@@ -461,6 +465,19 @@ class RecordingMode(torch_private.TorchDispatchMode):  # type: ignore[no-untyped
 def unrecorded(reason: str) -> CaptureError:
     """Return the error for a step in which something ran unrecorded."""
     return CaptureError(f"something ran unrecorded, so the graphs would be incomplete: {reason}")
+
+
+_PAD_PACKED = torch.nn.utils.rnn.pad_packed_sequence.__code__
+"""Function whose lengths torch computes in C++, without an op that writes them."""
+
+
+def _is_in_pad_packed() -> bool:
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None and frame.f_code is not _STEP:
+        if frame.f_code is _PAD_PACKED:
+            return True
+        frame = frame.f_back
+    return False
 
 
 def line_of_target() -> Line | None:

@@ -54,13 +54,16 @@ class Section:
         self.section = section
         self.returned = returned
         self.saved = saved
-        # A result includes later writes to its memory, so these writes must stay in the graph.
+        # A result includes later writes to its memory, so these writes must stay in the graph. A
+        # write that a result depends on stays in any case: the gates of a GRU cell are parts of one
+        # tensor, each of them is written in place, and each is saved.
+        needed = self._closure([*returned, *saved])
         self.after = tuple(
             dict.fromkeys(
                 number
                 for result in (*returned, *saved)
                 for number in (writes or {}).get(result, ())
-                if self.drafts[number].section == section
+                if self.drafts[number].section == section and number not in needed
             )
         )
         self.input_names: dict[int, str] = {}
@@ -76,6 +79,10 @@ class Section:
             draft = self.drafts[i]
             if keep_dead or (draft.effects and any(map(self.lasts, draft.effects))):
                 worklist.append(i)
+        return self._closure(worklist)
+
+    def _closure(self, worklist: list[int]) -> set[int]:
+        """Return drafts, and all that they depend on in this section. Empties the list."""
         live: set[int] = set()
         while worklist:
             i = worklist.pop()
@@ -262,6 +269,8 @@ class UnwrittenReads:
         elif self._unwritten and kind != "form":
             # Writes before reads: the tensor that an op fills is among its arguments too.
             arguments = [*_values((record.args, record.kwargs))]
+            if record.kwargs.get("beta") == 0:  # baddbmm(empty, a, b, beta=0), as in diffusers
+                arguments = [*_values((record.args[1:], record.kwargs))]
             written = effects.written(op, record.args, record.kwargs)
             self.wrote(arguments if kind == "custom" else _values(written))
             self.read(arguments)
@@ -271,7 +280,7 @@ class UnwrittenReads:
             return
         storage = self._recorder.storage_of[record.output]
         # DTensor runs ops on fake tensors to get their shapes, and no op writes to these tensors.
-        if storage not in self._recorder.without_memory:
+        if storage not in self._recorder.without_memory and storage not in self._recorder.filled:
             self._unwritten[storage] = record
 
     def wrote(self, values: Iterable[Value]) -> None:
