@@ -371,3 +371,10 @@ def test_write_that_a_result_depends_on_is_not_listed_at_the_return() -> None:
     graph = capture(unneeded, example(4, 3), via="dispatch").forward
     text = graph.to_text()
     assert "after %tanh_" in text
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors:UserWarning")
+def test_strided_nested_tensor_can_be_captured() -> None:
+    nested = torch.nested.nested_tensor([torch.ones(2, 3), torch.ones(4, 3)])
+    captured = capture(lambda n: n.to_padded_tensor(0.0), nested, via="dispatch")
+    assert captured.op_counts == {"aten.to_padded_tensor.default": 1}

@@ -135,6 +135,8 @@ class SavedTensor:
             return tensor.layout is torch.strided and _is_set_to(tensor, alias) and _fits(tensor)
         if tensor.layout != alias.layout or storage_of(tensor) != self._storage:
             return False
+        if tensor.is_nested or alias.is_nested:  # a strided nested tensor has no shape
+            return tensor.is_nested == alias.is_nested
         return tuple(tensor.shape) == tuple(alias.shape)
 
 
