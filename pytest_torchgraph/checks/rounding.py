@@ -213,7 +213,7 @@ def _tolerance_for(value: Any, tensor: torch.Tensor, name: str) -> float | None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise TypeError(
-            f"{name}={value!r} is not a tolerance: pass a number, or a mapping from dtype or "
+            f"{name}={value!r} is not a valid tolerance: pass a number, or a mapping from dtype or "
             "device to numbers"
         )
     if not value >= 0:

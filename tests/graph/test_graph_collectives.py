@@ -274,8 +274,13 @@ def test_assert_collectives_without_any_collective() -> None:
         ({"allreduce": 1}, {}, ValueError, "did you mean 'all_reduce'"),
         ({"wait_tensor": 1}, {}, ValueError, "not a kind of collective: use all_reduce"),
         ({"all_reduce": 1}, {"group": "pp"}, ValueError, "groups: dp, tp"),
-        ({"all_reduce": True}, {}, TypeError, "True is not a count"),
-        ({"all_reduce": 2}, {"bytes": "1k", "exact": False}, TypeError, "'1k' is not a count"),
+        ({"all_reduce": True}, {}, TypeError, "True is not a valid count"),
+        (
+            {"all_reduce": 2},
+            {"bytes": "1k", "exact": False},
+            TypeError,
+            "'1k' is not a valid count",
+        ),
     ],
 )
 def test_assert_collectives_bad_arguments(

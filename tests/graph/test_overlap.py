@@ -138,7 +138,7 @@ def test_assert_overlapped_without_a_collective_fails() -> None:
         ({"group": "pp"}, ValueError, "groups: tp"),
         ({"at_least": 0}, ValueError, "holds for every collective"),
         ({"at_least": 1.5}, TypeError, "not a valid number of ops"),
-        ({"exposed": "one"}, TypeError, "'one' is not a count"),
+        ({"exposed": "one"}, TypeError, "'one' is not a valid count"),
         ({"exposed": (0, None)}, TypeError, "checks nothing"),
     ],
 )
