@@ -1,4 +1,4 @@
-"""Devices of the fixture `graph_device`: selection, and availability in torch.
+"""Devices of the `graph_device` fixture: selection, and availability in torch.
 
     options      parse_devices         the selected devices, from command line or ini file
     collection   parametrize           one case of a test per device that its markers allow

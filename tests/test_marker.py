@@ -864,7 +864,7 @@ def test_marked_test_without_compilation_fails_with_the_cause(
         "test_one_of_two",
     }
     result.assert_outcomes(passed=2 + len(CAUSES) - len(causes), failed=len(causes) + 3)
-    assert "some calls ran eagerly" in messages["TestNoneNeeded.test_one_of_two"]
+    assert "these calls ran eagerly" in messages["TestNoneNeeded.test_one_of_two"]
 
 
 @pytest.mark.slow("the same with another process, plugin, option or mechanism")

@@ -1,4 +1,4 @@
-"""The entry point `capture`, and the value of the fixture `graph_capture`."""
+"""The entry point `capture`, and the value of the `graph_capture` fixture."""
 
 from __future__ import annotations
 
@@ -334,7 +334,7 @@ def _eager(
 
 
 class GraphCapture:
-    """The value of the fixture `graph_capture`: captures, `watch`, `steady` and `restart`."""
+    """The value of the `graph_capture` fixture: captures, `watch`, `steady` and `restart`."""
 
     def __call__(self, target: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Capture:
         """See `pytest_torchgraph.capture`."""

@@ -78,7 +78,7 @@ class GraphTestCase(unittest.TestCase):
     """
 
     graph_capture = _GraphCaptureAttribute()
-    """Like the fixture `graph_capture`."""
+    """Like the `graph_capture` fixture."""
 
     torchgraph_run: PytestRun | None = None
     """Pytest's services for the test; assigned by the plugin."""

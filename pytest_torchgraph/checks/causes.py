@@ -168,7 +168,10 @@ def _explain_changed_values(
     tracer = LineTracer([change.mark for change in changed])
     eager_result = _run_with_former_values(comparison, changed, tracer)
     if compare(eager_result, outcome, exact=False) is None:
-        yield "With the Python values from before the capture, the eager run matches the capture."
+        yield (
+            "The difference comes from Python values that changed since the capture began. With "
+            "the former values, the eager run matches the capture."
+        )
         yield from _lines_of_changes(comparison, changed, tracer)
 
 

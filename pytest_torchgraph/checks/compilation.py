@@ -109,7 +109,7 @@ def need_compiled(
     uncompiled = find_uncompiled_calls(record, allow=allow or (), unreported=unreported)
     if uncompiled:
         kinds = ", ".join(f'"{kind}: "' for kind in dict.fromkeys(call.kind for call in uncompiled))
-        lines = ["some calls ran eagerly, so the graphs do not contain everything that ran:"]
+        lines = ["the graphs are incomplete, because these calls ran eagerly:"]
         lines += [f"  {call}" for call in uncompiled]
         if allow is not None:
             lines.append(f"to allow them, pass allow=[{kinds}]")

@@ -174,7 +174,7 @@ def why_no_graph(record: WatchRecord) -> str:
         functions = ", ".join(
             dict.fromkeys(compilation.function or "?" for compilation in record.compiled)
         )
-        return f"  Dynamo found no tensor operation in {functions}"
+        return f"  Dynamo found no tensor operations in {functions}"
     if record.callables:
         names = ", ".join(dict.fromkeys(callee.name for callee in record.callables))
         return f"  Dynamo's cache served {names}, but without a graph"

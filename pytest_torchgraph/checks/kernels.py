@@ -144,7 +144,7 @@ def assert_distinct_graphs(capture: Subject, count: int) -> None:
     """See `Capture.assert_distinct_graphs`."""
     __tracebackhide__ = True
     if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-        raise TypeError(f"{count!r} is not a number of graphs: pass an int of at least 1")
+        raise TypeError(f"{count!r} is not a valid number of graphs: pass an int of at least 1")
     groups: list[list[Graph]] = []
     for graph in capture.graphs:
         equal_group = next((group for group in groups if group[0] == graph), None)

@@ -172,7 +172,7 @@ def assert_not_saved(
     _need_ops("assert_not_saved", ops, module)
     if isinstance(max_bytes, bool) or not isinstance(max_bytes, int) or max_bytes < 0:
         raise ValueError(
-            f"max_bytes={max_bytes!r} is not a number of bytes: pass an int of at least 0"
+            f"max_bytes={max_bytes!r} is not a valid number of bytes: pass an int of at least 0"
         )
     need_backward(graphs)
     _need_op_calls(graphs, ops, module, "so there is nothing to save")
@@ -235,7 +235,7 @@ def limit_in_flops(limit: Any, graphs: Sequence[Graph]) -> Any:
         share = -1.0
     if not 0 <= share < float("inf"):
         raise ValueError(
-            f'{limit!r} is not a share: pass a share such as "10%", or a number of FLOPs'
+            f'{limit!r} is not a valid limit: pass a percentage such as "10%", or a number of FLOPs'
         )
     forward = _forward_flops(graphs)
     if not forward:

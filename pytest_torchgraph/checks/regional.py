@@ -134,8 +134,9 @@ def _why_uncalled(
     repeated_classes = getattr(model, "_repeated_blocks", None)
     if repeated_classes and classes.keys().isdisjoint(repeated_classes):
         return (
-            f"regional compilation skips these blocks: {type(model).__name__}._repeated_blocks "
-            f"names {listed(map(str, repeated_classes))}, but they are of class {listed(classes)}"
+            f"regional compilation skips blocks of class {listed(classes)}, because "
+            f"{type(model).__name__}._repeated_blocks names only "
+            f"{listed(map(str, repeated_classes))}: add {listed(classes)} to it"
         )
     return (
         "these blocks ran eagerly, or did not run in the watch. Compile each block before the "

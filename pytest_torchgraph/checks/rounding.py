@@ -213,13 +213,11 @@ def _tolerance_for(value: Any, tensor: torch.Tensor, name: str) -> float | None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise TypeError(
-            f"{name}={value!r} is not a tolerance: pass a number, or a mapping from dtype or "
+            f"{name}={value!r} is not a valid tolerance: pass a number, or a mapping from dtype or "
             "device to numbers"
         )
     if not value >= 0:
-        raise ValueError(
-            f"{name}={value!r} allows no difference at all: pass a number of at least 0"
-        )
+        raise ValueError(f"{name}={value!r} is not a valid tolerance: pass a number of at least 0")
     if math.isinf(value):
         raise ValueError(
             f"{name}={value!r} allows any difference, so it checks nothing: pass a finite number"

@@ -48,7 +48,7 @@ def assert_warm(
     __tracebackhide__ = True
     if isinstance(max_misses, bool) or not isinstance(max_misses, int) or max_misses < 0:
         raise ValueError(
-            f"max_misses={max_misses!r} is not a number of misses: pass an int of at least 0"
+            f"max_misses={max_misses!r} is not a valid number of misses: pass an int of at least 0"
         )
     if not any(compilation.ops and not compilation.failure for compilation in cold.compiled):
         raise AssertionError(f"no graph was compiled:\n{why_no_graph(cold)}")

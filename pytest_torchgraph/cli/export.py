@@ -71,9 +71,7 @@ def run(options: argparse.Namespace) -> int:
             f"{output}: model-explorer reads only .json files: choose a name that ends in .json"
         )
     if options.new is not None and options.heat:
-        raise TorchGraphError(
-            "--heat applies to one file, not to a difference: leave out --heat or NEW"
-        )
+        raise TorchGraphError("--heat applies to one file, not to a diff: leave out --heat or NEW")
     files, address = _export_one(options) if options.new is None else _export_pair(options)
     input_files = {file.resolve() for file in (options.file, options.new) if file is not None}
     for path in files:

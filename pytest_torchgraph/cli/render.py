@@ -47,7 +47,7 @@ def run(options: argparse.Namespace) -> int:
     if options.against is not None:
         if options.heat:
             raise TorchGraphError(
-                "--heat applies to graphs, not to a difference: leave out --heat or --against"
+                "--heat applies to graphs, not to a diff: leave out --heat or --against"
             )
         old = read_document(options.against, rank=options.rank)
         difference = diff_graphs(old.graphs, document.graphs)

@@ -162,7 +162,7 @@ class Search:
             NotFollowedError: always.
         """
         advice = self._rounding_advice() if isinstance(self.mechanism, Inductor) else ""
-        raise NotFollowedError(f"values of {dtype} cannot be judged yet{advice}")
+        raise NotFollowedError(f"rounding in {dtype} is too large to tell it from a fault{advice}")
 
     def _rounding_advice(self) -> str:
         """Return advice if inductor matches eager when it also rounds between ops."""

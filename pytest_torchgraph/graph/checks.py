@@ -126,7 +126,8 @@ def bounds(count: Any, device: str) -> tuple[int, int | None]:
         isinstance(value, bool) or not isinstance(value, int | None) for value in (low, high)
     ):
         raise TypeError(
-            f"{count!r} is not a count: pass an int, a (min, max) pair, or a mapping by device type"
+            f"{count!r} is not a valid count: pass an int, a (min, max) pair, or a mapping by "
+            "device type"
         )
     low = low or 0
     if low < 0 or (high is not None and high < low):

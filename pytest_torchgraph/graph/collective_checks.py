@@ -9,6 +9,7 @@ from typing import Any
 
 from ..errors import CaptureError
 from ..ops.matching import ATEN_LEVELS
+from ..words import counted
 from .checks import bounds, device_of, format_bounds, format_locations, need_a_limit, need_any_graph
 from .collectives import Collective, format_over, format_size
 from .failures import UnexpectedOps, failed
@@ -64,7 +65,9 @@ def assert_collectives(
     heaviest: Sequence[Collective] = ()
     unknown = [collective for collective in captured if group and not collective.group]
     if unknown:
-        problems.append(f"  {len(unknown)} over an unknown group, possibly {group}:")
+        problems.append(
+            f"  {counted(len(unknown), 'collective')} over an unknown group, possibly {group}:"
+        )
         problems += list_collectives(unknown)
         unexpected += unknown
     for kind, (low, high) in counts.items():
@@ -81,8 +84,8 @@ def assert_collectives(
             problems += list_collectives(of_kind)
             unexpected += of_kind
     if bytes_ is not None:
-        counted = [collective for collective in in_group if exact or collective.kind in expected]
-        problem, heaviest = _check_bytes(counted, bytes_, device_type)
+        relevant = [collective for collective in in_group if exact or collective.kind in expected]
+        problem, heaviest = _check_bytes(relevant, bytes_, device_type)
         if problem:
             listed_ids = set(map(id, unexpected))
             unlisted = [collective for collective in heaviest if id(collective) not in listed_ids]
@@ -127,12 +130,13 @@ def select_group(
     groups = {name for top in graphs for graph in top.walk() for name in graph.groups}
     groups.update(collective.group for collective in captured)
     if group is not None and group not in groups:
-        group_list = ", ".join(sorted(groups - {""})) or "no group"
-        raise ValueError(
-            f"the check would be vacuous, because no collective runs over group {group!r}, and no "
-            "mesh has this dimension: "
-            + "\n".join([f"groups: {group_list}", *list_collectives(captured)])
+        names = ", ".join(sorted(groups - {""}))
+        advice = f"Pass one of these groups: {names}" if names else "The graphs name no groups"
+        problem = (
+            f"nothing to check: no collective runs over group {group!r}, and no mesh has a "
+            f"dimension of this name. {advice}"
         )
+        raise ValueError("\n".join([problem, *list_collectives(captured)]))
     return [collective for collective in captured if group is None or collective.group == group]
 
 
@@ -190,7 +194,9 @@ def assert_overlapped(
     if kind is not None:
         check_kind(kind)
     if isinstance(at_least, bool) or not isinstance(at_least, int):
-        raise TypeError(f"at_least={at_least!r} is not a number of ops: pass an int of at least 1")
+        raise TypeError(
+            f"at_least={at_least!r} is not a valid number of ops: pass an int of at least 1"
+        )
     if at_least < 1:
         raise ValueError(f"at_least={at_least} holds for every collective: pass at least 1")
     need_any_graph(graphs)

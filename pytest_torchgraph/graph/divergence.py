@@ -19,7 +19,7 @@ DivergenceKind: TypeAlias = Literal[
     "formula", "precision", "random", "state", "write", "fake", "operand", ""
 ]
 
-_UNROUNDED = "while eager makes no rounding error"
+_UNROUNDED = "while the eager run has no rounding error"
 _ABSENT = "and eager has no op here"
 _STAGES: dict[str, str] = {
     "eager": "in the eager run",

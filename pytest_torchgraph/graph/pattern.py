@@ -78,8 +78,8 @@ def parse_pattern(text: str) -> Pattern:
     parts = tuple(tuple(op.strip() for op in part.split("|")) for part in parts_and_arrows[::2])
     if not all(op and not re.search(r"[\s<>~-]", op) for part in parts for op in part):
         raise ValueError(
-            f"{text!r} is not a pattern: write '->' (uses the result) or '~>' (at any distance) "
-            "between ops, and '|' between alternatives, such as 'aten.mm | aten.addmm -> "
+            f"{text!r} is not a valid pattern: write '->' (uses the result) or '~>' (at any "
+            "distance) between ops, and '|' between alternatives, such as 'aten.mm | aten.addmm -> "
             "aten.gelu'"
         )
     if len(parts) == 1:

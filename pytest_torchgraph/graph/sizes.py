@@ -170,7 +170,7 @@ def with_sizes(graphs: Sequence[Graph], sizes: Mapping[str, int]) -> tuple[Graph
         if isinstance(value, bool) or not isinstance(value, int):
             raise TypeError(f"{name}={value!r} is not a size: pass an int")
         if value < 0:
-            raise ValueError(f"{name}={value} is not a size: pass an int of at least 0")
+            raise ValueError(f"{name}={value} is not a valid size: pass an int of at least 0")
         if name not in places:
             raise ValueError(f"unknown symbol {name!r}; symbols: {symbol_list}")
     if not sizes:

@@ -379,7 +379,7 @@ class Dispatch:
             note_calls(seen, recorder, replay, backward=ran_backward)
             if ran_backward and not any(node.is_call for node in graphs[1].nodes):
                 raise CaptureError(
-                    "the backward ran, but none of its ops leads to the gradient of a leaf: check "
+                    "the backward ran, but none of its ops contributes to a leaf's gradient: check "
                     "for hooks that clear .grad"
                 )
             return Built(graphs, seen, replay.kept_by_name)

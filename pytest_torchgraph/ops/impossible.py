@@ -297,9 +297,11 @@ def _why_not_fx(name: str, value: Any, traced: bool) -> str | None:
     return None
 
 
-_MODULE = "a module is traced through: name the ops of its forward, with its path in module="
-_CLASS = "a class is traced through: name the ops that its methods run"
-_FUNCTION = "a Python function is traced through: name the ops that it runs"
+_MODULE = (
+    "a module is not recorded, only its ops: name the ops of its forward, with its path in module="
+)
+_CLASS = "a class is not recorded, only its ops: name the ops that its methods run"
+_FUNCTION = "a Python function is not recorded, only its ops: name the ops that it runs"
 _NOT_TRACED = "a function of Python or numpy is never a node: name the ops that torch runs"
 
 
@@ -333,7 +335,7 @@ def _function_of(cls: type) -> str:
     for guess in guesses:
         function = getattr(torch.nn.functional, guess, None)
         if function is not None:
-            return f"a module is traced through: did you mean {op_name(function)}?"
+            return f"a module is not recorded, only its ops: did you mean {op_name(function)}?"
     return _MODULE
 
 

@@ -222,7 +222,9 @@ def dimensions_and_options(mesh: Mapping[str, Any]) -> tuple[dict[str, int], dic
                 f"use {', '.join(sorted(OPTIONS))}"
             )
         if size < 1:
-            raise ValueError(f"{name}={size} is not a mesh dimension: pass an int of at least 1")
+            raise ValueError(
+                f"{name}={size} is not a valid size of a mesh dimension: pass an int of at least 1"
+            )
         dimensions[name] = size
     if not dimensions:
         raise TypeError("missing mesh dimensions: pass their sizes, such as dp=2, tp=4")

@@ -119,7 +119,7 @@ def drawing(diff: GraphDiff, hops: int = 2, prefix: str = "") -> Drawing:
             _record_old_side(canvas, overlay, drawables)
     folded = canvas.count_marks_in_groups()
     if folded:
-        times = f"; {TIMES}: number of places, of which only the first is drawn"
+        times = f"; {TIMES}: number of places (only the first is drawn)"
         line = f"{folded:,} more changed nodes are counted in folded boxes"
         scene.title.append(f"{line}{times if focus.times else ''}")
     return Drawing.of(scene)

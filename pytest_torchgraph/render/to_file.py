@@ -53,7 +53,7 @@ def render(
     if kind != "dot" and renderer is None:
         raise TorchGraphError(
             f"cannot draw {path}: {'; '.join(problems)}. To draw pictures, {INSTALL}. "
-            "The suffix .dot needs neither."
+            "A path that ends in .dot needs neither of these."
         )
     return path
 
@@ -66,7 +66,7 @@ def _digraph(
     if isinstance(subject, Sequence):
         return program.drawing(subject, heat=heat).digraph
     if heat is not None:
-        raise ValueError(f"heat={heat!r} applies to graphs, not to a difference: leave out heat")
+        raise ValueError(f"heat={heat!r} applies to graphs, not to a diff: leave out heat")
     if not isinstance(subject, GraphDiff):
         return subject
     if subject.files is not None and subject.files.of_directories:

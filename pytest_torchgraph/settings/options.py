@@ -36,7 +36,7 @@ AUDIT_FILE = "torchgraph-audit.json"
 RELEASES = "torchgraph_releases"
 """Ini value that lists the torch releases with stored graphs of their own."""
 
-_DEVICES = "comma-separated device types for the fixture graph_device"
+_DEVICES = "comma-separated device types for the graph_device fixture"
 _ARTIFACTS = "directory for the pictures and texts of failed graph comparisons"
 _REPORT = "HTML page of the captured graphs and their differences"
 _JSON = "JSON file of what the tests compiled and of failed graph comparisons"

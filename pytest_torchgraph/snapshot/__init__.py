@@ -1,6 +1,6 @@
 """Stored graphs: `.tgraph` files next to the tests, managed by syrupy, compared as graphs.
 
-    assertion            the fixture `graph_snapshot`: syrupy's assertion and its storage
+    assertion            the `graph_snapshot` fixture: syrupy's assertion and its storage
     subject              converts a captured value to a `Program`
     compare              compares this program with a stored program, for ranks class by class
     file_names, files    names the files, reads and writes them

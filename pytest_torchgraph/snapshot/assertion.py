@@ -1,4 +1,4 @@
-"""The fixture `graph_snapshot`: syrupy's assertion and storage, for graphs.
+"""The `graph_snapshot` fixture: syrupy's assertion and storage, for graphs.
 
 syrupy locates a snapshot, counts and names the comparisons of a test, and reports how many passed.
 This package replaces the parts of syrupy that do not work for graphs:

@@ -199,21 +199,21 @@ NAMES = {
         "explaining why nothing compiled",
     ),
     "module_call": PrivateName(
-        "torch.nn:Module._call_impl", "1.8", "recording eager ops beside compiled graphs"
+        "torch.nn:Module._call_impl", "1.8", "recording eager ops alongside compiled graphs"
     ),
     "wrapped_module_call": PrivateName(
-        "torch.nn:Module._wrapped_call_impl", "2.1", "recording eager ops beside compiled graphs"
+        "torch.nn:Module._wrapped_call_impl", "2.1", "recording eager ops alongside compiled graphs"
     ),
     "dispatch_mode_at": PrivateName(
-        "torch._C:_get_dispatch_stack_at", "2.0", "recording eager ops beside compiled graphs"
+        "torch._C:_get_dispatch_stack_at", "2.0", "recording eager ops alongside compiled graphs"
     ),
     "pop_dispatch_mode": PrivateName(
-        "torch._C:_pop_torch_dispatch_stack", "2.0", "recording eager ops beside compiled graphs"
+        "torch._C:_pop_torch_dispatch_stack", "2.0", "recording eager ops alongside compiled graphs"
     ),
     "push_dispatch_mode": PrivateName(
         "torch._C:_push_on_torch_dispatch_stack",
         "2.0",
-        "recording eager ops beside compiled graphs",
+        "recording eager ops alongside compiled graphs",
     ),
     "function_modes": PrivateName(
         "torch.overrides:_get_current_function_mode_stack",

@@ -10,7 +10,7 @@ from ..convert.source_lines import is_torch_file, relative
 from .compilations import Compilation
 from .guards import FailedGuard, details, failed_guard, observe_guard, reasons
 
-FIRST_DYNAMIC = "; the size has been dynamic since compilation "
+FIRST_DYNAMIC = "; the size became dynamic in compilation "
 """Suffix of a recompile reason for a size that became dynamic."""
 _WRAPPERS = (("_dynamo",), ("nn", "modules"))
 """Parts of torch with its modules, and with the functions that wrap compiled callables."""

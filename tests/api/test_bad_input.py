@@ -66,9 +66,7 @@ def test_mechanism_class_instead_of_an_instance_is_an_error() -> None:
 @pytest.mark.slow("further cases; a few are in every run", only=["aot"])
 @pytest.mark.parametrize("via", RUN_BACKWARD)
 def test_required_backward_without_grad_is_an_error(via: str) -> None:
-    with pytest.raises(
-        CaptureError, match=r"no parameter and no input of the target requires grad"
-    ):
+    with pytest.raises(CaptureError, match=r"no parameter or input of the target requires grad"):
         capture(lambda x: x.sin(), example(4), via=via, backward=True)
     with (
         torch.no_grad(),

@@ -83,7 +83,7 @@ def test_steady_with_invalid_calls_is_an_error(calls: tuple[object, ...], messag
 
 def test_impossible_backward_is_an_error() -> None:
     x = torch.ones(2)
-    with pytest.raises(CaptureError, match="backward=True, but no parameter and no input"):
+    with pytest.raises(CaptureError, match="backward=True, but no parameter or input"):
         steady(torch.compile(torch.relu, backend="eager"), (x,), (x,), backward=True)
 
 

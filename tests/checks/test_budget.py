@@ -247,9 +247,9 @@ def test_budget_that_checks_nothing_is_an_error() -> None:
         step.assert_budget(flops=10, unknown="no")
     step.assert_budget(flops=1e9, saved_bytes=(0.0, 1e9), peak_bytes={"cpu": 1e9})
     for limit in (10.5, float("inf"), float("nan")):
-        with pytest.raises(TypeError, match="is not a count"):
+        with pytest.raises(TypeError, match="is not a valid count"):
             step.assert_budget(flops=limit)
-    with pytest.raises(TypeError, match="'10' is not a count"):
+    with pytest.raises(TypeError, match="'10' is not a valid count"):
         step.assert_budget(flops="10")
     with watch() as seen:
         pass

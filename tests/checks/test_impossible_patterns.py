@@ -66,7 +66,7 @@ def checks(captured: Capture, pattern: Any) -> Iterator[Callable[[], Any]]:
 
 
 NEVER: list[tuple[Any, str]] = [
-    (Scale, "a class is traced through: name the ops that its methods run"),
+    (Scale, "a class is not recorded, only its ops: name the ops that its methods run"),
     ("numpy.*", "a function of Python or numpy is never a node: name the ops that torch runs"),
     ("numpy.matmul", "a function of Python or numpy is never a node"),
     (np.exp, "a function of Python or numpy is never a node"),
@@ -97,7 +97,7 @@ def test_user_module_is_a_pattern_only_via_fx(
     if via == "fx":  # a tracer can keep it as a leaf
         assert captured.count(pattern) == 0
         return
-    hint = f"at level '{LEVELS[via]}': a module is traced through: name the ops of its forward"
+    hint = f"at level '{LEVELS[via]}': a module is not recorded, only its ops: name the ops"
     for check in checks(captured, pattern):
         with pytest.raises(ValueError, match=hint):
             check()
@@ -112,7 +112,9 @@ def test_user_function_is_a_pattern_only_via_dynamo(
     if via == "dynamo":
         assert captured.count(pattern) == 0
         return
-    hint = f"at level '{LEVELS[via]}': a Python function is traced through: name the ops"
+    hint = (
+        f"at level '{LEVELS[via]}': a Python function is not recorded, only its ops: name the ops"
+    )
     for check in checks(captured, pattern):
         with pytest.raises(ValueError, match=hint):
             check()
@@ -177,7 +179,9 @@ def test_a_module_of_torch_is_refused_via_dynamo(
 ) -> None:
     captured = captures("dynamo")
     for check in checks(captured, pattern):
-        with pytest.raises(ValueError, match=rf"'dynamo': a module is traced through: {hint}"):
+        with pytest.raises(
+            ValueError, match=rf"'dynamo': a module is not recorded, only its ops: {hint}"
+        ):
             check()
 
 
@@ -269,9 +273,9 @@ def test_method_pattern_without_a_function_matches_only_itself() -> None:
         ("aten.*.*", "allows every op, so it checks nothing"),
         (["aten.[a-m]*", "aten.[n-z_]*"], "allows every op, so it checks nothing"),
         ("*.default", "allows every op, so it checks nothing"),
-        (my_norm, "a Python function is traced through"),
+        (my_norm, "a Python function is not recorded, only its ops"),
         ("numpy.*", "a function of Python or numpy is never a node"),
-        (Layer, "a module is traced through"),
+        (Layer, "a module is not recorded, only its ops"),
     ],
     ids=lambda value: getattr(value, "__qualname__", str(value)),
 )

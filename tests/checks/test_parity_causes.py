@@ -288,7 +288,8 @@ PLANTED: dict[str, tuple[str, Callable[[], Any], str, str]] = {
     "first call": (
         "aot",
         Warm,
-        r"With the Python values from before the capture, the eager run matches the capture\.\n"
+        r"The difference comes from Python values that changed since the capture began\. With the "
+        r"former values, the eager run matches the capture\.\n"
         "Python state changed: `is_warm` was False, is True",
         here("forward", "self.is_warm = True"),
     ),

@@ -240,8 +240,8 @@ def test_renamed_blocks_that_are_not_compiled_fail():
         seen.assert_compiled_once("layers.*", model=net)
     message = str(failure.value)
     assert "layers.{0 … 3}: not called through torch.compile" in message
-    assert "Renamed._repeated_blocks names TransformerBlock" in message
-    assert "of class Block" in message
+    assert "Renamed._repeated_blocks names only TransformerBlock: add Block to it" in message
+    assert "skips blocks of class Block, because" in message
     assert "no graph was compiled" in message
 
 

@@ -79,7 +79,7 @@ def test_separately_compiled_blocks_have_one_distinct_graph() -> None:
     with pytest.raises(AssertionError) as error:
         seen.assert_distinct_graphs(1)
     assert str(error.value).startswith("distinct graphs: expected 1, found 2\n  forward of ")
-    with pytest.raises(TypeError, match="0 is not a number of graphs"):
+    with pytest.raises(TypeError, match="0 is not a valid number of graphs"):
         seen.assert_distinct_graphs(0)
 
 

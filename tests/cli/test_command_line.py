@@ -289,7 +289,7 @@ def test_render_colours_boxes_by_cost(files: Path, capsys: pytest.CaptureFixture
         assert f"colour: share of all {words}" in Path("out.dot").read_text()
     against = ("--against", "new.tgraph", "--heat=flops")
     output = run("render", "old.tgraph", "o.dot", *against, code=2, capsys=capsys)
-    assert "--heat applies to graphs, not to a difference" in output
+    assert "--heat applies to graphs, not to a diff" in output
 
 
 def test_render_draws_all_graphs_of_a_file_as_one(

@@ -121,7 +121,7 @@ def test_costs_are_node_data(files: Path, capsys: pytest.CaptureFixture[str]) ->
         (("--model-explorer=f.json", "gone.tgraph"), "gone.tgraph"),
         (
             ("--model-explorer=f.json", "old.tgraph", "new.tgraph", "--heat=flops"),
-            "--heat applies to one file, not to a difference",
+            "--heat applies to one file, not to a diff",
         ),
         (("--model-explorer=old.tgraph/f.json", "old.tgraph"), "old.tgraph"),
     ],

@@ -453,8 +453,8 @@ def test_low_precision_ends_the_search_with_the_stage() -> None:
     assert first is not None
     assert (first.stage, first.nodes) == ("dynamo", ())
     assert str(first) == (
-        "First difference: not found, because values of bfloat16 cannot be judged yet. "
-        "Last stage compared: the graph that Dynamo traced."
+        "First difference: not found, because rounding in bfloat16 is too large to tell it from a "
+        "fault. Last stage compared: the graph that Dynamo traced."
     )
 
 

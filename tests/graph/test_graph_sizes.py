@@ -136,7 +136,7 @@ def test_with_sizes_refuses_impossible_sizes() -> None:
         graph("return %x").with_sizes(s0=1)
     with pytest.raises(ValueError, match=r"with s0=5, the size s0/2 of %b is 2\.5"):
         MADE.with_sizes(s0=5)
-    with pytest.raises(ValueError, match="s0=-1 is not a size"):
+    with pytest.raises(ValueError, match="s0=-1 is not a valid size"):
         MADE.with_sizes(s0=-1)
     for size in (True, 2.0, "8"):
         with pytest.raises(TypeError, match="is not a size: pass an int"):

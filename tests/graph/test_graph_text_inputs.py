@@ -152,7 +152,11 @@ WRONG = {
     "from what is not declared": ("  buffers\n", "  buffers\n  buffers from %x\n", "no buffer"),
     "in a return": ("return %bn/batch_norm", "return %x: f32[2]", "expected the end of the line"),
     "twice": ("%conv/conv2d, %bn.weight", "%conv/conv2d, %bn.weight: f32[4], %bn.weight", "twice"),
-    "follows nothing": ("bias: f32[4]", "bias: f32[4] after %x", "%x is not a parameter that is"),
+    "follows nothing": (
+        "bias: f32[4]",
+        "bias: f32[4] after %x",
+        "no parameter %x is declared at its first use",
+    ),
     "follows itself": ("bias: f32[4]", "bias: f32[4] after %bn.bias", "follows itself"),
     "no shape": ("%bn.bias: f32[4]", "%bn.bias: None", "the dtype and the shape"),
     "an old version": ("torchgraph 4", "torchgraph 1", "unknown kind of graph 'parameters'"),

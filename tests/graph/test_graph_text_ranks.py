@@ -156,7 +156,11 @@ ERRORS = {
     ),
     "a rank twice": ("rank 5", "rank 7", "13:6: rank 7 appears twice"),
     "an overlap": ("0-3, 7", "0-3, 2-7", "5:12: ranks 2-3 appears twice"),
-    "unsorted": ("0-3, 7", "7, 0-3", "5:7: ranks must be ascending, with ranges: 'ranks 0-3, 7'"),
+    "unsorted": (
+        "0-3, 7",
+        "7, 0-3",
+        "5:7: ranks must be ascending, and consecutive ranks a range: 'ranks 0-3, 7'",
+    ),
     "backwards": ("0-3, 7", "3-0, 7", "5:*"),
     "no range": ("0-3, 7", "0, 1-3, 7", "5:7: ranks must be ascending"),
     "singular": ("ranks 0-3", "rank 0-3", "5:6: ranks must be ascending"),

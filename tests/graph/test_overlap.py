@@ -137,8 +137,8 @@ def test_assert_overlapped_without_a_collective_fails() -> None:
         ({"kind": "allgather"}, ValueError, "did you mean 'all_gather'"),
         ({"group": "pp"}, ValueError, "groups: tp"),
         ({"at_least": 0}, ValueError, "holds for every collective"),
-        ({"at_least": 1.5}, TypeError, "not a number of ops"),
-        ({"exposed": "one"}, TypeError, "'one' is not a count"),
+        ({"at_least": 1.5}, TypeError, "not a valid number of ops"),
+        ({"exposed": "one"}, TypeError, "'one' is not a valid count"),
         ({"exposed": (0, None)}, TypeError, "checks nothing"),
     ],
 )

@@ -454,7 +454,7 @@ def test_an_edit_in_one_block_renames_nothing_in_the_others(forward: Any) -> Non
 
 
 def test_compiled_autograd_without_a_backward_is_refused_with_the_reason() -> None:
-    with pytest.raises(CaptureError, match="no backward ran: no parameter and no input"):
+    with pytest.raises(CaptureError, match="no backward ran: no parameter or input"):
         capture(torch.sin, example(4), via="compiled_autograd")
     with (
         torch.no_grad(),

@@ -383,7 +383,7 @@ def test_assert_matches_eager_is_refused_on_a_rank() -> None:
         ({"via": "aot"}, TypeError, "missing mesh dimensions"),
         ({"dp": 2.0}, TypeError, r"dp=2\.0 is neither a mesh dimension \(int\) nor a"),
         ({"dp": True}, TypeError, "neither a mesh dimension"),
-        ({"dp": 0}, ValueError, "dp=0 is not a mesh dimension"),
+        ({"dp": 0}, ValueError, "dp=0 is not a valid size of a mesh dimension"),
         ({"dp": 2, "mode": "x"}, TypeError, "mode='x' is neither a mesh dimension"),
         ({"dp": 2, "ranks": (2,)}, ValueError, "rank 2 is out of range"),
         ({"dp": 2, "ranks": ()}, ValueError, "captures nothing"),

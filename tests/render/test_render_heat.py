@@ -159,7 +159,7 @@ def test_unknown_heat_is_refused(tmp_path: Path):
         dynamo.render(tmp_path / "a.dot", heat="flops")
     with pytest.raises(CaptureError, match="do not record what is saved for the backward"):
         dynamo.to_dot(heat="saved_bytes")
-    with pytest.raises(ValueError, match="heat='flops' applies to graphs, not to a difference"):
+    with pytest.raises(ValueError, match="heat='flops' applies to graphs, not to a diff"):
         render(diff_graphs((STEP,), (dynamo,)), tmp_path / "a.dot", heat="flops")
     assert not list(tmp_path.iterdir())
 

@@ -293,7 +293,7 @@ def test_count_that_checks_nothing_is_an_error() -> None:
     seen = compiled(plain)
     with pytest.raises(TypeError, match=r"assert_graph_breaks\(\) checks nothing: give count="):
         seen.assert_graph_breaks()
-    with pytest.raises(TypeError, match="'2' is not a count"):
+    with pytest.raises(TypeError, match="'2' is not a valid count"):
         seen.assert_graph_breaks("2")
     with pytest.raises(ValueError, match="no number satisfies the count -1"):
         seen.assert_graph_breaks(-1)
@@ -361,7 +361,7 @@ def test_allow_of_a_given_up_frame_beside_compiled_ones() -> None:
     both.assert_no_graph_breaks(allow=LOOP)
     both.assert_graph_breaks(1)
     both.assert_graph_breaks(1, within=break_cases.__file__)
-    with pytest.raises(AssertionError, match="some calls ran eagerly"):
+    with pytest.raises(AssertionError, match="these calls ran eagerly"):
         both.assert_no_ops("torch.sin")
 
 

@@ -79,7 +79,7 @@ CASES: dict[str, tuple[Any, Call, Call, str]] = {
         recompile_cases.doubled,
         called(ones(3, 4)),
         called(ones(3, 5)),
-        "argument x: size of dim 1 was 4, is 5; the size has been dynamic since compilation 0/1",
+        "argument x: size of dim 1 was 4, is 5; the size became dynamic in compilation 0/1",
     ),
     "stride": (
         recompile_cases.doubled,
@@ -219,7 +219,7 @@ def test_recompile_names_the_failed_guard_in_words(case: str) -> None:
     seen = watched(target, first, second)
     (found,) = seen.recompiles
     assert re.fullmatch(
-        words + r"(; the size has been dynamic since compilation 0/1)?", found.reasons[0]
+        words + r"(; the size became dynamic in compilation 0/1)?", found.reasons[0]
     )
     assert len(found.reasons) == 1
     assert (found.compile_id, found.limit_hit) == ("0/1", False)
@@ -435,7 +435,7 @@ def test_shape_that_becomes_dynamic_is_one_recompile() -> None:
     seen = watched(recompile_cases.doubled, *(called(ones(3, n)) for n in (4, 5, 6, 7, 8)))
     (recompile,) = seen.recompiles
     assert recompile.reasons == (
-        "argument x: size of dim 1 was 4, is 5; the size has been dynamic since compilation 0/1",
+        "argument x: size of dim 1 was 4, is 5; the size became dynamic in compilation 0/1",
     )
     assert seen.executions == {"0/0": 1, "0/1": 4}
 
@@ -443,7 +443,9 @@ def test_shape_that_becomes_dynamic_is_one_recompile() -> None:
 def test_second_dynamic_size_is_named_separately() -> None:
     sizes = ((3, 4), (3, 5), (4, 6))
     seen = watched(recompile_cases.doubled, *(called(ones(*size)) for size in sizes))
-    assert [" has been dynamic since " in str(recompile) for recompile in seen.recompiles] == [
+    assert [
+        " became dynamic in compilation " in str(recompile) for recompile in seen.recompiles
+    ] == [
         True,
         False,
     ]
@@ -546,7 +548,7 @@ def test_reaching_the_limit_always_fails() -> None:
     ):
         with pytest.raises(AssertionError, match=limit):
             check()
-    eager = r"some calls ran eagerly(?s:.*)doubled .*recompile limit reached, so later calls ran"
+    eager = r"these calls ran eagerly(?s:.*)doubled .*recompile limit reached, so later calls ran"
     for check in (
         seen.assert_no_graph_breaks,
         lambda: seen.assert_graph_count(total=(1, None)),

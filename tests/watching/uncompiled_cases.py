@@ -195,7 +195,7 @@ def next_number(number: int) -> int:
     return number + 1
 
 
-@way("Dynamo found no tensor operation in next_number")
+@way("Dynamo found no tensor operations in next_number")
 def there_is_no_tensor() -> Run:
     function = compiled(next_number)
     return lambda: [function(1), function(1), function(2)]

@@ -58,7 +58,9 @@ class Printed:
             )
             if missing:
                 line = tree.forward.end_lineno or 1
-                raise text.error(f"missing body of {node.target} after this module", line)
+                raise text.error(
+                    f"missing body of {node.target}: paste its class too, below this forward", line
+                )
 
     def __getattr__(self, name: str) -> Any:
         module = self.get_submodule(name) if "modules" in self.__dict__ else None

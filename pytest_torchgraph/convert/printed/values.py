@@ -72,7 +72,7 @@ def read_result(annotation: str) -> PrintedResult:
     # The fields of a tensor subclass follow the inner tensor, so match only the start.
     match = _TENSOR.match(wrapped[1]) if wrapped else _TENSOR.fullmatch(annotation)
     if match is None:
-        raise ValueError(f"{annotation!r} is not a tensor annotation")
+        raise ValueError(f"{annotation!r} is not a tensor annotation such as 'f32[2, 4]'")
     short, shape, stride, device = match.groups()
     dtype = DTYPE_NAMES.get(short) or _MORE_DTYPES.get(short)
     if dtype is None:

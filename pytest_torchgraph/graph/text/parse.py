@@ -388,11 +388,13 @@ class _Parser(NodeReader):
             # `sort_inputs` leaves out inputs that follow each other.
             for declared, _ in inputs_of_role.values():
                 if not places:
-                    problem = f"missing line {word!r}, for the {word} declared where they are used"
+                    problem = f"missing line {word!r}, for the {word} declared at their first use"
                 elif declared.after and declared.after not in inputs_of_role:
-                    problem = f"%{declared.after} is not a {role} that is declared where it is used"
+                    problem = f"no {role} %{declared.after} is declared at its first use"
                 elif len(order) < len(inputs_of_role) and declared.node.name not in order:
-                    problem = f"%{declared.node.name} follows itself, in a cycle of 'after'"
+                    problem = (
+                        f"the 'after' clauses form a cycle: %{declared.node.name} follows itself"
+                    )
                 else:
                     continue
                 raise GraphFormatError(problem, declared.row + 1, declared.pos + 1)
@@ -402,7 +404,7 @@ class _Parser(NodeReader):
                 name = first or next(iter(order), "")
                 start = order.index(name) if name in inputs_of_role else -1
                 if start < 0 or start in starts:
-                    problem = f"no {role} declared where it is used belongs to this line"
+                    problem = f"no {role} declared at its first use belongs to this line"
                     raise GraphFormatError(problem, row + 1, 1)
                 starts[start] = len(starts)
             if inputs_of_role and 0 not in starts:

@@ -139,7 +139,7 @@ def _read_ranks(line: str, row: int, ranks_so_far: set[int], world: int) -> tupl
         ranks += span
         pos = match.end()
     if not ranks or format_ranks(ranks) != line:
-        problem = f"ranks must be ascending, with ranges: {format_ranks(ranks)!r}"
+        problem = f"ranks must be ascending, and consecutive ranks a range: {format_ranks(ranks)!r}"
         raise GraphFormatError(problem, row + 1, start + 1)
     return tuple(ranks)
 

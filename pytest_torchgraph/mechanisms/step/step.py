@@ -210,7 +210,7 @@ class Step:
         if not torch.is_grad_enabled():
             return "grad mode is off (torch.no_grad() or inference_mode())"
         if not any(leaf.requires_grad for leaf in self.leaves):
-            return "no parameter and no input of the target requires grad"
+            return "no parameter or input of the target requires grad"
         return (
             f"no output of the target requires grad: its {counted(len(tensors), 'tensor')} may be "
             "detached, or have an integer dtype"

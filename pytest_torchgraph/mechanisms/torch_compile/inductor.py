@@ -253,7 +253,8 @@ class _InductorRecorder:
         if not ops:
             return ""
         return (
-            f"codegen=False cannot run a graph, because inductor's passes insert {', '.join(ops)}, "
+            "the graphs cannot run with codegen=False, because inductor's passes insert "
+            f"{', '.join(ops)}, "
             "which only generated code can compute: use Inductor()"
         )
 

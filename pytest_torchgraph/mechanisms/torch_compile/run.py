@@ -210,8 +210,8 @@ class CompileFailure(NamedTuple):
                 "(is_causal, for a single layer or encoder)."
             )
         return (
-            "graph break inside torch's own code, which Dynamo compiles only together with its "
-            "caller, so all ops ran eagerly and are in no graph. Graph break at "
+            "graph break inside torch's own code: Dynamo does not compile torch's functions "
+            "separately, so all ops ran eagerly, and no graph contains them. Graph break at "
             f"{_line(file, line)}{called}\n{self.why}{advice}"
         )
 
@@ -380,6 +380,6 @@ def run_compiled(
     if reports.failures:
         return reports.failures[0].describe()
     return (
-        "Dynamo found no tensor operation to compile: the target computes nothing, or only in "
+        "Dynamo found no tensor operations to compile: the target computes nothing, or only in "
         "code that torch.compiler.disable excludes or Dynamo skips"
     )
