@@ -219,8 +219,8 @@ class RunFacts:
     """Facts observed while a compiled-autograd graph ran; empty for a printed graph.
 
     Attributes:
-        inputs: (role, name) of each known tensor, by position in the list `inputs`.
-        hooks: names of the elements in the list `hooks`.
+        inputs: (role, name) of each known tensor, by position in the graph's argument `inputs`.
+        hooks: name of each element of the graph's argument `hooks`.
         backwards: AOT backwards copied into the graph, by id.
         paths: module path of each backward step, if the forward ran eagerly.
         results: description of each node's value, by node name.

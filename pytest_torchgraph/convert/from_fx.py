@@ -482,7 +482,7 @@ class GraphConverter:
         return Node("output", "output", "output", (self.arg(value),)), saved
 
     def output_positions(self, node: torch.fx.Node) -> tuple[list[int], list[int]] | None:
-        """Return the positions of real outputs and of values saved for backward, in our order.
+        """Return the positions of real outputs and of saved values, in the converted graph's order.
 
         Return `None` if AOTAutograd does not describe the outputs, or if a pass has changed them.
         """

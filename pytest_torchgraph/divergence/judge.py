@@ -129,7 +129,11 @@ class Judge:
         return verdicts
 
     def _judge_anchor(self, key: Key, eager: Key) -> Judgement | None:
-        """Judge one pair from a common cut of both steps."""
+        """Judge one pair of values, both recomputed from a set of agreeing values (a cut).
+
+        As long as the cuts differ, drop the values that only one of them contains, at most four
+        times.
+        """
         dropped: set[Key] = set()
         dropped_eager: set[Key] = set()
         left = self.eager.step
@@ -280,7 +284,10 @@ class Judge:
         return False
 
     def _same_call(self, key: Key, eager: Key, other_region: Region, eager_region: Region) -> bool:
-        """Return True if both are one op with the same constants on the same values."""
+        """Return True if each region is a single op, and the two ops are equal.
+
+        Equal ops also have equal constants and operands with equal values.
+        """
         if len(other_region.nodes) != 1 or len(eager_region.nodes) != 1:
             return False
         values = [self._first_of(operand) for operand in self.other.operands(key)]

@@ -127,8 +127,8 @@ def to_dot(
         heat: figure to show as colours in place of op categories; see `Graph.to_dot`.
 
     Raises:
-        KeyError: if no node has a name in `focus`.
-        CaptureError, ValueError: for a `heat`, see `Graph.to_dot`.
+        KeyError: if a name in `focus` is not the name of a node.
+        CaptureError, ValueError: see `heat` in `Graph.to_dot`.
     """
     return drawing(graph, focus=focus, limit=limit, heat=heat).digraph
 
@@ -141,15 +141,15 @@ def drawing(
     heat: HeatFigure | None = None,
     prefix: str = "",
 ) -> Drawing:
-    """Draw like `to_dot` and return the meaning of each element of the SVG as well.
+    """Like `to_dot`, but also return the meaning of each element of the SVG.
 
     Args:
         graph, focus, limit, heat: as in `to_dot`.
         prefix: prefix of every `id`, for a page with several drawings.
 
     Raises:
-        KeyError: if no node has a name in `focus`.
-        CaptureError, ValueError: for a `heat`, see `Graph.to_dot`.
+        KeyError: if a name in `focus` is not the name of a node.
+        CaptureError, ValueError: see `heat` in `Graph.to_dot`.
     """
     count = sum(len(body.nodes) for body in graph.walk())
     heading = f"{graph.name}: {graph.kind} graph at level {graph.level}"

@@ -205,7 +205,8 @@ def _section(
 ) -> Iterator[str]:
     head = headline(failed)
     yield from _release_lines(failed)
-    if not (failed.is_new and head in report.longreprtext):  # the assertion's message has it
+    # Skip the headline if the assertion's message already shows it.
+    if not (failed.is_new and head in report.longreprtext):
         yield head
     item.user_properties.append(("torchgraph", f"{failed.path}: {head}"))
     lines: list[str] = list(failed.details)

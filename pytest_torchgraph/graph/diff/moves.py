@@ -157,7 +157,8 @@ def _differing_operands(m: Correspondence, i: int) -> list[tuple[int, int]]:
     j = m.forward[i]
     a, b = m.a, m.b
     if a.nodes[i].kind == "output":
-        # Slots of outputs do not correspond if their number differs.
+        # If the graphs return different numbers of values, the slots of the outputs do not
+        # correspond.
         if len(a.returned) != len(b.returned):
             return []
     elif a.arity[i] != b.arity[j] or (
@@ -183,8 +184,9 @@ def _find_units(m: Correspondence, edges: Iterable[int]) -> Iterator[MovedUnit]:
             if old_operand is not None and new_operand is not None:
                 live_nodes = live_nodes or (m.a.live(), m.b.live())
                 # A unit that is dead code in one graph did not move. Its users were added or
-                # removed, which is an edit. When it counted as moved, it was in `GraphDiff.rewired`
-                # without a finding. The op alone is dead code as well, so it is not tried.
+                # removed, which is an edit. Counting it as moved would leave it in
+                # `GraphDiff.rewired` without a finding. The op alone is dead code as well, so it is
+                # not tried.
                 if not (live_nodes[0][i] and live_nodes[1][m.forward[i]]):
                     break
                 covered |= before

@@ -1,4 +1,4 @@
-"""Runs: consecutive lines of one instance of a module."""
+"""Runs: consecutive lines of one instance of a module, with adopted lines of no instance."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Lines:
 
 
 class LineRun(Lines):
-    """Consecutive lines of one instance.
+    """Consecutive lines of one instance, with the adopted lines between and after them.
 
     Attributes:
         container: path of the instance up to its number: `encoder.layer.`,

@@ -143,7 +143,8 @@ class _IslandReplay(Replay):
             return self._place_of_forward(before)
         number = self.recorder.event_of(event.sequence)
         if number == -1:  # an output that AOTAutograd recreated after the graph ran
-            # Its autograd node is younger than the run, so take the last run at or before it.
+            # The autograd node of such an output was created after the run, so take the last run
+            # that precedes the node.
             marks = reversed(self.recorder.marks)
             number = next((n for mark, n in marks if mark <= event.sequence and n >= 0), None)
         if number is None:

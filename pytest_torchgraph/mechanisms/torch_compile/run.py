@@ -194,7 +194,7 @@ class CompileFailure(NamedTuple):
 
     @property
     def place(self) -> tuple[str, int, str]:
-        """File, line and function of the innermost user frame, or of the innermost frame."""
+        """File, line and function of the innermost user frame, or else of the innermost frame."""
         users = [frame for frame in self.stack if is_user_file(frame[0])]
         return (users or self.stack)[-1][:3]
 

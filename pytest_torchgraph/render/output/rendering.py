@@ -209,8 +209,8 @@ def write(source: str, path: Path, kind: str, timeout: float) -> tuple[Renderer 
         timeout: seconds for each renderer.
 
     Returns:
-        The renderer that succeeded, `None` for DOT text or if all failed; and the problem of each
-        renderer if all failed.
+        The renderer that succeeded (`None` for DOT text, or if all failed), and a list of problems,
+        one per renderer, empty unless all failed.
     """
     problems: list[str] = []
     # A folder next to the output file, because a rename within a file system is atomic.
