@@ -170,11 +170,11 @@ class Region:
     """Nodes that compute a value from other values.
 
     Attributes:
-        edge: the values at the start of the region.
+        boundary: the values at the start of the region.
         nodes: nodes in order; the last node is the value itself.
     """
 
-    edge: tuple[Key, ...]
+    boundary: tuple[Key, ...]
     nodes: tuple[Key, ...]
 
 
@@ -192,7 +192,7 @@ def region(
     Raises:
         TooLargeError: if the region has more nodes.
     """
-    edge: list[Key] = []
+    boundary: list[Key] = []
     nodes, seen, worklist = [target], {target}, [*step.operands(target)]
     while worklist:
         key = worklist.pop()
@@ -200,7 +200,7 @@ def region(
             continue
         seen.add(key)
         if stops(key) or step.is_input(key) or step.is_drawn(key):
-            edge.append(key)
+            boundary.append(key)
             continue
         nodes.append(key)
         if len(nodes) > most:
@@ -208,4 +208,4 @@ def region(
         if step.node(key).kind != "get_attr":
             worklist += step.operands(key)
     nodes.sort(key=lambda key: step.position_of.get(key, -1))
-    return Region(tuple(edge), tuple(nodes))
+    return Region(tuple(boundary), tuple(nodes))

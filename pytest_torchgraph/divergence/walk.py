@@ -138,10 +138,10 @@ def _strip_views(verdict: Judgement, judge: Judge) -> Judgement:
         if not judge.is_same_form(verdict.key, verdict.eager):
             return verdict
         other_region = Region(
-            other_region.edge, tuple(k for k in other_region.nodes if k != verdict.key)
+            other_region.boundary, tuple(k for k in other_region.nodes if k != verdict.key)
         )
         eager_region = Region(
-            eager_region.edge, tuple(k for k in eager_region.nodes if k != verdict.eager)
+            eager_region.boundary, tuple(k for k in eager_region.nodes if k != verdict.eager)
         )
         verdict = replace(
             verdict, key=keys[0], eager=keys[1], region=other_region, eager_region=eager_region
@@ -168,7 +168,7 @@ def _strip_shared_nodes(verdict: Judgement, judge: Judge) -> Judgement:
                 needed.add(key)
                 worklist.append(key)
     nodes = tuple(key for key in verdict.eager_region.nodes if key in needed)
-    return replace(verdict, eager_region=Region(verdict.eager_region.edge, nodes))
+    return replace(verdict, eager_region=Region(verdict.eager_region.boundary, nodes))
 
 
 def _judge_agreeing(
