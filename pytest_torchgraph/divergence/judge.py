@@ -85,7 +85,7 @@ class Judge:
         # Maps each eager value that the other step also computes to its first position there.
         self.shared: dict[Key, int] = {}
         for key, eager_key in agreeing.items():
-            first, position = eager.first(eager_key), other.position_of.get(key, 0)
+            first, position = eager.first_equal(eager_key), other.position_of.get(key, 0)
             self.shared[first] = min(position, self.shared.get(first, position))
         self._budget = budget
         self._judged_cases = judged
@@ -102,7 +102,7 @@ class Judge:
 
     def stops_eager(self, key: Key) -> bool:
         """Return True for a value of the eager step that agrees."""
-        return key not in self._writing and self.eager.first(key) in self.shared
+        return key not in self._writing and self.eager.first_equal(key) in self.shared
 
     def is_shared_before(self, eager: Key, key: Key) -> bool:
         """Return True if the other step computes an eager value before its own node `key`.
@@ -110,20 +110,20 @@ class Judge:
         A later node cannot explain `key`. For example, if the first of two layer norms is wrong,
         the second layer norm or the backward may compute the value that eager has in the first.
         """
-        position = self.shared.get(self.eager.first(eager))
+        position = self.shared.get(self.eager.first_equal(eager))
         return position is not None and position <= self.other.position_of.get(key, 0)
 
     def judge_anchors(self) -> list[Judgement]:
         """Judge the pairs that agree up to rounding but not bit by bit."""
         verdicts = []
         for key in self.other.order:
-            eager = self.agreeing.get(key)
-            if eager is None:
+            eager_key = self.agreeing.get(key)
+            if eager_key is None:
                 continue
             self._budget.check()
-            if is_same(self.eager.step.value(eager), self.other.value(key)):
+            if is_same(self.eager.step.value(eager_key), self.other.value(key)):
                 continue
-            verdict = self._judge_anchor(key, eager)
+            verdict = self._judge_anchor(key, eager_key)
             if verdict is not None:
                 verdicts.append(verdict)
         return verdicts
@@ -153,11 +153,11 @@ class Judge:
             except TooLargeError:
                 return None
             cut = {
-                self.eager.first(self.agreeing[k])
+                self.eager.first_equal(self.agreeing[k])
                 for k in other_region.boundary
                 if k in self.agreeing
             }
-            cut_eager = {self.eager.first(k) for k in eager_region.boundary}
+            cut_eager = {self.eager.first_equal(k) for k in eager_region.boundary}
             only_other = {k for k in cut - cut_eager if not eager_step.is_input(k)}
             only_eager = {
                 k for k in cut_eager - cut if not eager_step.is_input(k) and k in self.shared
@@ -165,17 +165,25 @@ class Judge:
             if not only_other and not only_eager:
                 break
             dropped |= {k for k in other_region.boundary if self._first_of(k) in only_other}
-            dropped_eager |= {k for k in eager_region.boundary if self.eager.first(k) in only_eager}
+            dropped_eager |= {
+                k for k in eager_region.boundary if self.eager.first_equal(k) in only_eager
+            }
         return self.compare(
             key, eager_key, other_region, eager_region, shares_cut=not only_other and not only_eager
         )
 
     def _first_of(self, key: Key) -> Key | None:
-        eager = self.agreeing.get(key)
-        return None if eager is None else self.eager.first(eager)
+        eager_key = self.agreeing.get(key)
+        return None if eager_key is None else self.eager.first_equal(eager_key)
 
     def compare(
-        self, key: Key, eager: Key, other_region: Region, eager_region: Region, *, shares_cut: bool
+        self,
+        key: Key,
+        eager_key: Key,
+        other_region: Region,
+        eager_region: Region,
+        *,
+        shares_cut: bool,
     ) -> Judgement | None:
         """Compare two values, computed from eager's values at the boundaries of their regions.
 
@@ -183,10 +191,10 @@ class Judge:
             `None` if a region cannot run.
         """
         inputs = tuple(self.agreeing.get(k) for k in other_region.boundary)
-        case = (key, eager, other_region, inputs, eager_region, shares_cut)
+        case = (key, eager_key, other_region, inputs, eager_region, shares_cut)
         if case not in self._judged_cases:
             self._judged_cases[case] = self._compare(
-                key, eager, other_region, eager_region, shares_cut=shares_cut
+                key, eager_key, other_region, eager_region, shares_cut=shares_cut
             )
         return self._judged_cases[case]
 
@@ -289,9 +297,9 @@ class Judge:
         values += [self.eager.step.value(k) for k in (*eager_region.nodes, *eager_region.boundary)]
         return {v.dtype for v in values if isinstance(v, torch.Tensor) and v.dtype in ROUNDED}
 
-    def _is_random(self, key: Key, eager: Key) -> bool:
+    def _is_random(self, key: Key, eager_key: Key) -> bool:
         """Return True if one of two nodes draws random numbers, or is a result of such a node."""
-        for step, key_in_step in ((self.other, key), (self.eager.step, eager)):
+        for step, key_in_step in ((self.other, key), (self.eager.step, eager_key)):
             node, names = step.node(key_in_step), [key_in_step[1]]
             if node.op == "operator.getitem":
                 names += node.refs[:1]
@@ -299,7 +307,9 @@ class Judge:
                 return True
         return False
 
-    def _same_call(self, key: Key, eager: Key, other_region: Region, eager_region: Region) -> bool:
+    def _same_call(
+        self, key: Key, eager_key: Key, other_region: Region, eager_region: Region
+    ) -> bool:
         """Return True if each region is a single op, and the two ops are equal.
 
         Equal ops also have equal constants and operands with equal values.
@@ -307,11 +317,13 @@ class Judge:
         if len(other_region.nodes) != 1 or len(eager_region.nodes) != 1:
             return False
         values = [self._first_of(operand) for operand in self.other.operands(key)]
-        eager_operands = self.eager.step.operands(eager)
-        return values == [*map(self.eager.first, eager_operands)] and self.is_same_form(key, eager)
+        eager_operands = self.eager.step.operands(eager_key)
+        return values == [*map(self.eager.first_equal, eager_operands)] and self.is_same_form(
+            key, eager_key
+        )
 
     def _reads_other_operands(
-        self, key: Key, eager: Key, other_region: Region, eager_region: Region
+        self, key: Key, eager_key: Key, other_region: Region, eager_region: Region
     ) -> bool:
         """Return True if both sides call the same ops with the same constants, on other values.
 
@@ -322,7 +334,7 @@ class Judge:
         eager_step = self.eager.step
         if _count_ops(self.other, other_region) != _count_ops(eager_step, eager_region):
             return False  # an op was added, removed or replaced
-        is_other, seen, worklist = False, set[tuple[Key, Key]](), [(key, eager)]
+        is_other, seen, worklist = False, set[tuple[Key, Key]](), [(key, eager_key)]
         while worklist:
             pair = worklist.pop()
             if pair in seen:
@@ -351,7 +363,7 @@ class Judge:
 
     def _is_available(self, eager: Key) -> bool:
         """Return True if the other step has a value of eager's, or could read it from an input."""
-        while self.eager.first(eager) not in self.shared:
+        while self.eager.first_equal(eager) not in self.shared:
             operand = operand_of_view(self.eager.step, eager)
             if operand is None:
                 return self.eager.step.is_input(eager)
@@ -411,7 +423,9 @@ class Suspects:
         # Eager nodes whose values the other step does not compute, by op.
         self._missing: dict[str, list[Key]] = {}
         for key in self._eager.order:
-            if judge.eager.first(key) not in judge.shared and is_dense(self._eager.value(key)):
+            if judge.eager.first_equal(key) not in judge.shared and is_dense(
+                self._eager.value(key)
+            ):
                 self._missing.setdefault(self._eager.node(key).op, []).append(key)
 
     def judged(self, skipped: Mapping[Key, object]) -> Iterator[Judgement]:
@@ -435,7 +449,7 @@ class Suspects:
             other_region = region(self._other, key, judge.stops)
         except TooLargeError:
             return None
-        first = judge.eager.first
+        first = judge.eager.first_equal
         cut = {first(judge.agreeing[k]) for k in other_region.boundary if k in judge.agreeing}
         if not cut:
             return None
@@ -491,7 +505,7 @@ class Suspects:
             candidates.append(self._returned_pairs[key])
         partner = self._paired.get(key)
         if partner is not None and (
-            self._judge.eager.first(partner) not in self._judge.shared
+            self._judge.eager.first_equal(partner) not in self._judge.shared
             # x * 1.0 has the value of x, which another node may agree with.
             or self._eager.node(partner).op == self._other.node(key).op
         ):
@@ -559,10 +573,10 @@ def original_op(node: torch.fx.Node) -> str:
 def _pair_returned(eager: ValuedStep, other: ValuedStep) -> Iterator[tuple[Key, Key]]:
     """Yield pairs of returned values, of a step and of eager, which correspond by position."""
     for number, valued in enumerate(other.graphs):
-        for eager_number, left in enumerate(eager.graphs):
+        for eager_number, eager_graph in enumerate(eager.graphs):
             if eager.kind((eager_number, "")) != other.kind((number, "")):
                 continue
-            pairs = left.graph.outputs, valued.graph.outputs
+            pairs = eager_graph.graph.outputs, valued.graph.outputs
             if len(pairs[0]) == len(pairs[1]):
                 for old, new in zip(*pairs, strict=True):
                     yield (number, new.name), (eager_number, old.name)

@@ -208,7 +208,7 @@ def _may_correspond(
     """Return True unless the matcher or the modules say that two nodes do not correspond."""
     partner = paired.get(key)
     if partner is not None:
-        return eager.first(partner) == eager.first(eager_key)
+        return eager.first_equal(partner) == eager.first_equal(eager_key)
     modules = other.node(key).module, eager.step.node(eager_key).module
     return modules[0] == modules[1] or not all(modules)
 

@@ -64,7 +64,7 @@ def drawing(
         prefix: prefix of every `id`, for a page with several drawings.
 
     Raises:
-        CaptureError, ValueError: for a `heat`, see `Graph.to_dot`.
+        CaptureError, ValueError: see `heat` in `Graph.to_dot`.
     """
     eager = sum(graph.eager for graph in graphs)
     title = f"{counted(len(graphs), 'graph')}: {len(graphs) - eager} compiled"

@@ -217,7 +217,7 @@ def save_pending_text(item: pytest.Item, failed: Comparison | None) -> None:
     saved = SavedUpdate(
         test=item.nodeid,
         target=item.nodeid,
-        text=failed.now.to_text(stored.header.detail if stored is not None else "dataflow"),
+        text=failed.current.to_text(stored.header.detail if stored is not None else "dataflow"),
         stored=stored_text,
         digests={item.nodeid: digest(stored_text)},
         refused=f"this text is in the test: run {command}",

@@ -248,7 +248,7 @@ def _write_texts(item: pytest.Item, failed: Comparison) -> None:
         return
     stored = failed.stored
     detail = stored.header.detail if stored is not None else "dataflow"
-    texts = {".received.tgraph": failed.now.to_text(detail, fold=False)}
+    texts = {".received.tgraph": failed.current.to_text(detail, fold=False)}
     if stored is not None and stored.graphs:
         texts[".expected.tgraph"] = failed.stored_text
         texts[".diff"] = "".join(f"{line}\n" for line in failed.text_diff)
