@@ -39,7 +39,7 @@ class Cause:
         count: the number of occurrences.
         shared: True if the cause exists only because another test had compiled the code before. In
             another test order, the cause disappears. Not part of the identity.
-        guard: for a recompile, the change that failed the guard, for example
+        guard: for a recompile, the change that made the guard fail, for example
             `self.calls: was 0, is 1`; "" if unknown. Not part of the identity, because it depends
             on what ran before.
         guard_place: the line that installed the guard, as `file:line function`; "" if there is

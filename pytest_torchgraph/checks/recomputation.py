@@ -260,7 +260,7 @@ def _forward_flops(graphs: Sequence[Graph]) -> int:
 def _entries_of_module(
     graphs: Sequence[Graph], entries: Sequence[Recomputed], module: str | None
 ) -> list[Recomputed]:
-    """Return the entries that count and belong to a module."""
+    """Return the entries with `counts` set, restricted to `module` if given."""
     selected = selection(_forwards(graphs), None, module)
     return [
         entry

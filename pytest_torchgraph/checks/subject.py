@@ -169,7 +169,7 @@ class Subject(Protocol):
 
     @property
     def cache_bypasses(self) -> Sequence[CacheBypass]:
-        """Reasons that force graphs to be compiled in every process."""
+        """Reasons why graphs cannot be cached and are compiled anew in every process."""
 
     @property
     def executions(self) -> Mapping[str, int]:

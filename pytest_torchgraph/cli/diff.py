@@ -215,6 +215,6 @@ def _markdown_of_directories(difference: GraphDiff) -> list[str]:
         ("cannot be read", files.unreadable.values()),
     ]
     items = [
-        f"- {word}: {', '.join(map(markdown_code, names))}" for word, names in sections if names
+        f"- {title}: {', '.join(map(markdown_code, names))}" for title, names in sections if names
     ]
     return [*lines, "", *items] if items else lines

@@ -219,8 +219,8 @@ class RunFacts:
     """Facts observed while a compiled-autograd graph ran; empty for a printed graph.
 
     Attributes:
-        inputs: (role, name) of each known tensor, by position in the list `inputs`.
-        hooks: names of the elements in the list `hooks`.
+        inputs: (role, name) of each known tensor, by position in the graph's argument `inputs`.
+        hooks: name of each element of the graph's argument `hooks`.
         backwards: AOT backwards copied into the graph, by id.
         paths: module path of each backward step, if the forward ran eagerly.
         results: description of each node's value, by node name.
@@ -236,7 +236,10 @@ class RunFacts:
 
 
 def fold(
-    module: HasGraph, facts: RunFacts, canon: CanonicalNames, ranks: Mapping[str, int] | None = None
+    module: HasGraph,
+    facts: RunFacts,
+    canon: CanonicalNames,
+    input_order: Mapping[str, int] | None = None,
 ) -> Converted:
     """Convert a compiled-autograd graph.
 
@@ -244,11 +247,11 @@ def fold(
         module: the module that compiled autograd passes to its compiler, or a printed one.
         facts: observations from its run.
         canon: names shared by the graphs of one capture.
-        ranks: see `Naming.ranks`.
+        input_order: see `Naming.input_order`.
     """
     folded = _GraphFolder(module, facts, canon)
     graph = folded.build()
-    naming = Naming(inputs=folded.inputs, ranks=ranks or {})
+    naming = Naming(inputs=folded.inputs, input_order=input_order or {})
     owner = FoldedOwner(module, graph, folded.bodies)
     converter = FoldedConverter(owner, canon, naming, folded.notes)
     return converter.run("backward", "backward", "compiled_autograd")

@@ -285,18 +285,18 @@ def _written_by_name(node: torch.fx.Node) -> list[Any]:
     """Return the arguments that a call without a schema writes."""
     arguments: list[Any] = []
     name = _bare_name(node)
-    by_name = name.endswith("_") and not name.endswith("__")
+    has_in_place_name = name.endswith("_") and not name.endswith("__")
     if (
-        (node.op in ("call_function", "call_method") and by_name)
+        (node.op in ("call_function", "call_method") and has_in_place_name)
         or (node.op == "call_method" and name in _WRITING_METHODS)
         or node.target in _INPLACE
         or node.target is operator.setitem
         or (node.op == "call_function" and _is_in_place(node))
     ):
         arguments += node.args[:1]
-    packet: Any = node.target
-    if by_name and not isinstance(packet, torch._ops.OpOverloadPacket):
-        packet = getattr(torch.ops.aten, name, None)
+    target: Any = node.target
+    is_packet = isinstance(target, torch._ops.OpOverloadPacket)
+    packet = getattr(torch.ops.aten, name, None) if has_in_place_name and not is_packet else target
     if isinstance(packet, torch._ops.OpOverloadPacket):
         positions, names = _written_by_overloads(packet)
         arguments += [node.args[i] for i in positions if i < len(node.args)]

@@ -49,10 +49,10 @@ class Naming:
             `graph.model.INPUT_OPS`. Saved values are in the order in which the forward computes
             them. A missing placeholder is an `input` under its fx name.
         modules: module paths by `id`.
-        ranks: position of each declared input, by name. If given, inputs, saved values and
+        input_order: position of each declared input, by name. If given, inputs, saved values and
             values returned for inputs are sorted by it (see `placeholders`).
         dynamo: (role, name) of each input of the Dynamo graph. `desc` refers to them by position.
-        body: True for the body of a higher-order op. All its outputs are real outputs: the op
+        is_body: True for the body of a higher-order op. All its outputs are real outputs: the op
             itself determines which of them it saves.
         plain: True if `nn_module_stack` holds module paths (torch.fx), False if it holds Dynamo
             sources.
@@ -67,9 +67,9 @@ class Naming:
 
     inputs: dict[str, tuple[str, str]] = field(default_factory=dict)
     modules: dict[int, str] = field(default_factory=dict)
-    ranks: Mapping[str, int] = field(default_factory=dict)
+    input_order: Mapping[str, int] = field(default_factory=dict)
     dynamo: Sequence[tuple[str, str]] = ()
-    body: bool = False
+    is_body: bool = False
     plain: bool = False
     forward: Converted | None = None
     given: bool = False
@@ -178,7 +178,7 @@ class GraphConverter:
             node for node in self.fx.find_nodes(op="placeholder") if _is_unused_mesh(node)
         }
         self._tracker = EffectTracker(self.names)
-        self._order = DeclaredOrder(naming.inputs, naming.ranks, naming.dynamo)
+        self._order = DeclaredOrder(naming.inputs, naming.input_order, naming.dynamo)
         self._regions = Regions(self.fx, naming.inputs)
         self._backward = BackwardModules(naming.forward) if naming.forward else None
         self._copies = RecomputedCopies(naming.forward.fx) if naming.forward else None
@@ -226,7 +226,7 @@ class GraphConverter:
             for node in self.fx.nodes
             if node.op == "placeholder" and node not in self.unused_meshes
         ]
-        if self.naming.ranks:
+        if self.naming.input_order:
             placeholders.sort(key=self._order.of_input)
         for node in placeholders:
             value = rng_states.value_of(node)
@@ -454,7 +454,7 @@ class GraphConverter:
             outer = self.naming
             inner = Naming(
                 modules=outer.modules,
-                body=True,
+                is_body=True,
                 plain=outer.plain,
                 given=outer.given,
                 is_made=outer.is_made,
@@ -482,30 +482,32 @@ class GraphConverter:
         return Node("output", "output", "output", (self.arg(value),)), saved
 
     def output_positions(self, node: torch.fx.Node) -> tuple[list[int], list[int]] | None:
-        """Return the positions of real outputs and of values saved for backward, in our order.
+        """Return the positions of real outputs and of saved values, in the converted graph's order.
 
         Return `None` if AOTAutograd does not describe the outputs, or if a pass has changed them.
         """
-        value: Any = node.args[0]
+        returned: Any = node.args[0]
         # torch loses the descriptions if activation checkpointing keeps random ops, but
         # `rng_states` recovers them.
-        descriptions = None if self.naming.body else rng_states.descriptions_of(node)
+        descriptions = None if self.naming.is_body else rng_states.descriptions_of(node)
         if (
-            not isinstance(value, tuple | list)
+            not isinstance(returned, tuple | list)
             or not isinstance(descriptions, tuple | list)
-            or len(value) != len(descriptions)
+            or len(returned) != len(descriptions)
         ):
             return None
-        kept = [k for k, item in enumerate(value) if item not in self.unused_meshes]
+        kept = [k for k, item in enumerate(returned) if item not in self.unused_meshes]
         real = [k for k in kept if not is_saved(descriptions[k])]
-        saved = [k for k in kept if is_saved(descriptions[k])]
-        saved_positions = [k for k in saved if isinstance(value[k], torch.fx.Node)]
-        if self.naming.ranks:
-            order = {value: number for number, value in enumerate(self.names)}
-            saved_positions.sort(key=lambda k: self._order.of_saved(value[k], order))
+        all_saved = [k for k in kept if is_saved(descriptions[k])]
+        saved_positions = [k for k in all_saved if isinstance(returned[k], torch.fx.Node)]
+        if self.naming.input_order:
+            position_by_name = {name: number for number, name in enumerate(self.names)}
+            saved_positions.sort(key=lambda k: self._order.of_saved(returned[k], position_by_name))
             backward = self.kind == "backward"
-            places = {k: number for number, k in enumerate(real)}
-            real.sort(key=lambda k: self._order.of_output(descriptions[k], places[k], backward))
+            place_among_real = {k: number for number, k in enumerate(real)}
+            real.sort(
+                key=lambda k: self._order.of_output(descriptions[k], place_among_real[k], backward)
+            )
         return real, saved_positions
 
 

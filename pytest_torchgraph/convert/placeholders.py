@@ -176,17 +176,17 @@ class DeclaredOrder:
     """Sort keys for the inputs, saved values and outputs of one graph.
 
     Args:
-        inputs, ranks, dynamo: see `from_fx.Naming`.
+        inputs, input_order, dynamo: see `from_fx.Naming`.
     """
 
     def __init__(
         self,
         inputs: Mapping[str, tuple[str, str]],
-        ranks: Mapping[str, int],
+        input_order: Mapping[str, int],
         dynamo: Sequence[tuple[str, str]],
     ):
         self._inputs = inputs
-        self._ranks = ranks
+        self._input_order = input_order
         self._dynamo = dynamo
         saved = [name for name, (role, _) in inputs.items() if role == "saved"]
         self._saved = {name: number for number, name in enumerate(saved)}
@@ -196,7 +196,7 @@ class DeclaredOrder:
         role, name = self._inputs.get(node.name, ("input", node.name))
         if role == "saved":
             return 1, self._saved.get(node.name, 0)
-        return 2 if role == "tangent" else 0, self._ranks.get(name, len(self._ranks))
+        return 2 if role == "tangent" else 0, self._input_order.get(name, len(self._input_order))
 
     def of_saved(self, node: torch.fx.Node, order: Mapping[torch.fx.Node, int]) -> tuple[int, ...]:
         """Return the sort key of a value among the saved values of a forward.
@@ -220,7 +220,7 @@ class DeclaredOrder:
         if index is None or index >= len(self._dynamo):
             return 1, position
         name = self._dynamo[index][1]
-        return 0, self._ranks.get(name, len(self._ranks))
+        return 0, self._input_order.get(name, len(self._input_order))
 
 
 def original_value(node: torch.fx.Node) -> torch.fx.Node:

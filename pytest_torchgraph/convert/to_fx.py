@@ -73,12 +73,12 @@ def to_graph_module(converted: Converted) -> torch.fx.GraphModule:
     inputs: dict[str, tuple[str, str]] = {}
     names = converted.names
     placeholders = converted.fx.find_nodes(op="placeholder")
-    captured = {names[node.name]: node for node in placeholders if node.name in names}
+    placeholder_by_name = {names[node.name]: node for node in placeholders if node.name in names}
     # The captured graph does not contain all placeholders.
-    new: dict[torch.fx.Node, torch.fx.Node | None]
-    new = {node: None for node in placeholders if node.name not in names}
+    copies: dict[torch.fx.Node, torch.fx.Node | None]
+    copies = {node: None for node in placeholders if node.name not in names}
     for node_in_graph in converted.graph.inputs:
-        node = captured[node_in_graph.name]
+        node = placeholder_by_name[node_in_graph.name]
         target = str(node.target)
         copy = graph.create_node(
             "placeholder", target, node.args, {}, node_in_graph.name, node.type
@@ -87,37 +87,37 @@ def to_graph_module(converted: Converted) -> torch.fx.GraphModule:
             copy.target = copy.name
         copy.meta = dict(node.meta)
         inputs[copy.name] = (node_in_graph.op, node_in_graph.name)
-        new[node] = copy
+        copies[node] = copy
     naming = converted.naming
     nodes = converted.graph.by_name
-    paths = {name: nodes[node_in_graph].module for name, node_in_graph in names.items()}
-    _copy_nodes(graph, converted.fx, new, lambda n: _meta(n, naming, paths.get(n.name, "")))
+    paths = {name: nodes[canonical].module for name, canonical in names.items()}
+    _copy_nodes(graph, converted.fx, copies, lambda n: _meta(n, naming, paths.get(n.name, "")))
     output = graph.output_node()
     if converted.returned is not None:
         values, descriptions = output.args[0], output.meta["desc"]
         output.args = (tuple([values[k] for k in converted.returned]),)  # type: ignore[index]
         output.meta = {"desc": [descriptions[k] for k in converted.returned]}
     output.meta[ORIGIN] = FxOrigin(inputs, converted.graph.level, converted.canon.copy())
-    return _module(graph, converted.owner, naming)
+    return _make_module(graph, converted.owner, naming)
 
 
 def _body(gm: torch.fx.GraphModule, naming: Naming) -> torch.fx.GraphModule:
     """Copy the body of a higher-order op. The op determines the order of inputs and outputs."""
     graph = torch.fx.Graph()
     _copy_nodes(graph, gm.graph, {}, lambda node: _meta(node, naming, ""))
-    return _module(graph, gm, naming)
+    return _make_module(graph, gm, naming)
 
 
 def _copy_nodes(
     graph: torch.fx.Graph,
     source: torch.fx.Graph,
-    new: dict[torch.fx.Node, torch.fx.Node | None],
+    copies: dict[torch.fx.Node, torch.fx.Node | None],
     meta: Callable[[torch.fx.Node], dict[str, Any]],
 ) -> None:
-    """Append copies of the nodes in `source` that `new` lacks. `meta` returns a copy's meta."""
+    """Append copies of the nodes in `source` that `copies` lacks. `meta` returns a copy's meta."""
     for node in source.nodes:
-        if node not in new:
-            copy = new[node] = graph.node_copy(node, new.__getitem__)
+        if node not in copies:
+            copy = copies[node] = graph.node_copy(node, copies.__getitem__)
             copy.meta = meta(node)
 
 
@@ -148,7 +148,7 @@ def _with_path(key: Any, value: Any, naming: Naming) -> tuple[Any, ...]:
     return stack_path(key, value, naming.modules), *class_and_more
 
 
-def _module(graph: torch.fx.Graph, owner: Any, naming: Naming) -> torch.fx.GraphModule:
+def _make_module(graph: torch.fx.Graph, owner: Any, naming: Naming) -> torch.fx.GraphModule:
     """Return a module for a graph, with the attributes of `owner` that the graph refers to."""
     attributes: dict[str, Any] = {}
     for node in graph.nodes:

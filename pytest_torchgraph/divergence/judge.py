@@ -85,7 +85,7 @@ class Judge:
         # Maps each eager value that the other step also computes to its first position there.
         self.shared: dict[Key, int] = {}
         for key, eager_key in agreeing.items():
-            first, position = eager.first(eager_key), other.position_of.get(key, 0)
+            first, position = eager.first_equal(eager_key), other.position_of.get(key, 0)
             self.shared[first] = min(position, self.shared.get(first, position))
         self._budget = budget
         self._judged_cases = judged
@@ -102,7 +102,7 @@ class Judge:
 
     def stops_eager(self, key: Key) -> bool:
         """Return True for a value of the eager step that agrees."""
-        return key not in self._writing and self.eager.first(key) in self.shared
+        return key not in self._writing and self.eager.first_equal(key) in self.shared
 
     def is_shared_before(self, eager: Key, key: Key) -> bool:
         """Return True if the other step computes an eager value before its own node `key`.
@@ -110,29 +110,33 @@ class Judge:
         A later node cannot explain `key`. For example, if the first of two layer norms is wrong,
         the second layer norm or the backward may compute the value that eager has in the first.
         """
-        position = self.shared.get(self.eager.first(eager))
+        position = self.shared.get(self.eager.first_equal(eager))
         return position is not None and position <= self.other.position_of.get(key, 0)
 
     def judge_anchors(self) -> list[Judgement]:
         """Judge the pairs that agree up to rounding but not bit by bit."""
         verdicts = []
         for key in self.other.order:
-            eager = self.agreeing.get(key)
-            if eager is None:
+            eager_key = self.agreeing.get(key)
+            if eager_key is None:
                 continue
             self._budget.check()
-            if is_same(self.eager.step.value(eager), self.other.value(key)):
+            if is_same(self.eager.step.value(eager_key), self.other.value(key)):
                 continue
-            verdict = self._judge_anchor(key, eager)
+            verdict = self._judge_anchor(key, eager_key)
             if verdict is not None:
                 verdicts.append(verdict)
         return verdicts
 
-    def _judge_anchor(self, key: Key, eager: Key) -> Judgement | None:
-        """Judge one pair from a common cut of both steps."""
+    def _judge_anchor(self, key: Key, eager_key: Key) -> Judgement | None:
+        """Judge one pair of values, both recomputed from a set of agreeing values (a cut).
+
+        As long as the cuts differ, drop the values that only one of them contains, at most four
+        times.
+        """
         dropped: set[Key] = set()
         dropped_eager: set[Key] = set()
-        left = self.eager.step
+        eager_step = self.eager.step
 
         def stops(k: Key) -> bool:
             return self.stops(k) and k not in dropped
@@ -144,54 +148,72 @@ class Judge:
             try:
                 other_region, eager_region = (
                     region(self.other, key, stops),
-                    region(left, eager, stops_eager),
+                    region(eager_step, eager_key, stops_eager),
                 )
             except TooLargeError:
                 return None
             cut = {
-                self.eager.first(self.agreeing[k]) for k in other_region.edge if k in self.agreeing
+                self.eager.first_equal(self.agreeing[k])
+                for k in other_region.boundary
+                if k in self.agreeing
             }
-            cut_eager = {self.eager.first(k) for k in eager_region.edge}
-            only = {k for k in cut - cut_eager if not left.is_input(k)}
-            only_eager = {k for k in cut_eager - cut if not left.is_input(k) and k in self.shared}
-            if not only and not only_eager:
+            cut_eager = {self.eager.first_equal(k) for k in eager_region.boundary}
+            only_other = {k for k in cut - cut_eager if not eager_step.is_input(k)}
+            only_eager = {
+                k for k in cut_eager - cut if not eager_step.is_input(k) and k in self.shared
+            }
+            if not only_other and not only_eager:
                 break
-            dropped |= {k for k in other_region.edge if self._first_of(k) in only}
-            dropped_eager |= {k for k in eager_region.edge if self.eager.first(k) in only_eager}
-        return self.judged(
-            key, eager, other_region, eager_region, shares_cut=not only and not only_eager
+            dropped |= {k for k in other_region.boundary if self._first_of(k) in only_other}
+            dropped_eager |= {
+                k for k in eager_region.boundary if self.eager.first_equal(k) in only_eager
+            }
+        return self.compare(
+            key, eager_key, other_region, eager_region, shares_cut=not only_other and not only_eager
         )
 
     def _first_of(self, key: Key) -> Key | None:
-        eager = self.agreeing.get(key)
-        return None if eager is None else self.eager.first(eager)
+        eager_key = self.agreeing.get(key)
+        return None if eager_key is None else self.eager.first_equal(eager_key)
 
-    def judged(
-        self, key: Key, eager: Key, other_region: Region, eager_region: Region, *, shares_cut: bool
+    def compare(
+        self,
+        key: Key,
+        eager_key: Key,
+        other_region: Region,
+        eager_region: Region,
+        *,
+        shares_cut: bool,
     ) -> Judgement | None:
-        """Compare two values, computed from eager's values at the edges of their regions.
+        """Compare two values, computed from eager's values at the boundaries of their regions.
 
         Returns:
             `None` if a region cannot run.
         """
-        edge = tuple(self.agreeing.get(k) for k in other_region.edge)
-        case = (key, eager, other_region, edge, eager_region, shares_cut)
+        inputs = tuple(self.agreeing.get(k) for k in other_region.boundary)
+        case = (key, eager_key, other_region, inputs, eager_region, shares_cut)
         if case not in self._judged_cases:
-            self._judged_cases[case] = self._judged(
-                key, eager, other_region, eager_region, shares_cut=shares_cut
+            self._judged_cases[case] = self._compare(
+                key, eager_key, other_region, eager_region, shares_cut=shares_cut
             )
         return self._judged_cases[case]
 
-    def _judged(
-        self, key: Key, eager: Key, other_region: Region, eager_region: Region, *, shares_cut: bool
+    def _compare(
+        self,
+        key: Key,
+        eager_key: Key,
+        other_region: Region,
+        eager_region: Region,
+        *,
+        shares_cut: bool,
     ) -> Judgement | None:
-        left, other = self.eager.step, self.other
+        eager_step, other = self.eager.step, self.other
         other_inputs = {
-            k: left.value(self.agreeing[k]) if k in self.agreeing else other.value(k)
-            for k in other_region.edge
+            k: eager_step.value(self.agreeing[k]) if k in self.agreeing else other.value(k)
+            for k in other_region.boundary
         }
-        eager_inputs = {k: left.value(k) for k in eager_region.edge}
-        value = left.value(eager)
+        eager_inputs = {k: eager_step.value(k) for k in eager_region.boundary}
+        value = eager_step.value(eager_key)
         try:
             local = other.evaluate(
                 key, other_inputs, other_region.nodes, self._budget, double=False
@@ -201,29 +223,31 @@ class Judge:
         if not isinstance(local, torch.Tensor) or local.shape != value.shape:
             return None
         if is_same(local, value):
-            return Judgement(key, eager, "rounding", other_region, eager_region)
+            return Judgement(key, eager_key, "rounding", other_region, eager_region)
 
         def verdict(
             kind: Kind, size: float, rounding: float = 0.0, ratio: float = 0.0
         ) -> Judgement:
-            return Judgement(key, eager, kind, other_region, eager_region, size, rounding, ratio)
+            return Judgement(
+                key, eager_key, kind, other_region, eager_region, size, rounding, ratio
+            )
 
         try:
-            exact = left.evaluate(
-                eager, eager_inputs, eager_region.nodes, self._budget, double=True
+            exact = eager_step.evaluate(
+                eager_key, eager_inputs, eager_region.nodes, self._budget, double=True
             )
             exact_other = other.evaluate(
                 key, other_inputs, other_region.nodes, self._budget, double=True
             )
         except Exception:  # an op without float64
             exact = exact_other = None
-        draws = self._is_random(key, eager)
+        draws = self._is_random(key, eager_key)
         # Integers, bools and values with another dtype have no rounding: compare exactly.
         if not value.is_floating_point() or local.dtype != value.dtype:
             if is_dense(exact) and is_dense(exact_other) and bool(torch.equal(exact, exact_other)):
                 return verdict("rounding", 0.0)
             kind: Kind = "random" if draws else "formula"
-            if self._reads_other_operands(key, eager, other_region, eager_region):
+            if self._reads_other_operands(key, eager_key, other_region, eager_region):
                 kind = "operand"
             return verdict(kind, _relative(distance(value, local), value), 0.0, math.inf)
         if not is_dense(exact) or not is_dense(exact_other) or exact.shape != exact_other.shape:
@@ -238,25 +262,29 @@ class Judge:
         least = 1e-9 * max(scale(exact), 1e-300) if shares_cut else _MIN_RATIO_UNSHARED * floor
         if difference > least and ratio > _MIN_RATIO:
             # A cancelling sum magnifies the rounding of its inputs: not a different formula.
-            for step, key_in_step, edge, part, result in (
-                (left, eager, eager_inputs, eager_region, exact),
+            for step, key_in_step, inputs, region_in_step, result in (
+                (eager_step, eager_key, eager_inputs, eager_region, exact),
                 (other, key, other_inputs, other_region, exact_other),
             ):
-                moved = {k: jittered(value) for k, value in edge.items()}
-                perturbed = step.evaluate(key_in_step, moved, part.nodes, self._budget, double=True)
+                moved = {k: jittered(value) for k, value in inputs.items()}
+                perturbed = step.evaluate(
+                    key_in_step, moved, region_in_step.nodes, self._budget, double=True
+                )
                 floor = max(floor, distance(perturbed, result))
             # A gradient that cancels everywhere consists of its operands' rounding errors.
-            edges = [v for v in (*other_inputs.values(), *eager_inputs.values()) if is_dense(v)]
-            largest = max((scale(v) for v in edges if v.is_floating_point()), default=0.0)
+            boundary_values = [
+                v for v in (*other_inputs.values(), *eager_inputs.values()) if is_dense(v)
+            ]
+            largest = max((scale(v) for v in boundary_values if v.is_floating_point()), default=0.0)
             floor = max(floor, resolution * largest)
             ratio = difference / floor
         if difference > least and ratio > _MIN_RATIO:
             kind = "formula"
-            if self._reads_other_operands(key, eager, other_region, eager_region):
+            if self._reads_other_operands(key, eager_key, other_region, eager_region):
                 kind = "operand"
             elif draws and ratio > _MIN_RATIO_RANDOM:
                 kind = "random"
-            elif self._same_call(key, eager, other_region, eager_region):
+            elif self._same_call(key, eager_key, other_region, eager_region):
                 kind = "state"
         else:
             kind = "rounding"
@@ -265,13 +293,13 @@ class Judge:
         return verdict(kind, _relative(difference, reference), rounding, ratio)
 
     def _dtypes(self, other_region: Region, eager_region: Region) -> set[torch.dtype]:
-        values = [self.other.value(k) for k in (*other_region.nodes, *other_region.edge)]
-        values += [self.eager.step.value(k) for k in (*eager_region.nodes, *eager_region.edge)]
+        values = [self.other.value(k) for k in (*other_region.nodes, *other_region.boundary)]
+        values += [self.eager.step.value(k) for k in (*eager_region.nodes, *eager_region.boundary)]
         return {v.dtype for v in values if isinstance(v, torch.Tensor) and v.dtype in ROUNDED}
 
-    def _is_random(self, key: Key, eager: Key) -> bool:
+    def _is_random(self, key: Key, eager_key: Key) -> bool:
         """Return True if one of two nodes draws random numbers, or is a result of such a node."""
-        for step, key_in_step in ((self.other, key), (self.eager.step, eager)):
+        for step, key_in_step in ((self.other, key), (self.eager.step, eager_key)):
             node, names = step.node(key_in_step), [key_in_step[1]]
             if node.op == "operator.getitem":
                 names += node.refs[:1]
@@ -279,33 +307,40 @@ class Judge:
                 return True
         return False
 
-    def _same_call(self, key: Key, eager: Key, other_region: Region, eager_region: Region) -> bool:
-        """Return True if both are one op with the same constants on the same values."""
+    def _same_call(
+        self, key: Key, eager_key: Key, other_region: Region, eager_region: Region
+    ) -> bool:
+        """Return True if each region is a single op, and the two ops are equal.
+
+        Equal ops also have equal constants and operands with equal values.
+        """
         if len(other_region.nodes) != 1 or len(eager_region.nodes) != 1:
             return False
         values = [self._first_of(operand) for operand in self.other.operands(key)]
-        eager_operands = self.eager.step.operands(eager)
-        return values == [*map(self.eager.first, eager_operands)] and self.is_same_form(key, eager)
+        eager_operands = self.eager.step.operands(eager_key)
+        return values == [*map(self.eager.first_equal, eager_operands)] and self.is_same_form(
+            key, eager_key
+        )
 
     def _reads_other_operands(
-        self, key: Key, eager: Key, other_region: Region, eager_region: Region
+        self, key: Key, eager_key: Key, other_region: Region, eager_region: Region
     ) -> bool:
         """Return True if both sides call the same ops with the same constants, on other values.
 
         Operands are compared by value and position. An op that reads another parameter, or the same
-        values in another order, therefore reads other operands. The edges of the regions do not
-        show this: they have no order, and lack a parameter that a later op reads.
+        values in another order, therefore reads other operands. The boundaries of the regions do
+        not show this: they have no order, and lack a parameter that a later op reads.
         """
-        left = self.eager.step
-        if _count_ops(self.other, other_region) != _count_ops(left, eager_region):
+        eager_step = self.eager.step
+        if _count_ops(self.other, other_region) != _count_ops(eager_step, eager_region):
             return False  # an op was added, removed or replaced
-        is_other, seen, worklist = False, set[tuple[Key, Key]](), [(key, eager)]
+        is_other, seen, worklist = False, set[tuple[Key, Key]](), [(key, eager_key)]
         while worklist:
             pair = worklist.pop()
             if pair in seen:
                 continue
             seen.add(pair)
-            operands = self.other.operands(pair[0]), left.operands(pair[1])
+            operands = self.other.operands(pair[0]), eager_step.operands(pair[1])
             if not self.is_same_form(*pair) or len(operands[0]) != len(operands[1]):
                 return False
             for operand, eager_operand in zip(*operands, strict=True):
@@ -316,7 +351,7 @@ class Judge:
                         return False
                     worklist.append((operand, eager_operand))
                     continue
-                values = left.value(equal), left.value(eager_operand)
+                values = eager_step.value(equal), eager_step.value(eager_operand)
                 if not is_dense(values[1]) or values[0].shape != values[1].shape:
                     return False
                 if is_close(*values):
@@ -328,7 +363,7 @@ class Judge:
 
     def _is_available(self, eager: Key) -> bool:
         """Return True if the other step has a value of eager's, or could read it from an input."""
-        while self.eager.first(eager) not in self.shared:
+        while self.eager.first_equal(eager) not in self.shared:
             operand = operand_of_view(self.eager.step, eager)
             if operand is None:
                 return self.eager.step.is_input(eager)
@@ -388,7 +423,9 @@ class Suspects:
         # Eager nodes whose values the other step does not compute, by op.
         self._missing: dict[str, list[Key]] = {}
         for key in self._eager.order:
-            if judge.eager.first(key) not in judge.shared and is_dense(self._eager.value(key)):
+            if judge.eager.first_equal(key) not in judge.shared and is_dense(
+                self._eager.value(key)
+            ):
                 self._missing.setdefault(self._eager.node(key).op, []).append(key)
 
     def judged(self, skipped: Mapping[Key, object]) -> Iterator[Judgement]:
@@ -412,8 +449,8 @@ class Suspects:
             other_region = region(self._other, key, judge.stops)
         except TooLargeError:
             return None
-        first = judge.eager.first
-        cut = {first(judge.agreeing[k]) for k in other_region.edge if k in judge.agreeing}
+        first = judge.eager.first_equal
+        cut = {first(judge.agreeing[k]) for k in other_region.boundary if k in judge.agreeing}
         if not cut:
             return None
         strongest: Judgement | None = None
@@ -424,13 +461,13 @@ class Suspects:
             eager_region = self._eager_region(eager, key)
             if eager_region is None:
                 continue
-            cut_eager = {first(k) for k in eager_region.edge}
+            cut_eager = {first(k) for k in eager_region.boundary}
             other_cut = {k for k in cut if not self._eager.is_input(k)}
             eager_cut = {k for k in cut_eager if not self._eager.is_input(k)}
             moved = other_cut != eager_cut and not (cut_eager <= cut or cut <= cut_eager)
             if moved and not self._may_move(key, eager):
                 continue
-            verdict = judge.judged(
+            verdict = judge.compare(
                 key, eager, other_region, eager_region, shares_cut=cut == cut_eager
             )
             if verdict is None:
@@ -468,7 +505,7 @@ class Suspects:
             candidates.append(self._returned_pairs[key])
         partner = self._paired.get(key)
         if partner is not None and (
-            self._judge.eager.first(partner) not in self._judge.shared
+            self._judge.eager.first_equal(partner) not in self._judge.shared
             # x * 1.0 has the value of x, which another node may agree with.
             or self._eager.node(partner).op == self._other.node(key).op
         ):
@@ -536,10 +573,10 @@ def original_op(node: torch.fx.Node) -> str:
 def _pair_returned(eager: ValuedStep, other: ValuedStep) -> Iterator[tuple[Key, Key]]:
     """Yield pairs of returned values, of a step and of eager, which correspond by position."""
     for number, valued in enumerate(other.graphs):
-        for eager_number, left in enumerate(eager.graphs):
+        for eager_number, eager_graph in enumerate(eager.graphs):
             if eager.kind((eager_number, "")) != other.kind((number, "")):
                 continue
-            pairs = left.graph.outputs, valued.graph.outputs
+            pairs = eager_graph.graph.outputs, valued.graph.outputs
             if len(pairs[0]) == len(pairs[1]):
                 for old, new in zip(*pairs, strict=True):
                     yield (number, new.name), (eager_number, old.name)

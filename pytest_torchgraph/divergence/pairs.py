@@ -61,12 +61,12 @@ class PairedValues:
             self._by_form.setdefault(form, []).append((key, total, norm))
             self._first[key] = seen.setdefault((form, _digest(value)), key)
 
-    def first(self, key: Key) -> Key:
+    def first_equal(self, key: Key) -> Key:
         """Return the first node with the same value: a view, a detach and a clone are one value."""
         return self._first.get(key, key)
 
     def candidates(self, value: torch.Tensor) -> list[Key]:
-        """Return the nodes with a value bit by bit, else the nodes equal to it up to rounding."""
+        """Return the nodes with exactly this value, or else those equal to it up to rounding."""
         total, norm = sketch(value)
         limit = _SPREAD * closeness(value.dtype) * max(norm, 1e-30)
         near = [
@@ -115,8 +115,8 @@ def find_anchors(
         budget: the limits.
         before: the result before a replay. Only values that the replay changed are looked up.
     """
-    left = eager.step
-    named = {key[1]: key for key in left.inputs()}
+    eager_step = eager.step
+    named = {key[1]: key for key in eager_step.inputs()}
     agreeing: dict[Key, Key] = {}
     for key in [*other.inputs(), *other.order]:
         if before is not None and not other.changed.intersection((key, *other.operands(key))):
@@ -129,12 +129,12 @@ def find_anchors(
             continue
         if node.kind == "placeholder":
             named_input = named.get(key[1])
-            if named_input is not None and _has_form(left.value(named_input), value):
+            if named_input is not None and _has_form(eager_step.value(named_input), value):
                 agreeing[key] = named_input
             continue
         partner = paired.get(key)
         if partner is not None:
-            eager_value = left.value(partner)
+            eager_value = eager_step.value(partner)
             if (
                 is_dense(eager_value)
                 and eager_value.dtype == value.dtype
@@ -149,9 +149,9 @@ def find_anchors(
             agreeing[key] = min(
                 near,
                 key=lambda k: (
-                    left.kind(k) != other.kind(key),
-                    left.node(k).module != node.module,
-                    distance(left.value(k), value),
+                    eager_step.kind(k) != other.kind(key),
+                    eager_step.node(k).module != node.module,
+                    distance(eager_step.value(k), value),
                 ),
             )
     return agreeing
@@ -170,11 +170,11 @@ class Region:
     """Nodes that compute a value from other values.
 
     Attributes:
-        edge: the values at the start of the region.
+        boundary: the values at the start of the region.
         nodes: nodes in order; the last node is the value itself.
     """
 
-    edge: tuple[Key, ...]
+    boundary: tuple[Key, ...]
     nodes: tuple[Key, ...]
 
 
@@ -192,7 +192,7 @@ def region(
     Raises:
         TooLargeError: if the region has more nodes.
     """
-    edge: list[Key] = []
+    boundary: list[Key] = []
     nodes, seen, worklist = [target], {target}, [*step.operands(target)]
     while worklist:
         key = worklist.pop()
@@ -200,7 +200,7 @@ def region(
             continue
         seen.add(key)
         if stops(key) or step.is_input(key) or step.is_drawn(key):
-            edge.append(key)
+            boundary.append(key)
             continue
         nodes.append(key)
         if len(nodes) > most:
@@ -208,4 +208,4 @@ def region(
         if step.node(key).kind != "get_attr":
             worklist += step.operands(key)
     nodes.sort(key=lambda key: step.position_of.get(key, -1))
-    return Region(tuple(edge), tuple(nodes))
+    return Region(tuple(boundary), tuple(nodes))

@@ -255,7 +255,9 @@ def _describe_verdict(
         size=verdict.size,
         rounding=verdict.rounding,
         sure=outcome.settled and is_small and verdict.ratio > _MIN_SURE_RATIO,
-        inputs=tuple(dict.fromkeys(key[1] for key in _edge_in_order_of_use(verdict.region, after))),
+        inputs=tuple(
+            dict.fromkeys(key[1] for key in _boundary_in_order_of_use(verdict.region, after))
+        ),
         statistics=(format_statistics(value), format_statistics(other_value))
         if is_dense(other_value)
         else ("", ""),
@@ -267,9 +269,9 @@ def _describe_verdict(
     )
 
 
-def _edge_in_order_of_use(region: Region, step: ValuedStep) -> Sequence[Key]:
-    edge = set(region.edge)
-    return [key for node in region.nodes for key in step.operands(node) if key in edge]
+def _boundary_in_order_of_use(region: Region, step: ValuedStep) -> Sequence[Key]:
+    boundary = set(region.boundary)
+    return [key for node in region.nodes for key in step.operands(node) if key in boundary]
 
 
 _MAX_CALLS = 6

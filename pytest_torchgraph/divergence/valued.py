@@ -225,7 +225,7 @@ class ValuedStep:
 
         Args:
             target: the node whose value is returned.
-            inputs: the values at the edge.
+            inputs: the values at the boundary.
             nodes: the nodes to run, in order.
             budget: the limits.
             double: compute in float64.

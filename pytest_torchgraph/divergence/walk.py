@@ -138,10 +138,10 @@ def _strip_views(verdict: Judgement, judge: Judge) -> Judgement:
         if not judge.is_same_form(verdict.key, verdict.eager):
             return verdict
         other_region = Region(
-            other_region.edge, tuple(k for k in other_region.nodes if k != verdict.key)
+            other_region.boundary, tuple(k for k in other_region.nodes if k != verdict.key)
         )
         eager_region = Region(
-            eager_region.edge, tuple(k for k in eager_region.nodes if k != verdict.eager)
+            eager_region.boundary, tuple(k for k in eager_region.nodes if k != verdict.eager)
         )
         verdict = replace(
             verdict, key=keys[0], eager=keys[1], region=other_region, eager_region=eager_region
@@ -168,7 +168,7 @@ def _strip_shared_nodes(verdict: Judgement, judge: Judge) -> Judgement:
                 needed.add(key)
                 worklist.append(key)
     nodes = tuple(key for key in verdict.eager_region.nodes if key in needed)
-    return replace(verdict, eager_region=Region(verdict.eager_region.edge, nodes))
+    return replace(verdict, eager_region=Region(verdict.eager_region.boundary, nodes))
 
 
 def _judge_agreeing(
@@ -208,7 +208,7 @@ def _may_correspond(
     """Return True unless the matcher or the modules say that two nodes do not correspond."""
     partner = paired.get(key)
     if partner is not None:
-        return eager.first(partner) == eager.first(eager_key)
+        return eager.first_equal(partner) == eager.first_equal(eager_key)
     modules = other.node(key).module, eager.step.node(eager_key).module
     return modules[0] == modules[1] or not all(modules)
 

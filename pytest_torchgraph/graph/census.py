@@ -72,7 +72,7 @@ class OpCall:
 
     @property
     def modules(self) -> Mapping[str, int]:
-        """Number of runs in each module, by the path of the innermost module."""
+        """Run count of the op in each module, by the path of the innermost module around it."""
         counts: Counter[str] = Counter()
         for moves, times in self._contexts.items():
             counts[_apply_moves(self.node.module, moves)] += times

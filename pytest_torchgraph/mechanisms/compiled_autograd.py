@@ -33,7 +33,7 @@ from ..ops.matching import Level
 from ..watching.observe import ONLY_TRACED
 from .islands import CompiledGraph, IslandRecorder, recorded_islands
 from .protocol import Captured
-from .recording import LEAF
+from .recording import FIRST_LEAF_SEQUENCE
 from .step import NamedTensors, Step
 from .torch_compile import Frame, run_compiled, switched_off
 
@@ -208,7 +208,7 @@ class ModuleCalls:
         """Return the path of the module that created an autograd node, "" if unknown."""
         number = node._sequence_nr()
         index = bisect_right(self.numbers, number) - 1
-        return self.paths[index] if index >= 0 and number < LEAF else ""
+        return self.paths[index] if index >= 0 and number < FIRST_LEAF_SEQUENCE else ""
 
 
 def steps(roots: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
@@ -429,7 +429,7 @@ class _Recorder:
         facts = self.facts(inputs, hooks)
         interpreter = _Interpreter(module, facts, self.canon)
         result = list(interpreter.run(*lists, enable_io_processing=False))
-        compiled_graph = self.note(fold(module, facts, self.canon, self.named.ranks()))
+        compiled_graph = self.note(fold(module, facts, self.canon, self.named.input_order()))
         self.graph_of_module[id(module)] = compiled_graph
         return self.ran(compiled_graph, inputs, result)
 

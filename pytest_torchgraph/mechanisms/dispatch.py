@@ -28,8 +28,8 @@ from ..syncs.model import STARTS
 from ..syncs.op_calls import SyncCall, may_sync_or_copy
 from .protocol import UNKNOWN_TENSOR, Built, Captured, Leaf, leaves_of, numbers_are_exact, output_of
 from .recording import (
+    FIRST_LEAF_SEQUENCE,
     HANDS_OVER,
-    LEAF,
     LIFT,
     OpRecord,
     RecordingMode,
@@ -204,7 +204,7 @@ class DispatchRecorder(RecordingMode):  # type: ignore[no-untyped-call]
             path = stack[-1] if stack else -1
             sequence = self.sequence_of(node)
             line, by = None, self.by(node, bool(stack))
-            if path == -1 and sequence >= LEAF:
+            if path == -1 and sequence >= FIRST_LEAF_SEQUENCE:
                 path = self.number_of_owner(node)
         self.records.append(OpRecord(func, encoded, named, result, path, sequence, line, by))
 
@@ -287,7 +287,7 @@ class DispatchReplay(Replay):
         if record.line is not None:
             return paths[max(record.path, 0)], source_lines.from_line(*record.line)
         sequence = record.sequence
-        if record.path >= 0 or sequence < 0 or sequence >= LEAF:
+        if record.path >= 0 or sequence < 0 or sequence >= FIRST_LEAF_SEQUENCE:
             return paths[max(record.path, 0)], None
         change_index = bisect_right(self.change_points, sequence) - 1
         path = paths[self.changes[change_index][1]] if change_index >= 0 else ""

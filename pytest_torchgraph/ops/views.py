@@ -59,7 +59,7 @@ def is_view(op: str) -> bool:
 def shared_argument(op: str) -> int | None:
     """Return the position of the argument whose storage the result shares, or `None`.
 
-    A custom op is judged by its schema. If torch is not loaded, it is assumed to allocate new
+    A custom op is judged by its schema. Without torch, a custom op is assumed to allocate new
     storage.
     """
     if _shares_by_name(op):

@@ -61,9 +61,9 @@ def capture_ranks(
         TypeError: if no dimension is given, an option is unknown, a size is not an int, or `build`
             returns something else.
         ValueError: if a rank is not in the mesh, a size is below 1, or the device is unknown.
-        CaptureError: as in `capture`. Also if the device is absent or nothing runs on it, if this
-            process already has a process group (which is left untouched), if `build` destroys the
-            process group of the rank, or if torch's fake group does not support an operation.
+        CaptureError: as in `capture`, or if the device is absent, a rank runs nothing on the
+            device, this process already has a process group (left untouched), `build` destroys the
+            process group of the rank, or torch's fake group does not support an operation.
     """
     need_torch()
     dimensions, options = dimensions_and_options(mesh)

@@ -24,7 +24,7 @@ from .look import (
     dot_text,
     eager_label,
 )
-from .whole import Drawing, category_look, category_paint, legend
+from .whole import Drawing, add_legend, category_look, category_paint
 
 Part = Graph | GraphBreak
 """Part of a step: a graph, or the break between two graphs."""
@@ -64,14 +64,14 @@ def drawing(
         prefix: prefix of every `id`, for a page with several drawings.
 
     Raises:
-        CaptureError, ValueError: for a `heat`, see `Graph.to_dot`.
+        CaptureError, ValueError: see `heat` in `Graph.to_dot`.
     """
     eager = sum(graph.eager for graph in graphs)
     title = f"{counted(len(graphs), 'graph')}: {len(graphs) - eager} compiled"
     heat_values = None if heat is None else Heat.of(graphs, heat, times_run=True)
     scene = Scene("program", [f"{title}, {eager} eager" if eager else title], prefix, heat_values)
     canvas = _draw_parts(scene, _with_causes(graphs), MAX_BOXES)
-    legend(canvas)
+    add_legend(canvas)
     return Drawing.of(scene)
 
 
@@ -101,9 +101,9 @@ def drawing_of_breaks(
         title[0] += f", {eager} eager"
     compile_ids = [compile_id for compile_id in executions if _FORWARD_ID.fullmatch(compile_id)]
     if len(compile_ids) == len(graphs):
-        order, recompiled = _sort_by_frame(graphs, breaks, compile_ids)
-        if recompiled:
-            title.append(f"not drawn: {counted(recompiled, 'graph')} from recompiles")
+        order, left_out_count = _sort_by_frame(graphs, breaks, compile_ids)
+        if left_out_count:
+            title.append(f"not drawn: {counted(left_out_count, 'graph')} from recompiles")
     else:
         pairs = zip_longest(graphs, breaks)
         order = [part for pair in pairs for part in pair if part is not None]
@@ -159,7 +159,7 @@ def _with_eager(order: Sequence[Part], program: Sequence[Graph]) -> list[Part]:
     return parts
 
 
-def _frame(compile_id: str) -> int:
+def _frame_number(compile_id: str) -> int:
     """Return the frame number of a compile id like "0/1", or -1 if the id has none."""
     frame = compile_id.partition("/")[0]
     return int(frame) if frame.isdecimal() else -1
@@ -175,16 +175,16 @@ def _sort_by_frame(
     """
     parts: list[tuple[tuple[int, int], Part]] = []
     frames: set[str] = set()
-    recompiled = 0
+    left_out_count = 0
     for graph, compile_id in zip(graphs, compile_ids, strict=True):
         frame = compile_id.rpartition("/")[0]
         if frame in frames:
-            recompiled += 1
+            left_out_count += 1
             continue
         frames.add(frame)
-        parts.append(((_frame(compile_id), 0), graph))
-    parts += [((_frame(graph_break.compile_id), 1), graph_break) for graph_break in breaks]
-    return [part for _, part in sorted(parts, key=lambda part: part[0])], recompiled
+        parts.append(((_frame_number(compile_id), 0), graph))
+    parts += [((_frame_number(graph_break.compile_id), 1), graph_break) for graph_break in breaks]
+    return [part for _, part in sorted(parts, key=lambda part: part[0])], left_out_count
 
 
 def _draw_parts(scene: Scene, parts: Sequence[Part], limit: int) -> Canvas:

@@ -127,8 +127,8 @@ def to_dot(
         heat: figure to show as colours in place of op categories; see `Graph.to_dot`.
 
     Raises:
-        KeyError: if no node has a name in `focus`.
-        CaptureError, ValueError: for a `heat`, see `Graph.to_dot`.
+        KeyError: if a name in `focus` is not the name of a node.
+        CaptureError, ValueError: see `heat` in `Graph.to_dot`.
     """
     return drawing(graph, focus=focus, limit=limit, heat=heat).digraph
 
@@ -141,19 +141,19 @@ def drawing(
     heat: HeatFigure | None = None,
     prefix: str = "",
 ) -> Drawing:
-    """Draw like `to_dot` and return the meaning of each element of the SVG as well.
+    """Like `to_dot`, but also return the meaning of each element of the SVG.
 
     Args:
         graph, focus, limit, heat: as in `to_dot`.
         prefix: prefix of every `id`, for a page with several drawings.
 
     Raises:
-        KeyError: if no node has a name in `focus`.
-        CaptureError, ValueError: for a `heat`, see `Graph.to_dot`.
+        KeyError: if a name in `focus` is not the name of a node.
+        CaptureError, ValueError: see `heat` in `Graph.to_dot`.
     """
-    count = sum(len(body.nodes) for body in graph.walk())
+    node_count = sum(len(body.nodes) for body in graph.walk())
     heading = f"{graph.name}: {graph.kind} graph at level {graph.level}"
-    title = [f"{eager_label(graph) if graph.eager else heading}, {count:,} nodes"]
+    title = [f"{eager_label(graph) if graph.eager else heading}, {node_count:,} nodes"]
     heat_values = None if heat is None else Heat.of([graph], heat, times_run=False)
     scene = Scene(graph.name, title, prefix, heat_values)
     canvas = Canvas(scene, category_look, category_paint)
@@ -164,7 +164,7 @@ def drawing(
     if groups:
         ops = sum(canvas.drawables[n].node.is_call for unit in groups for n in unit.members)
         scene.title.append(f"{ops:,} ops are folded into {len(groups)} boxes")
-    legend(canvas)
+    add_legend(canvas)
     return Drawing.of(scene)
 
 
@@ -226,11 +226,11 @@ def category_paint(drawable: Drawable) -> tuple[Paint, str]:
     return CATEGORY_PAINTS[category], category
 
 
-def legend(canvas: Canvas) -> None:
+def add_legend(canvas: Canvas) -> None:
     """Add a legend of the colours used on a drawn canvas."""
     scene = canvas.scene
     if scene.heat is not None:
-        _heat_legend(scene, scene.heat)
+        _add_heat_legend(scene, scene.heat)
         return
     drawn = (canvas.drawables[unit.members[0]].node for unit in canvas.units if not unit.is_group)
     categories = {op_category(node) for node in drawn if node.kind != "output"}
@@ -240,7 +240,7 @@ def legend(canvas: Canvas) -> None:
             scene.add_box([name], cluster, " ", [name], color=border, fillcolor=fill, fontsize="8")
 
 
-def _heat_legend(scene: Scene, heat: Heat) -> None:
+def _add_heat_legend(scene: Scene, heat: Heat) -> None:
     """Add the heat figure to the title and the steps of the colour scale as a legend."""
     scene.title.append(heat.title())
     cluster = (Segment("legend", "share of all"),)

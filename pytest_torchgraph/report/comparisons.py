@@ -144,7 +144,7 @@ class Comparisons:
 
 UPDATE = "--torchgraph-update"
 REVIEW = "python -m pytest_torchgraph review"
-TEXT = "assert_graph_text"
+TEXT_TARGET = "assert_graph_text"
 """Name of the pending update of a text in a test, in place of the name of a stored file."""
 
 
@@ -208,7 +208,7 @@ def save_pending_text(item: pytest.Item, failed: Comparison | None) -> None:
     if directory is None:
         return
     if failed is None:
-        (directory / artifacts.file_name(item, TEXT, PENDING_SUFFIX)).unlink(missing_ok=True)
+        (directory / artifacts.file_name(item, TEXT_TARGET, PENDING_SUFFIX)).unlink(missing_ok=True)
         return
     stored = failed.stored
     command = settings.rerun_command(item, UPDATE)
@@ -217,13 +217,13 @@ def save_pending_text(item: pytest.Item, failed: Comparison | None) -> None:
     saved = SavedUpdate(
         test=item.nodeid,
         target=item.nodeid,
-        text=failed.now.to_text(stored.header.detail if stored is not None else "dataflow"),
+        text=failed.current.to_text(stored.header.detail if stored is not None else "dataflow"),
         stored=stored_text,
         digests={item.nodeid: digest(stored_text)},
         refused=f"this text is in the test: run {command}",
         sources=_sources(failed),
     )
-    file = artifacts.path(item, TEXT, PENDING_SUFFIX)
+    file = artifacts.path(item, TEXT_TARGET, PENDING_SUFFIX)
     file.write_text(saved.to_json(headline(failed), command), encoding="utf-8")
 
 

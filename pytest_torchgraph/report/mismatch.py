@@ -42,7 +42,7 @@ MAX_CHANGES = 2
 The section then has at most a dozen lines and fits on one screen.
 """
 
-MOST_DRAWN = 3
+MAX_DRAWN = 3
 """Maximum number of differing classes of ranks to draw, one picture each."""
 
 _TEXT_FAILED = pytest.StashKey[bool]()
@@ -80,11 +80,11 @@ def add_comparisons(item: pytest.Item, report: pytest.TestReport) -> None:
         if report.failed
         else [],
     }
-    not_saved = save_pending(item, report.failed, record)
+    why_not_saved = save_pending(item, report.failed, record)
     item.stash[RECORD] = Record(used=record.used)
     if report.failed:
         for failed in record.failed.values():
-            lines = _section(item, report, failed, not_saved)
+            lines = _report_lines(item, report, failed, why_not_saved)
             report.sections.append(("torchgraph", "\n".join(lines)))
 
 
@@ -200,12 +200,13 @@ def _release_lines(failed: Comparison) -> Iterator[str]:
         yield "stored with torch {}, now running torch {}".format(*failed.releases)
 
 
-def _section(
-    item: pytest.Item, report: pytest.TestReport, failed: Comparison, not_saved: str
+def _report_lines(
+    item: pytest.Item, report: pytest.TestReport, failed: Comparison, why_not_saved: str
 ) -> Iterator[str]:
     head = headline(failed)
     yield from _release_lines(failed)
-    if not (failed.is_new and head in report.longreprtext):  # the assertion's message has it
+    # Skip the headline if the assertion's message already shows it.
+    if not (failed.is_new and head in report.longreprtext):
         yield head
     item.user_properties.append(("torchgraph", f"{failed.path}: {head}"))
     lines: list[str] = list(failed.details)
@@ -217,15 +218,16 @@ def _section(
     yield f"file:    {failed.path}"
     yield from _accept_lines(item, failed)
     if settings.get(item.config).artifacts is not None:
-        yield f"review:  {f'none, {not_saved}' if not_saved else review_command(item.config)}"
-    drawn_parts = failed.parts[:MOST_DRAWN] or (failed,)
+        review = f"none, {why_not_saved}" if why_not_saved else review_command(item.config)
+        yield f"review:  {review}"
+    drawn_parts = failed.parts[:MAX_DRAWN] or (failed,)
     drawings: list[DrawnDifference | None] = []
     try:
         _write_texts(item, failed)
         for part in drawn_parts:
             drawings.append((yield from _draw(item, report, failed, head, part)))
-        if failed.parts[MOST_DRAWN:]:
-            undrawn_ranks = [rank for part in failed.parts[MOST_DRAWN:] for rank in part.ranks]
+        if failed.parts[MAX_DRAWN:]:
+            undrawn_ranks = [rank for part in failed.parts[MAX_DRAWN:] for rank in part.ranks]
             yield f"no picture of {format_ranks(undrawn_ranks)}"
     except Exception as error:
         yield f"picture: none, {brief(error)}"
@@ -246,7 +248,7 @@ def _write_texts(item: pytest.Item, failed: Comparison) -> None:
         return
     stored = failed.stored
     detail = stored.header.detail if stored is not None else "dataflow"
-    texts = {".received.tgraph": failed.now.to_text(detail, fold=False)}
+    texts = {".received.tgraph": failed.current.to_text(detail, fold=False)}
     if stored is not None and stored.graphs:
         texts[".expected.tgraph"] = failed.stored_text
         texts[".diff"] = "".join(f"{line}\n" for line in failed.text_diff)

@@ -146,8 +146,9 @@ class GraphSnapshot(SnapshotAssertion):
                 strides and devices.
             digits: the number of significant digits of float constants to store and compare, 0 to
                 17; with 0 each constant is stored as `~` and not compared. `None` uses the ini
-                value `torchgraph_digits`, or else all digits. A file keeps its digits until an
-                update, and a comparison uses the smaller number.
+                value `torchgraph_digits`, or else all digits. A file keeps the number with which it
+                was written until it is updated. A comparison uses the smaller of the file's number
+                and this one.
 
         Raises:
             ValueError: for an empty name, an unknown detail or a number of digits out of range.
@@ -161,7 +162,7 @@ class GraphSnapshot(SnapshotAssertion):
         if name is not None and (not isinstance(name, str) or not name):
             raise ValueError(f"name must be a non-empty str, not {name!r}")
         # Return a copy, because a test may bind two snapshots before it compares the first. The
-        # copies share the list of results, in which syrupy counts the comparisons of the original.
+        # copies share the list of results, because syrupy only looks at the list of the original.
         bound = copy.copy(self)
         bound._custom_index = name if name is not None else self._custom_index
         bound._detail = detail or self._detail

@@ -64,7 +64,7 @@ class Comparison:
     """A failed comparison, which computes its difference on first use.
 
     Attributes:
-        now: the captured program.
+        current: the captured program.
         stored: the program in the file; `None` if there is no file or it cannot be read.
         problem: the problem in one line; "" if the difference of the graphs states it.
         details: further lines about the problem.
@@ -80,7 +80,7 @@ class Comparison:
         refused: the reason why an update writes nothing; "" if it writes a file.
     """
 
-    now: Program
+    current: Program
     stored: Program | None = None
     problem: str = ""
     details: tuple[str, ...] = ()
@@ -97,7 +97,7 @@ class Comparison:
     def releases(self) -> tuple[str, str] | None:
         """Torch releases of the stored graphs and of this run; `None` if equal or unknown."""
         old = self.stored.header.torch if self.stored else ""
-        new = self.now.header.torch
+        new = self.current.header.torch
         return (old, new) if old and new and old != new else None
 
     @property
@@ -111,9 +111,9 @@ class Comparison:
     @property
     def text_diff(self) -> list[str]:
         """Unified diff of the texts with one line per node; empty if no graph is stored."""
-        if self.stored is None or not self.stored.graphs or not self.now.graphs:
+        if self.stored is None or not self.stored.graphs or not self.current.graphs:
             return []
-        now = self.now.to_text(self.stored.header.detail, fold=False)
+        now = self.current.to_text(self.stored.header.detail, fold=False)
         texts = self.stored_text.splitlines(), now.splitlines()
         return list(unified_diff(*texts, "stored", "now", lineterm=""))
 
@@ -124,7 +124,7 @@ class Comparison:
 
         if self.parts:
             return merge_ranks((part.ranks, part.diff) for part in self.parts)
-        old, new = self.stored, self.now
+        old, new = self.stored, self.current
         # A file with detail "ops" has counts in place of graphs.
         if old is None or not (old.graphs and new.graphs) or old.sections or new.sections:
             return GraphDiff(())
@@ -282,7 +282,7 @@ def same_ranks(
 
     Args:
         stored: the stored program.
-        now: the captured program.
+        current: the captured program.
         detail: the level of detail at which captured ranks are equal.
     """
     for ranks, before in stored.sections:

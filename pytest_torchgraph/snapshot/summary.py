@@ -161,7 +161,7 @@ def describe(failed: Comparison, detail: Detail = "dataflow") -> str:
         detail: the level of detail of the comparison.
     """
     if failed.is_new:
-        return _contents(failed.now, detail)
+        return _contents(failed.current, detail)
     try:
         findings = failed.diff.findings
     # The file is written even if comparing the graphs raises: report the error instead.

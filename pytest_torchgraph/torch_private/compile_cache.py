@@ -199,9 +199,9 @@ def caches_switched_off() -> str:
 
 
 def cache_settings() -> Callable[[dict[str, Any]], contextlib.AbstractContextManager[None]]:
-    """Return a context manager that reactivates the current settings.
+    """Return a function whose context managers reactivate the current settings.
 
-    Its argument is a dict of inductor settings that override them.
+    The function's argument is a dict of inductor settings that take precedence.
     """
     configs = [get(config) for config in _CONFIGS]
     saved = [config.get_config_copy() for config in configs]

@@ -278,7 +278,7 @@ class _PrintedCompilation:
         self.canon = canon
         self.dynamo_printed = [read_printed(text) for text in compiled.texts("dynamo")]
         self.names = [pair for graph in self.dynamo_printed for pair in dynamo_names(graph)]
-        self.ranks = ranks_of(
+        self.input_order = input_order_of(
             pair
             for graph in self.dynamo_printed
             for node, pair in zip(graph.placeholders, dynamo_names(graph), strict=True)
@@ -357,7 +357,7 @@ class _PrintedCompilation:
         canon: CanonicalNames,
     ) -> Graph:
         """Convert a printed graph, and record the names of a forward for its backward."""
-        naming = Naming(inputs, dynamo=self.names, ranks=self.ranks)
+        naming = Naming(inputs, dynamo=self.names, input_order=self.input_order)
         converted = convert_printed(
             printed, level=level, kind=kind, name=kind, canon=canon, naming=naming
         )
@@ -367,8 +367,8 @@ class _PrintedCompilation:
         return converted.graph
 
 
-def ranks_of(names: Iterable[tuple[str, str]]) -> dict[str, int]:
-    """Rank the inputs in an order that does not depend on which input is used first.
+def input_order_of(names: Iterable[tuple[str, str]]) -> dict[str, int]:
+    """Number the inputs in an order that does not depend on which input is used first.
 
     The text does not show the order of declaration. So arguments come first, then parameters, then
     buffers, each sorted by name. A weight precedes its bias, as in most modules.
@@ -377,7 +377,7 @@ def ranks_of(names: Iterable[tuple[str, str]]) -> dict[str, int]:
         names: role and name of each input.
 
     Returns:
-        The rank of each input, keyed by name.
+        The position of each input, keyed by name.
     """
 
     def key(pair: tuple[str, str]) -> tuple[Any, ...]:

@@ -236,6 +236,16 @@ class CallsCompiled(torch.nn.Module):
         return torch.add(self.function(x), 1)
 
 
+def run_nested_calls() -> torch.Tensor:
+    """Call a compiled function from a compiled function, once both are warm."""
+    inner = torch.compile(lambda x: x.sin(), backend="eager")
+    call_inner = torch.compiler.disable(lambda x: inner(x))
+    outer = torch.compile(lambda x: call_inner(x + 1) + 1, backend="eager")
+    for _ in range(3):
+        result = outer(torch.ones(3))
+    return result
+
+
 def run_captured_backward() -> torch.Tensor:
     x = torch.ones(3, requires_grad=True)
     with compiled_autograd._enable(torch.compile(backend="eager")):
@@ -257,8 +267,9 @@ def run_captured_backward() -> torch.Tensor:
         ),
         ((Executions, "capture"), run_captured_backward),
         ((observers, "_module_of"), lambda: call(breaking)()),
+        ((CompiledCallables, "_judge_at_end"), run_nested_calls),
     ],
-    ids=["skipped frame", "traced call", "captured backward", "break stack"],
+    ids=["skipped frame", "traced call", "captured backward", "break stack", "nested call"],
 )
 def test_internal_error_of_an_observer_does_not_end_the_users_call(
     monkeypatch: pytest.MonkeyPatch, broken: tuple[Any, str], run: Callable[[], object]

@@ -173,9 +173,9 @@ def test_report_data_are_plain_and_of_bounded_size() -> None:
 
 
 def test_problem_of_stored_op_counts_names_the_ops() -> None:
-    counts = read_stored(failed("sin").now.to_text("ops"))
+    counts = read_stored(failed("sin").current.to_text("ops"))
     details = ("forward: aten.sin.default  1 -> 0",)
-    comparison = Comparison(failed("cos").now, counts, "1 op count differs", details)
+    comparison = Comparison(failed("cos").current, counts, "1 op count differs", details)
     assert data_of(comparison)["problem"] == f"1 op count differs; {details[0]}"
 
 

@@ -71,7 +71,8 @@ def accept(
         else:
             try:
                 accepted.written.append((update, _apply(update, dry_run=dry_run)))
-            except OutsideRootError as error:  # the link did not exist when the updates were read
+            # A symlink out of the root appeared after the updates were read.
+            except OutsideRootError as error:
                 accepted.outside.append((update, str(error)))
             except TorchGraphError as error:
                 accepted.refused.append((update, str(error)))

@@ -153,7 +153,7 @@ def _problem(text: str) -> Finding:
 
 
 State = Literal["waits", "stored", "refused"]
-DEFAULT = Path(".pytest_cache") / "d" / "torchgraph"
+DEFAULT_DIRECTORY = Path(".pytest_cache") / "d" / "torchgraph"
 """Directory for the updates of runs without `--torchgraph-artifacts`, below the root directory."""
 
 
@@ -258,7 +258,7 @@ class PendingUpdates:
     @property
     def is_default(self) -> bool:
         """True for the directory used by runs without `--torchgraph-artifacts`."""
-        return self.directories[0].parts[-len(DEFAULT.parts) :] == DEFAULT.parts
+        return self.directories[0].parts[-len(DEFAULT_DIRECTORY.parts) :] == DEFAULT_DIRECTORY.parts
 
     @cached_property
     def causes(self) -> tuple[NumberedCause, ...]:
@@ -353,12 +353,12 @@ def find_directories(directories: Sequence[Path]) -> tuple[Path, ...]:
         return tuple(directories)
     current = Path.cwd()
     for directory in (current, *current.parents):
-        # A run without failures creates pytest's cache, but not `DEFAULT`.
-        if (directory / DEFAULT.parts[0]).is_dir():
-            return (Path(os.path.relpath(directory / DEFAULT)),)
+        # A run without failures creates pytest's cache, but not `DEFAULT_DIRECTORY`.
+        if (directory / DEFAULT_DIRECTORY.parts[0]).is_dir():
+            return (Path(os.path.relpath(directory / DEFAULT_DIRECTORY)),)
     raise TorchGraphError(
-        f"no pending changes: {DEFAULT} does not exist here. Run the tests first, or give the "
-        "directory of `pytest --torchgraph-artifacts=DIR`"
+        f"no pending changes: {DEFAULT_DIRECTORY} does not exist here. Run the tests first, or "
+        "give the directory of `pytest --torchgraph-artifacts=DIR`"
     )
 
 

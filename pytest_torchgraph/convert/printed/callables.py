@@ -68,7 +68,9 @@ def qualified(path: str) -> Any:
 
 
 def identifier(name: str) -> Any:
-    """Return the function of an identifier printed by fx; `Unresolved` for a local function.
+    """Return the function that an identifier printed by fx stands for.
+
+    For a local function, return `Unresolved`.
 
     Raises:
         LookupError: if the name does not begin with the name of a loaded module.

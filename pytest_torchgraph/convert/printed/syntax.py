@@ -148,6 +148,6 @@ class PrintedText:
         return line[node.col_offset : node.end_col_offset].decode()
 
     def error(self, problem: str, line: int) -> PrintedGraphError:
-        """Return the error for a line with a 1-based number."""
+        """Return the error for a line, given its 1-based number."""
         text = self.lines[line - 1] if 0 < line <= len(self.lines) else ""
         return PrintedGraphError(problem, line, text)

@@ -147,10 +147,10 @@ def _moved_elsewhere(content: Content | None, gone_labels: Counter[str]) -> bool
 def find_exchanged(matching: Correspondence) -> Iterator[tuple[int, int]]:
     """Yield pairs of unmatched nodes, old and new, where one op was exchanged for the other.
 
-    Both nodes take the same values, have equal results and are in the same module. Next to one of
-    the two nodes is a module that only the graph of this node has. The nodes of this module take
-    other values, but none of the node's operands. So an op that is written out as several ops is
-    not an exchange, because these ops take the operands of the op.
+    Both nodes have the same operands, equal results and the same module. Exactly one of the two has
+    a neighbouring module that exists only in its own graph. That module also reads values from
+    elsewhere, but no operand of the exchanged op. This excludes an op that was decomposed into
+    several ops: those would read its operands.
     """
     paths = [{node.module for node in flat.nodes} for flat in (matching.a, matching.b)]
     paired: set[int] = set()

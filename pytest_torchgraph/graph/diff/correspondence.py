@@ -367,7 +367,10 @@ class _LocalSearch:
             self.assign_partner(side, node, mate)
 
     def find_next_paired(self, side: int, free: int, upwards: bool) -> int:
-        """Return the next node of a run that has a partner, upwards or downwards, or -1."""
+        """Return the first node with a partner in a run of equal nodes, -1 if there is none.
+
+        The run begins next to `free`, and follows operands (upwards) or users.
+        """
         flat = self.flats[side]
         for _ in range(MAX_SHIFT):
             neighbours = flat.operands[free] if upwards else [user for user, _ in flat.users[free]]

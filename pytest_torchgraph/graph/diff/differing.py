@@ -66,7 +66,7 @@ class NodeComparer:
         order_a = self.a.operands[i][self.a.arity[i] :]
         order_b = self.b.operands[j][self.b.arity[j] :]
         for p, q in slots:
-            # Two nodes that fill the same slot replace each other, also if their user changed.
+            # Two nodes that fill the same slot replace each other, even if their user changed.
             if self.m.forward[p] == -1 and self.m.backward[q] == -1:
                 self.changes.join(self.changes.key_of_old(p), self.changes.key_of_new(q))
                 # One op took the place of another op. This may separate it from new neighbours; see
@@ -172,7 +172,8 @@ class NodeComparer:
     def is_renamed(self, i: int, j: int) -> bool:
         """Return True if two nodes call modules that differ only in their names.
 
-        If the other graph has a module of the same name too, the user called another module.
+        Return False if either name also occurs in the other graph: then the user called a different
+        module.
         """
         node, other = self.a.nodes[i], self.b.nodes[j]
         is_call = node.kind == other.kind == "call_module"

@@ -21,7 +21,8 @@ KIND_ORDER: dict[NodeChangeKind, int] = {"changed": 0, "added": 1, "rewired": 2,
 DERIVED_ORDER = len(KIND_ORDER)
 """Sort order of a node that differs only in an inherited shape or dtype.
 
-An inserted pooling changes the sizes of every later node, but the insertion is the edit."""
+Minor parts come even later; see `sort_key`. An inserted pooling changes the sizes of every later
+node, but the insertion is the edit."""
 
 
 @dataclass
@@ -128,11 +129,11 @@ class _Grouper:
     def absorb_followers(
         self, groups: dict[NodeKey, list[NodeChange]]
     ) -> dict[NodeKey, list[NodeChange]]:
-        """Add groups that only follow from another edit to the nearest edit.
+        """Merge each group that is only a consequence of some edit into the nearest edit.
 
         Such groups consist of these parts:
 
-        - a `getitem` for an output of a matched op, because the output is now used or unused;
+        - a `getitem` of an output of a matched op, which is newly used or no longer used;
         - nodes that are computed only to be saved: a `detach` by autograd, or a node for which the
           partitioner changed its choice between saving and recomputing;
         - assertions of torch.export on a value before a cast.

@@ -157,7 +157,8 @@ def _differing_operands(m: Correspondence, i: int) -> list[tuple[int, int]]:
     j = m.forward[i]
     a, b = m.a, m.b
     if a.nodes[i].kind == "output":
-        # Slots of outputs do not correspond if their number differs.
+        # If the graphs return different numbers of values, the slots of the outputs do not
+        # correspond.
         if len(a.returned) != len(b.returned):
             return []
     elif a.arity[i] != b.arity[j] or (
@@ -167,28 +168,32 @@ def _differing_operands(m: Correspondence, i: int) -> list[tuple[int, int]]:
     return [(p, q) for p, q in m.edges(i, j) if not m.edge_agrees(p, q)]
 
 
-def _find_units(m: Correspondence, edges: Iterable[int]) -> Iterator[MovedUnit]:
+def _find_units(matching: Correspondence, rewired: Iterable[int]) -> Iterator[MovedUnit]:
     """Yield the units of the rewired nodes, each once, in order."""
     covered: set[int] = set()
-    sides = _UnitFinder(m.a), _UnitFinder(m.b)
+    finders = _UnitFinder(matching.a), _UnitFinder(matching.b)
     live_nodes: tuple[list[bool], list[bool]] | None = None
-    for i in edges:
-        if i in covered or not m.a.nodes[i].is_call:
+    for i in rewired:
+        if i in covered or not matching.a.nodes[i].is_call:
             continue
         for unit_of in (_UnitFinder.module_unit, _UnitFinder.op_unit):
             before, after = (
-                unit_of(side, number) for side, number in zip(sides, (i, m.forward[i]), strict=True)
+                unit_of(side, number)
+                for side, number in zip(finders, (i, matching.forward[i]), strict=True)
             )
-            old_operand, new_operand = sides[0].operand_of(before), sides[1].operand_of(after)
+            old_operand, new_operand = finders[0].operand_of(before), finders[1].operand_of(after)
             if old_operand is not None and new_operand is not None:
-                live_nodes = live_nodes or (m.a.live(), m.b.live())
+                live_nodes = live_nodes or (matching.a.live(), matching.b.live())
                 # A unit that is dead code in one graph did not move. Its users were added or
-                # removed, which is an edit. When it counted as moved, it was in `GraphDiff.rewired`
-                # without a finding. The op alone is dead code as well, so it is not tried.
-                if not (live_nodes[0][i] and live_nodes[1][m.forward[i]]):
+                # removed, which is an edit. Counting it as moved would leave it in
+                # `GraphDiff.rewired` without a finding. The op alone is dead code as well, so it is
+                # not tried.
+                if not (live_nodes[0][i] and live_nodes[1][matching.forward[i]]):
                     break
                 covered |= before
-                yield MovedUnit(i, m.a.nodes[i].module, before, after, old_operand, new_operand)
+                yield MovedUnit(
+                    i, matching.a.nodes[i].module, before, after, old_operand, new_operand
+                )
                 break
 
 

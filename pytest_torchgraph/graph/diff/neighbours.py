@@ -17,10 +17,11 @@ _RESHAPES = re.compile(r"(?:reshape|flatten)(?:_\d+)?$")
 
 
 def join_neighbours(changes: NodeChanges) -> None:
-    """Join differing nodes to differing operands, unless the two are separate edits.
+    """Join differing nodes to the differing operands that belong to the same edit.
 
-    An added or removed node joins operands of its own kind, and changed operands. A changed node
-    joins added and removed operands.
+    An added or removed node joins operands of its own kind and changed operands, unless the two are
+    separate edits. A changed node always joins added and removed operands. A changed dequantize op
+    also joins a changed quantize op.
     """
     for key, change in list(changes.by_key.items()):
         if change.kind == "removed":
@@ -74,9 +75,9 @@ def _is_quantized(changes: NodeChanges, q: int, user: int) -> bool:
 
 
 def join_copies(changes: NodeChanges) -> None:
-    """Join a copy made by `reshape` to the edit that its operand is a view of.
+    """Join a copy made by `reshape` or `flatten` to the edit that the copied value is a view of.
 
-    `reshape` copies only if the strides of its operand do not allow a view, so the copy follows
+    These functions copy only if the strides of the operand do not allow a view, so the copy follows
     from the edit. A call of `clone` is an edit of its own.
     """
     for key, change in list(changes.by_key.items()):

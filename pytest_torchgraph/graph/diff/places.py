@@ -370,13 +370,17 @@ def merge_torch_modules(findings: Iterable[Finding], after: Sequence[Graph]) -> 
     classes = {path: name for graph in after for path, name in graph.classes.items()}
     user_modules = {path for graph in after for path in graph.own_modules}
     containers = {path.rpartition(".")[0] for path in classes}
-    parts = classes.keys() - user_modules - containers
+    torch_modules = classes.keys() - user_modules - containers
     by_places: dict[Hashable, list[Finding]] = {}
     for finding in findings:
         places_of_finding = frozenset((place.module, place.graph) for place in finding.places)
-        edits = not finding.summary and len(places_of_finding) == len(finding.places)
-        is_of_parts = edits and all(module in parts for module, _ in places_of_finding)
-        by_places.setdefault(places_of_finding if is_of_parts else id(finding), []).append(finding)
+        is_simple_edit = not finding.summary and len(places_of_finding) == len(finding.places)
+        is_in_torch_modules = is_simple_edit and all(
+            module in torch_modules for module, _ in places_of_finding
+        )
+        by_places.setdefault(places_of_finding if is_in_torch_modules else id(finding), []).append(
+            finding
+        )
     joined = []
     for key, group in by_places.items():
         finding = group[0]

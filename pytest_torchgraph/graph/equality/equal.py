@@ -117,8 +117,8 @@ class EquivalenceClasses:
     def _may_be_equal(self, first: Graph, second: Graph) -> bool:
         """Return False if the nodes differ, so that no order needs to be computed."""
         a, b = self.flat(first), self.flat(second)
-        # Different graphs mostly differ in some label. Comparing labels costs one pass; pairing and
-        # hashing cost several.
+        # Graphs that differ usually differ in at least one label. Comparing labels costs one pass;
+        # pairing and hashing cost several.
         return len(a.nodes) == len(b.nodes) and Counter(a.valueless) == Counter(b.valueless)
 
     def _pair_in_order(self, first: Graph, second: Graph) -> list[int] | None:
@@ -286,7 +286,10 @@ class _Pairing:
         return True
 
     def same_value(self, i: int, j: int) -> bool:
-        """Return True unless two constants have different values. An unknown value equals any."""
+        """Return True unless two constants have different values.
+
+        An unknown value counts as equal to any value.
+        """
         value, other = self.a.values.get(i), self.b.values.get(j)
         return value == other or value is None or other is None
 

@@ -44,15 +44,17 @@ class NumberedGraph:
         nodes: its nodes; the output is the last.
         index: number of each node, by name.
         inputs: numbers of the placeholders.
-        roots: numbers of the nodes that are compared in their order.
+        roots: numbers of the inputs that must correspond by position: all inputs, except saved ones
+            if the forward is known.
         labels: for each node, a string of all that is compared except the operands: kind, op,
             constants, effects, dtype and shape, and the classes of subgraphs.
         valueless: the labels, without the values of constant tensors.
         values: value of each constant tensor, as a string, if known.
         plain: the labels without the classes of subgraphs.
         shapeless: the labels without dtype and shape.
-        operands: numbers of each node's operands, in the order of the list above.
-        arity: number of each node's operands that are arguments (or outputs and saved values).
+        operands: numbers of each node's operands, in the order of the list in the module docstring.
+        arity: how many of each node's operands are arguments; for the output, how many are returned
+            or saved values.
     """
 
     def __init__(self, graph: Graph, subgraph_label: Callable[[str], str] | None = None):

@@ -25,7 +25,7 @@ class BlockWriter:
         sign: sign of the block's formals.
         first: the run that gives the block its lines.
         formal_columns: for each formal, the index of its first use among the names that
-            `LineRun.parts` returns.
+            `LineRun.skeleton_and_names` returns.
         slots: for each line, the values of its placeholders: the number of a formal, from 0, or a
             name that all instances share.
         instances: the instances added so far, by run.
@@ -40,10 +40,10 @@ class BlockWriter:
         self.instances: dict[Lines, Instance] = {}
         columns: list[tuple[str, ...]]
         if len(cluster) > 1:
-            columns = list(zip(*(run.parts[1] for run in cluster), strict=True))
+            columns = list(zip(*(run.skeleton_and_names[1] for run in cluster), strict=True))
             fixed = {column for column in columns if len(set(column)) == 1}
         else:
-            columns = [(name,) for name in self.first.parts[1]]
+            columns = [(name,) for name in self.first.skeleton_and_names[1]]
             # A single run has one name per column. The most similar run shows which names vary.
             fixed = set(columns) - {(name,) for name in _differing_names(self.first, others)}
         # Columns with the same names in every run share one formal.
@@ -91,7 +91,9 @@ class BlockWriter:
 
     def names_of(self, run: LineRun) -> tuple[str, ...]:
         """Return the name that a run of the same cluster gives for each formal."""
-        return tuple(run.parts[1][column_number] for column_number in self.formal_columns)
+        return tuple(
+            run.skeleton_and_names[1][column_number] for column_number in self.formal_columns
+        )
 
     def names_and_changes(self, run: LineRun) -> tuple[tuple[str | None, ...], tuple[str, ...]]:
         """Return the names and the exceptions of a run from another cluster.

@@ -1,4 +1,4 @@
-"""Runs: consecutive lines of one instance of a module."""
+"""Runs: consecutive lines of one instance of a module, with adopted lines of no instance."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Lines:
 
 
 class LineRun(Lines):
-    """Consecutive lines of one instance.
+    """Consecutive lines of one instance, with the adopted lines between and after them.
 
     Attributes:
         container: path of the instance up to its number: `encoder.layer.`,
@@ -92,7 +92,7 @@ class LineRun(Lines):
         return tuple([name[start:] if name.startswith(prefix) else "" for name in self.names])
 
     @cached_property
-    def parts(self) -> tuple[str, list[str]]:
+    def skeleton_and_names(self) -> tuple[str, list[str]]:
         """The skeleton, and the names outside the instance in order.
 
         The skeleton has `OWN` in place of the instance's path, and `OTHER` in place of each name
@@ -149,12 +149,12 @@ class LineRun(Lines):
     @cached_property
     def skeleton(self) -> list[str]:
         """Lines of the skeleton."""
-        return self.parts[0].split("\n")
+        return self.skeleton_and_names[0].split("\n")
 
     @cached_property
     def others(self) -> list[list[str]]:
         """For each line, the names outside the instance."""
-        names = iter(self.parts[1])
+        names = iter(self.skeleton_and_names[1])
         return [[next(names) for _ in range(line.count(OTHER))] for line in self.skeleton]
 
     @cached_property
@@ -170,14 +170,17 @@ class LineRun(Lines):
     @cached_property
     def foldable(self) -> bool:
         """True if the names stay distinct when written relative to the instance."""
-        return f"{OWN}.." not in self.parts[0] and f"{OWN}./" not in self.parts[0]
+        return (
+            f"{OWN}.." not in self.skeleton_and_names[0]
+            and f"{OWN}./" not in self.skeleton_and_names[0]
+        )
 
 
 class SizedRun(LineRun):
     """A run that treats integers like names. Sizes do not change its skeleton."""
 
     @cached_property
-    def parts(self) -> tuple[str, list[str]]:
+    def skeleton_and_names(self) -> tuple[str, list[str]]:
         """The skeleton, and the integers and the names outside the instance in order.
 
         `OTHER` also replaces the integers.

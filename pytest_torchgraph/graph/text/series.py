@@ -106,7 +106,7 @@ def fold_stages(runs: Sequence[LineRun], depth: int) -> list[BlockWriter]:
         return []
     # `kinds` has one layer for each block that the stages would have apart. `by_names` has one
     # layer for each block that they could share.
-    kinds = {(run.container, run.parts[0]): run for run in runs}
+    kinds = {(run.container, run.skeleton_and_names[0]): run for run in runs}
     by_names = {run.own_names: run for run in kinds.values()}
     lines_apart = sum(map(len, kinds.values()))
     if lines_apart - sum(map(len, by_names.values())) < MIN_SAVED_BY_TWO:
@@ -133,37 +133,37 @@ def _fold_other_sizes(
         runs, depth: see `fold_series`.
         blocks: existing blocks. Only runs that are not among their instances are folded.
     """
-    left = [run for run in runs if run.foldable and not _is_folded(run, blocks)]
-    counts = Counter(run.own_names for run in left)
+    remaining = [run for run in runs if run.foldable and not _is_folded(run, blocks)]
+    counts = Counter(run.own_names for run in remaining)
     by_skeleton: defaultdict[str, Cluster] = defaultdict(list)
     # Stages of a convolutional network differ only in sizes. Folding them, and declaring inputs
     # where they are used, shortens resnet18 from 178 lines to 78.
-    for run in left:
+    for run in remaining:
         if counts[run.own_names] > 1:
-            by_skeleton[run.sized.parts[0]].append(run)
-    sized: list[BlockWriter] = []
+            by_skeleton[run.sized.skeleton_and_names[0]].append(run)
+    sized_blocks: list[BlockWriter] = []
     for cluster in by_skeleton.values():
-        letters = [block.letter or "a" for block in [*blocks, *sized]]
+        letters = [block.letter or "a" for block in [*blocks, *sized_blocks]]
         if len(cluster) == 1 or len(letters) == MAX_BLOCKS:
             continue
         letter = chr(ord(max(letters)) + 1) if letters else ""
         block = BlockWriter([run.sized for run in cluster], letter, depth, ())
         for run in cluster:
             block.add(run, block.names_of(run.sized))
-        sizes = sum(name[0] not in "%@$" for name in block.names_of(cluster[0].sized))
-        least = MIN_SAVED_BY_TWO if len(cluster) == 2 else MIN_SAVED
-        if sizes <= MAX_SIZES and _saves_enough(block, cluster, least):
-            sized.append(block)
-    longest = max((len(block.slots) for block in sized), default=0)
-    for run in left:
+        size_count = sum(name[0] not in "%@$" for name in block.names_of(cluster[0].sized))
+        min_saved = MIN_SAVED_BY_TWO if len(cluster) == 2 else MIN_SAVED
+        if size_count <= MAX_SIZES and _saves_enough(block, cluster, min_saved):
+            sized_blocks.append(block)
+    longest_length = max((len(block.slots) for block in sized_blocks), default=0)
+    for run in remaining:
         # A run of twice the length would need more than `MAX_CHANGES`.
-        if len(run) > 2 * longest or _is_folded(run, sized):
+        if len(run) > 2 * longest_length or _is_folded(run, sized_blocks):
             continue
-        closest, written = _closest_block(sized, [run.sized])
+        closest, names_and_changes = _closest_block(sized_blocks, [run.sized])
         # Exceptions need three more lines: the instance, `but` and its `}`.
-        if closest is not None and len(run) - len(written[0][1]) - 3 >= MIN_SAVED:
-            closest.add(run, *written[0])
-    return [*blocks, *sized]
+        if closest is not None and len(run) - len(names_and_changes[0][1]) - 3 >= MIN_SAVED:
+            closest.add(run, *names_and_changes[0])
+    return [*blocks, *sized_blocks]
 
 
 def _is_folded(run: LineRun, blocks: list[BlockWriter]) -> bool:
@@ -184,7 +184,7 @@ def _fold_same_sizes(runs: Sequence[LineRun], depth: int) -> list[BlockWriter]:
     by_skeleton: defaultdict[str, Cluster] = defaultdict(list)
     for run in runs:
         if run.foldable:
-            by_skeleton[run.parts[0]].append(run)
+            by_skeleton[run.skeleton_and_names[0]].append(run)
     clusters = _sort_clusters(list(by_skeleton.values()))
     if sum(map(len, clusters)) < MIN_INSTANCES:
         return []

@@ -24,7 +24,7 @@ from ... import torch_private
 from ...convert import effects
 from ...convert.source_lines import Line
 from ...ops.qualified import op_name
-from ..recording import LEAF, LIFT, OpRecord, RecordingMode, Value, tensors_in
+from ..recording import FIRST_LEAF_SEQUENCE, LIFT, OpRecord, RecordingMode, Value, tensors_in
 from ..step import NamedTensors
 from .frames import Frames
 
@@ -247,7 +247,7 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
         if by_aot and facts.hands_over:
             return self._pass_on(func, args, kwargs)
         in_module = path is not None
-        if sequence >= LEAF:
+        if sequence >= FIRST_LEAF_SEQUENCE:
             if line is None and not in_module and facts.takes:
                 return self._pass_gradient(func, args, kwargs)
             path = path if in_module else self.number_of_owner(node)
@@ -268,7 +268,7 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
             record.by = self.by(node, in_module)
         record.passes_on = False
         if line is None and node is not None and not in_module:
-            at_graph = sequence >= LEAF or type(node).__name__ == _AOT_NODE
+            at_graph = sequence >= FIRST_LEAF_SEQUENCE or type(node).__name__ == _AOT_NODE
             record.by_engine = record.by_engine or (at_graph and facts.passes_on)
             record.passes_on = not at_graph and facts.is_gradient
         events = self.events
@@ -281,22 +281,22 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
             self.marks.append((after, len(events) - 1))
         return output
 
-    def event_of(self, sequence: int) -> int | None:
+    def event_index_of(self, sequence: int) -> int | None:
         """Return the index of the event that created an autograd node.
 
         The index is -1 for a node of AOTAutograd's own, `None` if unknown.
         """
-        if not 0 <= sequence < LEAF:
+        if not 0 <= sequence < FIRST_LEAF_SEQUENCE:
             return None
         index = bisect_right(self.marks, sequence, key=itemgetter(0))
         return self.marks[index][1] if index < len(self.marks) else None
 
     def _run_of(self, sequence: int) -> int:
         """Return the index of the op-by-op run that created an autograd node, or -1."""
-        number = self.event_of(sequence)
-        event = None if number is None or number < 0 else self.events[number]
+        index = self.event_index_of(sequence)
+        event = None if index is None or index < 0 else self.events[index]
         made_inside = type(event) is CompiledRun and event.begin <= sequence
-        return number if made_inside and number is not None else -1
+        return index if made_inside and index is not None else -1
 
     def _run_formula(
         self, number: int, sequence: int, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]

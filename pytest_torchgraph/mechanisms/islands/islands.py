@@ -11,7 +11,15 @@ from ...convert.canonical_names import CanonicalNames
 from ...convert.from_fx import Converted
 from ...graph.events import EagerOp
 from ...graph.model import Graph, GraphKind, Source
-from ..recording import LEAF, Draft, OpRecord, Replay, Section, Value, collector_paused
+from ..recording import (
+    FIRST_LEAF_SEQUENCE,
+    Draft,
+    OpRecord,
+    Replay,
+    Section,
+    Value,
+    collector_paused,
+)
 from .island_recorder import CompiledRun, EagerRecord, IslandRecorder
 
 
@@ -114,10 +122,10 @@ class _IslandReplay(Replay):
 
     def forward_record(self, record: EagerRecord) -> EagerRecord | None:
         """Return the forward op that a backward op belongs to, or `None` if unknown."""
-        number = self.recorder.event_of(record.sequence) if record.backward else None
-        if number is None or number < 0:
+        index = self.recorder.event_index_of(record.sequence) if record.backward else None
+        if index is None or index < 0:
             return None
-        event = self.recorder.events[number]
+        event = self.recorder.events[index]
         return event if isinstance(event, EagerRecord) and event is not record else None
 
     def place(self, record: OpRecord) -> tuple[str, Source | None]:
@@ -136,19 +144,21 @@ class _IslandReplay(Replay):
 
     def _place_of_forward(self, event: EagerRecord | CompiledRun) -> tuple[str, Source | None]:
         """Return the module path and source of the forward event of a backward event."""
-        if event.sequence >= LEAF:  # a parameter's gradient, computed by the previous event
-            before = self.before.get(id(event))
-            if before is None or not before.backward:
+        # A parameter's gradient is computed by the previous event.
+        if event.sequence >= FIRST_LEAF_SEQUENCE:
+            previous_event = self.before.get(id(event))
+            if previous_event is None or not previous_event.backward:
                 return "", None
-            return self._place_of_forward(before)
-        number = self.recorder.event_of(event.sequence)
-        if number == -1:  # an output that AOTAutograd recreated after the graph ran
-            # Its autograd node is younger than the run, so take the last run at or before it.
+            return self._place_of_forward(previous_event)
+        index = self.recorder.event_index_of(event.sequence)
+        if index == -1:  # an output that AOTAutograd recreated after the graph ran
+            # The autograd node of such an output was created after the run, so take the last run
+            # that precedes the node.
             marks = reversed(self.recorder.marks)
-            number = next((n for mark, n in marks if mark <= event.sequence and n >= 0), None)
-        if number is None:
+            index = next((n for mark, n in marks if mark <= event.sequence and n >= 0), None)
+        if index is None:
             return "", None
-        forward_event = self.recorder.events[number]
+        forward_event = self.recorder.events[index]
         if forward_event is event:
             return "", None
         if isinstance(forward_event, EagerRecord):
@@ -429,7 +439,7 @@ class _Builder:
                 forward = replay.forward_record(record)
                 follows = None if forward is None else op_of_record.get(id(forward))
                 # An op that AOTAutograd's wrapper runs to pass a gradient on is not the user's.
-                of_aot = record.passes_on and replay.recorder.event_of(record.sequence) == -1
+                of_aot = record.passes_on and replay.recorder.event_index_of(record.sequence) == -1
                 by_engine = by_engine or of_aot
             eager_op = EagerOp(draft.op, graph, draft.path, draft.source, by_engine, follows)
             op_of_record[id(record)] = eager_op

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from ...doors import front_door
 
 if TYPE_CHECKING:
+    from .mode import FIRST_LEAF_SEQUENCE as FIRST_LEAF_SEQUENCE
     from .mode import HANDS_OVER as HANDS_OVER
-    from .mode import LEAF as LEAF
     from .mode import LIFT as LIFT
     from .mode import OpRecord as OpRecord
     from .mode import RecordingMode as RecordingMode
@@ -27,7 +27,9 @@ else:
     __getattr__ = front_door(
         __name__,
         {
-            "mode": "HANDS_OVER LEAF LIFT OpRecord RecordingMode Value collector_paused",
+            "mode": (
+                "FIRST_LEAF_SEQUENCE HANDS_OVER LIFT OpRecord RecordingMode Value collector_paused"
+            ),
             "replay": "Draft Replay",
             "section": "Section UnwrittenReads refuse_unwritten",
             "unseen": "precompiled_noted refuse_unseen tensors_in threads_started",

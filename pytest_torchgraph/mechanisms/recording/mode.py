@@ -36,7 +36,7 @@ LIFT = torch.ops.aten.lift_fresh.default
 """
 _STEP = Step.run.__code__
 """The code that calls the target; frames outside it are ignored."""
-LEAF = 2**63
+FIRST_LEAF_SEQUENCE = 2**63
 """Autograd nodes with this sequence number or higher are not operations: AccumulateGrad."""
 
 _WRITE, _WRITTEN = "CopySlices", "AsStridedBackward0"

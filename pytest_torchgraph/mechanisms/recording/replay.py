@@ -77,7 +77,7 @@ class Replay:
         self.scalar_operands: list[int] = []
         self.numbers_read: set[Any] = set()
         self.projections: dict[tuple[int, tuple[int, ...]], int] = {}
-        self.ranks = recorder.named.ranks()
+        self.input_order = recorder.named.input_order()
         self.facts: dict[int, effects.SchemaFacts] = {}
         self.kept: dict[int, Any] = {}
         self.kept_by_name: dict[str, Any] = {}

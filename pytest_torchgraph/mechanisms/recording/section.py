@@ -110,12 +110,12 @@ class Section:
 
     def in_order(self, numbers: Iterable[int]) -> list[int]:
         """Sort drafts: inputs in declaration order, then ops in program order with projections."""
-        ranks = self.replay.ranks
+        order = self.replay.input_order
 
         def key(i: int) -> tuple[bool, int, tuple[int, ...]]:
             draft = self.drafts[i]
             computed = draft.kind != "placeholder"
-            return computed, 0 if computed else ranks.get(draft.wanted, len(ranks)), draft.place
+            return computed, 0 if computed else order.get(draft.wanted, len(order)), draft.place
 
         return sorted(numbers, key=key)
 

@@ -120,17 +120,17 @@ class NamedTensors:
                 leaves_by_id.setdefault(id(tensor), tensor)
         return list(leaves_by_id.values())
 
-    def ranks(self) -> dict[str, int]:
+    def input_order(self) -> dict[str, int]:
         """Return the position of each input of a graph, by name.
 
         Tensor arguments come first, then parameters and buffers, then sizes, then numbers.
         """
         ids = dict.fromkeys([*(id(tensor) for _, tensor in self.inputs), *self.tensors])
         order = {key: number for number, key in enumerate(ids)}
-        ranks = {name: order[key] for key, (_, name) in self.tensors.items()}
-        for position, name in enumerate(self.numbers, len(ranks) + len(self.numbers) + 1):
-            ranks.setdefault(name, position)
-        return ranks
+        positions = {name: order[key] for key, (_, name) in self.tensors.items()}
+        for position, name in enumerate(self.numbers, len(positions) + len(self.numbers) + 1):
+            positions.setdefault(name, position)
+        return positions
 
 
 def _is_of_torch(defined: Any) -> bool:

@@ -79,7 +79,7 @@ class Frame:
     def dynamo(self, gm: torch.fx.GraphModule, kind: GraphKind) -> Converted:
         """Convert Dynamo's own graph."""
         inputs = dict(zip(self._placeholders, self.inputs, strict=False))
-        naming = Naming(inputs, self._named.modules, ranks=self._named.ranks())
+        naming = Naming(inputs, self._named.modules, input_order=self._named.input_order())
         converted = convert(
             gm, name=kind, kind=kind, level="dynamo", canon=self._canon, naming=naming
         )
@@ -100,7 +100,7 @@ class Frame:
                 names_in_backward(forward.fx, gm.graph) if forward else {},
             ),
             self._named.modules,
-            ranks=self._named.ranks(),
+            input_order=self._named.input_order(),
             dynamo=self.inputs,
             forward=forward,
         )
@@ -194,7 +194,7 @@ class CompileFailure(NamedTuple):
 
     @property
     def place(self) -> tuple[str, int, str]:
-        """File, line and function of the innermost user frame, or of the innermost frame."""
+        """File, line and function of the innermost user frame, or else of the innermost frame."""
         users = [frame for frame in self.stack if is_user_file(frame[0])]
         return (users or self.stack)[-1][:3]
 

@@ -126,7 +126,7 @@ def _relative_path(path: str, enclosing: str) -> str:
 
 
 def _format_range(first: str, last: str) -> str:
-    """Return the first and the last of several names, in one line."""
+    """Return the first and last of several names on one line."""
     if len(first) + len(last) + 3 > MAX_LINE:
         first, last = (cut(name, (MAX_LINE - 3) // 2) for name in (first, last))
     return f"{first} {ELLIPSIS} {last}"

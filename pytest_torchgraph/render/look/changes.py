@@ -108,9 +108,9 @@ def source_line(node: Node) -> list[str]:
 
 
 def _compared(before: Node, after: Node) -> Iterator[ComparedLine]:
-    """Yield lines for the op, and for differing targets, constants and results.
+    """Yield lines for the op, and for the target, the constants and the result if they differ.
 
-    If none of these differ, the lines show the differing parts of the nodes' texts.
+    If all four are equal, the lines show the differing parts of the nodes' texts.
     """
     old_op, new_op = labels.node_lines(before)[0], labels.node_lines(after)[0]
     is_shown = old_op != new_op

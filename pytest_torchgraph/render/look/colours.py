@@ -260,7 +260,11 @@ class Heat:
 
 
 def _add_costs(graph: Graph, figure: HeatFigure, times: int, costs: dict[Node, int | None]) -> None:
-    """Add the cost of a graph's nodes. The cost of a body is assigned to the nodes in the body."""
+    """Add the cost of each node of a graph to `costs`.
+
+    The cost of a call with a body goes to the nodes of the body, or to the call if none of them has
+    a cost.
+    """
     if figure == "saved_bytes":
         need_saved((graph,))
         for name, value in (saved_by_node(graph) or {}).items():

@@ -209,8 +209,8 @@ def write(source: str, path: Path, kind: str, timeout: float) -> tuple[Renderer 
         timeout: seconds for each renderer.
 
     Returns:
-        The renderer that succeeded, `None` for DOT text or if all failed; and the problem of each
-        renderer if all failed.
+        The renderer that succeeded (`None` for DOT text, or if all failed), and a list of problems,
+        one per renderer, empty unless all failed.
     """
     problems: list[str] = []
     # A folder next to the output file, because a rename within a file system is atomic.
@@ -218,15 +218,15 @@ def write(source: str, path: Path, kind: str, timeout: float) -> tuple[Renderer 
         prefix=".torchgraph-", dir=path.parent, ignore_cleanup_errors=True
     ) as folder:
         directory = Path(folder).resolve()
-        text = directory / "graph.dot"
-        text.write_text(source, encoding="utf-8", errors="replace")
+        dot_file = directory / "graph.dot"
+        dot_file.write_text(source, encoding="utf-8", errors="replace")
         if kind == "dot":
-            os.replace(text, path)
+            os.replace(dot_file, path)
             return None, problems
-        for renderer, command, missing in _renderers():
+        for renderer, command, why_missing in _renderers():
             picture = directory / f"{renderer}.{kind}"
-            words = [*command, f"-T{kind}", "-o", str(picture), str(text)]
-            problem = missing if not command else run(words, directory, timeout)
+            command_line = [*command, f"-T{kind}", "-o", str(picture), str(dot_file)]
+            problem = why_missing if not command else run(command_line, directory, timeout)
             problem = problem or _flaw(picture, kind)
             if not problem:
                 if kind == "svg":

@@ -103,7 +103,7 @@ def _observe_in_entry(text: GuardText, miss: torch_private.CacheMiss) -> GuardOb
         text = text._replace(lines=own_guard.lines, hints=(*text.hints, *own_guard.hints))
     text = text._replace(lines=tuple(_complete_path(line, text, miss) for line in text.lines))
     written = _read_closure_name(check.subject, miss)
-    if written:  # torch 2.13 has a hint that only repeats this
+    if written:  # torch 2.13 adds a hint that only repeats this name
         check = _rename_subject(check, written)
         text = text._replace(hints=tuple(h for h in text.hints if not h.startswith('guard on "')))
     for name in miss.free:

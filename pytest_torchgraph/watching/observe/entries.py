@@ -214,7 +214,9 @@ class CompiledCallables:
 
         def entered() -> Any:
             caller = sys._getframe(1)
-            if caller.f_code.co_name == WRAPPER:
+            if caller.f_code.co_name != WRAPPER:
+                return original()
+            try:
                 variables = caller.f_locals
                 cleanups = variables.get("cleanups")
                 callee = by_id.get(id(variables.get("fn")))
@@ -246,6 +248,8 @@ class CompiledCallables:
                     local.hit = call.setdefault
                     callee.entries += 1
                     cleanups += outer.resume, call.mark_returned
+            except Exception as error:  # our error must not end the user's call
+                self._failed(error)
             return original()
 
         return entered

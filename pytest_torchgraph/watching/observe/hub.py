@@ -9,6 +9,7 @@ No observer changes the behaviour of the watched code:
     a wrapper of Dynamo's skip reasons        each frame that Dynamo leaves to the interpreter
     a wrapper of `_in_hop_compile`            each compiled callable that torch.export traces
     a wrapper of precompiled modules          each call of precompiled code
+    a wrapper of `AOTCompiledFunction`        each call of a function compiled ahead of time
     a wrapper of the stack of a graph break   the frames and the module of the break
     a wrapper of AOTAutograd's saving         compiled code that AOTAutograd does not save
     a wrapper of compiled autograd's capture  each captured backward, whose runs it counts
@@ -416,7 +417,10 @@ class Hub:
         ]
 
     def _observe_unsaved(self) -> None:
-        """Observe code that AOTAutograd does not save, now that its module is imported."""
+        """Install the observer of code that AOTAutograd does not save.
+
+        Called when the module of AOTAutograd's cache has been imported.
+        """
         if not self._sees_unsaved:
             self._sees_unsaved = True
             with contextlib.suppress(TorchGraphError):

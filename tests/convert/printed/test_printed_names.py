@@ -139,11 +139,11 @@ def test_a_capture_via_aot_equals_the_texts_of_its_own_compile(make: Any) -> Non
     with torch_private.structured_trace(emit):
         captured = capture(model, x, via=Aot())
     dynamo = dynamo_names(read_printed(texts["dynamo_output_graph"]))
-    ranks = NamedTensors(model, (x,), {}).ranks()
+    input_order = NamedTensors(model, (x,), {}).input_order()
     names: dict[str, str] = {}
     for kind in ("forward", "backward"):
         printed = read_printed(texts[f"aot_{kind}_graph"])
-        naming = Naming(aot_names(printed, dynamo, names), ranks=ranks, dynamo=dynamo)
+        naming = Naming(aot_names(printed, dynamo, names), input_order=input_order, dynamo=dynamo)
         converted = convert_printed(printed, level="aot", kind=kind, naming=naming)  # type: ignore[arg-type]
         names = converted.names
         live = getattr(captured, kind)
