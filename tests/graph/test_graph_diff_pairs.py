@@ -13,7 +13,7 @@ import torch
 
 import pytest_torchgraph
 from pytest_torchgraph import Capture, Export
-from pytest_torchgraph.graph.diff.joining import merge_edits
+from pytest_torchgraph.graph import merge_edits
 
 CODE = """
 import torch
