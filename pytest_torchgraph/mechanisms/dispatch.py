@@ -285,10 +285,10 @@ class DispatchReplay(Replay):
         """Return the module path and source of an op (in a backward, of its forward op)."""
         paths = self.recorder.paths
         if record.line is not None:
-            return paths[max(record.path, 0)], source_lines.from_line(*record.line)
+            return paths[max(record.path_number, 0)], source_lines.from_line(*record.line)
         sequence = record.sequence
-        if record.path >= 0 or sequence < 0 or sequence >= FIRST_LEAF_SEQUENCE:
-            return paths[max(record.path, 0)], None
+        if record.path_number >= 0 or sequence < 0 or sequence >= FIRST_LEAF_SEQUENCE:
+            return paths[max(record.path_number, 0)], None
         change_index = bisect_right(self.change_points, sequence) - 1
         path = paths[self.changes[change_index][1]] if change_index >= 0 else ""
         forward_index = bisect_right(self.sequences, sequence)

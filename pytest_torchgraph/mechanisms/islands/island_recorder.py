@@ -66,7 +66,7 @@ class CompiledRun:
         sequence: in a backward, the sequence number of the autograd node that ran the graph,
             otherwise -1.
         begin: the sequence number of the first autograd node created during the run.
-        path, line: number of the path of the running module, and the user's line.
+        path_number, line: number of the running module's path, and the user's line.
     """
 
     __slots__ = (
@@ -77,7 +77,7 @@ class CompiledRun:
         "inputs",
         "line",
         "outputs",
-        "path",
+        "path_number",
         "rewritten",
         "sequence",
         "written",
@@ -100,7 +100,7 @@ class CompiledRun:
         self.rewritten: dict[int, Value] = {}
         self.formulas = False
         self.begin = 0
-        self.path = 0
+        self.path_number = 0
         self.line: Line | None = None
 
 
@@ -109,8 +109,8 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
 
     Attributes:
         events: ops and runs, in program order.
-        marks: pairs (autograd sequence number after the event, index in `events`) for each event
-            that may have created autograd nodes; the index is -1 for AOTAutograd's own ops.
+        sequence_marks: pairs (autograd sequence number after the event, index in `events`) for each
+            event that may have created autograd nodes; the index is -1 for AOTAutograd's own ops.
         is_recording: whether the step is running.
         hidden: higher-order ops that ran with an unrecorded body, with their lines.
     """
@@ -120,7 +120,7 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
     def __init__(self, named: NamedTensors):
         super().__init__(named)
         self.events: list[EagerRecord | CompiledRun] = []
-        self.marks: list[tuple[int, int]] = []
+        self.sequence_marks: list[tuple[int, int]] = []
         self.hidden: list[tuple[str, Line | None]] = []
         self.is_recording = False
         self._backward = False
@@ -190,7 +190,7 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
             compiled_graph, inputs, backward, sequence, [inputs[i] for i in written]
         )
         path, line, _ = self._frames.locate(self.number_of_module, aot=True)
-        event.path = path or 0
+        event.path_number = path or 0
         event.line = line or (None if backward else self._frames.outer_line())
         self.events.append(event)
         if self.writes is not None:
@@ -208,7 +208,7 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
         event.outputs = [
             self.encode(result, True) for result in (output if returns_several else (output,))
         ]
-        self.marks.append((self._sequence(), len(self.events) - 1))
+        self.sequence_marks.append((self._sequence(), len(self.events) - 1))
         return output
 
     # -- ops -------------------------------------------------------------------------------------
@@ -277,8 +277,9 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
         record.stack = () if continues_island else self._frames.stack()
         events.append(record)
         after = self._sequence()
-        if (not self.marks or after > self.marks[-1][0]) and not self.is_packing():
-            self.marks.append((after, len(events) - 1))
+        is_later = not self.sequence_marks or after > self.sequence_marks[-1][0]
+        if is_later and not self.is_packing():
+            self.sequence_marks.append((after, len(events) - 1))
         return output
 
     def event_index_of(self, sequence: int) -> int | None:
@@ -288,8 +289,8 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
         """
         if not 0 <= sequence < FIRST_LEAF_SEQUENCE:
             return None
-        index = bisect_right(self.marks, sequence, key=itemgetter(0))
-        return self.marks[index][1] if index < len(self.marks) else None
+        index = bisect_right(self.sequence_marks, sequence, key=itemgetter(0))
+        return self.sequence_marks[index][1] if index < len(self.sequence_marks) else None
 
     def _run_of(self, sequence: int) -> int:
         """Return the index of the op-by-op run that created an autograd node, or -1."""
@@ -330,7 +331,7 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
         event.outputs += results
         self._by_formulas.update(results)
         # A checkpoint that runs the forward again creates new autograd nodes here.
-        self.marks.append((self._sequence(), number))
+        self.sequence_marks.append((self._sequence(), number))
         return output
 
     def _pass_gradient(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -348,7 +349,7 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
         of graph inputs.
         """
         output = func(*args, **kwargs)
-        self.marks.append((self._sequence(), -1))
+        self.sequence_marks.append((self._sequence(), -1))
         if func is torch.ops.aten.copy_.default:
             self._rewrite(args[0], self.encode(args[1]))
             # AOTAutograd marks the argument dirty, and autograd counts that as a write too.

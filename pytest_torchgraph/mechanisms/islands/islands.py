@@ -137,10 +137,12 @@ class _IslandReplay(Replay):
         assert isinstance(record, EagerRecord)
         paths = self.recorder.paths
         source = source_of(record.line)
-        if (record.path > 0 and source is not None) or not record.backward:
-            return paths[max(record.path, 0)], source
+        if (record.path_number > 0 and source is not None) or not record.backward:
+            return paths[max(record.path_number, 0)], source
         path, source_of_forward = self._place_of_forward(record)
-        return paths[record.path] if record.path > 0 else path, source or source_of_forward
+        return paths[
+            record.path_number
+        ] if record.path_number > 0 else path, source or source_of_forward
 
     def _place_of_forward(self, event: EagerRecord | CompiledRun) -> tuple[str, Source | None]:
         """Return the module path and source of the forward event of a backward event."""
@@ -154,7 +156,7 @@ class _IslandReplay(Replay):
         if index == -1:  # an output that AOTAutograd recreated after the graph ran
             # The autograd node of such an output was created after the run, so take the last run
             # that precedes the node.
-            marks = reversed(self.recorder.marks)
+            marks = reversed(self.recorder.sequence_marks)
             index = next((n for mark, n in marks if mark <= event.sequence and n >= 0), None)
         if index is None:
             return "", None
@@ -165,7 +167,7 @@ class _IslandReplay(Replay):
             return self.place(forward_event)
         if forward_event.backward:
             return self._place_of_forward(forward_event)
-        return self.recorder.paths[forward_event.path], source_of(forward_event.line)
+        return self.recorder.paths[forward_event.path_number], source_of(forward_event.line)
 
     def draft_of(self, value: Value) -> int:
         """Return the draft that currently holds a value.
@@ -435,7 +437,7 @@ class _Builder:
         for record in part.records:
             draft = replay.drafts[replay.drafted[id(record)]]
             by_engine, follows = record.by_engine, None
-            if record.backward and record.line is None and record.path <= 0:
+            if record.backward and record.line is None and record.path_number <= 0:
                 forward = replay.forward_record(record)
                 follows = None if forward is None else op_of_record.get(id(forward))
                 # An op that AOTAutograd's wrapper runs to pass a gradient on is not the user's.

@@ -64,14 +64,14 @@ class OpRecord:
     Attributes:
         op, args, kwargs: the op as called, with tensors replaced by `Value`.
         output: the result, with tensors replaced by `Value`.
-        path: number of the running module's path, -1 if only autograd knows it.
+        path_number: number of the running module's path, -1 if only autograd knows it.
         sequence: in the forward, the autograd sequence number after this op; in the backward, the
             sequence number of the autograd node that ran it.
         line: the user's line that called the op, `None` in the backward.
         by: see `Node.by`.
     """
 
-    __slots__ = ("args", "by", "kwargs", "line", "op", "output", "path", "sequence")
+    __slots__ = ("args", "by", "kwargs", "line", "op", "output", "path_number", "sequence")
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class OpRecord:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         output: Any,
-        path: int,
+        path_number: int,
         sequence: int,
         line: Line | None,
         by: RecomputedBy = "",
@@ -89,7 +89,7 @@ class OpRecord:
         self.args = args
         self.kwargs = kwargs
         self.output = output
-        self.path = path
+        self.path_number = path_number
         self.sequence = sequence
         self.line = line
 
