@@ -132,7 +132,7 @@ def _devices_of_marker(mark: pytest.Mark) -> tuple[str, ...]:
     """
     source = f"@pytest.mark.{MARKER}"
     if mark.kwargs:
-        raise pytest.UsageError(f'{source} takes device names, such as {MARKER}("cpu", "cuda")')
+        raise pytest.UsageError(f'{source} takes device names, as in {MARKER}("cpu", "cuda")')
     return _check_names(mark.args, source)
 
 

@@ -42,9 +42,9 @@ def why_unsupported() -> str:
     version = torch_version()
     release = re.match(_RELEASE, version)
     if release and (int(release[1]), int(release[2])) < LOWEST:
-        return f"{_needs()}, this is {version.partition('+')[0]}"
+        return f"{_needs()}, but this is {version.partition('+')[0]}"
     if not version and not _is_installed():
-        return f"{_needs()}, and none is installed"
+        return f"{_needs()}, but torch is not installed"
     return ""
 
 

@@ -396,7 +396,7 @@ def test_marker_that_excludes_all_devices_gives_the_reason(
         ("'gpu'", "unknown device 'gpu': use *"),
         ("'cuda:0'", "unknown device 'cuda:0': use * (without an index)"),
         ("['cpu']", "unknown device [[]'cpu']: use *"),
-        ("names='cpu'", 'takes device names, such as torchgraph_devices("cpu", "cuda")'),
+        ("names='cpu'", 'takes device names, as in torchgraph_devices("cpu", "cuda")'),
     ],
 )
 def test_invalid_device_marker_is_an_error_at_collection(

@@ -16,8 +16,8 @@ import pytest_torchgraph
 from pytest_torchgraph import torch_release
 from pytest_torchgraph.errors import TorchGraphError, UnsupportedTorchError
 
-OLD = "pytest-torchgraph needs torch 2.9 or newer, this is 2.6.0"
-NONE = "pytest-torchgraph needs torch 2.9 or newer, and none is installed"
+OLD = "pytest-torchgraph needs torch 2.9 or newer, but this is 2.6.0"
+NONE = "pytest-torchgraph needs torch 2.9 or newer, but torch is not installed"
 
 SUITE = """
     import contextlib
@@ -232,7 +232,7 @@ def test_old_torch_outside_pytest_is_an_error(
 
 @pytest.mark.slow(
     "further cases; a few are in every run",
-    unless=["no_torch-pytest-torchgraph needs torch 2.9 or newer, and none is installed"],
+    unless=["no_torch-pytest-torchgraph needs torch 2.9 or newer, but torch is not installed"],
 )
 @pytest.mark.parametrize(("which", "problem"), [("old_torch", OLD), ("no_torch", NONE)])
 def test_unimportable_name_gives_the_reason(

@@ -95,4 +95,4 @@ def test_wheel_install_changes_no_other_package(
         (tmp_path / "test_suite.py").write_text(SUITE)
         printed = run(python, "-m", "pytest", "-rs", "-p", "no:cacheprovider")
         assert "1 passed, 2 skipped" in printed
-        assert printed.count("needs torch 2.9 or newer, this is 2.6.0") == 2
+        assert printed.count("needs torch 2.9 or newer, but this is 2.6.0") == 2

@@ -97,8 +97,8 @@ class Observed:
         if not self._contents.is_watch:
             raise CaptureError(
                 f"eager_calls is not available on a capture via {self.via!r}, only on a capture "
-                "made by watch() or steady(...). For ops that ran eagerly, use capture.eager via "
-                "'aot', 'inductor', 'dynamo' or 'compiled_autograd'"
+                "made by watch() or steady(...). For ops that ran eagerly, capture via 'aot', "
+                "'inductor', 'dynamo' or 'compiled_autograd' and use capture.eager"
             )
         return self.record("calls").eager_calls
 

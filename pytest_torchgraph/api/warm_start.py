@@ -118,7 +118,8 @@ def restart(
         raise TypeError(f"the target must be callable, not {type(target).__name__}")
     if not calls:
         raise TypeError(
-            "restart(target, *calls) needs at least one call: pass its arguments as a tuple, (x,)"
+            "restart(target, *calls) needs at least one call: pass the arguments of each "
+            "call as a tuple, as in restart(target, (x,))"
         )
     arguments = [arguments_of(call, number) for number, call in enumerate(calls)]
     first = CallArguments(target, arguments, mechanism, loss_fn, backward)

@@ -201,8 +201,8 @@ def _lines_of_unshared(
     yield f"  inlined, so not in any subgraph: {abridged(inlined)}"
     if bodies_of_block and list(inlined) == [blocks[0]]:
         yield (
-            f"  The input of {inlined[0]} may not require grad while the inputs of the other "
-            "blocks do. The block then needs a subgraph of its own, and torch inlines a subgraph "
+            f"  Perhaps the input of {inlined[0]} does not require grad, while the inputs of the "
+            "other blocks do. That block then gets its own subgraph, and torch inlines a subgraph "
             "that is called only once. Call x.requires_grad_() on the input of the first block, or "
             "capture under torch.no_grad()"
         )

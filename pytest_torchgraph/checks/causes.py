@@ -169,8 +169,8 @@ def _explain_changed_values(
     eager_result = _run_with_former_values(comparison, changed, tracer)
     if compare(eager_result, outcome, exact=False) is None:
         yield (
-            "The difference comes from Python values that changed since the capture began. With "
-            "the former values, the eager run matches the capture."
+            "The difference comes from Python values that have changed since the capture began. "
+            "With the original values, the eager run matches the capture."
         )
         yield from _lines_of_changes(comparison, changed, tracer)
 

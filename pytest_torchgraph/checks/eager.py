@@ -88,7 +88,7 @@ def _refuse_everything(allow: Sequence[Any]) -> None:
     if 2 * len(allowed.intersection(ops)) > len(ops):
         allowed_text = globs[0] if len(globs) == 1 else globs
         raise ValueError(
-            f"allow={allowed_text!r} allows every op, so it checks nothing: name single ops"
+            f"allow={allowed_text!r} allows every op, so nothing is checked: name individual ops"
         )
 
 
@@ -160,9 +160,9 @@ def why_no_graph(record: WatchRecord) -> str:
     if runs_text and record.warmed_up:
         return (
             f"  compiled code ran{scope_text} ({runs_text}), but nothing was compiled after the "
-            "warm-up, so there are neither graphs nor graph breaks to check. Check a "
-            "graph_capture.watch() around the first call instead, or use assert_no_recompiles() "
-            "here"
+            "warm-up, so there are neither graphs nor graph breaks to check. Put a "
+            "graph_capture.watch() around the first call and check that instead, or use "
+            "assert_no_recompiles() here"
         )
     if runs_text:
         return (
@@ -181,9 +181,9 @@ def why_no_graph(record: WatchRecord) -> str:
     if record.compiled_in_all:
         compiled_names = listed(dict.fromkeys(record.compiled_in_all))
         return (
-            f"  no compiled function or module was called{scope_text} inside the watch; compiled: "
-            f"{compiled_names}. The graph of a compiled function contains the functions that it "
-            "calls: name the compiled function"
+            f"  no compiled function or module was called{scope_text} inside the watch. The "
+            f"compiled functions are: {compiled_names}. A function that they call is part of their "
+            "graphs: pass the name of the compiled function instead"
         )
     return (
         f"  no compiled function or module was called{scope_text} inside the watch. "

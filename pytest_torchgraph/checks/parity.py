@@ -198,7 +198,7 @@ def _refuse_small(
         return
     label = largest_name if group == "outputs" else f"the gradient of {largest_name}"
     values = "all floating-point outputs" if group == "outputs" else "all gradients"
-    reason = f"are at most the absolute tolerance, {limit:.3g}"
+    reason = f"are within the absolute tolerance ({limit:.3g}) of zero"
     if math.isinf(limit):
         reason = "are within a relative tolerance of 1 or more"
     remedy = (

@@ -220,7 +220,7 @@ def _tolerance_for(value: Any, tensor: torch.Tensor, name: str) -> float | None:
         raise ValueError(f"{name}={value!r} is not a valid tolerance: pass a number of at least 0")
     if math.isinf(value):
         raise ValueError(
-            f"{name}={value!r} allows any difference, so it checks nothing: pass a finite number"
+            f"{name}={value!r} allows any difference, so nothing is checked: pass a finite number"
         )
     return float(value)
 

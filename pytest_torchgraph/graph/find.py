@@ -98,6 +98,6 @@ def _refuse_hidden(graphs: Sequence[Graph], pattern: str) -> None:
         location = f" ({node.source})" if node.source is not None else ""
         raise CaptureError(
             f"the graph does not contain the ops that {op} runs: %{node.name}{location} calls code "
-            f"that is not traced, so the ops of {graph.name} are "
+            f"that is not traced, so {graph.name} is "
             f"incomplete{_RECORDED if calls_python(op) else ': capture that code by itself'}"
         )

@@ -108,7 +108,8 @@ def drawing_of_breaks(
         pairs = zip_longest(graphs, breaks)
         order = [part for pair in pairs for part in pair if part is not None]
         title.append(
-            "graphs and breaks are in order, but it is unknown which break ended which graph"
+            "graphs and graph breaks are drawn alternately: it is unknown which break ended which "
+            "graph"
         )
     scene = Scene("breaks", title, prefix)
     _draw_parts(scene, _with_eager(order, program), MAX_BOXES_OF_BREAKS)

@@ -332,7 +332,7 @@ class GraphSnapshot(SnapshotAssertion):
         with self._recording_refusal(os.path.abspath(files.own)):
             removed = remove_file(files.own, root=self._root)
         if removed:
-            reason = f"equal to the stored graph of torch {release}"
+            reason = f"equal to the graph stored for torch {release}"
             self._record_outcome("removed", os.path.abspath(files.own), reason)
         else:
             self._record_outcome("unchanged", os.path.abspath(file))

@@ -188,9 +188,9 @@ def refuse_hypothesis(item: pytest.Item) -> None:
     __tracebackhide__ = True
     if getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
         raise TorchGraphError(
-            "comparison without a name in a hypothesis test: the graphs would be numbered in the "
-            "order of the examples. Write graph_snapshot(name=...), with one name for all examples "
-            "that have equal graphs"
+            "comparison without a name in a Hypothesis test: the graphs would be numbered in the "
+            "order of the examples. Pass graph_snapshot(name=...), with the same name for all "
+            "examples that produce the same graphs"
         )
 
 

@@ -123,7 +123,8 @@ class SavedUpdate:
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             reason = f"{type(error).__name__}: {error}"
             raise TorchGraphError(
-                f"{path} is incomplete, or was not written by a run: {reason}"
+                f"{path} is incomplete, or was not written by pytest-torchgraph: {reason}. "
+                "Delete the file and run the tests again"
             ) from None
         return saved
 

@@ -261,7 +261,7 @@ def describe_new_file(release: str, files: ReleaseFiles, change: str) -> str:
     if change:
         return f"compared with torch {release}: {change}"
     missing_note = f"; no graph is stored for torch {files.next[0]} yet" if files.next else ""
-    return f"equal to the stored graph of torch {release}{missing_note}"
+    return f"equal to the graph stored for torch {release}{missing_note}"
 
 
 def _contents(program: Program, detail: Detail) -> str:

@@ -38,12 +38,12 @@ OUTPUTS: dict[str, tuple[Target, Target, str]] = {
     "names": (
         lambda x, y: {"start": x.sin(), "end": x.cos()},
         lambda x, y: {"end": x.sin(), "start": x.cos()},
-        "output 'start' was %sin, is now %cos",
+        "output 'start' was %sin, and is now %cos",
     ),
     "named tuple": (
         lambda x, y: Pair(x.sin(), x.cos()),
         lambda x, y: Pair(end=x.sin(), start=x.cos()),
-        "output 'end' was %cos, is now %sin",
+        "output 'end' was %cos, and is now %sin",
     ),
     "nested": (
         lambda x, y: {"a": [x.sin(), y]},

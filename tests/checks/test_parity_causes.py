@@ -264,33 +264,33 @@ PLANTED: dict[str, tuple[str, Callable[[], Any], str, str]] = {
     "counter": (
         "aot",
         Counted,
-        PYTHON.format("calls", "1, is 2"),
+        PYTHON.format("calls", "1, and is now 2"),
         here("forward", "self.calls += 1"),
     ),
     "counter via dispatch": (
         "dispatch",
         Counted,
-        PYTHON.format("calls", "1, is 2"),
+        PYTHON.format("calls", "1, and is now 2"),
         here("forward", "self.calls += 1"),
     ),
     "counter of a layer": (
         "dispatch",
         Deep,
-        PYTHON.format(r"layers\.1\.calls", "1, is 2"),
+        PYTHON.format(r"layers\.1\.calls", "1, and is now 2"),
         here("forward", "self.calls += 1"),
     ),
     "list": (
         "dispatch",
         Remembers,
-        PYTHON.format("seen", r"\[1\], is \[1, 1\]"),
+        PYTHON.format("seen", r"\[1\], and is now \[1, 1\]"),
         here("forward", "self.seen.append(1)"),
     ),
     "first call": (
         "aot",
         Warm,
-        r"The difference comes from Python values that changed since the capture began\. With the "
-        r"former values, the eager run matches the capture\.\n"
-        "Python state changed: `is_warm` was False, is True",
+        r"The difference comes from Python values that have changed since the capture began\. "
+        r"With the original values, the eager run matches the capture\.\n"
+        "Python state changed: `is_warm` was False, and is now True",
         here("forward", "self.is_warm = True"),
     ),
     "tensor that is no buffer": (
@@ -302,31 +302,31 @@ PLANTED: dict[str, tuple[str, Callable[[], Any], str, str]] = {
     "generator of its own": (
         "dispatch",
         Draws,
-        PYTHON.format("draw", "a Random, is another state of a Random"),
+        PYTHON.format("draw", "a Random, and is now another state of a Random"),
         here("forward", "return self.fc(x) * self.draw.random()  # type: ignore[no-any-return]"),
     ),
     "attribute of the class": (
         "dispatch",
         OfClass,
-        PYTHON.format(r"OfClass\.calls", r"\d+, is \d+"),
+        PYTHON.format(r"OfClass\.calls", r"\d+, and is now \d+"),
         here("forward", "OfClass.calls += 1"),
     ),
     "global": (
         "dispatch",
         lambda: changes_a_global,
-        PYTHON.format(r"GLOBAL\['scale'\]", r"\d\.\d, is \d\.\d"),
+        PYTHON.format(r"GLOBAL\['scale'\]", r"\d\.\d, and is now \d\.\d"),
         here("changes_a_global", 'GLOBAL["scale"] += 0.5'),
     ),
     "counter of itertools": (
         "dispatch",
         lambda: counts_on,
-        PYTHON.format("NUMBERS", r"count\(\d+\), is count\(\d+\)"),
+        PYTHON.format("NUMBERS", r"count\(\d+\), and is now count\(\d+\)"),
         here("counts_on", "number = next(NUMBERS)"),
     ),
     "closure": (
         "aot",
         closure,
-        PYTHON.format("calls", "1, is 2"),
+        PYTHON.format("calls", "1, and is now 2"),
         here("target", "calls += 1"),
     ),
 }

@@ -248,4 +248,4 @@ def test_changed_return_value_is_not_reported_as_saved() -> None:
     )
     (finding,) = diff.findings
     assert [change.node.kind for change in finding.consequences] == ["output"]
-    assert str(diff).splitlines()[-1] == "    follows in forward: different values are returned"
+    assert str(diff).splitlines()[-1] == "    follows in forward: the returned values differ"

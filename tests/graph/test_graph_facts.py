@@ -92,14 +92,18 @@ NAMED = "output start = %sin\noutput end = %cos"
 @pytest.mark.parametrize(
     ("before", "after", "words"),
     [
-        (NAMED, "output start = %cos\noutput end = %sin", "'start' was %sin, is now %cos"),
+        (NAMED, "output start = %cos\noutput end = %sin", "'start' was %sin, and is now %cos"),
         (NAMED, "output start = %sin\noutput stop = %cos", "output 'stop' is new: %cos"),
         (NAMED, "output start = %sin", "output 'end' was removed (it was %cos)"),
-        ("output 0 = %sin\noutput 1 = 3", "output 0 = %sin\noutput 1 = 4", "was 3, is now 4"),
-        ("output 0 = %x", 'output 0 = input(1, "y")', "'0' was %x, is now input %y"),
-        ('output 0 = input(0, "x")', 'output 0 = input(1, "y")', "was input %x, is now input %y"),
-        ("", "output 0 = %sin\noutput 1 = None", "output '1' was %cos, is now None"),
-        ("output 0 = 1", "output 0 = True", "output '0' was 1, is now True"),
+        ("output 0 = %sin\noutput 1 = 3", "output 0 = %sin\noutput 1 = 4", "was 3, and is now 4"),
+        ("output 0 = %x", 'output 0 = input(1, "y")', "'0' was %x, and is now input %y"),
+        (
+            'output 0 = input(0, "x")',
+            'output 0 = input(1, "y")',
+            "was input %x, and is now input %y",
+        ),
+        ("", "output 0 = %sin\noutput 1 = None", "output '1' was %cos, and is now None"),
+        ("output 0 = 1", "output 0 = True", "output '0' was 1, and is now True"),
     ],
 )
 def test_another_output_is_a_difference_in_words(before: str, after: str, words: str) -> None:

@@ -156,7 +156,7 @@ def test_format_error_names_the_problem_and_its_place(name: str) -> None:
 
 TRUNCATED = {
     "the block has no closing '}': the file is truncated": called("").partition("  }\n")[0],
-    "the changes after 'but' have no closing '}': the file is truncated": called(
+    "the '{' after the keyword 'but' is never closed: the file is truncated": called(
         "m.0: $1 = %x\nbut m.0 {\n  - %/g\n"
     ).rpartition("\n  return")[0],
 }

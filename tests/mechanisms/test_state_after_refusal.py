@@ -355,12 +355,14 @@ def test_python_values_that_stay_changed_are_named(via: str) -> None:
         optimizer.step()
         return loss.detach()
 
-    with pytest.raises(CaptureError, match=r"were not restored: `calls` was 0, is ") as refusal:
+    with pytest.raises(
+        CaptureError, match=r"were not restored: `calls` was 0, and is now "
+    ) as refusal:
         capture(train, example(4, 8), via=via)
     said = "\n".join([str(refusal.value), *notes(refusal.value)])
     assert "not effects outside of torch, such as written files" in said
     assert "`seen` was []" in said
-    assert "`fresh` was missing, is True" in said
+    assert "`fresh` was missing, and is now True" in said
     model.raises = True
     with pytest.raises(LookupError) as raised:
         capture(model, example(4, 8), via=via)

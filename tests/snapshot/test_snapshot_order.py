@@ -143,8 +143,8 @@ def test_unnamed_comparison_under_hypothesis_is_refused(
     result.stdout.fnmatch_lines(
         [
             ">*assert graph() == graph_snapshot",
-            "E *TorchGraphError: comparison without a name in a hypothesis test: the graphs "
-            "would be numbered in the order of the examples. Write graph_snapshot(name=...)*",
+            "E *TorchGraphError: comparison without a name in a Hypothesis test: the graphs "
+            "would be numbered in the order of the examples. Pass graph_snapshot(name=...)*",
             "test_net.py:12: TorchGraphError",
         ]
     )

@@ -90,7 +90,7 @@ def test_releases_get_files_only_for_different_graphs(
         on(release, op).assert_outcomes(failed=1)
 
     assert stored_graphs(update("2.13", "relu")) == [
-        f"removed  {of('2.13')}: equal to the stored graph of torch 2.11"
+        f"removed  {of('2.13')}: equal to the graph stored for torch 2.11"
     ]
     assert files(pytester) == base
 

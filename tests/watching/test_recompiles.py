@@ -121,7 +121,7 @@ CASES: dict[str, tuple[Any, Call, Call, str]] = {
         recompile_cases.doubled,
         called(ones(3)),
         called(ones(3, device="meta")),
-        r"argument x: dispatch keys were CPU, .*, are Meta, .*",
+        r"argument x: dispatch keys were CPU, .*, and are now Meta, .*",
     ),
     "integer": (
         recompile_cases.scaled,
@@ -696,7 +696,9 @@ def test_recompiles_of_one_function() -> None:
     later.only(function="doubled").assert_no_recompiles()
     with pytest.raises(AssertionError, match=r"no compiled function .* for function='scaled'"):
         later.only(function="scaled").assert_no_recompiles()
-    there = rf"for function='helper' .*; compiled: doubled \({FILE}:\d+\), scaled \("
+    there = (
+        rf"for function='helper' .* The compiled functions are: doubled \({FILE}:\d+\), scaled \("
+    )
     with pytest.raises(AssertionError, match=there):
         seen.only(function="helper").assert_no_graph_breaks()
 

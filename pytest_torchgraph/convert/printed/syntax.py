@@ -109,7 +109,8 @@ class PrintedText:
         inner = [statement for statement in body if isinstance(statement, ast.ClassDef)]
         if len(functions) != 1 or len(functions) + len(inner) != len(body):
             raise self.error(
-                "a printed module has one 'def forward' and modules", definition.lineno
+                "expected one 'def forward', and otherwise only submodules, in a printed module",
+                definition.lineno,
             )
         name = self._names[int(number)]
         return PrintedClass(

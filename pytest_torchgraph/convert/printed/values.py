@@ -207,7 +207,7 @@ class PrintedValueReader:
         if isinstance(node, ast.Call):
             return self._call(node)
         if isinstance(node, ast.Set):
-            self.fail(node, "a set as an argument is not supported")
+            self.fail(node, "a set is not supported as an argument")
         number = self._number(node)
         if number is not None:
             return number
@@ -227,7 +227,7 @@ class PrintedValueReader:
         try:
             return callables.identifier(node.id)
         except LookupError:
-            self.fail(node, f"{node.id} is not an earlier node, and not a known function")
+            self.fail(node, f"{node.id} is neither an earlier node nor a known function")
 
     def _dict(self, node: ast.Dict) -> dict[Any, Any]:
         items = {}

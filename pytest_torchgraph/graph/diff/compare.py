@@ -271,7 +271,8 @@ def _describe_outputs(old: Graph, new: Graph, names: Mapping[str, str]) -> str:
     old_values = {path: _rename_ref(value, names) for path, value in _output_leaves(old)}
     new_values = dict(_output_leaves(new))
     parts = [
-        f"output {path!r} was {_format_output(old_values[path])}, is now {_format_output(value)}"
+        f"output {path!r} was {_format_output(old_values[path])}, "
+        f"and is now {_format_output(value)}"
         for path, value in new_values.items()
         if path in old_values and _format_output(old_values[path]) != _format_output(value)
     ]

@@ -179,9 +179,7 @@ def _consequence_lines(finding: Finding, limit: int) -> list[str]:
         ]
         changes = returns or [change for changes in all_consequences for change in changes]
         names = _list_graphs(change.graph for change in changes)
-        return [
-            f"    follows in {names}: different values are {'returned' if returns else 'saved'}"
-        ]
+        return [f"    follows in {names}: the {'returned' if returns else 'saved'} values differ"]
     return saved_lines
 
 

@@ -456,7 +456,7 @@ class _Expander(ValueReader):
                 self.charge_work(1, len(rest))
                 lines.append(pad + rest)
                 rows.append(self.row)
-        self.fail("the changes after 'but' have no closing '}': the file is truncated")
+        self.fail("the '{' after the keyword 'but' is never closed: the file is truncated")
 
 
 def _range(first: int, last: int) -> range:

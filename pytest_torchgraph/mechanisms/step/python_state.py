@@ -52,7 +52,7 @@ class StateChange(NamedTuple):
     before: Any
 
     def __str__(self) -> str:
-        return f"`{self.name}` was {self.was}, is {self.now}"
+        return f"`{self.name}` was {self.was}, and is now {self.now}"
 
     def mark(self) -> Any:
         """Return the mark of the current value; see `_mark`."""

@@ -406,7 +406,7 @@ def read_page(path: Path) -> tuple[Data, Parts]:
     try:
         data: Data = json.loads(match[1])
     except ValueError as error:
-        raise TorchGraphError(f"{path}: incomplete page, invalid data: {error}") from error
+        raise TorchGraphError(f"{path}: the page is incomplete (invalid data: {error})") from error
     if data.get("format") != FORMAT:
         raise TorchGraphError(
             f"{path}: page of a different version of pytest-torchgraph (format "
@@ -416,5 +416,7 @@ def read_page(path: Path) -> tuple[Data, Parts]:
     parts = Parts(dict(_PART.findall(text)))
     missing = {test["part"] for test in data["tests"]} - parts.texts.keys()
     if missing:
-        raise TorchGraphError(f"{path}: incomplete page, details of its tests are missing")
+        raise TorchGraphError(
+            f"{path}: the page is incomplete (the details of its tests are missing)"
+        )
     return data, parts

@@ -122,7 +122,7 @@ _OF_TENSORS: tuple[tuple[str, _Make], ...] = (
     ),
     (
         r"dispatch key set mismatch\. expected \S*?\((.*?)\), actual \S*?\((.*?)\)",
-        lambda m: Check("dispatch keys were {was}, are {now}", was=m[1], now=m[2]),
+        lambda m: Check("dispatch keys were {was}, and are now {now}", was=m[1], now=m[2]),
     ),
 )
 """Prefixes of a failed guard's message about a tensor."""
@@ -297,8 +297,8 @@ _CHECKS: tuple[tuple[str, _Make], ...] = (
     (
         r"([\w.\[\]']+) is ([\w.\[\]']+)\Z",
         lambda m: Check(
-            f"{describe_source(m[1])} and {describe_source(m[2])} were the same object, are now "
-            "two objects"
+            f"{describe_source(m[1])} and {describe_source(m[2])} were the same object, but are "
+            "now two objects"
         ),
     ),
     # A guard on sizes may be an expression of several tensors. `_fallback_check` describes it.

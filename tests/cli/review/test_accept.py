@@ -323,7 +323,7 @@ def test_accept_writes_only_stored_graphs_of_the_checkout(
 @pytest.mark.slow(
     "further ways to end, terminals and broken files",
     unless=[
-        "None-is incomplete, or was not written by a run: JSONDecodeError",
+        "None-is incomplete, or was not written by pytest-torchgraph: JSONDecodeError",
         "change6-has no digest",
     ],
 )
@@ -339,8 +339,8 @@ def test_accept_writes_only_stored_graphs_of_the_checkout(
         ({"digests": {f"{__name__}": 3}}, "has no digest"),
         ({"text": None}, "it removes a stored graph, but names no replacement"),
         ({"stored": 3}, "the graphs are missing"),
-        ({"more": 1}, "is incomplete, or was not written by a run: TypeError"),
-        (None, "is incomplete, or was not written by a run: JSONDecodeError"),
+        ({"more": 1}, "is incomplete, or was not written by pytest-torchgraph: TypeError"),
+        (None, "is incomplete, or was not written by pytest-torchgraph: JSONDecodeError"),
     ],
 )
 def test_accept_reports_a_broken_file_and_accepts_the_others(

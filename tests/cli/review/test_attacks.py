@@ -527,4 +527,4 @@ def test_artifact_with_invalid_sources_is_refused(sources: Any, place: Place, ru
     place.leave("good", GOOD, RELU, GELU, torchgraph_update=2, stored=RELU, sources=sources)
     code, said = run("review", place.artifacts, "--list")
     assert code == 2
-    assert "good.update.json is incomplete, or was not written by a run" in said
+    assert "good.update.json is incomplete, or was not written by pytest-torchgraph" in said

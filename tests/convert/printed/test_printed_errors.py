@@ -17,7 +17,7 @@ BROKEN = {
     "no class": ("def forward(self):\n    return ()\n", 1, "expected one printed module"),
     "two modules": (module("return x") + module("return x"), 1, "expected one printed module"),
     "another class": ("class A(object):\n    def forward(self): return 1\n", 1, "expected 'class"),
-    "no forward": (BODY.format(name="A").split("    def")[0] + "    pass", 2, "has one 'def"),
+    "no forward": (BODY.format(name="A").split("    def")[0] + "    pass", 2, "expected one 'def"),
     "syntax": (module("y = (x +\nreturn y"), 3, "not Python"),
     "no self": (
         "class A(torch.nn.Module):\n    def forward(x):\n        return x\n",
@@ -27,8 +27,16 @@ BROKEN = {
     "star": (module("return x", "*x"), 2, "inputs with *"),
     "no return": (module("y = x + 1"), 2, "the text is truncated"),
     "after return": (module("return x\ny = x + 1"), 4, "after the return"),
-    "unknown name": (module("y = x + z\nreturn y"), 3, "z is not an earlier node"),
-    "used before": (module("y = z + 1\nz = x + 1\nreturn y"), 3, "z is not an earlier node"),
+    "unknown name": (
+        module("y = x + z\nreturn y"),
+        3,
+        "z is neither an earlier node",
+    ),
+    "used before": (
+        module("y = z + 1\nz = x + 1\nreturn y"),
+        3,
+        "z is neither an earlier node",
+    ),
     "unknown op": (
         module("y = torch.ops.aten.nope.default(x)\nreturn y"),
         3,

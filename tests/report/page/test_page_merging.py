@@ -152,7 +152,7 @@ def test_merge_of_an_incomplete_page_is_an_error(
     said = {
         "no page": "not a page written by pytest --torchgraph-report=FILE",
         "another version": f"format 99, this version reads {FORMAT}",
-        "cut": "incomplete page",
+        "cut": "the page is incomplete",
     }
     error = capsys.readouterr().err
     assert str(second) in error

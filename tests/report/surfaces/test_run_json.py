@@ -273,7 +273,7 @@ def test_json_with_an_old_torch_says_unwatched(pytester: pytest.Pytester, run: R
     assert result.ret == 0
     result.stdout.no_fnmatch_line("*torchgraph audit*")
     audit = read(pytester)["audit"]
-    assert audit["broken"] == "pytest-torchgraph needs torch 2.9 or newer, this is 2.6.0"
+    assert audit["broken"] == "pytest-torchgraph needs torch 2.9 or newer, but this is 2.6.0"
     assert audit["totals"]["tests"] == 1
     step = {"GITHUB_ACTIONS": "true", "GITHUB_STEP_SUMMARY": str(pytester.path / "summary.md")}
     shown = run("--torchgraph-audit=show", **step)
