@@ -37,8 +37,8 @@ class NodeComparer:
             j = self.m.forward[i]
             if j == -1:
                 self.changes.flag("removed", i, -1)
-            # Plain labels do not depend on bodies. A difference in a body is found in the body, and
-            # the call did not change.
+            # Plain labels do not depend on bodies. A difference inside a body is reported there, so
+            # the call itself counts as unchanged.
             elif self.a.plain[i] != self.b.plain[j] and node.kind != "output":
                 if self.is_renamed(i, j):
                     renamed.append(i)

@@ -32,7 +32,7 @@ class GroupedChanges:
     Attributes:
         matching: the correspondence of the nodes of the two graphs.
         groups: the changes of each edit.
-        follows: for each group, its consequences in the same graph.
+        follows: for each group, the changes between these two graphs that only follow from it.
     """
 
     matching: Correspondence

@@ -175,8 +175,8 @@ def group_same_edits(
         if identity.where:
             by_old_nodes.setdefault(identity.where, []).append(k)
     for members in rewrites.values():
-        # Edits that occur in the same files may have different causes. They have a common cause if
-        # some file has one of them without the other.
+        # These edits make the same rewrite. If all of them occur in exactly the same files, they
+        # may be independent, so keep them apart. If their files differ, assume one cause.
         files: dict[int, set[str]] = {}
         for k in members:
             files.setdefault(edits.find(k), set()).add(items[k][0])

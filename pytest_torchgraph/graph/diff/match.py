@@ -66,7 +66,7 @@ def match_graphs(
     best = _Matcher(first, names or {}, by_depth=False).run()
     cost = count_disagreements(best)
     if cost > UNEXPLAINED:
-        second = Correspondence(a, b, first.apart)
+        second = Correspondence(a, b, first.unmatchable)
         other = _Matcher(second, names or {}, by_depth=True).run()
         if count_disagreements(other) < cost:
             return other
@@ -88,7 +88,7 @@ class _Matcher:
         self.m = m
         self.a = a = m.a
         self.b = b = m.b
-        self.names = names
+        self.new_names = names
         self.other_modules = {n.module for n in a.nodes} ^ {n.module for n in b.nodes}
         self.order_a = _sort_depth_first(a) if by_depth else list(range(len(a.nodes)))
         self.order_b = _sort_depth_first(b) if by_depth else list(range(len(b.nodes)))
@@ -122,7 +122,7 @@ class _Matcher:
         a, b = self.a, self.b
         input_by_name = {b.nodes[j].name: j for j in b.inputs}
         for i in a.inputs:
-            j = input_by_name.get(self.names.get(a.nodes[i].name, ""), -1)
+            j = input_by_name.get(self.new_names.get(a.nodes[i].name, ""), -1)
             if j != -1 and self.m.are_open(i, j):
                 self.m.pair(i, j)
         rest_a = [i for i in a.inputs if self.m.is_open(0, i)]
@@ -134,21 +134,21 @@ class _Matcher:
                 self.m.pair(i, j)
         # A value that is saved on one side only has no partner. With a partner taken from its
         # neighbours, the numbers of additional and missing saved values were wrong.
-        if self.names:
-            self.m.apart[0].update(i for i in rest_a if a.nodes[i].op == "saved")
-            self.m.apart[1].update(j for j in rest_b if b.nodes[j].op == "saved")
+        if self.new_names:
+            self.m.unmatchable[0].update(i for i in rest_a if a.nodes[i].op == "saved")
+            self.m.unmatchable[1].update(j for j in rest_b if b.nodes[j].op == "saved")
         # Inputs within one layer are matched first. Otherwise an MLP that became a gated MLP in
-        # three layers, with one more weight in each, was four edits.
+        # three layers, with one more weight in each, would count as four edits.
         self.match_inputs_of_layers(rest_a, rest_b)
-        for token in (_role_and_label, _derived_role):
+        for token_of in (_role_and_label, _derived_role):
             rest_a = [i for i in rest_a if self.m.is_open(0, i)]
             rest_b = [j for j in rest_b if self.m.is_open(1, j)]
             # Inputs with different labels are matched only if no input was added or removed.
-            if token is _derived_role and len(rest_a) != len(rest_b):
+            if token_of is _derived_role and len(rest_a) != len(rest_b):
                 break
-            pairs = align_items([token(a, i) for i in rest_a], [token(b, j) for j in rest_b])
+            pairs = align_items([token_of(a, i) for i in rest_a], [token_of(b, j) for j in rest_b])
             for x, y in list(pairs):
-                if token is _role_and_label or self.may_be_partners(rest_a[x], rest_b[y]):
+                if token_of is _role_and_label or self.may_be_partners(rest_a[x], rest_b[y]):
                     self.m.pair(rest_a[x], rest_b[y])
 
     def may_be_partners(self, i: int, j: int) -> bool:

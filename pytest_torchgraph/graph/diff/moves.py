@@ -186,8 +186,8 @@ def _find_units(matching: Correspondence, rewired: Iterable[int]) -> Iterator[Mo
                 live_nodes = live_nodes or (matching.a.live(), matching.b.live())
                 # A unit that is dead code in one graph did not move. Its users were added or
                 # removed, which is an edit. Counting it as moved would leave it in
-                # `GraphDiff.rewired` without a finding. The op alone is dead code as well, so it is
-                # not tried.
+                # `GraphDiff.rewired` without a finding. Do not try the op alone (`break`): it is
+                # the same dead code.
                 if not (live_nodes[0][i] and live_nodes[1][matching.forward[i]]):
                     break
                 covered |= before

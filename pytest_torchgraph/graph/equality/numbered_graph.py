@@ -354,7 +354,7 @@ def _format_skeleton(value: Arg, refs: list[str], subgraph_label: Callable[[str]
     return format_arg(value)
 
 
-WITH_SUMS = ("backward", "joint")
+KINDS_WITH_GRADIENT_SUMS = ("backward", "joint")
 """Kinds of graphs in which the operands of a sum have no order."""
 MATCHED_BY_NAME = ("parameter", "buffer")
 """Roles of inputs that are matched by name if both graphs have an input of that name."""
@@ -369,12 +369,14 @@ def drop_unshared_facts(a: Graph, b: Graph) -> tuple[Graph, Graph]:
         a, b = as_captured(a), as_captured(b)
     a, b = in_same_digits(a, b)
     # A graph of one module of a backward has the kind "forward".
-    if (a.kind in WITH_SUMS) != (b.kind in WITH_SUMS):
-        a, b = (replace(g, kind="forward") if g.kind in WITH_SUMS else g for g in (a, b))
+    if (a.kind in KINDS_WITH_GRADIENT_SUMS) != (b.kind in KINDS_WITH_GRADIENT_SUMS):
+        a, b = (
+            replace(g, kind="forward") if g.kind in KINDS_WITH_GRADIENT_SUMS else g for g in (a, b)
+        )
     if (a.output is None) != (b.output is None):
         a, b = replace(a, output=None), replace(b, output=None)
-    if _has_values(a) != _has_values(b):
-        a, b = _without_values(a), _without_values(b)
+    if _has_constant_values(a) != _has_constant_values(b):
+        a, b = _without_constant_values(a), _without_constant_values(b)
     if _has_options(a) != _has_options(b):
         a, b = _without_options(a), _without_options(b)
     if (a.saver is None) != (b.saver is None):
@@ -430,15 +432,17 @@ def with_inputs_in_order(a: Graph, b: Graph) -> Graph:
     return replace(b, nodes=tuple(nodes))
 
 
-def _has_values(graph: Graph) -> bool:
+def _has_constant_values(graph: Graph) -> bool:
     return any(is_constant(node) and node.args for part in graph.walk() for node in part.nodes)
 
 
-def _without_values(graph: Graph) -> Graph:
+def _without_constant_values(graph: Graph) -> Graph:
     nodes = tuple(
         replace(node, args=()) if is_constant(node) and node.args else node for node in graph.nodes
     )
-    return replace(graph, nodes=nodes, subgraphs=tuple(map(_without_values, graph.subgraphs)))
+    return replace(
+        graph, nodes=nodes, subgraphs=tuple(map(_without_constant_values, graph.subgraphs))
+    )
 
 
 def _has_options(graph: Graph) -> bool:
@@ -487,7 +491,7 @@ class OrderFree(NumberedGraph):
         graph = flat.graph
         if graph.saver is not None:
             self._label_saved(hashes_by_name(graph.saver))
-        self.sums = dict(self._find_sums()) if graph.kind in WITH_SUMS else {}
+        self.sums = dict(self._find_sums()) if graph.kind in KINDS_WITH_GRADIENT_SUMS else {}
         if not self.sums and len(graph.saved) < 2:
             return
         hashes = self.hashes()
@@ -503,7 +507,9 @@ class OrderFree(NumberedGraph):
         """Identify the saved inputs, in their labels, by their value in the forward."""
         saved = [i for i in self.inputs if self.nodes[i].op == "saved"]
         if not all(self.nodes[i].name in hashes for i in saved):
-            return  # Without labels, only their order distinguishes them.
+            # The value of a saved input is unknown. Label none of them: their order then tells them
+            # apart.
+            return
         self.roots = [i for i in self.inputs if self.nodes[i].op != "saved"]
         for i in saved:
             self._add_to_label(i, f" {hashes[self.nodes[i].name]}")

@@ -359,7 +359,7 @@ class CompiledCallables:
         if callee is None:
             return
         if not call.served:
-            cause = call.cause or self._reasons.explain_unseen(callee, missed=call.misses > 0)
+            cause = call.cause or self._reasons.explain_uncompiled(callee, missed=call.misses > 0)
         elif call.misses and call.partial_cause is None:
             cause = explain_partial(stance)
         else:
