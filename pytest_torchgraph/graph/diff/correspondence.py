@@ -285,10 +285,10 @@ class _LocalSearch:
         return affected_a | {i for j in affected_b if (i := self.m.backward[j]) != -1}
 
     def find_best_place(self, side: int, i: int, moved: Mapping[int, int], banned: int) -> int:
-        """Return the equal node of the other graph that agrees most with `i`, free or not.
+        """Return the equal node of the other graph whose edges agree best with those of `i`.
 
-        Nodes that this step already gave to another node, and `banned`, are excluded. Return -1 if
-        no node is left.
+        The node may have a partner already. `banned`, and nodes that this step gave to another
+        node, are excluded. Return -1 if no node is left.
         """
         flat, other = self.flats[side], self.flats[1 - side]
         partners, owners = self.partner[side], self.partner[1 - side]

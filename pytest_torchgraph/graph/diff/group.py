@@ -129,7 +129,7 @@ class _Grouper:
     def absorb_followers(
         self, groups: dict[NodeKey, list[NodeChange]]
     ) -> dict[NodeKey, list[NodeChange]]:
-        """Merge each group that is only a consequence of some edit into the nearest edit.
+        """Merge each group that only follows from an edit into the nearest edit.
 
         Such groups consist of these parts:
 

@@ -134,9 +134,9 @@ def merge_edits(
     Two findings merge if any of these holds:
 
     - They are the same edit of the same code, or add and remove the same ops on the same line.
-    - They replace nodes with the same names by the same ops, and no file has two such findings.
-    - They replace an op by the same ops everywhere, and not all findings that do so are in the same
-      files.
+    - They replace nodes of the same names with the same ops, and no file has two such findings.
+    - They replace all uses of the same ops with the same ops, and these findings are not all in
+      exactly the same files.
 
     Args:
         items: pairs of a comparison's label (a file, a test) and a finding.

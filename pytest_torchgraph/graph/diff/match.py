@@ -60,8 +60,8 @@ def match_graphs(
     Args:
         names: maps inputs of `a` to the corresponding inputs of `b`, by name, if known.
     """
-    # Modules of only one graph are set apart first. Otherwise the norm of a ninth layer took the
-    # partner of the norm after the last layer, and 16 of its 210 ops were not counted.
+    # Modules of only one graph are set apart first. Otherwise the norm of a ninth layer would take
+    # the partner of the norm after the last layer, and 16 of the layer's 210 ops would not count.
     first = Correspondence(a, b, find_one_sided_modules(a, b))
     best = _Matcher(first, names or {}, by_depth=False).run()
     cost = count_disagreements(best)
@@ -102,8 +102,8 @@ class _Matcher:
         self.match_sequences(_label_and_operands)
         self.match_sequences(_module_and_label)
         self.match_neighbours()
-        # The label of a call contains the classes of its bodies. If a body changed, no label is
-        # equal. Then the op must be equal, and the edges decide.
+        # The label of a call contains the classes of its bodies, so a changed body changes the
+        # label. Match such calls by the rest of the label if an edge agrees.
         if self.a.graph.subgraphs or self.b.graph.subgraphs:
             self.match_sequences(_module_and_plain, lambda i, j: self.m.agreement(i, j) > 0)
         improve_matching(self.m, self.token_across_modules)
@@ -132,8 +132,8 @@ class _Matcher:
             j = input_by_name.get(name, -1)
             if j != -1 and not _NUMBERED.match(name) and self.m.are_open(i, j):
                 self.m.pair(i, j)
-        # A value that is saved on one side only has no partner. With a partner taken from its
-        # neighbours, the numbers of additional and missing saved values were wrong.
+        # A value that only one side saves has no partner. If it took a partner from its neighbours,
+        # the numbers of added and missing saved values would be wrong.
         if self.new_names:
             self.m.unmatchable[0].update(i for i in rest_a if a.nodes[i].op == "saved")
             self.m.unmatchable[1].update(j for j in rest_b if b.nodes[j].op == "saved")
@@ -209,8 +209,8 @@ class _Matcher:
                 key: Hashable = (label, *[numbers[o] for o in flat.operands[i]])
                 if flat.nodes[i].kind == "placeholder":
                     j = partner[i]
-                    # Inputs are equal only to their partner. Unmatched inputs of the two graphs get
-                    # odd and even numbers, so that none are equal.
+                    # An input is equal only to its partner. An unmatched input must equal no input
+                    # of the other graph: one graph gets odd numbers, the other even numbers.
                     key = ("input", (i if offset else j) if j != -1 else -1 - 2 * i - offset)
                 numbers.append(ids.setdefault(key, len(ids)))
             return numbers

@@ -286,7 +286,7 @@ class _Pairing:
         return True
 
     def same_value(self, i: int, j: int) -> bool:
-        """Return True unless two constants have different values.
+        """Return False if two constants have different values.
 
         An unknown value counts as equal to any value.
         """

@@ -206,11 +206,11 @@ class NumberedGraph:
         return self.operands[-1][: self.arity[-1] - len(self.graph.saved)]
 
     def uses(self, i: int) -> list[tuple[int, int]]:
-        """Return the (user, slot) pairs in which a node is an operand, without two kinds of uses.
+        """Return the (user, slot) pairs in which a node is an operand, except in two cases.
 
-        Being saved is left out, because the backward decides which values a forward saves. So is
-        being the random op before another, because the next random op says nothing about a node. A
-        node that has only such uses gets the single use (output, slot -1).
+        A saved value does not count as used by the output, because the backward decides which
+        values a forward saves. A random op does not count as used by the next random op, which
+        only keeps the order. A node that has only such uses gets the single use (output, slot -1).
         """
         last = len(self.nodes) - 1
         end = self.arity[last]
@@ -236,7 +236,7 @@ class NumberedGraph:
         return not {*_iter_mutated(node)} & {*_iter_mutated(other)}
 
     def live(self) -> list[bool]:
-        """Return True for each node that the output or a side effect needs."""
+        """Return, for each node, True if the output or a side effect needs it."""
         live = [False] * len(self.nodes)
         if live:
             live[-1] = True
@@ -361,7 +361,7 @@ MATCHED_BY_NAME = ("parameter", "buffer")
 
 
 def drop_unshared_facts(a: Graph, b: Graph) -> tuple[Graph, Graph]:
-    """Return two graphs without facts that one of them lacks, with parameters in the same order.
+    """Drop facts that only one of two graphs has, and put their parameters in the same order.
 
     Return the same objects if nothing changes.
     """
@@ -457,7 +457,7 @@ def _without_options(graph: Graph) -> Graph:
 
 
 def as_captured(graph: Graph) -> Graph:
-    """Return a graph that the user passed in as if it were captured: aliases are no-ops."""
+    """Mark a graph that the user passed in as captured, so that its aliases count as no-ops."""
     if not graph.given:
         return graph
     return replace(graph, given=False, subgraphs=tuple(map(as_captured, graph.subgraphs)))
@@ -522,7 +522,8 @@ class OrderFree(NumberedGraph):
     def _find_sums(self) -> Iterator[tuple[int, list[int]]]:
         """Yield the last sum of each chain of gradient sums, with the gradients of the chain.
 
-        Partial sums lose their operands. They stay as unused nodes, so that their number counts.
+        Partial sums lose their operands, but stay as unused nodes, so that graphs with different
+        numbers of sums differ.
         """
         sums = {
             i
