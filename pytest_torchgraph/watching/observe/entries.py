@@ -107,7 +107,7 @@ class CompiledCallables:
     # -- what Dynamo does --------------------------------------------------------------------------
 
     @property
-    def current(self) -> str:
+    def current_name(self) -> str:
         """Name of the compiled callable that this thread is calling, "" if there is none."""
         callee = self._local.current.callee
         return "" if callee is None else callee.name

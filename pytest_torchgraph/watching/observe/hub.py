@@ -370,7 +370,7 @@ class Hub:
             code = torch_private.code_being_compiled()
             event = replace(
                 event,
-                callable_name=self._callables.current,
+                callable_name=self._callables.current_name,
                 code_hash=0 if code is None else hash(code),
                 own_resets=torch_private.own_resets(),
             )
