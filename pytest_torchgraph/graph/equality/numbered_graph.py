@@ -94,8 +94,8 @@ class NumberedGraph:
             self.arity.append(len(operands))
             writes = [self.index[ref.name] for ref in node.after]
             if node.kind == "output" and writes:
-                # Each write that a result depends on precedes the return. Not every release records
-                # these writes here.
+                # A write that a result depends on precedes the return anyway, and only some torch
+                # releases record it here. So leave it out.
                 needed = self._ancestors(operands)
                 writes = [write for write in writes if write not in needed]
             operands += writes
