@@ -79,7 +79,8 @@ def main() -> None:
     torch_private.assign_settings(settings)
     with contextlib.ExitStack() as stack, torch_private.stable_cache_keys():
         for (read, assign), value in zip(_MODES, modes, strict=True):
-            # A matmul precision is None if torch has no word for it.
+            # `matmul_precision()` is None if torch cannot express the current settings as one
+            # value. Leave those alone.
             if value not in (None, read()) and (context := assign(value)) is not None:
                 stack.enter_context(context)
         half = calls.run()

@@ -57,14 +57,14 @@ class CauseOverTests:
         places: the files and functions of the cause. Code that compiles nothing is grouped by
             reason, so its cause may have several places.
         times: the number of occurrences in all tests.
-        without_graph: the number of these tests that compile nothing.
+        tests_without_graph: the number of these tests that compile nothing.
     """
 
     cause: Cause
     tests: list[str] = field(default_factory=list)
     places: set[tuple[str, str]] = field(default_factory=set)
     times: int = 0
-    without_graph: int = 0
+    tests_without_graph: int = 0
 
     @property
     def rank(self) -> tuple[int, int, str]:
@@ -83,12 +83,14 @@ def causes_over_tests(facts: Mapping[str, TestFacts]) -> list[CauseOverTests]:
             entry.tests.append(test)
             entry.places.add(location)
             entry.times += cause.count
-            entry.without_graph += not test_facts.compiles
+            entry.tests_without_graph += not test_facts.compiles
     causes = sorted(merged.values(), key=lambda shared_cause: shared_cause.rank)
     # Move the cause with the most tests that compile nothing to the front, because these tests pass
     # without testing what they claim to test.
-    first_cause = max(causes, key=lambda shared_cause: shared_cause.without_graph, default=None)
-    if first_cause is not None and first_cause.without_graph:
+    first_cause = max(
+        causes, key=lambda shared_cause: shared_cause.tests_without_graph, default=None
+    )
+    if first_cause is not None and first_cause.tests_without_graph:
         causes.remove(first_cause)
         causes.insert(0, first_cause)
     return causes
@@ -213,10 +215,10 @@ def _lines(shared_cause: CauseOverTests, width: int, verbose: bool) -> list[str]
         if location and not verbose and len(line) > width:
             reason = f"{_number(shared_cause.tests)}  compile nothing: {cause.text}"
             return [cut(reason, width), cut(f"{'':{INDENT}}{location}", width)]
-    elif shared_cause.without_graph == len(shared_cause.tests):
+    elif shared_cause.tests_without_graph == len(shared_cause.tests):
         words = f"compile nothing: {words}"
-    elif shared_cause.without_graph:
-        words += f"; {shared_cause.without_graph} of them compile nothing"
+    elif shared_cause.tests_without_graph:
+        words += f"; {shared_cause.tests_without_graph} of them compile nothing"
     return lines_over_tests(words, shared_cause.tests, width, whole=verbose)
 
 

@@ -25,7 +25,7 @@ from collections.abc import Sequence
 
 from ..errors import TorchGraphError
 from . import diff, export, merge, render, review, show
-from .formats import SAME, TROUBLE, printable
+from .formats import EXIT_OK, EXIT_TROUBLE, printable
 
 COMMANDS = (show, diff, review, render, export, merge)
 
@@ -51,19 +51,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the user quit the pager
         # Python flushes stdout again at exit. That flush must not fail.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return SAME
+        return EXIT_OK
     except ModuleNotFoundError as error:
         if error.name != "torch":
             raise
         print("pytest_torchgraph: FLOPs require torch, which is not installed", file=sys.stderr)
-        return TROUBLE
+        return EXIT_TROUBLE
     except (TorchGraphError, OSError) as error:
         lines = str(error).splitlines()
         print(
             "\n".join(map(printable, [f"pytest_torchgraph: {lines[0]}", *lines[1:]])),
             file=sys.stderr,
         )
-        return TROUBLE
+        return EXIT_TROUBLE
     return code
 
 

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from ..errors import TorchGraphError
 from ..words import format_ranks, markdown_code
 from .formats import (
-    DIFFERENT,
-    SAME,
-    TROUBLE,
+    EXIT_DIFFERENT,
+    EXIT_OK,
+    EXIT_TROUBLE,
     add_format,
     add_rank,
     markdown_table,
@@ -68,7 +68,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _directories(options: argparse.Namespace) -> int:
-    """Compare all readable files, and print the findings; return `TROUBLE` for unreadable files."""
+    """Compare all readable files, and print the findings. `EXIT_TROUBLE` for unreadable files."""
     from ..api.differences import diff
 
     if options.rank is not None:
@@ -88,8 +88,8 @@ def _directories(options: argparse.Namespace) -> int:
             else difference
         )
     if difference.files is not None and difference.files.unreadable:
-        return TROUBLE
-    return DIFFERENT if difference else SAME
+        return EXIT_TROUBLE
+    return EXIT_DIFFERENT if difference else EXIT_OK
 
 
 def _files(options: argparse.Namespace) -> int:
@@ -128,7 +128,7 @@ def _files(options: argparse.Namespace) -> int:
             lines += counts
         if lines:
             print("\n".join(lines))
-    return DIFFERENT if difference or counts else SAME
+    return EXIT_DIFFERENT if difference or counts else EXIT_OK
 
 
 def _pairs(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from ..errors import TorchGraphError
-from .formats import SAME, only_counts, read_document
+from .formats import EXIT_OK, only_counts_error, read_document
 
 if TYPE_CHECKING:
     from ..graph.model import Graph
@@ -80,7 +80,7 @@ def run(options: argparse.Namespace) -> int:
     for path, data in files.items():
         write_text(path, json.dumps(data, indent=1) + "\n")
     print(*files, address, sep="\n")
-    return SAME
+    return EXIT_OK
 
 
 def _export_one(options: argparse.Namespace) -> tuple[dict[Path, Any], str]:
@@ -109,7 +109,7 @@ def _export_pair(options: argparse.Namespace) -> tuple[dict[Path, Any], str]:
 def _graphs(file: Path) -> tuple[Graph, ...]:
     graphs = read_document(file).graphs
     if not graphs:
-        raise only_counts(file)
+        raise only_counts_error(file)
     return graphs
 
 

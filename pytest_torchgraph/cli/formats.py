@@ -134,7 +134,7 @@ def select_graphs(graphs: Sequence[Graph], name: str | None, file: Path) -> tupl
     return selected
 
 
-def only_counts(file: Path) -> TorchGraphError:
+def only_counts_error(file: Path) -> TorchGraphError:
     """Return the error for a command that needs the nodes of a file with only op counts."""
     return TorchGraphError(
         f'{file} stores only op counts, not nodes: use graph_snapshot(detail="dataflow") in the '
@@ -142,11 +142,11 @@ def only_counts(file: Path) -> TorchGraphError:
     )
 
 
-SAME = 0
+EXIT_OK = 0
 """Exit code: nothing differs. Also used by a successful command that compares nothing."""
 
-DIFFERENT = 1
+EXIT_DIFFERENT = 1
 """Exit code: the two sides differ."""
 
-TROUBLE = 2
+EXIT_TROUBLE = 2
 """Exit code: unreadable file, missing graph, failed drawing, or invalid arguments."""

@@ -9,7 +9,7 @@ from typing import Any
 
 from ..errors import TorchGraphError
 from ..words import counted
-from .formats import SAME
+from .formats import EXIT_OK
 
 
 def add_command(commands: Any) -> None:
@@ -50,7 +50,7 @@ def run(options: argparse.Namespace) -> int:
         raise TorchGraphError("cannot merge pages with audit baselines: give files of one kind")
     merge = _merge_pages if pages[0] else _merge_baselines
     print(f"{options.output}: {merge(options.files, options.output)}")
-    return SAME
+    return EXIT_OK
 
 
 def _is_page(path: Path) -> bool:

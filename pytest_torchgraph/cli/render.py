@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import TorchGraphError
-from .formats import SAME, add_rank, only_counts, read_document, select_graphs
+from .formats import EXIT_OK, add_rank, only_counts_error, read_document, select_graphs
 
 
 def add_command(commands: Any) -> None:
@@ -56,10 +56,10 @@ def run(options: argparse.Namespace) -> int:
                 f"nothing to draw: {options.against} and {options.file} have equal graphs"
             )
         print(render(difference, options.out))
-        return SAME
+        return EXIT_OK
     graphs = select_graphs(document.graphs, options.graph, options.file)
     if not graphs:
-        raise only_counts(options.file)
+        raise only_counts_error(options.file)
     graphs_to_draw = graphs[0] if len(graphs) == 1 else graphs
     print(render(graphs_to_draw, options.out, heat=options.heat))
-    return SAME
+    return EXIT_OK

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import TorchGraphError
 from .formats import (
-    SAME,
+    EXIT_OK,
     add_rank,
     of_rank,
-    only_counts,
+    only_counts_error,
     read_any_document,
     select_graphs,
 )
@@ -84,11 +84,11 @@ def run(options: argparse.Namespace) -> int:
             print(_collectives_of_ranks(stored, options.file))
         else:
             print(_text_of_ranks(stored, options.file, flat=options.flat), end="")
-        return SAME
+        return EXIT_OK
     document = of_rank(stored, options.rank, options.file)
     if document.counts and not document.graphs:
         if options.table or options.cost or options.collectives:
-            raise only_counts(options.file)
+            raise only_counts_error(options.file)
         selected_counts = [
             graph_counts
             for graph_counts in document.counts
@@ -97,7 +97,7 @@ def run(options: argparse.Namespace) -> int:
         _print_counts(
             [(with_runs(name, document.runs.get(name, 1)), c) for name, c in selected_counts]
         )
-        return SAME
+        return EXIT_OK
     graphs = select_graphs(document.graphs, options.graph, options.file)
     if options.size:
         graphs = _with_sizes(graphs, options.size)
@@ -114,7 +114,7 @@ def run(options: argparse.Namespace) -> int:
         fold = document.folded and not options.flat
         detail = document.header.detail
         print(format_document(graphs, document.header, detail, fold=fold), end="")
-    return SAME
+    return EXIT_OK
 
 
 def _text_of_ranks(document: Program, file: Path, *, flat: bool) -> str:
@@ -182,7 +182,7 @@ def _collectives_of_ranks(document: Program, file: Path) -> str:
     from ..words import format_ranks
 
     if not document.graphs:
-        raise only_counts(file)
+        raise only_counts_error(file)
     return "\n\n".join(
         f"{format_ranks(ranks)}\n{_collectives(rank_program.graphs)}"
         for ranks, rank_program in document.sections

@@ -48,7 +48,7 @@ class CanonicalNames:
         if mesh_dimensions is None:
             mesh_dimensions = process_groups.mesh_dimensions()
         self.mesh_dimensions = mesh_dimensions
-        self.members = process_groups.members()
+        self.members = process_groups.ranks_by_group()
 
     def copy(self) -> CanonicalNames:
         """Return a copy with the same names, for a later graph that may add its own names."""
@@ -144,7 +144,7 @@ class CanonicalNames:
         return value if isinstance(value, TensorMeta | Symbol | Atom) else None
 
     def constant(self, value: Any) -> Arg:
-        """Return a constant argument as an `Arg`, which contains no references."""
+        """Return a constant argument as an `Arg` without references."""
         if value is None or value is Ellipsis or isinstance(value, bool | str | bytes | Atom):
             return value
         if isinstance(value, enum.Enum):

@@ -117,27 +117,27 @@ def mesh_dimensions() -> dict[str, str]:
     Dimensions of two meshes may share a name. If their groups have the same ranks, both groups get
     the name. Otherwise, only the group that `dimensions_named` names gets it.
     """
-    if not (ranks := members()):
+    if not (ranks := ranks_by_group()):
         return {}
-    named: dict[str, str] = {}
-    for names in _dimensions.get():
-        for group, name in names().items():
-            named.setdefault(group, name)
-    described = dict(named)
+    given_names: dict[str, str] = {}
+    for read_names in _dimensions.get():
+        for group, name in read_names().items():
+            given_names.setdefault(group, name)
+    all_names = dict(given_names)
     for process_group in torch_private.process_groups():
-        text = _OF_MESH.fullmatch(getattr(process_group, "group_desc", ""))
-        if text:
-            described.setdefault(str(process_group.group_name), text[1])
+        match = _OF_MESH.fullmatch(getattr(process_group, "group_desc", ""))
+        if match:
+            all_names.setdefault(str(process_group.group_name), match[1])
     dimension_by_group: dict[str, str] = {}
-    for group, name in described.items():
-        names_by_group = named if name in named.values() else described
+    for group, name in all_names.items():
+        names_by_group = given_names if name in given_names.values() else all_names
         same_name = [other for other, other_name in names_by_group.items() if other_name == name]
         if all(ranks.get(other) == ranks.get(group) for other in same_name):
             dimension_by_group[group] = name
     return dimension_by_group
 
 
-def members() -> dict[str, tuple[int, ...]]:
+def ranks_by_group() -> dict[str, tuple[int, ...]]:
     """Return the ranks of each process group, by torch's name of the group."""
     return {
         str(group.group_name): tuple(torch.distributed.get_process_group_ranks(group))

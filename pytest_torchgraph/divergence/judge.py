@@ -526,7 +526,7 @@ class Suspects:
         return list(dict.fromkeys(candidates))
 
     def _ends_decomposition(self, key: Key, original: str) -> bool:
-        """Return True unless only nodes of the same decomposition use a value."""
+        """Return True if a value is unused or is used outside its decomposition."""
         node = self._other.fx(key)
         return not node.users or not all(
             user.op != "output"

@@ -59,7 +59,7 @@ def jittered(value: Any) -> Any:
 
 
 def is_same(left: torch.Tensor, right: torch.Tensor) -> bool:
-    """Return True if two tensors are equal bit by bit, NaN to NaN."""
+    """Return True if two tensors have the same dtype, shape and values. NaN equals NaN."""
     if left.dtype != right.dtype or left.shape != right.shape:
         return False
     if torch.equal(left, right):

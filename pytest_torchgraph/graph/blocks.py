@@ -17,7 +17,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from ..errors import CaptureError
-from .census import Homes, bodies_of, move_path, operands_of, outputs_of, projects
+from .census import Homes, bodies_of, is_projection_node, move_path, operands_of, outputs_of
 from .diff import holds, instances_of, natural_key
 from .higher_order import body_names
 from .model import Arg, Effect, Graph, Node, Ref, map_arg
@@ -64,7 +64,7 @@ def inline_regions(graph: Graph) -> Graph:
             results[node.name] = [
                 substitute_refs(output, args_by_body_name) for output in outputs_of(body)
             ]
-        elif node.refs and node.refs[0] in results and projects(graph, node):
+        elif node.refs and node.refs[0] in results and is_projection_node(graph, node):
             replacements[node.name] = results[node.refs[0]][node.args[1]]
         else:
             nodes.append(_substitute_in_node(node, replacements))
@@ -272,7 +272,7 @@ def _assign_ops_to_blocks(graph: Graph, glob: str) -> dict[str, dict[str, Node]]
     for node in graph.nodes:
         if not node.is_call or node.op == _SEED:
             continue
-        if node.refs and node.refs[0] in block_of and projects(graph, node):
+        if node.refs and node.refs[0] in block_of and is_projection_node(graph, node):
             # A projection belongs to the block of its producer, even if its own path differs.
             block = block_of[node.refs[0]]
         else:
@@ -412,7 +412,7 @@ def _drop_saved_only(
     remaining = dict(ops)
     for name in reversed(ops):
         node, own_users = ops[name], users.get(name, ())
-        is_for_backward = bool(own_users) or name in saved or projects(graph, node)
+        is_for_backward = bool(own_users) or name in saved or is_projection_node(graph, node)
         unused = not any(user in remaining or user not in ops for user in own_users)
         if unused and is_for_backward and not node.effects:
             del remaining[name]

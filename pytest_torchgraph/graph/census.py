@@ -183,7 +183,7 @@ def _iter_ops(graph: Graph, uncounted: bool = False) -> Iterator[tuple[int, Node
         op = node.op
         if not node.is_call:
             continue
-        if op == "operator.getitem" and not uncounted and projects(graph, node):
+        if op == "operator.getitem" and not uncounted and is_projection_node(graph, node):
             continue
         if not op.startswith(PREFIX):
             yield number, node, op
@@ -226,7 +226,7 @@ def _bodies_with_runs(
     return [(body, counts[body.name]) for body in graph.subgraphs if body.name in counts]
 
 
-def projects(graph: Graph, node: Node) -> bool:
+def is_projection_node(graph: Graph, node: Node) -> bool:
     """Return True if a node is a projection of its producer; see `model.is_projection`."""
     if node.op != "operator.getitem" or not node.args:
         return False

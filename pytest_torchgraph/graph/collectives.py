@@ -9,7 +9,7 @@ from typing import Any
 
 from ..errors import CaptureError
 from ..ops.collectives import (
-    CALLS_FUNCTION,
+    CALL_BACKWARD_OP,
     REDUCTIONS,
     WAITS,
     collective_kinds,
@@ -20,7 +20,7 @@ from ..ops.dtypes import ABBREVIATIONS, item_size
 from ..ops.matching import ATEN_LEVELS
 from ..ops.views import NO_WORK
 from ..words import counted
-from .census import projects, runs
+from .census import is_projection_node, runs
 from .cost import producer_of, viewed_by
 from .higher_order import executed
 from .model import Graph, Node, Ref, Source, TensorMeta
@@ -170,17 +170,17 @@ def collectives_of(graphs: Iterable[Graph]) -> tuple[Collective, ...]:
     )
 
 
-def _iter_collectives(graph: Graph, name: str) -> Iterator[Collective]:
-    calls = [node for node in graph.nodes if node.is_call and not projects(graph, node)]
+def _iter_collectives(graph: Graph, graph_name: str) -> Iterator[Collective]:
+    calls = [node for node in graph.nodes if node.is_call and not is_projection_node(graph, node)]
     waits: dict[str, int] | None = None
     for position, node in enumerate(calls):
         hidden = hides_collectives(node.op, dispatched=graph.level in ATEN_LEVELS)
-        if hidden or (_is_declared(node) and node.kind == "call_module"):
+        if hidden or (_is_declared_collective(node) and node.kind == "call_module"):
             raise CaptureError(
                 f"unknown collective: %{node.name} ({node.op}) decides at run time what it "
                 "communicates. Capture via 'aot' or 'dispatch', or use capture.at('aot')"
             )
-        if node.op == CALLS_FUNCTION:
+        if node.op == CALL_BACKWARD_OP:
             raise CaptureError(
                 f"unknown collectives: %{node.name} ({node.op}) runs a backward in Python, whose "
                 "communication is in no graph. Capture via 'dispatch', 'aot' or 'inductor'"
@@ -194,10 +194,10 @@ def _iter_collectives(graph: Graph, name: str) -> Iterator[Collective]:
             peers = peers_of(call.op, call.args, len(kinds))
             parts = zip(kinds, _moved_tensors(graph, call, kinds), peers, strict=True)
             for kind, moved, peer in parts:
-                yield _make_collective(graph, node, kind, moved, name, between, peer)
+                yield _make_collective(graph, node, kind, moved, graph_name, between, peer)
         for run in runs(graph, node):
             for _ in range(run.counted):
-                yield from _iter_collectives(run.body, name)
+                yield from _iter_collectives(run.body, graph_name)
 
 
 def communicates(node: Node) -> bool:
@@ -206,10 +206,10 @@ def communicates(node: Node) -> bool:
 
 
 def _kinds_of(node: Node) -> tuple[str, ...]:
-    return collective_kinds(node.op, node.args, communicates=_is_declared(node))
+    return collective_kinds(node.op, node.args, communicates=_is_declared_collective(node))
 
 
-def _is_declared(node: Node) -> bool:
+def _is_declared_collective(node: Node) -> bool:
     """Return True if the capture recorded that an op communicates."""
     return any(effect.kind == "communicates" for effect in node.effects)
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from ..errors import CaptureError
-from .census import operands_of, outputs_of, projects, runs
+from .census import is_projection_node, operands_of, outputs_of, runs
 from .higher_order import CONTROL_DEPS, KINDS, PREFIX, body_names, executed, leaves, ops_named
 from .model import Graph, Node, Ref
 
@@ -116,7 +116,7 @@ class Dataflow:
                 continue
             if node.name in inputs:
                 values[node.name] = [inputs[node.name]]
-            elif node.op == "operator.getitem" and projects(graph, node):
+            elif node.op == "operator.getitem" and is_projection_node(graph, node):
                 results = values[node.refs[0]]
                 index = node.args[1]
                 if len(results) > 1 and isinstance(index, int) and 0 <= index < len(results):

@@ -114,8 +114,9 @@ class InputRef:
 class TensorMeta:
     """dtype (torch's name without `torch.`), shape, strides, device and layout of a tensor result.
 
-    `dtype` equals the `torch.dtype`, its name and its abbreviation: `torch.float32`, `"float32"`,
-    `"f32"`. `stride` and `device` are `None` if unknown. Neither is compared.
+    `dtype` compares equal to the `torch.dtype`, its name and its abbreviation: to `torch.float32`,
+    `"float32"` and `"f32"`. `stride` and `device` are `None` if unknown. Graph comparisons ignore
+    both.
     """
 
     dtype: str

@@ -301,8 +301,8 @@ class OpChecks:
             kind: check only collectives of one kind, such as `"all_gather"`.
             at_least: minimum number of ops, or kernels, that overlap with each collective.
             exposed: number of collectives that may lack overlap: an int, a pair `(min, max)`, or a
-                mapping by device type. For example, the first collective of a step can be waited
-                for before anything computes.
+                mapping by device type. Use 1, for example, if the step waits for its first
+                collective before it computes anything.
 
         Raises:
             AssertionError: with the module and line of each exposed collective. Also if there is no

@@ -454,8 +454,9 @@ class _Recorder:
             aot_node = aot_backward(hook)
             if aot_node is not None:
                 number, module = aot_node
-                # AOTAutograd counts its graphs per process, so a node name in the graph, such as
-                # `aot7_mm`, depends on earlier compilations.
+                # Compiled autograd names a copied node after the number of the AOT graph, such as
+                # `aot7_mm`. Keep the backward under this number, to find the original node `mm`.
+                # The number itself depends on earlier compilations.
                 facts.backwards[number] = converted = self.forward.backward(module)
                 self.taken_over.setdefault(id(module), CompiledGraph(converted)).runs += 1
         return facts

@@ -62,8 +62,8 @@ _HIDDEN = re.compile(
 _CALLS_PYTHON = re.compile(r"torch\._dynamo\.(external_utils\.call_(module_)?hook|.*\.self_invoke)")
 """Calls of hooks in a backward captured by compiled autograd. A hook may communicate."""
 
-CALLS_FUNCTION = "torch._dynamo.external_utils.call_backward"
-"""Calls the backward of an `autograd.Function` that compiled autograd does not trace."""
+CALL_BACKWARD_OP = "torch._dynamo.external_utils.call_backward"
+"""The op for the backward of an `autograd.Function` that compiled autograd does not trace."""
 
 _PYTHON_API = "torch.distributed."
 """Prefix of functions of `torch.distributed`, which `torch.fx` keeps as nodes."""
@@ -71,7 +71,7 @@ _PYTHON_API = "torch.distributed."
 
 def calls_python(op: str) -> bool:
     """Return True for an op that runs a hook, or the backward of an `autograd.Function`."""
-    return op == CALLS_FUNCTION or bool(_CALLS_PYTHON.match(op))
+    return op == CALL_BACKWARD_OP or bool(_CALLS_PYTHON.match(op))
 
 
 def hides_collectives(op: str, *, dispatched: bool) -> bool:

@@ -231,7 +231,7 @@ def _link(canvas: Canvas, graphs: Iterable[PlacedGraph]) -> list[int]:
     placed_by_name: dict[str, PlacedGraph] = {}
     linked = []
     for placed in graphs:
-        for name, number in placed.numbers.items():
+        for name, number in placed.drawable_numbers.items():
             graph, _, node = name.partition(":")
             producer_graph = placed_by_name.get(graph)
             if producer_graph is None or placed.folded.nodes[name].node.kind != "placeholder":
@@ -253,15 +253,15 @@ def _first_drawables(placed: PlacedGraph) -> list[int]:
     """Return the drawables of a graph's first inputs, or of its first node if it has no inputs."""
     inputs = [
         number
-        for name, number in placed.numbers.items()
+        for name, number in placed.drawable_numbers.items()
         if placed.folded.nodes[name].node.kind == "placeholder"
     ]
-    return inputs[:MAX_ENDS] or list(placed.numbers.values())[:1]
+    return inputs[:MAX_ENDS] or list(placed.drawable_numbers.values())[:1]
 
 
 def _last_drawable(placed: PlacedGraph) -> list[int]:
     """Return a list of the last drawable of a graph; empty for an empty graph."""
-    return list(placed.numbers.values())[-1:]
+    return list(placed.drawable_numbers.values())[-1:]
 
 
 class _BreakBoxes:
@@ -300,7 +300,7 @@ class _BreakBoxes:
 
     def _has_no_operands(self, number: int) -> bool:
         """Return True if no edge leads from an earlier graph to the graph with this number."""
-        drawables = set(self.placed[number].numbers.values())
+        drawables = set(self.placed[number].drawable_numbers.values())
         first = min(drawables, default=0)
         return not any(edge.head in drawables and edge.tail < first for edge in self.canvas.edges)
 

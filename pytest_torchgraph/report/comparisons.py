@@ -132,7 +132,7 @@ class Comparisons:
         return f"{size}{omitted_text}"
 
     def releases(self) -> list[str]:
-        """Return the pairs of stored and running torch release, such as `2.13.0 -> 2.15.0`."""
+        """Return the distinct (stored, running) torch releases, formatted as `2.13.0 -> 2.15.0`."""
         pairs = (
             data["releases"]
             for failures in self.tests.values()
@@ -254,7 +254,7 @@ def _sources(comparison: Comparison) -> dict[str, str]:
 
 
 def _below_root(config: pytest.Config, path: Path) -> str:
-    """Return a path relative to the root directory, with `/`, or "" if the path is outside."""
+    """Return a path relative to the root directory, with forward slashes; "" if it is outside."""
     root = config.rootpath
     try:
         real_path = inside(path, root)

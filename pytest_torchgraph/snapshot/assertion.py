@@ -494,7 +494,7 @@ class Lookup:
     @property
     def release(self) -> str:
         """Torch release that the compared file belongs to; "" without `torchgraph_releases`."""
-        paths = {os.path.abspath(path): release for release, path in self.files.order}
+        paths = {os.path.abspath(path): release for release, path in self.files.candidates}
         return paths[self.location]
 
     @property

@@ -81,37 +81,37 @@ _FORBIDDEN = '\\/?*:|"<>'
 _RESERVED = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)\Z", re.IGNORECASE)
 
 
-def stem_of(item: pytest.Item, index: str | int, release: str = "", rank: str = "") -> str:
+def stem_of(item: pytest.Item, name_or_number: str | int, release: str = "", rank: str = "") -> str:
     """Return the name, without suffix, of the stored file for one comparison of a test.
 
     Args:
         item: the test.
-        index: the name given to the comparison, or the number of earlier comparisons.
+        name_or_number: the name given to the comparison, or the number of earlier comparisons.
         release: the torch release that the file belongs to, appended to the name; "" for the
             first release, whose file names no release.
         rank: the rank of this process, as `rank-1-of-2`; "" for a single process.
     """
-    nodes = [node for node in item.listchain() if isinstance(node, pytest.Class)]
+    classes = [node for node in item.listchain() if isinstance(node, pytest.Class)]
     callspec = getattr(item, "callspec", None)
     parameters = [] if callspec is None else [callspec.id]
     # pytest's `name` of a parametrized test contains the id, which is added below in another form.
     name = item.name if callspec is None else getattr(item, "originalname", None) or item.name
-    if isinstance(index, str):
-        subtest, _, name_part = index.rpartition(IN_SUBTEST)
+    if isinstance(name_or_number, str):
+        subtest, _, name_part = name_or_number.rpartition(IN_SUBTEST)
         parameters += [part for part in (subtest, name_part) if part]
-    identifiers = [*(node.name for node in nodes), name]
-    owners = [node.parent for node in (*nodes, item)]
+    identifiers = [*(node.name for node in classes), name]
+    owners = [node.parent for node in (*classes, item)]
     plain = (
         all(_PLAIN_IDENTIFIER.match(part) for part in identifiers)
         and all(_PLAIN_PARAMETER.match(part) for part in parameters)
         and not any(map(_has_case_twin, identifiers, owners))
     )
     readable = ".".join(identifiers) + "".join(f"[{part}]" for part in parameters)
-    if isinstance(index, int) and index:
-        readable += f".{index}"
+    if isinstance(name_or_number, int) and name_or_number:
+        readable += f".{name_or_number}"
     tag = (f"@{rank}" if rank else "") + (f"{RELEASE}{release}" if release else "")
-    exact = repr((identifiers, parameters, index))
-    return _file_stem(readable, exact, plain, f"{tag}.{SUFFIX}") + tag
+    identity = repr((identifiers, parameters, name_or_number))
+    return _file_stem(readable, identity, plain, f"{tag}.{SUFFIX}") + tag
 
 
 def release_in(stem: str) -> tuple[str, str]:
@@ -208,18 +208,18 @@ class ReleaseFiles:
     Attributes:
         releases: the releases with files of their own.
         running: the running torch release; "" without `torchgraph_releases`.
-        order: the candidate files with their releases, in order: a file counts only if no earlier
-            file exists.
+        candidates: the (release, file) pairs, in order: a file counts only if no earlier file
+            exists.
     """
 
     releases: Releases
     running: str
-    order: tuple[tuple[str, Path], ...]
+    candidates: tuple[tuple[str, Path], ...]
 
     @property
     def own(self) -> Path | None:
         """File that an update writes; `None` if the running release is not listed."""
-        release, file = self.order[0]
+        release, file = self.candidates[0]
         return file if release == self.running else None
 
     @property
@@ -227,14 +227,17 @@ class ReleaseFiles:
         """File that can make `own` redundant, with its release; `None` if there is none."""
         # Only the next file counts: a release in between may store another graph later.
         is_first = self.running == self.releases.first
-        return None if is_first or self.own is None else self.order[1]
+        return None if is_first or self.own is None else self.candidates[1]
 
     @property
     def compared(self) -> tuple[str, Path]:
         """File to compare with, and its release; the file to be stored if none exists."""
-        if len(self.order) == 1:
-            return self.order[0]
-        return next((candidate for candidate in self.order if candidate[1].exists()), self.order[0])
+        if len(self.candidates) == 1:
+            return self.candidates[0]
+        return next(
+            (candidate for candidate in self.candidates if candidate[1].exists()),
+            self.candidates[0],
+        )
 
     def why_compared(self, release: str) -> str:
         """Return why a run compares with this release's file; "" if the release is running."""

@@ -250,21 +250,21 @@ def remove(stale: StaleFiles, root: Path) -> Iterator[tuple[Path, TorchGraphErro
             path.parent.rmdir()
 
 
-MOST = 20
+MOST_CANDIDATES = 20
 """Maximum number of files under old names to read for one missing file."""
 
 _IDENTIFIERS = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*", re.ASCII)
 
 
 def find_under_old_name(
-    item: pytest.Item, files: ReleaseFiles, now: Program, detail: Detail
+    item: pytest.Item, files: ReleaseFiles, captured: Program, detail: Detail
 ) -> tuple[str, ...]:
     """Return the lines about an equal graph under an old name, with the command that moves it.
 
     Args:
         item: the test.
         files: the files that would store the graph of the test; none of these files exists.
-        now: the program that the test captured.
+        captured: the program that the test captured.
         detail: the level of detail of the comparison.
 
     Returns:
@@ -272,12 +272,12 @@ def find_under_old_name(
     """
     from .compare import is_stored
 
-    home = files.order[0][1].parent
+    home = files.candidates[0][1].parent
     for number, (file, moves) in enumerate(_moved_candidates(item, files, home)):
-        if number == MOST:
+        if number == MOST_CANDIDATES:
             break
         text = read_text(file)
-        if text is not None and is_stored(text, now, detail):
+        if text is not None and is_stored(text, captured, detail):
             config = item.config
             commands = (
                 shlex.join(["git", "mv", *(settings.display_path(config, path) for path in pair)])
@@ -296,10 +296,10 @@ def _moved_candidates(
 ) -> Iterator[tuple[Path, list[tuple[Path, Path]]]]:
     """Yield files that belong to no test any more, each with its moves as (from, to) pairs."""
     for directory in _orphaned_directories(home):
-        file = _first_existing([directory / path.name for _, path in files.order])
+        file = _first_existing([directory / path.name for _, path in files.candidates])
         if file is not None:
             yield file, [(file, home / file.name) if home.exists() else (directory, home)]
-    expected_stem = release_in(files.order[0][1].stem)[0]
+    expected_stem = release_in(files.candidates[0][1].stem)[0]
     expected_names = _IDENTIFIERS.match(expected_stem)
     module = getattr(item, "module", None)
     if expected_names is None or module is None or not home.is_dir():
@@ -315,7 +315,7 @@ def _moved_candidates(
         ):
             continue
         if not _resolves(module, stored_names[0]):
-            names = [path.name.replace(expected_stem, stem, 1) for _, path in files.order]
+            names = [path.name.replace(expected_stem, stem, 1) for _, path in files.candidates]
             moves = [(path, home / path.name.replace(stem, expected_stem, 1)) for path in paths]
             yield _first_existing([home / name for name in names]) or paths[0], moves
 

@@ -33,12 +33,12 @@ def accumulating_leaves(roots: list[torch.Tensor]) -> list[torch.Tensor]:
 
 
 def sequence_number() -> Callable[[], int]:
-    """Return the getter of the sequence number of this thread's next autograd node."""
+    """Return a function that reads the sequence number of this thread's next autograd node."""
     return get("sequence_nr")  # type: ignore[no-any-return]
 
 
 def current_autograd_node() -> Callable[[], Any]:
-    """Return the getter of the autograd node whose backward is running."""
+    """Return a function that returns the autograd node whose backward is running."""
     return get("current_node")  # type: ignore[no-any-return]
 
 

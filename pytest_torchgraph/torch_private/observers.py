@@ -28,11 +28,11 @@ from .private_names import get, has, replaced
 
 @contextlib.contextmanager
 def on_entry(observer: Callable[[Callable[[], Any]], Callable[[], Any]]) -> Iterator[None]:
-    """Replace `_is_skip_guard_eval_unsafe_stance` by `observer(original)`.
+    """Observe each call of a compiled callable, before any of the callable runs.
 
-    torch calls that function, without arguments, whenever a compiled callable is called, before any
-    of the callable runs. The calling frame is `compile_wrapper`; its local `fn` is the compiled
-    callable.
+    At each such call, torch calls `_is_skip_guard_eval_unsafe_stance` without arguments. Replaces
+    that function with `observer(original)`. The calling frame is `compile_wrapper`; its local `fn`
+    is the compiled callable.
     """
     with replaced("skip_guard_eval_unsafe", observer(get("skip_guard_eval_unsafe"))):
         yield

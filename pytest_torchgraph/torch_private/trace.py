@@ -123,14 +123,14 @@ class CacheMiss(NamedTuple):
 
     Attributes:
         file: file of the code.
-        free: names of its free variables, defined by enclosing functions.
+        free_variables: names of its free variables, defined by enclosing functions.
         locals, globals: variables of the call, before any of it ran.
         entries: earlier compilations, latest first.
         backend: backend that is about to compile it.
     """
 
     file: str
-    free: tuple[str, ...]
+    free_variables: tuple[str, ...]
     locals: Mapping[str, Any]
     globals: Mapping[str, Any]
     entries: tuple[Any, ...]

@@ -212,7 +212,7 @@ def test_internal_audit_error_is_reported_and_fails_no_test(
         raise ValueError("unreadable")
 
     torch._dynamo.reset()
-    monkeypatch.setattr("pytest_torchgraph.watching.observe.hub.read", fail)
+    monkeypatch.setattr("pytest_torchgraph.watching.observe.hub.read_event", fail)
     suite = SuiteWatch()
     suite.begin()
     torch.compile(lambda x: x.sin(), backend="eager")(torch.ones(3))

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...errors import TorchGraphError
-from ..formats import DIFFERENT, SAME, TROUBLE, add_format, print_json, printable
+from ..formats import EXIT_DIFFERENT, EXIT_OK, EXIT_TROUBLE, add_format, print_json, printable
 
 if TYPE_CHECKING:
     from .waiting import PendingUpdates
@@ -96,7 +96,7 @@ def run(options: argparse.Namespace) -> int:
     if options.accept:
         stored = _store(pending, dry_run=options.dry_run)
         if not options.dry_run:
-            return SAME if stored else TROUBLE
+            return EXIT_OK if stored else EXIT_TROUBLE
     elif options.format == "json":
         print_json(data(pending))
     elif options.format == "markdown":
@@ -108,8 +108,8 @@ def run(options: argparse.Namespace) -> int:
     else:
         print("\n".join(map(printable, listing(pending))))
     if pending.unreadable:
-        return TROUBLE
-    return DIFFERENT if any_pending(pending.states()) else SAME
+        return EXIT_TROUBLE
+    return EXIT_DIFFERENT if any_pending(pending.states()) else EXIT_OK
 
 
 def _in_terminal() -> bool:

@@ -29,10 +29,12 @@ class Accepted:
     """The outcome of accepting causes.
 
     Attributes:
-        written: the updates made (or, in a dry run, to be made): "created", "updated" or "removed".
+        written: the updates made (or, in a dry run, to be made), each with "created", "updated" or
+            "removed".
         held: the updates that also have causes not accepted yet, with the numbers of these causes.
         refused: the updates that are impossible or could not be written, with the reason.
-        outside: the updates whose file leads outside the root directory, with the reason.
+        outside: the updates whose path resolves to a file outside the root directory, with the
+            reason.
     """
 
     written: list[tuple[Update, str]] = field(default_factory=list)

@@ -276,7 +276,7 @@ class PendingUpdates:
 
     @cached_property
     def causes_by_target(self) -> Mapping[str, frozenset[int]]:
-        """Numbers of the causes of each stored file."""
+        """For each stored file, the numbers of the causes that change it."""
         causes: dict[str, set[int]] = {}
         for cause in self.causes:
             for update in cause.updates:

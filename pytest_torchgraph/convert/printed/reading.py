@@ -158,9 +158,9 @@ def convert_printed(
     )
 
 
-_ROOT = re.compile(r"[lLgG]_(.*?)_?\Z", re.DOTALL)
-_OWNED = re.compile(r"(?:^|(?<=_))(modules|parameters|buffers)_")
-_ROOTS = frozenset({"self", "kwargs", "args", "fn", "mod"})
+_SOURCE = re.compile(r"[lLgG]_(.*?)_?\Z", re.DOTALL)
+_MODULE_DICTS = re.compile(r"(?:^|(?<=_))(modules|parameters|buffers)_")
+_FRAME_VARIABLES = frozenset({"self", "kwargs", "args", "fn", "mod"})
 
 
 def dynamo_names(printed: Printed) -> list[tuple[str, str]]:
@@ -183,16 +183,16 @@ def _dynamo_name(node: Any) -> tuple[str, str]:
         role = "parameter"
     elif "_buffers_" in name:
         role = "buffer"
-    match = _ROOT.match(name)
+    match = _SOURCE.match(name)
     if match is None:
         return role, node.name
-    parts = _OWNED.split(match[1])
+    parts = _MODULE_DICTS.split(match[1])
     path = [part.strip("_") for part in parts[0::2]]
     if len(path) > 1:
         path = path[1:]  # the frame's variable that holds the module
     else:
-        first, _, base = path[0].partition("_")
-        path = [base if first in _ROOTS and base else path[0]]
+        first, _, rest = path[0].partition("_")
+        path = [rest if first in _FRAME_VARIABLES and rest else path[0]]
     return role, ".".join(part for part in path if part) or node.name
 
 

@@ -263,9 +263,9 @@ class PrintedValueReader:
         if path == "torch.Tensor" and {key.arg for key in node.keywords} == {"size", "dtype"}:
             return PrintedObject("torch.Tensor")
         args, kwargs = self.arguments(node)
-        return self._constructed(node, path, args, kwargs)
+        return self._constant_of_call(node, path, args, kwargs)
 
-    def _constructed(
+    def _constant_of_call(
         self, node: ast.Call, path: str, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         """Return the constant that a call of its type constructs; a collection becomes a tuple."""

@@ -82,7 +82,7 @@ class _LiveRanges:
         self._allocations[id(graph), node.name] = position, size
 
     def _bytes_while_running(self, graph: Graph, node: Node) -> int:
-        """Return the bytes that a call needs while it runs, including all of several results."""
+        """Return the bytes that a call needs while it runs, including all its results."""
         results = sum(results_bytes(node))
         if not graph.subgraphs:
             return results

@@ -2,8 +2,8 @@
 
 If a list of layers grows by one, the nodes of the new layer look like the nodes of every other
 layer. They would take the partners of the nodes after the list, so they get no partner at all.
-Modules are set apart only if there is no sign of a mere rename. Such signs are a shifted list, and
-a removed module that may be the same module.
+A module that may only have a new name is not set apart: its list may have shifted, or its ops may
+be those of a removed module.
 """
 
 from __future__ import annotations
@@ -54,7 +54,10 @@ def find_one_sided_modules(a: NumberedGraph, b: NumberedGraph) -> tuple[set[int]
 def _outermost_one_sided(
     path: str, shared: Iterable[str], shared_lists: Iterable[str]
 ) -> str | None:
-    """Return the outermost instance of a path that only one graph has, in a list that both have."""
+    """Return the outermost instance around a path that only one graph has.
+
+    `None` if there is no such instance, or if only one graph has its list.
+    """
     for instance in reversed(instances_of(path)):
         if instance not in shared:
             return instance if _list_of(instance) in shared_lists else None
@@ -101,8 +104,9 @@ def _find_renamed(
             for sibling in siblings
             if _list_of(sibling) == name and sibling in contents and sibling in other_contents
         }
-        # If a list lost its first layer, only the old graph has the last number. But the last layer
-        # is more like the new version of its neighbour than the neighbour's old version is.
+        # If a list lost its first layer, only the old graph has the last number, although the last
+        # layer was kept: it has its neighbour's number now. To detect this, check whether it
+        # resembles the new layer of that number more than the old layer of that number does.
         shifted = len(new_contents) * len(shared_contents) > MAX_CONTENTS**2 or any(
             _distance(content, was) < _distance(now, was)
             for now, was in shared_contents
@@ -172,7 +176,7 @@ def _find_candidates(m: Correspondence, i: int) -> Iterator[int]:
     node, operands = m.a.nodes[i], m.a.operands[i]
     partners = [m.forward[p] for p in operands]
     flow = [p for p in operands if m.a.nodes[p].op not in OWN_VALUES]
-    # An op of parameters only, or of a value without a partner, has no counterpart to compare with.
+    # An op has no counterpart if all its operands are parameters, or if one has no partner.
     if not flow or -1 in partners:
         return
     for j, _ in m.b.users[m.forward[flow[0]]]:
@@ -200,9 +204,8 @@ def _one_sided_neighbours(
         paths: the modules of the other graph.
 
     Returns:
-        `None` if a near node takes an operand of `start`, because all is one edit then. Empty if
-        the near nodes take only the result of `start`, because one op was written out as a chain of
-        ops then.
+        `None` if a near node takes an operand of `start`: they belong to one edit. Empty if the
+        near nodes take only the result of `start`: one op was written out as a chain of ops.
     """
     flat = m.b if side else m.a
     partner = m.backward if side else m.forward

@@ -14,15 +14,15 @@ from .origins import Origins
 from .paths import path_of
 
 OWN_VALUE = 4.0
-"""Score of a change that makes or takes a value of an edit."""
+"""Score of a change that produces or uses a value of an edit."""
 SAME_MODULE = 3.0
 """Score of a change in a module of an edit."""
 SURE = 2.0
-"""Minimum score to attribute a change by itself.
+"""Minimum score to attribute a change regardless of the other changes of its finding.
 
 A change with a lower score goes with the strongest change of its finding."""
 TAKEN_BY_SEVERAL = 1.5
-"""Score of a change of a value that several edits take as operand."""
+"""Score of a change that produces or uses an operand of several edits."""
 
 
 def with_consequences(
@@ -32,13 +32,13 @@ def with_consequences(
 
     A backward change is attributed to an edit by the first criterion that holds:
 
-    - The change makes or takes a value that the edit changed.
+    - The change produces or uses a value that the edit changed.
     - It is in a module of the edit.
-    - The first of its values that any edit takes as operand is taken by this edit only.
+    - The first of its values that is an operand of any edit is an operand of this edit only.
 
     If no criterion holds, the change goes with the strongest change of its finding. If that change
-    meets no criterion either, it is attributed by values that several edits take, or to an edit in
-    a module nearby.
+    meets no criterion either, it is attributed to the first of several edits with a common operand,
+    or to an edit in a module nearby.
 
     Args:
         findings: the findings of the forward, one place each, at least one.
@@ -68,10 +68,10 @@ class _ForwardReach:
         origins: the origins of their changes.
 
     Attributes:
-        own_values: first edit that contains each node, also as a consequence, by name of the node.
+        own_values: for each node of an edit or of its consequences, by name, the first such edit.
             Edits are numbers of findings.
-        modules: first edit in each module, by path of the innermost module.
-        operands: score and first edit for each value that edits take, by name.
+        modules: for each innermost module path, the first edit in the module.
+        operands: for each operand of an edit, by name, the score and the first such edit.
         edits_inside: position and number of the edits inside each module, sorted.
         matchings: pairs of graphs with an edit, numbered in order, by `id` of the matching.
     """
@@ -90,9 +90,8 @@ class _ForwardReach:
                 for name in node.refs:
                     is_only_edit = self.operands.setdefault(name, (SURE, k))[1] == k
                     if not is_only_edit:
-                        # A value that several edits take says little, so a change of it goes with
-                        # the changes that it is connected to. It used to go to the first of these
-                        # edits.
+                        # An operand of several edits says little about the cause of a change, so
+                        # the strongest change of the finding decides (see `SURE`).
                         self.operands[name] = TAKEN_BY_SEVERAL, self.operands[name][1]
                 path = path_of(node)
                 if path:
@@ -118,8 +117,8 @@ class _ForwardReach:
     def best_edit(self, change: Change) -> tuple[float, int]:
         """Return the score and the number of the edit that a change most likely follows from.
 
-        Of the values that edits take as operand, only the first value of the change counts, even if
-        several edits take it and a later value is taken by one edit only.
+        Of the change's values that are operands of edits, only the first counts, even if several
+        edits use the first and only one edit uses a later one.
         """
         nodes = _nodes_of((change,))
         # The strongest criterion comes first. Only the order of the scores matters, and which of

@@ -31,17 +31,17 @@ class Correspondence:
     Attributes:
         forward: for each node of `a` the number of its partner in `b`, or -1.
         backward: for each node of `b` the number of its partner in `a`, or -1.
-        apart: the nodes of `a` and the nodes of `b` that must not get a partner.
+        unmatchable: the nodes of `a` and the nodes of `b` that must not get a partner.
         exchanged: the nodes of `a` whose partner is a different op, next to an added or removed
             module.
     """
 
-    def __init__(self, a: NumberedGraph, b: NumberedGraph, apart: tuple[set[int], set[int]]):
+    def __init__(self, a: NumberedGraph, b: NumberedGraph, unmatchable: tuple[set[int], set[int]]):
         self.a = a
         self.b = b
         self.forward = [-1] * len(a.nodes)
         self.backward = [-1] * len(b.nodes)
-        self.apart = apart
+        self.unmatchable = unmatchable
         self.exchanged: set[int] = set()
 
     def pair(self, i: int, j: int) -> None:
@@ -56,7 +56,7 @@ class Correspondence:
     def is_open(self, side: int, i: int) -> bool:
         """Return True if a node of `a` (side 0) or `b` (side 1) has no partner and may get one."""
         partner = self.backward if side else self.forward
-        return partner[i] == -1 and i not in self.apart[side]
+        return partner[i] == -1 and i not in self.unmatchable[side]
 
     def agreement(self, i: int, j: int) -> int:
         """Return the number of operand and user slots of `i` and `j` that hold partners."""
@@ -210,13 +210,17 @@ class _LocalSearch:
         The node is an input, the output, or a node set apart.
         """
         kind = self.flats[side].nodes[i].kind
-        return kind in ("placeholder", "output") or i in self.m.apart[side]
+        return kind in ("placeholder", "output") or i in self.m.unmatchable[side]
 
     def shift_partners(self, side: int, moving: int, target: int, banned: int) -> bool:
-        """Give `moving` the partner `target`, or any partner but `banned` if `target` is -1.
+        """Give `moving` the partner `target`, or its best partner if `target` is -1.
 
-        A node that loses its partner to `moving` moves on to its own best place. Return True if the
-        step was kept.
+        A node that loses its partner in this way gets its own best partner, and so on. No node is
+        given the partner `banned`, except by `target`. Undo the shift if it leaves more nodes
+        without a partner, or does not reduce the number of bad edges.
+
+        Returns:
+            True if the shift was kept.
         """
         partners, owners = self.partner[side], self.partner[1 - side]
         old_partners: dict[int, int] = {}
@@ -281,10 +285,10 @@ class _LocalSearch:
         return affected_a | {i for j in affected_b if (i := self.m.backward[j]) != -1}
 
     def find_best_place(self, side: int, i: int, moved: Mapping[int, int], banned: int) -> int:
-        """Return the equal node of the other graph that agrees most with `i`, free or not.
+        """Return the equal node of the other graph whose edges agree best with those of `i`.
 
-        Nodes that this step already gave to another node, and `banned`, are excluded. Return -1 if
-        no node is left.
+        The node may have a partner already. `banned`, and nodes that this step gave to another
+        node, are excluded. Return -1 if no node is left.
         """
         flat, other = self.flats[side], self.flats[1 - side]
         partners, owners = self.partner[side], self.partner[1 - side]
@@ -299,7 +303,7 @@ class _LocalSearch:
                 candidates.add(other.operands[partner][slot])
         # The users of the partner that `i` just lost include the next node of the run.
         candidates.update(user for user, _ in other.users[moved.get(i, -1)][:MANY_USERS])
-        token, excluded = self.token(flat, i), self.m.apart[1 - side]
+        token, excluded = self.token(flat, i), self.m.unmatchable[1 - side]
         self.work_left -= len(candidates) * (1 + len(flat.operands[i]) + len(flat.users[i]))
         scores = [
             (self.agreement(side, i, j), owners[j] == -1, -j)

@@ -19,7 +19,7 @@ def join_derived(changes: NodeChanges) -> set[int]:
     """Join each node that differs only in shape or dtype to the operands that caused it.
 
     Returns:
-        The old numbers of the partners that differ in nothing else.
+        The old numbers of the nodes that differ only in this way.
     """
     joiner = _DerivedNodes(changes)
     for i, j in enumerate(changes.m.forward):

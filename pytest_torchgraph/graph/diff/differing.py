@@ -14,8 +14,8 @@ class NodeComparer:
 
     Attributes:
         changes: the changes so far.
-        renamed: for each called module that differs only in its name, by old number, the change of
-            an operand. The new name follows from this change.
+        renamed: maps the old number of each call whose module differs only in its name to the
+            change of an operand, from which the new name follows.
     """
 
     def __init__(self, changes: NodeChanges):
@@ -28,8 +28,8 @@ class NodeComparer:
     def compare_nodes(self) -> None:
         """Record all nodes that differ, except the output.
 
-        Nodes that fill the same slot of a user, and a rewired node and its new or old operand, are
-        joined.
+        Join an added and a removed node that fill the same slot of a user. Also join a rewired node
+        to its added or removed operand.
         """
         renamed: list[int] = []
         # The first flag of a node stays: a changed node does not become a rewired one.
@@ -37,8 +37,8 @@ class NodeComparer:
             j = self.m.forward[i]
             if j == -1:
                 self.changes.flag("removed", i, -1)
-            # Plain labels do not depend on bodies. A difference in a body is found in the body, and
-            # the call did not change.
+            # Plain labels do not depend on bodies. A difference inside a body is reported there, so
+            # the call itself counts as unchanged.
             elif self.a.plain[i] != self.b.plain[j] and node.kind != "output":
                 if self.is_renamed(i, j):
                     renamed.append(i)
@@ -90,7 +90,7 @@ class NodeComparer:
             self.changes.join(("a", i), self.changes.key_of_new(q))
 
     def order_agrees(self, order_a: list[int], order_b: list[int]) -> bool:
-        """Return True if a node follows the same effects as its partner, or the order is no edit.
+        """Return True if two partners follow the same effects, or another edit changed the order.
 
         Args:
             order_a, order_b: the nodes that the old and the new node must follow.
@@ -159,8 +159,8 @@ class NodeComparer:
         for q in only_b:
             if self.m.backward[q] != -1:
                 self.changes.flag("changed", i, j)
-        # If no node differs, but the graphs do, the target returned something else or other values
-        # are saved.
+        # If the graphs differ but none of their nodes does, the target returned something else, or
+        # the forward saves other values.
         if not self.changes.by_key and (
             self.a.labels[i] != self.b.labels[j]
             or [self.m.forward[p] for p in self.a.operands[i]] != self.b.operands[j]

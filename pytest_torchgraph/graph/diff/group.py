@@ -32,7 +32,7 @@ class GroupedChanges:
     Attributes:
         matching: the correspondence of the nodes of the two graphs.
         groups: the changes of each edit.
-        follows: for each group, its consequences in the same graph.
+        follows: for each group, the changes between these two graphs that only follow from it.
     """
 
     matching: Correspondence
@@ -129,7 +129,7 @@ class _Grouper:
     def absorb_followers(
         self, groups: dict[NodeKey, list[NodeChange]]
     ) -> dict[NodeKey, list[NodeChange]]:
-        """Merge each group that is only a consequence of some edit into the nearest edit.
+        """Merge each group that only follows from an edit into the nearest edit.
 
         Such groups consist of these parts:
 

@@ -58,8 +58,8 @@ class _Identities:
         lines = self._lines(finding)
         expression = self._expression(finding, lines) if lines else ()
         release_ops = [tuple(sorted({*map(_functional_op, ops)})) for ops in (removed, added)]
-        # An op that stays elsewhere was replaced on purpose in one place, not by a new release or a
-        # rewrite.
+        # If the new graphs still contain the removed op elsewhere, the user replaced it in one
+        # place. A new release or a rewrite replaces an op everywhere.
         everywhere = removed and added and self._new_ops(finding).isdisjoint(removed)
         return Identity(
             edits,
@@ -86,8 +86,8 @@ class _Identities:
             nodes = [(change.kind, *_node_texts(change)) for change in finding.changes]
             return (digest("nodes", finding.graph, *nodes),)
         key = self.keys.key(finding)
-        # Without these numbers, edits of the first and third module of a sequence in a layer were
-        # one edit. Now none of 2,040 random pairs of edits is confused.
+        # Without these numbers, edits of the first and third module of a sequence in a layer would
+        # count as one edit. With the numbers, none of 2,040 random pairs of edits is confused.
         inner = dict.fromkeys(
             _numbers_after_layer(path_of(p.changes[0].node)) for p in finding.places
         )

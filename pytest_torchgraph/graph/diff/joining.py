@@ -134,9 +134,9 @@ def merge_edits(
     Two findings merge if any of these holds:
 
     - They are the same edit of the same code, or add and remove the same ops on the same line.
-    - They replace nodes with the same names by the same ops, and no file has two such findings.
-    - They replace an op by the same ops everywhere, and not all findings that do so are in the same
-      files.
+    - They replace nodes of the same names with the same ops, and no file has two such findings.
+    - They replace all uses of the same ops with the same ops, and these findings are not all in
+      exactly the same files.
 
     Args:
         items: pairs of a comparison's label (a file, a test) and a finding.
@@ -175,8 +175,8 @@ def group_same_edits(
         if identity.where:
             by_old_nodes.setdefault(identity.where, []).append(k)
     for members in rewrites.values():
-        # Edits that occur in the same files may have different causes. They have a common cause if
-        # some file has one of them without the other.
+        # These edits make the same rewrite. If all of them occur in exactly the same files, they
+        # may be independent, so keep them apart. If their files differ, assume one cause.
         files: dict[int, set[str]] = {}
         for k in members:
             files.setdefault(edits.find(k), set()).add(items[k][0])

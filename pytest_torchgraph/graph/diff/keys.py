@@ -55,14 +55,14 @@ class EditKeys:
             changes = [c for c in changes if not self._is_user_outside(c, instances[0], edit_nodes)]
             edit_nodes = self.origins.number_nodes(changes)
         # A list may have another name in the new graph. Without the old name, an edit of its class
-        # was one finding for each layer.
+        # would be one finding for each layer.
         before = _instances_before(changes, instances)
         return tuple(self._form(change, (before, instances), edit_nodes) for change in changes)
 
     def _is_user_outside(
         self, change: Change, instance: str, edit_nodes: Mapping[Key, int]
     ) -> bool:
-        """Return True if a node outside an instance only reads a different value of the edit now.
+        """Return True if a node outside an instance changed only its operands, due to the edit.
 
         The form of the value already records that it is used outside. The users themselves depend
         on the surroundings of the instance. For example, the last layer of a list has a different
@@ -161,7 +161,7 @@ class EditKeys:
     ) -> tuple[Hashable, ...]:
         """Return the users of an outside value in an instance, without the nodes of the edit.
 
-        If no user is left, return the users on the other side of the edit.
+        If no user is left, return the users of the value's partner in the other graph.
         """
         for side in (value, value.partner(value.number)):
             if side is not None:

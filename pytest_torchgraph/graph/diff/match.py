@@ -60,13 +60,13 @@ def match_graphs(
     Args:
         names: maps inputs of `a` to the corresponding inputs of `b`, by name, if known.
     """
-    # Modules of only one graph are set apart first. Otherwise the norm of a ninth layer took the
-    # partner of the norm after the last layer, and 16 of its 210 ops were not counted.
+    # Modules of only one graph are set apart first. Otherwise the norm of a ninth layer would take
+    # the partner of the norm after the last layer, and 16 of the layer's 210 ops would not count.
     first = Correspondence(a, b, find_one_sided_modules(a, b))
     best = _Matcher(first, names or {}, by_depth=False).run()
     cost = count_disagreements(best)
     if cost > UNEXPLAINED:
-        second = Correspondence(a, b, first.apart)
+        second = Correspondence(a, b, first.unmatchable)
         other = _Matcher(second, names or {}, by_depth=True).run()
         if count_disagreements(other) < cost:
             return other
@@ -88,7 +88,7 @@ class _Matcher:
         self.m = m
         self.a = a = m.a
         self.b = b = m.b
-        self.names = names
+        self.new_names = names
         self.other_modules = {n.module for n in a.nodes} ^ {n.module for n in b.nodes}
         self.order_a = _sort_depth_first(a) if by_depth else list(range(len(a.nodes)))
         self.order_b = _sort_depth_first(b) if by_depth else list(range(len(b.nodes)))
@@ -102,8 +102,8 @@ class _Matcher:
         self.match_sequences(_label_and_operands)
         self.match_sequences(_module_and_label)
         self.match_neighbours()
-        # The label of a call contains the classes of its bodies. If a body changed, no label is
-        # equal. Then the op must be equal, and the edges decide.
+        # The label of a call contains the classes of its bodies, so a changed body changes the
+        # label. Match such calls by the rest of the label if an edge agrees.
         if self.a.graph.subgraphs or self.b.graph.subgraphs:
             self.match_sequences(_module_and_plain, lambda i, j: self.m.agreement(i, j) > 0)
         improve_matching(self.m, self.token_across_modules)
@@ -122,7 +122,7 @@ class _Matcher:
         a, b = self.a, self.b
         input_by_name = {b.nodes[j].name: j for j in b.inputs}
         for i in a.inputs:
-            j = input_by_name.get(self.names.get(a.nodes[i].name, ""), -1)
+            j = input_by_name.get(self.new_names.get(a.nodes[i].name, ""), -1)
             if j != -1 and self.m.are_open(i, j):
                 self.m.pair(i, j)
         rest_a = [i for i in a.inputs if self.m.is_open(0, i)]
@@ -132,23 +132,23 @@ class _Matcher:
             j = input_by_name.get(name, -1)
             if j != -1 and not _NUMBERED.match(name) and self.m.are_open(i, j):
                 self.m.pair(i, j)
-        # A value that is saved on one side only has no partner. With a partner taken from its
-        # neighbours, the numbers of additional and missing saved values were wrong.
-        if self.names:
-            self.m.apart[0].update(i for i in rest_a if a.nodes[i].op == "saved")
-            self.m.apart[1].update(j for j in rest_b if b.nodes[j].op == "saved")
+        # A value that only one side saves has no partner. If it took a partner from its neighbours,
+        # the numbers of added and missing saved values would be wrong.
+        if self.new_names:
+            self.m.unmatchable[0].update(i for i in rest_a if a.nodes[i].op == "saved")
+            self.m.unmatchable[1].update(j for j in rest_b if b.nodes[j].op == "saved")
         # Inputs within one layer are matched first. Otherwise an MLP that became a gated MLP in
-        # three layers, with one more weight in each, was four edits.
+        # three layers, with one more weight in each, would count as four edits.
         self.match_inputs_of_layers(rest_a, rest_b)
-        for token in (_role_and_label, _derived_role):
+        for token_of in (_role_and_label, _derived_role):
             rest_a = [i for i in rest_a if self.m.is_open(0, i)]
             rest_b = [j for j in rest_b if self.m.is_open(1, j)]
             # Inputs with different labels are matched only if no input was added or removed.
-            if token is _derived_role and len(rest_a) != len(rest_b):
+            if token_of is _derived_role and len(rest_a) != len(rest_b):
                 break
-            pairs = align_items([token(a, i) for i in rest_a], [token(b, j) for j in rest_b])
+            pairs = align_items([token_of(a, i) for i in rest_a], [token_of(b, j) for j in rest_b])
             for x, y in list(pairs):
-                if token is _role_and_label or self.may_be_partners(rest_a[x], rest_b[y]):
+                if token_of is _role_and_label or self.may_be_partners(rest_a[x], rest_b[y]):
                     self.m.pair(rest_a[x], rest_b[y])
 
     def may_be_partners(self, i: int, j: int) -> bool:
@@ -209,8 +209,8 @@ class _Matcher:
                 key: Hashable = (label, *[numbers[o] for o in flat.operands[i]])
                 if flat.nodes[i].kind == "placeholder":
                     j = partner[i]
-                    # Inputs are equal only to their partner. Unmatched inputs of the two graphs get
-                    # odd and even numbers, so that none are equal.
+                    # An input is equal only to its partner. An unmatched input must equal no input
+                    # of the other graph: one graph gets odd numbers, the other even numbers.
                     key = ("input", (i if offset else j) if j != -1 else -1 - 2 * i - offset)
                 numbers.append(ids.setdefault(key, len(ids)))
             return numbers

@@ -73,7 +73,8 @@ def find_moves(
         ):
             moved_units.add(unit)
     follow = {
-        # Without consequences, moving a norm from before a residual to after it was six findings.
+        # Without consequences, a norm moved from before a residual to after it would be six
+        # findings.
         i: moved_units.nearest_unit(i, others).number
         for i, others in differing.items()
         if i not in moved_units.old_nodes and all(moved_units.explains(p, q) for p, q in others)
@@ -136,7 +137,7 @@ class _MovedUnits:
         """Yield the units that a value of the old graph passes through, last unit first."""
         for _ in range(REACH):
             unit = self.unit_of_old.get(p)
-            # A node of a unit that precedes the operand does not depend on the operand.
+            # This node precedes the operand of its unit, so it does not depend on the operand.
             if unit is None or unit.old_operand >= p:
                 return
             yield unit
@@ -153,7 +154,7 @@ class _MovedUnits:
 
 
 def _differing_operands(m: Correspondence, i: int) -> list[tuple[int, int]]:
-    """Return the differing operands of a node; [] if more than operands differ."""
+    """Return the differing operands of a node; [] if anything else of the node differs too."""
     j = m.forward[i]
     a, b = m.a, m.b
     if a.nodes[i].kind == "output":
@@ -186,8 +187,8 @@ def _find_units(matching: Correspondence, rewired: Iterable[int]) -> Iterator[Mo
                 live_nodes = live_nodes or (matching.a.live(), matching.b.live())
                 # A unit that is dead code in one graph did not move. Its users were added or
                 # removed, which is an edit. Counting it as moved would leave it in
-                # `GraphDiff.rewired` without a finding. The op alone is dead code as well, so it is
-                # not tried.
+                # `GraphDiff.rewired` without a finding. Do not try the op alone (`break`): it is
+                # the same dead code.
                 if not (live_nodes[0][i] and live_nodes[1][matching.forward[i]]):
                     break
                 covered |= before

@@ -112,6 +112,6 @@ def _is_reshaped(changes: NodeChanges, flat: NumberedGraph, i: int) -> bool:
 
 def _value_operands(flat: NumberedGraph, i: int) -> Iterable[int]:
     """Return the operands with which a node shares a value or a storage."""
-    # Each random op also has the random op before it as operand. These operands joined the dropouts
+    # Each random op also has the preceding random op as operand. Such operands joined the dropouts
     # of four layers to one edit in one place, and made the last layer differ from the others.
     return (p for slot, p in enumerate(flat.operands[i]) if not flat.takes_turns(i, slot))

@@ -46,7 +46,7 @@ class _ClassChange:
     shared_lines: Set[Line]
 
     def is_outside(self, node: Node) -> bool:
-        """Return True unless a node is known to belong to the modules.
+        """Return False if a node is known to belong to the modules.
 
         Dynamo may resume a frame in the middle of a module, where torch records no module. If the
         file can contain classes only of these modules or only of other modules, for example the
@@ -114,7 +114,7 @@ def merge_changed_classes(
 
 
 def _find_class_change(before: Sequence[Graph], after: Sequence[Graph]) -> _ClassChange | None:
-    """Return the modules that changed their class; `None` unless all changed in the same way."""
+    """Return the modules that changed their class; `None` if not all made the same change."""
     old_classes, new_classes = (
         {p: n for g in side for p, n in g.classes.items()} for side in (before, after)
     )
@@ -139,7 +139,7 @@ def _find_class_change(before: Sequence[Graph], after: Sequence[Graph]) -> _Clas
 def _find_shared_lines(
     before: Sequence[Graph], after: Sequence[Graph], paths: Sequence[str]
 ) -> Set[Line]:
-    """Return every line of each function of which both sides ran at least one line.
+    """Return all lines of the functions in which both sides ran at least one line.
 
     Lines that one graph has under the same function, or under parts of one resumed function, count
     as one function.

@@ -73,8 +73,8 @@ def separate_modules(
     Returns:
         At most one finding of added modules and one of removed modules, and the other findings.
     """
-    # Without such findings, growing BERT from 12 to 24 layers, with 1,416 ops, was headed '1 op
-    # added'.
+    # Without such findings, the heading for a BERT grown from 12 to 24 layers, by 1,416 ops, would
+    # be '1 op added'.
     modules = _find_edited_modules(findings, before, after)
     if not modules:
         return [], list(findings)
@@ -173,7 +173,7 @@ def _edited_module_of(change: Change, modules: _Modules) -> _ModuleEdit | None:
 
 
 def _distribute_changes(finding: Finding, modules: _Modules, inside: Sequence[_ModuleEdit]) -> None:
-    """Add the changes of a finding to their modules. The last module gets changes outside.
+    """Add the changes of a finding to their modules, and changes outside to the last module.
 
     Args:
         finding: the finding to distribute.

@@ -138,8 +138,8 @@ class EquivalenceClasses:
         if first.saver is None or second.saver is None:
             return first.saver is second.saver
         savers = first.saver, second.saver
-        # Hashes of their computation in the forward identify saved values. If both forwards save
-        # equal values in the same order, positions identify them without hashes.
+        # In general, a saved value is identified by a hash of its computation in the forward. If
+        # both forwards save equal values in the same order, its position is enough.
         if savers[0] is not savers[1] and not _have_same_order(*savers):
             a, b = map(canonical_graph, savers)
             if not self._may_be_equal(a, b) or self._pair_in_order(a, b) is None:
@@ -286,7 +286,7 @@ class _Pairing:
         return True
 
     def same_value(self, i: int, j: int) -> bool:
-        """Return True unless two constants have different values.
+        """Return False if two constants have different values.
 
         An unknown value counts as equal to any value.
         """

@@ -94,8 +94,8 @@ class NumberedGraph:
             self.arity.append(len(operands))
             writes = [self.index[ref.name] for ref in node.after]
             if node.kind == "output" and writes:
-                # Each write that a result depends on precedes the return. Not every release records
-                # these writes here.
+                # A write that a result depends on precedes the return anyway, and only some torch
+                # releases record it here. So leave it out.
                 needed = self._ancestors(operands)
                 writes = [write for write in writes if write not in needed]
             operands += writes
@@ -206,11 +206,11 @@ class NumberedGraph:
         return self.operands[-1][: self.arity[-1] - len(self.graph.saved)]
 
     def uses(self, i: int) -> list[tuple[int, int]]:
-        """Return the (user, slot) pairs in which a node is an operand, without two kinds of uses.
+        """Return the (user, slot) pairs in which a node is an operand, except in two cases.
 
-        Being saved is left out, because the backward decides which values a forward saves. So is
-        being the random op before another, because the next random op says nothing about a node. A
-        node that has only such uses gets the single use (output, slot -1).
+        A saved value does not count as used by the output, because the backward decides which
+        values a forward saves. A random op does not count as used by the next random op, which
+        only keeps the order. A node that has only such uses gets the single use (output, slot -1).
         """
         last = len(self.nodes) - 1
         end = self.arity[last]
@@ -236,7 +236,7 @@ class NumberedGraph:
         return not {*_iter_mutated(node)} & {*_iter_mutated(other)}
 
     def live(self) -> list[bool]:
-        """Return True for each node that the output or a side effect needs."""
+        """Return, for each node, True if the output or a side effect needs it."""
         live = [False] * len(self.nodes)
         if live:
             live[-1] = True
@@ -354,14 +354,14 @@ def _format_skeleton(value: Arg, refs: list[str], subgraph_label: Callable[[str]
     return format_arg(value)
 
 
-WITH_SUMS = ("backward", "joint")
+KINDS_WITH_GRADIENT_SUMS = ("backward", "joint")
 """Kinds of graphs in which the operands of a sum have no order."""
 MATCHED_BY_NAME = ("parameter", "buffer")
 """Roles of inputs that are matched by name if both graphs have an input of that name."""
 
 
 def drop_unshared_facts(a: Graph, b: Graph) -> tuple[Graph, Graph]:
-    """Return two graphs without facts that one of them lacks, with parameters in the same order.
+    """Drop facts that only one of two graphs has, and put their parameters in the same order.
 
     Return the same objects if nothing changes.
     """
@@ -369,12 +369,14 @@ def drop_unshared_facts(a: Graph, b: Graph) -> tuple[Graph, Graph]:
         a, b = as_captured(a), as_captured(b)
     a, b = in_same_digits(a, b)
     # A graph of one module of a backward has the kind "forward".
-    if (a.kind in WITH_SUMS) != (b.kind in WITH_SUMS):
-        a, b = (replace(g, kind="forward") if g.kind in WITH_SUMS else g for g in (a, b))
+    if (a.kind in KINDS_WITH_GRADIENT_SUMS) != (b.kind in KINDS_WITH_GRADIENT_SUMS):
+        a, b = (
+            replace(g, kind="forward") if g.kind in KINDS_WITH_GRADIENT_SUMS else g for g in (a, b)
+        )
     if (a.output is None) != (b.output is None):
         a, b = replace(a, output=None), replace(b, output=None)
-    if _has_values(a) != _has_values(b):
-        a, b = _without_values(a), _without_values(b)
+    if _has_constant_values(a) != _has_constant_values(b):
+        a, b = _without_constant_values(a), _without_constant_values(b)
     if _has_options(a) != _has_options(b):
         a, b = _without_options(a), _without_options(b)
     if (a.saver is None) != (b.saver is None):
@@ -430,15 +432,17 @@ def with_inputs_in_order(a: Graph, b: Graph) -> Graph:
     return replace(b, nodes=tuple(nodes))
 
 
-def _has_values(graph: Graph) -> bool:
+def _has_constant_values(graph: Graph) -> bool:
     return any(is_constant(node) and node.args for part in graph.walk() for node in part.nodes)
 
 
-def _without_values(graph: Graph) -> Graph:
+def _without_constant_values(graph: Graph) -> Graph:
     nodes = tuple(
         replace(node, args=()) if is_constant(node) and node.args else node for node in graph.nodes
     )
-    return replace(graph, nodes=nodes, subgraphs=tuple(map(_without_values, graph.subgraphs)))
+    return replace(
+        graph, nodes=nodes, subgraphs=tuple(map(_without_constant_values, graph.subgraphs))
+    )
 
 
 def _has_options(graph: Graph) -> bool:
@@ -453,7 +457,7 @@ def _without_options(graph: Graph) -> Graph:
 
 
 def as_captured(graph: Graph) -> Graph:
-    """Return a graph that the user passed in as if it were captured: aliases are no-ops."""
+    """Mark a graph that the user passed in as captured, so that its aliases count as no-ops."""
     if not graph.given:
         return graph
     return replace(graph, given=False, subgraphs=tuple(map(as_captured, graph.subgraphs)))
@@ -487,7 +491,7 @@ class OrderFree(NumberedGraph):
         graph = flat.graph
         if graph.saver is not None:
             self._label_saved(hashes_by_name(graph.saver))
-        self.sums = dict(self._find_sums()) if graph.kind in WITH_SUMS else {}
+        self.sums = dict(self._find_sums()) if graph.kind in KINDS_WITH_GRADIENT_SUMS else {}
         if not self.sums and len(graph.saved) < 2:
             return
         hashes = self.hashes()
@@ -503,7 +507,9 @@ class OrderFree(NumberedGraph):
         """Identify the saved inputs, in their labels, by their value in the forward."""
         saved = [i for i in self.inputs if self.nodes[i].op == "saved"]
         if not all(self.nodes[i].name in hashes for i in saved):
-            return  # Without labels, only their order distinguishes them.
+            # The value of a saved input is unknown. Label none of them: their order then tells them
+            # apart.
+            return
         self.roots = [i for i in self.inputs if self.nodes[i].op != "saved"]
         for i in saved:
             self._add_to_label(i, f" {hashes[self.nodes[i].name]}")
@@ -516,7 +522,8 @@ class OrderFree(NumberedGraph):
     def _find_sums(self) -> Iterator[tuple[int, list[int]]]:
         """Yield the last sum of each chain of gradient sums, with the gradients of the chain.
 
-        Partial sums lose their operands. They stay as unused nodes, so that their number counts.
+        Partial sums lose their operands, but stay as unused nodes, so that graphs with different
+        numbers of sums differ.
         """
         sums = {
             i

@@ -96,9 +96,11 @@ class BlockWriter:
         )
 
     def names_and_changes(self, run: LineRun) -> tuple[tuple[str | None, ...], tuple[str, ...]]:
-        """Return the names and the exceptions of a run from another cluster.
+        """Describe a run of another cluster as an instance of this block.
 
-        The name of a formal is `None` if no shared line uses the formal.
+        Returns:
+            the run's name for each formal, `None` if no shared line uses the formal; and the
+            exceptions (see `expand`) for the lines that differ.
         """
         names_by_slot: dict[int, str] = {}
         shared: dict[int, int] = {}
@@ -166,8 +168,8 @@ def _exceptions(
     indices_by_key: defaultdict[str, list[int]] = defaultdict(list)
     for index, key in enumerate(keys):
         indices_by_key[key].append(index)
-    # `expand` has passed the lines of the block before this index. Only exceptions move it on, so
-    # it has not passed the shared lines after the last exception.
+    # The reader (`expand`) has consumed the block's lines up to this index. Only exceptions advance
+    # the reader, so it has not yet consumed the shared lines that follow the last exception.
     reader_position = 0
 
     def reach(index: int) -> Iterator[str]:

@@ -57,7 +57,8 @@ def find_placed_inputs(graph: Graph, full: bool) -> Placed:
     """Decide which inputs of a graph are declared where they are used.
 
     Args:
-        full: True if the text has module paths that differ from the names.
+        full: True for detail "full", whose text states an input's module path where its name does
+            not imply the path.
     """
     result = Placed()
     # A backward uses the inputs in reverse, and the forward's text declares them.

@@ -98,7 +98,7 @@ class ValueReader:
         pos: index of the next character in the line.
         depth: nesting of the value being read.
         subgraphs: names of the graphs that a value may refer to.
-        has_facts: True if the version of the text is `FACTS_VERSION`.
+        allows_facts: True if the version of the text is `FACTS_VERSION`.
         has_no_floats: True if every float constant is written as `~`.
         declared: inputs declared in the arguments being read; `None` if these arguments cannot
             declare inputs.
@@ -111,7 +111,7 @@ class ValueReader:
         self.pos = 0
         self.depth = 0
         self.subgraphs: set[str] = set()
-        self.has_facts = False
+        self.allows_facts = False
         self.has_no_floats = False
         self.declared: list[Declared] | None = None
 
@@ -465,7 +465,7 @@ class NodeReader(ValueReader):
         if self.skip("["):
             target = self.read_string()
             # A file of an older version does not record options. `None` equals any options.
-            omitted_options = "" if self.has_facts else None
+            omitted_options = "" if self.allows_facts else None
             options = self.read_string() if self.skip(", ") else omitted_options
             self.expect("]")
         called = self.at("(")

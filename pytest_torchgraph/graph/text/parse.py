@@ -69,7 +69,7 @@ from .format import (
 from .inputs import PLACED, sort_inputs
 from .nodes import MAX_DEPTH, WORD, Declared, NodeReader, lines_of
 
-_RELEASE = re.compile(r"[^\s,]+")
+_FIELD_VALUE = re.compile(r"[^\s,]+")
 _DIGITS = re.compile(r"[0-9]{1,2}\Z")
 _PLACE = re.compile(rf"({'|'.join(PLACED.values())})(?:( from )(?=%)|\Z)")
 _ROLES = {word: role for role, word in PLACED.items()}
@@ -186,7 +186,7 @@ class _Parser(NodeReader):
                 "pytest-torchgraph, or store the graph again with --torchgraph-update"
             )
         self.version = int(version)
-        self.has_facts = self.version >= FACTS_VERSION
+        self.allows_facts = self.version >= FACTS_VERSION
         self.expect_end_of_line()
         self.next_line()
         header = self.read_header()
@@ -217,10 +217,13 @@ class _Parser(NodeReader):
         while True:
             start = self.pos
             key = self.match(WORD, "'via', 'torch' or 'detail'")
-            if key not in ("via", "torch", "detail", *["digits"] * self.has_facts) or key in fields:
+            if (
+                key not in ("via", "torch", "detail", *["digits"] * self.allows_facts)
+                or key in fields
+            ):
                 self.fail("expected 'via', 'torch' or 'detail', each only once", start)
             self.expect(" ")
-            fields[key] = self.match(_RELEASE, "a word")
+            fields[key] = self.match(_FIELD_VALUE, "a word")
             if not self.skip(", "):
                 break
         self.expect_end_of_line()
@@ -228,8 +231,8 @@ class _Parser(NodeReader):
         detail = fields.get("detail", "dataflow")
         if detail not in ("ops", "dataflow", "full"):
             self.fail(f"unknown detail {detail!r}")
-        via, torch = fields.get("via", ""), fields.get("torch", "")
-        return Header(via, torch, cast(Detail, detail), self.read_digits(fields.get("digits")))
+        via, release = fields.get("via", ""), fields.get("torch", "")
+        return Header(via, release, cast(Detail, detail), self.read_digits(fields.get("digits")))
 
     def read_digits(self, text: str | None) -> int | None:
         if text is None:
@@ -266,8 +269,8 @@ class _Parser(NodeReader):
                 f"name, such as '{name}: forward @ aot'",
                 start,
             )
-        given = self.has_facts and not eager and self.skip(f" {GIVEN}")
-        counted = eager or (self.has_facts and not inside)
+        given = self.allows_facts and not eager and self.skip(f" {GIVEN}")
+        counted = eager or (self.allows_facts and not inside)
         runs = self.read_run_count(name, eager=eager, counted=counted)
         self.expect(" {")
         self.expect_end_of_line()
@@ -283,7 +286,7 @@ class _Parser(NodeReader):
         if not counted:
             why = (
                 "it is the body of a higher-order op"
-                if self.has_facts
+                if self.allows_facts
                 else f"version {self.version} allows it only for eager graphs"
             )
             self.fail(
@@ -340,7 +343,7 @@ class _Parser(NodeReader):
                     self.fail(f"graph {name!r} has no 'return'")
                 if body.declared or body.places:
                     self.place_inputs(body)
-                facts = self.has_facts and depth == 0 and not title.eager
+                facts = self.allows_facts and depth == 0 and not title.eager
                 returns = facts and title.kind in ("forward", "inference")
                 return Graph(
                     tuple(body.nodes),
@@ -358,13 +361,13 @@ class _Parser(NodeReader):
             self.expect(indent)
             if self.skip("save "):
                 self.read_save_line(body)
-            elif self.has_facts and depth == 0 and self.skip("output "):
+            elif self.allows_facts and depth == 0 and self.skip("output "):
                 self.read_output_line(body)
             elif body.returned:
                 self.fail("expected 'save' or '}' after 'return'")
             elif self.at("%") or self.at("return "):
                 self.read_node_line(body)
-            elif self.has_facts and (place := _PLACE.match(self.text, self.pos)) is not None:
+            elif self.allows_facts and (place := _PLACE.match(self.text, self.pos)) is not None:
                 self.pos = place.end()
                 name_of_first = self.read_ref().name if place[2] else ""
                 body.places.append((len(body.nodes), _ROLES[place[1]], name_of_first, self.row))
@@ -465,7 +468,7 @@ class _Parser(NodeReader):
             node = self.read_output()
         else:
             declared: list[Declared] = []
-            self.declared = declared if self.has_facts else None
+            self.declared = declared if self.allows_facts else None
             node = self.read_node()
             self.declared = None
             for declared_input in declared:

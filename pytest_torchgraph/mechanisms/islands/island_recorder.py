@@ -62,7 +62,7 @@ class CompiledRun:
         written: the inputs that the graph writes to.
         rewritten: new values of the inputs that a graph wrote op by op, by position.
         backward: whether the autograd engine was running.
-        formulas: whether this is the backward of a graph that autograd differentiated op by op.
+        is_op_by_op: whether this is the backward of a graph that autograd differentiated op by op.
         sequence: in a backward, the sequence number of the autograd node that ran the graph,
             otherwise -1.
         begin: the sequence number of the first autograd node created during the run.
@@ -73,8 +73,8 @@ class CompiledRun:
         "backward",
         "begin",
         "compiled_graph",
-        "formulas",
         "inputs",
+        "is_op_by_op",
         "line",
         "outputs",
         "path_number",
@@ -98,7 +98,7 @@ class CompiledRun:
         self.sequence = sequence
         self.written = written
         self.rewritten: dict[int, Value] = {}
-        self.formulas = False
+        self.is_op_by_op = False
         self.begin = 0
         self.path_number = 0
         self.line: Line | None = None
@@ -128,7 +128,7 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
         self._frames = Frames()
         self._facts: dict[Any, OpFacts] = {}
         self._rewritten: dict[int, tuple[int, Value]] = {}
-        self._by_formulas: set[Value] = set()
+        self._formula_results: set[Value] = set()
         # Dynamo's callback stays set in eager frames of compiled code, so without this call Dynamo
         # would try to compile our __torch_dispatch__.
         torch_private.leave_function_alone(IslandRecorder.__torch_dispatch__)
@@ -203,7 +203,9 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
         with self.suspended(), nullcontext() if writes is None else writes.own(args):
             output = call(args)
         if op_by_op:
-            event.rewritten = {i: self._rewrite(args[i], self.meet(args[i], True)) for i in written}
+            event.rewritten = {
+                i: self._rewrite(args[i], self.add_tensor(args[i], True)) for i in written
+            }
         returns_several = isinstance(output, tuple | list)
         event.outputs = [
             self.encode(result, True) for result in (output if returns_several else (output,))
@@ -300,38 +302,43 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
         return index if made_inside and index is not None else -1
 
     def _run_formula(
-        self, number: int, sequence: int, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self,
+        run_index: int,
+        sequence: int,
+        func: Any,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
     ) -> Any:
         """Run an op with which autograd differentiates an op of a compiled graph.
 
         The op itself is not recorded; its inputs and results are added to a `CompiledRun`.
 
         Args:
-            number: index of the event of the graph's forward run.
+            run_index: index of the event of the graph's forward run.
             sequence: sequence number of the autograd node.
         """
         event = self.events[-1]
-        run = self.events[number]
+        run = self.events[run_index]
         assert type(run) is CompiledRun
         if not (
             type(event) is CompiledRun
-            and event.formulas
+            and event.is_op_by_op
             and event.compiled_graph is run.compiled_graph
         ):
             event = CompiledRun(run.compiled_graph, [], True, sequence)
-            event.formulas = True
+            event.is_op_by_op = True
             self.events.append(event)
         operands = {v for t in tensors_in((args, kwargs)) if (v := self.find_value(t)) is not None}
-        event.inputs += sorted(operands - self._by_formulas)
+        event.inputs += sorted(operands - self._formula_results)
         output = func(*args, **kwargs)
         for tensor in tensors_in(effects.written(func, args, kwargs)):
-            if self.find_value(tensor) in operands - self._by_formulas:
-                self._rewrite(tensor, self.meet(tensor, True))
+            if self.find_value(tensor) in operands - self._formula_results:
+                self._rewrite(tensor, self.add_tensor(tensor, True))
         results = [self.encode(tensor, True) for tensor in tensors_in(output)]
         event.outputs += results
-        self._by_formulas.update(results)
+        self._formula_results.update(results)
         # A checkpoint that runs the forward again creates new autograd nodes here.
-        self.sequence_marks.append((self._sequence(), number))
+        self.sequence_marks.append((self._sequence(), run_index))
         return output
 
     def _pass_gradient(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -374,7 +381,7 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
         elif source.shape == tensor.shape and source.dtype == tensor.dtype:
             self._set_value(tensor, value)
         else:
-            self.views[self.meet(tensor, True)] = value
+            self.views[self.add_tensor(tensor, True)] = value
 
     def _set_value(self, tensor: torch.Tensor, value: Value) -> None:
         """Assign a known value to a tensor, and to its place in its storage."""
@@ -404,7 +411,7 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
             written_at, written_value = self._rewritten.get(self.storage_of[encoded], (0, encoded))
             if encoded < written_at and encoded != written_value:
                 del self._tensors[id(value)]
-                encoded = self.meet(value, output)
+                encoded = self.add_tensor(value, output)
                 if encoded >= written_at and not output:
                     self.origin.pop(encoded, None)
                     self.views[encoded] = written_value
@@ -416,24 +423,24 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
             return super().encode_all(values, output)
         return tuple([self.encode(value, output) for value in values])
 
-    def meet(self, tensor: torch.Tensor, output: bool) -> Value:
+    def add_tensor(self, tensor: torch.Tensor, output: bool) -> Value:
         """Meet a tensor as in `RecordingMode`, and link a tensor subclass to its inner tensors.
 
         AOTAutograd unwraps a subclass before a graph runs, and wraps the results afterwards.
         """
         whole: Any = tensor
         if type(tensor) is torch.Tensor or not is_traceable_wrapper_subclass(whole):
-            return super().meet(tensor, output)
+            return super().add_tensor(tensor, output)
         inner = [getattr(whole, name) for name in whole.__tensor_flatten__()[0]]
         inner = [part for part in inner if isinstance(part, torch.Tensor)]
         inner_values = [v for part in inner if (v := self._find_at_place(part)) is not None]
         is_graph_output = bool(inner_values) and not output and id(tensor) not in self.named.tensors
-        value = super().meet(tensor, output or is_graph_output)
+        value = super().add_tensor(tensor, output or is_graph_output)
         if is_graph_output:
             self.views[value] = inner_values[0]
         for part in inner:
             if self._find_at_place(part) is None:
-                self.views[super().meet(part, True)] = value
+                self.views[super().add_tensor(part, True)] = value
         return value
 
     def _find_at_place(self, tensor: torch.Tensor) -> Value | None:

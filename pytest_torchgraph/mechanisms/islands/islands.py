@@ -98,7 +98,9 @@ def islands_of(
     # In the usual case no replay is needed: nothing ran eagerly, and no compiled forward passed a
     # value to another one.
     if len(runs) == len(recorder.events) and sum(not run.backward for run in runs) < 2:
-        order = [(False, compiled[id(run.compiled_graph)][0]) for run in runs if not run.formulas]
+        order = [
+            (False, compiled[id(run.compiled_graph)][0]) for run in runs if not run.is_op_by_op
+        ]
         return Islands(order=order)
     with collector_paused():
         return _Builder(recorder, canon, compiled).build(results)
@@ -332,7 +334,7 @@ class _Builder:
                 replay.section = section
                 self.backward_sections[section] = event.backward
                 number = self._add_run(event)
-                if not event.formulas:
+                if not event.is_op_by_op:
                     after_graph = number
                     self.order.append((False, number))
                 before = event
@@ -358,7 +360,7 @@ class _Builder:
         """Note the inputs and outputs of a compiled run, and return the graph's number."""
         position, graph, converted = self.compiled[id(event.compiled_graph)]
         input_names, output_names = _input_names(converted), _output_names(converted)
-        if event.formulas:
+        if event.is_op_by_op:
             input_names, output_names = [""] * len(event.inputs), [GRADIENT] * len(event.outputs)
         for name, value in zip(input_names, event.inputs, strict=False):
             if type(value) is Value:

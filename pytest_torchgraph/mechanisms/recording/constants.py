@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-_MOST = 4096
+_MOST_ELEMENTS = 4096
 """Maximum number of elements of an examined constant. Source code contains no longer lists."""
 
 
@@ -25,21 +25,25 @@ def tensors_inside(constant: torch.Tensor, alive: Sequence[torch.Tensor]) -> lis
         constant: the constant. Empty result if it was made from plain numbers or an array.
         alive: the tensors that are alive.
     """
-    if constant.dim() == 0 or not 0 < constant.numel() <= _MOST or constant.is_meta:
+    if constant.dim() == 0 or not 0 < constant.numel() <= _MOST_ELEMENTS or constant.is_meta:
         return []
     scalars = [tensor for tensor in alive if tensor.numel() == 1 and not tensor.is_meta]
     if not scalars:
         return []
     numbers = [read(element) for element in constant.flatten().unbind()]
     # `gc.get_referrers` takes as long as a garbage collection, so compare the values first.
-    inner: list[Any] = [t for t in scalars if any(_is_near(read(t), number) for number in numbers)]
-    own_lists = {id(alive), id(scalars), id(inner)}
+    level_objects: list[Any] = [
+        t for t in scalars if any(_is_near(read(t), number) for number in numbers)
+    ]
+    own_lists = {id(alive), id(scalars), id(level_objects)}
     # The lists are nested as deeply as the constant has dims. Each pass goes one level outwards.
     for _ in constant.shape:
-        owners = gc.get_referrers(*inner) if inner else []
-        inner = [o for o in owners if isinstance(o, list | tuple) and id(o) not in own_lists]
-        own_lists |= {id(owners), id(inner)}
-        for owner in inner:
+        owners = gc.get_referrers(*level_objects) if level_objects else []
+        level_objects = [
+            o for o in owners if isinstance(o, list | tuple) and id(o) not in own_lists
+        ]
+        own_lists |= {id(owners), id(level_objects)}
+        for owner in level_objects:
             elements = [*_leaves(owner)]
             if len(elements) == len(numbers) and _is_made_of(elements, numbers):
                 return [leaf for leaf in elements if isinstance(leaf, torch.Tensor)]

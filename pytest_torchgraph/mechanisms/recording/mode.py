@@ -278,7 +278,7 @@ class RecordingMode(torch_private.TorchDispatchMode):  # type: ignore[no-untyped
         if entry is not None and entry[0]() is value:
             return entry[1]
         if isinstance(value, torch.Tensor):
-            return self.meet(value, output)
+            return self.add_tensor(value, output)
         if isinstance(value, list | tuple):
             return self.encode_all(value, output)
         return value
@@ -298,7 +298,7 @@ class RecordingMode(torch_private.TorchDispatchMode):  # type: ignore[no-untyped
                 encoded.append(self.encode(value, output))
         return tuple(encoded)
 
-    def meet(self, tensor: torch.Tensor, output: bool) -> Value:
+    def add_tensor(self, tensor: torch.Tensor, output: bool) -> Value:
         """Return the value of a tensor object that was not met before.
 
         The value is new, unless the tensor is an argument in a place that has a value already.
@@ -349,7 +349,7 @@ class RecordingMode(torch_private.TorchDispatchMode):  # type: ignore[no-untyped
             # Reversed, because if tensors share a storage, the first of them is the owner.
             self._owners = {self._place(tensor)[0]: tensor for tensor in reversed(named_locals)}
         owner = self._owners.get(storage)
-        return None if owner is None else self.meet(owner, False)
+        return None if owner is None else self.add_tensor(owner, False)
 
     def _age(self, tensor: torch.Tensor) -> Age:
         """Return when a tensor was made, if known.
@@ -414,7 +414,7 @@ class RecordingMode(torch_private.TorchDispatchMode):  # type: ignore[no-untyped
         tensor = torch_private.local(tensor)
         entry = self._tensors.get(id(tensor))
         if entry is None or entry[0]() is not tensor:
-            value = self.meet(tensor, True)
+            value = self.add_tensor(tensor, True)
             self.origin[value] = (role, name)
             if role == "constant":
                 self._keep(value, tensor)

@@ -281,7 +281,7 @@ class Canvas:
         return key
 
     def _with_heat(self, look: Look, unit: Unit) -> Look:
-        """Return the look of a box, coloured by the cost of its nodes if the scene has a heat."""
+        """Return the look of a box. In a heat map, colour it by the cost of its nodes."""
         heat = self.scene.heat
         if heat is None:
             return look

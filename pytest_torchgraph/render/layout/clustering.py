@@ -318,7 +318,7 @@ def _cut_into_runs(
 
 
 class _Components:
-    """The strongly connected components of a directed graph with more than one node.
+    """The strongly connected components with more than one node, in a directed graph.
 
     Tarjan's algorithm, iterative because a long chain would exceed the recursion limit.
 

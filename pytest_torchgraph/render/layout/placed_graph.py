@@ -79,12 +79,12 @@ class PlacedGraph:
     """A graph on a canvas.
 
     Attributes:
-        numbers: drawable number of each drawn node, keyed by node name.
+        drawable_numbers: drawable number of each drawn node, keyed by node name.
         folded: the graph, reduced to the drawn nodes.
         bodies: its subgraphs, on the same canvas.
     """
 
-    numbers: dict[str, int]
+    drawable_numbers: dict[str, int]
     folded: FoldedGraph
     bodies: list[PlacedGraph]
 
@@ -93,7 +93,7 @@ class PlacedGraph:
         for placed in self.walk():
             if placed.folded.graph.by_name.get(node.name) is node:
                 shown_in = placed.folded.nodes.get(node.name) or placed.folded.folded_into(node)
-                return None if shown_in is None else placed.numbers.get(shown_in.node.name)
+                return None if shown_in is None else placed.drawable_numbers.get(shown_in.node.name)
         return None
 
     def walk(self) -> list[PlacedGraph]:
@@ -127,51 +127,51 @@ class _GraphPlacer:
         self.inside = inside
         self.folded = FoldedGraph(graph)
         self.users = self.folded.users()
-        self.numbers: dict[str, int] = {}
+        self.drawable_numbers: dict[str, int] = {}
 
     def place(self) -> PlacedGraph:
         self._add_drawables()
         self._add_edges()
-        return PlacedGraph(self.numbers, self.folded, self._add_bodies())
+        return PlacedGraph(self.drawable_numbers, self.folded, self._add_bodies())
 
     def _add_drawables(self) -> None:
         returned_nodes = {value.producer.name for _, value in self.folded.returned}
         has_many_results = len(returned_nodes) > MAX_RETURNED
-        saved: dict[str, list[str]] = {}
+        saved_indices: dict[str, list[str]] = {}
         for value in self.folded.saved:
             index = "".join(f"[{i}]" for i in value.path)
-            saved.setdefault(value.producer.name, []).append(index)
-        returned: dict[str, list[str]] = {}
+            saved_indices.setdefault(value.producer.name, []).append(index)
+        returned_paths: dict[str, list[str]] = {}
         for path, value in self.folded.returned if has_many_results else ():
-            returned.setdefault(value.producer.name, []).append(path)
+            returned_paths.setdefault(value.producer.name, []).append(path)
         lines_of_collectives = collective_lines(self.folded)
-        for name, folded in self.folded.nodes.items():
-            if folded.node.kind == "output" and has_many_results:
+        for name, folded_node in self.folded.nodes.items():
+            if folded_node.node.kind == "output" and has_many_results:
                 continue
-            drawable = Drawable(self.graph.name, folded, self._cluster(folded.node))
+            drawable = Drawable(self.graph.name, folded_node, self._cluster(folded_node.node))
             # A value saved by the forward has no box of its own, but a port at each user (see
             # `Canvas.draw`).
-            drawable.no_box = folded.node.op == "saved" and bool(self.users[name])
+            drawable.no_box = folded_node.node.op == "saved" and bool(self.users[name])
             drawable.lines += lines_of_collectives.get(name, ())
             if NOT_OVERLAPPED in drawable.lines:
                 drawable.notes += (NOT_OVERLAPPED,)
-            if name in saved:
-                indices = ", ".join(filter(None, saved[name]))
+            if name in saved_indices:
+                indices = ", ".join(filter(None, saved_indices[name]))
                 drawable.lines.append(f"{SAVED} {indices}".strip())
                 drawable.notes += (SAVED,)
-            if name in returned:
-                drawable.lines.append(f"return{', '.join(returned[name])}")
+            if name in returned_paths:
+                drawable.lines.append(f"return{', '.join(returned_paths[name])}")
                 drawable.notes += (RETURNED,)
-            self.numbers[name] = self.canvas.add(drawable)
+            self.drawable_numbers[name] = self.canvas.add(drawable)
 
     def _add_edges(self) -> None:
-        for name, head in self.numbers.items():
+        for name, head in self.drawable_numbers.items():
             folded = self.folded.nodes[name]
             for value in folded.operands:
-                tail = self.numbers[value.producer.name]
+                tail = self.drawable_numbers[value.producer.name]
                 self.canvas.edges.append(Edge(tail, head, value.path, value.edge_label))
             for node in folded.after:
-                self.canvas.edges.append(Edge(self.numbers[node.name], head, kind="order"))
+                self.canvas.edges.append(Edge(self.drawable_numbers[node.name], head, kind="order"))
 
     def _add_bodies(self) -> list[PlacedGraph]:
         callers: dict[str, FoldedNode] = {}
@@ -187,9 +187,9 @@ class _GraphPlacer:
             module = "" if caller is None else caller.node.module
             placed = add_graph(self.canvas, body, (*cluster, segment), module)
             bodies.append(placed)
-            if caller is not None and placed.numbers:
-                tail = self.numbers[caller.node.name]
-                head = next(iter(placed.numbers.values()))
+            if caller is not None and placed.drawable_numbers:
+                tail = self.drawable_numbers[caller.node.name]
+                head = next(iter(placed.drawable_numbers.values()))
                 self.canvas.edges.append(Edge(tail, head, kind="body"))
         return bodies
 

@@ -25,13 +25,13 @@ class NodeRanks:
 
     Attributes:
         of: rank of each box. A box on or below a cycle has no rank.
-        after: heads of each box's edges, with the minimum number of ranks that the edge spans.
-        before: number of edges into each box; 0 or absent for a source.
+        heads: heads of each box's edges, with the minimum number of ranks that the edge spans.
+        in_degree: number of edges into each box; 0 or absent for a source.
     """
 
     def __init__(self, edges: Iterable[BoxEdge]):
-        self.after: defaultdict[str, list[tuple[str, int]]] = defaultdict(list)
-        self.before: Counter[str] = Counter()
+        self.heads: defaultdict[str, list[tuple[str, int]]] = defaultdict(list)
+        self.in_degree: Counter[str] = Counter()
         self.of: dict[str, int] = {}
         for tail, head in edges:
             self.add(tail, head)
@@ -45,16 +45,16 @@ class NodeRanks:
             head: key of the lower box.
             length: minimum number of ranks that the edge spans, like Graphviz's `minlen`.
         """
-        self.after[tail].append((head, length))
-        self.before[head] += 1
+        self.heads[tail].append((head, length))
+        self.in_degree[head] += 1
 
     def update(self) -> None:
         """Compute the ranks from the current edges."""
-        unplaced_operands = Counter(self.before)
-        order = [box for box in self.after if not unplaced_operands[box]]
+        unplaced_operands = Counter(self.in_degree)
+        order = [box for box in self.heads if not unplaced_operands[box]]
         highest = dict.fromkeys(order, 0)
         for box in order:
-            for head, length in self.after.get(box, ()):
+            for head, length in self.heads.get(box, ()):
                 highest[head] = max(highest.get(head, 0), highest[box] + length)
                 unplaced_operands[head] -= 1
                 if not unplaced_operands[head]:
@@ -64,7 +64,7 @@ class NodeRanks:
         for box in reversed(order):
             below = [
                 self.of[head] - length
-                for head, length in self.after.get(box, ())
+                for head, length in self.heads.get(box, ())
                 if head in self.of
             ]
             if below:
@@ -75,7 +75,7 @@ class NodeRanks:
         reached = {start}
         pending = [start]
         while pending:
-            for head, _ in self.after.get(pending.pop(), ()):
+            for head, _ in self.heads.get(pending.pop(), ()):
                 if head not in reached and self.of.get(head, deepest + 1) <= deepest:
                     reached.add(head)
                     pending.append(head)
@@ -209,23 +209,23 @@ def stacking_edges(groups: Sequence[Sequence[str]], edges: Iterable[BoxEdge]) ->
                 yield end, start
 
 
-def _edges_between(before: _RankSpan, after: _RankSpan, ranks: NodeRanks) -> Iterator[BoxEdge]:
+def _edges_between(upper: _RankSpan, lower: _RankSpan, ranks: NodeRanks) -> Iterator[BoxEdge]:
     """Yield edges from the last boxes of a cluster to the first boxes of the next cluster."""
-    fed = [box for box in after.boxes if box in ranks.before]
-    fed_from_inside = {head for box in fed for head, _ in ranks.after.get(box, ())}
+    fed = [box for box in lower.boxes if box in ranks.in_degree]
+    fed_from_inside = {head for box in fed for head, _ in ranks.heads.get(box, ())}
     entries = [
-        box for box in fed if box not in fed_from_inside and ranks.of[box] < before.last + GAP
-    ] or after.boxes
-    upper_boxes = set(before.boxes)
+        box for box in fed if box not in fed_from_inside and ranks.of[box] < upper.last + GAP
+    ] or lower.boxes
+    upper_boxes = set(upper.boxes)
     ends = [
         box
-        for box in before.boxes
-        if ranks.of[box] > after.first - GAP
-        and upper_boxes.isdisjoint(head for head, _ in ranks.after.get(box, ()))
+        for box in upper.boxes
+        if ranks.of[box] > lower.first - GAP
+        and upper_boxes.isdisjoint(head for head, _ in ranks.heads.get(box, ()))
     ]
     ends.sort(key=ranks.of.__getitem__, reverse=True)
     for entry in sorted(entries, key=ranks.of.__getitem__)[:MAX_ENDS]:
-        below = ranks.reachable(entry, before.last)
+        below = ranks.reachable(entry, upper.last)
         for end in ends[:MAX_ENDS]:
             if end not in below:  # else the edge would close a cycle
                 yield end, entry

@@ -206,7 +206,7 @@ def _cause(shared_cause: CauseOverTests, facts: Mapping[str, TestFacts]) -> Data
         "places": [place._asdict() for place in places_of(shared_cause, facts)],
         "words": describe_over_tests(shared_cause),
         "times": shared_cause.times,
-        "without_graph": shared_cause.without_graph,
+        "without_graph": shared_cause.tests_without_graph,
         "tests": sorted(shared_cause.tests),
     }
 

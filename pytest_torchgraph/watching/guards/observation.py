@@ -86,32 +86,42 @@ def observe_guard(reason: str, miss: torch_private.CacheMiss | None) -> GuardObs
     return GuardObservation(text, check_of(text.check))
 
 
-def _observe_in_entry(text: GuardText, miss: torch_private.CacheMiss) -> GuardObservation:
-    entry = miss.entry(text.compile_id)
-    if not text.check:  # torch before 2.11 reports a different backend with an empty check
-        text = text._replace(check=BACKEND)
-    if text.check.startswith(BACKEND):
-        return _observe_backends(text, entry, miss)
-    check = check_of(text.check)
+def _observe_in_entry(guard_text: GuardText, miss: torch_private.CacheMiss) -> GuardObservation:
+    entry = miss.entry(guard_text.compile_id)
+    if not guard_text.check:  # torch before 2.11 reports a different backend with an empty check
+        guard_text = guard_text._replace(check=BACKEND)
+    if guard_text.check.startswith(BACKEND):
+        return _observe_backends(guard_text, entry, miss)
+    check = check_of(guard_text.check)
     if check.reads == "marks" and not check.subject:
         # torch does not say which tensor is marked.
         check = _name_marked_tensor(check, torch_private.leaf_guards(entry), miss)
     # The reason for a tensor contains no line, but the guard of the earlier compilation does.
-    guards = () if text.lines else torch_private.leaf_guards(entry)
-    own_guard, is_exact = _find_guard(text, check, guards)
+    guards = () if guard_text.lines else torch_private.leaf_guards(entry)
+    own_guard, is_exact = _find_guard(guard_text, check, guards)
     if own_guard is not None:
-        text = text._replace(lines=own_guard.lines, hints=(*text.hints, *own_guard.hints))
-    text = text._replace(lines=tuple(_complete_path(line, text, miss) for line in text.lines))
-    written = _read_closure_name(check.subject, miss)
-    if written:  # torch 2.13 adds a hint that only repeats this name
-        check = _rename_subject(check, written)
-        text = text._replace(hints=tuple(h for h in text.hints if not h.startswith('guard on "')))
-    for name in miss.free:
+        guard_text = guard_text._replace(
+            lines=own_guard.lines, hints=(*guard_text.hints, *own_guard.hints)
+        )
+    guard_text = guard_text._replace(
+        lines=tuple(_complete_path(line, guard_text, miss) for line in guard_text.lines)
+    )
+    name_in_source = _read_closure_name(check.subject, miss)
+    if name_in_source:  # torch 2.13 adds a hint that only repeats this name
+        check = _rename_subject(check, name_in_source)
+        guard_text = guard_text._replace(
+            hints=tuple(h for h in guard_text.hints if not h.startswith('guard on "'))
+        )
+    for name in miss.free_variables:
         words = check.words.replace(f"argument {name}:", f"variable {name} of the closure:")
         check = replace(check, words=words)
-    guard = own_guard.check if own_guard is not None and is_exact else ""
+    guard_check = own_guard.check if own_guard is not None and is_exact else ""
     return GuardObservation(
-        text, check, _describe_new_value(check, entry, miss), guard, _is_static(check, miss)
+        guard_text,
+        check,
+        _describe_new_value(check, entry, miss),
+        guard_check,
+        _is_static(check, miss),
     )
 
 

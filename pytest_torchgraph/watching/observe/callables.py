@@ -350,7 +350,7 @@ class CompileAttempts:
         self.failures[key] = EagerCause(kind, first_line(reason) or failure, *key)
         return self.failures[key]
 
-    def explain_unseen(self, callee: CompiledCallable, *, missed: bool) -> EagerCause | None:
+    def explain_uncompiled(self, callee: CompiledCallable, *, missed: bool) -> EagerCause | None:
         """Return why Dynamo left a call uncompiled; `None` if there is nothing to compile in it.
 
         Args:

@@ -107,7 +107,7 @@ class CompiledCallables:
     # -- what Dynamo does --------------------------------------------------------------------------
 
     @property
-    def current(self) -> str:
+    def current_name(self) -> str:
         """Name of the compiled callable that this thread is calling, "" if there is none."""
         callee = self._local.current.callee
         return "" if callee is None else callee.name
@@ -359,7 +359,7 @@ class CompiledCallables:
         if callee is None:
             return
         if not call.served:
-            cause = call.cause or self._reasons.explain_unseen(callee, missed=call.misses > 0)
+            cause = call.cause or self._reasons.explain_uncompiled(callee, missed=call.misses > 0)
         elif call.misses and call.partial_cause is None:
             cause = explain_partial(stance)
         else:

@@ -49,7 +49,7 @@ from .structured_trace import (
     GraphBreakEvent,
     GraphPrinted,
     GuardsFailed,
-    read,
+    read_event,
 )
 
 Counters = dict[str, Counter[Any]]
@@ -326,8 +326,9 @@ class Hub:
                 stack.enter_context(torch_private.on_aot_compiled_call(self._record_aot_call))
             with contextlib.suppress(TorchGraphError):  # a torch without `collapse_resume_frames`
                 stack.enter_context(torch_private.on_break_stack(self._record_break_stack))
-            # `_observe_unsaved` adds its observer to this stack later. AOTAutograd's cache is
-            # imported only by a compilation, and importing it here would cost every watched test.
+            # `_install_unsaved_observer` adds its observer to this stack later. AOTAutograd's cache
+            # is imported only by a compilation, and importing it here would cost every watched
+            # test.
             stack.callback(setattr, self, "_sees_unsaved", False)
             stack.enter_context(torch_private.on_compiled_autograd_capture(self._count_capture))
             # Compiled autograd computes the reason for a cache miss only if a logger is installed;
@@ -352,7 +353,7 @@ class Hub:
 
     @report_errors
     def _record(self, metadata: dict[str, Any], payload: str) -> None:
-        event = read(metadata, payload)
+        event = read_event(metadata, payload)
         if event is None:
             return
         if isinstance(event, GraphBreakEvent):
@@ -369,7 +370,7 @@ class Hub:
             code = torch_private.code_being_compiled()
             event = replace(
                 event,
-                callable_name=self._callables.current,
+                callable_name=self._callables.current_name,
                 code_hash=0 if code is None else hash(code),
                 own_resets=torch_private.own_resets(),
             )
@@ -378,7 +379,7 @@ class Hub:
                 event = replace(event, cache_off=torch_private.caches_switched_off())
             event = event if event.file else _add_code(event)
         elif isinstance(event, CacheEvent):
-            self._observe_unsaved()
+            self._install_unsaved_observer()
             event = _add_lookup_facts(event)
         self._publish(event)
         if isinstance(event, GraphBreakEvent):
@@ -388,8 +389,8 @@ class Hub:
         elif isinstance(event, CompilationFinished):
             # torch writes the metrics before the compiled code first runs, so its first run is
             # counted.
-            graphs = self._executions.attach_new(event)
-            self._callables.finished(event, has_graph=graphs > 0)
+            graph_count = self._executions.attach_new(event)
+            self._callables.finished(event, has_graph=graph_count > 0)
 
     def _publish(self, event: Event) -> None:
         for recorder in self._open:
@@ -416,7 +417,7 @@ class Hub:
             for frame in frames
         ]
 
-    def _observe_unsaved(self) -> None:
+    def _install_unsaved_observer(self) -> None:
         """Install the observer of code that AOTAutograd does not save.
 
         Called when the module of AOTAutograd's cache has been imported.

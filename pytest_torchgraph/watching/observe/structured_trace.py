@@ -255,7 +255,7 @@ class _TraceRecord(NamedTuple):
     payload: str
 
 
-def read(metadata: Mapping[str, Any], payload: str) -> Event | None:
+def read_event(metadata: Mapping[str, Any], payload: str) -> Event | None:
     """Return the event for a record, `None` for a record that is not used.
 
     Args:
@@ -396,7 +396,7 @@ _READERS: dict[str, _Reader] = {
 }
 
 NAMES = frozenset(_READERS)
-"""Records that `read` turns into events. torch need not write any others."""
+"""Records that `read_event` turns into events. torch need not write any others."""
 
 NAMES_WITHOUT_GRAPHS = NAMES - STAGES.keys() - {"inductor_output_code"}
 """Records in `NAMES` without graphs and code, which are a few short lines per compilation."""
