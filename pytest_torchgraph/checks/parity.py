@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
+from .. import torch_private
 from ..context import CONTEXT
 from ..errors import CaptureError
 from ..graph.checks import need_any_graph
@@ -368,6 +369,8 @@ def _subclass_difference(
 
     `assert_close` sees a subclass only through the ops that the subclass implements.
     """
+    # In eager, a collective returns a tensor that waits when it is used; compiled code waits.
+    captured, eager = torch_private.wait(captured), torch_private.wait(eager)
     if type(captured) is not type(eager):
         names = _full_name(type(captured)), _full_name(type(eager))
         if names[0] != names[1]:

@@ -97,9 +97,11 @@ def forget_meshes() -> None:
     getattr(torch._C, "_clear_DTensor_sharding_propagator_cache", lambda: None)()
 
 
-def wait(tensor: torch.Tensor) -> None:
-    """Wait for the collective if a tensor is its pending result; else do nothing."""
+def wait(tensor: torch.Tensor) -> torch.Tensor:
+    """Wait for the collective if a tensor is its pending result. Return the tensor."""
     module, _, attribute = NAMES["pending_result"].path.partition(":")
     pending = getattr(sys.modules.get(module), attribute.partition(".")[0], None)
     if pending is not None and isinstance(tensor, pending):
-        torch.ops._c10d_functional.wait_tensor(local(tensor))
+        waited: torch.Tensor = torch.ops._c10d_functional.wait_tensor(local(tensor))
+        return waited
+    return tensor

@@ -55,8 +55,8 @@ def test_different_block_is_one_finding_with_module_and_line():
     capture.assert_repeated("layers.*", kinds=2)
 
 
-# Three oddities are two findings: two norms are moved, two layers are wider, a view is a copy.
-TWO_FINDINGS = {"order of norm", "wider", "contiguous"}
+# Two oddities are two findings: two norms are moved, and a view is a copy for each operand.
+TWO_FINDINGS = {"order of norm", "contiguous"}
 
 
 @pytest.mark.slow("further oddities", unless=["dropout", "frozen weight", "no residual", "detach"])
