@@ -177,7 +177,7 @@ def test_each_argument_passes_and_fails(net: Run, pytester: pytest.Pytester) -> 
         ],
         "test_a_recompile": [
             "recompilations: expected 0, found 1",
-            "  0/1 double (net.py:5): argument x: size of dim 0 was 3, is 4; the size became dynamic in *",
+            "  0/1 double (net.py:5): argument x: size of dim 0 was 3, is 4; the size became *",
         ],
         "test_two_recompiles": [
             "recompilations: expected at most 1, found 2",
