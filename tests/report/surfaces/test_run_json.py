@@ -187,7 +187,7 @@ def test_json_of_an_unwatched_run_says_so(pytester: pytest.Pytester, run: Run) -
             def fail(*args):
                 raise ValueError("unreadable")
 
-            monkeypatch.setattr(hub, "read", fail)
+            monkeypatch.setattr(hub, "read_event", fail)
             torch.compile(lambda x: x.sin(), backend="eager")(torch.ones(3))
         """
     )
