@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import sys
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import FrameType
@@ -192,9 +193,13 @@ def _run_with_former_values(
 
 
 def _copy(value: Any) -> Any:
-    with contextlib.suppress(Exception):  # the value contains an object that cannot be copied
-        return copy.deepcopy(value) if not isinstance(value, torch.Tensor) else value
-    return copy.copy(value)
+    if isinstance(value, torch.Tensor):
+        return value
+    with warnings.catch_warnings():  # Python 3.12 deprecates copies of an `itertools.count`
+        warnings.simplefilter("ignore", DeprecationWarning)
+        with contextlib.suppress(Exception):  # the value contains an object that cannot be copied
+            return copy.deepcopy(value)
+        return copy.copy(value)
 
 
 def _lines_of_changes(

@@ -6,6 +6,7 @@ before the step, so that a message can name the changed values.
 
 from __future__ import annotations
 
+import ast
 import copy
 import inspect
 import itertools
@@ -292,10 +293,19 @@ def _state_of(generator: Any) -> str:
     )
 
 
+def _copy_count(counter: itertools.count[Any]) -> itertools.count[Any]:
+    """Copy a counter by its text, such as `count(3, 2)`: Python 3.14 cannot copy it otherwise."""
+    try:
+        arguments = ast.literal_eval(repr(counter).removeprefix("count"))
+    except ValueError:  # its numbers are no literals, such as fractions
+        return counter
+    return itertools.count(*(arguments if isinstance(arguments, tuple) else (arguments,)))
+
+
 def _copy_containers(value: Any, depth: int = 0) -> Any:
     """Copy containers and random generators, and share other values."""
     if _is_generator(value):
-        return copy.copy(value) if isinstance(value, itertools.count) else copy.deepcopy(value)
+        return _copy_count(value) if isinstance(value, itertools.count) else copy.deepcopy(value)
     if depth >= _DEEP or not isinstance(value, list | dict | set | deque) or len(value) > _LONG:
         return value
     copied: Any = copy.copy(value)
