@@ -6,9 +6,7 @@ After a failed comparison, the step runs eagerly again to find them. Nothing is 
 from __future__ import annotations
 
 import contextlib
-import copy
 import sys
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import FrameType
@@ -182,7 +180,7 @@ def _run_with_former_values(
     """Run eagerly with the former Python values, then restore the current values."""
     current_values = [change.value() for change in changed]
     for change in changed:
-        change.put(_copy(change.before))
+        change.put(change.copy_before())
     try:
         if tracer is None:
             return comparison.eager()
@@ -190,16 +188,6 @@ def _run_with_former_values(
     finally:
         for change, value in zip(changed, current_values, strict=True):
             change.put(value)
-
-
-def _copy(value: Any) -> Any:
-    if isinstance(value, torch.Tensor):
-        return value
-    with warnings.catch_warnings():  # Python 3.12 deprecates copies of an `itertools.count`
-        warnings.simplefilter("ignore", DeprecationWarning)
-        with contextlib.suppress(Exception):  # the value contains an object that cannot be copied
-            return copy.deepcopy(value)
-        return copy.copy(value)
 
 
 def _lines_of_changes(

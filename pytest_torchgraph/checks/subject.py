@@ -55,9 +55,8 @@ class StepResult(Protocol):
 class PythonChange(Protocol):
     """A changed Python value of the target; `str` describes the change."""
 
-    @property
-    def before(self) -> Any:
-        """Value before the change."""
+    def copy_before(self) -> Any:
+        """Return a copy of the value before the change."""
 
     def mark(self) -> Any:
         """Return a value that changes when the current value does."""

@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import inspect
 import operator
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -155,13 +154,16 @@ class SchemaFacts:
 PURE = SchemaFacts()
 
 
-@functools.lru_cache(maxsize=8192)
 def facts(op: Any) -> SchemaFacts:
     """Return the effects of an overload, or of a method in `READING`; otherwise `PURE`."""
-    if op in READING:
-        return SchemaFacts(syncs=True, name=op)
-    if not isinstance(op, torch._ops.OpOverload):
-        return PURE
+    if isinstance(op, torch._ops.OpOverload):
+        return _facts_of_schema(op)
+    return SchemaFacts(syncs=True, name=op) if isinstance(op, str) and op in READING else PURE
+
+
+# Overloads only: a cache keeps a function of the user alive, and the tensors of its closure.
+@functools.lru_cache(maxsize=8192)
+def _facts_of_schema(op: torch._ops.OpOverload) -> SchemaFacts:
     writes, named, aliases = [], [], []
     arguments = op._schema.arguments
     for position, argument in enumerate(arguments):
@@ -340,16 +342,11 @@ def _is_in_place(node: torch.fx.Node) -> bool:
     """Return True if a function is called with `inplace=True`, by name or by position."""
     if "inplace" in node.kwargs:
         return node.kwargs["inplace"] is True
-    position = _position_of_inplace(node.target)
-    return 0 <= position < len(node.args) and node.args[position] is True
-
-
-@functools.lru_cache(maxsize=8192)
-def _position_of_inplace(function: Any) -> int:
-    try:
-        return [*inspect.signature(function).parameters].index("inplace")
-    except (TypeError, ValueError):  # no signature, or no such parameter
-        return -1
+    code = getattr(node.target, "__code__", None)
+    names = code.co_varnames[: code.co_argcount] if code is not None else ()
+    return any(
+        name == "inplace" and value is True for name, value in zip(names, node.args, strict=False)
+    )
 
 
 def memory_of(node: torch.fx.Node) -> frozenset[int]:

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import torch
 import torch.fx
@@ -57,6 +57,21 @@ class Judgement:
     def is_strong(self) -> bool:
         """True unless rounding explains the difference."""
         return self.kind != "rounding"
+
+
+class Pair(NamedTuple):
+    """Two values to compare, with the regions that compute them.
+
+    Attributes:
+        key: the value of the other step.
+        eager_key: the value of the eager step.
+        region, eager_region: the nodes that compute the values.
+    """
+
+    key: Key
+    eager_key: Key
+    region: Region
+    eager_region: Region
 
 
 class Judge:
@@ -168,45 +183,27 @@ class Judge:
             dropped_eager |= {
                 k for k in eager_region.boundary if self.eager.first_equal(k) in only_eager
             }
-        return self.compare(
-            key, eager_key, other_region, eager_region, shares_cut=not only_other and not only_eager
-        )
+        pair = Pair(key, eager_key, other_region, eager_region)
+        return self.compare(pair, shares_cut=not only_other and not only_eager)
 
     def _first_of(self, key: Key) -> Key | None:
         eager_key = self.agreeing.get(key)
         return None if eager_key is None else self.eager.first_equal(eager_key)
 
-    def compare(
-        self,
-        key: Key,
-        eager_key: Key,
-        other_region: Region,
-        eager_region: Region,
-        *,
-        shares_cut: bool,
-    ) -> Judgement | None:
+    def compare(self, pair: Pair, *, shares_cut: bool) -> Judgement | None:
         """Compare two values, computed from eager's values at the boundaries of their regions.
 
         Returns:
             `None` if a region cannot run.
         """
-        inputs = tuple(self.agreeing.get(k) for k in other_region.boundary)
-        case = (key, eager_key, other_region, inputs, eager_region, shares_cut)
+        inputs = tuple(self.agreeing.get(k) for k in pair.region.boundary)
+        case = (pair, inputs, shares_cut)
         if case not in self._judged_cases:
-            self._judged_cases[case] = self._compare(
-                key, eager_key, other_region, eager_region, shares_cut=shares_cut
-            )
+            self._judged_cases[case] = self._compare(pair, shares_cut=shares_cut)
         return self._judged_cases[case]
 
-    def _compare(
-        self,
-        key: Key,
-        eager_key: Key,
-        other_region: Region,
-        eager_region: Region,
-        *,
-        shares_cut: bool,
-    ) -> Judgement | None:
+    def _compare(self, pair: Pair, *, shares_cut: bool) -> Judgement | None:
+        key, eager_key, other_region, eager_region = pair
         eager_step, other = self.eager.step, self.other
         other_inputs = {
             k: eager_step.value(self.agreeing[k]) if k in self.agreeing else other.value(k)
@@ -247,7 +244,7 @@ class Judge:
             if is_dense(exact) and is_dense(exact_other) and bool(torch.equal(exact, exact_other)):
                 return verdict("rounding", 0.0)
             kind: Kind = "random" if draws else "formula"
-            if self._reads_other_operands(key, eager_key, other_region, eager_region):
+            if self._reads_other_operands(pair):
                 kind = "operand"
             return verdict(kind, _relative(distance(value, local), value), 0.0, math.inf)
         if not is_dense(exact) or not is_dense(exact_other) or exact.shape != exact_other.shape:
@@ -280,11 +277,11 @@ class Judge:
             ratio = difference / floor
         if difference > least and ratio > _MIN_RATIO:
             kind = "formula"
-            if self._reads_other_operands(key, eager_key, other_region, eager_region):
+            if self._reads_other_operands(pair):
                 kind = "operand"
             elif draws and ratio > _MIN_RATIO_RANDOM:
                 kind = "random"
-            elif self._same_call(key, eager_key, other_region, eager_region):
+            elif self._same_call(pair):
                 kind = "state"
         else:
             kind = "rounding"
@@ -307,24 +304,19 @@ class Judge:
                 return True
         return False
 
-    def _same_call(
-        self, key: Key, eager_key: Key, other_region: Region, eager_region: Region
-    ) -> bool:
+    def _same_call(self, pair: Pair) -> bool:
         """Return True if each region is a single op, and the two ops are equal.
 
         Equal ops also have equal constants and operands with equal values.
         """
-        if len(other_region.nodes) != 1 or len(eager_region.nodes) != 1:
+        if len(pair.region.nodes) != 1 or len(pair.eager_region.nodes) != 1:
             return False
-        values = [self._first_of(operand) for operand in self.other.operands(key)]
-        eager_operands = self.eager.step.operands(eager_key)
-        return values == [*map(self.eager.first_equal, eager_operands)] and self.is_same_form(
-            key, eager_key
-        )
+        values = [self._first_of(operand) for operand in self.other.operands(pair.key)]
+        eager_operands = self.eager.step.operands(pair.eager_key)
+        same_operands = values == [*map(self.eager.first_equal, eager_operands)]
+        return same_operands and self.is_same_form(pair.key, pair.eager_key)
 
-    def _reads_other_operands(
-        self, key: Key, eager_key: Key, other_region: Region, eager_region: Region
-    ) -> bool:
+    def _reads_other_operands(self, pair: Pair) -> bool:
         """Return True if both sides call the same ops with the same constants, on other values.
 
         Operands are compared by value and position. An op that reads another parameter, or the same
@@ -332,16 +324,16 @@ class Judge:
         not show this: they have no order, and lack a parameter that a later op reads.
         """
         eager_step = self.eager.step
-        if _count_ops(self.other, other_region) != _count_ops(eager_step, eager_region):
+        if _count_ops(self.other, pair.region) != _count_ops(eager_step, pair.eager_region):
             return False  # an op was added, removed or replaced
-        is_other, seen, worklist = False, set[tuple[Key, Key]](), [(key, eager_key)]
+        is_other, seen, worklist = False, set[tuple[Key, Key]](), [(pair.key, pair.eager_key)]
         while worklist:
-            pair = worklist.pop()
-            if pair in seen:
+            keys = worklist.pop()
+            if keys in seen:
                 continue
-            seen.add(pair)
-            operands = self.other.operands(pair[0]), eager_step.operands(pair[1])
-            if not self.is_same_form(*pair) or len(operands[0]) != len(operands[1]):
+            seen.add(keys)
+            operands = self.other.operands(keys[0]), eager_step.operands(keys[1])
+            if not self.is_same_form(*keys) or len(operands[0]) != len(operands[1]):
                 return False
             for operand, eager_operand in zip(*operands, strict=True):
                 equal = self.agreeing.get(operand)
@@ -467,9 +459,8 @@ class Suspects:
             moved = other_cut != eager_cut and not (cut_eager <= cut or cut <= cut_eager)
             if moved and not self._may_move(key, eager):
                 continue
-            verdict = judge.compare(
-                key, eager, other_region, eager_region, shares_cut=cut == cut_eager
-            )
+            pair = Pair(key, eager, other_region, eager_region)
+            verdict = judge.compare(pair, shares_cut=cut == cut_eager)
             if verdict is None:
                 continue
             if not verdict.is_strong:  # a match: earlier candidates are other values

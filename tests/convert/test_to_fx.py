@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import functools
+import gc
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -390,3 +392,20 @@ def test_shapes_in_a_body_are_compared_if_unknown_around_it() -> None:
     node = next(node for node in body.graph.nodes if node.op == "call_function")
     node.meta["val"] = node.meta["val"].new_empty(7, 7)
     assert diff(graph, edited)
+
+
+def test_function_of_a_converted_graph_is_not_kept_alive() -> None:
+    def converted() -> weakref.ref[torch.Tensor]:
+        data = torch.ones(3)
+
+        def function(x: torch.Tensor) -> torch.Tensor:
+            return x + data
+
+        graph = torch.fx.Graph()
+        graph.output(graph.call_function(function, (graph.placeholder("x"),)))
+        from_fx(torch.fx.GraphModule({}, graph))
+        return weakref.ref(data)
+
+    data = converted()
+    gc.collect()
+    assert data() is None

@@ -200,6 +200,11 @@ def fill(x: Tensor, out: Tensor) -> None:
     out.copy_(x)
 
 
+@torch.library.custom_op("below_dispatcher::fill_scaled", mutates_args=("out",))
+def fill_scaled(out: Tensor, x: Tensor, *, beta: int) -> None:
+    out.copy_(x)
+
+
 def by_an_op(x: Tensor) -> Tensor:
     filled = torch.empty_like(x)
     filled[:1].copy_(x[:1])
@@ -207,8 +212,11 @@ def by_an_op(x: Tensor) -> Tensor:
     fill(x, another)
     third = torch.empty(0)
     torch.sin(x, out=third.resize_(4))
+    fourth = torch.empty(4)
+    fill_scaled(fourth, x, beta=0)  # `beta` is no factor of the first argument here
     return (
-        torch.cat([filled, another, third, torch.empty(0)]) + torch.zeros_like(torch.empty(16))[:12]
+        torch.cat([filled, another, third, fourth, torch.empty(0)])
+        + torch.zeros_like(torch.empty(20))[:16]
     )
 
 

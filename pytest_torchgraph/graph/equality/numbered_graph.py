@@ -4,7 +4,7 @@ All dependencies become ordered operands of a node:
 
 - its arguments, in order;
 - `Node.after`, the writes that must precede it;
-- the functions that begin the regions around it, such as `torch.no_grad()` (see `_Regions`);
+- the functions that begin the regions around it, such as `torch.no_grad()` (see `ModeRegions`);
 - the preceding effect on the same resource (an input, an attribute, the random numbers, ...);
 - for the output: the values saved for backward, the values that the target returned
   (`Graph.output`), and the last effect on each resource.
@@ -34,6 +34,7 @@ from ..digits import in_same_digits
 from ..model import Arg, Device, Graph, InputRef, Node, Ref, Result, SubgraphRef, Symbol, TensorMeta
 from ..text import format_arg, format_key, format_result, quote
 from .canonical_form import aliases_of, canonical, canonical_graph
+from .mode_regions import ModeRegions
 
 
 class NumberedGraph:
@@ -72,7 +73,7 @@ class NumberedGraph:
         self.operands: list[list[int]] = []
         self.arity: list[int] = []
         heads: dict[str, int] = {}
-        regions = _Regions()
+        regions = ModeRegions()
         results: dict[Result, str] = {}
         for i, node in enumerate(self.nodes):
             refs: list[str] = []
@@ -245,63 +246,6 @@ class NumberedGraph:
                 for operand in self.operands[i]:
                     live[operand] = True
         return live
-
-
-_SET_GRAD = "torch._C._set_grad_enabled"
-_SET_ATTENTION = "torch.nn.attention._sdpa_kernel"
-_ATTENTION = "torch.nn.functional.scaled_dot_product_attention"
-_ENTERING = {
-    "torch.amp.autocast_mode._enter_autocast": "autocast",
-    "torch.autograd.grad_mode._enter_inference_mode": "inference mode",
-}
-"""Functions that begin a region in which ops run in another mode."""
-_LEAVING = {
-    "torch.amp.autocast_mode._exit_autocast": "autocast",
-    "torch.autograd.grad_mode._exit_inference_mode": "inference mode",
-}
-"""Functions that end a region."""
-
-
-class _Regions:
-    """The regions around the current node in which ops run in another mode.
-
-    No operand shows the region of an op. An op inside a region therefore follows the function that
-    begins it. An op outside needs no order: the mode before a region equals the mode after it.
-    """
-
-    def __init__(self) -> None:
-        self._open: dict[str, list[int]] = {}
-        self._initial_grad: bool | None = None
-        self._attention: list[int] = []
-
-    @property
-    def is_inside(self) -> bool:
-        """True if a region is open."""
-        return any(self._open.values())
-
-    def around(self, node: Node, i: int) -> list[int]:
-        """Return the functions that began the regions around the next node, whose number is `i`."""
-        op = node.op
-        enables_grad = op == _SET_GRAD and node.args == (True,)
-        if op in _LEAVING:
-            del self._open.get(_LEAVING[op], [])[-1:]
-            return []
-        if op == _SET_GRAD:
-            if self._initial_grad is None:
-                self._initial_grad = not enables_grad
-            self._open["grad"] = []  # the function itself does not depend on the grad mode
-        if node.kind == "output" or op in ("operator.getitem", "get_attr"):
-            return []
-        numbers = [starts[-1] for starts in self._open.values() if starts]
-        if op in _ENTERING:
-            self._open.setdefault(_ENTERING[op], []).append(i)
-        elif op == _SET_GRAD and enables_grad != self._initial_grad:
-            self._open["grad"] = [i]
-        elif op == _SET_ATTENTION:
-            self._attention = [i]
-        elif op == _ATTENTION:
-            numbers += self._attention
-        return numbers
 
 
 def is_constant(node: Node) -> bool:

@@ -57,7 +57,7 @@ class Section:
         # A result includes later writes to its memory, so these writes must stay in the graph. A
         # write that a result depends on stays in any case: the gates of a GRU cell are parts of one
         # tensor, each of them is written in place, and each is saved.
-        needed = self._closure([*returned, *saved])
+        needed = self._closure([*returned, *saved]) if writes else ()
         self.after = tuple(
             dict.fromkeys(
                 number
@@ -243,6 +243,11 @@ _READS_NO_VALUE = frozenset(
     """.split()
 )
 """Ops, besides views, that use only the shape or dtype of an argument, not its values."""
+_SCALES_FIRST = ("addmm", "addmv", "addr", "addbmm", "baddbmm")
+"""Ops that multiply the first argument by `beta`, and do not read it if `beta` is 0.
+
+The attention of diffusers calls `baddbmm(torch.empty(...), query, key, beta=0)`.
+"""
 
 
 class UnwrittenReads:
@@ -269,7 +274,7 @@ class UnwrittenReads:
         elif self._unwritten and kind != "form":
             # Writes before reads: the tensor that an op fills is among its arguments too.
             arguments = [*_values((record.args, record.kwargs))]
-            if record.kwargs.get("beta") == 0:  # baddbmm(empty, a, b, beta=0), as in diffusers
+            if record.kwargs.get("beta") == 0 and op._opname in _SCALES_FIRST:
                 arguments = [*_values((record.args[1:], record.kwargs))]
             written = effects.written(op, record.args, record.kwargs)
             self.wrote(arguments if kind == "custom" else _values(written))

@@ -7,6 +7,7 @@ before the step, so that a message can name the changed values.
 from __future__ import annotations
 
 import ast
+import contextlib
 import copy
 import inspect
 import itertools
@@ -62,6 +63,16 @@ class StateChange(NamedTuple):
     def value(self) -> Any:
         """Return the current value."""
         return _read(self.owner, self.key)
+
+    def copy_before(self) -> Any:
+        """Return a copy of the former value, which a run may change."""
+        if isinstance(self.before, torch.Tensor):
+            return self.before
+        if isinstance(self.before, itertools.count):
+            return _copy_count(self.before)
+        with contextlib.suppress(Exception):  # the value contains an object that cannot be copied
+            return copy.deepcopy(self.before)
+        return copy.copy(self.before)
 
     def put(self, value: Any) -> None:
         """Replace the current value."""

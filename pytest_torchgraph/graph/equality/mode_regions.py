@@ -1,0 +1,64 @@
+"""`ModeRegions`: the regions of a graph in which ops run in another mode, such as `no_grad`.
+
+At the level of Dynamo, a node without operands switches the mode of all later nodes.
+"""
+
+from __future__ import annotations
+
+from ..model import Node
+
+_SET_GRAD = "torch._C._set_grad_enabled"
+_SET_ATTENTION = "torch.nn.attention._sdpa_kernel"
+_ATTENTION = "torch.nn.functional.scaled_dot_product_attention"
+_ENTERING = {
+    "torch.amp.autocast_mode._enter_autocast": "autocast",
+    "torch.autograd.grad_mode._enter_inference_mode": "inference mode",
+}
+"""Functions that begin a region in which ops run in another mode."""
+_LEAVING = {
+    "torch.amp.autocast_mode._exit_autocast": "autocast",
+    "torch.autograd.grad_mode._exit_inference_mode": "inference mode",
+}
+"""Functions that end a region."""
+
+
+class ModeRegions:
+    """The regions around the current node in which ops run in another mode.
+
+    No operand shows the region of an op. An op inside a region therefore follows the function that
+    begins it. An op outside needs no order: the mode before a region equals the mode after it.
+    """
+
+    def __init__(self) -> None:
+        self._open: dict[str, list[int]] = {}
+        self._initial_grad: bool | None = None
+        self._attention: list[int] = []
+
+    @property
+    def is_inside(self) -> bool:
+        """True if a region is open."""
+        return any(self._open.values())
+
+    def around(self, node: Node, i: int) -> list[int]:
+        """Return the functions that began the regions around the next node, whose number is `i`."""
+        op = node.op
+        enables_grad = op == _SET_GRAD and node.args == (True,)
+        if op in _LEAVING:
+            del self._open.get(_LEAVING[op], [])[-1:]
+            return []
+        if op == _SET_GRAD:
+            if self._initial_grad is None:
+                self._initial_grad = not enables_grad
+            self._open["grad"] = []  # the function itself does not depend on the grad mode
+        if node.kind == "output" or op in ("operator.getitem", "get_attr"):
+            return []
+        numbers = [starts[-1] for starts in self._open.values() if starts]
+        if op in _ENTERING:
+            self._open.setdefault(_ENTERING[op], []).append(i)
+        elif op == _SET_GRAD and enables_grad != self._initial_grad:
+            self._open["grad"] = [i]
+        elif op == _SET_ATTENTION:
+            self._attention = [i]
+        elif op == _ATTENTION:
+            numbers += self._attention
+        return numbers
