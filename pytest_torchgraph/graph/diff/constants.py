@@ -118,26 +118,26 @@ def _iter_products(shape: Sequence[Any]) -> Iterator[int]:
 
 def iter_changed_sizes(node: Node, other: Node) -> Iterator[SizePair]:
     """Yield the pairs of differing sizes of two tensors of one rank."""
-    before, after = node.result, other.result
-    if not isinstance(before, TensorMeta) or not isinstance(after, TensorMeta):
-        return
-    if len(before.shape) == len(after.shape):
-        for old, new in zip(before.shape, after.shape, strict=True):
-            if old != new:
-                yield old, new
+    return ((old, new) for old, new in _zip_sizes(node, other) if old != new)
 
 
 def _iter_size_pairs(node: Node, other: Node) -> Iterator[tuple[int, int]]:
     """Yield pairs of sizes of two tensors of one rank, and of products of adjacent sizes."""
-    before, after = node.result, other.result
-    if not isinstance(before, TensorMeta) or not isinstance(after, TensorMeta):
-        return
-    if len(before.shape) != len(after.shape):
-        return
-    for start in range(len(before.shape)):
+    pairs = _zip_sizes(node, other)
+    for start in range(len(pairs)):
         old_product, new_product = 1, 1
-        for old, new in zip(before.shape[start:], after.shape[start:], strict=True):
+        for old, new in pairs[start:]:
             if not (isinstance(old, int) and isinstance(new, int)):
                 break
             old_product, new_product = old_product * old, new_product * new
             yield old_product, new_product
+
+
+def _zip_sizes(node: Node, other: Node) -> list[SizePair]:
+    """Return the pairs of sizes of two tensors of one rank; none for other results."""
+    before, after = node.result, other.result
+    if not isinstance(before, TensorMeta) or not isinstance(after, TensorMeta):
+        return []
+    if len(before.shape) != len(after.shape):
+        return []
+    return list(zip(before.shape, after.shape, strict=True))
