@@ -23,6 +23,7 @@ import torch.fx
 import torch.nn.utils.parametrize
 
 from ..graph.module_paths import common_path, module_of
+from .normalize import value_of_constant
 
 
 def copied(gm: torch.fx.GraphModule) -> torch.fx.GraphModule:
@@ -81,7 +82,10 @@ def _call(body: Any, *operands: Any) -> Any:
     return body(*operands)
 
 
-_PLAIN_TYPES = (bool, int, float, str, type(None))
+_PLAIN_TYPES = (bool, int, float, str, type(None), torch.dtype, torch.qscheme)
+_QUANTIZATION = {"scale": 1.0, "zero_point": 0}
+"""Attributes and buffers of quantized modules that few of their constructors take, with the values
+of a new module."""
 
 
 def module_options(module: Any) -> str | None:
@@ -100,7 +104,11 @@ def module_options(module: Any) -> str | None:
 def _options(module: torch.nn.Module) -> Iterator[str]:
     kind: Any = type(module)
     for name, default in _parameters(kind).items():
-        value = getattr(module, name, inspect.Parameter.empty)
+        value = getattr(module, name.rstrip("_"), inspect.Parameter.empty)
+        if name in _QUANTIZATION and isinstance(value, torch.Tensor):
+            (value,) = value_of_constant(value) or (value,)
+        if default is True and inspect.ismethod(value):  # bias() of a quantized module
+            value = value()
         if default is True and not isinstance(value, bool):  # bias=True: a parameter, or None
             value = value is not None
         value = _collapse_expanded(value)  # (2, 2) and the default 2 are the same option
@@ -136,11 +144,10 @@ def _parameters(kind: type) -> Mapping[str, Any]:
         if "__init__" in vars(base):
             parameters = inspect.signature(base).parameters
             if not any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
-                return {
-                    name: parameter.default
-                    for name, parameter in parameters.items()
-                    if name not in ("device", "dtype")
-                }
+                quantization = _QUANTIZATION if ".quantized" in kind.__module__ else {}
+                defaults = {name: parameter.default for name, parameter in parameters.items()}
+                defaults.pop("device", None)
+                return {**defaults, **quantization, **defaults}
     return {}
 
 

@@ -7,6 +7,7 @@ with the smaller number of digits of the two. With 0 digits, `ANY_FLOAT` replace
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable
 from dataclasses import replace
 
@@ -52,11 +53,20 @@ def _round_graph(graph: Graph, digits: int) -> Graph:
     )
 
 
+_FLOAT = re.compile(r"(?<=[=( ])-?\d+(\.\d+(e[+-]?\d+)?|e[+-]?\d+)(?=[,)]|\Z)")
+"""A float in `Node.options`."""
+
+
 def _round_node(node: Node, digits: int) -> Node:
     args, kwargs = _round_arg(node.args, digits), _round_arg(node.kwargs, digits)
-    if args is node.args and kwargs is node.kwargs:
+    options = node.options
+    if options:
+        options = _FLOAT.sub(
+            lambda match: "~" if digits == 0 else repr(rounded(float(match[0]), digits)), options
+        )
+    if args is node.args and kwargs is node.kwargs and options == node.options:
         return node
-    return replace(node, args=args, kwargs=kwargs)
+    return replace(node, args=args, kwargs=kwargs, options=options)
 
 
 def _round_arg(value: Arg, digits: int) -> Arg:

@@ -11,9 +11,11 @@ import pytest
 import torch
 from mechanisms.models import example, mlp
 from torch import Tensor, fx, nn
+from torch.ao.nn import quantized
+from torch.ao.nn.quantized import dynamic
 from torch.nn.utils import parametrizations
 
-from pytest_torchgraph import Capture, CaptureError, Fx, capture, diff, from_fx, load
+from pytest_torchgraph import Capture, CaptureError, Fx, Graph, capture, diff, from_fx, load
 
 
 class Six(nn.Module):
@@ -245,6 +247,76 @@ CHANGED_FROM_OUTSIDE = {
         "pos_weight=tensor",
     ),
 }
+
+
+def quantized_linear(scale: float, zero_point: int) -> nn.Module:
+    module = quantized.Linear(4, 4)
+    module.scale, module.zero_point = scale, zero_point
+    return module
+
+
+def quantized_norm(scale: float) -> nn.Module:
+    weight, bias = nn.Parameter(torch.ones(4)), nn.Parameter(torch.zeros(4))
+    return quantized.LayerNorm(4, weight, bias, scale, 0)
+
+
+QUANTIZED = {
+    "scale": (lambda: quantized_linear(0.25, 0), lambda: quantized_linear(0.5, 0), "scale=0.25"),
+    "zero point": (
+        lambda: quantized_linear(1.0, 3),
+        lambda: quantized_linear(1.0, 4),
+        "zero_point=3",
+    ),
+    "scale buffer": (
+        lambda: quantized.Quantize(0.25, 3, torch.quint8),
+        lambda: quantized.Quantize(0.5, 3, torch.quint8),
+        "scale=0.25, zero_point=3, dtype=torch.quint8",
+    ),
+    "dtype": (
+        lambda: quantized.Quantize(0.25, 3, torch.quint8),
+        lambda: quantized.Quantize(0.25, 3, torch.qint8),
+        "dtype=torch.quint8",
+    ),
+    "scale of a norm": (lambda: quantized_norm(0.25), lambda: quantized_norm(0.5), "scale=0.25"),
+    "bias": (
+        lambda: quantized.Linear(4, 4, bias_=False),
+        lambda: quantized.Linear(4, 4),
+        "bias_=False",
+    ),
+    "dtype of a dynamic module": (
+        lambda: dynamic.Linear(4, 4),
+        lambda: dynamic.Linear(4, 4, dtype=torch.float16),
+        "dtype=torch.float16",
+    ),
+}
+
+
+@pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor:UserWarning")
+@pytest.mark.parametrize("name", QUANTIZED)
+def test_quantized_module_with_another_scale_or_dtype_differs(name: str) -> None:
+    make, make_other, option = QUANTIZED[name]
+    before, same, after = (
+        from_fx(fx.symbolic_trace(nn.Sequential(make()))) for make in (make, make, make_other)
+    )
+    assert before == same
+    assert before != after
+    assert option in str(diff(before, after))
+
+
+@pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor:UserWarning")
+def test_digits_round_the_floats_of_module_options() -> None:
+    scales = (0.007615143433213234, 0.0076199, 0.0077)
+    first, near, far = (
+        from_fx(fx.symbolic_trace(nn.Sequential(quantized_linear(scale, 0)))) for scale in scales
+    )
+    assert first != near
+    stored = Graph.from_text(first.to_text(digits=3))
+    assert "scale=0.00762" in first.to_text(digits=3)
+    assert stored == near
+    assert stored != far
+    any_scale = Graph.from_text(first.to_text(digits=0))
+    assert any_scale == far
+    assert "in_features=4, out_features=4, scale=~" in any_scale.to_text()
 
 
 @pytest.mark.parametrize("name", CHANGED_FROM_OUTSIDE)
