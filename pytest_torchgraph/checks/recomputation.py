@@ -34,7 +34,7 @@ MOST = 8
 _BY = {
     "checkpoint": "a checkpoint",
     "partitioner": "torch.compile's partitioner",
-    "function": "the backward of an autograd.Function",
+    "function": "the backward of an autograd.Function or a hook",
     "": "(unknown cause: the capture was loaded from a file)",
 }
 _NO_REASONS = (

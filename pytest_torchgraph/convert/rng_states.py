@@ -135,9 +135,12 @@ def _has_own_formula(op: Any) -> bool:
 def _is_in_own_backward(node: torch.fx.Node) -> bool:
     """Return True if the user wrote the backward that runs the node.
 
-    It is the backward of a `torch.autograd.Function` or of a custom op.
+    It is the backward of a `torch.autograd.Function` or of a custom op, or a tensor hook.
     """
     meta = meta_of(node)
+    # torch marks all that runs between two formulas as a sum of gradients.
+    if meta.get("is_gradient_acc") and node.target is not torch.ops.aten.add.Tensor:
+        return True
     if any(function[0] == _FUNCTION for function in meta.get("source_fn_stack") or ()):
         return True
     forward = meta.get("fwd_source_fn_stack") or ()

@@ -336,6 +336,36 @@ def test_recomputation_by_the_formula_of_a_custom_op_counts(
         capture.assert_not_recomputed("torchgraph_recomputation.grown")
 
 
+def _exp_in_an_unpack_hook(x: Tensor) -> Tensor:
+    y = x.exp()
+    with torch.autograd.graph.saved_tensors_hooks(lambda _: None, lambda _: x.detach().exp()):
+        return y.sin()
+
+
+def _exp_in_a_tensor_hook(x: Tensor) -> Tensor:
+    y = x.exp()
+    y.register_hook(lambda grad: grad * x.detach().exp())
+    return y.sin()
+
+
+def _exp_in_an_eager_hook(x: Tensor) -> Tensor:
+    return torch.compiler.disable(_exp_in_a_tensor_hook)(x * 1)
+
+
+@pytest.mark.parametrize("via", ["dispatch", "aot"])
+@pytest.mark.parametrize(
+    "target", [_exp_in_an_unpack_hook, _exp_in_a_tensor_hook, _exp_in_an_eager_hook]
+)
+def test_recomputation_in_a_hook_of_the_user_counts(
+    graph_capture: GraphCapture, target: Any, via: str
+) -> None:
+    captured = graph_capture(target, torch.ones(3, requires_grad=True), via=via)
+    (entry,) = captured.recomputed
+    assert (entry.op, entry.by) == ("aten.exp.default", "function")
+    with pytest.raises(AssertionError, match=r"aten\.exp\.default"):
+        captured.assert_not_recomputed("aten.exp")
+
+
 def test_autograd_formula_is_listed_and_not_counted(graph_capture: GraphCapture) -> None:
     x = torch.ones(4, requires_grad=True)
     capture = graph_capture(lambda x: x / (x + 1), x, via="dispatch")

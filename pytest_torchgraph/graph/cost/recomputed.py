@@ -64,9 +64,9 @@ class Recomputed:
         times: number of runs in the backward, including runs with an unused result. A stored
             capture via "dispatch" lacks such runs, so its number is a minimum.
         by: reason for the recomputation: "checkpoint"; "partitioner", if torch.compile recomputes a
-            value to save memory; "function", the backward of a user's `torch.autograd.Function`;
-            "formula", autograd's own derivative formula, which cannot be switched off; "" if a file
-            does not record it.
+            value to save memory; "function", the backward of a user's `torch.autograd.Function`, or
+            a hook of the user; "formula", autograd's own derivative formula, which cannot be
+            switched off; "" if a file does not record it.
         cost: FLOPs of all these runs; `None` if unknown. The saved bytes are zero.
         bytes: result size of one run; `None` if it depends on a symbol.
     """

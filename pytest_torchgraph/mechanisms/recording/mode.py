@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 LIFT = torch.ops.aten.lift_fresh.default
 """The op that `torch.tensor` and similar functions apply to a constant that they have just created.
 """
+_ENGINE_FILE = torch.autograd.graph.__file__
+"""The file of the function that calls the engine of a backward."""
 _STEP = Step.run.__code__
 """The code that calls the target; frames outside it are ignored."""
 FIRST_LEAF_SEQUENCE = 2**63
@@ -243,8 +245,20 @@ class RecordingMode(torch_private.TorchDispatchMode):  # type: ignore[no-untyped
         if in_module or _grad_is_enabled():
             return "checkpoint"
         if not isinstance(node, BackwardCFunction):
-            return "formula"
+            return "function" if self._is_in_hook() else "formula"
         return "checkpoint" if type(node).__name__ == _REENTRANT else "function"
+
+    def _is_in_hook(self) -> bool:
+        """Return True if the engine has called code of the user: an unpack hook or a tensor hook.
+
+        An op of a formula has no frame of the user between the engine and the dispatcher.
+        """
+        frame: FrameType | None = sys._getframe(3)
+        while frame is not None and frame.f_code.co_filename != _ENGINE_FILE:
+            if is_user_file(frame.f_code.co_filename):
+                return True
+            frame = frame.f_back
+        return False
 
     def is_packing(self) -> bool:
         """Return True while a saved-tensor hook packs a tensor.
