@@ -15,6 +15,7 @@ from . import compilation, eager, kernels, parity
 if TYPE_CHECKING:
     import torch
 
+    from ..graph.cost import Received
     from ..graph.divergence import Divergence
     from ..graph.model import Graph
     from .rounding import Tolerance
@@ -28,6 +29,9 @@ class Assertions(OpChecks):
         __tracebackhide__ = True
         compilation.need_graphs(self, allow=allow)
         return self.program
+
+    def _sources(self: Subject) -> Received:
+        return self._received
 
     def _checked_device(self: Subject) -> str | None:
         return self.device

@@ -1,12 +1,14 @@
 """Def-use relations between ops, through projections and the bodies of higher-order ops.
 
-A body is followed once per call, so that its inputs are the operands of that call.
+A body is followed once per call, so that its inputs are the operands of that call. An input of a
+graph leads to the value of another graph that it received.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import TypeAlias
 
 from ..errors import CaptureError
@@ -18,6 +20,13 @@ _Values: TypeAlias = list[int]
 """Producers of a value, by number."""
 _Named: TypeAlias = dict[str, list[_Values]]
 """Producers of each result of each node."""
+
+Received: TypeAlias = Mapping[str, Mapping[str, str]]
+"""Inputs of compiled graphs that another graph of the step made, by graph name and input name.
+
+An example is `{"forward_1": {"h": "forward_0:relu"}}`. The graphs themselves do not distinguish
+these inputs from the inputs of the step.
+"""
 
 _BUFFERS = {"higher_order.flex_attention": 7, "higher_order.flex_attention_backward": 12}
 """Position of the argument that the first body of an attention takes in addition to the scores.
@@ -37,7 +46,8 @@ class Use:
         times: number of runs.
         uses: numbers of the ops whose results the node uses directly.
         leads: numbers of the ops through which the node's result depends on further ops. For a
-            higher-order op, these are the ops whose results its bodies use, not all operands.
+            higher-order op, these are the ops whose results its bodies use, not all operands. For
+            an input of a graph, these are the ops of other graphs that made it.
     """
 
     node: Node | None
@@ -53,24 +63,43 @@ class Use:
         return self.ops or (() if self.node is None else (self.node.op,))
 
 
+def source_of(graph: Graph, node: Node, received: Received) -> tuple[str, str]:
+    """Return the names of the graph and of the value that an input received; "" if unknown."""
+    saver = graph.saver
+    if saver is not None and node.op != "tangent" and node.name in saver.by_name:
+        return saver.name, node.name
+    name, _, value = received.get(graph.name, {}).get(node.name, node.name).partition(":")
+    return (name, value) if value else ("", "")
+
+
 class Dataflow:
-    """Ops of a graph and its bodies, in order. The ops of a body appear once per call.
+    """Ops of graphs and their bodies, in order. The ops of a body appear once per call.
+
+    Args:
+        graphs: graphs of one step.
+        received: see `Received`.
 
     Attributes:
         uses: the ops.
         carried: for each number that represents a loop-carried value, the values that it carries.
         numbers: for each op, its numbers.
-        has_bodies: True if a call runs a body. The ops of the body come after the call.
+        leads_ahead: True if an op may depend on later ops: a call on the ops of its body, or an
+            input on a later graph.
 
     Raises:
         CaptureError: for a higher-order op whose bodies cannot be followed.
     """
 
-    def __init__(self, graph: Graph):
+    def __init__(self, graphs: Sequence[Graph], received: Received = MappingProxyType({})):
         self.uses: list[Use] = []
         self.carried: dict[int, _Values] = {}
-        self.has_bodies = False
-        self.add_graph(graph, {}, 1)
+        self.leads_ahead = False
+        values = {graph.name: self.add_graph(graph, {}, 1) for graph in graphs}
+        for number, use in enumerate(self.uses) if len(graphs) > 1 else ():
+            if use.node is not None and use.node.kind == "placeholder":
+                name, value = source_of(use.graph, use.node, received)
+                use.leads = _values_of(values.get(name, {}), value)
+                self.leads_ahead = self.leads_ahead or any(lead > number for lead in use.leads)
         for use in self.uses if self.carried else ():
             use.uses = self._without_carried(use.uses)
             use.leads = self._without_carried(use.leads)
@@ -144,7 +173,7 @@ class Dataflow:
         self.uses.append(use)
         if not (graph.subgraphs and node.is_call and runs(graph, node)):
             return [[number]]
-        self.has_bodies = True
+        self.leads_ahead = True
         use.leads = []
         results = _Bodies(self, graph, node, values, use).results()
         own_number = [] if wraps else [number]

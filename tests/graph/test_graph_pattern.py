@@ -158,6 +158,59 @@ def test_pattern_follows_reads_of_a_written_tensor() -> None:
     captured.assert_pattern("aten.mul ~> aten.cos", count=1)
 
 
+def across_graphs(x: torch.Tensor) -> torch.Tensor:
+    """`sin` uses `exp`, and `cos` uses `tan`, each across a graph break."""
+    a, b = x.exp(), x.tan()
+    torch._dynamo.graph_break()
+    return a.relu().sin() + b.cos()
+
+
+@pytest.mark.parametrize("via", ["dynamo", "aot"])
+def test_pattern_at_any_distance_crosses_a_graph_break(via: str) -> None:
+    captured = capture(across_graphs, torch.ones(3), via=via, backward=False)
+    exp, relu, tan, sin, cos = (
+        f"{'Tensor' if via == 'dynamo' else 'aten'}.{op}"
+        for op in ("exp", "relu", "tan", "sin", "cos")
+    )
+    assert len(captured.graphs) == 2
+    captured.assert_pattern(f"{exp} ~> {sin}", count=1)
+    captured.assert_pattern(f"{exp} ~> {relu} -> {sin}", count=1)
+    captured.assert_pattern(f"{tan} ~> {cos}", count=1)
+    with pytest.raises(AssertionError, match=r"expected none, found 1\n  %exp \.\. %sin\n"):
+        captured.assert_no_pattern(f"{exp} ~> {sin}")
+    for absent in (f"{exp} ~> {cos}", f"{tan} ~> {sin}", f"{sin} ~> {exp}", f"{exp} -> {relu}"):
+        captured.assert_no_pattern(absent)
+    captured.graphs[1].assert_no_pattern(f"{relu} ~> {cos}")
+
+
+def test_pattern_at_any_distance_follows_eager_ops_at_a_break() -> None:
+    @torch.compiler.disable
+    def eager(x: torch.Tensor) -> torch.Tensor:
+        return x.sin()
+
+    def step(x: torch.Tensor) -> torch.Tensor:
+        return eager(x.exp()).tan()
+
+    captured = capture(step, torch.ones(3), via="aot", backward=False)
+    for pattern in ("aten.exp ~> aten.sin ~> aten.tan", "aten.exp ~> aten.tan"):
+        captured.assert_pattern(pattern, count=1)
+    captured.assert_no_pattern("aten.tan ~> aten.sin")
+
+
+@pytest.mark.parametrize("via", ["dispatch", "aot"])
+def test_pattern_at_any_distance_follows_saved_values(via: str) -> None:
+    def step(x: torch.Tensor) -> torch.Tensor:
+        return (x.exp().sin() * 2).tanh()
+
+    captured = capture(step, torch.ones(3, requires_grad=True), via=via)
+    captured.assert_pattern("aten.exp ~> aten.cos", count=1)
+    with pytest.raises(AssertionError, match=r"%exp \.\. %cos"):
+        captured.assert_no_pattern("aten.exp ~> aten.cos")
+    for absent in ("aten.tanh ~> aten.sin", "aten.cos ~> aten.exp", "aten.sin -> aten.cos"):
+        captured.assert_no_pattern(absent)
+    captured.backward.assert_no_pattern("aten.exp ~> aten.cos", allow=())
+
+
 def test_assert_order_compares_every_pair() -> None:
     graph().assert_order("aten.mm", "aten.addmm")
     graph().assert_order("aten.gelu", "aten.sum")

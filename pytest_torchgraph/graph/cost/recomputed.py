@@ -23,6 +23,7 @@ from ...errors import CaptureError
 from ...ops.matching import Level
 from ...ops.views import shared_argument
 from ..census import runs
+from ..dataflow import source_of
 from ..equality import ALIAS_OP, canonical_op
 from ..higher_order import KINDS, PREFIX, SAVING_STATE, executed
 from ..model import (
@@ -297,7 +298,7 @@ class _Values:
         self.work: list[tuple[int, Node]] = []
         self._numbers = numbers
         self._others = others
-        self._received = received.get(graph.name, {})
+        self._received = received
         self._number: dict[str, int] = {}
         self._base: dict[str, str] = {}
         """Value that owns the storage of each value."""
@@ -354,13 +355,8 @@ class _Values:
 
     def _number_received(self, node: Node) -> int | None:
         """Return the number of a value made by another graph of the step."""
-        saver = self.graph.saver
-        if saver is not None and node.op != "tangent" and saver.name in self._others:
-            number = self._others[saver.name].number_of(node.name)
-            if number is not None:
-                return number
-        name, _, value = self._received.get(node.name, node.name).partition(":")
-        return self._others[name].number_of(value) if value and name in self._others else None
+        name, value = source_of(self.graph, node, self._received)
+        return self._others[name].number_of(value) if name in self._others else None
 
     def _number_call(self, node: Node) -> None:
         refs = node.refs

@@ -14,13 +14,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
-from typing import TypeAlias
 
 from ...errors import CaptureError
 from ...ops.dtypes import item_size
 from ...ops.matching import SAVING_LEVELS
 from ...ops.views import shared_argument
 from ..census import operands_of, outputs_of, runs
+from ..dataflow import Received as Received
 from ..higher_order import KINDS, executed
 from ..model import Graph, Node, Ref, Result, Symbol, TensorMeta, is_projection
 from ..sizes import advice
@@ -175,14 +175,6 @@ def _bytes_of(node: Node, result: Result) -> int:
             )
     sizes = (size for size in result.shape if isinstance(size, int))
     return prod(sizes) * item_size(result.dtype)
-
-
-Received: TypeAlias = Mapping[str, Mapping[str, str]]
-"""Inputs of compiled graphs that another graph of the step made, by graph name and input name.
-
-An example is `{"forward_1": {"h": "forward_0:relu"}}`. The graphs themselves do not distinguish
-these inputs from the inputs of the step.
-"""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
