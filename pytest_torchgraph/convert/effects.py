@@ -255,7 +255,7 @@ _VIEWS = frozenset(
     "chunk split unbind flatten unflatten swapaxes movedim diagonal detach as_strided getitem "
     "getattr T mT contiguous real imag".split()
 )
-"""Functions and methods whose result is a view of the first argument."""
+"""Functions and methods whose result may be a view of the first argument."""
 _RANDOM = frozenset(
     "dropout dropout1d dropout2d dropout3d alpha_dropout feature_alpha_dropout rand randn randint "
     "rand_like randn_like randint_like randperm normal bernoulli multinomial poisson "
@@ -349,9 +349,9 @@ def _is_in_place(node: torch.fx.Node) -> bool:
     )
 
 
-def memory_of(node: torch.fx.Node) -> frozenset[int]:
+def memory_of(node: Any) -> frozenset[int]:
     """Return the storages of the tensors in a node's value, empty if unknown."""
-    value = node_meta.value_of(node)
+    value = node_meta.value_of(node) if isinstance(node, torch.fx.Node) else None
     values = value if isinstance(value, tuple | list) else (value,)
     storages = set()
     for tensor in values:
@@ -363,7 +363,7 @@ def memory_of(node: torch.fx.Node) -> frozenset[int]:
 
 
 def is_view(node: torch.fx.Node) -> bool:
-    """Return True if an op without a schema, by its name, returns a view of the first argument."""
+    """Return True if an op without a schema, by its name, may return a view of its argument."""
     return not has_schema(node) and _bare_name(node) in _VIEWS
 
 
@@ -435,8 +435,11 @@ class EffectTracker:
         """Return the operand (written or viewed) whose storage the result shares."""
         aliases = facts(node.target).aliases
         shared: list[Any] = writes or [args[i] for i in aliases if i < len(args)]
-        if not shared and args and is_view(node):
-            shared = [args[0]]
-        if not shared and not has_schema(node) and (memory := memory_of(node)):
-            shared = [value for value in node.all_input_nodes if memory & memory_of(value)]
+        if not shared and not has_schema(node):
+            memory = memory_of(node)
+            # `contiguous`, `reshape` and an index return a view or a copy.
+            if args and is_view(node) and not (memory and memory_of(args[0])):
+                shared = [args[0]]
+            else:
+                shared = [value for value in node.all_input_nodes if memory & memory_of(value)]
         return next((value for value in shared if value in self._storage_of), None)

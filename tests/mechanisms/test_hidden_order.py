@@ -68,6 +68,9 @@ VIEWS: dict[str, Callable[[Tensor], Tensor]] = {
     "tensor_split": lambda y: y.tensor_split(2)[0],
     "adjoint": lambda y: y.adjoint(),
     "data": lambda y: y.data,
+    "contiguous": lambda y: y.contiguous(),
+    "reshape": lambda y: y.reshape(2, 8),
+    "index": lambda y: y[1:],
     "cast to the same dtype": lambda y: y.float(),
     "to": lambda y: y.to(torch.float32),
     "complex": lambda y: torch.view_as_real(torch.view_as_complex(y.view(4, 2, 2))),
@@ -95,16 +98,27 @@ def test_a_write_through_a_view_is_ordered(graph_capture: GraphCapture, name: st
     assert first != second
 
 
-def test_a_write_to_a_copy_is_not_ordered(graph_capture: GraphCapture) -> None:
+COPIES: dict[str, Callable[[Tensor], Tensor]] = {
+    "cast": lambda y: y.double(),
+    "contiguous": lambda y: y.t().contiguous(),
+    "reshape": lambda y: y.t().reshape(-1),
+    "index": lambda y: y[[0, 1]],
+}
+
+
+@pytest.mark.parametrize("name", COPIES)
+def test_a_write_to_a_copy_is_not_ordered(graph_capture: GraphCapture, name: str) -> None:
+    copied = COPIES[name]
+
     def before(x: Tensor) -> Any:
         y = x * 2
-        copy = y.double()
+        copy = copied(y)
         z = y.sin()
         return z, copy.add_(1)
 
     def after(x: Tensor) -> Any:
         y = x * 2
-        copy = y.double().add_(1)
+        copy = copied(y).add_(1)
         return y.sin(), copy
 
     x = torch.ones(4, 4)
