@@ -191,6 +191,7 @@ def test_check_equal_detects_a_difference() -> None:
 # -- changes in torch are undone -------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("unaudited")
 def test_watch_restores_all_hooks() -> None:
     function = compiled(recompile_cases.scaled, "aot_eager")
     function(ones(), 2)
@@ -209,6 +210,7 @@ def test_watch_restores_all_hooks() -> None:
         assert during[part] != before[part], part
 
 
+@pytest.mark.usefixtures("unaudited")
 def test_watch_restores_all_hooks_if_the_body_raises() -> None:
     before = hooks_installed.patched()
     function = compiled(recompile_cases.doubled)
@@ -233,6 +235,7 @@ def test_exceptions_of_compiled_code_pass_unchanged() -> None:
         assert not any(str(file).startswith(OURS) for file in files)
 
 
+@pytest.mark.usefixtures("unaudited")
 def test_third_party_hook_is_called_and_restored() -> None:
     found = []
 
