@@ -94,6 +94,18 @@ def template() -> Iterator[Callable[[Path], Template]]:
 
 
 @pytest.fixture
+def unaudited() -> Iterator[None]:
+    """Pause `--torchgraph-audit` of this suite, for tests that compare torch's hooks.
+
+    An audit keeps the observers installed between the tests.
+    """
+    from pytest_torchgraph.watching import HUB  # imports torch
+
+    with HUB.paused():
+        yield
+
+
+@pytest.fixture
 def new_interpreter() -> None:
     """For tests of imports: start a new interpreter for each run instead of a fork."""
 

@@ -269,16 +269,27 @@ def on_compiled_autograd_capture(captured: Callable[[int, Any], Any]) -> Iterato
 def guard_hook(hook: Callable[[bool], Any]) -> Iterator[None]:
     """Call `hook(hit)` whenever Dynamo has looked in its cache for compiled code of a frame.
 
-    The hook's result decides if Dynamo uses the code that it found. If another hook is already
-    installed, ours is called first, and the result of the other hook decides.
+    The hook's result decides if Dynamo uses the code that it found. If another hook is installed,
+    before or inside the context, ours is called first, and the result of the other hook decides.
+    `torch.compiler.set_enable_guard_collectives` installs one and returns the one before.
     """
     install = get("guard_hook")
-    before = install(None)
-    install(hook if before is None else lambda hit: (bool(hook(hit)), before(hit))[1])
+    other: Callable[[bool], Any] | None = install(None)
+
+    def install_other(new: Callable[[bool], Any] | None) -> Any:
+        nonlocal other
+        if (current := get("guard_hook")) is not install_other:
+            return current(new)  # imported by name inside a context that has ended
+        before, other = other, new
+        install(hook if new is None else lambda hit: (bool(hook(hit)), new(hit))[1])
+        return before
+
     try:
-        yield
+        with replaced("guard_hook", install_other):
+            install_other(other)
+            yield
     finally:
-        install(before)
+        install(other)
 
 
 class _SilentLogger:

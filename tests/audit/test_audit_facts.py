@@ -164,6 +164,7 @@ def test_run_without_a_graph_depends_on_earlier_tests() -> None:
     assert facts.shared
 
 
+@pytest.mark.usefixtures("unaudited")
 def test_recompile_limit_names_the_code_and_marks_the_test_shared() -> None:
     def double(x: torch.Tensor) -> torch.Tensor:
         return x * 2
@@ -205,6 +206,7 @@ def test_test_without_compiled_calls_has_no_facts() -> None:
     assert not facts(lambda: torch.ones(3).sin()).uses_compile
 
 
+@pytest.mark.usefixtures("unaudited")
 def test_internal_audit_error_is_reported_and_fails_no_test(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -150,6 +150,7 @@ def fail_in_backward(_: Tensor) -> Tensor:
     unless=["dispatch*", "fx*", "aot-forward", "export-forward"],
 )
 @pytest.mark.parametrize(("via", "fail"), HAPPENINGS)
+@pytest.mark.usefixtures("unaudited")
 def test_capture_restores_all_state(via: str, fail: str) -> None:
     warm(via)
     model = Restless(fail)

@@ -121,7 +121,7 @@ def test_a_gradient_that_becomes_a_tensor_is_named() -> None:
     seen.assert_recompiles(1)
 
 
-@pytest.mark.usefixtures("switched_on")
+@pytest.mark.usefixtures("unaudited", "switched_on")
 def test_backward_captured_before_the_watch_is_reported() -> None:
     model = Model()
     step = torch.compile(train, backend="aot_eager")

@@ -20,6 +20,7 @@ import pytest
 import torch
 import torch._dynamo.compiled_autograd as engine
 from torch import Tensor, nn
+from torch._C._dynamo import eval_frame
 from torch._C._dynamo.eval_frame import set_guard_complete_hook
 from torch._dynamo.eval_frame import skip_code
 from torch._dynamo.utils import counters
@@ -191,6 +192,7 @@ def test_check_equal_detects_a_difference() -> None:
 # -- changes in torch are undone -------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("unaudited")
 def test_watch_restores_all_hooks() -> None:
     function = compiled(recompile_cases.scaled, "aot_eager")
     function(ones(), 2)
@@ -209,6 +211,7 @@ def test_watch_restores_all_hooks() -> None:
         assert during[part] != before[part], part
 
 
+@pytest.mark.usefixtures("unaudited")
 def test_watch_restores_all_hooks_if_the_body_raises() -> None:
     before = hooks_installed.patched()
     function = compiled(recompile_cases.doubled)
@@ -233,6 +236,7 @@ def test_exceptions_of_compiled_code_pass_unchanged() -> None:
         assert not any(str(file).startswith(OURS) for file in files)
 
 
+@pytest.mark.usefixtures("unaudited")
 def test_third_party_hook_is_called_and_restored() -> None:
     found = []
 
@@ -272,6 +276,48 @@ def test_third_party_hook_that_refuses_is_obeyed() -> None:
         assert all(map(torch.equal, without, within))
     finally:
         set_guard_complete_hook(before)
+
+
+@pytest.mark.usefixtures("unaudited")
+def test_hook_installed_inside_a_watch_is_called_beside_ours_and_kept() -> None:
+    hits = []
+
+    def theirs(hit: bool) -> bool:
+        hits.append(hit)
+        return hit
+
+    function = compiled(recompile_cases.doubled)
+    function(ones())
+    try:
+        with watch() as seen:
+            imported_inside = eval_frame.set_guard_complete_hook
+            assert imported_inside(theirs) is None
+            function(ones())
+            function(ones())
+            assert eval_frame.set_guard_complete_hook(theirs) is theirs
+        function(ones())
+        assert hits == [True] * 3
+        assert imported_inside(None) is theirs
+        assert set_guard_complete_hook(None) is None
+    finally:
+        set_guard_complete_hook(None)
+    assert seen.eager_calls == ()
+    assert seen.executions == {"0/0": 2}
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_guard_collectives_switched_inside_a_watch_stay_switched(enabled: bool) -> None:
+    function = compiled(recompile_cases.doubled)
+    function(ones())
+    try:
+        torch.compiler.set_enable_guard_collectives(not enabled)
+        with watch() as seen:
+            assert torch.compiler.set_enable_guard_collectives(enabled) is not enabled
+            function(ones())
+        assert torch.compiler.set_enable_guard_collectives(False) is enabled
+    finally:
+        torch.compiler.set_enable_guard_collectives(False)
+    assert seen.eager_calls == ()
 
 
 # -- the start of a watch --------------------------------------------------------------------------
