@@ -178,7 +178,8 @@ def _iter_collectives(graph: Graph, graph_name: str) -> Iterator[Collective]:
         if hidden or (_is_declared_collective(node) and node.kind == "call_module"):
             raise CaptureError(
                 f"unknown collective: %{node.name} ({node.op}) decides at run time what it "
-                "communicates. Capture via 'aot' or 'dispatch', or use capture.at('aot')"
+                "communicates. Capture via 'aot' or 'dispatch', or for a watch, use "
+                "capture.at('aot')"
             )
         if node.op == CALL_BACKWARD_OP:
             raise CaptureError(

@@ -112,15 +112,16 @@ def _problem(op: Any, pattern: str, level: Level, traced: bool) -> str:
         if registered or pattern.startswith(_BELOW_AUTOGRAD):
             return (
                 f"{pattern!r} cannot occur in a graph at level {level!r}, which holds torch "
-                "functions: capture via 'aot', or use capture.at('aot')"
+                "functions: capture via 'aot', or for a watch, use capture.at('aot')"
             )
-    if registry.unregistered(pattern):
+    if any(matches(name, pattern) for name in registry.unregistered(pattern)):
         return ""
     return _python_problem(op, pattern, level, traced)
 
 
 _TORCH_FUNCTIONS = ("dynamo", "fx")
 """Levels whose nodes are torch functions."""
+_LIST = "capture.op_counts lists the captured ops"
 _BELOW_AUTOGRAD = ("aten.", "prims.", "prim.")
 """Prefixes of ops that torch functions run. Dynamo and torch.fx record only the functions."""
 
@@ -135,7 +136,7 @@ def _python_problem(op: Any, pattern: str, level: Level, traced: bool) -> str:
         callables = [pair for pair in callables if not is_at_every_level(pair[0])]
     reasons = [why_never_called(*pair, level, traced) for pair in callables]
     if not reasons:
-        return _unknown(pattern, level)
+        return _unknown(pattern, level, traced)
     refusal = f"{pattern!r} cannot occur in a graph at level {level!r}"
     if None in reasons:
         alias = alias_of(pattern, callables)
@@ -143,15 +144,14 @@ def _python_problem(op: Any, pattern: str, level: Level, traced: bool) -> str:
     reason = next(filter(None, reasons), "")
     if reason:
         return f"{refusal}: {reason}"
-    if level == "export":
-        becomes = f"aten.{pattern.rpartition('.')[2]}"
-        is_op = not is_glob(pattern) and bool(registry.matching(becomes))
-        hint = f": did you mean {becomes}?" if is_op else ""
-        return f"{refusal}, which holds ops such as aten.mm.default{hint}"
-    remedy = "via 'dynamo' or 'fx', or for a watch, use seen.at('dynamo')"
+    becomes = f"aten.{pattern.rpartition('.')[2].lower()}"
     if all(isinstance(value, type) for _, value in callables):
-        remedy = "via 'fx'"
-    return f"{refusal}, which holds dispatched ops such as aten.mm.default: capture {remedy}"
+        remedy = "capture via 'fx'"
+    else:
+        remedy = "capture via 'dynamo' or 'fx', or for a watch, use capture.at('dynamo')"
+    if level == "export" and not is_glob(pattern) and registry.matching(becomes):
+        remedy = f"did you mean {becomes}?"
+    return f"{refusal}, which holds ops such as aten.mm.default: {remedy}"
 
 
 def _dispatched_problem(pattern: str, registered: list[str], level: Level) -> str:
@@ -167,32 +167,40 @@ def _dispatched_problem(pattern: str, registered: list[str], level: Level) -> st
     packet = ".".join(pattern.split(".")[:2])
     functional = [op for op in registered if not op.rpartition(".")[2].endswith("out")]
     if all(registry.is_composite(op) for op in functional or registered):
-        becomes = BECOMES.get(packet)
-        hint = f": did you mean {becomes}?" if becomes else ""
+        hint = f"did you mean {BECOMES[packet]}?" if packet in BECOMES else "name its ops"
         return (
             f"{pattern!r} cannot occur in a graph at level {level!r}, because it is a composite "
-            f"op, which is decomposed before this level{hint}"
+            f"op, which is decomposed before this level: {hint}"
         )
     # `is_replaced` reads the names of all ops, which takes milliseconds: call it last.
     writes = level == "aot" and all(map(registry.is_in_place, registered))
     if writes and all(map(registry.is_replaced, registered)):
-        instead = f": did you mean {packet.rstrip('_')}?" if packet.endswith("_") else ""
         return (
             f"{pattern!r} cannot occur in a graph at level 'aot', which is functional: ops that "
-            f"write to their arguments are replaced{instead}"
+            f"write to their arguments are replaced: did you mean {packet.rstrip('_')}?"
         )
     return ""
 
 
-def _unknown(pattern: str, level: str) -> str:
-    """Return the message for an unknown name, with the closest existing names."""
-    registered = registry.registered()
-    packets = {".".join(op.split(".")[:2]) for op in registered}
-    names = sorted({*packets, *registered}, key=lambda name: (not name.startswith("aten."), name))
-    suggestions = [name for name in names if name.partition(".")[2] == pattern][:3]
+def _unknown(pattern: str, level: Level, traced: bool) -> str:
+    """Return the message for an unknown name, with the closest names that can occur at a level."""
+    candidates = {*registry.unregistered(pattern)}
+    if not pattern.startswith("triton."):
+        registered = registry.registered()
+        candidates |= {*registered, *(".".join(op.split(".")[:2]) for op in registered)}
+        if level in _TORCH_FUNCTIONS:
+            candidates = {name for name in candidates if not name.startswith(_BELOW_AUTOGRAD)}
+            candidates |= {
+                name
+                for name, value in _candidates(pattern)
+                if why_never_called(name, value, level, traced) is None
+            }
+    names = sorted(candidates, key=lambda name: (not name.startswith("aten."), name))
+    bare = pattern.removeprefix("torch.")
+    suggestions = [name for name in names if name.partition(".")[2] == bare][:3]
     suggestions = suggestions or difflib.get_close_matches(pattern, names, n=3)
-    hint = f": did you mean {', '.join(suggestions)}?" if suggestions else ""
-    return f"{pattern!r} names no op that is registered or could occur at level {level!r}{hint}"
+    hint = f"did you mean {', '.join(suggestions)}?" if suggestions else _LIST
+    return f"{pattern!r} names no op that can occur in a graph at level {level!r}: {hint}"
 
 
 _SEARCHED_MODULES = (

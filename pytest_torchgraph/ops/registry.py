@@ -90,10 +90,11 @@ def is_replaced(op: str) -> bool:
     return any(not is_in_place(other_op) for other_op in matching(packet))
 
 
-def unregistered(pattern: str) -> bool:
-    """Return True if a higher-order op or a loaded Triton kernel matches a pattern."""
+def unregistered(pattern: str) -> list[str]:
+    """Return the names of the loaded Triton kernels for a `triton.` pattern, else higher-order ops.
+
+    Searching all modules for kernels takes long, so other patterns do not.
+    """
     if pattern.startswith("triton."):
-        return any(matches(f"triton.{name}", pattern) for name in torch_private.triton_kernels())
-    return any(
-        matches(f"higher_order.{name}", pattern) for name in torch_private.get("higher_order_ops")
-    )
+        return [f"triton.{name}" for name in torch_private.triton_kernels()]
+    return [f"higher_order.{name}" for name in torch_private.get("higher_order_ops")]

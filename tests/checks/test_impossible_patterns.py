@@ -190,7 +190,7 @@ def test_torch_functions_are_refused_below_autograd(
     captures: Callable[[str], Capture], via: str
 ) -> None:
     captured = captures(via)
-    why = "which holds dispatched ops such as aten.mm.default: capture via "
+    why = "which holds ops such as aten.mm.default: capture via "
     for pattern in (
         "torch.cos",
         "Tensor.cos",
@@ -262,7 +262,7 @@ def test_torch_function_and_its_method_match_each_other(
 def test_method_pattern_without_a_function_matches_only_itself() -> None:
     captured = capture(lambda x: x.view(-1) + 1, example(3), via="dynamo")
     assert captured.count("Tensor.view") == 1
-    with pytest.raises(ValueError, match=r"'torch\.view' names no op"):
+    with pytest.raises(ValueError, match=r"names no op .*: did you mean Tensor\.view"):
         captured.count("torch.view")
 
 

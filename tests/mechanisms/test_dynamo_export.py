@@ -271,7 +271,8 @@ def test_a_target_that_changed_since_cannot_be_compared() -> None:
     ("op", "hint"),
     [
         (torch.relu, ": did you mean aten.relu?"),
-        (nn.ReLU, ""),
+        (nn.ReLU, ": did you mean aten.relu?"),
+        (nn.LayerNorm, ": capture via 'fx'"),
         ("torch.nn.functional.linear", ": did you mean aten.linear?"),
         ("Tensor.relu", ": did you mean aten.relu?"),
     ],

@@ -78,7 +78,7 @@ def flops_of(graph: Graph) -> Flops:
     if graph.level not in FLOP_LEVELS:
         raise CaptureError(
             f"FLOPs are unknown in a graph at level {graph.level!r}, which has torch functions "
-            "instead of dispatched ops: capture via 'aot', or use capture.at('aot')"
+            "instead of dispatched ops: capture via 'aot', or for a watch, use capture.at('aot')"
         )
     totals = Flops()
     homes = Homes(graph)

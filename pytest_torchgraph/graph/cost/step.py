@@ -116,7 +116,8 @@ def need_saved(graphs: Sequence[Graph]) -> None:
     if unknown:
         raise CaptureError(
             f"saved bytes are unknown: graphs at level {min(unknown)!r} do not record what is "
-            "saved for the backward. Capture via 'aot' or 'dispatch', or use capture.at('aot')"
+            "saved for the backward. Capture via 'aot' or 'dispatch', or for a watch, use "
+            "capture.at('aot')"
         )
     forwards = [graph for graph in graphs if graph.kind == "forward" and not graph.eager]
     saved = {ref.name for graph in forwards for ref in graph.saved}
