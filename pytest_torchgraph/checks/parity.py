@@ -77,7 +77,7 @@ def first_difference(
     if capture.via not in _SEARCHED:
         raise CaptureError(
             f"first_difference() is not available via {capture.via!r}: capture the same call via "
-            f"{listed(_SEARCHED)}"
+            "'aot', 'inductor' or 'dynamo'"
         )
     compared = _EagerRunComparison(capture, comparison, rtol, atol)
     if compared.unequal is None:
@@ -165,8 +165,8 @@ def _refuse_empty(outcome: StepResult) -> None:
         )
     if grads and not any(bool(_dense(grad).count_nonzero()) for grad in grads.values()):
         raise AssertionError(
-            f"nothing compared: all {len(grads)} gradients are zero. Pass a loss_fn that depends "
-            "on the output"
+            "nothing compared: all gradients are zero. Use inputs, parameters and a loss_fn that "
+            "give nonzero gradients"
         )
 
 
@@ -199,18 +199,21 @@ def _refuse_small(
         return
     label = largest_name if group == "outputs" else f"the gradient of {largest_name}"
     values = "all floating-point outputs" if group == "outputs" else "all gradients"
-    reason = f"are within the absolute tolerance ({limit:.3g}) of zero"
+    if not largest:  # no tolerance helps
+        raise AssertionError(
+            f"nothing compared: {values} are zero. Use inputs and parameters that give nonzero "
+            f"{group}"
+        )
+    reason, smaller = f"the absolute tolerance ({limit:.3g}) of zero", "atol=0"
+    remedy = ", or use inputs that give larger outputs"
+    if group == "gradients":
+        remedy = ", or use a loss_fn with larger gradients, for example a sum instead of a mean"
     if math.isinf(limit):
-        reason = "are within a relative tolerance of 1 or more"
-    remedy = (
-        "use inputs that give larger outputs"
-        if group == "outputs"
-        else "use a loss_fn with larger gradients, for example a sum instead of a mean"
-    )
+        reason, smaller, remedy = "a relative tolerance of 1 or more", "rtol=1e-3", ""
     raise AssertionError(
-        f"nothing compared: {values} {reason}, so zeros would pass too (largest value: "
+        f"nothing compared: {values} are within {reason}, so zeros would pass too (largest value: "
         f"{largest:.3g}, in {label}). Pass a smaller tolerance, such as "
-        f"assert_matches_eager(atol=0), or {remedy}"
+        f"assert_matches_eager({smaller}){remedy}"
     )
 
 

@@ -49,14 +49,15 @@ class Unequal:
 def size_lines(unequal: Unequal) -> Iterator[str]:
     """Yield a line about the size of a difference, if both values are known."""
     sizes = _sizes(unequal)
-    if sizes is None or unequal.eager is None:
+    # The error is 0 if the types differ, or only the tensors inside a tensor subclass.
+    if sizes is None or unequal.eager is None or not sizes[0]:
         return
     largest_error, scale, resolution = sizes
     name = str(unequal.eager.dtype).removeprefix("torch.")
     yield (
-        f"Largest difference: {largest_error:.3g}, {largest_error / scale:.2g} of the largest "
-        f"value {scale:.6g}, or {largest_error / scale / resolution:,.3g} times the resolution of "
-        f"{name} ({resolution:.2g})."
+        f"Largest difference: {largest_error:.3g}. Relative to the largest value ({scale:.6g}): "
+        f"{largest_error / scale:.2g}, or {largest_error / scale / resolution:,.3g} times the "
+        f"resolution of {name} ({resolution:.2g})."
     )
 
 

@@ -17,7 +17,7 @@ from ..graph.text import format_arg, format_key
 from ..mechanisms.protocol import Mechanism
 from ..mechanisms.step import EagerRun
 from ..mechanisms.torch_compile import Aot, Dynamo, Inductor
-from ..words import listed
+from ..words import counted, listed
 from .judge import Judgement, operand_of_view, original_op
 from .pairs import PairedValues, Region
 from .sides import CompiledSide, eager_side
@@ -93,7 +93,7 @@ class Search:
             # torch.fx.Interpreter appends a traceback to the message of an exception in a node.
             return Divergence(self.checked, reason=str(error).partition("\n")[0])
         except Exception as error:  # an error in torch must not hide the failed check
-            text = " ".join(str(error).split())[:300]
+            text = " ".join(str(error).split())[:300].rstrip(".")
             reason = f"the comparison raised {type(error).__name__}: {text}"
             return Divergence(self.checked, reason=reason)
 
@@ -206,13 +206,10 @@ def _describe_walk(
 ) -> Divergence:
     if not outcome.accepted:
         if outcome.rejected:
-            number = outcome.rejected
-            reason = (
-                f"with eager's value instead of {'the candidate' if number == 1 else 'candidates'} "
-                f"({number}), later values still differ"
-            )
+            candidates = counted(outcome.rejected, "candidate op")
+            reason = f"later values still differ with eager's values for {candidates}"
         else:
-            reason = "all compared values have the same formula, up to rounding"
+            reason = "every compared op has the same formula in both runs, up to rounding"
         return Divergence(stage, reason=reason)
     differences = [
         _describe_verdict(stage, verdict, outcome, before, after, eager)

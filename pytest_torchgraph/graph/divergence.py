@@ -125,46 +125,44 @@ class Divergence:
     def _verdict_lines(self) -> Sequence[str]:
         """Return the lines about sizes, inputs and proof."""
         lines = [f"eager: {call}" for call in self.calls[0]]
-        lines += [f"here: {call}" for call in self.calls[1]]
+        lines += [f"captured: {call}" for call in self.calls[1]]
         verdict = _VERDICTS.get(self.kind, self.kind)
+        computed = "Computed in float64 from eager's values"
         if math.isnan(self.size):
             lines.append(
-                "On eager's values in float64, the two differ in numbers that are not finite: "
-                f"{verdict}."
+                f"{computed}, the results differ in numbers that are not finite: {verdict}."
             )
         elif math.isinf(self.size):
             lines.append(
-                "On eager's values in float64, the two differ, and eager's value is zero "
-                f"everywhere: {verdict}."
+                f"{computed}, the results differ, and eager's is zero everywhere: {verdict}."
             )
         elif self.size:
             lines.append(
-                f"On eager's values in float64, the two differ by {self.size:.2g} of the largest "
-                f"value, {self._format_rounding()}: {verdict}."
+                f"{computed}, the results differ by {self.size:.2g} times the largest value, "
+                f"{self._format_rounding()}: {verdict}."
             )
         else:
-            lines.append(f"On eager's values the two differ: {verdict}.")
+            lines.append(f"Computed from eager's values, the results differ: {verdict}.")
         if self.inputs:
             names = [f"%{name}" for name in self.inputs[:4]]
             more = len(self.inputs) - len(names)
-            agree = "agrees" if len(self.inputs) == 1 else "agree"
             # A wrong operand is a value of the eager run too, but eager's op reads another one.
             values = " with values of the eager run" if self.kind == "operand" else ""
             lines.append(
-                f"Inputs: {listed(names)}{f' and {more} more' * (more > 0)} {agree}{values}."
+                f"The inputs agree{values}: {listed(names)}{f' and {more} more' * (more > 0)}."
             )
         if self.statistics[0]:
-            lines.append(f"%{self.nodes[-1].name}: {self.statistics[1]}")
-            lines.append(f"eager: {self.statistics[0]}")
+            lines.append(f"values of %{self.nodes[-1].name}: {self.statistics[1]}")
+            lines.append(f"values in eager: {self.statistics[0]}")
         if self.sure:
             replaced = [f"%{d.nodes[-1].name}" for d in (self, *self.more) if d.nodes]
             values = "values" if len(replaced) > 1 else "value"
-            lines.append(f"With eager's {values} in {listed(replaced)}, the step matches eager.")
+            lines.append(f"With eager's {values} for {listed(replaced)}, the step matches eager.")
         return lines
 
     def _format_rounding(self) -> str:
         if self.rounding:
-            return f"{self.size / self.rounding:,.0f} times eager's rounding"
+            return f"{self.size / self.rounding:,.0f} times eager's rounding error"
         eager, nodes = headline(self.eager_nodes, self.nodes)
         return _ABSENT if nodes and not eager else _UNROUNDED
 
@@ -259,11 +257,15 @@ def _place(divergence: Divergence) -> Sequence[str]:
 
 
 def _format_change(divergence: Divergence) -> str:
-    eager, nodes = headline(divergence.eager_nodes, divergence.nodes)
-    return f"{_format_ops(eager)} -> {_format_ops(nodes)}"
+    before, after = map(_format_ops, headline(divergence.eager_nodes, divergence.nodes))
+    if before == after:
+        return f"{after} changed"
+    if before and after:
+        return f"{before} -> {after}"
+    return f"{before} removed" if before else f"{after} added"
 
 
 def _format_ops(nodes: Sequence[Node]) -> str:
     ops = [node.op.removesuffix(".default") for node in nodes if node.kind != "get_attr"]
     shown = ops if len(ops) <= MAX_OPS else ["...", *ops[-MAX_OPS:]]
-    return ", ".join(shown) or "nothing"
+    return ", ".join(shown)

@@ -41,7 +41,9 @@ def test_rounding_is_named_with_a_tolerance() -> None:
     model, x = Rounding(), torch.randn(2, 3, 16, 16) * 100
     captured = capture(model, x, loss_fn=lambda output: (output * 1e3).sum())
     text = message(captured)
-    assert re.search(r"Largest difference: \S+, \S+ of the largest value \S+, or \S+ times", text)
+    assert re.search(
+        r"Largest difference: \S+\. Relative to the largest value \(\S+\): \S+, or \S+ times", text
+    )
     assert re.search(
         r"the eager run is off by \S+, and the captured run is off by \S+: compiled code rounds",
         text,

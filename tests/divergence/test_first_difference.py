@@ -98,10 +98,10 @@ def test_failed_check_appends_the_first_difference(gelu: Capture) -> None:
     assert message.endswith(first)
     assert "First difference: in the graph that Dynamo traced, middle, " in first
     assert "a different formula, not rounding" in first
-    assert "Inputs: %up/addmm agrees." in first
+    assert "The inputs agree: %up/addmm." in first
     assert "\n  eager: aten.gelu(%up/addmm)\n" in first
-    assert '\n  here: aten.gelu(%up/addmm, approximate="tanh")\n' in first
-    assert "  With eager's values in %middle/gelu, %middle/gelu_backward, the step matches" in first
+    assert '\n  captured: aten.gelu(%up/addmm, approximate="tanh")\n' in first
+    assert "  With eager's values for %middle/gelu, %middle/gelu_backward, the step" in first
 
 
 def test_first_difference_is_none_within_the_tolerance(gelu: Capture) -> None:
@@ -122,10 +122,7 @@ def test_first_difference_in_the_backward() -> None:
 
 def test_first_difference_refuses_other_mechanisms() -> None:
     other = captured(nn.GELU(), via="dispatch")
-    with pytest.raises(
-        CaptureError,
-        match=r"not available via 'dispatch': capture the same call via aot, inductor, dynamo",
-    ):
+    with pytest.raises(CaptureError, match=r"not available via 'dispatch': capture .* via 'aot'"):
         other.first_difference()
 
 
@@ -252,7 +249,7 @@ def test_missing_op_of_a_backward_is_named_by_its_eager_op() -> None:
         ["aten.mul.Tensor"],
     )
     assert "drop, " in str(first)
-    assert ": aten.mul.Tensor -> nothing." in str(first)
+    assert ": aten.mul.Tensor removed." in str(first)
     assert first.kind == "formula"
 
 
@@ -290,9 +287,9 @@ def test_all_nodes_are_shown_if_both_sides_have_the_same_ops() -> None:
 def test_added_op_is_shown_with_its_constant() -> None:
     first = answer(Fault("gated", "aot", "scaled", scaled("aten.silu.default"))).first
     assert first is not None
-    assert ": nothing -> aten.mul.Tensor." in str(first)
+    assert ": aten.mul.Tensor added." in str(first)
     assert first.calls == ((), ("aten.mul.Tensor(%silu, 1.01)",))
-    assert "\n  here: aten.mul.Tensor(%silu, 1.01)\n" in str(first)
+    assert "\n  captured: aten.mul.Tensor(%silu, 1.01)\n" in str(first)
     assert ", and eager has no op here: a different formula" in str(replace(first, rounding=0.0))
 
 
@@ -327,7 +324,7 @@ def test_another_parameter_is_another_operand() -> None:
     assert [call.partition("(")[0] for call in (eager, here)] == ["aten.mm", "aten.mm"]
     assert eager.endswith(" is a view of %middle.left")
     assert here.endswith(" is a view of %middle.right")
-    assert " agree with values of the eager run." in str(first)
+    assert " agree with values of the eager run: " in str(first)
 
 
 def test_other_constant_on_the_same_operands_is_a_formula() -> None:
@@ -368,7 +365,7 @@ def test_zero_value_of_eager_is_said_in_words() -> None:
     first = answer(Fault("recurrent", "partition", "saved", saving_another(), True)).first
     assert first is not None
     assert (first.kind, first.size) == ("operand", math.inf)
-    assert "the two differ, and eager's value is zero everywhere: the same ops on" in str(first)
+    assert "the results differ, and eager's is zero everywhere: the same ops on" in str(first)
 
 
 class Divided(nn.Module):
@@ -390,7 +387,7 @@ def test_values_that_are_not_finite_are_said_in_words(model: nn.Module) -> None:
     first = capture(model, torch.ones(2, 3)).first_difference()
     assert first is not None
     assert math.isnan(first.size)
-    assert "the two differ in numbers that are not finite: a different formula" in str(first)
+    assert "the results differ in numbers that are not finite: a different formula" in str(first)
 
 
 @pytest.mark.parametrize("share", [0.4, 0.8, 0.95])

@@ -254,7 +254,7 @@ def test_inductor_is_compared_with_the_random_numbers_of_an_eager_run() -> None:
 def test_gradients_that_are_all_zero_say_nothing() -> None:
     model = nn.Linear(4, 4)
     captured = capture(model, example(2, 4), loss_fn=lambda output: (output * 0).sum())
-    with pytest.raises(AssertionError, match="all 2 gradients are zero"):
+    with pytest.raises(AssertionError, match="all gradients are zero"):
         captured.assert_matches_eager()
 
 
