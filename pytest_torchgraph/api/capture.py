@@ -268,7 +268,10 @@ def _contents(
     def named(graphs: Iterable[Graph]) -> tuple[Graph, ...]:
         named_graphs = numbered(graphs, classes, own_modules)
         if not any(node.is_call for graph in named_graphs for node in graph.nodes):
-            why = captured.why_none or "the output of the target does not depend on any op"
+            why = captured.why_none or (
+                "the output of the target does not depend on any op: return the result of the "
+                "computation"
+            )
             raise CaptureError(f"nothing was captured via {mechanism.name!r}: {why}")
         return named_graphs
 
