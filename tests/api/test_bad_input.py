@@ -214,8 +214,8 @@ def test_mechanism_option_passed_to_the_target_is_an_error() -> None:
     with pytest.raises(TypeError) as caught:
         capture(torch.nn.Linear(2, 2), torch.randn(1, 2), dynamic=True)
     assert str(caught.value) == (
-        "'dynamic' is not a parameter of Linear, but an option of mechanisms: "
-        "via=Dynamo(dynamic=True), via=Aot(dynamic=True), via=CompiledAutograd(dynamic=True), "
+        "'dynamic' is not a parameter of Linear, but an option of a mechanism: pass "
+        "via=Dynamo(dynamic=True), via=Aot(dynamic=True), via=CompiledAutograd(dynamic=True) or "
         "via=Inductor(dynamic=True)"
     )
 
