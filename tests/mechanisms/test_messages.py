@@ -532,7 +532,7 @@ def test_higher_order_op_with_an_unrecorded_body_is_refused() -> None:
     assert message.startswith(
         f"higher_order.cond ran eagerly at {here('chosen')} in chosen (return torch.ops"
     )
-    assert "remove the graph break around it (Aot(fullgraph=True)" in message
+    assert "Remove the graph break around it: via=Aot(fullgraph=True)" in message
 
 
 @pytest.mark.parametrize("via", ["aot", "dispatch", "export"])
