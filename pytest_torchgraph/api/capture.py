@@ -268,7 +268,10 @@ def _contents(
     def named(graphs: Iterable[Graph]) -> tuple[Graph, ...]:
         named_graphs = numbered(graphs, classes, own_modules)
         if not any(node.is_call for graph in named_graphs for node in graph.nodes):
-            why = captured.why_none or "the output of the target does not depend on any op"
+            why = captured.why_none or (
+                "the output of the target does not depend on any op: return the result of the "
+                "computation"
+            )
             raise CaptureError(f"nothing was captured via {mechanism.name!r}: {why}")
         return named_graphs
 
@@ -370,7 +373,8 @@ def _mechanism(via: Any) -> Mechanism:
         if via in MECHANISMS:
             return MECHANISMS[via]()
         raise ValueError(
-            f"unknown via={via!r}: use {_list_mechanisms()}, or a mechanism such as Aot()"
+            f"unknown via={via!r}: use {_one_of(map(repr, MECHANISMS))}, or a mechanism such "
+            "as Aot()"
         )
     if isinstance(via, type) and isinstance(getattr(via, "name", None), str):
         raise TypeError(f"via={via.__name__}: pass an instance, {via.__name__}()")
@@ -382,9 +386,9 @@ def _mechanism(via: Any) -> Mechanism:
     )
 
 
-def _list_mechanisms() -> str:
-    *all_but_last, last = (repr(name) for name in MECHANISMS)
-    return f"{', '.join(all_but_last)} or {last}"
+def _one_of(texts: Iterable[str]) -> str:
+    *all_but_last, last = texts
+    return f"{', '.join(all_but_last)}{' or ' if all_but_last else ''}{last}"
 
 
 def _check_possible(mechanism: Mechanism, fake: bool) -> None:
@@ -392,12 +396,12 @@ def _check_possible(mechanism: Mechanism, fake: bool) -> None:
     if fake and mechanism.name not in FAKEABLE:
         raise CaptureError(
             f"fake=True is not available via {mechanism.name!r}, which needs real memory: use "
-            f"{', '.join(map(repr, sorted(FAKEABLE)))}"
+            f"via={_one_of(map(repr, sorted(FAKEABLE)))}"
         )
     if mechanism.name in RESETTING and HUB.watching:
         raise CaptureError(
-            f"a capture via {mechanism.name!r} resets Dynamo, which would disturb the open "
-            "watch(): capture before or after the watch"
+            f"cannot capture via {mechanism.name!r} inside an open watch(), because the capture "
+            "resets Dynamo: capture before or after the watch"
         )
 
 
@@ -473,8 +477,8 @@ def _check_options(target: Any, kwargs: dict[str, Any]) -> None:
     for name in sorted(passed - declared.keys()):
         ways = [f"via={kind}({name}={kwargs[name]!r})" for kind in takers[name]]
         raise TypeError(
-            f"{name!r} is not a parameter of {_name_target(target)}, but an option of "
-            f"{'mechanisms' if len(ways) > 1 else 'a mechanism'}: {', '.join(ways)}"
+            f"{name!r} is not a parameter of {_name_target(target)}, but an option of a mechanism: "
+            f"pass {_one_of(ways)}"
         )
 
 

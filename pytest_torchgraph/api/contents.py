@@ -267,8 +267,8 @@ class Contents:
         """Output of the target. Raises `CaptureError` if no target was called."""
         if self.origin:
             raise CaptureError(
-                f"capture.output is not available: this capture was {self.origin}, and has only "
-                "graphs"
+                f"capture.output is not available on a capture {self.origin}: use "
+                "graph_capture(target, ...)"
             )
         return self.returned
 

@@ -16,7 +16,7 @@ from ..graph.equality import as_captured
 from ..graph.model import Graph, Result
 from ..graph.program import Program
 from ..graph.text import Header, parse_file, read_text
-from .many_ranks import are_ranks
+from .many_ranks import NO_RANKS, are_ranks
 
 if TYPE_CHECKING:
     from .result import Capture
@@ -119,11 +119,17 @@ def _program_beside(path: Path, live: Any) -> Program:
             f"{kind_of_live}: to compare one rank, pass {one_rank}"
         )
     if not program.graphs:
-        raise GraphFormatError(
-            "the file has only op counts: store it with detail='dataflow' to compare graphs",
-            path=str(path),
-        )
+        raise only_counts_error(path)
     return program
+
+
+def only_counts_error(path: Path) -> GraphFormatError:
+    """Return the error for a comparison with a file that stores only op counts."""
+    return GraphFormatError(
+        'the file stores only op counts, not nodes: use graph_snapshot(detail="dataflow") in the '
+        "test, and store it again with --torchgraph-update",
+        path=str(path),
+    )
 
 
 def _program(side: Any) -> Program:
@@ -136,7 +142,7 @@ def _program(side: Any) -> Program:
 
         return Program(Header(), graphs_of(side))
     if not side.ranks:
-        raise TorchGraphError("nothing to compare: these ranks have no captures")
+        raise TorchGraphError(f"nothing to compare: {NO_RANKS}")
     classes: dict[Capture, list[int]] = {}
     for rank, capture in sorted(zip(side.ranks, side, strict=True), key=lambda item: item[0]):
         classes.setdefault(capture, []).append(rank)
@@ -236,7 +242,10 @@ def _diff_artifacts(directory: Any) -> GraphDiff:
         {name.removesuffix(end): path for name, path in files.items() if name.endswith(end)}
         for end in (f".expected{SUFFIX}", f".received{SUFFIX}")
     )
-    where = f"in {directory}: no failed test wrote its graphs there"
+    where = (
+        f"in {directory}: run `pytest --torchgraph-artifacts={directory}`, which writes the graphs "
+        "of failed comparisons there"
+    )
     return _diff_directories(expected, received, where)
 
 
@@ -321,8 +330,8 @@ def _compare_texts(texts: tuple[str, str], before: Path, after: Path) -> _Pair:
     if bool(old.sections) != bool(new.sections):
         single, ranks = (after, before) if old.sections else (before, after)
         problem = (
-            f"this file stores a single capture, but {ranks} stores several ranks: compare "
-            "two single captures, or two files with ranks"
+            f"this file stores a single capture, but {ranks} stores several ranks: to compare one "
+            f"rank, pass load({str(ranks)!r})[0]"
         )
         raise GraphFormatError(problem, path=str(single))
     try:

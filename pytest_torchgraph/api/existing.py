@@ -12,7 +12,6 @@ import torch.fx
 from ..convert.from_fx import Naming, convert
 from ..convert.normalize import value_of_constant
 from ..convert.to_fx import convert_again, origin_of
-from ..errors import GraphFormatError
 from ..graph.model import Graph, GraphKind
 from ..graph.program import Program
 from ..graph.text import Header
@@ -21,6 +20,7 @@ from ..mechanisms.protocol import COMPILING
 from ..ops.matching import Level
 from ..torch_release import need_torch
 from .contents import Contents
+from .differences import only_counts_error
 from .result import Capture
 
 
@@ -56,8 +56,8 @@ def from_fx(obj: Any, *, name: str = "main", kind: GraphKind = "forward") -> Gra
             return convert(obj, name=name, kind=kind, level=_level(obj), naming=naming).graph
         return convert_again(obj, origin, name=name, kind=kind)
     raise TypeError(
-        f"from_fx takes a torch.fx.GraphModule, a torch.fx.Graph or an ExportedProgram, not "
-        f"{type(obj).__name__}"
+        "from_fx takes a torch.fx.GraphModule, a torch.fx.Graph or an ExportedProgram, not "
+        f"{type(obj).__name__}: for a model, use capture(model, ...)"
     )
 
 
@@ -109,10 +109,7 @@ def capture_of(program: Program, path: Path) -> Capture:
         GraphFormatError: if the file holds only op counts.
     """
     if not program.graphs:
-        raise GraphFormatError(
-            "the file has only op counts: store it with detail='dataflow' to compare graphs",
-            path=str(path),
-        )
+        raise only_counts_error(path)
     header = program.header
     contents = Contents.of_program(program.graphs, sees_eager=header.via in COMPILING)
     return Capture(contents, Header(header.via, header.torch))
@@ -127,6 +124,6 @@ def graphs_of(obj: Any) -> tuple[Graph, ...]:
     if isinstance(obj, torch.fx.GraphModule | torch.fx.Graph | torch.export.ExportedProgram):
         return (from_fx(obj),)
     raise TypeError(
-        f"expected a Capture, a Graph, a torch.fx graph or an ExportedProgram, not "
-        f"{type(obj).__name__}"
+        "expected a Capture, a Graph, a torch.fx graph or an ExportedProgram, not "
+        f"{type(obj).__name__}: for a model, use capture(model, ...)"
     )

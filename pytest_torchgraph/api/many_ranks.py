@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeGuard
 if TYPE_CHECKING:
     from .result import Capture
 
+NO_RANKS = "no rank was captured, choose at least one"
+
 
 class ManyRanks(Protocol):
     """Captures with their mesh and rank numbers; `Ranks` implements it."""

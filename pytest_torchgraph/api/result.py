@@ -386,7 +386,11 @@ class Capture(Assertions, Observed):
             )
         converted = self._contents.live_by_id.get(id(graph))
         if converted is None:
-            raise CaptureError(f"a capture via {self.via!r} has no live torch.fx graphs")
+            how = self._contents.origin or f"via {self.via!r}"
+            raise CaptureError(
+                f"a capture {how} has no live torch.fx graphs: use graph_capture(target, ...) via "
+                "'aot'"
+            )
         from ..convert.to_fx import to_graph_module
 
         return to_graph_module(converted)

@@ -297,8 +297,8 @@ class DispatchReplay(Replay):
 
 
 _REFUSED = (
-    "torch.compile compiles code inside the target, and a dispatch mode does not record the ops "
-    "of compiled code. Capture the eager function, or use via='aot'"
+    "torch.compile compiled {}, and a dispatch mode does not record the ops of compiled code. "
+    "Capture the eager function, or use via='aot'"
 )
 
 
@@ -327,7 +327,7 @@ class Dispatch:
         named = step.invocation.named
         compiled = _compiled_modules(step.invocation.target, named)
         if compiled:
-            raise CaptureError(f"{_REFUSED} ({compiled})")
+            raise CaptureError(_REFUSED.format(compiled))
         recorder = DispatchRecorder(named, step.saved)
         recorder.kept = {} if keep_constants else None
         seen = RecordedCalls()
@@ -435,7 +435,7 @@ def _refuse(function: Any) -> None:
             f"torch's {name.partition('.')[0]} compiles itself in eager code, so a dispatch mode "
             "does not record its ops. Use via='aot', where its bodies are subgraphs"
         )
-    raise CaptureError(f"{_REFUSED} ({name})" if name else _REFUSED)
+    raise CaptureError(_REFUSED.format(name or "code inside the target"))
 
 
 def note_calls(

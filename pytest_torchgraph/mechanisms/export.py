@@ -152,9 +152,8 @@ def _explain_failure(error: Exception) -> str:
     alternative = "capture via 'dynamo', 'aot' or 'dispatch'"
     if setting := _setting_at_fault(error):
         return (
-            f"{reason}\ntorch.export raised this in {setting}, where it changes settings of the "
-            "process. These settings are at fault, not the target: set them with only one of "
-            f"torch's APIs, or {alternative}."
+            f"torch.export failed in {setting}, not in the target: {reason}\nUse only torch's new "
+            f"or only its legacy API for these settings, or {alternative}."
         )
     if "data-dependent" in reason.lower():
         hint = (

@@ -254,7 +254,7 @@ def _explain_failure(error: Exception) -> str:
         advice = "Trace a module whose forward has no decorator"
     elif _is_about_tracing(error):
         advice = (
-            "torch.fx graphs have no data-dependent control flow: fix the argument with "
+            "torch.fx runs the target with proxies, which have no data: fix the argument with "
             "Fx(concrete_args={...}), make the module a leaf with Fx(tracer=...)"
         )
     else:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..graph.collectives import Collective, format_over, format_size
 from ..graph.model import Atom, Ref
+from ..words import counted
 
 if TYPE_CHECKING:
     from ..api.result import Capture
@@ -140,7 +141,10 @@ def format_orders(first: Capture, other: Capture, *, waits: bool) -> Iterator[st
         return
     start, rows = difference.start, difference.rows
     consequence = f", {difference.danger}" if difference.danger else ""
-    yield f"they {difference.words}{consequence}. The first difference is at collective {start}:"
+    yield (
+        f"they {difference.words}{consequence}. The first difference is at collective {start} "
+        f"(rank {other.rank} vs. rank {first.rank}):"
+    )
     shown_rows = rows[start : start + MAX_ROWS]
     width = max(len(second_text) for _, second_text in shown_rows)
     for number, (first_text, second_text) in enumerate(shown_rows, start):
@@ -314,16 +318,16 @@ def _describe_channel(channel: Channel, ends: ChannelEnds) -> Iterator[str]:
     direction = f"from rank {channel.source} to rank {channel.target}"
     for number, ((_, send), (_, receive)) in enumerate(zip(sends, receives, strict=False)):
         if (send.bytes, send.dtype) != (receive.bytes, receive.dtype):
-            yield f"  send {number} {direction} has a different size than its receive:"
+            yield f"  send {number} {direction} differs from its receive:"
             yield f"      {_size(send)}: {format_place(send)} of rank {channel.source}"
             yield f"      {_size(receive)}: {format_place(receive)} of rank {channel.target}"
             return
     # A channel delivers in order, so the unmatched sends or receives are the last ones.
     unmatched = sends[len(receives) :] or receives[len(sends) :]
     if unmatched:
-        verbs = ("sent", "received") if len(sends) > len(receives) else ("received", "sent")
+        kinds = ("send", "receive") if len(sends) > len(receives) else ("receive", "send")
         capture, first = unmatched[0]
-        count = f"{len(unmatched)} {verbs[0]} {direction} but not {verbs[1]}"
+        count = f"{counted(len(unmatched), kinds[0])} {direction} without a {kinds[1]}"
         yield f"  {count}, the first of {_size(first)}:"
         yield f"      {format_place(first)} of rank {capture.rank}"
 

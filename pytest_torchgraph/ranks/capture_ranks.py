@@ -188,7 +188,7 @@ def _refuse_reducer(error: Exception) -> None:
         raise CaptureError(
             "the reducer of DistributedDataParallel is not available in torch's fake process "
             "group: register a communication hook written in Python that does not read the result "
-            "of a future (see the how-to for many ranks), or run the test under torchrun with "
+            "of a future (see docs/howto/ranks.md), or run the test under torchrun with "
             "gloo and capture each rank with graph_capture"
         ) from None  # torch's assertion asks the user to report a bug, but this is not a bug
 
@@ -218,8 +218,8 @@ def dimensions_and_options(mesh: Mapping[str, Any]) -> tuple[dict[str, int], dic
             continue
         if isinstance(size, bool) or not isinstance(size, int):
             raise TypeError(
-                f"{name}={size!r} is neither a mesh dimension (int) nor a `graph_capture` option: "
-                f"use {', '.join(sorted(OPTIONS))}"
+                f"{name}={size!r} is neither a mesh dimension (int) nor a `graph_capture` option "
+                f"({', '.join(sorted(OPTIONS))})"
             )
         if size < 1:
             raise ValueError(
@@ -295,11 +295,11 @@ def unpack_build_result(built: Any) -> tuple[Any, tuple[Any, ...], dict[str, Any
             return target, args, kwargs
     raise TypeError(
         "build(mesh) must return (target, args) or (target, args, kwargs), where args is a tuple "
-        f"and kwargs a dict, not {_describe_type(built)}"
+        f"and kwargs a dict, not {_describe_type(built)}. For example: return model, (x,)"
     )
 
 
 def _describe_type(built: Any) -> str:
     if isinstance(built, tuple):
-        return f"a tuple of ({', '.join(type(element).__name__ for element in built)})"
+        return f"({', '.join(type(element).__name__ for element in built)})"
     return type(built).__name__

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
+from ..api.many_ranks import NO_RANKS
 from ..graph.failures import UnexpectedOps, failed, shown_by
 from ..graph.text import format_mesh, parse_file, read_text
 from ..words import format_ranks
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
 MAX_CLASSES = 3
 """Maximum number of classes of differing ranks in a message. Further classes are counted."""
+USE_THE_MESH = "check that build(mesh) distributes the target over the mesh"
 MAX_DEADLOCKED = 8
 """Maximum number of deadlocked ranks in a message. Further ranks are counted."""
 
@@ -117,7 +119,7 @@ class Ranks(Sequence["Capture"]):
         """
         __tracebackhide__ = True
         if not self._captures:
-            raise ValueError(f"no ranks, so there is nothing to check: {self!r}")
+            raise ValueError(f"nothing to check: {NO_RANKS}")
         # Check every rank: ranks with the same failure share one message.
         captures_by_message: dict[str, list[Capture]] = {}
         first_error: AssertionError | None = None
@@ -179,7 +181,8 @@ class Ranks(Sequence["Capture"]):
         if not any(capture.collectives for capture in compared):
             scope = "of the compared ranks" if len(compared) < len(self) else "of the ranks"
             raise AssertionError(
-                f"none {scope} runs a collective, so there is no order of collectives to compare"
+                f"none {scope} runs a collective, so there is no order of collectives to compare: "
+                f"{USE_THE_MESH}"
             )
         problems: list[str] = []
         deadlocked_ranks = self._deadlocked_ranks()
@@ -221,12 +224,13 @@ class Ranks(Sequence["Capture"]):
         __tracebackhide__ = True
         if not any(capture.collectives for capture in self._captures):
             raise AssertionError(
-                "no rank runs a collective, a send or a receive, so there is nothing to match"
+                "no rank runs a collective, a send or a receive, so there is nothing to match: "
+                f"{USE_THE_MESH}"
             )
         if not channels_between(self._captures) and not share_a_group(self._captures):
             raise ValueError(
                 "no two of these ranks communicate with each other, so there is nothing to match: "
-                f"{self!r}"
+                f"capture all ranks of a process group, not only {format_ranks(self.ranks)}"
             )
         deadlocks = find_deadlocks(self._captures)
         problems = [
@@ -236,7 +240,7 @@ class Ranks(Sequence["Capture"]):
             problems.append(f"  ... and {len(deadlocks) - MAX_DEADLOCKED} more waiting")
         problems += describe_unpaired(self._captures)
         if problems:
-            raise AssertionError("\n".join(["sends and receives do not match:", *problems]))
+            raise AssertionError("\n".join(["collectives of the ranks do not match:", *problems]))
 
     def _deadlocked_ranks(self) -> frozenset[int | None]:
         return frozenset(deadlock.capture.rank for deadlock in find_deadlocks(self._captures))
@@ -263,7 +267,7 @@ class Ranks(Sequence["Capture"]):
             reason = "fewer than two ranks were captured"
             if across is not None:
                 reason = f"no two of the captured ranks differ only in {across!r}"
-            raise ValueError(f"nothing to compare, because {reason}: {self!r}")
+            raise ValueError(f"nothing to compare, because {reason} ({self!r}): capture more ranks")
         return groups
 
     def _groups(self, across: str | None) -> list[list[Capture]]:
@@ -384,7 +388,7 @@ def format_deadlock(deadlock: DeadlockedRank, deadlocks: Iterable[DeadlockedRank
     peers = (signature_of(peer.collective) for peer in deadlocks if peer.ranks == deadlock.ranks)
     description = format_signature(signature_of(deadlock.collective), peers)
     rank, place = deadlock.capture.rank, format_place(deadlock.collective)
-    return f"rank {rank} waits in {description} for {awaited}: {place}"
+    return f"rank {rank} waits forever for {awaited} in {description}: {place}"
 
 
 def _rank(capture: Capture) -> int:

@@ -13,7 +13,7 @@ from importlib import metadata, util
 
 import pytest
 
-from ..api.many_ranks import ManyRanks, are_ranks
+from ..api.many_ranks import NO_RANKS, ManyRanks, are_ranks
 from ..graph import Graph
 from ..graph.equality import canonical
 from ..graph.program import Program
@@ -49,7 +49,7 @@ def program_of(value: object, function: str = "graph_snapshot") -> Program:
 def _of_ranks(value: ManyRanks) -> Program:
     __tracebackhide__ = True
     if not len(value):
-        raise AssertionError("nothing to compare: no rank was captured, choose at least one")
+        raise AssertionError(f"nothing to compare: {NO_RANKS}")
     # In order: the file must not depend on the order in which the test asked for ranks.
     captures = dict(sorted(zip(value.ranks, value, strict=True)))
     sections = [((rank,), _of_capture(capture)) for rank, capture in captures.items()]

@@ -117,5 +117,5 @@ def test_complex_parameters() -> None:
 
 
 def test_complex_refusal_names_only_the_actual_reason() -> None:
-    with pytest.raises(CaptureError, match="may be detached, or have an integer dtype"):
+    with pytest.raises(CaptureError, match="neither detached nor of an integer dtype"):
         capture(Cut(), signal(), via="dispatch", backward=True)

@@ -66,5 +66,5 @@ def test_fake_captures_cannot_be_compared_with_an_eager_run() -> None:
 
 
 def test_a_mechanism_that_needs_memory_refuses() -> None:
-    with pytest.raises(CaptureError, match="not available via 'inductor', which needs real memory"):
+    with pytest.raises(CaptureError, match="which needs real memory: use via='aot', "):
         capture(mlp(), example(4, 8), via="inductor", fake=True)

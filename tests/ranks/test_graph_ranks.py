@@ -201,7 +201,7 @@ def test_ranks_may_compute_on_numbers_of_their_own() -> None:
 
 def test_collective_order_without_collectives_fails() -> None:
     ranks = capture_ranks(lambda mesh: (torch.relu, (torch.ones(2),)), dp=2, via="dispatch")
-    with pytest.raises(AssertionError, match="none of the ranks runs a collective"):
+    with pytest.raises(AssertionError, match=r"none of the ranks runs .*: check that build"):
         ranks.assert_same_collectives()
 
 
@@ -237,7 +237,7 @@ def test_comparison_without_two_ranks_is_an_error() -> None:
         ValueError, match="nothing to compare, because fewer than two ranks were captured"
     ):
         ranks[:1].assert_same_graphs()
-    with pytest.raises(ValueError, match=r"no ranks, so there is nothing to check: <Ranks"):
+    with pytest.raises(ValueError, match="nothing to check: no rank was captured, choose"):
         ranks[2:].assert_collectives({"all_reduce": 1})
 
 

@@ -193,7 +193,7 @@ def recorded_islands(
 def _describe_hidden_body(op: str, line: source_lines.Line | None) -> str:
     location = "" if line is None else f" at {source_lines.format_line(line)}"
     return (
-        f"{op} ran eagerly{location}, where the ops of its body are not recorded, so the graphs "
-        "would be incomplete. In compiled code its body is a subgraph: remove the graph break "
-        "around it (Aot(fullgraph=True) raises there)"
+        f"{op} ran eagerly{location}, so the ops of its body were not recorded, and the graphs "
+        "would be incomplete. Remove the graph break around it: via=Aot(fullgraph=True) raises at "
+        "the break"
     )

@@ -14,7 +14,6 @@ import torch.utils._pytree as pytree
 
 from ... import torch_private
 from ...errors import CaptureError
-from ...words import counted
 from .saved_state import WATCH_THE_STEP
 
 if TYPE_CHECKING:
@@ -94,7 +93,7 @@ class Step:
         if not tensors and not own_backward:
             raise CaptureError(
                 f"the target returned no tensor, but {_describe(self.output)}: return the result "
-                "of the computation."
+                "of the computation"
             )
         if backward is None or requested is False or (requested is None and own_backward):
             return
@@ -181,7 +180,10 @@ class Step:
             output = self.output
         loss = self._loss(output)
         if not loss.requires_grad:
-            raise CaptureError("the result of loss_fn does not require grad")
+            raise CaptureError(
+                "the result of loss_fn does not require grad: compute it from the output, without "
+                "detach() or torch.no_grad()"
+            )
         copies = [copy_of[id(tensor)] for tensor in tensors]
         # Without copies, one output may be computed from another. This backward must then not free
         # the graph between them.
@@ -194,26 +196,29 @@ class Step:
         loss = self.invocation.loss_fn(output)
         if isinstance(loss, torch.Tensor) and loss.is_complex():
             raise CaptureError(
-                f"loss_fn must return a real scalar, not {str(loss.dtype)[6:]}: return, for "
-                "example, its .abs() or its .real"
+                f"loss_fn must return a real scalar, not {str(loss.dtype)[6:]}: return "
+                "loss.abs() or loss.real"
             )
-        if not isinstance(loss, torch.Tensor) or loss.numel() != 1:
+        of_tensor = "loss.mean() or loss.sum()" if isinstance(loss, torch.Tensor) else ""
+        if not of_tensor or loss.numel() != 1:
+            advice = of_tensor or "the loss tensor, without .item()"
             raise CaptureError(
-                f"loss_fn must return a scalar tensor, not {_describe(loss)}: return, for "
-                "example, its .mean()"
+                f"loss_fn must return a scalar tensor, not {_describe(loss)}: return {advice}"
             )
         return loss
 
     def why_no_grad(self) -> str:
-        """Explain why no backward could start."""
-        tensors = output_leaves(self.output)
+        """Explain why no backward could start, and suggest a fix."""
         if not torch.is_grad_enabled():
-            return "grad mode is off (torch.no_grad() or inference_mode())"
+            return "grad mode is off. Capture outside of torch.no_grad() and inference_mode()"
         if not any(leaf.requires_grad for leaf in self.leaves):
-            return "no parameter or input of the target requires grad"
+            return (
+                "no parameter or input of the target requires grad. Call requires_grad_() on one "
+                "of them"
+            )
         return (
-            f"no output of the target requires grad: its {counted(len(tensors), 'tensor')} may be "
-            "detached, or have an integer dtype"
+            "no output of the target requires grad. Return a tensor that is neither detached nor "
+            "of an integer dtype"
         )
 
 

@@ -206,12 +206,12 @@ class CompileFailure(NamedTuple):
         advice = ""
         if function == _IS_CAUSAL:
             advice = (
-                "\nThe masks are not inspected if src_is_causal and tgt_is_causal are given "
-                "(is_causal, for a single layer or encoder)."
+                "\nTo avoid it, pass src_is_causal and tgt_is_causal (is_causal, for a single "
+                "layer or encoder)."
             )
         return (
-            "graph break inside torch's own code: Dynamo does not compile torch's functions "
-            "separately, so all ops ran eagerly, and no graph contains them. Graph break at "
+            "graph break inside torch's own code, which Dynamo compiles only as part of its "
+            "caller, so all ops ran eagerly. Graph break at "
             f"{_line(file, line)}{called}\n{self.why}{advice}"
         )
 
@@ -240,9 +240,9 @@ def why(report: BreakReport) -> str:
     reason = report.reason
     if report.context:
         reason = reason.replace(f" [{report.context}]", "", 1)
-    hints = [hint for hint in report.hint.splitlines() if not hint.startswith(_NO_HINT)]
+    hints = (hint for hint in report.hint.splitlines() if not hint.startswith(_NO_HINT))
     first = ": ".join(filter(None, [report.kind, reason]))
-    return "\n".join([first, *hints])
+    return "\n".join([first, *(f"hint: {hint}" for hint in hints)])
 
 
 class Reports:
@@ -381,5 +381,5 @@ def run_compiled(
         return reports.failures[0].describe()
     return (
         "Dynamo found no tensor operations to compile: the target computes nothing, or only in "
-        "code that torch.compiler.disable excludes or Dynamo skips"
+        f"code that torch.compiler.disable excludes or Dynamo skips{_DISPATCH}"
     )

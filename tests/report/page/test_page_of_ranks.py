@@ -93,8 +93,8 @@ def test_deadlocked_ranks_are_named() -> None:
     page_data = data(another_group, dp=2, tp=2)
     assert page_data["waiting"] == 2
     first, second = page_data["problems"]
-    assert first.startswith("rank 0 waits in all_reduce over tp, 16 bytes for rank 1: %all_reduce")
-    assert second.startswith("rank 1 waits in all_reduce over dp, 16 bytes for rank 3: ")
+    assert first.startswith("rank 0 waits forever for rank 1 in all_reduce over tp, 16 bytes: %")
+    assert second.startswith("rank 1 waits forever for rank 3 in all_reduce over dp, 16 bytes: ")
     order = page_data["classes"][1]["order"]
     assert (order["waits"], order["start"]) == (True, 0)
 
@@ -117,7 +117,7 @@ def test_pipeline_stages_are_not_a_deadlock() -> None:
     assert (page_data["waiting"], page_data["problems"]) == (0, [])
     silent = data(last_is_silent, dp=3)
     assert silent["waiting"] == 0
-    assert silent["problems"][0].startswith("1 sent from rank 1 to rank 2 but not received")
+    assert silent["problems"][0].startswith("1 send from rank 1 to rank 2 without a receive")
 
 
 def test_ranks_of_a_large_mesh_are_not_drawn() -> None:
@@ -188,7 +188,7 @@ def test_rank_orders_are_readable(opened: Any, tmp_path: Path, width: int) -> No
     page.locator("nav ol button").nth(2).click()
     main = settled(page).locator("main").inner_text()
     assert "Deadlock of 2 ranks." in main
-    assert "rank 0 waits in all_reduce over tp, 16 bytes for rank 1" in main
+    assert "rank 0 waits forever for rank 1 in all_reduce over tp, 16 bytes" in main
     assert "Deadlock: A ranks 0, 2-3 and B rank 1 communicate" in main
 
     page.get_by_role("searchbox", name="search the tests").fill("down all_reduce")
