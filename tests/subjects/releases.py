@@ -78,7 +78,11 @@ def table(directories: list[Path]) -> None:
     print(f"\n{captured.count('same')} of {len(captured)} are the same text in all releases.")
     for number in range(len(directories) - 1):
         pair = directories[number : number + 2]
-        paths = [[each / f"{name}.{via}.txt" for each in pair] for name, via in cells]
+        paths = [
+            [each / f"{name}.{via}.txt" for each in pair]
+            for (name, via), found in cells.items()
+            if found != "refused in all"
+        ]
         same = sum(body(old) == body(new) for old, new in paths)
         print(f"{pair[0].name} and {pair[1].name}: {same} of {len(paths)}")
 
