@@ -1,7 +1,7 @@
 """Def-use relations between ops, through projections and the bodies of higher-order ops.
 
 A body is followed once per call, so that its inputs are the operands of that call. An input of a
-graph leads to the value of another graph that it received.
+forward graph leads to the value of another graph that it received.
 """
 
 from __future__ import annotations
@@ -96,8 +96,11 @@ class Dataflow:
         self.leads_ahead = False
         values = {graph.name: self.add_graph(graph, {}, 1) for graph in graphs}
         for number, use in enumerate(self.uses) if len(graphs) > 1 else ():
-            if use.node is not None and use.node.kind == "placeholder":
-                name, value = source_of(use.graph, use.node, received)
+            # Nearly every op of a backward depends on each saved value: only the graphs of a forward
+            # are joined, so that a pattern of the forward is not found in the backward.
+            node = use.node
+            if node is not None and node.kind == "placeholder" and use.graph.saver is None:
+                name, value = source_of(use.graph, node, received)
                 use.leads = _values_of(values.get(name, {}), value)
                 self.leads_ahead = self.leads_ahead or any(lead > number for lead in use.leads)
         for use in self.uses if self.carried else ():

@@ -164,9 +164,8 @@ class OpChecks:
             pattern: ops separated by `->` or `~>`, with `|` between alternatives:
                 `"aten.mm | aten.addmm -> aten.gelu ~> aten.sum"`. With `->`, the right op uses the
                 result of the left op directly, or through the `getitem` of a multi-output op. With
-                `~>`, it uses the result at any distance, also in another graph: after a graph
-                break, or through a value that is saved for the backward. Ops are given as in
-                `assert_op_counts`.
+                `~>`, it uses the result at any distance, also after a graph break. A value that is
+                saved for the backward is not followed. Ops are given as in `assert_op_counts`.
             allow: see `OpChecks`.
 
         Returns:

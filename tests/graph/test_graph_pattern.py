@@ -198,17 +198,14 @@ def test_pattern_at_any_distance_follows_eager_ops_at_a_break() -> None:
 
 
 @pytest.mark.parametrize("via", ["dispatch", "aot"])
-def test_pattern_at_any_distance_follows_saved_values(via: str) -> None:
+def test_pattern_at_any_distance_does_not_lead_into_the_backward(via: str) -> None:
     def step(x: torch.Tensor) -> torch.Tensor:
         return (x.exp().sin() * 2).tanh()
 
     captured = capture(step, torch.ones(3, requires_grad=True), via=via)
-    captured.assert_pattern("aten.exp ~> aten.cos", count=1)
-    with pytest.raises(AssertionError, match=r"%exp \.\. %cos"):
-        captured.assert_no_pattern("aten.exp ~> aten.cos")
-    for absent in ("aten.tanh ~> aten.sin", "aten.cos ~> aten.exp", "aten.sin -> aten.cos"):
-        captured.assert_no_pattern(absent)
-    captured.backward.assert_no_pattern("aten.exp ~> aten.cos", allow=())
+    assert captured.backward.count("aten.cos") == 1  # of the saved result of exp
+    captured.assert_pattern("aten.exp ~> aten.tanh", count=1)
+    captured.assert_no_pattern("aten.exp ~> aten.cos")
 
 
 def test_assert_order_compares_every_pair() -> None:
