@@ -96,8 +96,8 @@ class Dataflow:
         self.leads_ahead = False
         values = {graph.name: self.add_graph(graph, {}, 1) for graph in graphs}
         for number, use in enumerate(self.uses) if len(graphs) > 1 else ():
-            # Nearly every op of a backward depends on each saved value: only the graphs of a forward
-            # are joined, so that a pattern of the forward is not found in the backward.
+            # Only the graphs of the forward are joined. Nearly every op of a backward depends on
+            # every saved value, so a pattern of the forward would match there.
             node = use.node
             if node is not None and node.kind == "placeholder" and use.graph.saver is None:
                 name, value = source_of(use.graph, node, received)

@@ -8,8 +8,9 @@
 multi-output op). `a ~> b` means that b uses the result of a at any distance. An op that reads a
 value written in place uses the result of the writing op. Patterns match across bodies of
 higher-order ops: the inputs of a body are the operands of its call, and the result of the call is
-the return value of the body. `~>` also crosses graph breaks: it follows the inputs of a forward graph to
-the graphs that made them. It does not lead from a backward to the values that its forward saved.
+the return value of the body. `~>` also crosses graph breaks: it follows the inputs of a forward
+graph to the graphs that made them. It does not follow the values that a forward saves for its
+backward.
 """
 
 from __future__ import annotations
