@@ -29,7 +29,7 @@ from typing import Any, Generic, TypeVar
 import torch
 import torch.fx
 
-from ..graph.model import Effect, EffectKind, Ref
+from ..graph.model import Effect, EffectKind, Ref, is_inactive_dropout
 from ..ops.qualified import op_name
 from . import node_meta
 from .node_meta import COMMUNICATES
@@ -220,7 +220,7 @@ def written(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]
 
 def draws(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """Return True if a call draws random numbers. With `dropout_p=0`, attention draws none."""
-    if not facts(op).random:
+    if not facts(op).random or is_inactive_dropout(facts(op).name, args, kwargs):
         return False
     schema = op._schema.arguments
     for position, argument in enumerate(schema):
@@ -371,8 +371,8 @@ def node_draws(node: torch.fx.Node) -> bool:
     """Return True if an op without a schema, by its name, draws random numbers."""
     if has_schema(node) or node.op not in ("call_function", "call_method"):
         return False
-    training = node.args[2] if len(node.args) > 2 else node.kwargs.get("training", True)
-    return _bare_name(node) in _RANDOM and training is not False
+    is_inactive = is_inactive_dropout(op_name(node.target), node.args, node.kwargs)
+    return _bare_name(node) in _RANDOM and not is_inactive
 
 
 def _bare_name(node: torch.fx.Node) -> str:

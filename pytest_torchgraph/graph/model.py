@@ -175,6 +175,12 @@ class Effect:
     target: Ref | None = None
 
 
+def is_inactive_dropout(op: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    """Return True for a dropout of torch with `train=False`, which draws no random numbers."""
+    train = args[2] if len(args) > 2 else kwargs.get("train", kwargs.get("training"))
+    return train is False and "dropout" in op and op.startswith(("aten.", "torch."))
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Node:
     """A node of a graph. Nodes are compared by identity; only whole graphs compare by structure.

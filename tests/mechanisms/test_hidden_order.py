@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -141,6 +142,41 @@ def test_running_statistics_are_written(graph_capture: GraphCapture, norm: Any, 
     tensors = torch.ones(2, 4, 3), torch.zeros(4), torch.ones(4)
     first, second = (graph_capture(target, *tensors, via=via) for target in (before, after))
     assert first != second
+
+
+DROPOUTS: dict[str, Callable[[Tensor, bool], Tensor]] = {
+    "function": lambda x, train: functional.dropout(x, 0.5, train),
+    "keyword": lambda x, train: torch.dropout(x, p=0.5, train=train),
+    "overload": lambda x, train: aten.dropout.default(x, 0.5, train),
+    "channels": lambda x, train: functional.dropout1d(x, 0.5, train),
+}
+
+
+@pytest.mark.parametrize("via", ["dynamo", "export"])
+@pytest.mark.parametrize("name", DROPOUTS)
+def test_dropout_draws_only_in_training(
+    graph_capture: GraphCapture, tmp_path: Path, name: str, via: str
+) -> None:
+    dropout = DROPOUTS[name]
+
+    def step(x: Tensor, train: bool, is_swapped: bool) -> Any:
+        a, b = x.sin(), x.cos()
+        if is_swapped:
+            b = dropout(b, train)
+            return dropout(a, train), b
+        a = dropout(a, train)
+        return a, dropout(b, train)
+
+    for train in (False, True):
+        first, second = (
+            graph_capture(step, torch.ones(2, 3), train, is_swapped, via=via)
+            for is_swapped in (False, True)
+        )
+        assert first.to_text().count("!random") == 2 * train
+        assert (first == second) is not train
+        stored = tmp_path / "stored.tgraph"
+        stored.write_text(re.sub(r"(\.\w*dropout.* : .*)", r"\1 !random", first.to_text()))
+        assert train or load(stored) == first  # written by an older release
 
 
 REGIONS: dict[str, Callable[[], Any]] = {

@@ -37,6 +37,7 @@ from ..model import (
     SubgraphRef,
     Symbol,
     TensorMeta,
+    is_inactive_dropout,
 )
 from ..module_paths import module_of
 from .format import LAYOUTS, format_arg
@@ -476,6 +477,8 @@ class NodeReader(ValueReader):
         self.declared = None
         result = self.read_result() if self.skip(" : ") else None
         effects, after, module = self.read_suffixes(name)
+        if effects and is_inactive_dropout(op, args, kwargs):  # 0.2.0 wrote `!random`
+            effects = tuple([effect for effect in effects if effect.kind != "random"])
         kind: NodeKind = "call_function"
         if op in INPUT_OPS:
             kind = "placeholder"
