@@ -14,7 +14,7 @@ from .higher_order import HIGHER_ORDER, WRAPPERS
 from .model import Graph, Node
 from .select import Selection, tensors_of
 
-_RECORDED = ": capture via 'aot' or 'dispatch', which record these ops"
+_RECORDED = "capture via 'aot' or 'dispatch', which record these ops"
 
 
 def find(graphs: Sequence[Graph], op: Any, selected: Selection | None = None) -> tuple[Node, ...]:
@@ -72,7 +72,8 @@ def _refuse_without_tensors(matching: Sequence[OpCall], op: Any, selected: Selec
     """
     if not any(tensors_of(call) for call in matching):
         raise ValueError(
-            f"{selected} can match no {pattern_name(op)}, which neither returns nor writes a tensor"
+            f"{selected} can match no {pattern_name(op)}, which neither returns nor writes a "
+            "tensor: omit dtype= and device="
         )
 
 
@@ -97,7 +98,7 @@ def _refuse_hidden(graphs: Sequence[Graph], pattern: str) -> None:
             continue
         location = f" ({node.source})" if node.source is not None else ""
         raise CaptureError(
-            f"the graph does not contain the ops that {op} runs: %{node.name}{location} calls code "
-            f"that is not traced, so {graph.name} is "
-            f"incomplete{_RECORDED if calls_python(op) else ': capture that code by itself'}"
+            f"{graph.name} does not contain the ops that {op} runs, because %{node.name}{location} "
+            "calls code that is not traced: "
+            f"{_RECORDED if calls_python(op) else 'capture that code by itself'}"
         )

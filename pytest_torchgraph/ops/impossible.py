@@ -121,7 +121,7 @@ def _problem(op: Any, pattern: str, level: Level, traced: bool) -> str:
 
 _TORCH_FUNCTIONS = ("dynamo", "fx")
 """Levels whose nodes are torch functions."""
-_LIST = "capture.op_counts lists the captured ops"
+LISTED = "capture.op_counts lists the captured ops"
 _BELOW_AUTOGRAD = ("aten.", "prims.", "prim.")
 """Prefixes of ops that torch functions run. Dynamo and torch.fx record only the functions."""
 
@@ -199,7 +199,7 @@ def _unknown(pattern: str, level: Level, traced: bool) -> str:
     bare = pattern.removeprefix("torch.")
     suggestions = [name for name in names if name.partition(".")[2] == bare][:3]
     suggestions = suggestions or difflib.get_close_matches(pattern, names, n=3)
-    hint = f"did you mean {', '.join(suggestions)}?" if suggestions else _LIST
+    hint = f"did you mean {', '.join(suggestions)}?" if suggestions else LISTED
     return f"{pattern!r} names no op that can occur in a graph at level {level!r}: {hint}"
 
 
