@@ -10,6 +10,7 @@ Dynamo shares the body of a region between several calls, but inlines a body tha
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import CaptureError
 from .census import Homes, bodies_of, is_projection_node, move_path, operands_of, outputs_of
-from .diff import holds, instances_of, is_index, natural_key
+from .diff import holds, instances_of, natural_key
 from .higher_order import body_names
 from .model import Arg, Effect, Graph, Node, Ref, map_arg
 from .module_paths import common_path
@@ -139,10 +140,7 @@ def match_modules(paths: Iterable[str], glob: str) -> list[str]:
     known_paths = set(paths)
     members = sorted((path for path in known_paths if _matches(path, glob)), key=natural_key)
     if not members:
-        counts = Counter(
-            ".".join("*" if is_index(part) else part for part in path.split("."))
-            for path in known_paths
-        )
+        counts = Counter(re.sub(r"\b\d+\b", "*", path) for path in known_paths)
         globs = sorted((form for form, count in counts.items() if count > 1), key=len)
         hint = module_hint(glob, globs, globs) or (
             "no paths differ only in a number" if known_paths else NO_PATHS
@@ -319,8 +317,7 @@ def _refuse_bodies_of_several(
                 raise CaptureError(
                     f"blocks {glob} cannot be compared, because {node.op} (%{node.name} of "
                     f"{graph.name}) runs ops of {block} in a subgraph that other blocks share: "
-                    "capture the blocks by themselves, for example model.layers as the target, and "
-                    "adapt the glob"
+                    "capture the blocks by themselves, for example model.layers with glob '*'"
                 )
 
 

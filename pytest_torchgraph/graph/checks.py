@@ -247,6 +247,4 @@ def need_any_graph(graphs: Sequence[Graph]) -> None:
     __tracebackhide__ = True
     if not any(graph.nodes for graph in graphs):
         problem = "the graph has no nodes" if graphs else "no graph was captured"
-        raise AssertionError(
-            f"{problem}, so no op can be checked: capture code that runs torch ops"
-        )
+        raise AssertionError(f"{problem}, so no op can be checked: capture code that runs ops")

@@ -16,19 +16,9 @@ from .failures import UnexpectedOps, failed
 from .model import Graph, Symbol
 from .sizes import advice
 
-KINDS = (
-    "all_reduce",
-    "all_gather",
-    "reduce_scatter",
-    "all_to_all",
-    "broadcast",
-    "send",
-    "recv",
-    "reduce",
-    "gather",
-    "scatter",
-    "barrier",
-    "other",
+KINDS = tuple(
+    "all_reduce all_gather reduce_scatter all_to_all broadcast send recv reduce gather scatter "
+    "barrier other".split()
 )
 """Kinds of collectives."""
 
@@ -59,9 +49,7 @@ def assert_collectives(
     counts = {kind: bounds(count, device_type) for kind, count in expected.items()}
     if not exact:
         if not counts:
-            raise TypeError(
-                "assert_collectives({}, exact=False) checks nothing: name at least one kind"
-            )
+            raise TypeError("assert_collectives({}, exact=False) checks nothing: name a kind")
         weight = [] if bytes_ is None else [bounds(bytes_, device_type)]
         need_a_limit("assert_collectives with exact=False", [*counts.values(), *weight])
     in_group = select_group(graphs, captured, group)
@@ -218,8 +206,8 @@ def assert_overlapped(
     which = ", ".join(f"{key} {value}" for key, value in filters.items() if value is not None)
     if not captured:
         raise AssertionError(
-            "no collective was captured, so none can be overlapped: capture a model that "
-            "communicates, for example with graph_ranks"
+            "no collective was captured, so none can be overlapped: use graph_ranks to capture a "
+            "parallel model"
         )
     selected = [
         collective

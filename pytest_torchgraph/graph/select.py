@@ -142,9 +142,7 @@ def _check_module(module: Any, graphs: Sequence[Graph]) -> str:
     return module
 
 
-NO_PATHS = (
-    "these graphs have no module paths. Capture the model itself with graph_capture(model, ...)"
-)
+NO_PATHS = "these graphs have no module paths: pass the model itself to graph_capture"
 
 
 def module_hint(glob: str, paths: Iterable[str], choices: Collection[str]) -> str:

@@ -262,7 +262,7 @@ def test_assert_collectives_without_any_collective() -> None:
 @pytest.mark.parametrize(
     ("expected", "options", "error", "message"),
     [
-        ({}, {"exact": False}, TypeError, "exact=False\\) checks nothing: name at least one kind"),
+        ({}, {"exact": False}, TypeError, "exact=False\\) checks nothing: name a kind"),
         ({}, {"exact": False, "bytes": 1}, TypeError, "checks nothing"),
         ({"all_reduce": (0, None)}, {"exact": False}, TypeError, r"because \(0, None\) allows"),
         (

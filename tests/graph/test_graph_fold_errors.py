@@ -112,11 +112,11 @@ BROKEN = {
     ),
     "unknown line": (
         called(f"m.0: $1 = %x\nbut m.0 {{\n  - {MARK}%/h\n}}"),
-        "no such line in the rest of the block: changes have its order",
+        "no such line in the rest of the block: keep its order",
     ),
     "wrong order": (
         called(f"m.0: $1 = %x\nbut m.0 {{\n  - %/g\n  @ {MARK}%.a/f\n}}"),
-        "no such line in the rest of the block: changes have its order",
+        "no such line in the rest of the block: keep its order",
     ),
     "no line to add": (
         called(f"m.0: $1 = %x\nbut m.0 {{\n  + {MARK}return %x\n}}"),

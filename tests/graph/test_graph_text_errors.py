@@ -315,7 +315,7 @@ def test_format_error_names_the_file(tmp_path: Path) -> None:
     assert caught.value.path == str(path)
 
 
-def test_bytes_are_no_text_of_a_graph() -> None:
+def test_bytes_instead_of_a_text_are_refused() -> None:
     with pytest.raises(TypeError, match="expected the text of a graph as str, not bytes"):
         Graph.from_text(OK.encode())  # type: ignore[arg-type]
 

@@ -443,7 +443,7 @@ class _Expander(ValueReader):
             if sign != "+ ":
                 index = find(key_of(rest) if sign == "~ " else rest, copied)
                 if index is None:
-                    self.fail("no such line in the rest of the block: changes have its order")
+                    self.fail("no such line in the rest of the block: keep its order")
                 keep(index)
                 if sign == "@ ":
                     keep(index + 1)

@@ -488,10 +488,7 @@ def format_arg(value: Arg, declared: dict[str, str] | None = None) -> str:
         return f"bytes({quote(value.hex())})"
     if isinstance(value, AnyFloat):
         return "~"
-    raise TypeError(
-        f"a Graph cannot contain {value!r} of type {type(value).__name__}: use a number, a string "
-        "or a type of pytest_torchgraph.graph, such as Atom"
-    )
+    raise TypeError(f"a Graph cannot contain {value!r} ({type(value).__name__}): use an Atom")
 
 
 def format_result(result: Result, *, full: bool = False) -> str:

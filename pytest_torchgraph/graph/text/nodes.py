@@ -120,14 +120,15 @@ class ValueReader:
 
     # -- characters ------------------------------------------------------------------------------
 
-    def fail(self, problem: str, pos: int | None = None) -> NoReturn:
-        """Raise a `GraphFormatError` for this line.
+    def fail(self, problem: str, pos: int | None = None, row: int | None = None) -> NoReturn:
+        """Raise a `GraphFormatError`.
 
         Args:
             pos: index of the wrong character; the current position by default.
+            row: index of the line; the current line by default.
         """
         column = (self.pos if pos is None else pos) + 1
-        raise GraphFormatError(problem, self.row + 1, column)
+        raise GraphFormatError(problem, (self.row if row is None else row) + 1, column)
 
     def next_line(self, skip_blank: bool = False) -> bool:
         """Move to the start of the next line. Return False at the end of the text."""

@@ -401,20 +401,21 @@ class _Parser(NodeReader):
                     )
                 else:
                     continue
-                raise GraphFormatError(problem, declared.row + 1, declared.pos + 1)
+                self.fail(problem, declared.pos, declared.row)
             # Each place has the inputs from its start in `order` up to the next start.
             starts: dict[int, int] = {}
             for _, _, first, row in places:
                 name = first or next(iter(order), "")
                 start = order.index(name) if name in inputs_of_role else -1
                 if start < 0 or start in starts:
-                    problem = f"no {role} is declared at its first use for this line: remove it"
-                    raise GraphFormatError(problem, row + 1, 1)
+                    self.fail(
+                        f"no {role} is declared at its first use for this line: remove it", 0, row
+                    )
                 starts[start] = len(starts)
             if inputs_of_role and 0 not in starts:
                 declared = inputs_of_role[order[0]][0]
                 problem = f"missing line {word!r} for %{declared.node.name} among the inputs"
-                raise GraphFormatError(problem, declared.row + 1, declared.pos + 1)
+                self.fail(problem, declared.pos, declared.row)
             cuts = [*sorted(starts), len(order)]
             ends = dict(pairwise(cuts))
             for start, number in starts.items():
@@ -422,10 +423,8 @@ class _Parser(NodeReader):
                 inputs_here = [inputs_of_role[name] for name in order[start : ends[start]]]
                 for declared, position in inputs_here:
                     if position < place[0]:
-                        problem = (
-                            f"%{declared.node.name} is used before the line {word!r} that lists it"
-                        )
-                        raise GraphFormatError(problem, declared.row + 1, declared.pos + 1)
+                        problem = f"%{declared.node.name} is used before its line {word!r}"
+                        self.fail(problem, declared.pos, declared.row)
                 inserted.append(
                     (place[0], place[3], [declared.node for declared, _ in inputs_here])
                 )
