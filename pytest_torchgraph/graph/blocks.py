@@ -10,6 +10,7 @@ Dynamo shares the body of a region between several calls, but inlines a body tha
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -22,7 +23,7 @@ from .diff import holds, instances_of, natural_key
 from .higher_order import body_names
 from .model import Arg, Effect, Graph, Node, Ref, map_arg
 from .module_paths import common_path
-from .select import ancestors, module_hint, nodes_of
+from .select import NO_PATHS, ancestors, module_hint, nodes_of
 
 if TYPE_CHECKING:
     from .diff import GraphDiff
@@ -139,8 +140,12 @@ def match_modules(paths: Iterable[str], glob: str) -> list[str]:
     known_paths = set(paths)
     members = sorted((path for path in known_paths if _matches(path, glob)), key=natural_key)
     if not members:
-        hint = module_hint(glob, known_paths) or "the capture has no module paths"
-        raise ValueError(f"no module matches {glob!r}, where * is one component of a path: {hint}")
+        counts = Counter(re.sub(r"\b\d+\b", "*", path) for path in known_paths)
+        globs = sorted((form for form, count in counts.items() if count > 1), key=len)
+        hint = module_hint(glob, globs, globs) or (
+            "no paths differ only in a number" if known_paths else NO_PATHS
+        )
+        raise ValueError(f"no module matches {glob!r} (* is one component of a path): {hint}")
     if len(members) == 1:
         raise ValueError(
             f"{glob!r} matches only one module, {members[0]}, so there is nothing to compare: pass "
@@ -310,9 +315,9 @@ def _refuse_bodies_of_several(
         for block in (_path_prefix(path, depth) for path in paths):
             if _matches(block, glob) and block != block_of.get(node.name) and node.is_call:
                 raise CaptureError(
-                    f"{node.op} (%{node.name} of {graph.name}) runs ops of {block} in a body that "
-                    f"other blocks share, so blocks {glob} cannot be compared: capture the blocks "
-                    "by themselves, for example model.layers as the target"
+                    f"blocks {glob} cannot be compared, because {node.op} (%{node.name} of "
+                    f"{graph.name}) runs ops of {block} in a subgraph that other blocks share: "
+                    "capture the blocks by themselves, for example model.layers with glob '*'"
                 )
 
 

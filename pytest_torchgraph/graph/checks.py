@@ -31,7 +31,10 @@ def assert_op_counts(
     """See `Capture.assert_op_counts`."""
     __tracebackhide__ = True
     if not isinstance(expected, Mapping):
-        raise TypeError(f"expected a mapping from op to count, not {type(expected).__name__}")
+        raise TypeError(
+            "expected a mapping from op to count, such as {'aten.mm': 2}, not "
+            f"{type(expected).__name__}"
+        )
     if not expected:
         raise TypeError("assert_op_counts({}) checks nothing: name at least one op")
     need_any_graph(graphs)
@@ -127,7 +130,7 @@ def bounds(count: Any, device: str) -> tuple[int, int | None]:
     ):
         raise TypeError(
             f"{count!r} is not a valid count: pass an int, a (min, max) pair, or a mapping by "
-            "device type"
+            "device type, such as {'cuda': 2}"
         )
     low = low or 0
     if low < 0 or (high is not None and high < low):
@@ -242,7 +245,6 @@ def format_op_counts(
 def need_any_graph(graphs: Sequence[Graph]) -> None:
     """Fail if there is no graph or no node, because an assertion about ops would check nothing."""
     __tracebackhide__ = True
-    if not graphs:
-        raise AssertionError("no graph was captured, so no op can be checked")
-    if not any(graph.nodes for graph in graphs):  # an empty fx.Graph
-        raise AssertionError("the graph has no nodes, so no op can be checked")
+    if not any(graph.nodes for graph in graphs):
+        problem = "the graph has no nodes" if graphs else "no graph was captured"
+        raise AssertionError(f"{problem}, so no op can be checked: capture code that runs ops")

@@ -11,23 +11,14 @@ from ..errors import CaptureError
 from ..ops.matching import ATEN_LEVELS
 from ..words import counted
 from .checks import bounds, device_of, format_bounds, format_locations, need_a_limit, need_any_graph
-from .collectives import Collective, format_over, format_size
+from .collectives import Collective, format_over, format_size, format_wait
 from .failures import UnexpectedOps, failed
-from .model import Graph
+from .model import Graph, Symbol
+from .sizes import advice
 
-KINDS = (
-    "all_reduce",
-    "all_gather",
-    "reduce_scatter",
-    "all_to_all",
-    "broadcast",
-    "send",
-    "recv",
-    "reduce",
-    "gather",
-    "scatter",
-    "barrier",
-    "other",
+KINDS = tuple(
+    "all_reduce all_gather reduce_scatter all_to_all broadcast send recv reduce gather scatter "
+    "barrier other".split()
 )
 """Kinds of collectives."""
 
@@ -57,7 +48,9 @@ def assert_collectives(
     device_type = device_of(graphs, device)
     counts = {kind: bounds(count, device_type) for kind, count in expected.items()}
     if not exact:
-        weight = [] if bytes_ is None or not counts else [bounds(bytes_, device_type)]
+        if not counts:
+            raise TypeError("assert_collectives({}, exact=False) checks nothing: name a kind")
+        weight = [] if bytes_ is None else [bounds(bytes_, device_type)]
         need_a_limit("assert_collectives with exact=False", [*counts.values(), *weight])
     in_group = select_group(graphs, captured, group)
     problems: list[str] = []
@@ -66,7 +59,8 @@ def assert_collectives(
     unknown = [collective for collective in captured if group and not collective.group]
     if unknown:
         problems.append(
-            f"  {counted(len(unknown), 'collective')} over an unknown group, possibly {group}:"
+            f"  {counted(len(unknown), 'collective')} over an unknown group, possibly {group} "
+            "(omit group= to count all groups):"
         )
         problems += list_collectives(unknown)
         unexpected += unknown
@@ -94,10 +88,8 @@ def assert_collectives(
         title = "collectives differ" + (f" in group {group}" if group is not None else "")
         nodes = [collective.node for collective in unexpected]
         shows = UnexpectedOps(graphs, nodes, title) if nodes else None
-        if not captured:
-            problems.append("  no collective was captured")
-        elif not unexpected and not heaviest:
-            problems += ["collectives captured:", *list_collectives(captured)]
+        if not unexpected and not heaviest:
+            problems += _list_captured(captured)
         raise failed("\n".join([f"{title}:", *problems]), shows)
 
 
@@ -131,12 +123,12 @@ def select_group(
     groups.update(collective.group for collective in captured)
     if group is not None and group not in groups:
         names = ", ".join(sorted(groups - {""}))
-        advice = f"Pass one of these groups: {names}" if names else "The graphs name no groups"
+        remedy = f"Pass one of these groups: {names}" if names else "Omit group="
         problem = (
             f"nothing to check: no collective runs over group {group!r}, and no mesh has a "
-            f"dimension of this name. {advice}"
+            f"dimension of this name. {remedy}"
         )
-        raise ValueError("\n".join([problem, *list_collectives(captured)]))
+        raise ValueError("\n".join([problem, *_list_captured(captured)]))
     return [collective for collective in captured if group is None or collective.group == group]
 
 
@@ -150,7 +142,9 @@ def _check_bytes(
     low, high = bounds(limit, device)
     unknown = [collective for collective in collectives if collective.bytes is None]
     if unknown:
-        return "  bytes: unknown, because a size is symbolic", unknown
+        symbols = [size for c in unknown for size in c.shape if isinstance(size, Symbol)]
+        remedy = f": {advice(symbols[0])}" if symbols else ""
+        return f"  bytes: unknown, because a size is symbolic{remedy}", unknown
     total = sum(collective.bytes or 0 for collective in collectives)
     if low <= total and (high is None or total <= high):
         return "", []
@@ -167,6 +161,12 @@ def list_collectives(collectives: Sequence[Collective]) -> Iterator[str]:
     rest = sum(list(equal.values())[MAX_LISTED:])
     if rest:
         yield f"      ... and {rest} more"
+
+
+def _list_captured(captured: Sequence[Collective]) -> list[str]:
+    if not captured:
+        return ["  no collective was captured"]
+    return ["collectives captured:", *list_collectives(captured)]
 
 
 def _describe_collective(collective: Collective) -> tuple[str, ...]:
@@ -205,22 +205,25 @@ def assert_overlapped(
     filters = {"kind": kind, "group": group}
     which = ", ".join(f"{key} {value}" for key, value in filters.items() if value is not None)
     if not captured:
-        raise AssertionError("no collective was captured, so none can be overlapped")
+        raise AssertionError(
+            "no collective was captured, so none can be overlapped: use graph_ranks to capture a "
+            "parallel model"
+        )
     selected = [
         collective
         for collective in select_group(graphs, captured, group)
         if kind in (None, collective.kind)
     ]
     if not selected:
-        lines = [f"no collective matches ({which})", "collectives captured:"]
-        raise AssertionError("\n".join([*lines, *list_collectives(captured)]))
+        lines = [f"no collective matches ({which})", *_list_captured(captured)]
+        raise AssertionError("\n".join(lines))
     need_a_limit("assert_overlapped", [(low, high)])
     unoverlapped = [collective for collective in selected if len(collective.overlap) < at_least]
     if len(unoverlapped) < low or (high is not None and len(unoverlapped) > high):
         title = "exposed collectives" + (f" ({which})" if which else "")
         counts = f"{len(unoverlapped)} of {len(selected)}"
         lines = [f"{title}: expected {format_bounds(low, high)}, found {counts}"]
-        lines += _explain_exposed(unoverlapped, at_least)
+        lines += _explain_exposed(selected if len(unoverlapped) < low else unoverlapped, at_least)
         nodes = [collective.node for collective in unoverlapped]
         shows = UnexpectedOps(graphs, nodes, title) if nodes else None
         raise failed("\n".join(lines), shows)
@@ -251,8 +254,8 @@ def _describe_distance(collective: Collective, at_least: int) -> str:
             "no wait in the graph: the collective is synchronous, or its wait is in another graph"
         )
     if collective.overlap:
-        computed = f"{', '.join(collective.overlap)} (fewer than {at_least})"
-        return f"computed before the wait: {computed}"
+        fewer = f" (fewer than {at_least})" if len(collective.overlap) < at_least else ""
+        return f"computed before the wait: {', '.join(collective.overlap)}{fewer}"
     if collective.distance:
-        return f"none of the {collective.distance} calls before the wait computes"
+        return f"waited for {format_wait(collective)}"
     return "waited for immediately after it starts"

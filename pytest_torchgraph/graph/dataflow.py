@@ -253,7 +253,8 @@ class _Bodies:
     def _unknown_error(self, why: str) -> CaptureError:
         return CaptureError(
             f"patterns cannot follow values into the bodies of {self.call.op} "
-            f"(%{self.node.name} of {self.graph.name}): {why}"
+            f"(%{self.node.name} of {self.graph.name}), because {why}: check its ops with "
+            "assert_op_counts"
         )
 
     def _producers_of(self, operands: Sequence[object]) -> list[_Values]:

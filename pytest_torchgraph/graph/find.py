@@ -14,8 +14,6 @@ from .higher_order import HIGHER_ORDER, WRAPPERS
 from .model import Graph, Node
 from .select import Selection, tensors_of
 
-_RECORDED = ": capture via 'aot' or 'dispatch', which record these ops"
-
 
 def find(graphs: Sequence[Graph], op: Any, selected: Selection | None = None) -> tuple[Node, ...]:
     """Return the nodes whose op matches a pattern, in all graphs and their bodies, each once.
@@ -72,7 +70,8 @@ def _refuse_without_tensors(matching: Sequence[OpCall], op: Any, selected: Selec
     """
     if not any(tensors_of(call) for call in matching):
         raise ValueError(
-            f"{selected} can match no {pattern_name(op)}, which neither returns nor writes a tensor"
+            f"{selected} can match no {pattern_name(op)}, which neither returns nor writes a "
+            "tensor: omit dtype= and device="
         )
 
 
@@ -96,8 +95,8 @@ def _refuse_hidden(graphs: Sequence[Graph], pattern: str) -> None:
         if matches(op, pattern) and calls_python(op):
             continue
         location = f" ({node.source})" if node.source is not None else ""
+        remedy = "via 'aot' or 'dispatch'" if calls_python(op) else "that code by itself"
         raise CaptureError(
-            f"the graph does not contain the ops that {op} runs: %{node.name}{location} calls code "
-            f"that is not traced, so {graph.name} is "
-            f"incomplete{_RECORDED if calls_python(op) else ': capture that code by itself'}"
+            f"{graph.name} does not contain the ops that {op} runs, because %{node.name}{location} "
+            f"calls code that is not traced: capture {remedy}"
         )

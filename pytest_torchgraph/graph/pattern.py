@@ -21,6 +21,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ..ops.impossible import LISTED, pattern_name
 from ..ops.matching import matches
 from .census import calls, runs
 from .checks import bounds, device_of, format_bounds, format_locations, need_a_limit, need_any_graph
@@ -85,7 +86,9 @@ def parse_pattern(text: str) -> Pattern:
             "aten.gelu'"
         )
     if len(parts) == 1:
-        raise ValueError(f"{text!r} is a pattern of a single op: use find, count or assert_no_ops")
+        raise ValueError(
+            f"{text!r} is a pattern of a single op: use find, assert_op_counts or assert_no_ops"
+        )
     return Pattern(text, parts, tuple(parts_and_arrows[1::2]))
 
 
@@ -273,7 +276,8 @@ def _describe_parts(
                 continue
             operands = [flow.uses[number] for number in use.uses]
             ops = [op for operand in operands for op in operand.names]
-            words = f"{' and '.join(use.ops)} uses {', '.join(dict.fromkeys(ops)) or 'nothing'}"
+            names = ", ".join(dict.fromkeys(ops)) or "no known value"
+            words = f"{' and '.join(use.ops)} uses {names}"
             used[words] += use.times
             places.setdefault(words, []).append(use.node)
     for words, times in used.most_common(MAX_LISTED):
@@ -307,9 +311,10 @@ def assert_order(graphs: Sequence[Graph], first: Any, second: Any) -> None:
     __tracebackhide__ = True
     need_any_graph(graphs)
     before, after = find(graphs, first), find(graphs, second)
+    first, second = pattern_name(first), pattern_name(second)
     for op, nodes in ((first, before), (second, after)):
         if not nodes:
-            raise AssertionError(f"{op} does not occur, so its order cannot be checked")
+            raise AssertionError(f"{op} does not occur, so it has no order: {LISTED}")
     firsts, seconds = set(map(id, before)), set(map(id, after))
     any_ordered = False
     for graph in graphs:
@@ -327,13 +332,15 @@ def assert_order(graphs: Sequence[Graph], first: Any, second: Any) -> None:
             ]
             raise failed("\n".join(lines), UnexpectedOps(graphs, [early, late], title))
     if not any_ordered:
-        places = [
-            f"  {graph.name}: {sum(c.times for c in calls([graph]) if id(c.node) in firsts)} of "
-            f"{first}, {sum(c.times for c in calls([graph]) if id(c.node) in seconds)} of {second}"
-            for graph in graphs
-        ]
-        title = f"no graph contains both {first} and {second}, so they have no order"
-        raise AssertionError("\n".join([title, *places]))
+        lines = [f"no graph runs both {first} and {second}, so they have no order"]
+        for graph in graphs:
+            counts = [
+                sum(call.times for call in calls([graph]) if id(call.node) in ids)
+                for ids in (firsts, seconds)
+            ]
+            apart = ", in different subgraphs of one op" if all(counts) else ""
+            lines.append(f"  {graph.name}: {counts[0]} of {first}, {counts[1]} of {second}{apart}")
+        raise AssertionError("\n".join(lines))
 
 
 def _find_order(

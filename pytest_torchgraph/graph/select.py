@@ -136,20 +136,20 @@ def _check_module(module: Any, graphs: Sequence[Graph]) -> str:
         running = (path for call in calls(graphs) for path in call.modules)
         known_paths.update(path for running_path in running for path in ancestors(running_path))
     if not any(fnmatchcase(path, module) for path in known_paths):
-        hint = module_hint(module, known_paths) or (
-            "these graphs have no module paths. Capture the model itself with "
-            "graph_capture(model, ...), or omit module="
-        )
+        outermost = sorted({path.partition(".")[0] for path in known_paths} - {""})
+        hint = module_hint(module, known_paths, outermost) or f"{NO_PATHS}, or omit module="
         raise ValueError(f"no op was captured in a module that matches {module!r}: {hint}")
     return module
 
 
-def module_hint(glob: str, paths: Collection[str]) -> str:
-    """Return similar module paths, or else the outermost modules; "" if there are no modules."""
+NO_PATHS = "these graphs have no module paths: pass the model itself to graph_capture"
+
+
+def module_hint(glob: str, paths: Iterable[str], choices: Collection[str]) -> str:
+    """Return the paths that are similar to a glob, or else all choices; "" without choices."""
     if close := difflib.get_close_matches(glob, sorted(paths), n=3):
         return f"did you mean {', '.join(close)}?"
-    outermost = sorted({path.partition(".")[0] for path in paths} - {""})
-    return f"modules: {listed(outermost, 10)}" if outermost else ""
+    return f"choose from {listed(choices, 10)}" if choices else ""
 
 
 def _check_device(device: Any) -> str:
@@ -173,10 +173,12 @@ def _refuse_unknown_results(graphs: Sequence[Graph], chosen: Selection) -> None:
     if chosen.device and not any(tensor.device for tensor in described):
         raise ValueError(
             f"device={chosen.device!r} can match nothing: these graphs do not record the devices "
-            'of their results. If they come from a file, store it with detail="full"'
+            "of their results. Omit device=, or if they come from a file, store it with "
+            'detail="full"'
         )
     if chosen.dtype and not described:
         raise ValueError(
             f"dtype={chosen.dtype!r} can match nothing: these graphs do not record the dtypes of "
-            "their results, for example because torch.fx traced them without example inputs"
+            "their results. Omit dtype=, or run torch.fx.passes.shape_prop.ShapeProp on the traced "
+            "module first"
         )

@@ -165,19 +165,19 @@ _NAME = re.compile(r"\b(?:s|u|zuf|zf|j)\d+\b")
 def with_sizes(graphs: Sequence[Graph], sizes: Mapping[str, int]) -> tuple[Graph, ...]:
     """Return the graphs of a step with values for symbols; see `Capture.with_sizes`."""
     places = _place_by_symbol(graphs)
-    symbol_list = ", ".join(f"{symbol} ({place})" for symbol, place in places.items()) or "none"
+    symbol_list = ", ".join(f"{symbol} ({place})" for symbol, place in places.items())
+    choices = "every size in the graphs is static, so leave out with_sizes()"
+    if places:
+        choices = f"pass a size for a symbol, such as with_sizes({min(places)}=8): {symbol_list}"
     for name, value in sizes.items():
         if isinstance(value, bool) or not isinstance(value, int):
             raise TypeError(f"{name}={value!r} is not a size: pass an int")
         if value < 0:
             raise ValueError(f"{name}={value} is not a valid size: pass an int of at least 0")
         if name not in places:
-            raise ValueError(f"unknown symbol {name!r}; symbols: {symbol_list}")
+            raise ValueError(f"unknown symbol {name!r}: {choices}")
     if not sizes:
-        raise TypeError(
-            f"with_sizes() changes nothing: pass a size by the name of its symbol; symbols: "
-            f"{symbol_list}"
-        )
+        raise TypeError(f"with_sizes() changes nothing: {choices}")
     return tuple(_SymbolReplacer(sizes).graph(graph) for graph in graphs)
 
 
@@ -185,8 +185,8 @@ def advice(size: Symbol) -> str:
     """Return the advice for a figure that depends on a symbolic size."""
     names = ", ".join(f"{name}=8" for name in dict.fromkeys(_NAME.findall(size.expr))) or "s0=8"
     return (
-        f"pass values for symbols, such as with_sizes({names}) (with_sizes() lists all symbols), "
-        "or capture with static sizes, for example via Aot(dynamic=False)"
+        f"set it with capture.with_sizes({names}) (with_sizes() lists all symbols), or capture "
+        "with static sizes, for example with via=Aot(dynamic=False)"
     )
 
 
@@ -275,8 +275,8 @@ class _SymbolReplacer:
         if not isinstance(number, int) or number < 0:
             values = ", ".join(f"{name}={value}" for name, value in self.values.items())
             raise ValueError(
-                f"with {values}, the size {size.expr} of %{node.name} is {number}, which is not a "
-                "valid size"
+                f"invalid size {number} of %{node.name}, computed as {size.expr} with {values}: "
+                "pass sizes that give an int of at least 0"
             )
         return number
 

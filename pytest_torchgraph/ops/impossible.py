@@ -121,7 +121,7 @@ def _problem(op: Any, pattern: str, level: Level, traced: bool) -> str:
 
 _TORCH_FUNCTIONS = ("dynamo", "fx")
 """Levels whose nodes are torch functions."""
-_LIST = "capture.op_counts lists the captured ops"
+LISTED = "capture.op_counts lists the captured ops"
 _BELOW_AUTOGRAD = ("aten.", "prims.", "prim.")
 """Prefixes of ops that torch functions run. Dynamo and torch.fx record only the functions."""
 
@@ -145,10 +145,9 @@ def _python_problem(op: Any, pattern: str, level: Level, traced: bool) -> str:
     if reason:
         return f"{refusal}: {reason}"
     becomes = f"aten.{pattern.rpartition('.')[2].lower()}"
+    remedy = "capture via 'dynamo' or 'fx', or for a watch, use capture.at('dynamo')"
     if all(isinstance(value, type) for _, value in callables):
         remedy = "capture via 'fx'"
-    else:
-        remedy = "capture via 'dynamo' or 'fx', or for a watch, use capture.at('dynamo')"
     if level == "export" and not is_glob(pattern) and registry.matching(becomes):
         remedy = f"did you mean {becomes}?"
     return f"{refusal}, which holds ops such as aten.mm.default: {remedy}"
@@ -156,11 +155,11 @@ def _python_problem(op: Any, pattern: str, level: Level, traced: bool) -> str:
 
 def _dispatched_problem(pattern: str, registered: list[str], level: Level) -> str:
     """Return `_problem` for a pattern of registered ops, at a level that has only such ops."""
+    refusal = f"{pattern!r} cannot occur in a graph at level {level!r}"
     if level in ("aot", "post_grad") and all(map(registry.is_triton_op, registered)):
         return (
-            f"{pattern!r} cannot occur in a graph at level {level!r}, because torch.compile "
-            "decomposes ops of torch.library.triton_op: name its ops, or its kernel as "
-            "'triton.<kernel>'"
+            f"{refusal}, because torch.compile decomposes ops of torch.library.triton_op: name its "
+            "ops, or its kernel as 'triton.<kernel>'"
         )
     if level == "post_grad":  # inductor's passes may add composite and in-place ops
         return ""
@@ -168,16 +167,14 @@ def _dispatched_problem(pattern: str, registered: list[str], level: Level) -> st
     functional = [op for op in registered if not op.rpartition(".")[2].endswith("out")]
     if all(registry.is_composite(op) for op in functional or registered):
         hint = f"did you mean {BECOMES[packet]}?" if packet in BECOMES else "name its ops"
-        return (
-            f"{pattern!r} cannot occur in a graph at level {level!r}, because it is a composite "
-            f"op, which is decomposed before this level: {hint}"
-        )
+        why = "because it is a composite op, which is decomposed before this level"
+        return f"{refusal}, {why}: {hint}"
     # `is_replaced` reads the names of all ops, which takes milliseconds: call it last.
     writes = level == "aot" and all(map(registry.is_in_place, registered))
     if writes and all(map(registry.is_replaced, registered)):
         return (
-            f"{pattern!r} cannot occur in a graph at level 'aot', which is functional: ops that "
-            f"write to their arguments are replaced: did you mean {packet.rstrip('_')}?"
+            f"{refusal}, which is functional (ops that write to their arguments are replaced): did "
+            f"you mean {packet.rstrip('_')}?"
         )
     return ""
 
@@ -190,16 +187,13 @@ def _unknown(pattern: str, level: Level, traced: bool) -> str:
         candidates |= {*registered, *(".".join(op.split(".")[:2]) for op in registered)}
         if level in _TORCH_FUNCTIONS:
             candidates = {name for name in candidates if not name.startswith(_BELOW_AUTOGRAD)}
-            candidates |= {
-                name
-                for name, value in _candidates(pattern)
-                if why_never_called(name, value, level, traced) is None
-            }
+            pairs = _candidates(pattern)
+            candidates |= {n for n, f in pairs if why_never_called(n, f, level, traced) is None}
     names = sorted(candidates, key=lambda name: (not name.startswith("aten."), name))
     bare = pattern.removeprefix("torch.")
     suggestions = [name for name in names if name.partition(".")[2] == bare][:3]
     suggestions = suggestions or difflib.get_close_matches(pattern, names, n=3)
-    hint = f"did you mean {', '.join(suggestions)}?" if suggestions else _LIST
+    hint = f"did you mean {', '.join(suggestions)}?" if suggestions else LISTED
     return f"{pattern!r} names no op that can occur in a graph at level {level!r}: {hint}"
 
 

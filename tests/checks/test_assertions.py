@@ -202,8 +202,8 @@ def test_an_inference_graph_counts_as_a_forward() -> None:
         ("operator.addd*", "names no op"),
         ("math.qqqqqqq*", r"names no op .*: capture\.op_counts lists the captured ops"),
         ("a*.item", r"did you mean aten\.item\?"),
-        ("aten.relu_", r"functional: .*did you mean aten\.relu\?"),
-        ("aten.mul.out", r"functional: .*did you mean aten\.mul\?"),
+        ("aten.relu_", r"functional .*did you mean aten\.relu\?"),
+        ("aten.mul.out", r"functional .*did you mean aten\.mul\?"),
         ("torch.ops.aten.mm", r"remove 'torch\.ops\.', as in 'aten\.mm'"),
     ],
 )

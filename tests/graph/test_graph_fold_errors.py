@@ -42,12 +42,15 @@ def body(line: str) -> str:
 
 
 BROKEN = {
-    "no path": (folded(f"each {MARK}m {{\n}}"), "expected a path that ends in '*', as 'encoder.la"),
+    "no path": (
+        folded(f"each {MARK}m {{\n}}"),
+        "expected a path that ends in '*', such as 'encoder.la",
+    ),
     "bad path": (folded(f"each {MARK}m/*{{\n}}"), "expected a path that ends in '*'"),
     "no brace": (folded(f"each m.*{MARK}\n  %/f = f()\n}}"), "expected ' {', found the end of the"),
     "bad letter": (folded(f"each m.*{MARK} B {{\n  %/f = f()\n}}"), "expected ' {', found ' B {'"),
     "three stars": (folded(f"each m.*.*{MARK}.* {{\n}}"), "expected ' {', found '.* {'"),
-    "empty": (folded(f"{MARK}each m.* {{\n}}"), "empty block"),
+    "empty": (folded(f"{MARK}each m.* {{\n}}"), "the block has no lines: remove it"),
     "no line": (folded(f"each m.* {{\n  {MARK}hello\n}}"), "expected a line of a block or '}'"),
     "a graph": (folded(f"each m.* {{\n  {MARK}body: forward {{\n}}"), "expected a line of a block"),
     "a return": (
@@ -72,7 +75,7 @@ BROKEN = {
         "expected the end of the line, found ' and mor",
     ),
     "no value": (called(f"m.0 .. 3{MARK}"), "$1 has no value"),
-    "no formal": (called(f"m.0: {MARK}x = %x"), "expected a value of the block, as '$1'"),
+    "no formal": (called(f"m.0: {MARK}x = %x"), "expected a value of the block, such as '$1'"),
     "unknown formal": (called(f"m.0: $1 = %x, {MARK}$2 = %x"), "the block does not use $2"),
     "formal of another depth": (called(f"m.0: {MARK}$$1 = %x"), "the block does not use $$1"),
     "formal twice": (called(f"m.0: $1 = %x, {MARK}$1 = %x"), "$1 is given twice"),
@@ -84,7 +87,7 @@ BROKEN = {
     ),
     "many numbers": (
         called(f"m.0: $1 = {MARK}%m.{'[n].' * 21}g"),
-        "a name with more than 20 instance numbers",
+        "expected at most 20 instance numbers in a name",
     ),
     "negative": (called(f"m.0 .. 1: $1 = %m.{MARK}[n-1]/g"), "[n-1] is -1 for n = 0"),
     "but without an instance": (
@@ -97,7 +100,7 @@ BROKEN = {
     ),
     "but outside": (
         called(f"m.0 .. 3: $1 = %x\nbut m.1, {MARK}4 {{\n}}"),
-        "not one of the instances that the line above lists",
+        "expected instances of the line above: m.0 .. 3",
     ),
     "but twice": (
         called(f"m.0 .. 3: $1 = %x\nbut m.1, 2, {MARK}1 .. 2 {{\n}}"),
@@ -109,11 +112,11 @@ BROKEN = {
     ),
     "unknown line": (
         called(f"m.0: $1 = %x\nbut m.0 {{\n  - {MARK}%/h\n}}"),
-        "the block has no such line after the line that the previous change names",
+        "no such line in the rest of the block: keep its order",
     ),
     "wrong order": (
         called(f"m.0: $1 = %x\nbut m.0 {{\n  - %/g\n  @ {MARK}%.a/f\n}}"),
-        "the block has no such line after the line that the previous change names",
+        "no such line in the rest of the block: keep its order",
     ),
     "no line to add": (
         called(f"m.0: $1 = %x\nbut m.0 {{\n  + {MARK}return %x\n}}"),
@@ -122,20 +125,20 @@ BROKEN = {
     # Errors within the lines, as the reader of graphs reports them.
     "undefined": (
         called("m.0: $1 = %x\nm.1: $1 = %m.2/g").replace("  %.a", f"  {MARK}%.a"),
-        "%m.2/g is used before it is defined (as a line of m.1)",
+        "%m.2/g is used before it is defined (in m.1)",
     ),
     "an instance twice": (
         called("m.0 .. 2: $1 = %x\nm.2: $1 = %x").replace("  %.a", f"  {MARK}%.a"),
-        "%m.2.a/f is defined twice (as a line of m.2)",
+        "%m.2.a/f is defined twice (in m.2)",
     ),
     "bad argument": (
         body(f"%/g = g(%x, %x, {MARK}?)"),
-        "expected a value, found '?)' (as a line of m.0)",
+        "expected a value, found '?)' (in m.0)",
     ),
     "bad end": (body(f"%/g = g(%x) : {MARK}?"), "expected a value, found '?'"),
     "in an exception": (
         called(f"m.0: $1 = %x\nbut m.0 {{\n  + %/h = h(%/g, {MARK}?)\n}}"),
-        "expected a value, found '?)' (as a line of m.0)",
+        "expected a value, found '?)' (in m.0)",
     ),
     "after a range": (called(f"m.0 .. 9: $1 = %x\n{MARK}%y = f(%z)"), "%z is used before it is"),
     "a formal of no block": (folded(f"%y = f({MARK}$1)"), "expected a value, found '$1)'"),

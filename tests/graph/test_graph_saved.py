@@ -172,6 +172,6 @@ def test_saved_bytes_of_a_forward_without_saved_values_are_unknown(tmp_path: Pat
     file.write_text(LOST)
     for call in (lambda: load(file).saved_bytes, lambda: load(file).assert_budget(saved_bytes=9)):
         with pytest.raises(
-            CaptureError, match=r"the backward uses %relu, but the forward records no saved"
+            CaptureError, match=r"backward uses %relu, which no compiled forward saves\. Capture"
         ):
             call()

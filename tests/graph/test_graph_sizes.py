@@ -92,9 +92,7 @@ class Net(torch.nn.Module):
 @pytest.mark.slow("large graphs")
 def test_dynamic_graph_with_sizes_has_the_costs_of_a_static_graph() -> None:
     dynamic = capture(Net(), torch.ones(6, 5, 4), via=Aot(dynamic=True))
-    with pytest.raises(
-        CaptureError, match=r"symbolic size .*: pass values for symbols, such as with_siz"
-    ):
+    with pytest.raises(CaptureError, match=r"symbolic size .*: set it with capture\.with_sizes\("):
         _ = dynamic.flops
     for batch, length in ((6, 5), (2, 7)):
         static = capture(Net(), torch.ones(batch, length, 4), via=Aot(dynamic=False))
@@ -129,17 +127,17 @@ def test_with_sizes_keeps_symbols_without_a_value() -> None:
 
 
 def test_with_sizes_refuses_impossible_sizes() -> None:
-    there = r"unknown symbol 's2'; symbols: s0 \(dim 0 of x\), s1 \(dim 1 of x\), u0 \(dim 1 of"
+    there = r"'s2': .* such as with_sizes\(s0=8\): s0 \(dim 0 of x\), s1 \(dim 1 of x\), u0 \(dim"
     with pytest.raises(ValueError, match=there):
         MADE.with_sizes(s2=1)
-    with pytest.raises(ValueError, match="symbols: none"):
+    with pytest.raises(ValueError, match="unknown symbol 's0': every size in the graphs is static"):
         graph("return %x").with_sizes(s0=1)
-    with pytest.raises(ValueError, match=r"with s0=5, the size s0/2 of %b is 2\.5"):
+    with pytest.raises(ValueError, match=r"invalid size 2\.5 of %b, computed as s0/2 with s0=5"):
         MADE.with_sizes(s0=5)
     with pytest.raises(ValueError, match="s0=-1 is not a valid size"):
         MADE.with_sizes(s0=-1)
     for size in (True, 2.0, "8"):
         with pytest.raises(TypeError, match="is not a size: pass an int"):
             MADE.with_sizes(s0=size)  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match=r"with_sizes\(\) changes nothing.*; symbols: s\d+ \("):
+    with pytest.raises(TypeError, match=r"with_sizes\(\) changes nothing: pass .*: s\d+ \("):
         MADE.with_sizes()

@@ -107,11 +107,20 @@ def test_version_2_without_eager_graphs_is_read() -> None:
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        (eager(name="forward"), "an eager graph is called eager_0, eager_1, ..., not 'forward'"),
-        (eager(level="aot"), "an eager graph is at level 'dispatch', .* is at 'aot'"),
-        (eager(kind="joint"), "of kind forward, backward, inference, .* of kind 'joint'"),
-        (eager(runs=0), "ran at least once; eager_0 .* ran 0 times"),
-        (Graph(eager().nodes, subgraphs=(eager(),)), "eager_0, inside main, cannot be an eager"),
+        (
+            eager(name="forward"),
+            "'forward' is not the name of an eager graph: use eager_0, eager_1",
+        ),
+        (
+            eager(level="aot"),
+            "eager_0 with level='aot', .* is not a valid eager graph: use level='dispatch'",
+        ),
+        (eager(kind="joint"), "kind='joint', .*: use .* kind forward, backward, inference"),
+        (eager(runs=0), "runs=0 is not .*: use .* runs of at least 1"),
+        (
+            Graph(eager().nodes, subgraphs=(eager(),)),
+            "subgraph eager_0 of main is eager: set eager=False",
+        ),
     ],
 )
 def test_eager_graph_without_a_text_form_is_a_value_error(wrong: Graph, message: str) -> None:

@@ -49,7 +49,10 @@ BROKEN = {
     "version and more": (f"torchgraph 1{MARK} or 2\n", "expected the end of the line"),
     "unknown header": ("torchgraph 1\n" + MARK + "who me\n", "'via', 'torch' or 'detail'"),
     "header twice": (f"torchgraph 1\nvia aot, {MARK}via fx\n", "each only once"),
-    "unknown detail": (f"torchgraph 1\ndetail most\n{MARK}", "unknown detail 'most'"),
+    "unknown detail": (
+        f"torchgraph 1\ndetail most\n{MARK}",
+        "unknown detail 'most': use ops, dataflow, full",
+    ),
     "no graph": (
         "torchgraph 1\nvia aot\n" + MARK,
         "the file contains no graph: it is empty or trunc",
@@ -86,7 +89,10 @@ BROKEN = {
     "no arguments": (line(f"%y = aten.sin{MARK}"), "expected '(' after 'aten.sin'"),
     "open": (line(f"%y = aten.sin(%x{MARK}"), "expected ')', found the end of the line"),
     "no comma": (line(f"%y = f(%x{MARK} %x)"), "expected ')', found ' %x)'"),
-    "keyword first": (line(f"%y = f(a=1, {MARK}%x)"), "positional argument after a keyword"),
+    "keyword first": (
+        line(f"%y = f(a=1, {MARK}%x)"),
+        "positional argument follows keyword argument",
+    ),
     "keyword twice": (line(f"%y = f(a=1, {MARK}a=2)"), "argument 'a' is given twice"),
     "bad value": (line(f"%y = f({MARK}?)"), "expected a value, found '?)'"),
     "open string": (line(f'%y = f({MARK}"abc)'), "expected a string"),
@@ -96,20 +102,23 @@ BROKEN = {
     ),
     "unknown call": (
         line(f"%y = f({MARK}print(1))"),
-        "'print' with these arguments is not a value of this format",
+        "print(...) with these arguments is not a value",
     ),
     "short slice": (
         line(f"%y = f({MARK}slice(1, 2))"),
-        "'slice' with these arguments is not a value of this format",
+        "slice(...) with these arguments is not a value",
     ),
-    "odd bytes": (line(f'%y = f({MARK}bytes("0g"))'), "bytes are not hexadecimal"),
+    "odd bytes": (
+        line(f'%y = f({MARK}bytes("0g"))'),
+        'expected hexadecimal digits, such as bytes("0aff")',
+    ),
     "unhashable key": (line(f"%y = f({{{MARK}{{}}: 1}})"), "this value cannot be a key of a dict"),
     "key twice": (line(f"%y = f({{1: 1, {MARK}True: 2}})"), "a key is given twice"),
-    "long number": (line(f"%y = f({MARK}{'9' * 401})"), "a number with more than 400 digits"),
+    "long number": (line(f"%y = f({MARK}{'9' * 401})"), "expected a number of at most 400 digits"),
     "unknown body": (line(f"%y = f(@{MARK}b)"), "this graph has no subgraph @b"),
     "bad result": (line(f"%y = f(%x) : {MARK}1"), "expected the result of the node"),
     "bad size": (line(f"%y = f(%x) : f32[{MARK}1.5]"), "expected a size"),
-    "bad effect": (line(f"%y = f(%x) !fails{MARK}"), "unknown effect 'fails'"),
+    "bad effect": (line(f"%y = f(%x) !fails{MARK}"), "unknown effect 'fails': use mutates, random"),
     "no target": (line(f"%y = get_attr{MARK}"), "'get_attr' needs a target in brackets"),
     "input with target": (line(f'%y = input["a"]{MARK}'), "'input' takes no target in brackets"),
     "end of line": (line(f"%y = f(%x) : f32[2]{MARK} # remark"), "expected the end of the line"),
@@ -304,6 +313,11 @@ def test_format_error_names_the_file(tmp_path: Path) -> None:
     with pytest.raises(GraphFormatError, match=re.escape(f"{path}:5:3: %z is used")) as caught:
         pytest_torchgraph.load(path)
     assert caught.value.path == str(path)
+
+
+def test_bytes_instead_of_a_text_are_refused() -> None:
+    with pytest.raises(TypeError, match="expected the text of a graph as str, not bytes"):
+        Graph.from_text(OK.encode())  # type: ignore[arg-type]
 
 
 def test_binary_file_is_a_format_error(tmp_path: Path) -> None:

@@ -147,15 +147,15 @@ def test_renamed_parameters_of_a_stored_text_are_paired_by_order() -> None:
 
 WRONG = {
     "no place": ("  buffers\n", "", r"missing line 'buffers', for the buffers declared"),
-    "a place of nothing": ("  buffers\n", "  buffers\n  constants\n", "no constant declared"),
-    "a place twice": ("  buffers\n", "  buffers\n  buffers\n", "no buffer declared"),
+    "a place of nothing": ("  buffers\n", "  buffers\n  constants\n", "no constant is declared"),
+    "a place twice": ("  buffers\n", "  buffers\n  buffers\n", "no buffer is declared"),
     "from what is not declared": ("  buffers\n", "  buffers\n  buffers from %x\n", "no buffer"),
     "in a return": ("return %bn/batch_norm", "return %x: f32[2]", "expected the end of the line"),
     "twice": ("%conv/conv2d, %bn.weight", "%conv/conv2d, %bn.weight: f32[4], %bn.weight", "twice"),
     "follows nothing": (
         "bias: f32[4]",
         "bias: f32[4] after %x",
-        "no parameter %x is declared at its first use",
+        "'after %x' names no parameter that is declared at its first use",
     ),
     "follows itself": ("bias: f32[4]", "bias: f32[4] after %bn.bias", "follows itself"),
     "no shape": ("%bn.bias: f32[4]", "%bn.bias: None", "the dtype and the shape"),
@@ -180,7 +180,5 @@ def test_input_declared_before_its_place_is_refused() -> None:
     place = "  parameters\n"
     call = "  %a = aten.foo(%w: f32[2]) : f32[2]\n"
     text = f"torchgraph 4\n\nforward @ aot {{\n{call}{place}  return %a\n}}\n"
-    with pytest.raises(
-        GraphFormatError, match="%w is used before the line 'parameters' that lists it"
-    ):
+    with pytest.raises(GraphFormatError, match="%w is used before its line 'parameters'"):
         Graph.from_text(text)

@@ -148,14 +148,14 @@ ERRORS = {
     "a size of 0": ("tp=4", "tp=0", "3:12: expected a size"),
     "a comma": ("tp=4", "tp=4, ", "3:12: expected a size"),
     "a dimension twice": ("tp=4", "dp=4", "3:12: duplicate dimension 'dp'"),
-    "a bad string": ("tp=4", '"\\q"=4', "3:12: not a JSON string"),
+    "a bad string": ("tp=4", '"\\q"=4', "3:12: not a JSON string: Invalid \\escape"),
     "a rank too many": (
         "0-3, 7",
         "0-3, 8",
         "5:12: rank 8 is out of range: the mesh has ranks 0 to 7",
     ),
-    "a rank twice": ("rank 5", "rank 7", "13:6: rank 7 appears twice"),
-    "an overlap": ("0-3, 7", "0-3, 2-7", "5:12: ranks 2-3 appears twice"),
+    "a rank twice": ("rank 5", "rank 7", "13:6: duplicate rank 7"),
+    "an overlap": ("0-3, 7", "0-3, 2-7", "5:12: duplicate ranks 2-3"),
     "unsorted": (
         "0-3, 7",
         "7, 0-3",
@@ -178,7 +178,11 @@ ERRORS = {
     "a bad origin": ("via aot", "viva aot", "2:1: expected 'via'"),
     "a later line": ("return %x\n", "return %y\n", "17:3: %y is used before"),
     "a conflict": ("ranks 0-3, 7\n", "<<<<<<< HEAD\nranks 0-3, 7\n", "5:1: merge conflict"),
-    "endless": ("dp=2, tp=4\n\nranks 0-3", "a=999999999\n\nranks 0-99999999", "*more than 1000000"),
+    "endless": (
+        "dp=2, tp=4\n\nranks 0-3",
+        "a=999999999\n\nranks 0-99999999",
+        "*at most 1,000,000 ranks",
+    ),
 }
 
 

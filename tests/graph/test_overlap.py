@@ -76,8 +76,13 @@ def test_assert_overlapped_passes() -> None:
             {},
             r"(?s)expected 0, found 1 of 1\n.*immediately after it starts:\n +all_gather",
         ),
-        (graph(VIEW), {}, "none of the 1 calls before the wait computes"),
-        (graph(OTHER), {"kind": "all_gather"}, "none of the 1 calls before the wait computes"),
+        (graph(VIEW), {}, "waited for after 1 op, none of which computes:"),
+        (graph(OTHER), {"kind": "all_gather"}, "waited for after 1 op, none of which computes:"),
+        (
+            graph(MM),
+            {"exposed": 1},
+            r"(?s)expected 1, found 0 of 1\n  computed .*: aten.mm.default:\n +all_gather",
+        ),
         (
             graph(MM),
             {"at_least": 2},

@@ -476,7 +476,7 @@ ROWS: dict[str, Row] = {
         {"aten.mm": 3, "aten.sin": 3},
         ("aten.cos ~> aten.mm", "aten.sin ~> aten.tan"),
         ("aten.cos -> aten.mm", "aten.sin -> aten.tan"),
-        "torch's formula rejects",
+        "its formula rejects",
         by_hand=GPU,
     ),
     "foreach_map": _called("foreach_map"),

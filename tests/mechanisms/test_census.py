@@ -62,7 +62,7 @@ def test_a_custom_op_that_writes_its_argument_is_seen_by_each_check(written: Cap
 def test_custom_op_that_writes_is_not_reported_as_replaced() -> None:
     plain = capture(lambda x: x + 1, torch.ones(3), backward=False)
     plain.assert_no_ops("tg_census.double_")
-    with pytest.raises(ValueError, match=r"functional: .* did you mean aten\.sin"):
+    with pytest.raises(ValueError, match=r"functional .* did you mean aten\.sin"):
         plain.assert_no_ops("aten.sin_")
     with pytest.raises(ValueError, match=r"did you mean tg_census\.double_"):
         plain.assert_no_ops("tg_census.double")

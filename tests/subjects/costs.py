@@ -83,7 +83,12 @@ def _flops(captured: Capture, torchs: tuple[int, int], with_attention: tuple[int
     try:
         _ = captured.flops
     except CaptureError as refusal:
-        ops = str(refusal).partition(" has no formula for ")[2].partition(": register")[0]
+        ops = (
+            str(refusal)
+            .partition(" has no formula for ")[2]
+            .partition(". To count")[0]
+            .partition(":")[0]
+        )
         known = "all else agrees" if ours == torchs else f"of all else: {ATTENTION}"
         wrong = "" if ours in (torchs, with_attention) else f"{_sum(ours)} without {ops}"
         return Entry("refused", f"torch has no formula for {ops}; {known}", wrong)

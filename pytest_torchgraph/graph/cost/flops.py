@@ -160,8 +160,8 @@ def _node_flops(graph: Graph, node: Node) -> int | None:
         return None
     except Exception as error:  # shapes that do not fit, in a graph that was not captured
         raise CaptureError(
-            f"the FLOPs of %{node.name} ({node.op}) are unknown, because torch's formula rejects "
-            f"its arguments: {error}"
+            f"the FLOPs of %{node.name} ({node.op}) are unknown, because its formula rejects its "
+            f"arguments: {error}. Correct the shapes in the graph, or the registered formula"
         ) from error
 
 
@@ -209,7 +209,10 @@ def total_flops(graphs: Sequence[Graph], *, times_run: bool, unknown: str = "fai
     for graph in graphs:
         totals.add(flops_of(graph), graph.runs if times_run else 1)
     if totals.unknown and unknown != "ignore":
-        raise CaptureError(f"the FLOPs are unknown, because {_why_unknown(totals)}")
+        raise CaptureError(
+            f"the FLOPs are unknown, because {_why_unknown(totals)}. To count 0 instead, pass "
+            "unknown='ignore' to assert_budget"
+        )
     return totals.total
 
 
@@ -223,7 +226,10 @@ def why_none_counted(graphs: Sequence[Graph]) -> str:
 
 def _why_unknown(flops: Flops) -> str:
     ops = [f"{op} ({n} times)" if n > 1 else op for op, n in sorted(flops.unknown.items())]
-    return (
-        f"torch has no formula for {', '.join(ops)}: register one with "
-        "torch.utils.flop_counter.register_flop_formula"
-    )
+    problem = f"torch has no formula for {', '.join(ops)}"
+    if any(op.startswith("torch.") for op in flops.unknown):  # a hook, or the start of a vmap
+        return f"{problem}: capture via 'aot' or 'dispatch'"
+    # A formula cannot give the run count of a body, and none is used for a Triton kernel.
+    if all(op.startswith("triton.") or op in KINDS for op in flops.unknown):
+        return problem
+    return f"{problem}: register one with torch.utils.flop_counter.register_flop_formula"

@@ -207,10 +207,13 @@ def need_backward(graphs: Sequence[Graph]) -> None:
         )
     for graph in graphs:
         for node in graph.nodes if graph.subgraphs and graph.kind == "backward" else ():
-            if runs(graph, node) and KINDS.get(executed(node).op) != "attention":
+            kind = KINDS.get(executed(node).op)
+            if runs(graph, node) and kind != "attention":
+                # In eager code, a region is a plain call. The other ops compile themselves.
+                remedy = "Capture via 'dispatch'" if kind == "call" else "Check a model without it"
                 raise CaptureError(
                     f"recomputation is unknown: {node.op} (%{node.name} of {graph.name}) runs a "
-                    "body in the backward. Capture via 'dispatch'"
+                    f"subgraph in the backward. {remedy}"
                 )
 
 

@@ -130,8 +130,8 @@ def need_saved(graphs: Sequence[Graph]) -> None:
             is_unsaved = not saved or (takes_eager_values and node.name not in saved)
             if node.op == "saved" and is_unsaved:
                 raise CaptureError(
-                    f"saved bytes are unknown: the backward uses %{node.name}, but the forward "
-                    "records no saved values"
+                    f"saved bytes are unknown: {graph.name} uses %{node.name}, which no compiled "
+                    "forward saves. Capture via 'aot' or 'dispatch'"
                 )
 
 

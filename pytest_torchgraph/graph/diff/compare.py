@@ -425,7 +425,8 @@ def same_ranks(old: Program, new: Program) -> Iterator[tuple[tuple[int, ...], Pr
     if [*old.mesh.items()] != [*new.mesh.items()] or old.ranks != new.ranks:
         raise TorchGraphError(
             f"ranks differ: {format_ranks(old.ranks)} of {format_mesh(old.mesh)} before, "
-            f"{format_ranks(new.ranks)} of {format_mesh(new.mesh)} now"
+            f"{format_ranks(new.ranks)} of {format_mesh(new.mesh)} now. Compare equal meshes and "
+            "ranks"
         )
     for ranks, before in old.sections:
         for others, after in new.sections:

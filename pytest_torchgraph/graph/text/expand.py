@@ -71,7 +71,7 @@ class Expanded:
         problem = error.problem
         call_index = bisect_right(self.calls, row, key=lambda call: call[0]) - 1
         if self.lines[row] != self.folded[source] and call_index >= 0:
-            problem += f" (as a line of {self.calls[call_index][1]})"
+            problem += f" (in {self.calls[call_index][1]})"
         return GraphFormatError(problem, source + 1, column + 1)
 
 
@@ -237,7 +237,7 @@ class _Expander(ValueReader):
         if scope.depth >= MAX_DEPTH:
             self.fail("blocks are nested too deeply")
         self.expect("each ")
-        container = self.match(_CONTAINER, "a path that ends in '*', as 'encoder.layer.*'")
+        container = self.match(_CONTAINER, "a path that ends in '*', such as 'encoder.layer.*'")
         self.expect("*")
         letter = self.read_letter()
         self.expect(" {")
@@ -262,7 +262,7 @@ class _Expander(ValueReader):
         if not body.lines:
             self.row = start
             self.text = self.lines[start]
-            self.fail("empty block", len(indent))
+            self.fail("the block has no lines: remove it", len(indent))
         scope.blocks[container, letter] = Block(body.lines, body.rows, body.depth)
         return self.next_line()
 
@@ -323,7 +323,7 @@ class _Expander(ValueReader):
         arguments: dict[int, tuple[str, int]] = {}
         while True:
             start = self.pos
-            formal = self.match(_FORMAL, "a value of the block, as '$1'")
+            formal = self.match(_FORMAL, "a value of the block, such as '$1'")
             number = int(formal.lstrip("$"))
             if formal != "$" * block.depth + str(number) or number not in block.uses:
                 self.fail(f"the block does not use {formal}", start)
@@ -336,7 +336,7 @@ class _Expander(ValueReader):
                 column = start + EXPRESSION.sub(lambda m: "_" * len(m.group()), name).index("[")
                 self.fail("expected an instance number: '[n]', '[n-1]' or '[9-n]'", column)
             if name.count("[") > MAX_NUMBERS and not name.startswith('"', 1):
-                self.fail(f"a name with more than {MAX_NUMBERS} instance numbers", start)
+                self.fail(f"expected at most {MAX_NUMBERS} instance numbers in a name", start)
             arguments[number] = name, start
             if not self.skip(", "):
                 return arguments
@@ -399,7 +399,8 @@ class _Expander(ValueReader):
             first = self.read_instance_number()
             last = self.read_instance_number() if self.skip(" .. ") else first
             if first not in numbers or last not in numbers:
-                self.fail("not one of the instances that the line above lists", start)
+                listed_above = f"{container}{numbers[0]} .. {numbers[-1]}"
+                self.fail(f"expected instances of the line above: {listed_above}", start)
             for n in _range(first, last):
                 if n in changed_blocks:
                     self.fail(f"{container}{n} is in a 'but' line already", start)
@@ -442,9 +443,7 @@ class _Expander(ValueReader):
             if sign != "+ ":
                 index = find(key_of(rest) if sign == "~ " else rest, copied)
                 if index is None:
-                    self.fail(
-                        "the block has no such line after the line that the previous change names"
-                    )
+                    self.fail("no such line in the rest of the block: keep its order")
                 keep(index)
                 if sign == "@ ":
                     keep(index + 1)

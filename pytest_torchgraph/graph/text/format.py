@@ -246,12 +246,12 @@ def _format_title(graph: Graph, default: Level | None, *, marked: bool = False) 
 def _format_eager_title(graph: Graph) -> str:
     """Return the title of an eager graph: `eager_0 {`, `eager_1: backward × 2 {`."""
     if not EAGER_NAME.match(graph.name):
-        raise ValueError(f"an eager graph is called eager_0, eager_1, ..., not {graph.name!r}")
+        raise ValueError(f"{graph.name!r} is not the name of an eager graph: use eager_0, eager_1")
     if graph.level != "dispatch" or graph.kind not in EAGER_KINDS or graph.runs < 1:
         raise ValueError(
-            f"an eager graph is at level 'dispatch', of kind {', '.join(EAGER_KINDS)}, and ran at "
-            f"least once; {graph.name} is at {graph.level!r}, of kind {graph.kind!r}, and ran "
-            f"{graph.runs} times"
+            f"{graph.name} with level={graph.level!r}, kind={graph.kind!r}, runs={graph.runs} is "
+            f"not a valid eager graph: use level='dispatch', kind {', '.join(EAGER_KINDS)}, and "
+            "runs of at least 1"
         )
     kind = "" if graph.kind == EAGER_KINDS[0] else f": {graph.kind}"
     return f"{with_runs(f'{graph.name}{kind}', graph.runs)} {{"
@@ -295,7 +295,7 @@ def _graph_lines(
     # Bodies come first: a line may refer only to graphs and nodes of earlier lines.
     for sub in graph.subgraphs:
         if sub.eager:
-            raise ValueError(f"{sub.name}, inside {graph.name}, cannot be an eager graph")
+            raise ValueError(f"subgraph {sub.name} of {graph.name} is eager: set eager=False")
         yield from _graph_lines(sub, graph.level, at_use, full=full, indent=inner)
     placed_inputs = at_use.get(id(graph), Placed())
     declared: dict[str, str] = {}
@@ -488,7 +488,7 @@ def format_arg(value: Arg, declared: dict[str, str] | None = None) -> str:
         return f"bytes({quote(value.hex())})"
     if isinstance(value, AnyFloat):
         return "~"
-    raise TypeError(f"a Graph cannot contain {value!r} of type {type(value).__name__}")
+    raise TypeError(f"a Graph cannot contain {value!r} ({type(value).__name__}): use an Atom")
 
 
 def format_result(result: Result, *, full: bool = False) -> str:
@@ -498,7 +498,8 @@ def format_result(result: Result, *, full: bool = False) -> str:
         text = f"{dtype}[{format_shape(result.shape)}]"
         if result.layout != "strided":
             if result.layout not in LAYOUTS:
-                raise TypeError(f"a Graph cannot contain the layout {result.layout!r}")
+                names = ", ".join(["strided", *sorted(LAYOUTS)])
+                raise TypeError(f"a Graph cannot contain the layout {result.layout!r}: use {names}")
             text += f" {result.layout}"
         if full and result.stride is not None:
             text += f" stride [{format_shape(result.stride)}]"

@@ -54,6 +54,7 @@ MAX_DIGITS = 400
 
 64 bits have up to 20 digits. Python's own `int` raises above 4,300 digits.
 """
+_EFFECTS = ("mutates", "random", "communicates", "syncs", "opaque")
 MAX_EQUAL_HASHES = 100
 """Maximum number of dictionary keys with equal hashes."""
 
@@ -68,6 +69,8 @@ _NUMBER = re.compile(r"-?(?:\d+(\.\d+)?(e[+-]?\d+)?|inf|nan)(?![\w.])", re.ASCII
 
 def lines_of(text: str) -> list[str]:
     """Split a text into lines; at least one."""
+    if not isinstance(text, str):
+        raise TypeError(f"expected the text of a graph as str, not {type(text).__name__}")
     # Not splitlines(): that also splits at characters that a string may hold.
     return text.replace("\r\n", "\n").split("\n")
 
@@ -118,14 +121,15 @@ class ValueReader:
 
     # -- characters ------------------------------------------------------------------------------
 
-    def fail(self, problem: str, pos: int | None = None) -> NoReturn:
-        """Raise a `GraphFormatError` for this line.
+    def fail(self, problem: str, pos: int | None = None, row: int | None = None) -> NoReturn:
+        """Raise a `GraphFormatError`.
 
         Args:
             pos: index of the wrong character; the current position by default.
+            row: index of the line; the current line by default.
         """
         column = (self.pos if pos is None else pos) + 1
-        raise GraphFormatError(problem, self.row + 1, column)
+        raise GraphFormatError(problem, (self.row if row is None else row) + 1, column)
 
     def next_line(self, skip_blank: bool = False) -> bool:
         """Move to the start of the next line. Return False at the end of the text."""
@@ -183,7 +187,7 @@ class ValueReader:
         try:
             return cast(str, json.loads(token))
         except ValueError:
-            self.fail("a string with an escape that is invalid in JSON", start)
+            self.fail("expected a JSON string, found an invalid escape", start)
 
     def read_name(self) -> str:
         """Read a name, bare or quoted."""
@@ -226,7 +230,7 @@ class ValueReader:
                 return
             self.pos = start
             if kwargs:
-                self.fail("a positional argument after a keyword argument")
+                self.fail("positional argument follows keyword argument")
             args.append(self.read_value())
 
         self.read_sequence("(", ")", read_item)
@@ -333,7 +337,7 @@ class ValueReader:
         if match.group(1) or match.group(2) or text.endswith(("inf", "nan")):
             return float(text)
         if len(text) > MAX_DIGITS:
-            self.fail(f"a number with more than {MAX_DIGITS} digits", match.start())
+            self.fail(f"expected a number of at most {MAX_DIGITS} digits", match.start())
         return int(text)
 
     def read_mapping(self) -> dict[Any, Arg]:
@@ -386,8 +390,8 @@ class ValueReader:
             try:
                 return bytes.fromhex(values[0])
             except ValueError:
-                self.fail("bytes are not hexadecimal", start)
-        self.fail(f"{word!r} with these arguments is not a value of this format", start)
+                self.fail('expected hexadecimal digits, such as bytes("0aff")', start)
+        self.fail(f"{word}(...) with these arguments is not a value", start)
 
     # -- results ---------------------------------------------------------------------------------
 
@@ -431,7 +435,7 @@ class ValueReader:
             if isinstance(value, Atom):
                 value = Symbol(value.name)
             if isinstance(value, bool) or not isinstance(value, int | Symbol):
-                self.fail("expected a size", start)
+                self.fail("expected a size, such as 2 or s0", start)
             sizes.append(value)
 
         self.read_sequence("[", "]", read_item)
@@ -526,8 +530,8 @@ class NodeReader(ValueReader):
         module = module_of(name)
         while self.skip(" !"):
             kind = self.match(WORD, "an effect")
-            if kind not in ("mutates", "random", "communicates", "syncs", "opaque"):
-                self.fail(f"unknown effect {kind!r}")
+            if kind not in _EFFECTS:
+                self.fail(f"unknown effect {kind!r}: use {', '.join(_EFFECTS)}")
             target = None
             if self.at(" %"):
                 self.pos += 1

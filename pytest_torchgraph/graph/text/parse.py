@@ -177,8 +177,8 @@ class _Parser(NodeReader):
         )
         if int(version) == RANKS_VERSION or mesh:
             self.fail(
-                "the file contains the graphs of several ranks, not of a single capture: read it "
-                "with pytest_torchgraph.load, or choose a rank"
+                "the file contains the graphs of several ranks, not of a single capture: use one "
+                "rank, such as pytest_torchgraph.load(path)[0]"
             )
         if int(version) not in (VERSION, EAGER_VERSION, FACTS_VERSION):
             self.fail(
@@ -230,7 +230,7 @@ class _Parser(NodeReader):
         self.next_line()
         detail = fields.get("detail", "dataflow")
         if detail not in ("ops", "dataflow", "full"):
-            self.fail(f"unknown detail {detail!r}")
+            self.fail(f"unknown detail {detail!r}: use ops, dataflow, full")
         via, release = fields.get("via", ""), fields.get("torch", "")
         return Header(via, release, cast(Detail, detail), self.read_digits(fields.get("digits")))
 
@@ -393,27 +393,29 @@ class _Parser(NodeReader):
                 if not places:
                     problem = f"missing line {word!r}, for the {word} declared at their first use"
                 elif declared.after and declared.after not in inputs_of_role:
-                    problem = f"no {role} %{declared.after} is declared at its first use"
+                    name = f"%{declared.after}"
+                    problem = f"'after {name}' names no {role} that is declared at its first use"
                 elif len(order) < len(inputs_of_role) and declared.node.name not in order:
                     problem = (
                         f"the 'after' clauses form a cycle: %{declared.node.name} follows itself"
                     )
                 else:
                     continue
-                raise GraphFormatError(problem, declared.row + 1, declared.pos + 1)
+                self.fail(problem, declared.pos, declared.row)
             # Each place has the inputs from its start in `order` up to the next start.
             starts: dict[int, int] = {}
             for _, _, first, row in places:
                 name = first or next(iter(order), "")
                 start = order.index(name) if name in inputs_of_role else -1
                 if start < 0 or start in starts:
-                    problem = f"no {role} declared at its first use belongs to this line"
-                    raise GraphFormatError(problem, row + 1, 1)
+                    self.fail(
+                        f"no {role} is declared at its first use for this line: remove it", 0, row
+                    )
                 starts[start] = len(starts)
             if inputs_of_role and 0 not in starts:
                 declared = inputs_of_role[order[0]][0]
                 problem = f"missing line {word!r} for %{declared.node.name} among the inputs"
-                raise GraphFormatError(problem, declared.row + 1, declared.pos + 1)
+                self.fail(problem, declared.pos, declared.row)
             cuts = [*sorted(starts), len(order)]
             ends = dict(pairwise(cuts))
             for start, number in starts.items():
@@ -421,10 +423,8 @@ class _Parser(NodeReader):
                 inputs_here = [inputs_of_role[name] for name in order[start : ends[start]]]
                 for declared, position in inputs_here:
                     if position < place[0]:
-                        problem = (
-                            f"%{declared.node.name} is used before the line {word!r} that lists it"
-                        )
-                        raise GraphFormatError(problem, declared.row + 1, declared.pos + 1)
+                        problem = f"%{declared.node.name} is used before its line {word!r}"
+                        self.fail(problem, declared.pos, declared.row)
                 inserted.append(
                     (place[0], place[3], [declared.node for declared, _ in inputs_here])
                 )

@@ -18,6 +18,7 @@ import re
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
+from typing import NoReturn
 
 from ...errors import GraphFormatError
 from ...words import format_ranks
@@ -58,16 +59,12 @@ def parse_ranks(text: str) -> Program:
     lines = lines_of(text)
     refuse_conflict(lines)
     if lines[0] not in (f"torchgraph {RANKS_VERSION}", f"torchgraph {FACTS_VERSION}"):
-        raise GraphFormatError(
-            f"not the graphs of several ranks: the first line must be 'torchgraph {RANKS_VERSION}'",
-            1,
-            1,
+        _fail(
+            f"not graphs of several ranks: the first line must be 'torchgraph {RANKS_VERSION}'", 0
         )
     row = 1 if lines[1:] and lines[1].startswith("mesh ") else 2
     if row >= len(lines) or not lines[row].startswith("mesh "):
-        raise GraphFormatError(
-            "expected 'mesh' and its sizes, such as 'mesh dp=2, tp=4'", row + 1, 1
-        )
+        _fail("expected 'mesh' and its sizes, such as 'mesh dp=2, tp=4'", row)
     mesh = _read_mesh(lines[row], row)
     origin = lines[1:row]
     sections: list[tuple[tuple[int, ...], Program]] = []
@@ -76,8 +73,12 @@ def parse_ranks(text: str) -> Program:
         ranks = _read_ranks(lines[start], start, ranks_so_far, math.prod(mesh.values()))
         sections.append((ranks, _read_document(lines, origin, start, end)))
     if not sections:
-        raise GraphFormatError("the file contains no rank: it is empty or truncated", len(lines), 1)
+        _fail("the file contains no rank: it is empty or truncated", len(lines) - 1)
     return Program.of_ranks(mesh, sections)
+
+
+def _fail(problem: str, row: int, pos: int = 0) -> NoReturn:
+    raise GraphFormatError(problem, row + 1, pos + 1) from None
 
 
 def _spans_of_sections(lines: list[str], row: int) -> Iterator[tuple[int, int]]:
@@ -86,9 +87,7 @@ def _spans_of_sections(lines: list[str], row: int) -> Iterator[tuple[int, int]]:
     first = starts[0] if starts else len(lines)
     for number in range(row, first):
         if lines[number]:
-            raise GraphFormatError(
-                "expected the ranks of these graphs, such as 'ranks 0-3, 7'", number + 1, 1
-            )
+            _fail("expected the ranks of these graphs, such as 'ranks 0-3, 7'", number)
     yield from pairwise([*starts, len(lines)])
 
 
@@ -98,10 +97,10 @@ def _read_mesh(line: str, row: int) -> dict[str, int]:
     while pos < len(line) or not mesh:
         match = _SIZE.match(line, pos)
         if match is None:
-            raise GraphFormatError("expected a size of the mesh, such as 'tp=4'", row + 1, pos + 1)
+            _fail("expected a size of the mesh, such as 'tp=4'", row, pos)
         name = _unquote(match[1], row, pos)
         if name in mesh:
-            raise GraphFormatError(f"duplicate dimension {name!r} of the mesh", row + 1, pos + 1)
+            _fail(f"duplicate dimension {name!r} of the mesh", row, pos)
         mesh[name] = int(match[2])
         pos = match.end()
     return mesh
@@ -112,8 +111,8 @@ def _unquote(name: str, row: int, pos: int) -> str:
         return name
     try:
         return str(json.loads(name))
-    except ValueError as error:
-        raise GraphFormatError(f"not a JSON string: {error}", row + 1, pos + 1) from None
+    except json.JSONDecodeError as error:
+        _fail(f"not a JSON string: {error.msg}", row, pos)
 
 
 def _read_ranks(line: str, row: int, ranks_so_far: set[int], world: int) -> tuple[int, ...]:
@@ -123,24 +122,22 @@ def _read_ranks(line: str, row: int, ranks_so_far: set[int], world: int) -> tupl
     while pos < len(line) or not ranks:
         match = _SPAN.match(line, pos)
         if match is None:
-            raise GraphFormatError("expected ranks, such as 'ranks 0-3, 7'", row + 1, pos + 1)
+            _fail("expected ranks, such as 'ranks 0-3, 7'", row, pos)
         first, last = int(match[1]), int(match[2] or match[1])
         if last >= world:
-            problem = f"rank {last} is out of range: the mesh has ranks 0 to {world - 1}"
-            raise GraphFormatError(problem, row + 1, pos + 1)
+            _fail(f"rank {last} is out of range: the mesh has ranks 0 to {world - 1}", row, pos)
         if last - first + len(ranks_so_far) >= MOST_RANKS:
-            raise GraphFormatError(f"more than {MOST_RANKS} ranks", row + 1, pos + 1)
+            _fail(f"expected at most {MOST_RANKS:,} ranks", row, pos)
         span = range(first, last + 1)
         twice = ranks_so_far.intersection(span)
         if twice:
-            problem = f"{format_ranks(twice)} appears twice"
-            raise GraphFormatError(problem, row + 1, pos + 1)
+            _fail(f"duplicate {format_ranks(twice)}", row, pos)
         ranks_so_far.update(span)
         ranks += span
         pos = match.end()
     if not ranks or format_ranks(ranks) != line:
         problem = f"ranks must be ascending, and consecutive ranks a range: {format_ranks(ranks)!r}"
-        raise GraphFormatError(problem, row + 1, start + 1)
+        _fail(problem, row, start)
     return tuple(ranks)
 
 
