@@ -171,7 +171,8 @@ def _reason(error: OSError) -> str:
     return f"{error.strerror or error}{name_text}"
 
 
-_PACKAGE = str(Path(__file__).parents[1]) + os.sep
+_PACKAGE = __name__.partition(".")[0]
+_COMPARING = (_PACKAGE, "syrupy")
 CallSite = tuple[tuple[CodeType, int], ...]
 """Call stack of a comparison, from the comparing frame to the test function.
 
@@ -209,9 +210,11 @@ def refuse_loop(call_sites: set[CallSite], item: pytest.Item, frame: FrameType) 
     call_site = _call_site(item, frame)
     if call_site in call_sites:
         caller, remedy = frame, "Write graph_snapshot(name=...)"
-        # `GraphTestCase.assertGraph` compares in this package: name the line that calls it.
-        while caller.f_back is not None and caller.f_code.co_filename.startswith(_PACKAGE):
-            caller, remedy = caller.f_back, "Pass name=..."
+        # `GraphTestCase.assertGraph` compares in this package, and `graph_snapshot.assert_match` in
+        # syrupy: name the line that calls it.
+        while caller.f_back is not None and (package := _package(caller)) in _COMPARING:
+            caller = caller.f_back
+            remedy = "Pass name=..." if package == _PACKAGE else remedy
         file = settings.display_path(item.config, Path(caller.f_code.co_filename))
         raise TorchGraphError(
             f"{file}:{caller.f_lineno}: second comparison without a name, probably in a loop: the "
@@ -219,6 +222,11 @@ def refuse_loop(call_sites: set[CallSite], item: pytest.Item, frame: FrameType) 
             "iteration"
         )
     call_sites.add(call_site)
+
+
+def _package(frame: FrameType) -> str:
+    name: str = frame.f_globals.get("__name__", "")
+    return name.partition(".")[0]
 
 
 def _call_site(item: pytest.Item, frame: FrameType) -> CallSite:
