@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from .subject import Subject
 
 
+_NO_OPS = "it computes nothing, or only in code that Dynamo or torch.compiler.disable skips"
 _FILE = re.compile(r"(?P<file>.+\.py)(?::(?P<line>\d+))?\Z")
 
 
@@ -176,13 +177,10 @@ def why_no_graph(record: WatchRecord) -> str:
         functions = ", ".join(
             dict.fromkeys(compilation.function or "?" for compilation in record.compiled)
         )
-        return (
-            f"  Dynamo found no tensor operations in {functions}: it computes nothing, or only in "
-            "code that torch.compiler.disable excludes or Dynamo skips"
-        )
+        return f"  Dynamo found no tensor operations in {functions}: {_NO_OPS}"
     if record.callables:
         names = ", ".join(dict.fromkeys(callee.name for callee in record.callables))
-        return f"  Dynamo's cache served {names}, but without a graph"
+        return f"  Dynamo's cache has no graph for {names}: {_NO_OPS}"
     if record.compiled_in_all:
         compiled_names = listed(dict.fromkeys(record.compiled_in_all))
         return (

@@ -9,7 +9,7 @@ from ..graph.checks import bounds, device_of, format_bounds, need_a_limit
 from ..graph.diff import diff_graphs
 from ..graph.model import Graph, Node, Symbol, TensorMeta
 from ..settings.paths import allows, patterns
-from ..syncs.model import BREAKS, STARTS, THREADS, Sync, Transfer
+from ..syncs.model import BREAKS, CALL, STARTS, THREADS, Sync, Transfer
 from ..words import listed
 from .compilation import need_graphs
 
@@ -107,12 +107,11 @@ def assert_sizes(capture: Subject, name: str, dim: int | Sequence[int], *, dynam
     for graph, node in _inputs(capture.forwards, name):
         result = node.result
         if not isinstance(result, TensorMeta):
-            raise ValueError(f"{name!r} of {graph.name} is not a tensor, so it has no sizes")
+            raise ValueError(f"input {name!r} is not a tensor, so it has no sizes")
         for dim in dims:
             if not -len(result.shape) <= dim < len(result.shape):
                 raise ValueError(
-                    f"dim={dim} is out of range: {name!r} of {graph.name} has {len(result.shape)} "
-                    "dimensions"
+                    f"dim={dim} is out of range: input {name!r} has {len(result.shape)} dimensions"
                 )
             size = result.shape[dim]
             if isinstance(size, Symbol) != dynamic:
@@ -232,13 +231,14 @@ def assert_no_events(
 
 
 def _format_event(number: int, event: Sync | Transfer) -> str:
+    seen = "outside every graph" if event.seen == CALL else f"graph {event.seen}"
     if not event.certain:
         description = f"{THREADS if event.op == STARTS else BREAKS}: {event.op}"
     elif isinstance(event, Transfer):
         waits = "" if event.blocking else " (Python does not wait)"
-        description = f"from {event.source} to {event.target}: {event.op} ({event.seen}){waits}"
+        description = f"from {event.source} to {event.target}: {event.op} ({seen}){waits}"
     else:
-        description = f"{event.kind}: {event.op} ({event.seen})"
+        description = f"{event.kind}: {event.op} ({seen})"
     location = str(event).partition("\n")[0]
     lines = [f"  {number}. {location}", f"     {description}"]
     if event.module and event.file:

@@ -51,9 +51,7 @@ def test_unknown_input_or_dimension_is_an_error() -> None:
     captured = capture(double, torch.ones(3, 4), torch.ones(5))
     with pytest.raises(ValueError, match="no forward graph has an input 'z'; inputs: x, y"):
         captured.assert_dynamic("z", dim=0)
-    with pytest.raises(
-        ValueError, match="dim=2 is out of range: 'x' of inference has 2 dimensions"
-    ):
+    with pytest.raises(ValueError, match="dim=2 is out of range: input 'x' has 2 dimensions"):
         captured.assert_static("x", dim=2)
 
 
