@@ -11,6 +11,11 @@ _MARKUP = re.compile(r"[|`\\*~\[\]$!@#]|(?<![0-9A-Za-z])_|_(?![0-9A-Za-z])|:(?=/
 Character references are never parsed as markup.
 """
 
+CHECK_BACKWARD = (
+    "check that an output requires grad, grad mode is on, and backward=False is not set"
+)
+"""Remedy for a capture without a backward."""
+
 IN_SUBTEST = "\x1f"
 """Separator between the subTest parameters and the name, in the name of a stored graph."""
 

@@ -16,6 +16,7 @@ from ..graph.model import Detail, Graph, GraphKind
 from ..graph.text import Header, format_document, shown_runs, with_runs
 from ..ops.matching import Level, OpCounts
 from ..watching.output_code import UnreadableCodeError
+from ..words import CHECK_BACKWARD
 from .observed import Observed
 
 if TYPE_CHECKING:
@@ -26,10 +27,7 @@ if TYPE_CHECKING:
     from ..watching.kernels import Kernel
     from .contents import Contents
 
-_WHY_NO_BACKWARD = (
-    "A backward counts only if it ran: check that an output requires grad, grad mode is on, and "
-    "backward=False is not set."
-)
+_WHY_NO_BACKWARD = f"A backward counts only if it ran: {CHECK_BACKWARD}."
 
 
 def _why_no_eager_ops(via: str, is_watch: bool) -> str:

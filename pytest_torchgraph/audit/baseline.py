@@ -201,7 +201,10 @@ def read(path: Path, *, pytest: str = "pytest") -> Baseline:
     except (ValueError, RecursionError) as error:
         raise BaselineError(f"{path}: {error}; {remedy}") from error
     if not isinstance(document, dict) or _MARK not in document:
-        raise BaselineError(f"{path}: not a baseline written by --torchgraph-audit")
+        raise BaselineError(
+            f"{path}: not a baseline written by --torchgraph-audit. Set torchgraph_audit_file to "
+            "another path"
+        )
     if document[_MARK] == 1:
         raise OldBaselineError(
             f"{path}: recorded by pytest-torchgraph 0.2, which compared no functions; {remedy}"

@@ -20,7 +20,7 @@ from .suite_watch import TestObservation
 
 NO_OPS = "Dynamo found no tensor operation"
 SERVED_WITHOUT_GRAPH = "served from Dynamo's cache, without a graph"
-NEVER_CALLED = "torch.compile is called, but what it gives never is"
+NEVER_CALLED = "the result of torch.compile was never called"
 UNSEEN = "Dynamo skips the code, since an earlier test"
 
 _ADDRESS = re.compile(r"0x[0-9a-f]{6,}|\b\d{9,}\b")

@@ -30,9 +30,7 @@ MOST_SETTINGS = 3
 REMOVED = "gone"
 """Text for the value of a deleted setting, at which torch raises AttributeError."""
 
-GONE_WHY = (
-    "when monkeypatch.setattr is undone, it removes the setting. Use torch._dynamo.config.patch"
-)
+GONE_WHY = "undoing monkeypatch.setattr removes the setting: use torch._dynamo.config.patch"
 
 _PLACE = re.compile(r"\S+:\d+\b")
 """A file and a line. Terminals turn this text into a link."""
@@ -43,7 +41,7 @@ _HAPPENED: dict[CauseKind, str] = {
     "limit": "recompile limit reached, so later calls run eagerly: {place}",
     "bypass": "cache bypass, so compiled in every process: {place}{text}{line}",
     "eager": "ran eagerly: {place}{text}",
-    "nothing": "compile nothing: {place}{text}",
+    "nothing": "nothing compiled: {place}{text}",
 }
 
 
@@ -184,7 +182,7 @@ def _cost(facts: Mapping[str, TestFacts]) -> Iterator[str]:
     repeated = [n for n in compiled.values() if n > 1]
     if repeated:
         functions = f"{counted(len(repeated), 'function')} {'is' if len(repeated) == 1 else 'are'}"
-        yield f"{functions} compiled by several tests ({sum(repeated):,} times)"
+        yield f"{functions} compiled by several tests ({sum(repeated):,} compilations)"
     calls = sum(test_facts.calls for test_facts in facts.values())
     eager = sum(test_facts.eager_calls for test_facts in facts.values())
     if eager:
@@ -213,10 +211,10 @@ def _lines(shared_cause: CauseOverTests, width: int, verbose: bool) -> list[str]
         location = _place(cause, further_places)
         line = f"{_number(shared_cause.tests)}  {words}"
         if location and not verbose and len(line) > width:
-            reason = f"{_number(shared_cause.tests)}  compile nothing: {cause.text}"
+            reason = f"{_number(shared_cause.tests)}  nothing compiled: {cause.text}"
             return [cut(reason, width), cut(f"{'':{INDENT}}{location}", width)]
     elif shared_cause.tests_without_graph == len(shared_cause.tests):
-        words = f"compile nothing: {words}"
+        words = f"nothing compiled: {words}"
     elif shared_cause.tests_without_graph:
         words += f"; {shared_cause.tests_without_graph} of them compile nothing"
     return lines_over_tests(words, shared_cause.tests, width, whole=verbose)

@@ -37,19 +37,24 @@ def verdict_lines(verdict: Verdict, file: str, *, width: int = 80) -> Iterator[s
         yield ACCEPT
     elif not compared.tests and verdict.gone:
         baseline_tests = counted(len(verdict.gone), "test")
-        yield f"nothing was compared with {file}: none of its {baseline_tests} ran and passed here"
+        yield f"nothing was compared with {file}: none of its tests passed here ({baseline_tests})"
+        if verdict.vacuous:  # recording keeps the entries of tests that did not run
+            yield (
+                f"this fails the run. If these tests were removed, delete {file}, then: pytest "
+                "--torchgraph-audit=record"
+            )
     else:
         compared_text = counted(compared.tests, "test")
         if compared.functions:
             compared_text += f" and {counted(compared.functions, 'function')}"
         yield f"nothing is worse than {file} ({compared_text} compared)"
-    comparisons = [f"{counted(compared.whole, 'test')} by every count"] * (compared.whole > 0)
+    comparisons = [f"all counts of {counted(compared.whole, 'test')}"] * (compared.whole > 0)
     if compared.shared:
-        sharing = f"{counted(compared.shared, 'test')} (sharing compiled code)"
-        comparisons.append(f"{sharing} by calls and new causes")
+        sharing = counted(compared.shared, "test")
+        comparisons.append(f"calls and new causes of {sharing}, which share compiled code")
     if compared.functions:
         functions = counted(compared.functions, "function")
-        comparisons.append(f"{functions} over the run by ops, backend and backward")
+        comparisons.append(f"ops, backend and backward of {functions}")
     if comparisons:
         yield f"compared: {'; '.join(comparisons)}"
     if verdict.better:

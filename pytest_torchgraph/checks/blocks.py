@@ -14,7 +14,7 @@ from ..graph.higher_order import body_names
 from ..graph.model import Graph
 from ..graph.select import ancestors
 from ..graph.text import format_node
-from ..words import counted, first_lines
+from ..words import CHECK_BACKWARD, counted, first_lines
 
 if TYPE_CHECKING:
     from .subject import Subject
@@ -22,11 +22,6 @@ if TYPE_CHECKING:
 MOST = 8
 """Maximum number of blocks, or differences, in a failure message."""
 _SHARING = ("dynamo", "aot", "inductor", "export")
-_INLINED = (
-    "torch._dynamo.config.inline_single_use_invoke_subgraph (default True) inlines a subgraph "
-    "that is called once. Set it to False to see every subgraph, and the guard that prevents "
-    "sharing: an int attribute, a constant or a shape that differs between blocks"
-)
 
 
 def need_count(name: str, count: Any) -> None:
@@ -50,8 +45,7 @@ def assert_repeated(
     if backward:
         if not any(graph.kind == "backward" for graph in graphs):
             raise CaptureError(
-                "the capture has no backward to compare: omit backward=True, or capture with an "
-                "input or parameter that requires grad"
+                f"the capture has no backward to compare: omit backward=True, or {CHECK_BACKWARD}"
             )
         block_kinds = kinds_of(graphs, glob)
     if len(block_kinds) > kinds:
@@ -189,16 +183,15 @@ def _lines_of_unshared(
     noun = "subgraph" if bodies == 1 else "subgraphs"
     yield (
         f"blocks {glob}: expected at most {bodies} shared {noun}, found {count}"
-        + (f" and {counted(len(inlined), 'inlined block')}" if inlined else "")
+        + (f", and {counted(len(inlined), 'inlined block')}" if inlined else "")
     )
     for (_, name), callers in [*by_body.items()][:MOST]:
         times = counted(len(callers), "call")
         yield f"  {name}: {times}, by {abridged(sorted(set(callers), key=natural_key))}"
     if count > MOST:
         yield f"  ... and {count - MOST} more"
-    if not inlined:
-        return
-    yield f"  inlined, so not in any subgraph: {abridged(inlined)}"
+    if inlined:
+        yield f"  inlined, so not in any subgraph: {abridged(inlined)}"
     if bodies_of_block and list(inlined) == [blocks[0]]:
         yield (
             f"  Perhaps the input of {inlined[0]} does not require grad, while the inputs of the "
@@ -206,13 +199,21 @@ def _lines_of_unshared(
             "that is called only once. Call x.requires_grad_() on the input of the first block, or "
             "capture under torch.no_grad()"
         )
-    if capture.via == "export":
+    if inlined and capture.via == "export":
         yield (
             "  torch.export inlines nested_compile_region in non-strict mode: use "
             "via=Export(strict=True)"
         )
-    yield f"  {_INLINED}"
+    if inlined:
+        yield (
+            "  torch inlines a subgraph that is called only once, unless "
+            "torch._dynamo.config.inline_single_use_invoke_subgraph = False"
+        )
+        yield (
+            "  If no block is decorated, put @torch.compiler.nested_compile_region above the "
+            "block's forward"
+        )
     yield (
-        "  If no block is decorated, put @torch.compiler.nested_compile_region above the block's "
-        "forward"
+        "  An int attribute, a constant or a shape that differs between blocks prevents sharing. "
+        f"To see edits between blocks: capture.assert_repeated({glob!r})"
     )

@@ -21,7 +21,7 @@ from ..graph.cost import (
 )
 from ..graph.diff import abridged, is_index
 from ..graph.model import Graph, Node, Source
-from ..words import counted
+from ..words import CHECK_BACKWARD, counted
 
 MOST = 5
 """Maximum number of modules, or ops, in a failure message."""
@@ -77,7 +77,8 @@ def assert_budget(
             problems.append(f"  flops: no FLOPs were counted, because {reason}")
         if name == "saved_bytes" and high != 0 and all(g.kind == "inference" for g in graphs):
             problems.append(
-                "  saved_bytes: nothing is saved for the backward, because no graph has a backward"
+                "  saved_bytes: nothing is saved for the backward, because no graph has a "
+                f"backward: {CHECK_BACKWARD}"
             )
         if measured < low or (high is not None and measured > high):
             problems.append(f"  {name}: expected {format_bounds(low, high)}, found {measured}")
@@ -100,7 +101,8 @@ def assert_budget(
     if unknown and len(unknown) == len(problems):
         raise unknown[0]
     if problems:
-        hint = [_WHERE_MORE] * any(node.module for graph in graphs for node in graph.nodes)
+        has_modules = any(node.module for graph in graphs for node in graph.nodes)
+        hint = [_WHERE_MORE] * (has_modules and any(": expected " in line for line in problems))
         raise AssertionError("\n".join(["budget exceeded:", *problems, *hint]))
 
 
@@ -189,7 +191,10 @@ def _most_recomputed(entries: Sequence[Recomputed]) -> Iterator[str]:
         if entry.counts and entry.cost.flops:
             entries_by_line.setdefault((entry.op, entry.original.source), []).append(entry)
     return _by_line(
-        entries_by_line, lambda entry: entry.cost.flops or 0, lambda entry: entry.original, "again"
+        entries_by_line,
+        lambda entry: entry.cost.flops or 0,
+        lambda entry: entry.original,
+        "recomputed",
     )
 
 
@@ -207,7 +212,7 @@ def _by_line(
         modules_text = abridged(filter(None, modules)) or "(no module)"
         yield f"{size:>12} {word}  {modules_text}: {op}"
         if source is not None:
-            yield f"{'':>20}{source}: {source.code}"
+            yield f"{'':>{15 + len(word)}}{source}: {source.code}"
     if omitted := largest[MOST:]:
         size = sum(size for _, size in omitted)
         yield f"{size:>12} {word}  by {counted(len(omitted), 'more op')}"

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from .subject import Subject
 
 
+_NO_OPS = "it computes nothing, or only in code that Dynamo or torch.compiler.disable skips"
 _FILE = re.compile(r"(?P<file>.+\.py)(?::(?P<line>\d+))?\Z")
 
 
@@ -46,8 +47,8 @@ def assert_no_eager_ops(capture: Subject, allow: Any) -> None:
         return
     title = f"{counted(len(eager_ops), 'op')} ran eagerly, outside compiled graphs"
     lines = [f"{title}:", *_lines(eager_ops, capture.eager)]
-    if any(op.source is not None for op in eager_ops):
-        lines.append("to allow ops of a file or line, pass allow=['model.py:31']")
+    sources = [str(op.source) for op in eager_ops if op.source is not None]
+    lines += [f"to allow ops of a file or line, pass allow=[{source!r}]" for source in sources[:1]]
     nodes = _nodes(eager_ops, capture.eager)
     raise failed("\n".join(lines), UnexpectedOps(capture.eager, nodes, title))
 
@@ -156,7 +157,9 @@ def why_no_graph(record: WatchRecord) -> str:
     ]
     if causes:
         return "\n".join(f"  {cause}" for cause in dict.fromkeys(causes))
-    runs_text = ", ".join(f"{run} {n} times" for run, n in record.executions.items())
+    runs_text = ", ".join(
+        f"{run} once" if n == 1 else f"{run} {n} times" for run, n in record.executions.items()
+    )
     if runs_text and record.warmed_up:
         return (
             f"  compiled code ran{scope_text} ({runs_text}), but nothing was compiled after the "
@@ -174,10 +177,10 @@ def why_no_graph(record: WatchRecord) -> str:
         functions = ", ".join(
             dict.fromkeys(compilation.function or "?" for compilation in record.compiled)
         )
-        return f"  Dynamo found no tensor operations in {functions}"
+        return f"  Dynamo found no tensor operations in {functions}: {_NO_OPS}"
     if record.callables:
         names = ", ".join(dict.fromkeys(callee.name for callee in record.callables))
-        return f"  Dynamo's cache served {names}, but without a graph"
+        return f"  Dynamo's cache has no graph for {names}: {_NO_OPS}"
     if record.compiled_in_all:
         compiled_names = listed(dict.fromkeys(record.compiled_in_all))
         return (

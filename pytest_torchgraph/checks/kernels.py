@@ -6,9 +6,10 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..graph.checks import bounds, device_of, format_bounds, need_a_limit
+from ..graph.diff import diff_graphs
 from ..graph.model import Graph, Node, Symbol, TensorMeta
 from ..settings.paths import allows, patterns
-from ..syncs.model import BREAKS, STARTS, THREADS, Sync, Transfer
+from ..syncs.model import BREAKS, CALL, STARTS, THREADS, Sync, Transfer
 from ..words import listed
 from .compilation import need_graphs
 
@@ -102,25 +103,33 @@ def assert_sizes(capture: Subject, name: str, dim: int | Sequence[int], *, dynam
         raise TypeError(f"dim={dim!r} checks nothing: pass at least one dimension")
     expectation = "a symbol" if dynamic else "a number"
     problems: list[str] = []
+    wrong: list[int] = []
     for graph, node in _inputs(capture.forwards, name):
         result = node.result
         if not isinstance(result, TensorMeta):
-            raise ValueError(f"{name!r} of {graph.name} is not a tensor, so it has no sizes")
+            raise ValueError(f"input {name!r} is not a tensor, so it has no sizes")
         for dim in dims:
             if not -len(result.shape) <= dim < len(result.shape):
                 raise ValueError(
-                    f"dim={dim} is out of range: {name!r} of {graph.name} has {len(result.shape)} "
-                    "dimensions"
+                    f"dim={dim} is out of range: input {name!r} has {len(result.shape)} dimensions"
                 )
             size = result.shape[dim]
             if isinstance(size, Symbol) != dynamic:
                 sizes = _format_sizes(result)
+                wrong = sorted({*wrong, dim % len(result.shape)})
                 problems.append(
                     f"  {graph.name}: {name} is [{sizes}]: dim {dim} is not {expectation}"
                 )
     if problems:
         word = "dynamic" if dynamic else "static"
-        raise AssertionError("\n".join([f"sizes of {name} are not {word}:", *problems]))
+        remedy = f"call torch._dynamo.mark_{word}({name}, {wrong}) before the model"
+        if dynamic:
+            remedy += ". If code needs a fixed size, torch raises an error with its line"
+        if capture.via == "export":
+            remedy = "pass other dynamic_shapes: via=Export(dynamic_shapes=...)"
+        elif capture.via in ("dispatch", "fx"):
+            remedy = f"sizes are static via {capture.via!r}: capture via 'aot'"
+        raise AssertionError("\n".join([f"sizes of {name} are not {word}:", *problems, remedy]))
 
 
 def _inputs(graphs: Sequence[Graph], name: str) -> list[tuple[Graph, Node]]:
@@ -157,8 +166,13 @@ def assert_distinct_graphs(capture: Subject, count: int) -> None:
         for group in groups:
             names = listed((graph.name for graph in group), 8)
             inputs = ", ".join(_format_inputs(group[0])[:6])
-            lines.append(f"  {group[0].kind} of {len(group[0].nodes)} nodes: {names}")
-            lines.append(f"      {inputs}")
+            lines.append(
+                f"  {names}: {group[0].kind}, {len(group[0].nodes)} nodes, inputs {inputs}"
+            )
+            first = next(g for g, *_ in groups if g.kind == group[0].kind)
+            if first is not group[0]:
+                heading = diff_graphs([first], group[:1]).heading()
+                lines.append(f"      differs from {first.name}: {heading}")
         raise AssertionError("\n".join(lines))
 
 
@@ -174,16 +188,15 @@ def _format_sizes(tensor: TensorMeta) -> str:
     return ", ".join(str(size.expr if isinstance(size, Symbol) else size) for size in tensor.shape)
 
 
-_UNKNOWN = (
-    "Ops that ran at a graph break are in no graph, so they are unknown. Remove the break, capture "
-    "via='dispatch', or tolerate it with allow="
-)
+_REMEDY = "Remove the break, capture via='dispatch', or tolerate it with allow='at a graph break'"
+_UNKNOWN = f"Ops that ran at a graph break are in no graph, so they are unknown. {_REMEDY}"
 _UNKNOWN_BUT_OPS = (
     "Ops that ran at a graph break were checked, but calls of tolist, cpu and print there, and "
-    "other threads, were not. Remove the break, capture via='dispatch', or tolerate it with allow="
+    f"other threads, were not. {_REMEDY}"
 )
 _IN_THREADS = (
-    "Other threads are not recorded: run this code in the main thread, or tolerate it with allow="
+    "Other threads are not recorded: run this code in the main thread, or tolerate it with "
+    "allow='in another thread'"
 )
 
 
@@ -218,13 +231,14 @@ def assert_no_events(
 
 
 def _format_event(number: int, event: Sync | Transfer) -> str:
+    seen = "outside every graph" if event.seen == CALL else f"graph {event.seen}"
     if not event.certain:
         description = f"{THREADS if event.op == STARTS else BREAKS}: {event.op}"
     elif isinstance(event, Transfer):
         waits = "" if event.blocking else " (Python does not wait)"
-        description = f"from {event.source} to {event.target}: {event.op} ({event.seen}){waits}"
+        description = f"from {event.source} to {event.target}: {event.op} ({seen}){waits}"
     else:
-        description = f"{event.kind}: {event.op} ({event.seen})"
+        description = f"{event.kind}: {event.op} ({seen})"
     location = str(event).partition("\n")[0]
     lines = [f"  {number}. {location}", f"     {description}"]
     if event.module and event.file:

@@ -32,10 +32,10 @@ MOST = 8
 """Maximum number of places in a failure message."""
 
 _BY = {
-    "checkpoint": "a checkpoint",
-    "partitioner": "torch.compile's partitioner",
-    "function": "the backward of an autograd.Function or a hook",
-    "": "(unknown cause: the capture was loaded from a file)",
+    "checkpoint": "by a checkpoint",
+    "partitioner": "by torch.compile's partitioner",
+    "function": "by the backward of an autograd.Function or a hook",
+    "": "(cause unknown: the capture was loaded from a file)",
 }
 _NO_REASONS = (
     "A capture loaded from a file does not separate recomputation by autograd's formulas from "
@@ -190,7 +190,7 @@ def assert_not_saved(
             f"saved for the backward{_in_module(module)}: expected at most "
             f"{amount(max_bytes, 'B')} of {ops_text}, found {amount(size, 'B')}:",
             *_lines(
-                (saved_value.node, _op_of(saved_value), 1, amount(saved_value.bytes, "B"))
+                (saved_value.node, _op_of(saved_value), 1, saved_value.bytes)
                 for saved_value in largest
             ),
         ]
@@ -209,7 +209,8 @@ def flops_of(entries: Iterable[Recomputed]) -> int:
             if entry.cost.flops is None:
                 raise CaptureError(
                     f"recomputed FLOPs are unknown: torch has no formula for {entry.op}, or a size "
-                    f"of %{entry.node.name} is symbolic"
+                    f"of %{entry.node.name} is symbolic. Register a formula with "
+                    "torch.utils.flop_counter.register_flop_formula, or capture with fixed sizes"
                 )
             total += entry.cost.flops
     return total
@@ -377,15 +378,17 @@ def _notes(entries: Sequence[Recomputed]) -> list[str]:
 
 
 def _places(entries: Sequence[Recomputed]) -> list[str]:
-    return _lines(
-        (entry.original, entry.op, entry.times, f"by {_BY[entry.by]}") for entry in entries
-    )
+    return _lines((entry.original, entry.op, entry.times, _BY[entry.by]) for entry in entries)
 
 
-def _lines(places: Iterable[tuple[Node, str, int, str]]) -> list[str]:
-    """Return a line for each source line's ops, with their modules."""
-    times: Counter[tuple[str, str, str]] = Counter()
-    modules: dict[tuple[str, str, str], list[str]] = {}
+def _lines(places: Iterable[tuple[Node, str, int, str | int]]) -> list[str]:
+    """Return a line for each source line's ops, with their modules.
+
+    Args:
+        places: node, op, number of calls, and note or bytes of each call.
+    """
+    times: Counter[tuple[str, str, str | int]] = Counter()
+    modules: dict[tuple[str, str, str | int], list[str]] = {}
     for node, op, count, note in places:
         source = f"  {node.source}: {node.source.code}" if node.source is not None else ""
         key = (op, source, note)
@@ -396,6 +399,8 @@ def _lines(places: Iterable[tuple[Node, str, int, str]]) -> list[str]:
         op, source, note = key
         modules_text = abridged(dict.fromkeys(filter(None, paths))) or "(no module)"
         count_text = f" ({times[key]} times)" if times[key] > 1 else ""
+        if isinstance(note, int):
+            note = amount(note, "B") + " each" * (times[key] > 1)
         lines.append(f"      {modules_text}: {op}{count_text}{source}{f'  {note}' if note else ''}")
     if len(lines) > MOST:
         lines[MOST:] = [f"      ... and {counted(len(lines) - MOST, 'more place')}"]

@@ -199,6 +199,8 @@ def _compilations(record: WatchRecord, compilations: Sequence[_CompilationGroup]
                 yield from _explain_first_block(recompile, compilation_group.largest_frame)
         if len(listed_ids) > MOST:
             yield f"  ... and {counted(len(listed_ids) - MOST, 'more compilation')}"
+        if compilation_of.keys().isdisjoint(compile_id for compile_id, _ in listed_ids):
+            yield "    to see the failed guards, open the watch before the first call"
 
 
 def _explain_first_block(

@@ -24,7 +24,8 @@ def assert_cacheable(
         compilation.lookups or compilation.cache_off for compilation in record.compiled
     ):
         raise AssertionError(
-            "no cache was used: only inductor, torch.compile's default backend, has caches"
+            "no cache was used, because only the inductor backend has caches: pass "
+            "backend='inductor' to torch.compile"
         )
     tolerated = patterns(allow)
     bypasses_left = [
@@ -54,8 +55,8 @@ def assert_warm(
         raise AssertionError(f"no graph was compiled:\n{why_no_graph(cold)}")
     if not lookups:
         raise AssertionError(
-            "the second start used no cache: only inductor, torch.compile's default backend, has "
-            "caches"
+            "the second start used no cache, because only the inductor backend has caches: pass "
+            "via='inductor', or compile the target with backend='inductor'"
         )
     cold_lookups = [event for compilation in cold.compiled for event in compilation.lookups]
     missed = {event.key for event in cold_lookups if event.state == "miss"}
@@ -63,8 +64,9 @@ def assert_warm(
     if early_hits:
         raise AssertionError(
             f"the first start was already warm: {counted(len(early_hits), 'lookup')} hit in an "
-            "empty cache directory, so a remote cache served them. Disable the remote cache for "
-            "this test"
+            "empty cache directory, so a remote cache served them. Disable it: set "
+            "torch._inductor.config.fx_graph_remote_cache and "
+            "torch._functorch.config.enable_remote_autograd_cache to False"
         )
     tolerated = patterns(allow)
     misses = [

@@ -10,7 +10,6 @@ import torch
 
 from .. import torch_private
 from ..convert.canonical_names import CanonicalNames
-from ..errors import CaptureError
 from ..graph.divergence import Divergence, Stage, headline, nodes_to_show
 from ..graph.model import Node, Ref
 from ..graph.text import format_arg, format_key
@@ -33,11 +32,7 @@ _DRAWS_AS_EAGER = {"fallback_random": True}
 
 
 def stages_of(mechanism: Mechanism) -> list[tuple[Stage, Mechanism]]:
-    """Return the compiler stages of a mechanism whose graphs can run op by op, in order.
-
-    Raises:
-        CaptureError: if the mechanism does not compile in these stages.
-    """
+    """Return the compiler stages of a mechanism whose graphs can run op by op, in order."""
     if isinstance(mechanism, Dynamo):
         return [("aot", Aot(dynamic=mechanism.dynamic, fullgraph=mechanism.fullgraph))]
     if isinstance(mechanism, Inductor):
@@ -45,11 +40,7 @@ def stages_of(mechanism: Mechanism) -> list[tuple[Stage, Mechanism]]:
         passes = replace(mechanism, codegen=False, options=options)
         lower = Aot(mechanism.dynamic, mechanism.fullgraph, "min_cut", "inductor")
         return [*stages_of(lower), ("passes", passes)]
-    if not isinstance(mechanism, Aot):
-        raise CaptureError(
-            f"first_difference() is not available via {mechanism.name!r}: capture the same call "
-            "via 'aot', 'inductor' or 'dynamo'"
-        )
+    assert isinstance(mechanism, Aot)  # `Capture.first_difference` refuses other mechanisms
     stages: list[tuple[Stage, Mechanism]] = [
         ("aot", replace(mechanism, decompositions=None, partition="default"))
     ]

@@ -182,6 +182,7 @@ class LimitedTests:
             tests = counted(self._tests, "test")
             terminalreporter.section("torchgraph limits")
             terminalreporter.line(
-                f"no compiled code ran in {tests}: {self._options} in the ini file checked nothing",
+                f"no compiled code ran in {tests}: {self._options} in the ini file checked "
+                "nothing. Call a compiled function in a test, or remove the limits",
                 yellow=True,
             )

@@ -16,7 +16,7 @@ import pytest
 
 from ..context import CONTEXT
 from ..device_types import DEFAULT
-from ..words import checked_digits
+from ..words import MOST_DIGITS, checked_digits
 from . import options
 from .paths import unwritable
 from .releases import Releases, parse_releases, refuse_update
@@ -212,8 +212,11 @@ def _digits(config: pytest.Config) -> int | None:
         return None
     try:
         return checked_digits(int(text) if text.isascii() and text.isdigit() else text)
-    except ValueError as error:
-        raise pytest.UsageError(f"torchgraph_digits: {error}") from None
+    except ValueError:
+        raise pytest.UsageError(
+            f"torchgraph_digits: must be an int from 0 to {MOST_DIGITS}, or not set (exact "
+            f"floats), got {text!r}"
+        ) from None
 
 
 def _seconds(config: pytest.Config, name: str) -> float:

@@ -171,7 +171,10 @@ def _reason(error: OSError) -> str:
     return f"{error.strerror or error}{name_text}"
 
 
-_PACKAGE = str(Path(__file__).parents[1]) + os.sep
+_REMEDIES = {
+    __name__.partition(".")[0]: "Pass name=...",
+    "syrupy": "Write graph_snapshot(name=...)",
+}
 CallSite = tuple[tuple[CodeType, int], ...]
 """Call stack of a comparison, from the comparing frame to the test function.
 
@@ -208,10 +211,11 @@ def refuse_loop(call_sites: set[CallSite], item: pytest.Item, frame: FrameType) 
     __tracebackhide__ = True
     call_site = _call_site(item, frame)
     if call_site in call_sites:
-        caller, remedy = frame, "Write graph_snapshot(name=...)"
-        # `GraphTestCase.assertGraph` compares in this package: name the line that calls it.
-        while caller.f_back is not None and caller.f_code.co_filename.startswith(_PACKAGE):
-            caller, remedy = caller.f_back, "Pass name=..."
+        caller, remedy = frame, _REMEDIES["syrupy"]
+        # `GraphTestCase.assertGraph` compares in this package, and `graph_snapshot.assert_match` in
+        # syrupy: name the line that calls it.
+        while caller.f_back is not None and (package := _package(caller)) in _REMEDIES:
+            caller, remedy = caller.f_back, _REMEDIES[package]
         file = settings.display_path(item.config, Path(caller.f_code.co_filename))
         raise TorchGraphError(
             f"{file}:{caller.f_lineno}: second comparison without a name, probably in a loop: the "
@@ -219,6 +223,10 @@ def refuse_loop(call_sites: set[CallSite], item: pytest.Item, frame: FrameType) 
             "iteration"
         )
     call_sites.add(call_site)
+
+
+def _package(frame: FrameType) -> str:
+    return str(frame.f_globals.get("__name__")).partition(".")[0]
 
 
 def _call_site(item: pytest.Item, frame: FrameType) -> CallSite:

@@ -180,10 +180,7 @@ def apply_edits(text: str, edits: Iterable[Edit]) -> str:
     next_start = len(text)
     for edit in sorted(edits, key=lambda edit: edit.start, reverse=True):
         if edit.end > next_start:
-            raise TorchGraphError(
-                "cannot update a call inside another call to update: write them as separate "
-                "statements"
-            )
+            raise TorchGraphError("cannot update nested calls: write them as separate statements")
         text = text[: edit.start] + edit.text + text[edit.end :]
         next_start = edit.start
     return text

@@ -20,7 +20,7 @@ from ..graph.census import calls
 from ..graph.events import EagerOp, GraphBreak
 from ..graph.model import Graph, Node, Ref, Source
 from ..watching.breaks import SKIPPED
-from .model import BREAKS, COPIES, MASKS, READS, SIZES, STARTS, THREADS, Sync, Transfer
+from .model import BREAKS, CALL, COPIES, MASKS, READS, SIZES, STARTS, THREADS, Sync, Transfer
 from .op_calls import SyncCall, device_copy_of, may_sync_or_copy, symbols_in, sync_kind
 
 if TYPE_CHECKING:
@@ -98,8 +98,6 @@ def _skip_in_dynamo() -> None:
 
 BREAK = "graph break"
 """Value of `seen` for a sync at a graph break."""
-CALL = "call"
-"""Value of `seen` for a call outside every graph."""
 _OPERATOR = re.compile(r"Operator `([^`]+)`")
 _KNOWN = (
     ("Unsupported Tensor.item() call", READS, "Tensor.item"),

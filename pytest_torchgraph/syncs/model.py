@@ -15,6 +15,8 @@ BREAKS = "ran eagerly at a graph break"
 """Kind for unrecorded code that ran outside every graph, and may wait for the device."""
 THREADS = "ran in another thread"
 """Kind for code that a dispatch mode does not see, and that may wait for the device."""
+CALL = "call"
+"""Value of `seen` for a call outside every graph."""
 STARTS = "threading.Thread.start"
 """The `op` of a thread's start."""
 

@@ -101,14 +101,18 @@ def test_audit_keeps_the_line_of_a_failing_test(pytester: pytest.Pytester, suite
     result.stdout.fnmatch_lines([f"{FILE}: not checked: the run stopped early"])
 
 
-NOTHING = f"nothing was compared with {FILE}: none of its 1 test ran and passed here"
+NOTHING = f"nothing was compared with {FILE}: none of its tests passed here (1 test)"
 
 
 def test_audit_check_that_compares_nothing_fails(pytester: pytest.Pytester, suite: Run) -> None:
     pytester.makepyfile(test_net="def test_other(): pass")
     result = suite("--torchgraph-audit=check")
     assert result.ret == 1
-    result.stdout.fnmatch_lines([NOTHING])
+    remedy = f"*delete {FILE}, then: pytest --torchgraph-audit=record"
+    result.stdout.fnmatch_lines([NOTHING, remedy])
+    (pytester.path / FILE).unlink()
+    assert suite("--torchgraph-audit=record").ret == 0
+    assert suite("--torchgraph-audit=check").ret == 0
 
 
 def test_audit_check_of_a_shard_without_baseline_tests_passes(
@@ -119,6 +123,7 @@ def test_audit_check_of_a_shard_without_baseline_tests_passes(
         result = suite(*chosen, "--torchgraph-audit=check")
         assert result.ret == 0
         result.stdout.fnmatch_lines([NOTHING])
+        result.stdout.no_fnmatch_line("*this fails the run*")
 
 
 def test_another_release_of_torch_is_a_usage_error(pytester: pytest.Pytester, suite: Run) -> None:

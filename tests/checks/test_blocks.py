@@ -247,7 +247,7 @@ def test_regions_with_an_int_attribute_are_inlined():
     with pytest.raises(AssertionError) as failure:
         capture.assert_shared("layers.*")
     message = str(failure.value)
-    assert "expected at most 1 shared subgraph, found 0 and 4 inlined blocks" in message
+    assert "expected at most 1 shared subgraph, found 0, and 4 inlined blocks" in message
     assert "inlined, so not in any subgraph: layers.{0 … 3}" in message
     assert "torch._dynamo.config.inline_single_use_invoke_subgraph" in message
 
@@ -261,6 +261,9 @@ def test_unshared_bodies_are_listed_with_their_calls():
         capture.assert_shared("layers.*", bodies=2)
     assert "expected at most 2 shared subgraphs, found 4" in str(failure.value)
     assert "1 call, by layers.3" in str(failure.value)
+    assert str(failure.value).endswith("capture.assert_repeated('layers.*')")
+    with pytest.raises(AssertionError, match="arguments differ between blocks"):
+        capture.assert_repeated("layers.*")
     capture.assert_shared("layers.*", bodies=4)
 
 

@@ -260,9 +260,7 @@ def test_budget_that_checks_nothing_is_an_error() -> None:
 def test_saved_bytes_budget_without_a_backward_is_refused() -> None:
     with torch.no_grad():
         step = capture(Net(), torch.ones(2, 4))
-    with pytest.raises(
-        AssertionError, match="nothing is saved for the backward, because no graph has a backward"
-    ):
+    with pytest.raises(AssertionError, match=r"no graph has a backward: check that .*is not set$"):
         step.assert_budget(saved_bytes=10**9)
     step.assert_budget(saved_bytes=0)
 

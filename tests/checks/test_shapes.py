@@ -19,7 +19,12 @@ def test_assert_dynamic_passes_for_a_dynamic_size() -> None:
     with pytest.raises(AssertionError) as error:
         captured.assert_static("x", dim=1)
     assert str(error.value).startswith("sizes of x are not static:\n  inference: x is [s")
-    assert str(error.value).endswith(": dim 1 is not a number")
+    assert ": dim 1 is not a number\n" in str(error.value)
+    assert "torch._dynamo.mark_static(x, [1])" in str(error.value)
+    fixed = torch.ones(3, 4)
+    torch._dynamo.mark_static(fixed, [1])
+    captured = capture(double, fixed, torch.ones(5), via=Aot(dynamic=True))
+    captured.assert_static("x", dim=1)
 
 
 def test_assert_dynamic_of_a_specialized_size_fails() -> None:
@@ -30,17 +35,23 @@ def test_assert_dynamic_of_a_specialized_size_fails() -> None:
     assert str(error.value) == (
         "sizes of x are not dynamic:\n"
         "  inference: x is [3, 4]: dim 0 is not a symbol\n"
-        "  inference: x is [3, 4]: dim 1 is not a symbol"
+        "  inference: x is [3, 4]: dim 1 is not a symbol\n"
+        "call torch._dynamo.mark_dynamic(x, [0, 1]) before the model. If code needs a fixed "
+        "size, torch raises an error with its line"
     )
+    marked = torch.ones(3, 4)
+    torch._dynamo.mark_dynamic(marked, [0, 1])
+    capture(double, marked, torch.ones(5)).assert_dynamic("x", dim=[0, 1])
+    captured = capture(double, torch.ones(3, 4), torch.ones(5), via="dispatch")
+    with pytest.raises(AssertionError, match="sizes are static via 'dispatch': capture via 'aot'"):
+        captured.assert_dynamic("x", dim=0)
 
 
 def test_unknown_input_or_dimension_is_an_error() -> None:
     captured = capture(double, torch.ones(3, 4), torch.ones(5))
     with pytest.raises(ValueError, match="no forward graph has an input 'z'; inputs: x, y"):
         captured.assert_dynamic("z", dim=0)
-    with pytest.raises(
-        ValueError, match="dim=2 is out of range: 'x' of inference has 2 dimensions"
-    ):
+    with pytest.raises(ValueError, match="dim=2 is out of range: input 'x' has 2 dimensions"):
         captured.assert_static("x", dim=2)
 
 
@@ -78,7 +89,8 @@ def test_separately_compiled_blocks_have_one_distinct_graph() -> None:
         Blocks(4, 5, 4)(x)
     with pytest.raises(AssertionError) as error:
         seen.assert_distinct_graphs(1)
-    assert str(error.value).startswith("distinct graphs: expected 1, found 2\n  forward of ")
+    assert str(error.value).startswith("distinct graphs: expected 1, found 2\n  forward_0: ")
+    assert "\n      differs from forward_0: " in str(error.value)
     with pytest.raises(TypeError, match="0 is not a valid number of graphs"):
         seen.assert_distinct_graphs(0)
 

@@ -77,4 +77,4 @@ def test_float_advice_only_if_nothing_else_differs(scaled, pytester):
 def test_invalid_digits_are_refused(scaled, ini):
     result = scaled("0.5", ini=f"torchgraph_digits = {ini}")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["*torchgraph_digits: digits=* is invalid: pass None*"])
+    result.stderr.fnmatch_lines(["*torchgraph_digits: must be an int from 0 to 17, or not set*"])

@@ -64,13 +64,12 @@ def test_unnamed_comparison_in_a_loop_is_refused_with_its_line(
         for number, text in enumerate(Path("test_net.py").read_text().splitlines(), 1)
         if "graph_snapshot" in text and number > 3
     ]
-    where = "*/syrupy/assertion.py:*" if "method" in loop else f"test_net.py:{line}"
     for arguments in ((UPDATE,), ()):
         result = run(*arguments)
         result.assert_outcomes(failed=1)
         result.stdout.fnmatch_lines(
             [
-                f"E *TorchGraphError: {where}: second comparison without a name, "
+                f"E *TorchGraphError: test_net.py:{line}: second comparison without a name, "
                 "probably in a loop: *Write graph_snapshot(name=...)*"
             ]
         )

@@ -202,9 +202,7 @@ def there_is_no_tensor() -> Run:
 
 
 # 11
-@way(
-    r"compiled code ran \(0/0 1 times\), but it was compiled before the watch and served", ran=True
-)
+@way(r"compiled code ran \(0/0 once\), but it was compiled before the watch and served", ran=True)
 def it_came_from_the_cache() -> Run:
     function = compiled(plain)
     function(ones())

@@ -22,6 +22,7 @@ from typing import TypeAlias
 from ...errors import CaptureError
 from ...ops.matching import Level
 from ...ops.views import shared_argument
+from ...words import CHECK_BACKWARD
 from ..census import runs
 from ..dataflow import source_of
 from ..equality import ALIAS_OP, canonical_op
@@ -201,10 +202,7 @@ def need_backward(graphs: Sequence[Graph]) -> None:
             "forward values a backward uses. Capture via 'aot', 'inductor' or 'dispatch'"
         )
     if not any(graph.kind == "backward" for graph in graphs):
-        raise CaptureError(
-            "no backward ran, so nothing was recomputed: check that an output requires grad, grad "
-            "mode is on, and backward=False is not set"
-        )
+        raise CaptureError(f"no backward ran, so nothing was recomputed: {CHECK_BACKWARD}")
     for graph in graphs:
         for node in graph.nodes if graph.subgraphs and graph.kind == "backward" else ():
             kind = KINDS.get(executed(node).op)
