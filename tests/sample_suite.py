@@ -345,7 +345,7 @@ REGRESSIONS = (
         "    y = x.sin() * 2\n" + COS + "    return y.exp()\n",
         "    return tuple(x.shape)\n",
         "def chain(x):",
-        "compile nothing",
+        "nothing compiled",
     ),
     Edit(
         "ops moved out",
@@ -472,7 +472,7 @@ REGRESSIONS = (
         '    with torch.compiler.set_stance("force_eager"):\n'
         '        torch.compile(net.loop, backend="eager")(torch.ones(3), 4)\n',
         "def loop(x",
-        "compile nothing: torch.compiler.set_stance",
+        "nothing compiled: torch.compiler.set_stance",
     ),
     Edit(
         "stance eager_on_recompile",

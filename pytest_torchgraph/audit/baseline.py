@@ -191,7 +191,8 @@ def read(path: Path, *, pytest: str = "pytest") -> Baseline:
             f"{path}: no baseline exists. To create it: {pytest} --torchgraph-audit=record"
         ) from None
     except (OSError, UnicodeDecodeError) as error:
-        raise BaselineError(f"{path}: {error}") from error
+        reason = getattr(error, "strerror", None) or error
+        raise BaselineError(f"{path}: cannot be read: {reason}") from error
     remedy = f"record it again: {pytest} --torchgraph-audit=record"
     # Check before parsing, because `json` would report a conflict marker only as a syntax error.
     if conflict := _conflict(text):

@@ -43,7 +43,7 @@ _HAPPENED: dict[CauseKind, str] = {
     "limit": "recompile limit reached, so later calls run eagerly: {place}",
     "bypass": "cache bypass, so compiled in every process: {place}{text}{line}",
     "eager": "ran eagerly: {place}{text}",
-    "nothing": "compile nothing: {place}{text}",
+    "nothing": "nothing compiled: {place}{text}",
 }
 
 
@@ -213,12 +213,12 @@ def _lines(shared_cause: CauseOverTests, width: int, verbose: bool) -> list[str]
         location = _place(cause, further_places)
         line = f"{_number(shared_cause.tests)}  {words}"
         if location and not verbose and len(line) > width:
-            reason = f"{_number(shared_cause.tests)}  compile nothing: {cause.text}"
+            reason = f"{_number(shared_cause.tests)}  nothing compiled: {cause.text}"
             return [cut(reason, width), cut(f"{'':{INDENT}}{location}", width)]
     elif shared_cause.tests_without_graph == len(shared_cause.tests):
-        words = f"compile nothing: {words}"
+        words = f"nothing compiled: {words}"
     elif shared_cause.tests_without_graph:
-        words += f"; {shared_cause.tests_without_graph} of them compile nothing"
+        words += f"; nothing compiled in {shared_cause.tests_without_graph} of them"
     return lines_over_tests(words, shared_cause.tests, width, whole=verbose)
 
 

@@ -36,20 +36,19 @@ def verdict_lines(verdict: Verdict, file: str, *, width: int = 80) -> Iterator[s
         yield from _lines_by_text(verdict.worse, width)
         yield ACCEPT
     elif not compared.tests and verdict.gone:
-        baseline_tests = counted(len(verdict.gone), "test")
-        yield f"nothing was compared with {file}: none of its {baseline_tests} ran and passed here"
+        yield f"nothing was compared with {file}: none of its tests ran and passed here"
     else:
         compared_text = counted(compared.tests, "test")
         if compared.functions:
             compared_text += f" and {counted(compared.functions, 'function')}"
         yield f"nothing is worse than {file} ({compared_text} compared)"
-    comparisons = [f"{counted(compared.whole, 'test')} by every count"] * (compared.whole > 0)
+    comparisons = [f"{counted(compared.whole, 'test')} in full"] * (compared.whole > 0)
     if compared.shared:
-        sharing = f"{counted(compared.shared, 'test')} (sharing compiled code)"
-        comparisons.append(f"{sharing} by calls and new causes")
+        sharing = f"{counted(compared.shared, 'test')} that share compiled code"
+        comparisons.append(f"{sharing}, by calls and new causes")
     if compared.functions:
         functions = counted(compared.functions, "function")
-        comparisons.append(f"{functions} over the run by ops, backend and backward")
+        comparisons.append(f"{functions} over the run, by ops, backend and backward")
     if comparisons:
         yield f"compared: {'; '.join(comparisons)}"
     if verdict.better:

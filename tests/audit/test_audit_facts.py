@@ -330,7 +330,7 @@ def test_tests_that_compile_nothing_come_first() -> None:
     facts_by_test["test_empty"] = of(nothing, compiles=False)
     first, second, third, *_ = summary_lines(facts_by_test, 10, width=120)
     assert first.startswith("10 of 10 tests use torch.compile: 1 compiles nothing, 9 graphs, ")
-    assert second == f"   1 test  compile nothing: {NO_OPS}  test_empty"
+    assert second == f"   1 test  nothing compiled: {NO_OPS}  test_empty"
     assert third.startswith("  9 tests  graph break at net.py:7 in forward")
 
 
@@ -371,10 +371,10 @@ def test_summary_joins_uncompiled_functions_by_reason() -> None:
     }
     wide = list(summary_lines(facts_by_test, 5, width=200))[1]
     assert wide.startswith(
-        f"  5 tests  compile nothing: tests/test_file_0.py:0 in test and 4 more functions: {text}"
+        f"  5 tests  nothing compiled: tests/test_file_0.py:0 in test and 4 more functions: {text}"
     )
     *_, reason, place, _, _ = summary_lines(facts_by_test, 5, width=80)
-    assert reason == f"  5 tests  compile nothing: {text}"
+    assert reason == f"  5 tests  nothing compiled: {text}"
     assert place == f"{'':11}tests/test_file_0.py:0 in test and 4 more functions"
 
 

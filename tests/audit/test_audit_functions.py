@@ -141,8 +141,8 @@ def test_verdict_counts_the_compared_functions() -> None:
     facts = {"a": FIRST, "b": SECOND, "c": using(SERVED, OTHER)}
     assert list(verdict_lines(compare(facts, facts), "audit.json")) == [
         "nothing is worse than audit.json (3 tests and 2 functions compared)",
-        "compared: 1 test by every count; 2 tests (sharing compiled code) by calls and new "
-        "causes; 2 functions over the run by ops, backend and backward",
+        "compared: 1 test in full; 2 tests that share compiled code, by calls and new "
+        "causes; 2 functions over the run, by ops, backend and backward",
     ]
 
 

@@ -33,7 +33,7 @@ def compare(before: TestFacts | None, after: TestFacts | None, *others: TestFact
         (replace(GOOD, ops=4), "fewer ops compiled: 8 -> 4"),
         (replace(GOOD, backwards=0), "fewer backward graphs ran: 1 -> 0"),
         (replace(GOOD, backends=("eager",)), "backend changed: inductor -> eager"),
-        (EMPTY, "compile nothing: Dynamo found no tensor operation"),
+        (EMPTY, "nothing compiled: Dynamo found no tensor operation"),
         (replace(EMPTY, causes=()), "compiles nothing"),
         (None, "no longer uses torch.compile"),
     ],
@@ -121,7 +121,7 @@ def test_improvement_is_reported_with_the_command(
     lines = list(verdict_lines(verdict, "audit.json"))
     assert lines[:2] == [
         "nothing is worse than audit.json (1 test compared)",
-        "compared: 1 test by every count",
+        "compared: 1 test in full",
     ]
     assert "--torchgraph-audit=record" in lines[2]
 
@@ -135,7 +135,7 @@ def test_code_compiled_by_an_earlier_test_is_not_a_cause() -> None:
 
 def test_test_that_stops_compiling_is_worse_next_to_another() -> None:
     (change,) = compare(GOOD, EMPTY, EMPTY).worse
-    assert change.text == "compile nothing: Dynamo found no tensor operation"
+    assert change.text == "nothing compiled: Dynamo found no tensor operation"
     assert change.place == "net.py:3 forward"
 
 

@@ -70,7 +70,7 @@ def test_audit_of_odd_suites_reports_settings_and_calls(
     result.assert_outcomes(passed=7)
     result.stdout.fnmatch_lines(
         [
-            "*compile nothing: test_odd.py:* in test_only_compiles: torch.compile is called, *",
+            "*nothing compiled: test_odd.py:* in test_only_compiles: torch.compile is called, *",
             "*torch._dynamo.config.verbose: False -> gone*test_odd.py::test_zz_monkeypatch*",
         ]
     )

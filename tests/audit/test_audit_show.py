@@ -83,7 +83,7 @@ def test_audit_section_lists_compilations(pytester: pytest.Pytester, run: Run) -
         text,
     )
     assert 'graph break at test_net.py:7 in helper: print("hi")' in text
-    assert "compile nothing: Dynamo found no tensor operation" in text
+    assert "nothing compiled: Dynamo found no tensor operation" in text
     assert "test_net.py::test_empty" in text
     assert "test_ours" not in text
     assert "compiling took " in text

@@ -232,7 +232,7 @@ def test_json_has_one_cause_with_all_its_places(
     document = audit_document(made(facts, passed={"2"}))
     assert [test_facts["passed"] for test_facts in document["tests"].values()] == [False, True]
     (cause,) = document["causes"]
-    assert cause["words"] == "compile nothing: b.py:5 in f and 1 more function: never called"
+    assert cause["words"] == "nothing compiled: b.py:5 in f and 1 more function: never called"
     assert cause["keys"] == [other.key, nothing.key]
     assert [(place["file"], place["line"]) for place in cause["places"]] == [
         ("a.py", 7),
