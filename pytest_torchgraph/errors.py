@@ -82,3 +82,12 @@ class GraphFormatError(TorchGraphError, ValueError):
 
     def __str__(self) -> str:
         return f"{self.path or '<text>'}:{self.line}:{self.column}: {self.problem}"
+
+
+def only_counts_error(path: object) -> GraphFormatError:
+    """Return the error for a file that stores only op counts, if nodes are needed."""
+    return GraphFormatError(
+        'only op counts are stored, not nodes: use graph_snapshot(detail="dataflow") in the test, '
+        "and store the graph again with --torchgraph-update",
+        path=str(path),
+    )

@@ -281,7 +281,7 @@ class Contents:
         """Return the part of a watch that belongs to some code. Otherwise, raise `CaptureError`."""
         if self.printed is None:
             raise CaptureError(
-                "only() is available on watch() captures, not on graph_capture(...): use `with "
-                "graph_capture.watch() as capture:`"
+                f"only() is not available on a capture {self.origin or 'by graph_capture(...)'}: "
+                "use `with graph_capture.watch() as capture:`"
             )
         return Contents.of_watch(PrintedGraphs(self.printed.record.only(within, function)))

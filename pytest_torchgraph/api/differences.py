@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import GraphFormatError, TorchGraphError
+from ..errors import GraphFormatError, TorchGraphError, only_counts_error
 from ..graph.diff import FilesDiff, GraphDiff, diff_graphs, diff_programs, merge_edits
 from ..graph.equality import as_captured
 from ..graph.model import Graph, Result
@@ -121,15 +121,6 @@ def _program_beside(path: Path, live: Any) -> Program:
     if not program.graphs:
         raise only_counts_error(path)
     return program
-
-
-def only_counts_error(path: Path) -> GraphFormatError:
-    """Return the error for a comparison with a file that stores only op counts."""
-    return GraphFormatError(
-        'the file stores only op counts, not nodes: use graph_snapshot(detail="dataflow") in the '
-        "test, and store it again with --torchgraph-update",
-        path=str(path),
-    )
 
 
 def _program(side: Any) -> Program:

@@ -12,6 +12,7 @@ import torch.fx
 from ..convert.from_fx import Naming, convert
 from ..convert.normalize import value_of_constant
 from ..convert.to_fx import convert_again, origin_of
+from ..errors import only_counts_error
 from ..graph.model import Graph, GraphKind
 from ..graph.program import Program
 from ..graph.text import Header
@@ -20,7 +21,6 @@ from ..mechanisms.protocol import COMPILING
 from ..ops.matching import Level
 from ..torch_release import need_torch
 from .contents import Contents
-from .differences import only_counts_error
 from .result import Capture
 
 

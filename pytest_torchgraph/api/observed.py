@@ -65,12 +65,16 @@ class Observed:
         """
         record = self._contents.record
         if record is None:
-            how = f"recorded via {self.via!r}" if self._contents.was_called else "stored in files"
-            raise CaptureError(
-                f"{asked} are not {how}: use via='aot', 'dynamo', 'inductor' or "
-                "'compiled_autograd', or use graph_capture.watch()"
+            raise self._unavailable(
+                f"{asked} are",
+                "via='aot', 'dynamo', 'inductor' or 'compiled_autograd', or graph_capture.watch()",
             )
         return record
+
+    def _unavailable(self, subject: str, remedy: str) -> CaptureError:
+        """Return the error for data that this capture does not have."""
+        how = self._contents.origin or f"via {self.via!r}"
+        return CaptureError(f"{subject} not available on a capture {how}: use {remedy}")
 
     @property
     def breaks(self) -> tuple[GraphBreak, ...]:
@@ -95,10 +99,10 @@ class Observed:
             CaptureError: if the capture was not made by `watch()` or `steady(...)`.
         """
         if not self._contents.is_watch:
-            raise CaptureError(
-                f"eager_calls is not available on a capture via {self.via!r}, only on a capture "
-                "made by watch() or steady(...). For ops that ran eagerly, capture via 'aot', "
-                "'inductor', 'dynamo' or 'compiled_autograd' and use capture.eager"
+            raise self._unavailable(
+                "eager_calls is",
+                "graph_capture.watch() or steady(...), or, for ops that ran eagerly, capture.eager "
+                "via 'aot', 'inductor', 'dynamo' or 'compiled_autograd'",
             )
         return self.record("calls").eager_calls
 
@@ -128,9 +132,10 @@ class Observed:
         if build is not None:
             return build()
         if not self._contents.is_watch:
-            raise CaptureError(
-                f"cache bypasses are not recorded via {self.via!r}: use via='aot', 'inductor' or "
-                "'dynamo', graph_capture.watch(), or graph_capture.restart(...)"
+            raise self._unavailable(
+                "cache bypasses are",
+                "via='aot', 'inductor' or 'dynamo', graph_capture.watch(), or "
+                "graph_capture.restart(...)",
             )
         return self.record("cache lookups").cache_bypasses
 
@@ -221,12 +226,12 @@ class Observed:
         Raises:
             CaptureError: if the capture cannot record what is asked for.
         """
-        record, was_called = self._contents.record, self._contents.was_called
-        if record is None and not (self.via == "export" and was_called):
-            origin = "" if was_called else " from a file"
-            raise CaptureError(
-                f"{asked} are not recorded via {self.via!r}{origin}: use via='dispatch', 'aot', "
-                "'dynamo', 'inductor', 'compiled_autograd' or 'export', or graph_capture.watch()"
+        record = self._contents.record
+        if record is None and not (self.via == "export" and self._contents.was_called):
+            raise self._unavailable(
+                f"{asked} are",
+                "via='dispatch', 'aot', 'dynamo', 'inductor', 'compiled_autograd' or 'export', or "
+                "graph_capture.watch()",
             )
         if self.via == "compiled_autograd" and all(g.kind == "backward" for g in self.graphs):
             raise CaptureError(

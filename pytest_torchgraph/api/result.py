@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 _WHY_NO_BACKWARD = f"A backward counts only if it ran: {CHECK_BACKWARD}."
 
 
-def _why_no_eager_ops(via: str, is_watch: bool) -> str:
-    if is_watch:
+def _why_no_eager_ops(via: str) -> str:
+    if via == "watch":
         return (
             "a watch does not record ops that run eagerly: use graph_capture(target, ...) via "
             "'aot', 'inductor', 'dynamo' or 'compiled_autograd'"
@@ -130,7 +130,7 @@ class Capture(Assertions, Observed):
         """
         eager_graphs = self._contents.eager
         if eager_graphs is None:
-            raise CaptureError(_why_no_eager_ops(self.via, self._contents.is_watch))
+            raise CaptureError(_why_no_eager_ops(self.via))
         return eager_graphs
 
     @property
@@ -232,10 +232,8 @@ class Capture(Assertions, Observed):
             raise CaptureError(
                 f"capture.joint needs exactly one joint graph, but the capture has {len(joints)}"
             )
-        raise CaptureError(
-            f"a capture via {self.via!r} has no joint graph: use via='aot', with an output that "
-            "requires grad"
-        )
+        remedy = "graph_capture(target, ..., via='aot') with an output that requires grad"
+        raise self._unavailable("a joint graph is", remedy)
 
     @property
     def kernels(self) -> tuple[Kernel, ...]:
@@ -253,10 +251,7 @@ class Capture(Assertions, Observed):
         except UnreadableCodeError as error:
             raise CaptureError(f"cannot list the kernels: {error}") from None
         if kernels is None:
-            raise CaptureError(
-                f"a capture via {self.via!r} has no kernels, because it generates no code: use "
-                "via='inductor'"
-            )
+            raise self._unavailable("kernels are", "graph_capture(target, ..., via='inductor')")
         return tuple(kernels)
 
     def _sent(self) -> tuple[Sequence[Graph], tuple[Collective, ...]]:
@@ -384,11 +379,7 @@ class Capture(Assertions, Observed):
             )
         converted = self._contents.live_by_id.get(id(graph))
         if converted is None:
-            how = self._contents.origin or f"via {self.via!r}"
-            raise CaptureError(
-                f"a capture {how} has no live torch.fx graphs: use graph_capture(target, ...) via "
-                "'aot'"
-            )
+            raise self._unavailable("torch.fx graphs are", "graph_capture(target, ..., via='aot')")
         from ..convert.to_fx import to_graph_module
 
         return to_graph_module(converted)

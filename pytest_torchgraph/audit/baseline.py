@@ -191,7 +191,8 @@ def read(path: Path, *, pytest: str = "pytest") -> Baseline:
             f"{path}: no baseline exists. To create it: {pytest} --torchgraph-audit=record"
         ) from None
     except (OSError, UnicodeDecodeError) as error:
-        raise BaselineError(f"{path}: {error}") from error
+        reason = getattr(error, "strerror", None) or error
+        raise BaselineError(f"{path}: cannot be read: {reason}") from error
     remedy = f"record it again: {pytest} --torchgraph-audit=record"
     # Check before parsing, because `json` would report a conflict marker only as a syntax error.
     if conflict := _conflict(text):
@@ -199,11 +200,11 @@ def read(path: Path, *, pytest: str = "pytest") -> Baseline:
     try:
         document = json.loads(text, object_pairs_hook=_without_repetition)
     except (ValueError, RecursionError) as error:
-        raise BaselineError(f"{path}: {error}; {remedy}") from error
+        raise BaselineError(f"{path}: invalid baseline ({error}); {remedy}") from error
     if not isinstance(document, dict) or _MARK not in document:
         raise BaselineError(
-            f"{path}: not a baseline written by --torchgraph-audit. Set torchgraph_audit_file to "
-            "another path"
+            f"{path}: not a baseline written by --torchgraph-audit: delete the file, or set "
+            "torchgraph_audit_file to another path"
         )
     if document[_MARK] == 1:
         raise OldBaselineError(
@@ -223,7 +224,8 @@ def read(path: Path, *, pytest: str = "pytest") -> Baseline:
             for release, section in document["torch"].items()
         }
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise BaselineError(f"{path}: {error!r}; {remedy}") from error
+        missing = "missing key " if isinstance(error, KeyError) else ""
+        raise BaselineError(f"{path}: invalid baseline ({missing}{error}); {remedy}") from error
 
 
 def _entries(values: Mapping[str, Any], read_entry: Callable[[Any], _E]) -> dict[str, _E]:

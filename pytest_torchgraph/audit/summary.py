@@ -216,7 +216,7 @@ def _lines(shared_cause: CauseOverTests, width: int, verbose: bool) -> list[str]
     elif shared_cause.tests_without_graph == len(shared_cause.tests):
         words = f"nothing compiled: {words}"
     elif shared_cause.tests_without_graph:
-        words += f"; {shared_cause.tests_without_graph} of them compile nothing"
+        words += f"; nothing compiled in {shared_cause.tests_without_graph} of them"
     return lines_over_tests(words, shared_cause.tests, width, whole=verbose)
 
 

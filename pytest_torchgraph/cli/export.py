@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from ..errors import TorchGraphError
-from .formats import EXIT_OK, only_counts_error, read_document
+from ..errors import TorchGraphError, only_counts_error
+from .formats import EXIT_OK, read_document
 
 if TYPE_CHECKING:
     from ..graph.model import Graph
@@ -42,7 +42,7 @@ def add_command(commands: Any) -> None:
         required=True,
         help="output file",
     )
-    parser.add_argument("file", metavar="FILE", type=Path)
+    parser.add_argument("file", metavar="FILE", type=Path, help="a .tgraph file")
     parser.add_argument(
         "new", metavar="NEW", type=Path, nargs="?", help="file to compare with FILE"
     )

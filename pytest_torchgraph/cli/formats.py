@@ -134,14 +134,6 @@ def select_graphs(graphs: Sequence[Graph], name: str | None, file: Path) -> tupl
     return selected
 
 
-def only_counts_error(file: Path) -> TorchGraphError:
-    """Return the error for a command that needs the nodes of a file with only op counts."""
-    return TorchGraphError(
-        f'{file} stores only op counts, not nodes: use graph_snapshot(detail="dataflow") in the '
-        "test, and store it again with --torchgraph-update"
-    )
-
-
 EXIT_OK = 0
 """Exit code: nothing differs. Also used by a successful command that compares nothing."""
 

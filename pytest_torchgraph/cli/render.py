@@ -6,8 +6,8 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from ..errors import TorchGraphError
-from .formats import EXIT_OK, add_rank, only_counts_error, read_document, select_graphs
+from ..errors import TorchGraphError, only_counts_error
+from .formats import EXIT_OK, add_rank, read_document, select_graphs
 
 
 def add_command(commands: Any) -> None:
@@ -17,8 +17,8 @@ def add_command(commands: Any) -> None:
         commands: the subparsers of argparse.
     """
     parser = commands.add_parser("render", help="draw graphs to a .svg, .png, .pdf or .dot file")
-    parser.add_argument("file", type=Path)
-    parser.add_argument("out", type=Path)
+    parser.add_argument("file", type=Path, help="a .tgraph file")
+    parser.add_argument("out", type=Path, help="the picture to write")
     parser.add_argument("--graph", metavar="NAME", help="draw only this graph")
     parser.add_argument(
         "--against", metavar="OLD", type=Path, help="draw the differences from this file"

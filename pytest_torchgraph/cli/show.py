@@ -7,15 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import TorchGraphError
-from .formats import (
-    EXIT_OK,
-    add_rank,
-    of_rank,
-    only_counts_error,
-    read_any_document,
-    select_graphs,
-)
+from ..errors import TorchGraphError, only_counts_error
+from .formats import EXIT_OK, add_rank, of_rank, read_any_document, select_graphs
 
 if TYPE_CHECKING:
     from ..graph.model import Graph
@@ -29,7 +22,7 @@ def add_command(commands: Any) -> None:
         commands: the subparsers of argparse.
     """
     parser = commands.add_parser("show", help="print the graphs of a file")
-    parser.add_argument("file", type=Path)
+    parser.add_argument("file", type=Path, help="a .tgraph file")
     parser.add_argument("--graph", metavar="NAME", help="print only this graph")
     form = parser.add_mutually_exclusive_group()
     form.add_argument(

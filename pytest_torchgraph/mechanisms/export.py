@@ -52,15 +52,10 @@ class Export:
         """Export the target, then run the program once."""
         invocation = step.invocation
         target, named = invocation.target, invocation.named
-        if invocation.backward:
+        if invocation.backward or invocation.loss_fn is not None:
             raise CaptureError(
-                "backward=True is not available via 'export', because torch.export has no "
-                "backward: use via='aot'"
-            )
-        if invocation.loss_fn is not None:
-            raise CaptureError(
-                "loss_fn is not available via 'export', because torch.export has no backward: use "
-                "via='aot'"
+                f"{'backward=True' if invocation.backward else 'loss_fn'} is not available via "
+                "'export', because torch.export has no backward: use via='aot'"
             )
         module = target if isinstance(target, torch.nn.Module) else _Function(target, named)
         with torch_private.ignore_torch_warnings(), _lines_recorded():

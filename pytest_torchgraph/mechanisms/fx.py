@@ -247,22 +247,20 @@ def _is_about_tracing(error: Exception) -> bool:
 def _explain_failure(error: Exception) -> str:
     """Return torch's reason for the failure, and the user's line."""
     words = str(error)
+    advice = (
+        "fix the argument that it branches on with Fx(concrete_args={...}), make the module a leaf "
+        "with Fx(tracer=...)"
+    )
     if "is not installed as a submodule" in words:
         advice = "torch.fx cannot trace a function that uses a module: pass the module itself"
     elif "co_varnames is too small" in words:
         words = f"the signature of its forward differs from its decorator's ({words})"
         advice = "Trace a module whose forward has no decorator"
     elif _is_about_tracing(error):
-        advice = (
-            "torch.fx runs the target with proxies, which have no data: fix the argument with "
-            "Fx(concrete_args={...}), make the module a leaf with Fx(tracer=...)"
-        )
+        advice = f"torch.fx runs the target with proxies, which have no data: {advice}"
     else:
         words = f"with proxies, the target raises {type(error).__name__}: {words}"
-        advice = (
-            "With tensors, the target runs: fix the argument that it branches on with "
-            "Fx(concrete_args={...}), make the module a leaf with Fx(tracer=...)"
-        )
+        advice = f"With tensors, the target runs: {advice}"
     return (
         f"torch.fx cannot trace the target: {words}{source_lines.innermost(error)}\n{advice}, or "
         "capture via 'dynamo', 'aot' or 'dispatch'."

@@ -42,8 +42,8 @@ _REPORT = "HTML page of the captured graphs and their differences"
 _JSON = "JSON file of what the tests compiled and of failed graph comparisons"
 
 OPTIONS = {
-    "update": "rewrite the stored graphs of the tests that run, and no snapshots of other plugins",
-    "prune": "remove stored graphs that no test compares any more, after a complete and green run",
+    "update": "rewrite the stored graphs of the tests that run, but no snapshots of other plugins",
+    "prune": "after a complete run without failures, remove stored graphs that no test compares",
     "devices": f"{_DEVICES} (default: {','.join(DEFAULT)}); a missing device is an error",
     "artifacts": f"{_ARTIFACTS} (default: in pytest's cache directory)",
     "report": f"{_REPORT} (default: none)",
@@ -109,7 +109,7 @@ def add_options(parser: pytest.Parser) -> None:
     for name in INI:
         parser.addini(
             f"torchgraph_{name}",
-            f"{name} for every test, unless a torchgraph marker sets it",
+            f"the torchgraph marker's {name}, for every test whose own marker does not set it",
             type="linelist",
             default=[],
         )

@@ -73,7 +73,9 @@ def read_text(path: Path) -> str | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
-        raise TorchGraphError(f"cannot read the stored graph {path}: {_reason(error)}") from None
+        raise TorchGraphError(
+            f"cannot read the stored graph {path}: {_reason(error, path)}"
+        ) from None
     if b"\r" in data:
         data = data.replace(b"\r\n", b"\n")
     return data.decode("utf-8", "surrogateescape")
@@ -107,7 +109,7 @@ def write_text(path: Path, text: str, *, root: Path | None = None) -> None:
     except OutsideRootError as error:
         raise OutsideRootError(error.reason, f"cannot write {path}") from None
     except OSError as error:
-        raise TorchGraphError(f"cannot write {path}: {_reason(error)}") from None
+        raise TorchGraphError(f"cannot write {path}: {_reason(error, path)}") from None
 
 
 def remove_file(path: Path, *, root: Path) -> bool:
@@ -130,7 +132,9 @@ def remove_file(path: Path, *, root: Path) -> bool:
     except OutsideRootError as error:
         raise OutsideRootError(error.reason, f"cannot remove the stored graph {path}") from None
     except OSError as error:
-        raise TorchGraphError(f"cannot remove the stored graph {path}: {_reason(error)}") from None
+        raise TorchGraphError(
+            f"cannot remove the stored graph {path}: {_reason(error, path)}"
+        ) from None
     return True
 
 
@@ -165,9 +169,9 @@ def remove_leftovers(directory: Path, *, root: Path) -> None:
                 path.unlink()
 
 
-def _reason(error: OSError) -> str:
-    name = str(error.filename or "")
-    name_text = f" ({name})" if name and not name.endswith(TEMPORARY) else ""
+def _reason(error: OSError, path: Path) -> str:
+    name = str(error.filename or path)
+    name_text = "" if name == str(path) or name.endswith(TEMPORARY) else f" ({name})"
     return f"{error.strerror or error}{name_text}"
 
 

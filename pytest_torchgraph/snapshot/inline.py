@@ -172,7 +172,7 @@ def _message(comparison: Comparison) -> str:
     diff = comparison.diff
     problem = comparison.problem or (diff.heading() if diff else "the graphs differ")
     lines = [f"graphs differ from the text: {problem}", *comparison.details]
-    finding_lines = str(diff).splitlines() if diff else []
+    finding_lines = str(diff).removeprefix(f"{problem}\n").splitlines() if diff else []
     return "\n".join([*lines, *first_lines(finding_lines, MAX_LINES)])
 
 

@@ -83,7 +83,7 @@ def _of_capture(value: object, function: str = "graph_snapshot") -> Program:
     if not graphs:
         raise AssertionError(
             "nothing to compare: the capture has no graph, because nothing was compiled in the "
-            "watch"
+            "watch: call the compiled code inside it"
         )
     header = getattr(value, "header", None) or Header(torch=_running_torch())
     return Program(header, canonical(graphs))

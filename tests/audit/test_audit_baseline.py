@@ -127,14 +127,14 @@ WRITTEN = '{"torchgraph-audit": 2, "torch": {"2.13": {"functions": {}, "tests": 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "Expecting value"),
-        ("[]", "not a baseline"),
+        ("", "invalid baseline (Expecting value"),
+        ("[]", "not a baseline written by --torchgraph-audit: delete the file"),
         ("{}", "not a baseline"),
         ('{"torchgraph-audit": 3}', "version 3"),
         ('{"torchgraph-audit": 1, "torch": {}}', "record it again: pytest --torchgraph-audit=rec"),
-        ('{"torchgraph-audit": 2}', "KeyError"),
+        ('{"torchgraph-audit": 2}', "invalid baseline (missing key 'torch'); record it again"),
         (WRITTEN % '{"graphs": "x"}', "record it again"),
-        (WRITTEN % '{"grahps": 1}', "unknown: grahps"),
+        (WRITTEN % '{"grahps": 1}', "invalid baseline (unknown: grahps)"),
         ('{"torchgraph-audit": 2,\n<<<<<<< ours\n', ":2: merge conflict"),
     ],
 )

@@ -178,7 +178,7 @@ def test_options_of_inductor_are_judged() -> None:
 
 
 def test_cache_bypasses_of_other_mechanisms_are_refused() -> None:
-    with pytest.raises(CaptureError, match="cache bypasses are not recorded via 'dispatch'"):
+    with pytest.raises(CaptureError, match="are not available on a capture via 'dispatch': use"):
         capture(square, torch.ones(4, 4), via="dispatch").assert_cacheable()
 
 

@@ -118,7 +118,7 @@ def test_show_prints_collectives(files: Path, capsys: pytest.CaptureFixture[str]
         "torchgraph 1\nvia aot, torch 2.13.0, detail ops\n\nforward {\n  1 aten.relu.default\n}\n"
     )
     output = run("show", "counts.tgraph", "--collectives", code=2, capsys=capsys)
-    assert "stores only op counts" in output
+    assert "only op counts are stored" in output
 
 
 def test_show_replaces_symbolic_sizes(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -309,7 +309,10 @@ def test_render_needs_a_graph_and_a_difference(
 ) -> None:
     Path("counts.tgraph").write_text(Graph.from_text(OLD).to_text("ops"))
     output = run("render", "counts.tgraph", "out.dot", code=2, capsys=capsys)
-    assert "counts.tgraph stores only op counts, not nodes: use graph_snapshot(detail=" in output
+    assert (
+        "counts.tgraph:1:1: only op counts are stored, not nodes: use graph_snapshot(detail="
+        in output
+    )
     output = run("render", "old.tgraph", "o.dot", "--against", "old.tgraph", code=2, capsys=capsys)
     assert "nothing to draw" in output
 

@@ -113,10 +113,13 @@ def test_costs_are_node_data(files: Path, capsys: pytest.CaptureFixture[str]) ->
     ("words", "problem"),
     [
         (("--model-explorer=f.txt", "old.tgraph"), "f.txt: model-explorer reads only .json files"),
-        (("--model-explorer=f.json", "counts.tgraph"), "counts.tgraph stores only op counts"),
+        (
+            ("--model-explorer=f.json", "counts.tgraph"),
+            "counts.tgraph:1:1: only op counts are stored",
+        ),
         (
             ("--model-explorer=f.json", "old.tgraph", "counts.tgraph"),
-            "counts.tgraph stores only op counts",
+            "counts.tgraph:1:1: only op counts are stored",
         ),
         (("--model-explorer=f.json", "gone.tgraph"), "gone.tgraph"),
         (

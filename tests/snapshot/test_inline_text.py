@@ -35,6 +35,7 @@ def test_inline_difference_is_reported_as_findings() -> None:
         assert_graph_text(GRAPH, TEXT.replace("relu", "sin"))
     lines = str(failed.value).splitlines()
     assert lines[0] == "graphs differ from the text: 1 edit: aten.sin -> aten.relu"
+    assert lines[1].startswith("~ changed in (no module)")
     assert any("before  %y = aten.sin.default(%x) : f32[2]" in line for line in lines)
 
 

@@ -37,5 +37,5 @@ def test_cudagraph_skip_without_a_reason_is_listed() -> None:
 
 
 def test_assertion_on_a_capture_without_this_record_is_refused() -> None:
-    with pytest.raises(CaptureError, match="CUDA graphs are not recorded via 'dispatch'"):
+    with pytest.raises(CaptureError, match="CUDA graphs are not available on a capture via"):
         _ = capture(double, torch.ones(3), via="dispatch").cudagraph_skips

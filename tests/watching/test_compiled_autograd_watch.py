@@ -367,7 +367,7 @@ def test_backward_of_a_failed_backend_is_not_counted() -> None:
 
 
 def test_assertion_on_a_capture_without_this_record_is_refused() -> None:
-    with pytest.raises(CaptureError, match="compiled-autograd graphs are not recorded via 'fx'"):
+    with pytest.raises(CaptureError, match="compiled-autograd graphs are not available on a"):
         capture(summed, leaf(), via="fx", backward=False).assert_single_backward_graph()
 
 

@@ -228,7 +228,7 @@ def test_an_eager_call_says_where_its_function_begins() -> None:
 def test_a_capture_of_one_step_has_no_list_of_calls() -> None:
     with pytest.raises(
         CaptureError,
-        match=r"eager_calls is not available on .* only on a capture made by watch\(\)",
+        match=r"eager_calls is not available on .*: use graph_capture\.watch\(\)",
     ):
         _ = capture(lambda x: x.sin(), ones(), via="aot").eager_calls
 

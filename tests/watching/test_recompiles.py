@@ -613,7 +613,7 @@ def test_assertion_on_a_capture_without_this_record_is_refused() -> None:
         lambda c: c.counters,
         lambda c: c.assert_no_recompiles(),
     ):
-        with pytest.raises(CaptureError, match=r"are not recorded via 'dispatch': use via='aot'"):
+        with pytest.raises(CaptureError, match=r"not available on a capture via 'dispatch': use"):
             ask(capture(recompile_cases.doubled, ones(3), via="dispatch"))
 
 

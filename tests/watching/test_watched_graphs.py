@@ -134,7 +134,7 @@ def test_watched_joint_graph_equals_that_of_a_capture() -> None:
     seen = watched(Small(), data(3, 4), backend="aot_eager")
     captured = capture(Small(), data(3, 4), via=MIN_CUT)
     assert seen.joint == captured.joint
-    with pytest.raises(CaptureError, match="no joint graph"):
+    with pytest.raises(CaptureError, match="a joint graph is not available"):
         watched(Small(), data(3, 4), backend="eager").joint
 
 
@@ -158,7 +158,7 @@ def test_missing_level_of_a_watch_is_an_error() -> None:
         match=r"level 'post_grad' was not captured \(captured levels: dynamo.*use via='inductor'",
     ):
         seen.at("post_grad")
-    with pytest.raises(CaptureError, match="has no kernels, because it generates no code"):
+    with pytest.raises(CaptureError, match=r"kernels are not .* made by watch\(\)"):
         seen.kernels
 
 

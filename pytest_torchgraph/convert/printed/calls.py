@@ -86,7 +86,7 @@ class CallReader:
             return "call_function", builtins.getattr, (owner, value.attr), {}
         if isinstance(value, ast.Call):
             return self.call(value)
-        self.values.fail(value, f"expected a call: {self.values.text.segment(value)}")
+        self.values.fail(value, f"expected a call, found {self.values.text.segment(value)}")
 
     def operator(
         self, table: dict[type[ast.AST], Callable[..., Any]], op: ast.AST, where: ast.AST

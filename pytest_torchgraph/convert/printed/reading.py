@@ -58,9 +58,7 @@ class Printed:
             )
             if missing:
                 line = tree.forward.end_lineno or 1
-                raise text.error(
-                    f"missing body of {node.target}: paste its class too, below this forward", line
-                )
+                raise text.error(f"missing body of {node.target}", line)
 
     def __getattr__(self, name: str) -> Any:
         module = self.get_submodule(name) if "modules" in self.__dict__ else None

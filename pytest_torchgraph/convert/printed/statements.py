@@ -177,7 +177,7 @@ class ForwardReader:
         single = stmt.targets if isinstance(stmt, ast.Assign) else [getattr(stmt, "target", None)]
         value = stmt.value if isinstance(stmt, ast.Assign | ast.AnnAssign) else None
         if value is None or len(single) != 1 or self.text.segment(value) != owner:
-            self.fail(first, "in-place operation without a name for its result")
+            self.fail(first, "expected the name of the in-place result: x += 1;  y = x")
         self.node(stmt, _target(single[0]), annotation, ("call_function", target, args, {}))
 
     def output(self, stmt: ast.Return) -> None:
@@ -200,7 +200,7 @@ class ForwardReader:
     def node(self, stmt: ast.stmt, name: str, annotation: ast.expr | None, call: Call) -> None:
         """Add the node of `name = call`, with its annotation and source."""
         if not name:
-            self.fail(stmt, "the result has no name")
+            self.fail(stmt, "expected a name left of =")
         if name in self.nodes:
             self.fail(stmt, f"{name} is defined twice")
         node = self.create(stmt, call, name)

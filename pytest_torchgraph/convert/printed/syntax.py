@@ -31,7 +31,10 @@ class PrintedGraphError(CaptureError):
 
     def __str__(self) -> str:
         shown = f"\n    {self.text[:200]}" if self.text else ""
-        return f"cannot read the graph that torch printed, line {self.line}: {self.problem}{shown}"
+        return (
+            f"cannot read the graph that torch printed, line {self.line}: {self.problem}{shown}\n"
+            "Use graph_capture(target, ...) instead of watch(), and please report this line"
+        )
 
 
 REPR = "__torchgraph_repr__"

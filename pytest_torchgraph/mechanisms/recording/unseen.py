@@ -273,7 +273,7 @@ def refuse_unseen(recorder: RecordingMode, threads: list[str]) -> None:
             f"A thread started during the capture ({started}) may have computed it"
             if threads
             else "The op that computed it ran before the capture, or in a thread that was started "
-            "before"
+            "before it"
         )
         raise unrecorded(
             f"{_describe_tensor(unknown_input.line)} is not a parameter, buffer or argument of the "

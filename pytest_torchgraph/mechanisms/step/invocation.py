@@ -135,8 +135,7 @@ def _moved_target(
         raise CaptureError(
             f"device={str(device)!r} cannot be used here: the target is a function that uses a "
             f"module on {', '.join(sorted(elsewhere))}, and this module cannot be replaced by a "
-            "copy. Pass the module itself, its "
-            "bound method, or a functools.partial of it."
+            "copy. Pass the module itself, its bound method, or a functools.partial of it"
         )
     return target
 

@@ -54,7 +54,7 @@ class Aot:
         if isinstance(self.decompositions, str) and self.decompositions != "inductor":
             raise ValueError(
                 f"decompositions={self.decompositions!r} is invalid: pass None, 'inductor' or a "
-                "table"
+                "dict from ops to functions"
             )
 
     def capture(self, step: Step, canon: CanonicalNames) -> Captured:

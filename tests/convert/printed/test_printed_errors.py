@@ -49,9 +49,9 @@ BROKEN = {
     "input twice": (module("x = x\nreturn x", 'y: "f32[2]", x: "f32[2]"'), 3, "x is defined"),
     "dropped": (module("y = x + 1;  z = None\nreturn y"), 3, "z is deleted, but not"),
     "several targets": (module("y = z = x + 1\nreturn y"), 3, "several assignment targets"),
-    "no name": (module("y.z = x + 1\nreturn x"), 3, "the result has no name"),
-    "half of an in-place": (module("x += 1\nreturn x"), 3, "without a name for its result"),
-    "another half": (module("x += 1;  y = z\nreturn x"), 3, "without a name for its result"),
+    "no name": (module("y.z = x + 1\nreturn x"), 3, "expected a name left of ="),
+    "half of an in-place": (module("x += 1\nreturn x"), 3, "expected the name of the"),
+    "another half": (module("x += 1;  y = z\nreturn x"), 3, "expected the name of the"),
     "a statement": (module("for i in x: pass\nreturn x"), 3, "unsupported statement"),
     "an expression": (module("x + 1\nreturn x"), 3, "unsupported statement"),
     "a lambda": (module("y = torch.sin(lambda: 1)\nreturn y"), 3, "unsupported argument"),
@@ -103,7 +103,8 @@ def test_the_message_shows_the_line() -> None:
         parse_printed(module("y = nope(x)\nreturn y"), level="dynamo", kind="forward")
     assert str(caught.value) == (
         "cannot read the graph that torch printed, line 3: nope does not exist in this process\n"
-        "    y = nope(x)"
+        "    y = nope(x)\n"
+        "Use graph_capture(target, ...) instead of watch(), and please report this line"
     )
 
 

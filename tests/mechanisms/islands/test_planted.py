@@ -242,7 +242,7 @@ def test_results_of_an_earlier_thread_are_refused(via: str) -> None:
         def target(x: Tensor) -> Tensor:
             return pool.submit(x.sin().exp).result().cos()
 
-        with pytest.raises(CaptureError, match="in a thread that was started before"):
+        with pytest.raises(CaptureError, match="in a thread that was started before it"):
             capture(target, example(2, 4, grad=True), via=via)
 
 
