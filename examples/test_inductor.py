@@ -132,7 +132,8 @@ def test_forward_and_backward_have_their_kernels(capture):
 
 
 def test_post_grad_graphs_are_decomposed_and_know_their_modules(capture):
-    capture.assert_no_ops("aten.native_layer_norm*", "aten.gelu*")
+    with pytest.raises(ValueError, match="inductor decomposes it"):
+        capture.assert_no_ops("aten.gelu")
     (rsqrt,) = capture.forward.find("aten.rsqrt")
     (erf,) = capture.forward.find("aten.erf")
     assert (rsqrt.module, erf.module) == ("1", "2")

@@ -378,6 +378,9 @@ def _subclass_difference(
         names = _full_name(type(captured)), _full_name(type(eager))
         if names[0] != names[1]:
             return f"{label} is a {names[0]}, but a {names[1]} in the eager run"
+    names = torch_private.subclass_of(captured), torch_private.subclass_of(eager)
+    if names[0] != names[1]:
+        return f"{label} is a {names[0]}, but a {names[1]} in the eager run"
     if not is_traceable_wrapper_subclass(captured):
         return ""
     inner_names, _ = captured.__tensor_flatten__()

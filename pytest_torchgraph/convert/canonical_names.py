@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from .. import torch_private
 from ..graph.equality import canonical_op
 from ..graph.model import Arg, Atom, Device, Result, Symbol, TensorMeta
 from ..ops.matching import base_name
@@ -171,6 +172,8 @@ class CanonicalNames:
             return Atom(f"torch.distributed.ReduceOp.{reduction}")
         if callable(value) and not isinstance(value, torch.nn.Module):
             return Atom(op_name(value))
+        if isinstance(value, torch_private.placement_types()):
+            return Atom(f"{type(value).__module__}.{value!r}")  # `Shard(0)` is not `Shard(1)`
         return Atom(f"{type(value).__module__}.{type(value).__qualname__}")
 
 

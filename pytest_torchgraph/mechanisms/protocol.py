@@ -10,6 +10,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
 import torch
 
+from .. import torch_private
 from ..convert.canonical_names import CanonicalNames
 from ..convert.from_fx import Converted
 from ..convert.normalize import rounded
@@ -132,19 +133,22 @@ def leaves_of(output: Any, tensor: Callable[[Any], Any], kind: type = torch.Tens
     """Return the leaves of an output, in order, with `tensor(leaf)` in place of each tensor.
 
     The path of a leaf consists of dictionary keys, field names of named tuples and dataclasses, and
-    positions in sequences. Of other objects, only the attributes that hold a tensor are included.
+    positions in sequences. Of other objects, only the attributes that hold a tensor are included. A
+    tensor of a subclass is followed by its class, with the path `<path>.class`.
 
     Args:
         output: the output.
         tensor: returns the replacement of a tensor.
         kind: the type of the leaves that count as tensors.
     """
-    return [
-        Leaf(".".join(path) or "0", named, tensor(value), True)
-        if isinstance(value, kind)
-        else Leaf(".".join(path) or "0", named, value, False)
-        for path, named, value in _leaves(output, (), False)
-    ]
+    leaves: list[Leaf] = []
+    for keys, named, value in _leaves(output, (), False):
+        path = ".".join(keys) or "0"
+        is_tensor = isinstance(value, kind)
+        leaves.append(Leaf(path, named, tensor(value) if is_tensor else value, is_tensor))
+        if is_tensor and (subclass := torch_private.subclass_of(value)):
+            leaves.append(Leaf(f"{path}.class", True, subclass, False))
+    return leaves
 
 
 def _leaves(

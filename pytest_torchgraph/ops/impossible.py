@@ -54,6 +54,19 @@ BECOMES = {
 }
 """Decompositions of common composite ops, for hints in messages."""
 
+_BECOMES_IN_INDUCTOR = {
+    "aten._to_copy": "prims.convert_element_type",
+    "aten.to": "prims.convert_element_type",
+    "aten.linear": "aten.addmm or aten.mm",
+    "aten.native_layer_norm": "aten.var_mean",
+    "aten.layer_norm": "aten.var_mean",
+    "aten.native_dropout": "prims.inductor_random",
+    "aten.dropout": "prims.inductor_random",
+    "aten.t": "aten.permute",
+    "aten.gelu": "aten.erf or aten.tanh",
+}
+"""Inductor's own decompositions, for hints in messages."""
+
 
 def pattern_name(op: Any) -> str:
     """Return the pattern for a user's argument.
@@ -161,10 +174,18 @@ def _dispatched_problem(pattern: str, registered: list[str], level: Level) -> st
             f"{refusal}, because torch.compile decomposes ops of torch.library.triton_op: name its "
             "ops, or its kernel as 'triton.<kernel>'"
         )
-    if level == "post_grad":  # inductor's passes may add composite and in-place ops
-        return ""
     packet = ".".join(pattern.split(".")[:2])
     functional = [op for op in registered if not op.rpartition(".")[2].endswith("out")]
+    if level == "post_grad":  # inductor's passes may add in-place ops, sizes and `aten.reshape`
+        decomposed = functional and all(map(registry.inductor_decomposes, functional))
+        if not decomposed or packet == "aten.reshape" or packet.startswith("aten.sym_"):
+            return ""
+        becomes = _BECOMES_IN_INDUCTOR.get(packet)
+        hint = f"name the ops that it becomes, such as {becomes}, or " if becomes else ""
+        return (
+            f"{pattern!r} cannot occur in a graph at level 'post_grad', because inductor "
+            f"decomposes it: {hint}capture via 'aot'"
+        )
     if all(registry.is_composite(op) for op in functional or registered):
         hint = f"did you mean {BECOMES[packet]}?" if packet in BECOMES else "name its ops"
         why = "because it is a composite op, which is decomposed before this level"

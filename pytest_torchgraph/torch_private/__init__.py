@@ -75,8 +75,10 @@ from .dtensor import (
     is_mesh,
     local,
     meshes_of,
+    placement_types,
     process_groups,
     stands_for_others,
+    subclass_of,
     wait,
 )
 from .dynamo import (
@@ -95,7 +97,7 @@ from .dynamo import (
     stance,
     uncompiled,
 )
-from .inductor import code_written_only, on_kernel_call
+from .inductor import code_written_only, inductor_decomposes, on_kernel_call
 from .observers import (
     code_being_compiled,
     compiled_autograd_is_on,
@@ -186,6 +188,7 @@ __all__ = [
     "guard_hook",
     "hint_of",
     "ignore_torch_warnings",
+    "inductor_decomposes",
     "is_at_recompile_limit",
     "is_compiled",
     "is_compiled_code",
@@ -224,6 +227,7 @@ __all__ = [
     "origin_of",
     "outputs_of_forward",
     "own_resets",
+    "placement_types",
     "probe",
     "process_groups",
     "registered_ops",
@@ -238,6 +242,7 @@ __all__ = [
     "stance_restored",
     "stands_for_others",
     "structured_trace",
+    "subclass_of",
     "torch_function_modes",
     "traced_files",
     "triton_constants",

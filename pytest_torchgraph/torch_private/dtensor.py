@@ -7,10 +7,11 @@ wrapper's `__torch_dispatch__` turns it into ops on local tensors, and collectiv
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from .private_names import NAMES, get
 
@@ -95,6 +96,48 @@ def forget_meshes() -> None:
     sys.modules["torch.distributed.tensor._random"]._rng_tracker = None  # type: ignore[attr-defined]
     # Since torch 2.11 part of the cache is in C++.
     getattr(torch._C, "_clear_DTensor_sharding_propagator_cache", lambda: None)()
+
+
+def placement_types() -> tuple[type, ...]:
+    """Return the base class of the placements of a `DTensor`; empty if it is not imported."""
+    module = sys.modules.get("torch.distributed.tensor.placement_types")
+    return () if module is None else (module.Placement,)
+
+
+def subclass_of(tensor: Any) -> str:
+    """Return the class of a tensor, with its constant metadata; "" for plain tensors.
+
+    For example, `DTensor(S(0))` has other values than `DTensor(R)` with the same local tensor.
+    """
+    kind = type(tensor)
+    if not issubclass(kind, torch.Tensor):
+        return ""
+    pending = _inner(kind) is not None and not hasattr(tensor, "placements")
+    plain = kind in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
+    if plain or pending or kind.__module__.startswith(("torch._subclasses.", "torch.nested.")):
+        return (
+            ""  # a plain tensor, perhaps a fake one; the result of a nested tensor has its layout
+        )
+    constants: Any = ()
+    if hasattr(tensor, "placements"):
+        constants = [str(placement) for placement in tensor.placements]
+    elif is_traceable_wrapper_subclass(tensor):
+        _, constants = tensor.__tensor_flatten__()
+    return f"{kind.__name__}({', '.join(_constants(constants))})"
+
+
+def _constants(value: Any) -> Iterator[str]:
+    """Yield the plain values in the metadata of a wrapper."""
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from (f"{key}={constant}" for constant in _constants(item))
+    elif isinstance(value, tuple | list):
+        for item in value:
+            yield from _constants(item)
+    elif isinstance(value, float):
+        yield f"{value:.5g}"
+    elif isinstance(value, str | int | bool | torch.dtype | None):
+        yield str(value)
 
 
 def wait(tensor: torch.Tensor) -> torch.Tensor:

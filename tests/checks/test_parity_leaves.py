@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map_only
 
-from pytest_torchgraph import CaptureError, capture
+from pytest_torchgraph import Capture, CaptureError, capture
 
 
 def captured() -> bool:
@@ -191,6 +191,53 @@ def test_parity_compares_the_tensors_inside_a_subclass() -> None:
         checked.assert_matches_eager()
     assert "Largest difference" not in str(failure.value)  # the outer tensors are equal
     assert ".. " not in str(failure.value)
+
+
+class Scaled(Tensor):
+    """A wrapper with a constant, which no op reads."""
+
+    data_in: Tensor
+    scale: float
+
+    @staticmethod
+    def __new__(cls, inner: Tensor, scale: float) -> Any:
+        return Tensor._make_wrapper_subclass(cls, inner.shape, dtype=inner.dtype)
+
+    def __init__(self, inner: Tensor, scale: float) -> None:
+        self.data_in, self.scale = inner, scale
+
+    def __repr__(self) -> str:  # type: ignore[override]
+        return "Scaled"
+
+    def __tensor_flatten__(self) -> tuple[list[str], dict[str, float]]:
+        return ["data_in"], {"scale": self.scale}
+
+    @staticmethod
+    def __tensor_unflatten__(inner: dict[str, Tensor], metadata: Any, *_: Any) -> Scaled:
+        return Scaled(inner["data_in"], metadata["scale"])
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, _types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        def inner(value: Any) -> Any:
+            return tree_map_only(Scaled, lambda wrapper: wrapper.data_in, value)
+
+        result = func(*inner(args), **inner(kwargs or {}))
+        return Scaled(result, args[0].scale) if isinstance(result, Tensor) else result
+
+
+def test_constants_of_a_returned_subclass_are_compared() -> None:
+    def captured_with(compiled: float, eager: float = 2.0) -> Capture:
+        def target(x: Tensor) -> Tensor:
+            return Scaled(x * 2, compiled if torch.compiler.is_compiling() else eager)
+
+        return capture(target, torch.ones(3), via="aot")
+
+    assert captured_with(2.0) == captured_with(2.0)
+    assert 'output 0.class = "Scaled(scale=2)"' in captured_with(2.0).to_text()
+    assert captured_with(2.0) != captured_with(3.0)
+    captured_with(2.0).assert_matches_eager()
+    with pytest.raises(AssertionError, match=r"Scaled\(scale=3\), but a Scaled\(scale=2\) in"):
+        captured_with(3.0).assert_matches_eager()
 
 
 @pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor:UserWarning")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import weakref
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -378,3 +380,39 @@ def test_strided_nested_tensor_can_be_captured() -> None:
     nested = torch.nested.nested_tensor([torch.ones(2, 3), torch.ones(4, 3)])
     captured = capture(lambda n: n.to_padded_tensor(0.0), nested, via="dispatch")
     assert captured.op_counts == {"aten.to_padded_tensor.default": 1}
+
+
+def with_assigned_data(x: Tensor) -> Tensor:
+    layer = nn.Linear(4, 4, bias=False)
+    layer.weight.data = x.exp()
+    return layer(x)
+
+
+def with_a_write_through_data(x: Tensor) -> tuple[Tensor, Tensor]:
+    y, z = x.clone(), torch.zeros(4, 4)
+    z.data = y
+    z.mul_(2)
+    return y + 1, y
+
+
+def with_a_write_after_set(x: Tensor) -> tuple[Tensor, Tensor]:
+    y, z = x.clone(), x.sin()
+    z.set_(y)
+    z.mul_(2)
+    return y + 1, y
+
+
+@pytest.mark.parametrize(
+    ("target", "pattern"),
+    [
+        (with_assigned_data, "aten.exp ~> aten.mm"),
+        (with_a_write_through_data, "aten.mul_ -> aten.add"),
+        (with_a_write_after_set, "aten.mul_ -> aten.add"),
+    ],
+)
+def test_tensor_that_got_another_storage_is_its_new_value(
+    target: Callable[..., Any], pattern: str
+) -> None:
+    captured = capture(target, example(4, 4), via="dispatch", backward=False)
+    captured.assert_pattern(pattern)
+    captured.assert_matches_eager()

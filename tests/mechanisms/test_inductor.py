@@ -201,3 +201,25 @@ def test_fused_ops_are_read_off_the_name() -> None:
         "aten.native_layer_norm_backward",
         "aten.relu",
     )
+
+
+def test_ops_that_inductor_decomposes_are_refused() -> None:
+    """The graphs via inductor contain no `aten._to_copy`, whatever the model casts."""
+    model = nn.Sequential(nn.LayerNorm(4), nn.Linear(4, 4), nn.GELU(), nn.Softmax(-1))
+    captured = capture(lambda x: model(x).half(), example(3, 4), via="inductor", backward=False)
+    captured.assert_op_counts({"prims.convert_element_type": 1, "aten.addmm": 1, "aten.mm": 0})
+    instead = r"inductor decomposes it: .*prims\.convert_element_type"
+    for check in (
+        lambda: captured.assert_no_ops("aten._to_copy"),
+        lambda: captured.assert_no_ops(torch.ops.aten._to_copy),
+        lambda: captured.assert_op_counts({"aten._to_copy": 0}),
+        lambda: captured.assert_no_pattern("aten._softmax -> aten._to_copy.default|aten._to_copy"),
+    ):
+        with pytest.raises(ValueError, match="inductor decomposes it"):
+            check()
+    with pytest.raises(ValueError, match=instead):
+        captured.assert_no_ops("aten._to_copy")
+    for op in ("aten.native_layer_norm", "aten.gelu", "aten._softmax", "aten.linear", "aten.t"):
+        with pytest.raises(ValueError, match="inductor decomposes it"):
+            captured.assert_no_ops(op)
+    captured.assert_no_ops("aten.mm", "aten.cat", "aten.index_put_", "aten.mul_")

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from ranks.launch import logs, torchrun
 from ranks.parallel_models import MLP, MODELS, reduced, tensor_parallel
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from pytest_torchgraph import CaptureError, Ranks, capture, capture_ranks, from_fx
@@ -514,3 +516,36 @@ def test_tensor_parallel_by_every_mechanism_that_runs() -> None:
     for via in ("aot", "dispatch", "compiled_autograd"):
         (rank_capture,) = capture_ranks(tensor_parallel, dp=2, tp=2, ranks=(1,), via=via)
         rank_capture.assert_collectives({"all_reduce": 2}, group="tp")
+
+
+def redistributed(mesh: DeviceMesh, dim: int) -> Any:
+    """Build a target that shards a replicated tensor, and gathers it again."""
+
+    def target(x: Tensor) -> DTensor:
+        y = DTensor.from_local(x * 2, mesh["tp"], [Replicate()], run_check=False)
+        return y.redistribute(mesh["tp"], [Shard(dim)]).redistribute(mesh["tp"], [Replicate()])
+
+    return target, (torch.ones(4, 4),)
+
+
+@pytest.mark.parametrize("via", ["aot", "dispatch", "dynamo"])
+def test_placements_of_returned_tensors_are_compared(via: str) -> None:
+    def ranks(placement: Any) -> Ranks:
+        def build(mesh: DeviceMesh) -> Any:
+            def target(x: Tensor) -> DTensor:
+                return DTensor.from_local(x * 2, mesh["tp"], [placement], run_check=False)
+
+            return target, (torch.ones(4, 4),)
+
+        return capture_ranks(build, tp=2, via=via, backward=False)
+
+    assert ranks(Partial()) == ranks(Partial())
+    assert ranks(Partial()) != ranks(Replicate())
+
+
+def test_placements_as_arguments_are_compared() -> None:
+    first, second = (
+        capture_ranks(partial(redistributed, dim=dim), tp=2, via="dynamo", backward=False)
+        for dim in (0, 1)
+    )
+    assert first != second

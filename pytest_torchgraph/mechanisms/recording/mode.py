@@ -289,7 +289,7 @@ class RecordingMode(torch_private.TorchDispatchMode):  # type: ignore[no-untyped
         if type(value) in _PLAIN:
             return value
         entry = self._tensors.get(id(value))
-        if entry is not None and entry[0]() is value:
+        if entry is not None and entry[0]() is value and (output or self._is_in_place(*entry)):
             return entry[1]
         if isinstance(value, torch.Tensor):
             return self.add_tensor(value, output)
@@ -306,7 +306,7 @@ class RecordingMode(torch_private.TorchDispatchMode):  # type: ignore[no-untyped
                 encoded.append(value)
                 continue
             entry = tensors.get(id(value))
-            if entry is not None and entry[0]() is value:
+            if entry is not None and entry[0]() is value and (output or self._is_in_place(*entry)):
                 encoded.append(entry[1])
             else:
                 encoded.append(self.encode(value, output))
@@ -457,6 +457,15 @@ class RecordingMode(torch_private.TorchDispatchMode):  # type: ignore[no-untyped
         """Return the met tensors that are still alive."""
         tensors = [reference() for reference, _ in list(self._tensors.values())]
         return [tensor for tensor in tensors if tensor is not None]
+
+    def _is_in_place(self, reference: Any, value: Value) -> bool:
+        """Return False if a met tensor has got another storage, as by `x.data = y`."""
+        number = self.storage_of[value]
+        try:
+            address = reference().untyped_storage()._cdata
+        except (NotImplementedError, RuntimeError):
+            return True
+        return number < 0 or self._storages.get(address) == number
 
     def _place(self, tensor: torch.Tensor) -> tuple[int, tuple[Any, ...]]:
         """Return the number of a tensor's storage, and the tensor's place in the storage."""
