@@ -159,14 +159,9 @@ class Contents:
         return self.printed is not None
 
     @property
-    def was_called(self) -> bool:
-        """True if a target was called."""
-        return not self.origin
-
-    @property
     def counts_runs(self) -> bool:
         """True if compiled graphs have run counts."""
-        return self.was_called and self.build_eager is not None
+        return not self.origin and self.build_eager is not None
 
     @property
     def graphs(self) -> tuple[Graph, ...]:

@@ -233,10 +233,7 @@ def _diff_artifacts(directory: Any) -> GraphDiff:
         {name.removesuffix(end): path for name, path in files.items() if name.endswith(end)}
         for end in (f".expected{SUFFIX}", f".received{SUFFIX}")
     )
-    where = (
-        f"in {directory}: run `pytest --torchgraph-artifacts={directory}`, which writes the graphs "
-        "of failed comparisons there"
-    )
+    where = f"in {directory}: run pytest --torchgraph-artifacts=DIR, which saves failed comparisons"
     return _diff_directories(expected, received, where)
 
 

@@ -227,7 +227,7 @@ class Observed:
             CaptureError: if the capture cannot record what is asked for.
         """
         record = self._contents.record
-        if record is None and not (self.via == "export" and self._contents.was_called):
+        if record is None and not (self.via == "export" and not self._contents.origin):
             raise self._unavailable(
                 f"{asked} are",
                 "via='dispatch', 'aot', 'dynamo', 'inductor', 'compiled_autograd' or 'export', or "

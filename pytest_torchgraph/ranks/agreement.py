@@ -141,10 +141,8 @@ def format_orders(first: Capture, other: Capture, *, waits: bool) -> Iterator[st
         return
     start, rows = difference.start, difference.rows
     consequence = f", {difference.danger}" if difference.danger else ""
-    yield (
-        f"they {difference.words}{consequence}. The first difference is at collective {start} "
-        f"(rank {other.rank} vs. rank {first.rank}):"
-    )
+    place = f"{start} (rank {other.rank} vs. rank {first.rank})"
+    yield f"they {difference.words}{consequence}. The first difference is at collective {place}:"
     shown_rows = rows[start : start + MAX_ROWS]
     width = max(len(second_text) for _, second_text in shown_rows)
     for number, (first_text, second_text) in enumerate(shown_rows, start):

@@ -73,9 +73,7 @@ def read_text(path: Path) -> str | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
-        raise TorchGraphError(
-            f"cannot read the stored graph {path}: {_reason(error, path)}"
-        ) from None
+        raise _failed("read the stored graph", path, error) from None
     if b"\r" in data:
         data = data.replace(b"\r\n", b"\n")
     return data.decode("utf-8", "surrogateescape")
@@ -109,7 +107,7 @@ def write_text(path: Path, text: str, *, root: Path | None = None) -> None:
     except OutsideRootError as error:
         raise OutsideRootError(error.reason, f"cannot write {path}") from None
     except OSError as error:
-        raise TorchGraphError(f"cannot write {path}: {_reason(error, path)}") from None
+        raise _failed("write", path, error) from None
 
 
 def remove_file(path: Path, *, root: Path) -> bool:
@@ -132,9 +130,7 @@ def remove_file(path: Path, *, root: Path) -> bool:
     except OutsideRootError as error:
         raise OutsideRootError(error.reason, f"cannot remove the stored graph {path}") from None
     except OSError as error:
-        raise TorchGraphError(
-            f"cannot remove the stored graph {path}: {_reason(error, path)}"
-        ) from None
+        raise _failed("remove the stored graph", path, error) from None
     return True
 
 
@@ -169,10 +165,10 @@ def remove_leftovers(directory: Path, *, root: Path) -> None:
                 path.unlink()
 
 
-def _reason(error: OSError, path: Path) -> str:
+def _failed(action: str, path: Path, error: OSError) -> TorchGraphError:
     name = str(error.filename or path)
     name_text = "" if name == str(path) or name.endswith(TEMPORARY) else f" ({name})"
-    return f"{error.strerror or error}{name_text}"
+    return TorchGraphError(f"cannot {action} {path}: {error.strerror or error}{name_text}")
 
 
 _REMEDIES = {

@@ -218,7 +218,7 @@ def test_artifacts_are_compared_with_stored_graphs(tmp_path: Path) -> None:
     graph_diff = diff(directory(tmp_path / "art", files))
     assert [finding.files for finding in graph_diff.findings] == [("a",)]
     assert files_of(graph_diff).added == ("b",)
-    with pytest.raises(TorchGraphError, match=r"no \.tgraph file in .*: run `pytest --torchgraph"):
+    with pytest.raises(TorchGraphError, match=r"no \.tgraph file in .*: run pytest --torchgraph"):
         diff(directory(tmp_path / "none", {"a.tgraph": text("sin")}))
 
 

@@ -72,7 +72,7 @@ def test_compare_with_an_unreadable_file_exits_2_and_shows_the_rest(
 @pytest.mark.parametrize(
     ("words", "what"),
     [
-        (("old",), "which writes the graphs of failed comparisons there"),
+        (("old",), "--torchgraph-artifacts=DIR, which saves failed"),
         (("old", "none"), "none"),
         (("old", "new/a.tgraph"), "is a directory"),
         (("old/a.tgraph",), "old/a.tgraph"),

@@ -212,14 +212,16 @@ def test_pipeline_with_different_stages_matches() -> None:
     assert f"{ORDER}. The first difference is at collective 0 (rank 1 vs. rank 0):" in text
 
 
-def exchanged(*, sends: int, receives: int, size: int = 4) -> Ranks:
+def exchanged(
+    *, sends: int, receives: int, size: int = 4, dtype: torch.dtype = torch.float32
+) -> Ranks:
     def step(x: Tensor, group: Any) -> Tensor:
         if dist.get_rank() == 0:
             for _ in range(sends):
                 dist.send(x, group_dst=1, group=group("pp"))
         else:
             for _ in range(receives):
-                dist.recv(x[:size], group_src=0, group=group("pp"))
+                dist.recv(x[:size].to(dtype), group_src=0, group=group("pp"))
         return x + 1
 
     return ranks_of(step, pp=2)
@@ -253,6 +255,10 @@ def test_send_without_a_receive_fails() -> None:
     assert "send 0 from rank 0 to rank 1 differs from its receive:" in text
     assert "16 bytes float32: %send" in text
     assert "8 bytes float32: %recv_" in text
+    ranks = exchanged(sends=1, receives=1, dtype=torch.int32)
+    text = message(ranks.assert_matching_collectives)
+    assert "send 0 from rank 0 to rank 1 differs from its receive:" in text
+    assert "16 bytes int32: %recv_" in text
 
 
 def test_ranks_without_collectives_fail() -> None:

@@ -174,7 +174,11 @@ def _is_of_compiler(error: Exception) -> bool:
     return False
 
 
-_NO_HINT = ("Please report an issue to PyTorch.", "This graph break may have been caused by")
+_NO_HINT = (
+    "Please report an issue to PyTorch.",
+    "This graph break may have been caused by",
+    "It may be possible to write Dynamo tracing rules",
+)
 """Prefixes of hints that do not help a reader of a single break."""
 _DISPATCH = "\nTo capture the eager ops, use via='dispatch'."
 _IS_CAUSAL = "_detect_is_causal_mask"
