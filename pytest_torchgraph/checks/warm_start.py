@@ -28,9 +28,7 @@ def assert_cacheable(
             "backend='inductor' to torch.compile"
         )
     tolerated = patterns(allow)
-    bypasses_left = [
-        bypass for bypass in bypasses if not allows(tolerated, f"{bypass.op}: {bypass.reason}")
-    ]
+    bypasses_left = [b for b in bypasses if not allows(tolerated, f"{b.op}: {b.reason}")]
     if bypasses_left:
         graphs = counted(len({bypass.graph for bypass in bypasses_left}), "graph")
         lines = [f"not cacheable: every process compiles {graphs} again"]
@@ -69,11 +67,7 @@ def assert_warm(
             "torch._functorch.config.enable_remote_autograd_cache to False"
         )
     tolerated = patterns(allow)
-    misses = [
-        lookup
-        for lookup in lookups
-        if lookup.state != "hit" and not allows(tolerated, lookup.reason)
-    ]
+    misses = [m for m in lookups if m.state != "hit" and not allows(tolerated, m.reason)]
     if len(misses) > max_misses:
         lines = [
             f"not warm: {len(misses)} of {counted(len(lookups), 'lookup')} missed, expected at "
