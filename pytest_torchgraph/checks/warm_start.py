@@ -53,8 +53,8 @@ def assert_warm(
         raise AssertionError(f"no graph was compiled:\n{why_no_graph(cold)}")
     if not lookups:
         raise AssertionError(
-            "the second start used no cache, because only the inductor backend has caches: pass "
-            "via='inductor', or compile the target with backend='inductor'"
+            "the second start used no cache, because only the inductor backend has caches: compile "
+            "the target with backend='inductor'"
         )
     cold_lookups = [event for compilation in cold.compiled for event in compilation.lookups]
     missed = {event.key for event in cold_lookups if event.state == "miss"}
