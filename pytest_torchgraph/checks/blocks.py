@@ -180,11 +180,9 @@ def _lines_of_unshared(
         for key in keys:
             by_body.setdefault(key, []).append(block)
     count = len(by_body)
-    noun = "subgraph" if bodies == 1 else "subgraphs"
-    yield (
-        f"blocks {glob}: expected at most {bodies} shared {noun}, found {count}"
-        + (f", and {counted(len(inlined), 'inlined block')}" if inlined else "")
-    )
+    inlined_text = f", and {counted(len(inlined), 'inlined block')}" if inlined else ""
+    expected = counted(bodies, "shared subgraph")
+    yield f"blocks {glob}: expected at most {expected}, found {count}{inlined_text}"
     for (_, name), callers in [*by_body.items()][:MOST]:
         times = counted(len(callers), "call")
         yield f"  {name}: {times}, by {abridged(sorted(set(callers), key=natural_key))}"
@@ -207,11 +205,9 @@ def _lines_of_unshared(
     if inlined:
         yield (
             "  torch inlines a subgraph that is called only once, unless "
-            "torch._dynamo.config.inline_single_use_invoke_subgraph = False"
-        )
-        yield (
-            "  If no block is decorated, put @torch.compiler.nested_compile_region above the "
-            "block's forward"
+            "torch._dynamo.config.inline_single_use_invoke_subgraph = False\n"
+            "  If no block is decorated, put @torch.compiler.nested_compile_region above its "
+            "forward"
         )
     yield (
         "  An int attribute, a constant or a shape that differs between blocks prevents sharing. "

@@ -101,8 +101,8 @@ def assert_budget(
     if unknown and len(unknown) == len(problems):
         raise unknown[0]
     if problems:
-        has_modules = any(node.module for graph in graphs for node in graph.nodes)
-        hint = [_WHERE_MORE] * (has_modules and any(": expected " in line for line in problems))
+        exceeded = any(": expected " in line for line in problems)
+        hint = [_WHERE_MORE] * (exceeded and any(n.module for g in graphs for n in g.nodes))
         raise AssertionError("\n".join(["budget exceeded:", *problems, *hint]))
 
 

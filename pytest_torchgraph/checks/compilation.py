@@ -294,28 +294,16 @@ def _backward_problems(
 ) -> Iterator[str]:
     """Yield the reasons why Dynamo did not compile each captured backward as one graph."""
     backward_compilations = [
-        compilation
-        for compilation in record.compiled
-        if compilation.id is not None
-        and compilation.id.autograd is not None
-        and not compilation.is_capture
+        c
+        for c in record.compiled
+        if c.id is not None and c.id.autograd is not None and not c.is_capture
     ]
-    graphs = [
-        compilation
-        for compilation in backward_compilations
-        if compilation.texts("dynamo") and not compilation.failure
-    ]
+    graphs = [c for c in backward_compilations if c.texts("dynamo") and not c.failure]
     if captures and len(graphs) > len(captures):
         yield f"Dynamo compiled the captured backward as {len(graphs)} graphs instead of one"
-    failures = [
-        first_line(compilation.reason)
-        for compilation in backward_compilations
-        if compilation.failure
-    ]
+    failures = [first_line(c.reason) for c in backward_compilations if c.failure]
     yield from dict.fromkeys(f"compiling the backward failed: {reason}" for reason in failures)
-    breaks = [
-        graph_break for graph_break in record.breaks if graph_break.compile_id.startswith("!")
-    ]
+    breaks = [b for b in record.breaks if b.compile_id.startswith("!")]
     for number, graph_break in enumerate(breaks, 1):
         yield f"graph break in the backward:\n{_format_break(number, graph_break)}"
     if captures and not any(record.executions.get(str(compilation.id)) for compilation in captures):
@@ -326,7 +314,7 @@ def _backward_problems(
 
 def _limits(capture: Subject, count: Any, maximum: Any, name: str) -> tuple[int, int | None]:
     if count is None and maximum is None:
-        raise TypeError(f"{name}() checks nothing: give count= or max=")
+        raise TypeError(f"{name}() checks nothing: pass count= or max=")
     device = _device(capture)
     low, high = (0, None) if count is None else bounds(count, device)
     limit = None if maximum is None else bounds(maximum, device)[1]

@@ -24,6 +24,16 @@ if TYPE_CHECKING:
     from .subject import Subject
 
 
+_SERVED = (
+    "it was compiled before the watch and served from Dynamo's cache. Open the watch before the "
+    "first call, or call torch._dynamo.reset() first. To check warm calls, use "
+    "assert_no_recompiles()"
+)
+_SERVED_AFTER_WARM_UP = (
+    "nothing was compiled after the warm-up, so there are neither graphs nor graph breaks to "
+    "check. Put a graph_capture.watch() around the first call and check that instead, or use "
+    "assert_no_recompiles() here"
+)
 _NO_OPS = "it computes nothing, or only in code that Dynamo or torch.compiler.disable skips"
 _FILE = re.compile(r"(?P<file>.+\.py)(?::(?P<line>\d+))?\Z")
 
@@ -160,38 +170,23 @@ def why_no_graph(record: WatchRecord) -> str:
     runs_text = ", ".join(
         f"{run} once" if n == 1 else f"{run} {n} times" for run, n in record.executions.items()
     )
-    if runs_text and record.warmed_up:
-        return (
-            f"  compiled code ran{scope_text} ({runs_text}), but nothing was compiled after the "
-            "warm-up, so there are neither graphs nor graph breaks to check. Put a "
-            "graph_capture.watch() around the first call and check that instead, or use "
-            "assert_no_recompiles() here"
-        )
     if runs_text:
-        return (
-            f"  compiled code ran{scope_text} ({runs_text}), but it was compiled before the watch "
-            "and served from Dynamo's cache. Open the watch before the first call, or call "
-            "torch._dynamo.reset() first. To check warm calls, use assert_no_recompiles()"
-        )
+        reason = _SERVED_AFTER_WARM_UP if record.warmed_up else _SERVED
+        return f"  compiled code ran{scope_text} ({runs_text}), but {reason}"
     if record.compiled:
-        functions = ", ".join(
-            dict.fromkeys(compilation.function or "?" for compilation in record.compiled)
-        )
+        functions = ", ".join(dict.fromkeys(c.function or "?" for c in record.compiled))
         return f"  Dynamo found no tensor operations in {functions}: {_NO_OPS}"
     if record.callables:
         names = ", ".join(dict.fromkeys(callee.name for callee in record.callables))
         return f"  Dynamo's cache has no graph for {names}: {_NO_OPS}"
+    advice = "torch.compile(...) compiles nothing by itself: call its result inside the watch"
     if record.compiled_in_all:
-        compiled_names = listed(dict.fromkeys(record.compiled_in_all))
-        return (
-            f"  no compiled function or module was called{scope_text} inside the watch. The "
-            f"compiled functions are: {compiled_names}. A function that they call is part of their "
-            "graphs: pass the name of the compiled function instead"
+        advice = (
+            f"The compiled functions are: {listed(dict.fromkeys(record.compiled_in_all))}. A "
+            "function that they call is part of their graphs: pass the name of the compiled "
+            "function instead"
         )
-    return (
-        f"  no compiled function or module was called{scope_text} inside the watch. "
-        "torch.compile(...) compiles nothing by itself: call its result inside the watch"
-    )
+    return f"  no compiled function or module was called{scope_text} inside the watch. {advice}"
 
 
 def find_uncompiled_calls(

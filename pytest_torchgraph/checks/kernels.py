@@ -123,8 +123,7 @@ def assert_sizes(capture: Subject, name: str, dim: int | Sequence[int], *, dynam
     if problems:
         word = "dynamic" if dynamic else "static"
         remedy = f"call torch._dynamo.mark_{word}({name}, {wrong}) before the model"
-        if dynamic:
-            remedy += ". If code needs a fixed size, torch raises an error with its line"
+        remedy += ". If code needs a fixed size, torch raises an error with its line" * dynamic
         if capture.via == "export":
             remedy = "pass other dynamic_shapes: via=Export(dynamic_shapes=...)"
         elif capture.via in ("dispatch", "fx"):

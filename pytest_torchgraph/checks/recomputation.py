@@ -117,11 +117,7 @@ def assert_not_recomputed(
             *_places(unexpected),
         ]
         modules = {entry.original.module for entry in unexpected}
-        saved_ops = Counter(
-            _op_of(saved_value)
-            for saved_value in kept(graphs, received)
-            if saved_value.node.module in modules
-        )
+        saved_ops = Counter(_op_of(s) for s in kept(graphs, received) if s.node.module in modules)
         saved_texts = [
             f"{op} ({count} times)" if count > 1 else op for op, count in saved_ops.most_common()
         ]
@@ -145,9 +141,7 @@ def assert_saved(
     _need_ops("assert_saved", ops, module)
     need_backward(graphs)
     _need_op_calls(graphs, ops, module, "so there is nothing to save")
-    saved = {
-        (id(saved_value.graph), saved_value.node.name) for saved_value in kept(graphs, received)
-    }
+    saved = {(id(s.graph), s.node.name) for s in kept(graphs, received)}
     results = _produced_storages(graphs, received, ops, module)
     missing = [node for key, node in results.items() if key not in saved]
     if missing:
@@ -177,11 +171,7 @@ def assert_not_saved(
     need_backward(graphs)
     _need_op_calls(graphs, ops, module, "so there is nothing to save")
     results = _produced_storages(graphs, received, ops, module)
-    saved_values = [
-        saved_value
-        for saved_value in kept(graphs, received)
-        if (id(saved_value.graph), saved_value.node.name) in results
-    ]
+    saved_values = [s for s in kept(graphs, received) if (id(s.graph), s.node.name) in results]
     size = sum(saved_value.bytes for saved_value in saved_values)
     if size > max_bytes:
         ops_text = ", ".join(map(pattern_name, ops)) or "any op"
