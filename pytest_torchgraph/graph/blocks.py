@@ -143,7 +143,7 @@ def match_modules(paths: Iterable[str], glob: str) -> list[str]:
         counts = Counter(re.sub(r"\b\d+\b", "*", path) for path in known_paths)
         globs = sorted((form for form, count in counts.items() if count > 1), key=len)
         hint = module_hint(glob, globs, globs) or (
-            "no paths differ only in a number" if known_paths else NO_PATHS
+            "no two paths differ only in a number" if known_paths else NO_PATHS
         )
         raise ValueError(f"no module matches {glob!r} (* is one component of a path): {hint}")
     if len(members) == 1:

@@ -6,6 +6,7 @@ import pytest
 import torch
 from subjects.counting import backward, forward
 from subjects.models import SUBJECTS
+from torch._higher_order_ops.while_loop import while_loop
 from torch.utils import flop_counter
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -83,6 +84,17 @@ def test_flops_error_names_an_op_without_a_formula() -> None:
     captured = capture(lambda x: torch.linalg.inv(x @ x), torch.eye(4), via="dispatch")
     with pytest.raises(CaptureError, match=r"torch has no formula for aten.linalg_inv_ex.default"):
         _ = captured.flops
+
+
+def test_flops_error_advises_no_formula_for_an_unknown_number_of_runs() -> None:
+    def doubled(x: torch.Tensor) -> torch.Tensor:
+        return while_loop(lambda x: x.sum() < 100, lambda x: (x @ x,), (x,))[0]
+
+    captured = capture(doubled, 2 * torch.eye(2), backward=False)
+    with pytest.raises(CaptureError, match=r"no formula for higher_order\.while_loop\. To count 0"):
+        _ = captured.flops
+    with pytest.raises(AssertionError, match=r"no FLOPs were counted, .*while_loop\Z"):
+        captured.assert_budget(flops=1, unknown="ignore")
 
 
 def test_formula_registered_after_other_flops_were_counted_is_used() -> None:

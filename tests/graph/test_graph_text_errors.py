@@ -173,7 +173,7 @@ BROKEN = {
     ),
     "no run": (
         f"torchgraph 2\n\neager_0 {MARK}× 0 {{\n",
-        "the run count must be at least 2, not 0: graphs that never ran are not stored",
+        "the run count must be at least 2, not 0: remove the graph",
     ),
     "one run": (
         f"torchgraph 2\n\neager_0: backward {MARK}× 1 {{\n",

@@ -284,21 +284,15 @@ class _Parser(NodeReader):
         if not self.skip(f" {TIMES} "):
             return 1
         if not counted:
-            why = (
-                "it is the body of a higher-order op"
-                if self.allows_facts
-                else f"version {self.version} allows it only for eager graphs"
-            )
+            why = f"version {self.version} allows it only for eager graphs"
+            if self.allows_facts:
+                why = "it is the body of a higher-order op"
             self.fail(
                 f"{name!r} cannot have a run count ({why}): remove '{TIMES}' and the number", start
             )
         runs = int(self.match(re.compile(r"[0-9]{1,18}"), "a number of runs"))
         if runs < 2 and (eager or runs):
-            advice = (
-                "remove the number, because 1 is the default"
-                if runs
-                else "graphs that never ran are not stored"
-            )
+            advice = "remove the number, because 1 is the default" if runs else "remove the graph"
             self.fail(f"the run count must be at least 2, not {runs}: {advice}", start)
         return runs
 
