@@ -336,6 +336,52 @@ def test_recomputation_by_the_formula_of_a_custom_op_counts(
         capture.assert_not_recomputed("torchgraph_recomputation.grown")
 
 
+def _function(run: Callable[[Tensor], Tensor], rerun: Callable[[Tensor], Tensor]) -> Any:
+    """Return a function that runs `run` in the forward and `rerun` in the backward."""
+
+    class Function(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Tensor) -> Tensor:
+            ctx.save_for_backward(x)
+            return run(x)
+
+        @staticmethod
+        def backward(ctx: Any, grad: Tensor) -> Tensor:
+            (x,) = ctx.saved_tensors
+            return grad * rerun(x)
+
+    return lambda x: Function.apply(x).sin()
+
+
+IN_PLACE: dict[str, tuple[Any, Any, list[str]]] = {
+    "backward": (torch.exp, lambda x: x.clone().exp_(), ["aten.exp.default"]),
+    "forward": (lambda x: x.clone().exp_(), torch.exp, ["aten.exp_.default"]),
+    "of a result": (lambda x: (x * 2).exp(), lambda x: x.mul(2).exp_(), ["mul.Tensor", "exp"]),
+    "tensor operand": (lambda x: x * x, lambda x: x.clone().mul_(x), ["aten.mul.Tensor"]),
+    "after a write": (torch.exp, lambda x: x.clone().mul_(2).exp_(), []),
+    "other constant": (lambda x: x * 2, lambda x: x.clone().mul_(3), []),
+    "other dtype": (lambda x: x.gt(1), lambda x: x.clone().gt_(1), []),
+    "promoted dtype": (lambda x: x + x.double(), lambda x: x.clone().add_(x.double()), ["copy"]),
+    "part": (torch.exp, lambda x: x.clone()[1:].exp_().sum(), []),
+}
+
+
+@pytest.mark.parametrize("name", IN_PLACE)
+def test_op_in_place_on_a_copy_recomputes_the_op(graph_capture: GraphCapture, name: str) -> None:
+    run, rerun, ops = IN_PLACE[name]
+    captured = graph_capture(
+        _function(lambda x: run(x).float(), rerun),
+        torch.ones(3, requires_grad=True),
+        via="dispatch",
+    )
+    entries = captured.recomputed
+    assert len(entries) == len(ops)
+    assert all(op in entry.op for op, entry in zip(ops, entries, strict=True))
+    if ops:
+        with pytest.raises(AssertionError, match=r"expected none of .*, found 1"):
+            captured.assert_not_recomputed(entries[0].op)
+
+
 def _exp_in_an_unpack_hook(x: Tensor) -> Tensor:
     y = x.exp()
     with torch.autograd.graph.saved_tensors_hooks(lambda _: None, lambda _: x.detach().exp()):

@@ -47,6 +47,10 @@ _RESTORING_STATE = frozenset(
 )
 """Ops that run another op with the random state saved by `SAVING_STATE`."""
 _LEVELS: frozenset[Level] = frozenset({"dispatch", "aot"})
+_OTHER_DTYPE = frozenset(
+    "cumprod cumsum eq ne lt le gt ge logical_and logical_not logical_or logical_xor".split()
+)
+"""Packets whose result may have another dtype than that of the op in place."""
 _ALIASES = frozenset({ALIAS_OP, "aten.alias.default"})
 
 _Key: TypeAlias = tuple[object, ...]
@@ -59,7 +63,7 @@ class Recomputed:
     """An op of the forward that the backward runs again.
 
     Attributes:
-        op: the op.
+        op: the op of the forward.
         node: the call in the backward; the first if there are several.
         original: the call in the forward.
         graph: name of the backward graph.
@@ -181,9 +185,9 @@ def _count_runs(graphs: Sequence[Graph]) -> Counter[tuple[str, RecomputedBy]]:
     """Count the recomputations of each op, by op and reason. This needs no FLOPs and no torch."""
     counts_by_op: Counter[tuple[str, RecomputedBy]] = Counter()
     with suppress(CaptureError):
-        for _, reruns in _iter_recomputations(graphs, {}):
+        for original, reruns in _iter_recomputations(graphs, {}):
             _, node = reruns[0]
-            counts_by_op[executed(node).op, node.by] += len(reruns)
+            counts_by_op[executed(original).op, node.by] += len(reruns)
     return counts_by_op
 
 
@@ -221,7 +225,7 @@ def _make_entry(original: Node, reruns: Sequence[_Run]) -> Recomputed:
     flops = _flops_if_known(values.whole, node)
     cost = Cost(None if flops is None else flops * len(reruns) * graph.runs, 0)
     return Recomputed(
-        executed(node).op,
+        executed(original).op,
         node,
         original,
         graph.name,
@@ -307,6 +311,8 @@ class _Values:
         """Number of the last write to each storage."""
         self._defined: dict[str, int | None] = {}
         """For each value, the number of the last write to its storage when the value was made."""
+        self._copied: dict[object, object] = {}
+        """For the key of each clone, the key of its original."""
         self._constant: set[str] = set()
         """Values that depend only on constants."""
         self._buffers: set[str] = set()
@@ -371,13 +377,14 @@ class _Values:
             self._number_projection(node, producer)
             return
         call = executed(node)
-        key = (canonical_op(call.op), self._key_of(call.args), self._key_of(dict(call.kwargs)))
-        number = self._number_result(node, key)
+        draws = any(effect.kind == "random" for effect in node.effects)
+        number = self._number_result(node, self._key_of_call(call, draws))
+        if call.op == "aten.clone.default":
+            self._copied["value", number] = self._key_of(call.args[0])
         position = shared_argument(call.op)
         viewed = call.args[position] if position is not None and call.args[position:] else None
         base = viewed.name if isinstance(viewed, Ref) else ""
         writes = [effect.target.name for effect in node.effects if effect.target is not None]
-        draws = any(effect.kind == "random" for effect in node.effects)
         constant = not draws and all(name in self._constant for name in refs)
         for target in writes:
             written = self._base.get(target)
@@ -390,6 +397,18 @@ class _Values:
         is_view = bool(base) and not writes
         if not is_view and not constant:
             self.work.append((number, node))
+
+    def _key_of_call(self, call: Node, draws: bool) -> _Key:
+        op, args = canonical_op(call.op), [self._key_of(arg) for arg in call.args]
+        namespace, _, name = op.partition(".")
+        packet, _, overload = name.partition("_.")
+        if namespace == "aten" and overload and not draws and packet not in _OTHER_DTYPE:
+            results = [call.result, *(self.whole.by_name[name].result for name in call.refs)]
+            if len({getattr(result, "dtype", None) for result in results}) == 1:
+                # `x.clone().exp_()` computes the value of `x.exp()`.
+                op = f"aten.{packet}.{overload}"
+                args[0] = self._copied.get(args[0], args[0])
+        return op, *args, self._key_of(dict(call.kwargs))
 
     def _number_projection(self, node: Node, producer: Node) -> None:
         """Number one result of a multi-output op."""
