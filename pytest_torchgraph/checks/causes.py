@@ -127,7 +127,8 @@ def _explain_nondeterminism(
     """
     size_text = ""
     first, second = eager_difference.eager, eager_difference.captured
-    if first is not None and second is not None and first.is_floating_point():
+    both = first is not None and second is not None and first.shape == second.shape
+    if both and first.is_floating_point():
         size_text = f" by up to {float((first.double() - second.double()).abs().max()):.3g}"
     label = eager_difference.name or "the output"
     if eager_difference.what == "gradients":
