@@ -294,6 +294,19 @@ def test_tensors_in_an_argument_are_restored_and_compared(via: str) -> None:
         captured.assert_matches_eager()
 
 
+def test_jagged_tensors_are_compared_by_values_and_offsets() -> None:
+    def jagged(values: Tensor, offsets: Tensor) -> Tensor:
+        shift = (offsets == 2) * (1 if torch.compiler.is_compiling() and shifted else 0)
+        return torch.nested.nested_tensor_from_jagged(values * 2, offsets + shift)
+
+    shifted = False
+    arguments = torch.ones(5, 4), torch.tensor([0, 2, 5])
+    capture(jagged, *arguments, via="aot", backward=False).assert_matches_eager()
+    shifted = True
+    with pytest.raises(AssertionError, match=r"output\._offsets differs from the eager run"):
+        capture(jagged, *arguments, via="aot", backward=False).assert_matches_eager()
+
+
 def test_leaves_that_are_equal_pass() -> None:
     def target(x: Tensor) -> Any:
         return {
