@@ -16,6 +16,8 @@ from ...graph.module_paths import OwnModule
 
 DEPTH = 8
 """Maximum nesting depth for objects in an argument or output, which may reference each other."""
+_MAX_OBJECTS = 1000
+"""Maximum number of objects in one argument that are searched: it may refer to a whole dataset."""
 
 
 class NamedTensors:
@@ -295,7 +297,7 @@ def _list_held(
             leaf_name = ".".join([name, str(key), *(_key_to_str(part) for part in path)])
             if isinstance(leaf, torch.Tensor):
                 yield leaf_name, leaf
-            elif depth < DEPTH and id(leaf) not in seen:
+            elif depth < DEPTH and len(seen) < _MAX_OBJECTS and id(leaf) not in seen:
                 seen.add(id(leaf))
                 yield from _list_held(leaf_name, held_by(leaf), depth + 1, seen)
 
