@@ -127,8 +127,9 @@ def _explain_nondeterminism(
     """
     size_text = ""
     first, second = eager_difference.eager, eager_difference.captured
-    if first is not None and second is not None and first.is_floating_point():
-        size_text = f" by up to {float((first.double() - second.double()).abs().max()):.3g}"
+    pair = None if first is None or second is None else (first, second)
+    if pair and pair[0].is_floating_point() and pair[0].shape == pair[1].shape:
+        size_text = f" by up to {float((pair[0].double() - pair[1].double()).abs().max()):.3g}"
     label = eager_difference.name or "the output"
     if eager_difference.what == "gradients":
         label = f"gradient of {eager_difference.name}"

@@ -12,6 +12,7 @@ the forward saved.
 
 from __future__ import annotations
 
+import enum
 import inspect
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,6 +24,7 @@ import torch.fx
 import torch.nn.utils.parametrize
 
 from ..graph.module_paths import common_path, module_of
+from ..ops.qualified import op_name
 from .normalize import value_of_constant
 
 
@@ -98,7 +100,13 @@ def module_options(module: Any) -> str | None:
         if _is_of_torch(type(part))
         for option in _options(part)
     ]
+    if isinstance(module, torch.nn.utils.parametrize.ParametrizationList):
+        options.append(f"by {_class_names(module)}")
     return ", ".join(options)
+
+
+def _class_names(modules: Any) -> str:
+    return " and ".join(type(module).__name__ for module in modules)
 
 
 def _options(module: torch.nn.Module) -> Iterator[str]:
@@ -112,6 +120,10 @@ def _options(module: torch.nn.Module) -> Iterator[str]:
         if default is True and not isinstance(value, bool):  # bias=True: a parameter, or None
             value = value is not None
         value = _collapse_expanded(value)  # (2, 2) and the default 2 are the same option
+        if isinstance(value, enum.Enum):
+            value = value.name
+        elif callable(value) and not isinstance(value, type | torch.nn.Module) and value != default:
+            value = op_name(value)  # an activation function
         items = value if isinstance(value, tuple) else (value,)
         is_plain = all(isinstance(item, _PLAIN_TYPES) for item in items)
         if is_plain and (value != default or type(value) is not type(default)):
@@ -124,7 +136,7 @@ def _options(module: torch.nn.Module) -> Iterator[str]:
         yield "eval"
     if torch.nn.utils.parametrize.is_parametrized(module):
         for name, parts in module.parametrizations.items():  # type: ignore[union-attr, operator]
-            yield f"{name} by {' and '.join(type(part).__name__ for part in parts)}"
+            yield f"{name} by {_class_names(parts)}"
     for kind_of_hook in ("forward_pre_hook", "forward_hook"):
         for hook in getattr(module, f"_{kind_of_hook}s").values():
             yield f"{kind_of_hook} {getattr(hook, '__name__', type(hook).__name__)}"

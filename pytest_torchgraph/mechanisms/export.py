@@ -211,7 +211,7 @@ def with_outputs_of_program(converted: Converted, program: torch.export.Exported
     values = [
         NamedValue(converted.names[value.name]) if isinstance(value, torch.fx.Node) else value
         for spec, value in specs
-        if spec.kind is OutputKind.USER_OUTPUT
+        if spec.kind in (OutputKind.USER_OUTPUT, OutputKind.LOSS_OUTPUT)
     ]
     returned = [Ref(value) if isinstance(value, NamedValue) else rounded(value) for value in values]
     structure = pytree.tree_unflatten(values, program.call_spec.out_spec)

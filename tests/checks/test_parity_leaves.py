@@ -264,6 +264,51 @@ def test_parity_compares_the_class_of_a_tensor() -> None:
         capture(target, torch.ones(3), via="aot").assert_matches_eager()
 
 
+class Called(Held):
+    """An object of a user's class, which can be called, like PyG's `Data`."""
+
+    def __call__(self) -> None:
+        raise AssertionError("never called")
+
+
+def test_attributes_of_an_object_that_can_be_called_are_compared() -> None:
+    def target(x: Tensor) -> Called:
+        return Called(x * (3 if torch.compiler.is_compiling() else 2), "a")
+
+    with pytest.raises(AssertionError, match="differs from the eager run"):
+        capture(target, torch.ones(3), via="aot").assert_matches_eager()
+
+
+@pytest.mark.parametrize("via", ["aot", "dispatch"])
+def test_tensors_in_an_argument_are_restored_and_compared(via: str) -> None:
+    def add(x: Called) -> Tensor:
+        x.y.add_(3 if compiled else 2)
+        return x.y * 0 + 1
+
+    held = Called(torch.ones(3), "a")
+    compiled = False
+    captured = capture(add, held, via=via)
+    assert held.y.tolist() == [1, 1, 1]
+    captured.assert_matches_eager()
+    assert held.y.tolist() == [1, 1, 1]
+    compiled = True
+    with pytest.raises(AssertionError, match=r"argument x\.y differs from the eager run after"):
+        captured.assert_matches_eager()
+
+
+def test_jagged_tensors_are_compared_by_values_and_offsets() -> None:
+    def jagged(values: Tensor, offsets: Tensor) -> Tensor:
+        shift = (offsets == 2) * (1 if torch.compiler.is_compiling() and shifted else 0)
+        return torch.nested.nested_tensor_from_jagged(values * 2, offsets + shift)
+
+    shifted = False
+    arguments = torch.ones(5, 4), torch.tensor([0, 2, 5])
+    capture(jagged, *arguments, via="aot", backward=False).assert_matches_eager()
+    shifted = True
+    with pytest.raises(AssertionError, match=r"output\._offsets differs from the eager run"):
+        capture(jagged, *arguments, via="aot", backward=False).assert_matches_eager()
+
+
 def test_leaves_that_are_equal_pass() -> None:
     def target(x: Tensor) -> Any:
         return {

@@ -7,7 +7,7 @@ import torch
 from mechanisms.models import Norm, example, mlp
 from torch import Tensor, nn
 
-from pytest_torchgraph import Aot, CaptureError, Dynamo, capture
+from pytest_torchgraph import Aot, CaptureError, Dynamo, capture, diff
 
 
 def test_forward_and_backward_are_split() -> None:
@@ -199,3 +199,19 @@ def test_op_of_triton_op_cannot_occur_in_a_compiled_graph() -> None:
     for via in ("dispatch", "dynamo", "export"):
         with pytest.raises(AssertionError, match=r"tests_aot\.doubled: found 1"):
             capture(step, torch.ones(4), via=via).assert_no_ops("tests_aot.doubled")
+
+
+@pytest.mark.parametrize("via", ["aot", "dispatch"])
+def test_another_output_that_requires_grad_is_a_difference(via: str) -> None:
+    """The backward of both has one tangent, but it is the gradient of another output."""
+
+    def first(x: Tensor) -> tuple[Tensor, Tensor]:
+        return x * 2, (x * 2).detach()
+
+    def second(x: Tensor) -> tuple[Tensor, Tensor]:
+        return (x * 2).detach(), x * 2
+
+    captures = [capture(f, example(4, grad=True), via=via) for f in (first, first, second)]
+    assert captures[0] == captures[1]
+    assert captures[0] != captures[2]
+    assert str(diff(captures[0], captures[2])).startswith("1 edit: tangent %tangent.1 changed")

@@ -11,8 +11,9 @@ import pytest
 import torch
 from mechanisms.models import Norm, example, mlp
 from torch import Tensor, nn
+from torch.export.experimental import _export_forward_backward
 
-from pytest_torchgraph import CaptureError, Dynamo, Export, capture
+from pytest_torchgraph import CaptureError, Dynamo, Export, capture, from_fx
 
 
 def breaks(x: Tensor) -> Tensor:
@@ -321,3 +322,18 @@ def test_export_under_conflicting_precisions_gives_torchs_reason(
         "whether allow_tf32"
     )
     assert message.endswith("or capture via 'dynamo', 'aot' or 'dispatch'.")
+
+
+@pytest.mark.filterwarnings("ignore:.*LeafSpec.*:FutureWarning")
+def test_a_program_with_a_backward_is_a_graph() -> None:
+    class Loss(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(4, 4)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.linear(x).sum()
+
+    program = torch.export.export(Loss(), (example(3, 4),))
+    joint = from_fx(_export_forward_backward(program))
+    joint.assert_op_counts({"aten.addmm": 1, "aten.mm": 1})  # forward, gradient of the weight

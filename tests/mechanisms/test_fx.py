@@ -362,3 +362,39 @@ def test_options_of_an_own_class_are_unknown() -> None:
     captured = capture(nn.Sequential(Own()), torch.ones(2), via=Fx(tracer=Tracer()))
     assert [node.options for node in captured.forward.nodes] == [None] * 3
     assert captured.to_text().startswith("torchgraph 1\n")
+
+
+def parametrized(*parts: nn.Module) -> nn.Module:
+    layer = nn.Linear(4, 4)
+    for part in parts:
+        torch.nn.utils.parametrize.register_parametrization(layer, "weight", part)
+    return layer
+
+
+def orthogonal(map_name: str) -> nn.Module:
+    return parametrizations.orthogonal(nn.Linear(4, 4), orthogonal_map=map_name)
+
+
+def encoder(activation: Any) -> nn.Module:
+    layer = nn.TransformerEncoderLayer(4, 2, 8, batch_first=True, activation=activation)
+    return nn.Sequential(nn.TransformerEncoder(layer, 2, enable_nested_tensor=False))
+
+
+@pytest.mark.parametrize(
+    ("module", "other"),
+    [
+        (parametrized(nn.Tanh(), nn.ReLU()), parametrized(nn.ReLU(), nn.Tanh())),
+        (orthogonal("cayley"), orthogonal("matrix_exp")),
+        (encoder("gelu"), encoder("relu")),
+    ],
+    ids=["order", "enum", "function"],
+)
+def test_parametrizations_enums_and_functions_are_options(
+    module: nn.Module, other: nn.Module
+) -> None:
+    first, again, second = (
+        capture(target, torch.ones(1, 4, 4), via="fx", backward=False)
+        for target in (module, module, other)
+    )
+    assert first == again
+    assert first != second

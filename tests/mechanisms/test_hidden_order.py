@@ -234,3 +234,17 @@ def test_an_op_before_a_region_equals_an_op_after_it(graph_capture: GraphCapture
 
     x = torch.ones(4, requires_grad=True)
     assert graph_capture(before, x, via="dynamo") == graph_capture(after, x, via="dynamo")
+
+
+def test_a_random_op_in_a_vmap_differs_from_one_before_it(graph_capture: GraphCapture) -> None:
+    def inside(x: Tensor) -> Tensor:
+        return torch.vmap(lambda row: row + torch.rand(4), randomness="different")(x)
+
+    def before(x: Tensor) -> Tensor:
+        noise = torch.rand(4)
+        return torch.vmap(lambda row: row + noise, randomness="different")(x)
+
+    captures = [graph_capture(f, torch.ones(4, 4), via="dynamo") for f in (inside, inside, before)]
+    assert captures[0] == captures[1]
+    assert captures[0] != captures[2]
+    assert diff(captures[0], captures[2])

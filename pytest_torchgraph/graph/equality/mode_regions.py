@@ -10,12 +10,15 @@ from ..model import Node
 _SET_GRAD = "torch._C._set_grad_enabled"
 _SET_ATTENTION = "torch.nn.attention._sdpa_kernel"
 _ATTENTION = "torch.nn.functional.scaled_dot_product_attention"
+_VMAP = "vmap"
 _ENTERING = {
+    "torch._functorch.predispatch._vmap_increment_nesting": _VMAP,
     "torch.amp.autocast_mode._enter_autocast": "autocast",
     "torch.autograd.grad_mode._enter_inference_mode": "inference mode",
 }
 """Functions that begin a region in which ops run in another mode."""
 _LEAVING = {
+    "torch._functorch.predispatch._vmap_decrement_nesting": _VMAP,
     "torch.amp.autocast_mode._exit_autocast": "autocast",
     "torch.autograd.grad_mode._exit_inference_mode": "inference mode",
 }
@@ -52,7 +55,9 @@ class ModeRegions:
             self._open["grad"] = []  # the function itself does not depend on the grad mode
         if node.kind == "output" or op in ("operator.getitem", "get_attr"):
             return []
-        numbers = [starts[-1] for starts in self._open.values() if starts]
+        # Of the ops in a vmap without a batched operand, only a random op runs differently.
+        regions = {**self._open, _VMAP: self._open.get(_VMAP, []) if node.effects else []}
+        numbers = [starts[-1] for starts in regions.values() if starts]
         if op in _ENTERING:
             self._open.setdefault(_ENTERING[op], []).append(i)
         elif op == _SET_GRAD and enables_grad != self._initial_grad:

@@ -26,6 +26,7 @@ Three properties of a training graph depend on the order in which the forward ra
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -35,6 +36,8 @@ from ..model import Arg, Device, Graph, InputRef, Node, Ref, Result, SubgraphRef
 from ..text import format_arg, format_key, format_result, quote
 from .canonical_form import aliases_of, canonical, canonical_graph
 from .mode_regions import ModeRegions
+
+_TANGENT = re.compile(r"tangent\.\d+\Z")
 
 
 class NumberedGraph:
@@ -145,7 +148,9 @@ class NumberedGraph:
     ) -> str:
         """Return the label without dtype and shape, and append its references to `refs`."""
         if node.kind == "placeholder":
-            return "placeholder"
+            # The number of a tangent names the output of the forward that it is the gradient of.
+            is_numbered = node.op == "tangent" and _TANGENT.match(node.name)
+            return f"placeholder {node.name}" if is_numbered else "placeholder"
         of_call = () if is_constant(node) else node.args
         args = [_format_skeleton(arg, refs, subgraph_label) for arg in of_call]
         if node.kwargs:

@@ -15,17 +15,17 @@ if TYPE_CHECKING:
     from .invocation import note_meta_device as note_meta_device
     from .invocation import to_device as to_device
     from .invocation import with_fake_tensors as with_fake_tensors
+    from .named_tensors import DEPTH as DEPTH
     from .named_tensors import NamedTensors as NamedTensors
     from .named_tensors import callable_of as callable_of
+    from .named_tensors import held_by as held_by
     from .saved_state import RandomState as RandomState
     from .saved_state import SavedState as SavedState
     from .saved_state import compile_marks_restored as compile_marks_restored
     from .saved_state import note_all as note_all
     from .saved_state import preserve_state as preserve_state
-    from .step import DEPTH as DEPTH
     from .step import Step as Step
     from .step import exclusive as exclusive
-    from .step import held_by as held_by
     from .step import output_leaves as output_leaves
 else:
     __getattr__ = front_door(
@@ -33,8 +33,8 @@ else:
         {
             "eager": "EagerRun Outcome in_float64 outcome_of",
             "invocation": "Invocation note_meta_device to_device with_fake_tensors",
-            "named_tensors": "NamedTensors callable_of",
+            "named_tensors": "DEPTH NamedTensors callable_of held_by",
             "saved_state": "RandomState SavedState compile_marks_restored note_all preserve_state",
-            "step": "DEPTH Step exclusive held_by output_leaves",
+            "step": "Step exclusive output_leaves",
         },
     )

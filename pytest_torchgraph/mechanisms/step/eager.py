@@ -18,10 +18,11 @@ from torch.overrides import TorchFunctionMode
 
 from ...errors import CaptureError
 from .invocation import Invocation
+from .named_tensors import DEPTH, held_by
 from .python_state import PythonState
 from .saved_state import RandomState, SavedState, autocast, preserve_state
 from .saved_tensor import storage_of, version
-from .step import DEPTH, Step, held_by
+from .step import Step
 
 _PLAIN: dict[type, type] = {immutable_list: list, immutable_dict: dict}
 """Types that torch.fx substitutes in the output of an interpreted graph, with the original types.
@@ -120,7 +121,7 @@ def _labelled_state(step: Step) -> Iterator[tuple[str, torch.Tensor]]:
     named = step.invocation.named
     for name, buffer in named.current_buffers():
         yield f"buffer {name}", buffer
-    for name, tensor in named.inputs:
+    for name, tensor in [*named.inputs, *named.held]:
         if not isinstance(tensor, torch.nn.Parameter):
             yield f"argument {name}", tensor
 

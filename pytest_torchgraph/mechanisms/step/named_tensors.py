@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -13,6 +13,11 @@ import torch.utils._pytree as pytree
 
 from ... import torch_private
 from ...graph.module_paths import OwnModule
+
+DEPTH = 8
+"""Maximum nesting depth for objects in an argument or output, which may reference each other."""
+_MAX_OBJECTS = 1000
+"""Maximum number of objects in one argument that are searched: it may refer to a whole dataset."""
 
 
 class NamedTensors:
@@ -28,6 +33,7 @@ class NamedTensors:
         all_parameters: every parameter with its name, each once.
         all_buffers: every buffer, each once.
         inputs: each tensor among the arguments, with its name.
+        held: each tensor in an argument unknown to pytree, with its path.
         numbers: the names of the numbers among the arguments.
         generators: the random generators among the arguments.
     """
@@ -41,6 +47,9 @@ class NamedTensors:
         leaves = list(_list_inputs(target, args, kwargs))
         self.inputs: list[tuple[str, torch.Tensor]] = [
             (name, leaf) for name, leaf in leaves if isinstance(leaf, torch.Tensor)
+        ]
+        self.held = [
+            pair for name, leaf in leaves for pair in _list_held(name, held_by(leaf), 0, set())
         ]
         self.numbers = [name for name, leaf in leaves if isinstance(leaf, int | float)]
         self.look()
@@ -272,6 +281,27 @@ def _list_inputs(
             yield ".".join([name, *(_key_to_str(key) for key in path)]), leaf
 
 
+def _list_held(
+    name: str, held: Mapping[Any, Any], depth: int, seen: set[int]
+) -> Iterator[tuple[str, torch.Tensor]]:
+    """Yield the tensors in an argument unknown to pytree, such as PyG's `Data`, with their paths.
+
+    Args:
+        name: path of the object.
+        held: its attributes.
+        depth: number of objects around it.
+        seen: ids of the objects met, because objects may refer to each other.
+    """
+    for key, value in held.items():
+        for path, leaf in pytree.tree_flatten_with_path(value)[0]:
+            leaf_name = ".".join([name, str(key), *(_key_to_str(part) for part in path)])
+            if isinstance(leaf, torch.Tensor):
+                yield leaf_name, leaf
+            elif depth < DEPTH and len(seen) < _MAX_OBJECTS and id(leaf) not in seen:
+                seen.add(id(leaf))
+                yield from _list_held(leaf_name, held_by(leaf), depth + 1, seen)
+
+
 def _key_to_str(key: Any) -> str:
     for attribute in ("key", "idx", "name"):
         if hasattr(key, attribute):
@@ -282,3 +312,17 @@ def _key_to_str(key: Any) -> str:
 def callable_of(target: Callable[..., Any]) -> Callable[..., Any]:
     """Return the function with the target's signature: a module's forward, otherwise the target."""
     return target.forward if isinstance(target, torch.nn.Module) else target
+
+
+def held_by(leaf: Any) -> dict[Any, Any]:
+    """Return the attributes of an object unknown to pytree, by name."""
+    # Objects with `__call__` hold attributes too, such as PyG's `Data`.
+    if isinstance(leaf, torch.Tensor | torch.nn.Module | type) or inspect.isroutine(leaf):
+        return {}
+    if isinstance(leaf, dict):
+        return dict(leaf)
+    if hasattr(leaf, "__dict__"):
+        return dict(vars(leaf))
+    slots = getattr(type(leaf), "__slots__", ())
+    names = (slots,) if isinstance(slots, str) else slots
+    return {name: getattr(leaf, name, None) for name in names}

@@ -235,7 +235,11 @@ class SavedState:
             (name, self._save_lazily(p) if sees_writes and p.nbytes > LARGE else SavedTensor(p))
             for name, p in parameters
         ]
-        inputs = {id(t): t for _, t in named.inputs if not isinstance(t, torch.nn.Parameter)}
+        inputs = {
+            id(t): t
+            for _, t in [*named.inputs, *named.held]
+            if not isinstance(t, torch.nn.Parameter)
+        }
         self.arguments = [SavedTensor(tensor) for tensor in inputs.values()]
         # A target may assign another tensor to a buffer instead of writing to it.
         self.slots = [(module, dict(module._buffers)) for _, module in named.all_modules]

@@ -14,15 +14,13 @@ import torch.utils._pytree as pytree
 
 from ... import torch_private
 from ...errors import CaptureError
+from .named_tensors import DEPTH, held_by
 from .saved_state import WATCH_THE_STEP
 
 if TYPE_CHECKING:
     from .invocation import Invocation
     from .saved_state import SavedState
 
-
-DEPTH = 8
-"""Maximum nesting depth for objects in an output, which may reference each other."""
 _SECOND_BACKWARD = "Trying to backward through the graph a second time"
 """Autograd's error if the saved tensors of a graph were already freed."""
 _NO_DOUBLE_BACKWARD = re.compile("does not currently support (?:double backward|higher order grad)")
@@ -257,19 +255,6 @@ def _all_leaves(output: Any, depth: int = 0) -> Iterator[Any]:
         yield leaf
         if depth <= DEPTH:
             yield from _all_leaves(held_by(leaf), depth + 1)
-
-
-def held_by(leaf: Any) -> dict[Any, Any]:
-    """Return the attributes of an object unknown to pytree, by name."""
-    if isinstance(leaf, torch.Tensor) or callable(leaf):
-        return {}
-    if isinstance(leaf, dict):
-        return dict(leaf)
-    if hasattr(leaf, "__dict__"):
-        return dict(vars(leaf))
-    slots = getattr(type(leaf), "__slots__", ())
-    names = (slots,) if isinstance(slots, str) else slots
-    return {name: getattr(leaf, name, None) for name in names}
 
 
 def _describe(value: Any) -> str:
