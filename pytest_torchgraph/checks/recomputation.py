@@ -279,7 +279,8 @@ def _calls(graphs: Sequence[Graph], op: Any, module: str | None = None) -> list[
         if not any(call.graph is graph for graph in forwards):
             raise CaptureError(
                 f"{call.op} runs inside a higher-order op ({call.graph.name}), where saved and "
-                "recomputed values are unknown: capture via 'dispatch'"
+                "recomputed values are unknown: select other modules with module=..., or, for ops "
+                "without control flow, capture via 'dispatch'"
             )
     return calls
 
