@@ -54,9 +54,13 @@ def find_calls(graphs: Sequence[Graph], op: Any, selected: Selection | None = No
     if not matching and ("getitem" in pattern or _names_wrappers(pattern)):
         matching = [call for call in calls(graphs, uncounted=True) if matches(call.op, pattern)]
     if not matching:
-        compiled = [graph for graph in graphs if not graph.eager]
-        levels = (graph.level for graph in compiled or graphs)
-        refuse_impossible(op, levels, traced=any(graph.classes for graph in graphs))
+        compiled = [graph for graph in graphs if not graph.eager] or graphs
+        refuse_impossible(
+            op,
+            (graph.level for graph in compiled),
+            traced=any(graph.classes for graph in graphs),
+            decomposed=any(graph.decomposed or graph.level == "post_grad" for graph in compiled),
+        )
     if matching and selected and (selected.dtype or selected.device):
         _refuse_without_tensors(matching, op, selected)
     return [call for call in matching if call in selected] if selected else matching

@@ -279,6 +279,8 @@ class Graph(OpChecks):
         whole: for a forward or backward via "dispatch", the same graph including ops with unused
             results, such as the last ops of a region that a checkpoint recomputes; `None` if there
             are none. Neither compared nor stored.
+        decomposed: True for a graph of AOTAutograd with inductor's decompositions. Neither compared
+            nor stored.
     """
 
     nodes: tuple[Node, ...]
@@ -299,6 +301,7 @@ class Graph(OpChecks):
     groups: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     own_modules: Mapping[str, OwnModule] = field(default_factory=dict)
     whole: Graph | None = None
+    decomposed: bool = False
 
     # -- reading ---------------------------------------------------------------------------------
 

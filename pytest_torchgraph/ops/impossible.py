@@ -90,22 +90,27 @@ def pattern_name(op: Any) -> str:
     return torch_private.name_of_custom_op(op) or name_of(op)
 
 
-def refuse_impossible(op: Any, levels: Iterable[Level], *, traced: bool = False) -> None:
+def refuse_impossible(
+    op: Any, levels: Iterable[Level], *, traced: bool = False, decomposed: bool = False
+) -> None:
     """Raise if a pattern cannot match an op at any of `levels`.
 
     Args:
         op: see `pattern_name`.
         levels: levels of the graphs.
         traced: True if the graphs were captured by this package, False if the user passed them in.
+        decomposed: True if one of the graphs has inductor's decompositions.
 
     Raises:
         ValueError: if the pattern cannot match at any level. The message gives the reason for one
-            level.
+            level. Also if it cannot match in a graph with inductor's decompositions.
     """
     pattern = pattern_name(op)
     problems = [_problem(op, pattern, level, traced) for level in sorted(set(levels))]
     if problems and all(problems):
         raise ValueError(problems[0])
+    if decomposed and (problem := _problem_in_inductor(pattern)):
+        raise ValueError(problem)
 
 
 def _problem(op: Any, pattern: str, level: Level, traced: bool) -> str:
@@ -174,18 +179,10 @@ def _dispatched_problem(pattern: str, registered: list[str], level: Level) -> st
             f"{refusal}, because torch.compile decomposes ops of torch.library.triton_op: name its "
             "ops, or its kernel as 'triton.<kernel>'"
         )
+    if level == "post_grad":  # see `_problem_in_inductor`
+        return ""
     packet = ".".join(pattern.split(".")[:2])
     functional = [op for op in registered if not op.rpartition(".")[2].endswith("out")]
-    if level == "post_grad":  # inductor's passes may add in-place ops, sizes and `aten.reshape`
-        decomposed = functional and all(map(registry.inductor_decomposes, functional))
-        if not decomposed or packet == "aten.reshape" or packet.startswith("aten.sym_"):
-            return ""
-        becomes = _BECOMES_IN_INDUCTOR.get(packet)
-        hint = f"name the ops that it becomes, such as {becomes}, or " if becomes else ""
-        return (
-            f"{pattern!r} cannot occur in a graph at level 'post_grad', because inductor "
-            f"decomposes it: {hint}capture via 'aot'"
-        )
     if all(registry.is_composite(op) for op in functional or registered):
         hint = f"did you mean {BECOMES[packet]}?" if packet in BECOMES else "name its ops"
         why = "because it is a composite op, which is decomposed before this level"
@@ -198,6 +195,22 @@ def _dispatched_problem(pattern: str, registered: list[str], level: Level) -> st
             f"you mean {packet.rstrip('_')}?"
         )
     return ""
+
+
+def _problem_in_inductor(pattern: str) -> str:
+    """Return the reason why a graph with inductor's decompositions cannot contain an op, or ""."""
+    packet = ".".join(pattern.split(".")[:2])
+    functional = [op for op in registry.matching(pattern) if not op.endswith("out")]
+    decomposed = functional and all(map(registry.inductor_decomposes, functional))
+    # inductor's passes may add in-place ops, sizes and `aten.reshape`.
+    if not decomposed or packet == "aten.reshape" or packet.startswith("aten.sym_"):
+        return ""
+    becomes = _BECOMES_IN_INDUCTOR.get(packet)
+    hint = f"name the ops that it becomes, such as {becomes}, or " if becomes else ""
+    return (
+        f"{pattern!r} cannot occur in these graphs, because inductor decomposes it: {hint}"
+        "capture via 'aot'"
+    )
 
 
 def _unknown(pattern: str, level: Level, traced: bool) -> str:

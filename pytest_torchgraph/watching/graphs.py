@@ -314,12 +314,20 @@ class _PrintedCompilation:
             self.aot_printed.append(printed)
             if kind != "backward" or backward:
                 graphs.append(self.aot_graph(printed, "aot", kind, self.canon))
-        return graphs
+        return [replace(graph, decomposed=self.is_by_inductor) for graph in graphs]
+
+    @property
+    def is_by_inductor(self) -> bool:
+        """True if inductor compiled the graphs."""
+        return bool(self.compiled.code or self.compiled.texts("post_grad"))
 
     def joints(self, canon: CanonicalNames) -> list[Graph]:
         """Convert the joint graphs, before AOTAutograd partitions them."""
         return [
-            self.aot_graph(read_printed(text), "aot", "joint", canon)
+            replace(
+                self.aot_graph(read_printed(text), "aot", "joint", canon),
+                decomposed=self.is_by_inductor,
+            )
             for text in self.compiled.texts("joint")
         ]
 

@@ -10,7 +10,16 @@ import torch
 from mechanisms.models import example, mlp
 from torch import Tensor, nn
 
-from pytest_torchgraph import Capture, CaptureError, Graph, Inductor, capture, torch_private
+from pytest_torchgraph import (
+    Aot,
+    Capture,
+    CaptureError,
+    Graph,
+    Inductor,
+    capture,
+    torch_private,
+    watch,
+)
 from pytest_torchgraph.convert import convert_printed, read_printed
 from pytest_torchgraph.watching.kernels import read_fused_ops
 
@@ -223,3 +232,25 @@ def test_ops_that_inductor_decomposes_are_refused() -> None:
         with pytest.raises(ValueError, match="inductor decomposes it"):
             captured.assert_no_ops(op)
     captured.assert_no_ops("aten.mm", "aten.cat", "aten.index_put_", "aten.mul_")
+
+
+def test_ops_that_inductor_decomposes_are_refused_at_the_aot_level() -> None:
+    """A watch over inductor shows AOTAutograd's graphs, with inductor's decompositions."""
+
+    def halved(x: Tensor) -> Tensor:
+        return x.sin().half()
+
+    captures = [capture(halved, example(3, 4), via=Aot(decompositions="inductor"))]
+    for _ in range(2):  # the second time from inductor's cache
+        torch._dynamo.reset()
+        compiled = torch.compile(halved)
+        eager_backend = torch.compile(lambda x: x.cos(), backend="aot_eager")
+        with watch() as seen:
+            compiled(example(3, 4))
+            eager_backend(example(3, 4))
+        captures.append(seen)
+    for captured in captures:
+        captured.assert_op_counts({"prims.convert_element_type": 1, "aten.mm": 0})
+        with pytest.raises(ValueError, match="inductor decomposes it"):
+            captured.assert_no_ops("aten._to_copy")
+    capture(halved, example(3, 4), via="aot").assert_op_counts({"aten._to_copy": 1, "aten.gelu": 0})
