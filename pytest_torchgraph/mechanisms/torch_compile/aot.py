@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import torch.fx
@@ -116,10 +116,7 @@ class _AotRecorder:
         def compile(gm: torch.fx.GraphModule, _inputs: list[Any]) -> Callable[..., Any]:
             with self.islands.suspended():
                 self.bypass_search.check_empty(gm)
-                converted = frame.lowered(gm, kind, "aot")
-                decomposed = self.options.decompositions == "inductor"
-                graph = replace(converted.graph, decomposed=decomposed)
-                compiled_graph = CompiledGraph(replace(converted, graph=graph))
+                compiled_graph = CompiledGraph(frame.lowered(gm, kind, "aot"))
             self.compiled_graphs.append(compiled_graph)
             return compiled_graph.recorded(torch_private.boxed(gm.forward), self.islands)
 
