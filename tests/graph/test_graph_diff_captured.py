@@ -14,6 +14,7 @@ from torch import nn
 
 import pytest_torchgraph
 from pytest_torchgraph import Capture, Graph, GraphDiff
+from pytest_torchgraph.graph.diff import match
 
 pytestmark = pytest.mark.parametrize("via", ["aot", "dispatch"])
 
@@ -35,6 +36,11 @@ class Block(nn.Module):
 class Cloned(Block):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x - self.down(self.act(self.up(self.norm(x)).clone()))  # edited
+
+
+class Shifted(Block):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x - (self.down(self.act(self.up(self.norm(x)))) + 1)
 
 
 class Rectified(Block):
@@ -157,6 +163,22 @@ def test_diff_text_has_module_source_line_before_after_and_consequences(via: str
     ]
     assert lines[4] == "    follows in backward: 4 rewired"
     assert len(lines) == 9
+
+
+@pytest.mark.slow("further models and backends", unless=["dispatch"])
+def test_unchanged_backward_is_paired_in_order(via: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    before, after = captured("modules", Block, via), captured("modules", Shifted, via)
+    kinds: list[str] = []
+    run = match._Matcher.run
+    monkeypatch.setattr(
+        match._Matcher, "run", lambda self: kinds.append(self.a.graph.kind) or run(self)
+    )
+    in_order = pytest_torchgraph.diff(before, after)
+    assert kinds == ["forward"]
+    monkeypatch.setattr(match, "_agree_in_order", lambda *_: False)
+    matched = pytest_torchgraph.diff(before, after)
+    assert kinds == ["forward", "forward", "backward"]
+    assert in_order.to_json() == matched.to_json()
 
 
 @pytest.mark.slow("further models and backends", unless=["dispatch"])
