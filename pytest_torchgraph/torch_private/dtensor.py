@@ -112,12 +112,11 @@ def subclass_of(tensor: Any) -> str:
     kind = type(tensor)
     if not issubclass(kind, torch.Tensor):
         return ""
-    pending = _inner(kind) is not None and not hasattr(tensor, "placements")
     plain = kind in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
+    pending = _inner(kind) is not None and not hasattr(tensor, "placements")
+    # A fake tensor stands for a plain one. The result of a nested tensor names its layout.
     if plain or pending or kind.__module__.startswith(("torch._subclasses.", "torch.nested.")):
-        return (
-            ""  # a plain tensor, perhaps a fake one; the result of a nested tensor has its layout
-        )
+        return ""
     constants: Any = ()
     if hasattr(tensor, "placements"):
         constants = [str(placement) for placement in tensor.placements]
