@@ -56,11 +56,6 @@ def is_triton_op(op: str) -> bool:
     return torch_private.is_triton_op(schema_name(op))
 
 
-def inductor_decomposes(op: str) -> bool:
-    """Return True if a graph for which inductor generates code cannot contain a registered op."""
-    return is_composite(op) or torch_private.inductor_decomposes(op)
-
-
 def only_aliased_argument(op: str) -> int | None:
     """Return the position of the argument that an op writes or returns a view of, by its schema.
 

@@ -97,7 +97,7 @@ from .dynamo import (
     stance,
     uncompiled,
 )
-from .inductor import code_written_only, inductor_decomposes, on_kernel_call
+from .inductor import code_written_only, on_kernel_call
 from .observers import (
     code_being_compiled,
     compiled_autograd_is_on,
@@ -188,7 +188,6 @@ __all__ = [
     "guard_hook",
     "hint_of",
     "ignore_torch_warnings",
-    "inductor_decomposes",
     "is_at_recompile_limit",
     "is_compiled",
     "is_compiled_code",

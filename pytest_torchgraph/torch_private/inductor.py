@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
-import inspect
 import sys
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
@@ -13,8 +11,6 @@ from typing import Any
 from .private_names import get, replaced
 
 _INDUCTOR = "torch._inductor"
-_LAYER_NORM = "aten.native_layer_norm.default"
-"""An op that inductor keeps only on devices of type `mtia`."""
 _MAPPING_ONLY = 2
 """Level of provenance tracking at which no pass is observed."""
 
@@ -90,24 +86,6 @@ def code_written_only(on_code: Callable[[str], None]) -> Iterator[None]:
         _vector_instructions_assumed(),
     ):
         yield
-
-
-def inductor_decomposes(op: str) -> bool:
-    """Return True if inductor decomposes each call of a registered op, such as `aten.t.default`."""
-    return op in _decomposed_ops(len(get("inductor_decompositions")()))
-
-
-@functools.lru_cache(maxsize=1)
-def _decomposed_ops(_count: int) -> frozenset[str]:
-    """Return the ops in inductor's table. The size of the table is only the cache key."""
-    ops = {str(op): function for op, function in get("inductor_decompositions")().items()}
-    return frozenset(op for op in ops if op == _LAYER_NORM or not _may_decline(ops[op]))
-
-
-def _may_decline(function: Any) -> bool:
-    """Return True if a decomposition names `NotImplemented`, its result for ops that it keeps."""
-    code = getattr(inspect.unwrap(function), "__code__", None)
-    return code is None or "NotImplemented" in code.co_names
 
 
 @contextlib.contextmanager

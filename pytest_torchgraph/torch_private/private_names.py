@@ -320,9 +320,7 @@ NAMES = {
         "torch._inductor:list_mode_options", "2.0", "captures via inductor"
     ),
     "inductor_decompositions": PrivateName(
-        "torch._inductor.decomposition:select_decomp_table",
-        "2.0",
-        "Aot(decompositions='inductor') and op names via inductor",
+        "torch._inductor.decomposition:select_decomp_table", "2.0", "Aot(decompositions='inductor')"
     ),
     "inductor_config": PrivateName("torch._inductor:config", "2.0", "captures via inductor"),
     "cache_dir": PrivateName(

@@ -211,7 +211,7 @@ def test_fused_ops_are_read_off_the_name() -> None:
     )
 
 
-def test_ops_that_inductor_decomposes_are_refused() -> None:
+def test_casts_are_refused_by_their_aten_name() -> None:
     """The graphs via inductor contain no `aten._to_copy`, whatever the model casts."""
     model = nn.Sequential(nn.LayerNorm(4), nn.Linear(4, 4), nn.GELU(), nn.Softmax(-1))
     captured = capture(lambda x: model(x).half(), example(3, 4), via="inductor", backward=False)
@@ -227,13 +227,10 @@ def test_ops_that_inductor_decomposes_are_refused() -> None:
             check()
     with pytest.raises(ValueError, match=instead):
         captured.assert_no_ops("aten._to_copy")
-    for op in ("aten.native_layer_norm", "aten.gelu", "aten._softmax", "aten.linear", "aten.t"):
-        with pytest.raises(ValueError, match="inductor decomposes it"):
-            captured.assert_no_ops(op)
-    captured.assert_no_ops("aten.mm", "aten.cat", "aten.index_put_", "aten.mul_")
+    captured.assert_no_ops("aten.native_layer_norm*", "aten.gelu", "aten.mm", "aten.mul_")
 
 
-def test_ops_that_inductor_decomposes_are_refused_at_the_aot_level() -> None:
+def test_casts_are_refused_by_their_aten_name_in_a_watch_over_inductor() -> None:
     """A watch over inductor shows AOTAutograd's graphs, with inductor's decompositions."""
 
     def halved(x: Tensor) -> Tensor:
