@@ -291,7 +291,7 @@ def test_too_few_breaks_failure_says_found_none() -> None:
 
 def test_count_that_checks_nothing_is_an_error() -> None:
     seen = compiled(plain)
-    with pytest.raises(TypeError, match=r"assert_graph_breaks\(\) checks nothing: give count="):
+    with pytest.raises(TypeError, match=r"assert_graph_breaks\(\) checks nothing: pass count="):
         seen.assert_graph_breaks()
     with pytest.raises(TypeError, match="'2' is not a valid count"):
         seen.assert_graph_breaks("2")

@@ -600,7 +600,7 @@ def test_too_few_recompiles_failure_says_found_none() -> None:
 
 def test_count_that_checks_nothing_is_an_error() -> None:
     seen = watched(recompile_cases.doubled, called(ones(3)), called(ones(3)))
-    with pytest.raises(TypeError, match=r"assert_recompiles\(\) checks nothing: give count="):
+    with pytest.raises(TypeError, match=r"assert_recompiles\(\) checks nothing: pass count="):
         seen.assert_recompiles()
     with pytest.raises(ValueError, match="missing count for device 'cpu'"):
         seen.assert_recompiles({"cuda": 0})
