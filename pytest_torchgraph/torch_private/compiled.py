@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import re
 import sys
 from collections.abc import Callable, Iterator
 from types import BuiltinMethodType, CodeType, FrameType, FunctionType, MethodType
@@ -156,13 +157,15 @@ def is_inline_wrapper(name: str, file: str, line: int) -> bool:
 def backend_name(callback: Any) -> str:
     """Return the name of the backend in a callback of Dynamo's, "" for a callback without one.
 
-    The innermost wrapper of the backend is torch.compile's own, and holds the name.
+    The innermost wrapper of the backend is torch.compile's own, and holds the name. For a backend
+    without `__name__`, such as an instance or a `functools.partial`, this is its `repr`. The name
+    omits addresses, because it is compared with the names of other runs.
     """
     backend = innermost_backend(callback)
     if backend is callback:
         return ""
     name = getattr(backend, "compiler_name", None) or getattr(backend, "__name__", None)
-    return str(name or type(backend).__name__)
+    return re.sub(r" at 0x\w+| id='\d+'", "", str(name or type(backend).__name__))
 
 
 def is_compiled_code(code: CodeType) -> bool:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 import torch
@@ -63,6 +65,25 @@ def test_graphs_and_ops_are_counted_without_a_printed_graph() -> None:
     assert [frame.partition(" ")[2] for frame in recorded.frames] == ["<lambda>"]
     assert recorded.backends == ("aot_eager",)
     assert not recorded.shared
+
+
+class Backend:
+    def __call__(self, module: torch.fx.GraphModule, inputs: object, **options: object) -> object:
+        return module.forward
+
+
+@pytest.mark.parametrize(
+    ("backend", "name"),
+    [
+        (Backend(), f"<{__name__}.Backend object>"),
+        (partial(Backend(), depth=2), f"functools.partial(<{__name__}.Backend object>, depth=2)"),
+        (MagicMock(side_effect=Backend()), "<MagicMock>"),
+    ],
+    ids=["instance", "partial", "mock"],
+)
+def test_backend_name_has_no_address(backend: Callable[..., object], name: str) -> None:
+    recorded = facts(lambda: torch.compile(lambda x: x.sin(), backend=backend)(torch.ones(3)))
+    assert recorded.backends == (name,)
 
 
 def test_printed_graphs_make_no_difference() -> None:
