@@ -234,3 +234,22 @@ def test_an_op_before_a_region_equals_an_op_after_it(graph_capture: GraphCapture
 
     x = torch.ones(4, requires_grad=True)
     assert graph_capture(before, x, via="dynamo") == graph_capture(after, x, via="dynamo")
+
+
+@pytest.mark.parametrize("via", ["dispatch", "aot"])
+def test_draws_from_one_generator_differ_from_draws_from_two(
+    graph_capture: GraphCapture, via: Any
+) -> None:
+    first, second = torch.Generator(), torch.Generator()
+
+    def draw(*generators: torch.Generator) -> Callable[[Tensor], Tensor]:
+        a, b = generators
+        return lambda x: (x + torch.rand(4, generator=a)) * torch.rand(4, generator=b)
+
+    one, two, swapped = (
+        graph_capture(draw(*generators), torch.ones(4), via=via)
+        for generators in ((first, first), (first, second), (second, first))
+    )
+    assert one != two
+    assert diff(one, two)
+    assert two == swapped
