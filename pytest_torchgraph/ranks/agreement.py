@@ -20,7 +20,7 @@ ROOTED = frozenset({"scatter", "gather"})
 """Kinds in which the root holds more tensors than the other ranks."""
 UNEVEN = frozenset({"all_to_all"})
 """Kinds whose sizes may differ between ranks."""
-WITH_CONSTANTS = frozenset({"all_reduce", "reduce_scatter", "reduce", "broadcast", "all_gather"})
+WITH_CONSTANTS = ROOTED | {"all_reduce", "reduce_scatter", "reduce", "broadcast", "all_gather"}
 """Kinds whose constant arguments, such as the reduction or the root, must agree on all ranks."""
 NO_TIMEOUT = -1
 """The timeout argument of c10d ops if no timeout was set."""

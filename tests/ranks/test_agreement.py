@@ -182,6 +182,21 @@ def test_roots_have_more_tensors_than_others_and_agree() -> None:
     ranks.assert_matching_collectives()
 
 
+@pytest.mark.parametrize("kind", ["scatter", "gather"])
+def test_ranks_that_disagree_on_the_root_do_not_match(kind: str) -> None:
+    def step(x: Tensor, group: Any) -> Tensor:
+        y, parts, root = x * 2, [torch.ones(4), torch.ones(4)], dist.get_rank()
+        if kind == "scatter":
+            dist.scatter(y, parts, group_src=root, group=group("tp"))
+        else:
+            dist.gather(y, parts, group_dst=root, group=group("tp"))
+        return y
+
+    ranks = ranks_of(step, tp=2)
+    assert f"{kind} over tp (float32 [4] 1)  vs.  {kind}" in message(ranks.assert_same_collectives)
+    assert "rank 0 waits forever for rank 1" in message(ranks.assert_matching_collectives)
+
+
 def test_all_to_all_may_be_uneven() -> None:
     def step(x: Tensor, group: Any) -> Tensor:
         rows = [1, 3] if dist.get_rank() == 0 else [3, 3]
