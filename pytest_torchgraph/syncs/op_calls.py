@@ -64,8 +64,8 @@ _READING |= {
     "aten._linalg_eigvals.default",
     "aten._linalg_eigh.default",
     "aten._linalg_svd.default",
+    "aten.linalg_pinv.atol_rtol_tensor",
 }
-_READING |= {"aten.linalg_pinv.atol_rtol_tensor"}
 _READING |= {
     f"{namespace}.linalg_{function}"
     for name in (

@@ -212,6 +212,16 @@ def test_all_to_all_may_be_uneven() -> None:
 # -- sends and receives ----------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("via", ["dispatch", "aot"])
+def test_all_to_all_with_other_split_sizes_than_expected_does_not_match(via: str) -> None:
+    def step(x: Tensor, group: Any) -> Tensor:
+        return functional.all_to_all_single(x * 2, [1, 3], [2, 2], group("tp")) + 1
+
+    text = message(ranks_of(step, tp=2, via=via).assert_matching_collectives)
+    assert "rank 0 sends 2 to rank 1, which expects 1:" in text
+    assert text.count("test_agreement.py:") == 2
+
+
 def test_pipeline_with_different_stages_matches() -> None:
     ranks = capture_ranks(stages, dp=4, via="dispatch")
     ranks.assert_matching_collectives()
