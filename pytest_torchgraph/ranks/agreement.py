@@ -347,7 +347,8 @@ def _describe_uneven(captures: Sequence[Capture]) -> Iterator[str]:
                 sent = _split(send, 1, ranks.index(target))
                 expected = _split(receive, 0, ranks.index(source))
                 if None not in (sent, expected) and sent != expected:
-                    yield f"  rank {source} sends {sent} to rank {target}, which expects {expected}:"
+                    what = f"sends {sent} to rank {target}, which expects {expected}"
+                    yield f"  rank {source} {what}:"
                     yield f"      {format_place(send)} of rank {source}"
                     yield f"      {format_place(receive)} of rank {target}"
                     return
