@@ -14,7 +14,7 @@ from ..graph.equality import equal_programs
 from ..graph.events import in_schedule
 from ..graph.model import Detail, Graph, GraphKind
 from ..graph.text import Header, format_document, shown_runs, with_runs
-from ..ops.matching import Level, OpCounts
+from ..ops.matching import ATEN_LEVELS, Level, OpCounts
 from ..watching.output_code import UnreadableCodeError
 from ..words import CHECK_BACKWARD
 from .observed import Observed
@@ -291,7 +291,8 @@ class Capture(Assertions, Observed):
                 "aot" graphs. Other captures have only their own level.
 
         Raises:
-            CaptureError: if the level was not captured.
+            CaptureError: if the level was not captured, or if a backend that does not use
+                AOTAutograd compiled some of the code, which therefore has no aten graphs.
         """
         if not self._contents.at(level):
             self._need_any()
@@ -300,6 +301,14 @@ class Capture(Assertions, Observed):
             raise CaptureError(
                 f"level {level!r} was not captured (captured levels: {levels}): use via={via!r}"
             )
+        if level in ATEN_LEVELS:
+            for graph in self._contents.graphs:
+                if graph.level == "dynamo" and any(node.is_call for node in graph.nodes):
+                    raise CaptureError(
+                        f"{graph.name} has no graph at level {level!r}, because its backend does "
+                        "not use AOTAutograd: select other functions with only(function=...), or "
+                        "compile with another backend, such as 'aot_eager'"
+                    )
         return type(self)(self._read, self.header, level=level, device=self.device)
 
     def with_sizes(self, **sizes: int) -> Capture:

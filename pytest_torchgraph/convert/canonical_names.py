@@ -24,7 +24,7 @@ _SYMBOL = re.compile(r"\b(s|u|zuf|zf|j)\d+\b")
 
 
 class CanonicalNames:
-    """Canonical numbers for symbols, devices and process groups, by first use.
+    """Canonical numbers for symbols, devices, process groups and generators, by first use.
 
     torch's own names depend on the process (`s77`, `cuda:3`). The graphs of a capture share one
     `CanonicalNames`, so a symbol has the same name in all of them.
@@ -37,6 +37,7 @@ class CanonicalNames:
         counts: number of symbols with each prefix (`s`, `u`, ...).
         devices: canonical device index, by device type and torch's index.
         groups: canonical name of each process group.
+        generators: the random number generators in use.
         mesh_dimensions: name of the mesh dimension for which each process group was made, if any.
         members: ranks of each process group.
     """
@@ -46,6 +47,7 @@ class CanonicalNames:
         self.counts: dict[str, int] = {}
         self.devices: dict[str, dict[int, int]] = {}
         self.groups: dict[str, str] = {}
+        self.generators: list[torch.Generator] = []
         if mesh_dimensions is None:
             mesh_dimensions = process_groups.mesh_dimensions()
         self.mesh_dimensions = mesh_dimensions
@@ -58,6 +60,7 @@ class CanonicalNames:
         duplicate.counts.update(self.counts)
         duplicate.devices.update({type_: dict(numbers) for type_, numbers in self.devices.items()})
         duplicate.groups.update(self.groups)
+        duplicate.generators += self.generators
         duplicate.members = self.members
         return duplicate
 
@@ -174,7 +177,14 @@ class CanonicalNames:
             return Atom(op_name(value))
         if isinstance(value, torch_private.placement_types()):
             return Atom(f"{type(value).__module__}.{value!r}")  # `Shard(0)` is not `Shard(1)`
-        return Atom(f"{type(value).__module__}.{type(value).__qualname__}")
+        kind = f"{type(value).__module__}.{type(value).__qualname__}"
+        if isinstance(value, torch.Generator):
+            # Draws from one generator depend on each other, so two generators need two names.
+            if value not in self.generators:
+                self.generators.append(value)
+            number = self.generators.index(value)
+            return Atom(f"{kind}.{number}" if number else kind)
+        return Atom(kind)
 
 
 class NodeNamer:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ..errors import CaptureError
 from ..ops.collectives import calls_python
 from ..ops.impossible import pattern_name, refuse_impossible
-from ..ops.matching import matches
+from ..ops.matching import ATEN_LEVELS, Level, matches
+from ..words import listed
 from .census import OpCall, calls, calls_of, hiding_calls
 from .higher_order import HIGHER_ORDER, WRAPPERS
 from .model import Graph, Node
@@ -27,7 +28,8 @@ def find(graphs: Sequence[Graph], op: Any, selected: Selection | None = None) ->
         selected: an additional filter of the nodes; `None` for no filter.
 
     Raises:
-        CaptureError: if an op runs code outside every graph.
+        CaptureError: if an op runs code outside every graph, or if the op cannot match at the level
+            of some compiled graphs of a watch.
         ValueError: if no node matches, and no op at the level of the compiled graphs can match (of
             all graphs, if none is compiled). Also if `selected` filters by dtype or device, but no
             match has a tensor.
@@ -53,17 +55,38 @@ def find_calls(graphs: Sequence[Graph], op: Any, selected: Selection | None = No
     matching = list(calls_of(graphs, lambda op: matches(op, pattern)))
     if not matching and ("getitem" in pattern or _names_wrappers(pattern)):
         matching = [call for call in calls(graphs, uncounted=True) if matches(call.op, pattern)]
+    compiled = [graph for graph in graphs if not graph.eager] or graphs
+    levels = {graph.level for graph in compiled}
     if not matching:
-        compiled = [graph for graph in graphs if not graph.eager] or graphs
         refuse_impossible(
             op,
-            (graph.level for graph in compiled),
+            levels,
             traced=any(graph.classes for graph in graphs),
             decomposed=any(graph.decomposed or graph.level == "post_grad" for graph in compiled),
         )
+    if "dynamo" in levels and levels & ATEN_LEVELS:
+        # In a watch, a backend without AOTAutograd leaves Dynamo's graphs beside aten graphs.
+        _refuse_mixed(op, levels)
     if matching and selected and (selected.dtype or selected.device):
         _refuse_without_tensors(matching, op, selected)
     return [call for call in matching if call in selected] if selected else matching
+
+
+def _refuse_mixed(op: Any, levels: Iterable[Level]) -> None:
+    """Reject a pattern that can match at some of the levels only.
+
+    Raises:
+        CaptureError: if the graphs of another level may run the op under another name.
+    """
+    for level in sorted(levels):
+        try:
+            refuse_impossible(op, (level,), traced=True)
+        except ValueError:
+            raise CaptureError(
+                f"the graphs have different levels ({listed(sorted(levels))}), and at level "
+                f"{level!r}, {pattern_name(op)!r} has another name, if it occurs: select the "
+                "functions of one level with capture.only(function=...)"
+            ) from None
 
 
 def _refuse_without_tensors(matching: Sequence[OpCall], op: Any, selected: Selection) -> None:

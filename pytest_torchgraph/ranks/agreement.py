@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import zip_longest
+from itertools import permutations, zip_longest
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..graph.collectives import Collective, format_over, format_size
@@ -20,7 +21,7 @@ ROOTED = frozenset({"scatter", "gather"})
 """Kinds in which the root holds more tensors than the other ranks."""
 UNEVEN = frozenset({"all_to_all"})
 """Kinds whose sizes may differ between ranks."""
-WITH_CONSTANTS = frozenset({"all_reduce", "reduce_scatter", "reduce", "broadcast", "all_gather"})
+WITH_CONSTANTS = ROOTED | {"all_reduce", "reduce_scatter", "reduce", "broadcast", "all_gather"}
 """Kinds whose constant arguments, such as the reduction or the root, must agree on all ranks."""
 NO_TIMEOUT = -1
 """The timeout argument of c10d ops if no timeout was set."""
@@ -309,6 +310,7 @@ def describe_unpaired(captures: Sequence[Capture]) -> Iterator[str]:
     """Yield lines about sends without a receive, receives without a send, and different sizes."""
     for channel, ends in channels_between(captures).items():
         yield from _describe_channel(channel, ends)
+    yield from _describe_uneven(captures)
 
 
 def _describe_channel(channel: Channel, ends: ChannelEnds) -> Iterator[str]:
@@ -328,6 +330,38 @@ def _describe_channel(channel: Channel, ends: ChannelEnds) -> Iterator[str]:
         count = f"{counted(len(unmatched), kinds[0])} {direction} without a {kinds[1]}"
         yield f"  {count}, the first of {_size(first)}:"
         yield f"      {format_place(first)} of rank {capture.rank}"
+
+
+def _describe_uneven(captures: Sequence[Capture]) -> Iterator[str]:
+    """Yield lines about the first all-to-all in which a rank sends another size than expected."""
+    calls: defaultdict[tuple[int, ...], dict[int, list[Collective]]] = defaultdict(dict)
+    for capture in captures:
+        for collective, ranks in _group_collectives(capture):
+            if collective.kind in UNEVEN and capture.rank is not None:
+                calls[ranks].setdefault(capture.rank, []).append(collective)
+    for ranks, calls_by_rank in calls.items():
+        for (source, sends), (target, receives) in permutations(calls_by_rank.items(), 2):
+            for send, receive in zip(sends, receives, strict=False):
+                sent = _split(send, 1, ranks.index(target))
+                expected = _split(receive, 0, ranks.index(source))
+                if None not in (sent, expected) and sent != expected:
+                    what = f"sends {sent} to rank {target}, which expects {expected}"
+                    yield f"  rank {source} {what}:"
+                    yield f"      {format_place(send)} of rank {source}"
+                    yield f"      {format_place(receive)} of rank {target}"
+                    return
+
+
+def _split(collective: Collective, argument: int, peer: int) -> int | None:
+    """Return the split size of an all-to-all for a peer; `None` if unknown or even.
+
+    Args:
+        argument: 0 for output sizes, 1 for input sizes, as in the schemas of the ops.
+    """
+    arguments = [value for value in collective.node.args if isinstance(value, tuple)]
+    sizes = arguments[argument] if len(arguments) == 2 else ()
+    size = sizes[peer] if peer < len(sizes) else None
+    return size if isinstance(size, int) else None
 
 
 def _size(collective: Collective) -> str:

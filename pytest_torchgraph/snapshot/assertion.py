@@ -281,11 +281,18 @@ class GraphSnapshot(SnapshotAssertion):
             self.failed = self._record.failed[lookup.location] = failed
             return
         result.success, same_text = True, result.success
+        from . import summary
+
         if not lookup.may_write:
             if self.update_snapshots and files.own is not None:
                 self._record_outcome("unchanged", lookup.location)
+            elif not same_text:
+                # The comparison passed without these facts, so the run must list them.
+                texts = str(result.recalled_data), str(result.asserted_data)
+                if facts := summary.describe_added_facts(*texts):
+                    change = f"{facts} (--torchgraph-update adds them)"
+                    self._record_outcome("not compared", lookup.location, change)
             return
-        from . import summary
 
         outcome, change = "unchanged", ""
         if failed is not None:
@@ -297,7 +304,8 @@ class GraphSnapshot(SnapshotAssertion):
             change = summary.describe_renames(stored, self._current, self._detail)
             outcome = "renamed" if change else outcome
             if not change:
-                change = summary.describe_added_facts(stored, str(result.asserted_data))
+                facts = summary.describe_added_facts(stored, str(result.asserted_data))
+                change = f"now includes: {facts}" if facts else ""
                 outcome = "extended" if change else outcome
         if lookup.release != files.running:
             outcome, change = "created", summary.describe_new_file(lookup.release, files, change)
@@ -352,11 +360,11 @@ class GraphSnapshot(SnapshotAssertion):
             raise
 
     def _record_outcome(self, outcome: str, location: str, change: str = "") -> None:
-        """Record for the report what this update did with a file.
+        """Record for the report what this run did with a file.
 
         Args:
-            outcome: "created", "updated", "renamed", "extended", "removed", "unchanged" or
-                "refused".
+            outcome: "created", "updated", "renamed", "extended", "removed", "unchanged",
+                "refused" or "not compared".
             location: the path of the file.
             change: description of the change, or the reason for the refusal, or "".
         """

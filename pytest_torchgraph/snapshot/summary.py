@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 PRUNE = "--torchgraph-prune"
 
-BY_CAUSE = ("renamed", "extended")
+BY_CAUSE = ("renamed", "extended", "not compared")
 """Outcomes for files with equal graphs. More than `MOST` files are counted by cause."""
 
 MOST = 10
@@ -80,7 +80,7 @@ def _update_lines(config: pytest.Config, run: RunRecord) -> Iterator[str]:
     for action, number in counted_outcomes.items():
         if action in BY_CAUSE:
             causes = Counter(
-                change.partition(": ")[2]
+                change.partition(": ")[2] or change
                 for _, other_action, change in written
                 if other_action == action
             )
@@ -236,7 +236,7 @@ def describe_added_facts(stored: str, text: str) -> str:
         and any(f" = {op}(" in text for op in ALIAS_OPS),
     }
     added_facts = [fact for fact, is_present in facts.items() if is_present]
-    return f"now includes: {', '.join(added_facts)}" if added_facts else ""
+    return ", ".join(added_facts)
 
 
 def _without_common_words(pair: tuple[str, str]) -> tuple[str, str]:

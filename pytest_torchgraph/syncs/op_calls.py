@@ -60,7 +60,24 @@ _READING |= {
     for name in ("linspace", "logspace")
     for overload in ("Scalar_Tensor", "Tensor_Scalar", "Tensor_Tensor")
 }
-"""Ops and methods that read values back, in addition to those tagged `data_dependent_output`."""
+_READING |= {
+    "aten._linalg_eigvals.default",
+    "aten._linalg_eigh.default",
+    "aten._linalg_svd.default",
+    "aten.linalg_pinv.atol_rtol_tensor",
+}
+_READING |= {
+    f"{namespace}.linalg_{function}"
+    for name in (
+        "cholesky cond eig eigh eigvals eigvalsh inv ldl_factor lu_factor matrix_rank pinv solve "
+        "svd svdvals"
+    ).split()
+    for namespace, function in (("aten", f"{name}.default"), ("torch._C._linalg", name))
+}
+"""Ops and methods that read values back, in addition to those tagged `data_dependent_output`.
+
+The documentation of `torch.linalg` lists its functions that synchronize.
+"""
 _COUNTING = {
     "aten._coalesce.default",
     "aten._to_sparse.default",

@@ -241,6 +241,14 @@ def test_recomputation_in_a_backward_that_takes_only_inputs() -> None:
         capture.assert_not_recomputed("aten.sigmoid")
 
 
+def test_recomputation_in_an_eager_backward_that_takes_only_inputs_and_a_global_tensor() -> None:
+    table = torch.randn(4, 4)
+    x = torch.ones(3, 4, requires_grad=True)
+    capture = tg.capture(lambda x: again(lambda x: (x @ table).sin(), x), x, via="dispatch")
+    with pytest.raises(AssertionError, match=r"aten\.mm\.default"):
+        capture.assert_not_recomputed("aten.mm")
+
+
 def test_backward_formula_of_a_copied_op_is_not_recomputation() -> None:
     def target(x: Tensor) -> Tensor:
         return (x / x.norm(dim=-1, keepdim=True)).sin()

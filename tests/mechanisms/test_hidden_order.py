@@ -248,3 +248,22 @@ def test_a_random_op_in_a_vmap_differs_from_one_before_it(graph_capture: GraphCa
     assert captures[0] == captures[1]
     assert captures[0] != captures[2]
     assert diff(captures[0], captures[2])
+
+
+@pytest.mark.parametrize("via", ["dispatch", "aot"])
+def test_draws_from_one_generator_differ_from_draws_from_two(
+    graph_capture: GraphCapture, via: Any
+) -> None:
+    first, second = torch.Generator(), torch.Generator()
+
+    def draw(*generators: torch.Generator) -> Callable[[Tensor], Tensor]:
+        a, b = generators
+        return lambda x: (x + torch.rand(4, generator=a)) * torch.rand(4, generator=b)
+
+    one, two, swapped = (
+        graph_capture(draw(*generators), torch.ones(4), via=via)
+        for generators in ((first, first), (first, second), (second, first))
+    )
+    assert one != two
+    assert diff(one, two)
+    assert two == swapped

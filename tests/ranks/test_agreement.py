@@ -182,6 +182,21 @@ def test_roots_have_more_tensors_than_others_and_agree() -> None:
     ranks.assert_matching_collectives()
 
 
+@pytest.mark.parametrize("kind", ["scatter", "gather"])
+def test_ranks_that_disagree_on_the_root_do_not_match(kind: str) -> None:
+    def step(x: Tensor, group: Any) -> Tensor:
+        y, parts, root = x * 2, [torch.ones(4), torch.ones(4)], dist.get_rank()
+        if kind == "scatter":
+            dist.scatter(y, parts, group_src=root, group=group("tp"))
+        else:
+            dist.gather(y, parts, group_dst=root, group=group("tp"))
+        return y
+
+    ranks = ranks_of(step, tp=2)
+    assert f"{kind} over tp (float32 [4] 1)  vs.  {kind}" in message(ranks.assert_same_collectives)
+    assert "rank 0 waits forever for rank 1" in message(ranks.assert_matching_collectives)
+
+
 def test_all_to_all_may_be_uneven() -> None:
     def step(x: Tensor, group: Any) -> Tensor:
         rows = [1, 3] if dist.get_rank() == 0 else [3, 3]
@@ -195,6 +210,16 @@ def test_all_to_all_may_be_uneven() -> None:
 
 
 # -- sends and receives ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("via", ["dispatch", "aot"])
+def test_all_to_all_with_other_split_sizes_than_expected_does_not_match(via: str) -> None:
+    def step(x: Tensor, group: Any) -> Tensor:
+        return functional.all_to_all_single(x * 2, [1, 3], [2, 2], group("tp")) + 1
+
+    text = message(ranks_of(step, tp=2, via=via).assert_matching_collectives)
+    assert "rank 0 sends 2 to rank 1, which expects 1:" in text
+    assert text.count("test_agreement.py:") == 2
 
 
 def test_pipeline_with_different_stages_matches() -> None:

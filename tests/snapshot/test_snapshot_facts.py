@@ -97,7 +97,10 @@ def test_update_adds_facts_to_an_older_file_once(pytester: pytest.Pytester, run:
     run("--torchgraph-update").assert_outcomes(passed=1)
     (old,) = files(pytester).values()
     assert old.startswith(b"torchgraph 1\n")
-    run(NAME="logits", RUNS="3").assert_outcomes(passed=1)
+    passed = run(NAME="logits", RUNS="3")
+    passed.assert_outcomes(passed=1)
+    line = "not compared  __snapshots__/test_net/test_net.tgraph: "
+    assert f"{line}return values, run counts (--torchgraph-update adds them)" in passed.outlines
 
     updated = run("--torchgraph-update", NAME="logits", RUNS="3")
     line = "extended  __snapshots__/test_net/test_net.tgraph: now includes: "

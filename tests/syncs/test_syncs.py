@@ -66,6 +66,15 @@ def test_sync_is_found_on_its_line(name: str, via: str) -> None:
     seen.assert_no_syncs(allow=rf"{name}: ")
 
 
+@pytest.mark.parametrize("via", ["dispatch", "dynamo"])
+@pytest.mark.parametrize("name", ["eig", "eigvals", "eigvalsh", "inv", "pinv", "svdvals"])
+def test_function_of_linalg_that_synchronizes_is_found(name: str, via: str) -> None:
+    function = getattr(torch.linalg, name)
+    assert "synchronizes that device" in function.__doc__
+    (sync,) = capture(lambda x: function(x), torch.eye(3), via=via).syncs
+    assert "linalg_" in sync.op
+
+
 @pytest.mark.parametrize(
     ("function", "op", "via"),
     [

@@ -162,6 +162,24 @@ def test_missing_level_of_a_watch_is_an_error() -> None:
         seen.kernels
 
 
+def test_op_that_one_of_two_levels_cannot_hold_is_refused() -> None:
+    with watch() as seen:
+        torch.compile(torch.exp, backend="eager")(data(3))
+        torch.compile(torch.sin, backend="aot_eager")(data(3))
+    checks: list[Callable[[], object]] = [
+        lambda: seen.assert_no_ops("aten.exp"),
+        lambda: seen.assert_op_counts({"aten.sin": 1}),
+        lambda: seen.assert_no_ops("torch.exp2"),
+        lambda: seen.assert_no_pattern("aten.exp -> aten.sin"),
+    ]
+    for check in checks:
+        with pytest.raises(CaptureError, match=r"different levels \(aot, dynamo\).*only\("):
+            check()
+    with pytest.raises(CaptureError, match=r"forward_0 has no graph at level 'aot'.*AOTAutograd"):
+        seen.at("aot")
+    seen.at("dynamo").assert_op_counts({"torch.exp": 1, "torch.sin": 1})
+
+
 # -- equal and not ---------------------------------------------------------------------------------
 
 
