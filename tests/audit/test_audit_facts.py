@@ -294,6 +294,7 @@ def run_captured_backward() -> torch.Tensor:
     ],
     ids=["skipped frame", "traced call", "captured backward", "break stack", "nested call"],
 )
+@pytest.mark.usefixtures("unaudited")
 def test_internal_error_of_an_observer_does_not_end_the_users_call(
     monkeypatch: pytest.MonkeyPatch, broken: tuple[Any, str], run: Callable[[], object]
 ) -> None:
