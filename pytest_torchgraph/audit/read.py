@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from ..convert.source_lines import relative
+from ..convert import source_lines
 from ..watching.breaks import SKIPPED
 from ..watching.cache_lookups import SWITCHED_OFF, CacheBypass
 from ..watching.observe import BACKWARD, CompileId
@@ -25,6 +25,11 @@ UNSEEN = "Dynamo skips the code, since an earlier test"
 
 _ADDRESS = re.compile(r"0x[0-9a-f]{6,}|\b\d{9,}\b")
 """Addresses and ids of objects, which differ in each run."""
+
+
+def relative(file: str) -> str:
+    """Return a path for a baseline. `torch.fx` numbers the files that it generates in a process."""
+    return re.sub(r"(?<=^<eval_with_key>)\.\d+$", "", source_lines.relative(file))
 
 
 def facts_of_test(observation: TestObservation) -> TestFacts:

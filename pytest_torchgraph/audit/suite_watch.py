@@ -226,7 +226,7 @@ def _state(record: WatchRecord | None) -> object:
 
 
 def _calls(record: WatchRecord | None) -> Counter[str]:
-    from ..convert.source_lines import relative
+    from .read import relative
 
     calls: Counter[str] = Counter()
     for callee in () if record is None else record.callables:

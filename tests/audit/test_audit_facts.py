@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -84,6 +85,15 @@ class Backend:
 def test_backend_name_has_no_address(backend: Callable[..., object], name: str) -> None:
     recorded = facts(lambda: torch.compile(lambda x: x.sin(), backend=backend)(torch.ones(3)))
     assert recorded.backends == (name,)
+
+
+def test_code_generated_by_fx_is_identified_without_its_number() -> None:
+    graph = torch.fx.Graph()
+    graph.output(graph.call_method("sin", (graph.placeholder("x"),)))
+    module = torch.fx.GraphModule({}, graph)
+    recorded = facts(lambda: torch.compile(module, backend="eager")(torch.ones(3)))
+    (frame,) = recorded.frames
+    assert re.fullmatch(r"<eval_with_key>:\d+ forward", frame)
 
 
 def test_printed_graphs_make_no_difference() -> None:
@@ -294,6 +304,7 @@ def run_captured_backward() -> torch.Tensor:
     ],
     ids=["skipped frame", "traced call", "captured backward", "break stack", "nested call"],
 )
+@pytest.mark.usefixtures("unaudited")
 def test_internal_error_of_an_observer_does_not_end_the_users_call(
     monkeypatch: pytest.MonkeyPatch, broken: tuple[Any, str], run: Callable[[], object]
 ) -> None:
