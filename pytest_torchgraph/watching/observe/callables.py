@@ -318,10 +318,14 @@ AOT_COMPILED = "aot_compile compiled it, and a watch does not record its graph"
 _NO_GRAPH = "Dynamo compiled no graph for it"
 _NEVER_LOOKED_AT = (
     "Dynamo skipped it, because its code was marked as skipped earlier in this process. Possible "
-    "reasons: an active dispatch mode, the recompile limit, an error, or a layer with no tensor "
-    "operations (all torch.nn modules share this code, so one of them marks it for all). To clear "
-    "the mark, call torch._dynamo.reset()"
+    "reasons: an active dispatch mode, the recompile limit, {}. To clear the mark, call "
+    "torch._dynamo.reset()"
 )
+_MARKED_MODULE = _NEVER_LOOKED_AT.format(
+    "an error, or a layer with no tensor operations (torch calls all torch.nn modules through one "
+    "wrapper function, so one such layer marks it for all of them)"
+)
+_MARKED_FUNCTION = _NEVER_LOOKED_AT.format("or an error")
 
 
 class CompileAttempts:
@@ -358,7 +362,7 @@ class CompileAttempts:
             missed: True if Dynamo has compiled code for it, but none that fits.
         """
         if callee.code is None:
-            return EagerCause("skipped", _NEVER_LOOKED_AT, earlier=True)
+            return EagerCause("skipped", _MARKED_MODULE, earlier=True)
         key = code_key(callee.code)
         # From certain to inferred: observations of this watch come first. Only without any, the
         # results of earlier compilations and the mark on the code are read.
@@ -379,7 +383,8 @@ class CompileAttempts:
             return EagerCause(kind, words, *key, earlier=True)
         if last is not None and last.ops is None:
             return None
-        return EagerCause("skipped", _NEVER_LOOKED_AT, earlier=True)
+        words = _MARKED_FUNCTION if callee.owner is None else _MARKED_MODULE
+        return EagerCause("skipped", words, earlier=True)
 
 
 def explain_partial(stance: str) -> EagerCause:
@@ -431,5 +436,9 @@ def find_disabled(call: Any) -> str:
 
 
 def first_line(text: str) -> str:
-    """Return the first line that is not blank, "" if there is none."""
-    return next((line.strip() for line in text.splitlines() if line.strip()), "")
+    """Return the first line that is not blank, with a backend's exception; "" if there is none."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    # `BackendCompilerFailed` has the type and message of the backend's exception in the second.
+    if lines[1:] and lines[0].endswith(" raised:"):
+        return f"{lines[0][:-1]} {lines[1]}"
+    return lines[0] if lines else ""
