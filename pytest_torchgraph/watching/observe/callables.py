@@ -441,5 +441,5 @@ def first_line(text: str) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     # `BackendCompilerFailed` has the type and message of the backend's exception in the second.
     if lines[1:] and lines[0].endswith(" raised:"):
-        return f"{lines[0][:-1]} {lines[1]}"
+        return f"{lines[0][:-1]} {lines[1]}".removesuffix(":")
     return lines[0] if lines else ""
