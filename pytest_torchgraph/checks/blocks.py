@@ -181,8 +181,9 @@ def _lines_of_unshared(
             by_body.setdefault(key, []).append(block)
     count = len(by_body)
     inlined_text = f", and {counted(len(inlined), 'inlined block')}" if inlined else ""
-    expected = counted(bodies, "shared subgraph")
-    yield f"blocks {glob}: expected at most {expected}, found {count}{inlined_text}"
+    expected = counted(bodies, "different subgraph")
+    called = counted(len(blocks), "block")
+    yield f"blocks {glob}: expected at most {expected} for {called}, found {count}{inlined_text}"
     for (_, name), callers in [*by_body.items()][:MOST]:
         times = counted(len(callers), "call")
         yield f"  {name}: {times}, by {abridged(sorted(set(callers), key=natural_key))}"

@@ -267,7 +267,10 @@ def assert_single_backward_graph(capture: Subject) -> None:
 def _capture_problems(record: WatchRecord, captures: Sequence[Compilation]) -> Iterator[str]:
     """Yield a message if compiled autograd did not capture exactly one backward."""
     if len(captures) > 1:
-        yield f"compiled autograd captured the backward {len(captures)} times instead of once:"
+        yield (
+            f"compiled autograd captured the backward {len(captures)} times instead of once. The "
+            "later captures, by compile id, and their causes:"
+        )
         for recompile in record.recompiles:
             if recompile.function == "backward":
                 yield indent(str(recompile), "  ")

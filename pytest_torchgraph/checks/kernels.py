@@ -237,7 +237,7 @@ def _format_event(number: int, event: Sync | Transfer) -> str:
         waits = "" if event.blocking else " (Python does not wait)"
         description = f"from {event.source} to {event.target}: {event.op} ({seen}){waits}"
     else:
-        description = f"{event.kind}: {event.op} ({seen})"
+        description = f"the waiting op {event.kind}: {event.op} ({seen})"
     location = str(event).partition("\n")[0]
     lines = [f"  {number}. {location}", f"     {description}"]
     if event.module and event.file:

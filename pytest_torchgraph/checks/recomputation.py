@@ -122,7 +122,7 @@ def assert_not_recomputed(
             f"{op} ({count} times)" if count > 1 else op for op, count in saved_ops.most_common()
         ]
         lines.append(
-            "  saved for the backward in the same modules: "
+            "  already saved for the backward in the same modules: "
             f"{', '.join(saved_texts[:MOST]) or 'nothing'}"
         )
         if any(entry.by == "checkpoint" for entry in unexpected):

@@ -19,7 +19,7 @@ DivergenceKind: TypeAlias = Literal[
     "formula", "precision", "random", "state", "write", "fake", "operand", ""
 ]
 
-_UNROUNDED = "while the eager run has no rounding error"
+_UNROUNDED = "and eager's result has no rounding error"
 _ABSENT = "and eager has no op here"
 _STAGES: dict[str, str] = {
     "eager": "in the eager run",
@@ -39,7 +39,7 @@ _VERDICTS: dict[str, str] = {
     "formula": "a different formula, not rounding",
     "operand": "the same ops on other operands",
     "random": "different random numbers",
-    "state": "the same op on the same values returns a different result: hidden state",
+    "state": "hidden state, because the same op returns a different result for the same values",
     "precision": "the same formula, less precise",
 }
 MAX_OPS = 6
@@ -126,23 +126,19 @@ class Divergence:
         """Return the lines about sizes, inputs and proof."""
         lines = [f"eager: {call}" for call in self.calls[0]]
         lines += [f"captured: {call}" for call in self.calls[1]]
-        verdict = _VERDICTS.get(self.kind, self.kind)
-        computed = "Computed in float64 from eager's values"
+        computed = " in float64"
         if math.isnan(self.size):
-            lines.append(
-                f"{computed}, the results differ in numbers that are not finite: {verdict}."
-            )
+            extent = " in numbers that are not finite"
         elif math.isinf(self.size):
-            lines.append(
-                f"{computed}, the results differ, and eager's is zero everywhere: {verdict}."
-            )
+            extent = ", and eager's is zero everywhere"
         elif self.size:
-            lines.append(
-                f"{computed}, the results differ by {self.size:.2g} times the largest value, "
-                f"{self._format_rounding()}: {verdict}."
-            )
+            share = f"{100 * self.size:.3g}% of the largest value"
+            extent = f" by {share}, {self._format_rounding()}"
         else:
-            lines.append(f"Computed from eager's values, the results differ: {verdict}.")
+            computed = extent = ""
+        if verdict := _VERDICTS.get(self.kind, self.kind):
+            lines.append(f"Cause: {verdict}.")
+        lines.append(f"Recomputed{computed} from eager's values, the results differ{extent}.")
         if self.inputs:
             names = [f"%{name}" for name in self.inputs[:4]]
             more = len(self.inputs) - len(names)
@@ -157,7 +153,10 @@ class Divergence:
         if self.sure:
             replaced = [f"%{d.nodes[-1].name}" for d in (self, *self.more) if d.nodes]
             values = "values" if len(replaced) > 1 else "value"
-            lines.append(f"With eager's {values} for {listed(replaced)}, the step matches eager.")
+            lines.append(
+                f"If {listed(replaced)} had eager's {values}, the rest of the run would match "
+                "eager."
+            )
         return lines
 
     def _format_rounding(self) -> str:

@@ -276,7 +276,8 @@ def _describe_parts(
                 continue
             operands = [flow.uses[number] for number in use.uses]
             ops = [op for operand in operands for op in operand.names]
-            names = ", ".join(dict.fromkeys(ops)) or "no known value"
+            # No op computes an input of a body directly, for example a slice passed by `map`.
+            names = ", ".join(dict.fromkeys(ops)) or "no op's result directly"
             words = f"{' and '.join(use.ops)} uses {names}"
             used[words] += use.times
             places.setdefault(words, []).append(use.node)

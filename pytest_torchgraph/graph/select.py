@@ -172,13 +172,13 @@ def _refuse_unknown_results(graphs: Sequence[Graph], chosen: Selection) -> None:
     described = [tensor for node in nodes_of(graphs) for tensor in tensors(node.result)]
     if chosen.device and not any(tensor.device for tensor in described):
         raise ValueError(
-            f"device={chosen.device!r} can match nothing: these graphs do not record the devices "
+            f"device={chosen.device!r} matches nothing: these graphs do not record the devices "
             "of their results. Omit device=, or if they come from a file, store it with "
             'detail="full"'
         )
     if chosen.dtype and not described:
         raise ValueError(
-            f"dtype={chosen.dtype!r} can match nothing: these graphs do not record the dtypes of "
+            f"dtype={chosen.dtype!r} matches nothing: these graphs do not record the dtypes of "
             "their results. Omit dtype=, or run torch.fx.passes.shape_prop.ShapeProp on the traced "
             "module first"
         )

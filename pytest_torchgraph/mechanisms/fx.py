@@ -248,8 +248,8 @@ def _explain_failure(error: Exception) -> str:
     """Return torch's reason for the failure, and the user's line."""
     words = str(error)
     advice = (
-        "fix the argument that it branches on with Fx(concrete_args={...}), make the module a leaf "
-        "with Fx(tracer=...)"
+        "set the argument that it branches on to a constant with Fx(concrete_args={...}), make the "
+        "module a leaf with Fx(tracer=...)"
     )
     if "is not installed as a submodule" in words:
         advice = "torch.fx cannot trace a function that uses a module: pass the module itself"

@@ -315,9 +315,9 @@ def describe_unpaired(captures: Sequence[Capture]) -> Iterator[str]:
 
 def _describe_channel(channel: Channel, ends: ChannelEnds) -> Iterator[str]:
     sends, receives = ends["send"], ends["recv"]
-    direction = f"from rank {channel.source} to rank {channel.target}"
     for number, ((_, send), (_, receive)) in enumerate(zip(sends, receives, strict=False)):
         if (send.bytes, send.dtype) != (receive.bytes, receive.dtype):
+            direction = f"from rank {channel.source} to rank {channel.target}"
             yield f"  send {number} {direction} differs from its receive:"
             yield f"      {_size(send)}: {format_place(send)} of rank {channel.source}"
             yield f"      {_size(receive)}: {format_place(receive)} of rank {channel.target}"
@@ -325,10 +325,13 @@ def _describe_channel(channel: Channel, ends: ChannelEnds) -> Iterator[str]:
     # A channel delivers in order, so the unmatched sends or receives are the last ones.
     unmatched = sends[len(receives) :] or receives[len(sends) :]
     if unmatched:
-        kinds = ("send", "receive") if len(sends) > len(receives) else ("receive", "send")
         capture, first = unmatched[0]
-        count = f"{counted(len(unmatched), kinds[0])} {direction} without a {kinds[1]}"
-        yield f"  {count}, the first of {_size(first)}:"
+        if first.kind == "send":
+            words = f"sends to rank {channel.target} without a matching receive"
+        else:
+            words = f"receives from rank {channel.source} without a matching send"
+        times = counted(len(unmatched), "time")
+        yield f"  rank {capture.rank} {words} ({times}, first {_size(first)}):"
         yield f"      {format_place(first)} of rank {capture.rank}"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
@@ -295,7 +296,11 @@ class Ranks(Sequence["Capture"]):
                 f"      {line}"
                 for line in format_orders(first_class[0], other_class[0], waits=waits)
             )
-            yield from (f"      {line}" for line in str(difference).splitlines())
+            text = str(difference)
+            # A diff labels its nodes `before` and `after`, but ranks are two sides of one run.
+            for label, members in (("before", first_class), ("after ", other_class)):
+                text = re.sub(rf"(?m)^    {label}  ", f"    rank {_rank(members[0])}  ", text)
+            yield from (f"      {line}" for line in text.splitlines())
         yield from self._count_omitted(other_classes)
 
     def _first_difference(self, groups: Iterable[Sequence[Capture]]) -> UnexpectedOps:

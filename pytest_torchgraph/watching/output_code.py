@@ -96,7 +96,10 @@ def follow(code: str) -> Reader:
     try:
         tree = ast.parse(code)
     except SyntaxError as error:
-        raise UnreadableCodeError(f"inductor's generated code is not Python: {error}") from None
+        raise UnreadableCodeError(
+            f"inductor generated a line that is not Python ({error.msg}): "
+            f"{(error.text or '').strip()!r}. Please report this line"
+        ) from None
     functions = {
         node.name: node
         for statement in tree.body

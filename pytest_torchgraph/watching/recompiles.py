@@ -207,7 +207,7 @@ def describe_miss(miss: str) -> str:
                 f"autograd node {name} has a different hook or saved tensor than in earlier "
                 "captures"
             )
-        return f"different autograd node: {name} is new at this position"
+        return f"autograd node {name} is new at this position"
     sizes = _NEW_SIZES.match(text)
     if sizes:
         return f"{sizes[1]} of {sizes[2]} sizes changed: {sizes[3]}"

@@ -247,7 +247,10 @@ def test_regions_with_an_int_attribute_are_inlined():
     with pytest.raises(AssertionError) as failure:
         capture.assert_shared("layers.*")
     message = str(failure.value)
-    assert "expected at most 1 shared subgraph, found 0, and 4 inlined blocks" in message
+    assert (
+        "expected at most 1 different subgraph for 4 blocks, found 0, and 4 inlined blocks"
+        in message
+    )
     assert "inlined, so not in any subgraph: layers.{0 … 3}" in message
     assert "torch._dynamo.config.inline_single_use_invoke_subgraph" in message
 
@@ -259,7 +262,7 @@ def test_unshared_bodies_are_listed_with_their_calls():
         capture = tg.capture(Regions(indexed=True), wants_gradient(), via="dynamo")
     with pytest.raises(AssertionError) as failure:
         capture.assert_shared("layers.*", bodies=2)
-    assert "expected at most 2 shared subgraphs, found 4" in str(failure.value)
+    assert "expected at most 2 different subgraphs for 4 blocks, found 4" in str(failure.value)
     assert "1 call, by layers.3" in str(failure.value)
     assert str(failure.value).endswith("capture.assert_repeated('layers.*')")
     with pytest.raises(AssertionError, match="arguments differ between blocks"):

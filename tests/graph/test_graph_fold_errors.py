@@ -76,14 +76,20 @@ BROKEN = {
     ),
     "no value": (called(f"m.0 .. 3{MARK}"), "$1 has no value"),
     "no formal": (called(f"m.0: {MARK}x = %x"), "expected a value of the block, such as '$1'"),
-    "unknown formal": (called(f"m.0: $1 = %x, {MARK}$2 = %x"), "the block does not use $2"),
-    "formal of another depth": (called(f"m.0: {MARK}$$1 = %x"), "the block does not use $$1"),
+    "unknown formal": (
+        called(f"m.0: $1 = %x, {MARK}$2 = %x"),
+        "the block does not use $2: remove it",
+    ),
+    "formal of another depth": (
+        called(f"m.0: {MARK}$$1 = %x"),
+        "the block does not use $$1: remove it",
+    ),
     "formal twice": (called(f"m.0: $1 = %x, {MARK}$1 = %x"), "$1 is given twice"),
     "no name": (called(f"m.0: $1 = {MARK}seven"), "expected a name or a size, found 'seven'"),
     "bad number": (called(f"m.0: $1 = %m.{MARK}[n*2]"), "expected"),
     "odd number": (
         called(f"m.0: $1 = %m.{MARK}[n-]/g"),
-        "expected an instance number: '[n]'",
+        "expected an index computed from n, the index of the instance, such as '[n]'",
     ),
     "many numbers": (
         called(f"m.0: $1 = {MARK}%m.{'[n].' * 21}g"),

@@ -101,9 +101,9 @@ def test_select_by_a_missing_fact_is_an_error() -> None:
         "torchgraph 1\nvia fx, torch 2.13.0\n\n"
         "forward {\n  %x = input\n  %relu = torch.relu(%x)\n  return %relu\n}\n"
     )
-    with pytest.raises(ValueError, match="dtype='float32' can match nothing: these graphs do not"):
+    with pytest.raises(ValueError, match="dtype='float32' matches nothing: these graphs do not"):
         untyped.assert_no_ops("torch.relu", dtype="f32")
-    with pytest.raises(ValueError, match="device='cuda' can match nothing: these graphs do not"):
+    with pytest.raises(ValueError, match="device='cuda' matches nothing: these graphs do not"):
         untyped.assert_no_ops("torch.relu", device="cuda")
 
 

@@ -147,8 +147,8 @@ def test_renamed_parameters_of_a_stored_text_are_paired_by_order() -> None:
 
 WRONG = {
     "no place": ("  buffers\n", "", r"missing line 'buffers', for the buffers declared"),
-    "a place of nothing": ("  buffers\n", "  buffers\n  constants\n", "no constant is declared"),
-    "a place twice": ("  buffers\n", "  buffers\n  buffers\n", "no buffer is declared"),
+    "a place of nothing": ("  buffers\n", "  buffers\n  constants\n", "no constant is left for it"),
+    "a place twice": ("  buffers\n", "  buffers\n  buffers\n", "no buffer is left for it"),
     "from what is not declared": ("  buffers\n", "  buffers\n  buffers from %x\n", "no buffer"),
     "in a return": ("return %bn/batch_norm", "return %x: f32[2]", "expected the end of the line"),
     "twice": ("%conv/conv2d, %bn.weight", "%conv/conv2d, %bn.weight: f32[4], %bn.weight", "twice"),

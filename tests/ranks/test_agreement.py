@@ -272,10 +272,13 @@ def test_send_and_receive_in_one_batch_match() -> None:
 def test_send_without_a_receive_fails() -> None:
     exchanged(sends=2, receives=2).assert_matching_collectives()
     text = message(exchanged(sends=2, receives=1).assert_matching_collectives)
-    assert "1 send from rank 0 to rank 1 without a receive, the first of 16 bytes float32:" in text
+    assert (
+        "rank 0 sends to rank 1 without a matching receive (1 time, first 16 bytes float32):"
+        in text
+    )
     assert "test_agreement.py:" in text
     text = message(exchanged(sends=0, receives=2).assert_matching_collectives)
-    assert "2 receives from rank 0 to rank 1 without a send" in text
+    assert "rank 1 receives from rank 0 without a matching send (2 times, first " in text
     text = message(exchanged(sends=1, receives=1, size=2).assert_matching_collectives)
     assert "send 0 from rank 0 to rank 1 differs from its receive:" in text
     assert "16 bytes float32: %send" in text

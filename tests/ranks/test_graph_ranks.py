@@ -197,8 +197,11 @@ def own_number(mesh: DeviceMesh) -> tuple[Any, ...]:
 def test_ranks_may_compute_on_numbers_of_their_own() -> None:
     ranks = capture_ranks(own_number, tp=4, via="dispatch")
     ranks.assert_same_collectives()
-    with pytest.raises(AssertionError, match="ranks have different graphs"):
+    with pytest.raises(AssertionError, match="ranks have different graphs") as failure:
         ranks.assert_same_graphs()
+    message = str(failure.value)
+    assert "          rank 0  %mul = aten.mul.Tensor(%x, 0) : f32[4]\n" in message
+    assert "          rank 3  %mul = aten.mul.Tensor(%x, 3) : f32[4]" in message
 
 
 def test_collective_order_without_collectives_fails() -> None:

@@ -110,9 +110,9 @@ def test_a_gradient_that_becomes_a_tensor_is_named() -> None:
     (recompile,) = seen.recompiles
     assert (recompile.compile_id, recompile.function, recompile.file) == ("!1", "backward", "")
     message = (
-        "compiled autograd captured the backward 2 times instead of once:\n"
-        "  !1 backward: autograd node AccumulateGrad changed: a .grad "
-        "went from None to a tensor or back, or a hook was added or removed"
+        "compiled autograd captured the backward 2 times instead of once. The later captures, by "
+        "compile id, and their causes:\n  !1 backward: autograd node AccumulateGrad changed: a "
+        ".grad went from None to a tensor or back, or a hook was added or removed"
     )
     with pytest.raises(AssertionError, match=re.escape(SINGLE + message)):
         seen.assert_single_backward_graph()
@@ -247,7 +247,7 @@ def test_a_hook_that_breaks_is_named_with_its_line(hook: Any, kind: str) -> None
 def test_added_hook_is_a_recapture_reason() -> None:
     seen = backwards(lambda: (leaf() * 2).sum(), lambda: (hooked_leaf(add_ten) * 2).sum())
     with pytest.raises(
-        AssertionError, match=r"2 times instead of once:\n.*or a hook was added or removed"
+        AssertionError, match=r"2 times instead of once.*:\n.*or a hook was added or removed"
     ):
         seen.assert_single_backward_graph()
 
@@ -274,11 +274,12 @@ def test_another_structure_of_the_loss_is_named() -> None:
     operations = (torch.add, torch.sub, torch.mul, torch.div)
     seen = backwards(*(lambda op=op: op(*[leaf(10)] * 2).sum() for op in operations))
     assert [str(recompile) for recompile in seen.recompiles] == [
-        f"!{number} backward: different autograd node: {node}Backward0 is new at this position"
+        f"!{number} backward: autograd node {node}Backward0 is new at this position"
         for number, node in enumerate(("Sub", "Mul", "Div"), 1)
     ]
     with pytest.raises(
-        AssertionError, match="captured the backward 4 times instead of once:\n  !1 back"
+        AssertionError,
+        match=r"captured the backward 4 times instead of once.*, and their causes:\n  !1 back",
     ):
         seen.assert_single_backward_graph()
     seen.assert_recompiles(3)
@@ -286,7 +287,7 @@ def test_another_structure_of_the_loss_is_named() -> None:
 
 def test_another_autograd_function_is_named() -> None:
     seen = backwards(lambda: (leaf() * 2).sum(), lambda: Doubled.apply(leaf()).sum())
-    with pytest.raises(AssertionError, match="different autograd node: DoubledBackward is n"):
+    with pytest.raises(AssertionError, match="autograd node DoubledBackward is new"):
         seen.assert_single_backward_graph()
 
 
@@ -362,7 +363,7 @@ def test_backward_of_a_failed_backend_is_not_counted() -> None:
         (leaf() * 2).sum().backward()
     with pytest.raises(AssertionError, match="compiling the backward failed: backend='bad' rais"):
         seen.assert_single_backward_graph()
-    with pytest.raises(AssertionError, match="CompiledAutograd0: its call ran eagerly: backend='b"):
+    with pytest.raises(AssertionError, match=r"CompiledAutograd0: .*'bad' raised ValueError: not"):
         seen.assert_graph_count(backward=1)
 
 

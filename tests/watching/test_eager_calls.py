@@ -375,6 +375,8 @@ def test_a_layer_without_ops_makes_other_layers_of_torch_run_eagerly() -> None:
     seen = watched(lambda x: [identity(x), identity(x), linear(x), linear(x)])
     eager, compiled = sum(call.count for call in seen.eager_calls), sum(seen.executions.values())
     assert {call.function for call in seen.eager_calls} <= {"Linear"}
+    marked = [call.reason for call in seen.eager_calls if "marked as skipped" in call.reason]
+    assert all("one such layer marks it for all" in reason for reason in marked)
     assert eager + compiled == 2
 
 
@@ -390,6 +392,7 @@ def test_code_marked_under_a_dispatch_mode_is_named_in_later_calls() -> None:
     first, *later = seen.eager_calls
     assert "FlopCounterMode is active" in first.reason
     assert all(call.reason.startswith("Dynamo skipped it") for call in later)
+    assert not any("torch.nn" in call.reason for call in later)
     assert len(later) + sum(seen.executions.values()) == 1  # torch 2.15 does not mark it
 
 

@@ -177,7 +177,11 @@ class ForwardReader:
         single = stmt.targets if isinstance(stmt, ast.Assign) else [getattr(stmt, "target", None)]
         value = stmt.value if isinstance(stmt, ast.Assign | ast.AnnAssign) else None
         if value is None or len(single) != 1 or self.text.segment(value) != owner:
-            self.fail(first, "expected the name of the in-place result: x += 1;  y = x")
+            self.fail(
+                first,
+                "no name follows the in-place statement: expected a line such as "
+                "`x += 1;  y = x`, found this one",
+            )
         self.node(stmt, _target(single[0]), annotation, ("call_function", target, args, {}))
 
     def output(self, stmt: ast.Return) -> None:

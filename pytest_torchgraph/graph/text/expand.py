@@ -326,7 +326,7 @@ class _Expander(ValueReader):
             formal = self.match(_FORMAL, "a value of the block, such as '$1'")
             number = int(formal.lstrip("$"))
             if formal != "$" * block.depth + str(number) or number not in block.uses:
-                self.fail(f"the block does not use {formal}", start)
+                self.fail(f"the block does not use {formal}: remove it from this line", start)
             if number in arguments:
                 self.fail(f"{formal} is given twice", start)
             self.expect(" = ")
@@ -334,7 +334,11 @@ class _Expander(ValueReader):
             name = self.match(_NAME, "a name or a size")
             if "[" in EXPRESSION.sub("", name) and not name.startswith('"', 1):
                 column = start + EXPRESSION.sub(lambda m: "_" * len(m.group()), name).index("[")
-                self.fail("expected an instance number: '[n]', '[n-1]' or '[9-n]'", column)
+                self.fail(
+                    "expected an index computed from n, the index of the instance, such as '[n]', "
+                    "'[n-1]' or '[2n+1]'",
+                    column,
+                )
             if name.count("[") > MAX_NUMBERS and not name.startswith('"', 1):
                 self.fail(f"expected at most {MAX_NUMBERS} instance numbers in a name", start)
             arguments[number] = name, start

@@ -403,7 +403,10 @@ class _Parser(NodeReader):
                 start = order.index(name) if name in inputs_of_role else -1
                 if start < 0 or start in starts:
                     self.fail(
-                        f"no {role} is declared at its first use for this line: remove it", 0, row
+                        f"this line stands for inputs that are declared at their first use, but "
+                        f"no {role} is left for it: remove this line",
+                        0,
+                        row,
                     )
                 starts[start] = len(starts)
             if inputs_of_role and 0 not in starts:

@@ -12,7 +12,7 @@ from types import CodeType
 from typing import Any, Concatenate, Literal, NamedTuple, ParamSpec
 
 from ... import torch_private
-from ...convert.source_lines import is_user_file, original_name, relative
+from ...convert.source_lines import is_torch_file, is_user_file, original_name, relative
 from .structured_trace import is_recompile_limit
 
 CallKind = Literal["stance", "limit", "disabled", "skipped", "backend"]
@@ -316,12 +316,17 @@ PRECOMPILED = "torch.compiler.precompile compiled it, so its graph is unknown"
 AOT_COMPILED = "aot_compile compiled it, and a watch does not record its graph"
 """Reason for a call of the result of `torch.compile(f).aot_compile(...)`."""
 _NO_GRAPH = "Dynamo compiled no graph for it"
-_NEVER_LOOKED_AT = (
+_SKIPPED = (
     "Dynamo skipped it, because its code was marked as skipped earlier in this process. Possible "
-    "reasons: an active dispatch mode, the recompile limit, an error, or a layer with no tensor "
-    "operations (all torch.nn modules share this code, so one of them marks it for all). To clear "
-    "the mark, call torch._dynamo.reset()"
+    "reasons: an active dispatch mode, the recompile limit, {}. To clear the mark, call "
+    "torch._dynamo.reset()"
 )
+# torch calls only its own modules and functions through the wrapper, not the user's.
+_MARKED_WRAPPER = _SKIPPED.format(
+    "an error, or a layer with no tensor operations (torch calls all torch.nn modules through one "
+    "wrapper function, so one such layer marks it for all of them)"
+)
+_MARKED = _SKIPPED.format("or an error")
 
 
 class CompileAttempts:
@@ -358,7 +363,7 @@ class CompileAttempts:
             missed: True if Dynamo has compiled code for it, but none that fits.
         """
         if callee.code is None:
-            return EagerCause("skipped", _NEVER_LOOKED_AT, earlier=True)
+            return EagerCause("skipped", _MARKED_WRAPPER, earlier=True)
         key = code_key(callee.code)
         # From certain to inferred: observations of this watch come first. Only without any, the
         # results of earlier compilations and the mark on the code are read.
@@ -379,7 +384,8 @@ class CompileAttempts:
             return EagerCause(kind, words, *key, earlier=True)
         if last is not None and last.ops is None:
             return None
-        return EagerCause("skipped", _NEVER_LOOKED_AT, earlier=True)
+        words = _MARKED_WRAPPER if is_torch_file(callee.file) else _MARKED
+        return EagerCause("skipped", words, earlier=True)
 
 
 def explain_partial(stance: str) -> EagerCause:
@@ -431,5 +437,9 @@ def find_disabled(call: Any) -> str:
 
 
 def first_line(text: str) -> str:
-    """Return the first line that is not blank, "" if there is none."""
-    return next((line.strip() for line in text.splitlines() if line.strip()), "")
+    """Return the first line that is not blank, with a backend's exception; "" if there is none."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    # `BackendCompilerFailed` has the type and message of the backend's exception in the second.
+    if lines[1:] and lines[0].endswith(" raised:"):
+        return f"{lines[0][:-1]} {lines[1]}".removesuffix(":")
+    return lines[0] if lines else ""

@@ -117,7 +117,7 @@ def test_pipeline_stages_are_not_a_deadlock() -> None:
     assert (page_data["waiting"], page_data["problems"]) == (0, [])
     silent = data(last_is_silent, dp=3)
     assert silent["waiting"] == 0
-    assert silent["problems"][0].startswith("1 send from rank 1 to rank 2 without a receive")
+    assert silent["problems"][0].startswith("rank 1 sends to rank 2 without a matching receive")
 
 
 def test_ranks_of_a_large_mesh_are_not_drawn() -> None:
