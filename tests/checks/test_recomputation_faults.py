@@ -116,7 +116,8 @@ FAULTS: dict[str, tuple[Any, Callable[[Capture], None], str]] = {
     "attention left out of the policy": (
         (PRODUCTS,),
         not_recomputed("aten._scaled_dot_product*"),
-        r"blocks\.\{0, 1\}: aten\._scaled_dot.* \(2 times, recomputed by a checkpoint\) .*: x = functional\.scaled_dot",
+        r"blocks\.\{0, 1\}: aten\._scaled_dot.* \(2 times, recomputed by a checkpoint\) .*: "
+        r"x = functional\.scaled_dot",
     ),
     "a convolution computed again": (
         (PRODUCTS,),
@@ -131,7 +132,8 @@ FAULTS: dict[str, tuple[Any, Callable[[Capture], None], str]] = {
     "a cast computed again": (
         (PRODUCTS,),
         not_recomputed("aten._to_copy"),
-        r"blocks\.\{0, 1\}: aten\._to_copy.* \(4 times, recomputed by a checkpoint\) .*\.to\(torch\.float64\)",
+        r"blocks\.\{0, 1\}: aten\._to_copy.* \(4 times, recomputed by a checkpoint\) "
+        r".*\.to\(torch\.float64\)",
     ),
     "dropout drawn again": (
         (PRODUCTS,),
