@@ -66,7 +66,10 @@ def _evaluate(node: ast.expr, values: Mapping[str, int]) -> Number:
             return function(*(_evaluate(arg, values) for arg in node.args))
     if isinstance(node, ast.Name):
         raise ValueError(f"unknown symbol {node.id!r} (known: {', '.join(values) or 'none'})")
-    raise ValueError(f"{ast.unparse(node)!r} is not supported in a size")
+    raise ValueError(
+        f"{ast.unparse(node)!r} is not supported: use numbers, symbols, arithmetic and single "
+        "comparisons"
+    )
 
 
 def _divide(left: Number, right: Number) -> Number:
