@@ -132,7 +132,7 @@ def _explain_nondeterminism(
         size_text = f" by up to {float((pair[0].double() - pair[1].double()).abs().max()):.3g}"
     label = eager_difference.name or "the output"
     if eager_difference.what == "gradients":
-        label = f"gradient of {eager_difference.name}"
+        label = f"gradient of {eager_difference.name!r}"
     yield (
         "The eager run is not deterministic: two runs from the same state differ in "
         f"{label}{size_text}."

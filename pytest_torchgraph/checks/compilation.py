@@ -181,7 +181,7 @@ def format_breaks(counted: list[GraphBreak], low: int, high: int | None, total: 
         total: the number of all breaks.
     """
     tolerated = total - len(counted)
-    allowed_text = f" ({tolerated} more are allowed)" if tolerated else ""
+    allowed_text = f" (and {tolerated} that allow= permits)" if tolerated else ""
     head = f"graph breaks: expected {format_bounds(low, high)}, found {len(counted)}{allowed_text}"
     return "\n".join([head, *(_format_break(*numbered) for numbered in enumerate(counted, 1))])
 
@@ -279,8 +279,8 @@ def _capture_problems(record: WatchRecord, captures: Sequence[Compilation]) -> I
     earlier_runs = [run for run in record.executions if run.startswith("!")]
     if earlier_runs:
         yield (
-            "compiled autograd captured no backward in the watch: the backward that ran was "
-            f"captured before ({', '.join(earlier_runs)}). Open the watch before the first "
+            "no backward was compiled inside the watch: the backward that ran was compiled "
+            f"earlier (compile id {', '.join(earlier_runs)}). Open the watch before the first "
             "backward, or call torch._dynamo.reset() first"
         )
     elif not record.executions:

@@ -187,11 +187,13 @@ def _format_sizes(tensor: TensorMeta) -> str:
     return ", ".join(str(size.expr if isinstance(size, Symbol) else size) for size in tensor.shape)
 
 
-_REMEDY = "Remove the break, capture via='dispatch', or tolerate it with allow='at a graph break'"
+_REMEDY = (
+    "Remove the break, capture via='dispatch', or tolerate the break with allow='at a graph break'"
+)
 _UNKNOWN = f"Ops that ran at a graph break are in no graph, so they are unknown. {_REMEDY}"
 _UNKNOWN_BUT_OPS = (
-    "Ops that ran at a graph break were checked, but calls of tolist, cpu and print there, and "
-    f"other threads, were not. {_REMEDY}"
+    "At a graph break, ops are checked. Calls of tolist, cpu and print are not, and neither is "
+    f"anything in another thread. {_REMEDY}"
 )
 _IN_THREADS = (
     "Other threads are not recorded: run this code in the main thread, or tolerate it with "
@@ -219,7 +221,7 @@ def assert_no_events(
         unknown = len(refused) - certain
         count_text = f"{certain} certain and {unknown} possible" if unknown else f"{certain}"
         head = f"{kind}: expected none, found {count_text}"
-        head += f" ({tolerated} more are allowed)" if tolerated else ""
+        head += f" (and {tolerated} that allow= permits)" if tolerated else ""
         lines = [_format_event(number, event) for number, event in enumerate(refused, 1)]
         at_breaks = _UNKNOWN_BUT_OPS if capture.watched is None else _UNKNOWN
         uncertain = [event for event in refused if not event.certain]
@@ -230,7 +232,7 @@ def assert_no_events(
 
 
 def _format_event(number: int, event: Sync | Transfer) -> str:
-    seen = "outside every graph" if event.seen == CALL else f"graph {event.seen}"
+    seen = "outside every graph" if event.seen == CALL else f"in graph {event.seen!r}"
     if not event.certain:
         description = f"{THREADS if event.op == STARTS else BREAKS}: {event.op}"
     elif isinstance(event, Transfer):

@@ -59,7 +59,7 @@ def assert_matches_eager(
     _refuse_empty(outcome)
     outputs, grads = outcome.outputs, outcome.grads
     nan_names = [name for name, output in outputs.items() if is_all_nan(output)]
-    nan_names += [f"gradient of {name}" for name, grad in grads.items() if is_all_nan(grad)]
+    nan_names += [f"gradient of {name!r}" for name, grad in grads.items() if is_all_nan(grad)]
     if nan_names:
         verb = "contains" if len(nan_names) == 1 else "contain"
         raise AssertionError(
@@ -197,7 +197,7 @@ def _refuse_small(
             largest, largest_name, limit = size, name, allowed
     if not floats:
         return
-    label = largest_name if group == "outputs" else f"the gradient of {largest_name}"
+    label = largest_name if group == "outputs" else f"the gradient of {largest_name!r}"
     values = "all floating-point outputs" if group == "outputs" else "all gradients"
     if not largest:  # no tolerance helps
         raise AssertionError(
@@ -345,7 +345,7 @@ def _tensor_difference(
     for name, tensor in captured.items():
         if group == "state" and (tensor is eager[name] or tensor.is_meta):
             continue
-        label = f"gradient of {name}" if group == "gradients" else name
+        label = f"gradient of {name!r}" if group == "gradients" else name
         if tensor.is_meta:
             raise CaptureError(
                 f"{label} is on the meta device, so it has no values to compare: capture with real "
@@ -359,8 +359,8 @@ def _tensor_difference(
                     tensor, eager[name], rtol=relative, atol=allowed, equal_nan=True
                 )
         except AssertionError as error:
-            when = " after the call" if group == "state" else ""
-            problem = f"{label} differs from the eager run{when}:\n{error}"
+            when = "after the call, " if group == "state" else ""
+            problem = f"{when}{label} differs from the eager run:\n{error}"
             return Unequal(problem, group, name, eager[name], tensor)
         if problem := _subclass_difference(label, eager[name], tensor, relative, allowed):
             return Unequal(problem, group, name, eager[name], tensor)

@@ -32,15 +32,16 @@ MOST = 8
 """Maximum number of places in a failure message."""
 
 _BY = {
-    "checkpoint": "by a checkpoint",
-    "partitioner": "by torch.compile's partitioner",
-    "function": "by the backward of an autograd.Function or a hook",
-    "": "(cause unknown: the capture was loaded from a file)",
+    "checkpoint": "recomputed by a checkpoint",
+    "partitioner": "recomputed by torch.compile's partitioner",
+    "function": "recomputed by the backward of an autograd.Function or by a hook",
+    "": "recomputed for an unknown reason, because the capture was loaded from a file",
 }
 _NO_REASONS = (
-    "A capture loaded from a file does not separate recomputation by autograd's formulas from "
-    "checkpoints, so all entries count."
+    "The file does not store why an op is recomputed, so ops that autograd's formulas recompute "
+    "are counted too."
 )
+_NO_UNUSED = "Recomputed ops with unused results are not stored, so the count may be higher."
 
 
 def assert_recomputed(
@@ -86,7 +87,7 @@ def assert_recomputed(
         for entry in entries_of_module:
             counts[entry.op] += entry.times
         count_lines = [f"  {count:4} {op}" for op, count in counts.most_common()] or ["  nothing"]
-        lines = [title, *problems, "recomputed:", *count_lines, *_notes(entries)]
+        lines = [title, *problems, "recomputed:", *count_lines, *_notes(entries, graphs)]
         raise AssertionError("\n".join(lines))
 
 
@@ -130,7 +131,7 @@ def assert_not_recomputed(
                 "  To save an op instead, name it in "
                 "torch.utils.checkpoint.create_selective_checkpoint_contexts."
             )
-        raise AssertionError("\n".join([*lines, *_notes(entries)]))
+        raise AssertionError("\n".join([*lines, *_notes(entries, graphs)]))
 
 
 def assert_saved(
@@ -364,8 +365,9 @@ def _format_share(entries: Sequence[Recomputed], graphs: Sequence[Graph]) -> str
     return f" ({amount(flops, 'FLOP')}, {flops / forward:.1%} of the forward)"
 
 
-def _notes(entries: Sequence[Recomputed]) -> list[str]:
-    return [_NO_REASONS] if any(entry.by == "" for entry in entries) else []
+def _notes(entries: Sequence[Recomputed], graphs: Sequence[Graph]) -> list[str]:
+    no_reasons = [_NO_REASONS] if any(entry.by == "" for entry in entries) else []
+    return no_reasons + ([_NO_UNUSED] if _at_least(entries, graphs) else [])
 
 
 def _places(entries: Sequence[Recomputed]) -> list[str]:
@@ -389,10 +391,12 @@ def _lines(places: Iterable[tuple[Node, str, int, str | int]]) -> list[str]:
     for key, paths in modules.items():
         op, source, note = key
         modules_text = abridged(dict.fromkeys(filter(None, paths))) or "(no module)"
-        count_text = f" ({times[key]} times)" if times[key] > 1 else ""
         if isinstance(note, int):
             note = amount(note, "B") + " each" * (times[key] > 1)
-        lines.append(f"      {modules_text}: {op}{count_text}{source}{f'  {note}' if note else ''}")
+        # Notes stand before the source line, because after it they read as part of the code.
+        notes = [f"{times[key]} times"] * (times[key] > 1) + [note] * bool(note)
+        notes_text = f" ({', '.join(notes)})" if notes else ""
+        lines.append(f"      {modules_text}: {op}{notes_text}{source}")
     if len(lines) > MOST:
         lines[MOST:] = [f"      ... and {counted(len(lines) - MOST, 'more place')}"]
     return lines

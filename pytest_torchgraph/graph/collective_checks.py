@@ -170,7 +170,8 @@ def _list_captured(captured: Sequence[Collective]) -> list[str]:
 
 
 def _describe_collective(collective: Collective) -> tuple[str, ...]:
-    description = f"{format_over(collective, collective.graph)}, {format_size(collective)}"
+    description = f"{format_over(collective)}, {format_size(collective)}"
+    description += f", in graph {collective.graph!r}"
     return description, *format_locations([collective.node])
 
 

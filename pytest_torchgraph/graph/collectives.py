@@ -54,15 +54,9 @@ def format_collectives(collectives: Sequence[Collective]) -> str:
     return aligned([list(cells) for cells in zip(*nonempty, strict=True)])
 
 
-def format_over(collective: Collective, of: str = "") -> str:
-    """Format kind and group of a collective: `all_reduce over tp`.
-
-    Args:
-        collective: the collective.
-        of: name of the collective's graph; "" to leave it out.
-    """
-    group = collective.group or "an unknown group"
-    return f"{collective.kind}{f' of {of}' if of else ''} over {group}"
+def format_over(collective: Collective) -> str:
+    """Format kind and group of a collective: `all_reduce over tp`."""
+    return f"{collective.kind} over {collective.group or 'an unknown group'}"
 
 
 def format_size(collective: Collective) -> str:

@@ -33,7 +33,7 @@ _STAGES: dict[str, str] = {
 _PROVEN: dict[str, str] = {
     "state": "has hidden state",
     "write": "writes to an argument without declaring it",
-    "fake": "has a fake implementation whose result differs from the op's",
+    "fake": "has a fake implementation that differs from the op",
 }
 _VERDICTS: dict[str, str] = {
     "formula": "a different formula, not rounding",
@@ -108,13 +108,15 @@ class Divergence:
                 f"First difference: not found, because {self.reason}. Last stage compared: "
                 f"{last_stage}."
             )
-        opening = "First difference" if self.sure else "First difference at or before"
-        place = ", ".join([_STAGES[self.stage], *_place(self)])
+        places = _place(self)
         if self.stage == "eager":
             subject = (
                 self.nodes[-1].op.removesuffix(".default") if self.nodes else "the Python code"
             )
-            return f"{opening}: {place}: {subject} {_PROVEN.get(self.kind, self.kind)}."
+            location = f" ({', '.join(places)})" if places else ""
+            return f"Cause: {subject} {_PROVEN.get(self.kind, self.kind)}{location}."
+        opening = "First difference" if self.sure else "First difference at or before"
+        place = ", ".join([_STAGES[self.stage], *places])
         lines = [f"{opening}: {place}: {_format_change(self)}."]
         lines += [f"  {line}" for line in self._verdict_lines()]
         for other in self.more:

@@ -29,6 +29,7 @@ from .dataflow import Dataflow, Received
 from .failures import UnexpectedOps, failed
 from .find import count as count_of
 from .find import find
+from .higher_order import executed
 from .model import Graph, Node
 from .select import nodes_of
 
@@ -50,7 +51,12 @@ class Match:
     times: int = 1
 
     def __str__(self) -> str:
-        return " .. ".join(f"%{node.name}" for node in self.nodes)
+        return " .. ".join(map(_describe_node, self.nodes))
+
+
+def _describe_node(node: Node) -> str:
+    op = executed(node).op
+    return f"%{node.name}" if op == node.op else f"%{node.name} (runs {op})"
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,7 +38,8 @@ def value_of(expr: str, values: Mapping[str, int]) -> Number:
     try:
         value = _evaluate(_parse(expr), values)
     except (SyntaxError, ValueError, ArithmeticError, TypeError, RecursionError, MemoryError) as e:
-        raise UnknownExpression(f"{expr}: {e}") from e
+        reason = e.msg if isinstance(e, SyntaxError) else e
+        raise UnknownExpression(f"cannot compute the size {expr!r}: {reason}") from e
     return int(value) if isinstance(value, Fraction) and value.denominator == 1 else value
 
 
@@ -63,7 +64,12 @@ def _evaluate(node: ast.expr, values: Mapping[str, int]) -> Number:
         function = _FUNCTIONS.get(node.func.id)
         if function is not None:
             return function(*(_evaluate(arg, values) for arg in node.args))
-    raise UnknownExpression(ast.unparse(node))
+    if isinstance(node, ast.Name):
+        raise ValueError(f"unknown symbol {node.id!r} (known: {', '.join(values) or 'none'})")
+    raise ValueError(
+        f"{ast.unparse(node)!r} is not supported: use numbers, symbols, arithmetic and single "
+        "comparisons"
+    )
 
 
 def _divide(left: Number, right: Number) -> Number:
@@ -76,13 +82,13 @@ def _power(base: Number, exponent: Number) -> Number:
     if isinstance(base, float) or isinstance(exponent, float):
         return float(base) ** float(exponent)
     if Fraction(exponent).denominator != 1 or abs(exponent) * _bits(base) > MAX_BITS:
-        raise UnknownExpression(f"{base}**{exponent}")
+        raise ValueError(f"{base}**{exponent} is too large, or not a rational number")
     return Fraction(base) ** int(exponent)
 
 
 def _shift_left(left: Number, right: Number) -> Number:
     if right > MAX_BITS:
-        raise UnknownExpression(f"{left} << {right}")
+        raise ValueError(f"{left} << {right} is too large")
     return int(left) << int(right)
 
 

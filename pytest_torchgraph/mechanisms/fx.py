@@ -277,7 +277,7 @@ def _root(target: Any) -> tuple[Any, str]:
         return target, "forward"
     called = target.func if isinstance(target, functools.partial) else target
     name = getattr(called, "__name__", type(called).__name__)
-    raise CaptureError(
-        f"torch.fx cannot trace {name!r} ({type(target).__name__}), only modules, their methods "
-        "and Python functions: wrap it in a function"
-    )
+    kind = f"a {type(target).__name__}, not an nn.Module or a Python function"
+    if inspect.ismethod(target):
+        kind = "a method of an object that is not an nn.Module"
+    raise CaptureError(f"torch.fx cannot trace {name!r}: it is {kind}. Wrap it in a function")

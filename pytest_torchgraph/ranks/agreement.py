@@ -96,6 +96,8 @@ class OrderDifference(NamedTuple):
         """Description of the difference."""
         if self.same_order:
             return "communicate in the same order, but send different data"
+        if "nothing" in self.rows[self.start]:
+            return "run different numbers of collectives"
         return "communicate in different orders"
 
 
@@ -143,7 +145,9 @@ def format_orders(first: Capture, other: Capture, *, waits: bool) -> Iterator[st
     start, rows = difference.start, difference.rows
     consequence = f", {difference.danger}" if difference.danger else ""
     place = f"{start} (rank {other.rank} vs. rank {first.rank})"
-    yield f"they {difference.words}{consequence}. The first difference is at collective {place}:"
+    yield (
+        f"the ranks {difference.words}{consequence}. The first difference is at collective {place}:"
+    )
     shown_rows = rows[start : start + MAX_ROWS]
     width = max(len(second_text) for _, second_text in shown_rows)
     for number, (first_text, second_text) in enumerate(shown_rows, start):
@@ -171,9 +175,9 @@ def format_signature(signature: CollectiveSignature, others: Iterable[Collective
 
 def format_place(collective: Collective) -> str:
     """Format the node, module and source line of a collective."""
-    module = f" in {collective.module}" if collective.module else ""
+    module = f", module {collective.module}" if collective.module else ""
     line = f" ({collective.source})" if collective.source is not None else ""
-    return f"%{collective.node.name} of {collective.graph}{module}{line}"
+    return f"%{collective.node.name} in graph {collective.graph!r}{module}{line}"
 
 
 class DeadlockedRank(NamedTuple):

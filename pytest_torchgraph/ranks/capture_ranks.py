@@ -294,8 +294,8 @@ def unpack_build_result(built: Any) -> tuple[Any, tuple[Any, ...], dict[str, Any
         if isinstance(args, tuple) and isinstance(kwargs, dict):
             return target, args, kwargs
     raise TypeError(
-        "build(mesh) must return (target, args) or (target, args, kwargs), where args is a tuple "
-        f"and kwargs a dict, not {_describe_type(built)}. For example: return model, (x,)"
+        f"build(mesh) returned {_describe_type(built)}, but must return (target, args) or (target, "
+        "args, kwargs), with a tuple of args and a dict of kwargs. For example: return model, (x,)"
     )
 
 

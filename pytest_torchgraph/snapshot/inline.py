@@ -109,7 +109,7 @@ def _compare(text: str, now: Program, detail: Detail) -> Comparison | None:
         stored = parse_text(f"{head}\n\n{body}\n")
     except GraphFormatError as error:
         line, column = _position(text, lines, error, head.count("\n") + 2)
-        problem = f"{error.problem}: rewrite the text with {UPDATE}"
+        problem = f"{error.problem}. Correct the text, or rewrite it with {UPDATE}"
         raise GraphFormatError(problem, line, column) from None
     return compare(stored, now, detail)
 

@@ -357,13 +357,13 @@ def test_parity_of_all_nan_values_fails() -> None:
     x, grad = torch.ones(2, 3), torch.ones(3, requires_grad=True)
     negative = torch.full((3,), -1.0, requires_grad=True)
     for captured, named in (
-        (capture(all_nan, grad), "output, gradient of x contain only NaN"),
+        (capture(all_nan, grad), "output, gradient of 'x' contain only NaN"),
         (capture(lambda x: (x + 1, all_nan(x)), x), r"output\[1\] contains only NaN"),
-        (capture(lambda x: x.sqrt().nansum(), negative), r"gradient of \S+ contains only NaN"),
+        (capture(lambda x: x.sqrt().nansum(), negative), r"gradient of '\S+' contains only NaN"),
         (
             capture(Poisoned(), x),
-            "output, gradient of fc1.weight, gradient of fc1.bias, gradient of fc2.weight contain "
-            "only NaN",
+            "output, gradient of 'fc1.weight', gradient of 'fc1.bias', gradient of 'fc2.weight' "
+            "contain only NaN",
         ),
     ):
         with pytest.raises(AssertionError, match=f"nothing compared: {named}"):

@@ -101,7 +101,7 @@ def test_diff_of_ranks_with_other_ranks_or_one_capture(
 ) -> None:
     for name in ("mesh", "some"):
         said = run("diff", "old", name, code=2, capsys=capsys)
-        assert "ranks differ: ranks 0-7 of dp=2, tp=4 before, ranks" in said
+        assert "differ: before ranks 0-7 of mesh (dp=2, tp=4), now ranks" in said
     assert "choose a rank, such as --rank=0" in run("diff", "one", "old", code=2, capsys=capsys)
     assert "1 graph removed\nranks 0-7:" in run("diff", "old", "none", code=1, capsys=capsys)
     assert "1 graph added\nranks 0-3:" in run("diff", "none", "some", code=1, capsys=capsys)
@@ -125,7 +125,7 @@ def test_diff_of_files(files: Path) -> None:
         "more.tgraph": ("ranks 0-7: forward: aten.relu.default  1 -> 2",)
     }
     assert str(counts).startswith("op counts differ\nranks 0-7: forward: aten.relu")
-    with pytest.raises(GraphFormatError, match=r"mesh\.tgraph.*ranks differ"):
+    with pytest.raises(GraphFormatError, match=r"mesh\.tgraph.*the meshes differ"):
         diff("old.tgraph", "mesh.tgraph")
     with pytest.raises(
         GraphFormatError, match=r"^one\.tgraph.*but old\.tgraph stores several ranks"
@@ -180,9 +180,11 @@ def test_difference_of_ranks(files: Path) -> None:
 
 def test_diff_of_ranks_compares_equal_rank_numbers(files: Path) -> None:
     old = Ranks.load("old.tgraph")
-    with pytest.raises(TorchGraphError, match=r"ranks differ: ranks 0-7 of .*ranks 0-3 of"):
+    with pytest.raises(
+        TorchGraphError, match=r"the ranks differ: before ranks 0-7 of .*ranks 0-3 of"
+    ):
         diff(old, old[:4])
-    with pytest.raises(TorchGraphError, match=r"ranks differ.* of tp=4, dp=2"):
+    with pytest.raises(TorchGraphError, match=r"the meshes differ.* of mesh \(tp=4, dp=2\)"):
         diff(old, Ranks.load("mesh.tgraph"))
     with pytest.raises(TorchGraphError, match="nothing to compare: no rank was captured"):
         diff(old[:0], old[:0])

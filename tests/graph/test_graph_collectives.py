@@ -235,7 +235,7 @@ def test_equal_collectives_are_listed_once() -> None:
     with pytest.raises(AssertionError) as error:
         placed.assert_collectives({}, group="dp", bytes=0)
     *_, listed, place, size = str(error.value).splitlines()
-    assert listed.strip() == "all_reduce of forward over dp, 2 bytes  (2 times)"
+    assert listed.strip() == "all_reduce over dp, 2 bytes, in graph 'forward'  (2 times)"
     assert place.endswith("step.py:7: reduce(x)")
     assert size.strip() == "bytes: expected 0, found 4"
 

@@ -94,7 +94,7 @@ def test_invalid_digits_are_refused(digits):
     [
         ("digits 0", "digits 3", "expected a value, found '~"),
         ("digits 0", "digits 18", "'digits' must be a number from 0 to 17, not '18'"),
-        ("torchgraph 4", "torchgraph 2", "expected 'via', 'torch' or 'detail', each only once"),
+        ("torchgraph 4", "torchgraph 2", "expected 'via', 'torch' or 'detail', found 'digits'"),
     ],
 )
 def test_digits_refuse_malformed_numbers(old, new, problem):

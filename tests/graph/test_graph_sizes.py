@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from fractions import Fraction
 from typing import Any
 
@@ -75,8 +76,17 @@ def test_size_expression_evaluates_torchs_functions_and_relations(expr: str, exp
     ],
 )
 def test_size_expression_with_unknown_names_is_never_evaluated(expr: str) -> None:
-    with pytest.raises(UnknownExpression):
+    with pytest.raises(
+        UnknownExpression, match=f"cannot compute the size {re.escape(repr(expr))}: ."
+    ):
         value_of(expr, VALUES)
+
+
+def test_unknown_symbol_is_named_with_the_known_ones() -> None:
+    with pytest.raises(
+        UnknownExpression, match=r"'s9 \+ 1': unknown symbol 's9' \(known: s0, s1, u0"
+    ):
+        value_of("s9 + 1", VALUES)
 
 
 class Net(torch.nn.Module):

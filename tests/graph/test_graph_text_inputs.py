@@ -146,7 +146,11 @@ def test_renamed_parameters_of_a_stored_text_are_paired_by_order() -> None:
 
 
 WRONG = {
-    "no place": ("  buffers\n", "", r"missing line 'buffers', for the buffers declared"),
+    "no place": (
+        "  buffers\n",
+        "",
+        r"%\S+ is declared here, at its first use, .* no line 'buffers'",
+    ),
     "a place of nothing": ("  buffers\n", "  buffers\n  constants\n", "no constant is left for it"),
     "a place twice": ("  buffers\n", "  buffers\n  buffers\n", "no buffer is left for it"),
     "from what is not declared": ("  buffers\n", "  buffers\n  buffers from %x\n", "no buffer"),

@@ -90,9 +90,13 @@ def test_assert_overlapped_passes() -> None:
         ),
         (graph(MM), {"exposed": 1}, "expected 1, found 0 of 1"),
         (graph(MM, wait=""), {}, "no wait in the graph"),
-        (graph(MM, OTHER), {}, r"(?s)found 1 of 2\n.*all_reduce of forward over dp"),
+        (graph(MM, OTHER), {}, r"(?s)found 1 of 2\n.*all_reduce over dp, .*, in graph 'forward'"),
         (graph(MM, OTHER), {"group": "dp"}, r"exposed collectives \(group dp\)"),
-        (graph(MM), {"kind": "all_reduce"}, r"(?s)\(kind all_reduce\).*all_gather of forward"),
+        (
+            graph(MM),
+            {"kind": "all_reduce"},
+            r"(?s)\(kind all_reduce\).*all_gather over .*, in graph 'forward'",
+        ),
     ],
 )
 def test_assert_overlapped_failure_names_exposed_collectives(

@@ -462,9 +462,9 @@ def test_a_value_of_a_thread(via: str) -> None:
     assert refusal(threaded, example(3), via=via) == (
         "something ran unrecorded, so the graphs would be incomplete: a tensor first used at "
         f"{here(text)} in threaded ({code[text]}  # {text}) is not a parameter, buffer or argument "
-        "of the target, and not the result of a recorded op. A thread started during the capture "
-        "(worker) may have computed it. Compute it inside the target, in the thread that calls it, "
-        "or pass it as an argument"
+        "of the target, and not the result of a recorded op. It may be a result of thread "
+        "'worker', started during the capture. Compute the tensor inside the target, in the "
+        "thread that calls the target, or pass it as an argument"
     )
 
 
@@ -489,8 +489,8 @@ def test_a_value_from_a_thread_that_was_there(via: str) -> None:
             lambda x: pool.submit(x.sin().exp).result().cos(), example(3, grad=True), via=via
         )
     assert (
-        "The op that computed it ran before the capture, or in a thread that was started before"
-        in message
+        "The op that computed the tensor ran before the capture, or in a thread that was started "
+        "before the capture" in message
     )
 
 

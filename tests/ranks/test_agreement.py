@@ -17,9 +17,10 @@ from torch.distributed.fsdp import fully_shard
 from pytest_torchgraph import Ranks, capture_ranks
 
 Step = Callable[[Tensor, Callable[[str], Any]], Tensor]
-ORDER = "they communicate in different orders"
+ORDER = "the ranks communicate in different orders"
+NUMBERS = "the ranks run different numbers of collectives, which deadlocks if they share"
 SAME_ORDER = (
-    "they communicate in the same order, but send different data, which hangs or gives wrong "
+    "the ranks communicate in the same order, but send different data, which hangs or gives wrong "
     "results. The first difference is at collective 0 (rank 1 vs. rank 0):"
 )
 WAITING = "so they would deadlock"
@@ -112,7 +113,7 @@ def test_disagreeing_rank_is_named(step: Step, row: str, via: str) -> None:
     for check in (ranks.assert_same_graphs, ranks.assert_same_collectives):
         text = message(check)
         assert "rank 1 (dp=0, tp=1) compared with rank 0 (dp=0, tp=0):" in text
-        assert (ORDER if step in (missing, another_group) else SAME_ORDER) in text
+        assert {missing: NUMBERS, another_group: ORDER}.get(step, SAME_ORDER) in text
         assert row in text
         assert "collective 0 of rank 0: %" in text
         assert "test_agreement.py:" in text

@@ -171,7 +171,7 @@ def test_another_order_of_collectives_is_named_with_both_orders() -> None:
         ranks.assert_same_graphs()
     message = str(error.value)
     assert "rank 3 (dp=1, tp=1) compared with ranks 0-2:" in message
-    assert "they communicate in different orders, which deadlocks" in message
+    assert "the ranks communicate in different orders, which deadlocks" in message
     assert "0  all_reduce over dp, 16 bytes  vs.  all_reduce over tp, 16 bytes" in message
     assert "1  all_reduce over tp, 16 bytes  vs.  all_reduce over dp, 16 bytes" in message
 

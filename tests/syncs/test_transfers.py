@@ -62,7 +62,7 @@ def test_transfer_is_found_on_its_line(via: str) -> None:
     ) as failure:
         seen.assert_no_transfers()
     assert f"test_transfers.py:{line} in moved: return y.to" in str(failure.value)
-    assert f"from cpu to meta: {transfer.op} (graph inference)" in str(failure.value)
+    assert f"from cpu to meta: {transfer.op} (in graph 'inference')" in str(failure.value)
     seen.assert_no_transfers(allow="from cpu to meta")
 
 

@@ -341,7 +341,7 @@ def test_break_failure_mentions_allowed_breaks() -> None:
             torch.compile(function, backend="eager")(torch.ones(3))
 
     with pytest.raises(
-        AssertionError, match=r"expected 0, found 1 \(1 more are allowed\)\n  1\. "
+        AssertionError, match=r"expected 0, found 1 \(and 1 that allow= permits\)\n  1\. "
     ) as e:
         watched(run).assert_no_graph_breaks(allow="print")
     assert f":{line_of('item')} in item" in str(e.value)

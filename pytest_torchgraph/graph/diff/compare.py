@@ -423,10 +423,11 @@ def same_ranks(old: Program, new: Program) -> Iterator[tuple[tuple[int, ...], Pr
         TorchGraphError: if the two sides differ in their meshes or ranks.
     """
     if [*old.mesh.items()] != [*new.mesh.items()] or old.ranks != new.ranks:
+        differing = "ranks" if [*old.mesh.items()] == [*new.mesh.items()] else "meshes"
         raise TorchGraphError(
-            f"ranks differ: {format_ranks(old.ranks)} of {format_mesh(old.mesh)} before, "
-            f"{format_ranks(new.ranks)} of {format_mesh(new.mesh)} now. Compare equal meshes and "
-            "ranks"
+            f"the {differing} differ: before {format_ranks(old.ranks)} of mesh "
+            f"({format_mesh(old.mesh)}), now {format_ranks(new.ranks)} of mesh "
+            f"({format_mesh(new.mesh)}). Compare captures of equal meshes and ranks"
         )
     for ranks, before in old.sections:
         for others, after in new.sections:

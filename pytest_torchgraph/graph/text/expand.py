@@ -235,7 +235,7 @@ class _Expander(ValueReader):
     def read_block(self, indent: str, scope: _Scope) -> bool:
         """Read a block and add it to the scope. Return False at the end of the text."""
         if scope.depth >= MAX_DEPTH:
-            self.fail("blocks are nested too deeply")
+            self.fail_too_deep("blocks")
         self.expect("each ")
         container = self.match(_CONTAINER, "a path that ends in '*', such as 'encoder.layer.*'")
         self.expect("*")
@@ -403,8 +403,9 @@ class _Expander(ValueReader):
             first = self.read_instance_number()
             last = self.read_instance_number() if self.skip(" .. ") else first
             if first not in numbers or last not in numbers:
-                listed_above = f"{container}{numbers[0]} .. {numbers[-1]}"
-                self.fail(f"expected instances of the line above: {listed_above}", start)
+                n = last if first in numbers else first
+                instances = f"{container}{numbers[0]} .. {numbers[-1]}"
+                self.fail(f"{container}{n} is not in the line above, which has {instances}", start)
             for n in _range(first, last):
                 if n in changed_blocks:
                     self.fail(f"{container}{n} is in a 'but' line already", start)

@@ -131,6 +131,13 @@ class ValueReader:
         column = (self.pos if pos is None else pos) + 1
         raise GraphFormatError(problem, (self.row if row is None else row) + 1, column)
 
+    def fail_too_deep(self, noun: str) -> NoReturn:
+        """Raise a `GraphFormatError` for `noun` at more than `MAX_DEPTH` levels."""
+        self.fail(
+            f"{noun} are nested more than {MAX_DEPTH} deep, the limit of the format: restore the "
+            "text, or store the graph again"
+        )
+
     def next_line(self, skip_blank: bool = False) -> bool:
         """Move to the start of the next line. Return False at the end of the text."""
         while self.row + 1 < len(self.lines):
@@ -241,7 +248,7 @@ class ValueReader:
         self.expect(opening)
         self.depth += 1
         if self.depth > MAX_DEPTH:
-            self.fail("values are nested too deeply")
+            self.fail_too_deep("values")
         if not self.skip(closing):
             read_item()
             while self.skip(", "):
@@ -321,7 +328,7 @@ class ValueReader:
         self.pos += 1
         self.depth += 1
         if self.depth > MAX_DEPTH:
-            self.fail("values are nested too deeply")
+            self.fail_too_deep("values")
         values: list[Arg] = []
         if not self.skip("]"):
             values.append(self.read_value())

@@ -217,11 +217,10 @@ class _Parser(NodeReader):
         while True:
             start = self.pos
             key = self.match(WORD, "'via', 'torch' or 'detail'")
-            if (
-                key not in ("via", "torch", "detail", *["digits"] * self.allows_facts)
-                or key in fields
-            ):
-                self.fail("expected 'via', 'torch' or 'detail', each only once", start)
+            if key in fields:
+                self.fail(f"{key!r} occurs twice in this line: remove one", start)
+            if key not in ("via", "torch", "detail", *["digits"] * self.allows_facts):
+                self.fail(f"expected 'via', 'torch' or 'detail', found {key!r}", start)
             self.expect(" ")
             fields[key] = self.match(_FIELD_VALUE, "a word")
             if not self.skip(", "):
@@ -256,7 +255,7 @@ class _Parser(NodeReader):
         kinds = EAGER_KINDS if eager else GRAPH_KINDS
         if kind not in kinds:
             noun = "eager graph" if eager else "graph"
-            self.fail(f"unknown kind of {noun} {kind!r}: use {', '.join(kinds)}")
+            self.fail(f"unknown kind of {noun} {kind!r} (known: {', '.join(kinds)})")
         level: str = "dispatch" if eager else default or ""
         if self.skip(" @ "):
             level = self.match(WORD, "a level")
@@ -324,7 +323,7 @@ class _Parser(NodeReader):
             depth: number of enclosing graphs.
         """
         if depth > MAX_DEPTH:
-            self.fail("graphs are nested too deeply")
+            self.fail_too_deep("graphs")
         title = self.read_title(default, inside=depth > 0)
         name, level = title.name, title.level
         closing = "  " * depth + "}"
@@ -385,7 +384,10 @@ class _Parser(NodeReader):
             # `sort_inputs` leaves out inputs that follow each other.
             for declared, _ in inputs_of_role.values():
                 if not places:
-                    problem = f"missing line {word!r}, for the {word} declared at their first use"
+                    problem = (
+                        f"%{declared.node.name} is declared here, at its first use, but the list "
+                        f"of inputs has no line {word!r}: add it where the {word} belong"
+                    )
                 elif declared.after and declared.after not in inputs_of_role:
                     name = f"%{declared.after}"
                     problem = f"'after {name}' names no {role} that is declared at its first use"

@@ -238,20 +238,23 @@ def refuse_unseen(recorder: RecordingMode, threads: list[str]) -> None:
     Raises:
         CaptureError: with the line where the value appeared.
     """
-    started = ", ".join(dict.fromkeys(threads))
+    names = [repr(name) for name in dict.fromkeys(threads)]
+    started = f"{'one of the threads' if len(names) > 1 else 'thread'} {', '.join(names)}"
     if recorder.writes is not None:
         recorder.writes.look_at_all()
         for write in recorder.writes.unseen:
             subject = (
-                f"{write.role} {write.name}" if write.role else "a tensor that the target computed"
+                f"{write.role} {write.name!r}"
+                if write.role
+                else "a tensor that the target computed"
             )
             location = (
                 "" if write.line is None else f" before {source_lines.format_line(write.line)}"
             )
             raise unrecorded(
-                f"no recorded op wrote to {subject}, but it changed{location}, possibly in a "
-                f"thread started during the capture ({started}). Write to it in the thread that "
-                "calls the target"
+                f"no recorded op wrote to {subject}, but it changed{location}, possibly in "
+                f"{started}, started during the capture. Write to it in the thread that calls the "
+                "target"
             )
     for line in recorder.precompiled:
         location = "" if line is None else f" at {source_lines.format_line(line)}"
@@ -262,23 +265,25 @@ def refuse_unseen(recorder: RecordingMode, threads: list[str]) -> None:
         if unknown_input.age == "outside":
             method, line = recorder.handed_over[0]
             location = "" if line is None else f" at {source_lines.format_line(line)}"
+            if line is not None and line == unknown_input.line:
+                location = " at the same line"
             raise unrecorded(
-                f"{_describe_tensor(unknown_input.line)} may contain results of another library, "
-                f"which got a tensor by .{method}(){location}. Compute them with torch, or before "
-                "the capture and pass them as an argument"
+                f"another library may have computed {_describe_tensor(unknown_input.line)}. The "
+                f"library got a tensor by .{method}(){location}. Compute the result with torch, or "
+                "compute it before the capture and pass it as an argument"
             )
         if unknown_input.age == "before" or (unknown_input.age == "unknown" and not threads):
             continue
         reason = (
-            f"A thread started during the capture ({started}) may have computed it"
+            f"It may be a result of {started}, started during the capture"
             if threads
-            else "The op that computed it ran before the capture, or in a thread that was started "
-            "before it"
+            else "The op that computed the tensor ran before the capture, or in a thread that was "
+            "started before the capture"
         )
         raise unrecorded(
             f"{_describe_tensor(unknown_input.line)} is not a parameter, buffer or argument of the "
-            f"target, and not the result of a recorded op. {reason}. Compute it inside the target, "
-            "in the thread that calls it, or pass it as an argument"
+            f"target, and not the result of a recorded op. {reason}. Compute the tensor inside the "
+            "target, in the thread that calls the target, or pass it as an argument"
         )
 
 

@@ -120,10 +120,10 @@ def _labelled_state(step: Step) -> Iterator[tuple[str, torch.Tensor]]:
     """Yield buffers and tensor arguments, each with its label."""
     named = step.invocation.named
     for name, buffer in named.current_buffers():
-        yield f"buffer {name}", buffer
+        yield f"buffer {name!r}", buffer
     for name, tensor in [*named.inputs, *named.held]:
         if not isinstance(tensor, torch.nn.Parameter):
-            yield f"argument {name}", tensor
+            yield f"argument {name!r}", tensor
 
 
 def _leaves(value: Any, path: str, depth: int = 0) -> Iterator[tuple[str, Any]]:

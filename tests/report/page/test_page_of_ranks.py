@@ -164,7 +164,7 @@ def test_rank_orders_are_readable(opened: Any, tmp_path: Path, width: int) -> No
     main = page.locator("main").inner_text()
     assert "8 ranks; captured: all of them, in 2 classes" in main
     assert (
-        "Different order: A ranks 0-6 and B rank 7 communicate in different orders, which "
+        "Different collectives: A ranks 0-6 and B rank 7 communicate in different orders, which "
         "deadlocks if they share a group. The first difference is at collective 1."
     ) in main
     cells = page.locator(".orders td.first").all_inner_texts()

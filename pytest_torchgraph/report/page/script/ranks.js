@@ -88,7 +88,7 @@ function disagreement(first, other) {
   const side = (text, number) => element("td", { class: number === start ? "first" : null },
     number === start ? element("strong", {}, "✗ ") : null, name(text));
   return element("div", { class: "card orders" },
-    element("strong", {}, same_order ? "Different data: " : waits ? "Deadlock: " : "Different order: "), letter(first.name), " ", name(first.ranks), " and ",
+    element("strong", {}, same_order ? "Different data: " : waits ? "Deadlock: " : "Different collectives: "), letter(first.name), " ", name(first.ranks), " and ",
     letter(other.name), " ", name(other.ranks), ` ${words}, ${danger}. The first difference is at collective ${start}.`,
     element("div", { class: "wide" }, element("table", {},
       element("thead", {}, element("tr", {}, element("th", { scope: "col", class: "number" }, "#"),
