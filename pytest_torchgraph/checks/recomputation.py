@@ -148,8 +148,8 @@ def assert_saved(
     if missing:
         ops_text = ", ".join(map(pattern_name, ops)) or "every op"
         lines = [
-            f"not saved for the backward{_in_module(module)}: expected every result of {ops_text}, "
-            f"missing {counted(len(missing), 'result')}:",
+            f"expected every result of {ops_text}{_in_module(module)} to be saved for the "
+            f"backward, but {len(missing)} {'is' if len(missing) == 1 else 'are'} not saved:",
             *_lines((node, node.op, 1, "") for node in missing),
         ]
         raise AssertionError("\n".join(lines))

@@ -317,7 +317,7 @@ def _refuse_bodies_of_several(
                 raise CaptureError(
                     f"blocks {glob} cannot be compared, because {node.op} (%{node.name} of "
                     f"{graph.name}) runs ops of {block} in a subgraph that other blocks share: "
-                    "capture the blocks by themselves, for example model.layers with glob '*'"
+                    "capture only the blocks, for example model.layers, and use the glob '*'"
                 )
 
 

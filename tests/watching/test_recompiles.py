@@ -629,7 +629,7 @@ def test_recompile_check_of_one_call_fails() -> None:
     ):
         with pytest.raises(
             AssertionError,
-            match=r"no compiled code ran twice \(0/0 once\), and none was compiled",
+            match=r"no compiled code ran twice \(0/0 ran once\), and none was compiled",
         ):
             check()
 
@@ -661,7 +661,7 @@ def test_recompile_check_of_two_functions_called_once_fails() -> None:
     with watch() as seen:
         first(ones(3))
         second(ones(3))
-    with pytest.raises(AssertionError, match=r"ran twice \(0/0 once, 1/0 once\)"):
+    with pytest.raises(AssertionError, match=r"ran twice \(0/0 ran once, 1/0 ran once\)"):
         seen.assert_no_recompiles()
 
 

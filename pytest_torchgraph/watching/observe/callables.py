@@ -433,7 +433,7 @@ def read_disabled(report: str) -> str:
 def find_disabled(call: Any) -> str:
     """Return why Dynamo compiled code without a graph for a call; "" if unknown."""
     name = "" if call is None else torch_private.disabled_in(call)
-    return name and f"{_NO_GRAPH}: {name} is marked with {_DISABLED}"
+    return name and f"{_NO_GRAPH}: {name!r} is marked with {_DISABLED}"
 
 
 def first_line(text: str) -> str:
