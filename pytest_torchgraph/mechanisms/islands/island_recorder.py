@@ -345,7 +345,10 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
         """Run an op with which AccumulateGrad stores a gradient: its result is the same value."""
         output = func(*args, **kwargs)
         source = args[1] if func is torch.ops.aten.copy_.default else args[0]
-        self._set_value(output, self.encode(source))
+        if isinstance(source, torch.Tensor):
+            self._set_value(output, self.encode(source))
+        else:  # DTensor runs its op on a new fake tensor, to infer the shape of the result
+            self.introduce(output, "constant", "constant")
         return output
 
     def _pass_on(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
