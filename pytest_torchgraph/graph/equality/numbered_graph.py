@@ -37,7 +37,7 @@ from ..text import format_arg, format_key, format_result, quote
 from .canonical_form import aliases_of, canonical, canonical_graph
 from .mode_regions import ModeRegions
 
-_TANGENT = re.compile(r"tangent\.\d+\Z")
+_TANGENT = re.compile(r"tangent\.[1-9]\d*\Z")
 
 
 class NumberedGraph:
@@ -149,6 +149,7 @@ class NumberedGraph:
         """Return the label without dtype and shape, and append its references to `refs`."""
         if node.kind == "placeholder":
             # The number of a tangent names the output of the forward that it is the gradient of.
+            # `tangent.0` equals the unnumbered tangent of an eager graph in the middle of a step.
             is_numbered = node.op == "tangent" and _TANGENT.match(node.name)
             return f"placeholder {node.name}" if is_numbered else "placeholder"
         of_call = () if is_constant(node) else node.args
