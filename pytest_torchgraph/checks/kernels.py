@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..graph.checks import bounds, device_of, format_bounds, need_a_limit
-from ..graph.diff import diff_graphs
 from ..graph.model import Graph, Node, Symbol, TensorMeta
 from ..settings.paths import allows, patterns
 from ..syncs.model import BREAKS, CALL, STARTS, THREADS, Sync, Transfer
@@ -170,6 +169,8 @@ def assert_distinct_graphs(capture: Subject, count: int) -> None:
             )
             first = next(g for g, *_ in groups if g.kind == group[0].kind)
             if first is not group[0]:
+                from ..graph.diff import diff_graphs
+
                 heading = diff_graphs([first], group[:1]).heading()
                 lines.append(f"      differs from {first.name}: {heading}")
         raise AssertionError("\n".join(lines))

@@ -157,9 +157,8 @@ def _parameters(kind: type) -> Mapping[str, Any]:
             parameters = inspect.signature(base).parameters
             if not any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
                 quantization = _QUANTIZATION if ".quantized" in kind.__module__ else {}
-                defaults = {name: parameter.default for name, parameter in parameters.items()}
-                defaults.pop("device", None)
-                return {**defaults, **quantization, **defaults}
+                defaults = {name: p.default for name, p in parameters.items() if name != "device"}
+                return {**quantization, **defaults}
     return {}
 
 

@@ -66,8 +66,11 @@ class Use:
 def source_of(graph: Graph, node: Node, received: Received) -> tuple[str, str]:
     """Return the names of the graph and of the value that an input received; "" if unknown."""
     saver = graph.saver
-    if saver is not None and node.op != "tangent" and node.name in saver.by_name:
-        return saver.name, node.name
+    if saver is not None and node.op != "tangent":
+        # Each graph numbers its constants. The forward saves the constants that both graphs use.
+        names = {ref.name for ref in saver.saved} if node.op == "constant" else saver.by_name
+        if node.name in names:
+            return saver.name, node.name
     name, _, value = received.get(graph.name, {}).get(node.name, node.name).partition(":")
     return (name, value) if value else ("", "")
 

@@ -249,6 +249,31 @@ def test_recomputation_in_an_eager_backward_that_takes_only_inputs_and_a_global_
         capture.assert_not_recomputed("aten.mm")
 
 
+@pytest.mark.parametrize("via", ["dispatch", "aot"])
+def test_op_on_another_global_tensor_is_not_recomputation(via: str) -> None:
+    first, second = torch.randn(4, 4), torch.randn(4, 4)
+
+    def backward_with(table: Tensor) -> Any:
+        class Function(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx: Any, x: Tensor) -> Tensor:
+                ctx.save_for_backward(x)
+                return x @ first
+
+            @staticmethod
+            def backward(ctx: Any, grad: Tensor) -> Tensor:
+                return grad * (ctx.saved_tensors[0] @ table)
+
+        return Function.apply
+
+    x = torch.ones(4, 4, requires_grad=True)
+    recomputed = [
+        [entry.op for entry in tg.capture(backward_with(table), x, via=via).recomputed]
+        for table in (first, second)
+    ]
+    assert recomputed == [["aten.mm.default"], []]
+
+
 def test_backward_formula_of_a_copied_op_is_not_recomputation() -> None:
     def target(x: Tensor) -> Tensor:
         return (x / x.norm(dim=-1, keepdim=True)).sin()

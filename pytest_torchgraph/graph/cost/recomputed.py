@@ -353,7 +353,7 @@ class _Values:
                 "constant", self._key_of(node.args), format_result(node.result)
             )
         if number is None:
-            belongs_to_step = node.op in ("parameter", "buffer", "input", "constant")
+            belongs_to_step = node.op in ("parameter", "buffer", "input")
             graph_name = "" if belongs_to_step else self.graph.name
             number = self._numbers.number_of("input", graph_name, node.name or node.target)
         self._define_value(node, number, constant=node.op in ("constant", "get_attr"))

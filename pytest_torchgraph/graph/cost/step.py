@@ -309,6 +309,12 @@ def _match_forwards(graphs: Sequence[Graph]) -> dict[int, Graph]:
     return forward_by_backward
 
 
+def _saved_names(graph: Graph) -> set[str]:
+    """Return the names of the saved values except constants."""
+    constants = {node.name for node in graph.inputs if node.op == "constant"}
+    return {ref.name for ref in graph.saved} - constants
+
+
 def with_savers(graphs: Sequence[Graph]) -> tuple[Graph, ...]:
     """Return the graphs of a capture, each backward with the forward that saved its inputs.
 
@@ -329,10 +335,9 @@ def with_savers(graphs: Sequence[Graph]) -> tuple[Graph, ...]:
                 # At a low memory budget, a forward saves only its inputs. Several forwards may have
                 # an input of the same name, so a forward counts as the one that saved for this
                 # backward only if it saves exactly the backward's inputs.
-                roles = ("tangent", "constant")
-                inputs = {node.name for node in graph.inputs if node.op not in roles}
+                inputs = {n.name for n in graph.inputs if n.op not in ("tangent", "constant")}
                 latest = reversed(forwards.values()) if inputs else ()
-                saver = next((f for f in latest if inputs == {ref.name for ref in f.saved}), None)
+                saver = next((f for f in latest if inputs == _saved_names(f)), None)
             graph = replace(graph, saver=saver)
         elif graph.kind == "forward" and not graph.eager:
             forwards[graph.name] = graph

@@ -56,8 +56,11 @@ class ModeRegions:
         if node.kind == "output" or op in ("operator.getitem", "get_attr"):
             return []
         # Of the ops in a vmap without a batched operand, only a random op runs differently.
-        regions = {**self._open, _VMAP: self._open.get(_VMAP, []) if node.effects else []}
-        numbers = [starts[-1] for starts in regions.values() if starts]
+        numbers = [
+            starts[-1]
+            for region, starts in self._open.items()
+            if starts and (region != _VMAP or node.effects)
+        ]
         if op in _ENTERING:
             self._open.setdefault(_ENTERING[op], []).append(i)
         elif op == _SET_GRAD and enables_grad != self._initial_grad:

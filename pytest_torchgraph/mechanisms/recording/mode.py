@@ -289,7 +289,11 @@ class RecordingMode(torch_private.TorchDispatchMode):  # type: ignore[no-untyped
         if type(value) in _PLAIN:
             return value
         entry = self._tensors.get(id(value))
-        if entry is not None and entry[0]() is value and (output or self._is_in_place(*entry)):
+        if (
+            entry is not None
+            and entry[0]() is value
+            and (output or self._keeps_storage(value, entry[1]))
+        ):
             return entry[1]
         if isinstance(value, torch.Tensor):
             return self.add_tensor(value, output)
@@ -306,7 +310,11 @@ class RecordingMode(torch_private.TorchDispatchMode):  # type: ignore[no-untyped
                 encoded.append(value)
                 continue
             entry = tensors.get(id(value))
-            if entry is not None and entry[0]() is value and (output or self._is_in_place(*entry)):
+            if (
+                entry is not None
+                and entry[0]() is value
+                and (output or self._keeps_storage(value, entry[1]))
+            ):
                 encoded.append(entry[1])
             else:
                 encoded.append(self.encode(value, output))
@@ -458,14 +466,13 @@ class RecordingMode(torch_private.TorchDispatchMode):  # type: ignore[no-untyped
         tensors = [reference() for reference, _ in list(self._tensors.values())]
         return [tensor for tensor in tensors if tensor is not None]
 
-    def _is_in_place(self, reference: Any, value: Value) -> bool:
-        """Return False if a met tensor has got another storage, as by `x.data = y`."""
-        number = self.storage_of[value]
+    def _keeps_storage(self, tensor: torch.Tensor, value: Value) -> bool:
+        """Return False if a met tensor has another storage than its value, as after `x.data = y`."""
         try:
-            address = reference().untyped_storage()._cdata
+            address = tensor.untyped_storage()._cdata
         except (NotImplementedError, RuntimeError):
             return True
-        return number < 0 or self._storages.get(address) == number
+        return self._storages.get(address) == self.storage_of[value]
 
     def _place(self, tensor: torch.Tensor) -> tuple[int, tuple[Any, ...]]:
         """Return the number of a tensor's storage, and the tensor's place in the storage."""

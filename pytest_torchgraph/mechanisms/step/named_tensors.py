@@ -6,6 +6,7 @@ import functools
 import inspect
 import weakref
 from collections.abc import Callable, Iterator, Mapping
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -316,8 +317,11 @@ def callable_of(target: Callable[..., Any]) -> Callable[..., Any]:
 
 def held_by(leaf: Any) -> dict[Any, Any]:
     """Return the attributes of an object unknown to pytree, by name."""
-    # Objects with `__call__` hold attributes too, such as PyG's `Data`.
-    if isinstance(leaf, torch.Tensor | torch.nn.Module | type) or inspect.isroutine(leaf):
+    # Objects with `__call__` hold attributes too, such as PyG's `Data`. A module of Python holds
+    # much that is not the argument's own.
+    if isinstance(leaf, torch.Tensor | torch.nn.Module | type | ModuleType):
+        return {}
+    if inspect.isroutine(leaf):
         return {}
     if isinstance(leaf, dict):
         return dict(leaf)
