@@ -156,9 +156,10 @@ def _parameters(kind: type) -> Mapping[str, Any]:
         if "__init__" in vars(base):
             parameters = inspect.signature(base).parameters
             if not any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
-                quantization = _QUANTIZATION if ".quantized" in kind.__module__ else {}
                 defaults = {name: p.default for name, p in parameters.items() if name != "device"}
-                return {**quantization, **defaults}
+                for name in _QUANTIZATION if ".quantized" in kind.__module__ else ():
+                    defaults.setdefault(name, _QUANTIZATION[name])
+                return defaults
     return {}
 
 

@@ -467,7 +467,7 @@ class RecordingMode(torch_private.TorchDispatchMode):  # type: ignore[no-untyped
         return [tensor for tensor in tensors if tensor is not None]
 
     def _keeps_storage(self, tensor: torch.Tensor, value: Value) -> bool:
-        """Return False if a met tensor has another storage than its value, as after `x.data = y`."""
+        """Return False if a met tensor has got another storage, for example by `x.data = y`."""
         try:
             address = tensor.untyped_storage()._cdata
         except (NotImplementedError, RuntimeError):
