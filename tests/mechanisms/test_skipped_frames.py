@@ -131,7 +131,7 @@ def test_mask_checks_break_the_graph_and_hints_avoid_it() -> None:
         capture(model, source, target, tgt_mask=mask)
     message = str(caught.value)
     assert "graph break inside torch's own code" in message
-    assert "src_is_causal and tgt_is_causal are given" in message
+    assert "pass src_is_causal and tgt_is_causal" in message
     assert "Graph break at torch/nn/modules/transformer.py:" in message
     assert "please visit" not in message
     capture(model, source, target, tgt_mask=mask, tgt_is_causal=True).assert_matches_eager()
