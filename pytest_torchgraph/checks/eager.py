@@ -179,6 +179,7 @@ def why_no_graph(record: WatchRecord) -> str:
     if record.callables:
         names = ", ".join(dict.fromkeys(callee.name for callee in record.callables))
         return f"  Dynamo's cache has no graph for {names}: {_NO_OPS}"
+    matching = f" that matches {record.part}" if record.part else ""
     advice = "torch.compile(...) compiles nothing by itself: call its result inside the watch"
     if record.compiled_in_all:
         advice = (
@@ -186,7 +187,7 @@ def why_no_graph(record: WatchRecord) -> str:
             "function that they call is part of their graphs: pass the name of the compiled "
             "function instead"
         )
-    return f"  no compiled function or module was called{scope_text} inside the watch. {advice}"
+    return f"  no compiled function or module{matching} was called inside the watch. {advice}"
 
 
 def find_uncompiled_calls(

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 _SEARCHED = ("aot", "inductor", "dynamo")
 """Mechanisms whose stages can be captured separately."""
+_SEARCH = "capture the same call via 'aot', 'inductor' or 'dynamo'"
 _SINGLE = (type, enum.Enum, torch.dtype, torch.layout, torch.memory_format)
 """Types with one object per value, so objects of the two runs can be compared by identity."""
 _ABSENT: Any = type("Absent", (), {"__repr__": lambda _: "nothing"})()
@@ -53,6 +54,9 @@ def assert_matches_eager(
             lines += explain_rounding(unequal, compared.comparison, expected)
         seconds = CONTEXT.divergence
         if not seconds or capture.via not in _SEARCHED:
+            if not causes.lines:
+                way = "call first_difference()" if capture.via in _SEARCHED else _SEARCH
+                lines.append(f"To find the first op that differs, {way}")
             raise AssertionError("\n".join(lines))
         divergence = compared.divergence(causes, seconds)
         raise failed("\n".join([*lines, str(divergence)]), _picture(divergence))
@@ -75,10 +79,7 @@ def first_difference(
 ) -> Divergence | None:
     """See `Capture.first_difference`."""
     if capture.via not in _SEARCHED:
-        raise CaptureError(
-            f"first_difference() is not available via {capture.via!r}: capture the same call via "
-            "'aot', 'inductor' or 'dynamo'"
-        )
+        raise CaptureError(f"first_difference() is not available via {capture.via!r}: {_SEARCH}")
     compared = _EagerRunComparison(capture, comparison, rtol, atol)
     if compared.unequal is None:
         return None

@@ -55,8 +55,8 @@ def size_lines(unequal: Unequal) -> Iterator[str]:
     largest_error, scale, resolution = sizes
     name = str(unequal.eager.dtype).removeprefix("torch.")
     yield (
-        f"Largest difference: {largest_error:.3g}. Relative to the largest value ({scale:.6g}): "
-        f"{largest_error / scale:.2g}, or {largest_error / scale / resolution:,.3g} times the "
+        f"Largest difference: {largest_error:.3g}. This is {largest_error / scale:.2g} of the "
+        f"largest value ({scale:.6g}), or {largest_error / scale / resolution:,.3g} times the "
         f"resolution of {name} ({resolution:.2g})."
     )
 

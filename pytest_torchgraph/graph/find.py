@@ -122,7 +122,7 @@ def _refuse_hidden(graphs: Sequence[Graph], pattern: str) -> None:
         if matches(op, pattern) and calls_python(op):
             continue
         location = f" ({node.source})" if node.source is not None else ""
-        remedy = "via 'aot' or 'dispatch'" if calls_python(op) else "that code by itself"
+        remedy = "via 'aot' or 'dispatch'" if calls_python(op) else "the called function by itself"
         raise CaptureError(
             f"{graph.name} does not contain the ops that {op} runs, because %{node.name}{location} "
             f"calls code that is not traced: capture {remedy}"

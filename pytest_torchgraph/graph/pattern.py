@@ -283,7 +283,7 @@ def _describe_parts(
             operands = [flow.uses[number] for number in use.uses]
             ops = [op for operand in operands for op in operand.names]
             # No op computes an input of a body directly, for example a slice passed by `map`.
-            names = ", ".join(dict.fromkeys(ops)) or "no op's result directly"
+            names = ", ".join(dict.fromkeys(ops)) or "no other op's result"
             words = f"{' and '.join(use.ops)} uses {names}"
             used[words] += use.times
             places.setdefault(words, []).append(use.node)

@@ -322,7 +322,8 @@ def _why_not_fx(name: str, value: Any, traced: bool) -> str | None:
 
 
 _MODULE = (
-    "a module is not recorded, only its ops: name the ops of its forward, with its path in module="
+    "a module is not recorded, only its ops: name the ops that its forward runs, and pass its path "
+    "as module="
 )
 _CLASS = "a class is not recorded, only its ops: name the ops that its methods run"
 _FUNCTION = "a Python function is not recorded, only its ops: name the ops that it runs"

@@ -169,7 +169,7 @@ def test_pattern_on_a_given_graph_may_be_any_function() -> None:
         (nn.Linear(2, 2), r"did you mean torch\.nn\.functional\.linear\?"),
         ("torch.nn.LayerNorm", r"did you mean torch\.nn\.functional\.layer_norm\?"),
         (nn.Conv2d, r"did you mean torch\.conv2d\?"),
-        (nn.LSTM, r"name the ops of its forward"),
+        (nn.LSTM, r"name the ops that its forward runs"),
         ("torch.nn.Lin*", r"did you mean torch\.nn\.functional\.linear\?"),
         ("torch.nn.Linear", r"did you mean torch\.nn\.functional\.linear\?"),
     ],

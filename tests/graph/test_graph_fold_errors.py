@@ -126,7 +126,7 @@ BROKEN = {
     ),
     "no line to add": (
         called(f"m.0: $1 = %x\nbut m.0 {{\n  + {MARK}return %x\n}}"),
-        "expected a line of a block, found 'return %x'",
+        "expected a node, an input or 'save', found 'return %x'",
     ),
     # Errors within the lines, as the reader of graphs reports them.
     "undefined": (

@@ -133,7 +133,7 @@ def only_disabled(x: Tensor) -> Tensor:
 
 
 @way(
-    r"only_disabled \(.*\): its call ran eagerly: Dynamo compiled no graph for it: Skip calling "
+    r"only_disabled \(.*\): its call ran eagerly: Dynamo compiled no graph: Skip calling "
     r"`torch.compiler.disable\(\)`d function",
     broke=True,
 )

@@ -456,7 +456,7 @@ class _Expander(ValueReader):
                 copied = index + 1
             if sign in ("~ ", "+ "):
                 if not rest.startswith(("%", "$", "save ")) and not rest.endswith(","):
-                    self.fail(f"expected a line of a block, found {self.describe_rest()}")
+                    self.fail(f"expected a node, an input or 'save', found {self.describe_rest()}")
                 self.charge_work(1, len(rest))
                 lines.append(pad + rest)
                 rows.append(self.row)

@@ -405,8 +405,8 @@ class _Parser(NodeReader):
                 start = order.index(name) if name in inputs_of_role else -1
                 if start < 0 or start in starts:
                     self.fail(
-                        f"this line stands for inputs that are declared at their first use, but "
-                        f"no {role} is left for it: remove this line",
+                        "this line marks the place of inputs that are declared at their first "
+                        f"use, but no {role} is left to be placed here: remove this line",
                         0,
                         row,
                     )

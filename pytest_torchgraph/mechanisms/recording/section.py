@@ -312,7 +312,7 @@ def refuse_unwritten(unwritten_reads: UnwrittenReads) -> None:
     location = "" if producer.line is None else f" at {source_lines.format_line(producer.line)}"
     raise unrecorded(
         f"the tensor of {producer.op}{location} is read, but no recorded op wrote to it. If a "
-        "Triton or C++ kernel wrote to it, make it an op with torch.library.custom_op. If the "
+        "Triton or C++ kernel did, make the kernel an op with torch.library.custom_op. If the "
         "values do not matter, use torch.zeros"
     )
 

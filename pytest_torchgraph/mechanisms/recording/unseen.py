@@ -252,9 +252,8 @@ def refuse_unseen(recorder: RecordingMode, threads: list[str]) -> None:
                 "" if write.line is None else f" before {source_lines.format_line(write.line)}"
             )
             raise unrecorded(
-                f"no recorded op wrote to {subject}, but it changed{location}, possibly in "
-                f"{started}, started during the capture. Write to it in the thread that calls the "
-                "target"
+                f"{subject} changed{location}, but no recorded op wrote to it. Perhaps {started}, "
+                "started during the capture, did: write to it in the thread that calls the target"
             )
     for line in recorder.precompiled:
         location = "" if line is None else f" at {source_lines.format_line(line)}"

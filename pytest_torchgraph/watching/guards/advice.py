@@ -149,9 +149,9 @@ def _find_remedy(
             )
         if _is_number(subject, int(size[1]), graphs):
             return (
-                "this graph works only for this size. If the code uses the size as a number (in a "
-                "loop or an `if`), torch rejects mark_dynamic: pad the input to one size, or warm "
-                "up with each size"
+                "the size was compiled as a number. If the code requires a number (for a loop or "
+                "an `if`), mark_dynamic does not help: pad the input to one size, or warm up with "
+                "each size"
             )
         fixed = (
             fixed_size

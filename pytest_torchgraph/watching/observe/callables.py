@@ -315,7 +315,7 @@ PRECOMPILED = "torch.compiler.precompile compiled it, so its graph is unknown"
 """Reason for a call of a precompiled module, which runs compiled code that Dynamo does not know."""
 AOT_COMPILED = "aot_compile compiled it, and a watch does not record its graph"
 """Reason for a call of the result of `torch.compile(f).aot_compile(...)`."""
-_NO_GRAPH = "Dynamo compiled no graph for it"
+_NO_GRAPH = "Dynamo compiled no graph"
 _SKIPPED = (
     "Dynamo skipped it, because its code was marked as skipped earlier in this process. Possible "
     "reasons: an active dispatch mode, the recompile limit, {}. To clear the mark, call "
