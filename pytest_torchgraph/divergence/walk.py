@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from ..graph.equality import reachable
 from ..ops.views import is_view
 from .judge import Judge, Judgement, Suspects, operand_of_view
 from .pairs import PairedValues, Region, find_anchors, pair_nodes
@@ -161,12 +162,11 @@ def _strip_shared_nodes(verdict: Judgement, judge: Judge) -> Judgement:
             for user in eager.users.get(key, ())
         )
 
-    needed, worklist = {verdict.eager}, [verdict.eager]
-    while worklist:
-        for key in eager.operands(worklist.pop()):
-            if key in missing_nodes and key not in needed and not is_used_elsewhere(key):
-                needed.add(key)
-                worklist.append(key)
+    def own_operands(key: Key) -> list[Key]:
+        operands = eager.operands(key)
+        return [k for k in operands if k in missing_nodes and not is_used_elsewhere(k)]
+
+    needed = reachable([verdict.eager], own_operands)
     nodes = tuple(key for key in verdict.eager_region.nodes if key in needed)
     return replace(verdict, eager_region=Region(verdict.eager_region.boundary, nodes))
 
@@ -215,13 +215,9 @@ def _may_correspond(
 
 def _views(step: ValuedStep, key: Key) -> set[Key]:
     """Return a node and all views of its value."""
-    views, worklist = {key}, [key]
-    while worklist:
-        for user in step.users.get(worklist.pop(), ()):
-            if user not in views and is_view(step.node(user).op):
-                views.add(user)
-                worklist.append(user)
-    return views
+    return reachable(
+        [key], lambda k: [user for user in step.users.get(k, ()) if is_view(step.node(user).op)]
+    )
 
 
 def _is_only_returned(step: ValuedStep, key: Key) -> bool:

@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ..errors import CaptureError
@@ -23,7 +24,7 @@ from .diff import holds, instances_of, natural_key
 from .higher_order import body_names
 from .model import Arg, Effect, Graph, Node, Ref, map_arg
 from .module_paths import common_path
-from .select import NO_PATHS, ancestors, module_hint, nodes_of
+from .select import NO_PATHS, ancestors, module_hint, nodes_of, path_prefix
 
 if TYPE_CHECKING:
     from .diff import GraphDiff
@@ -239,6 +240,7 @@ class _BlockSide:
         graph: the graph.
         ops_by_block: ops of each block, by the block's path and by their name.
         users: names of the nodes that use each node.
+        saved: names of the values that the graph saves.
         shared: names of the outer values that all blocks take, such as a mask, sorted.
     """
 
@@ -250,18 +252,48 @@ class _BlockSide:
                 self.users.setdefault(name, []).append(node.name)
         all_ops_by_block = _assign_ops_to_blocks(graph, glob)
         _refuse_bodies_of_several(graph, glob, all_ops_by_block)
-        saved = {ref.name for ref in graph.saved}
-        filter_ops = _drop_escaping_sums if graph.kind == "backward" else _drop_saved_only
+        self.saved = {ref.name for ref in graph.saved}
+        is_backward = graph.kind == "backward"
+        filter_ops = self._drop_escaping_sums if is_backward else self._drop_saved_only
         self.ops_by_block = {
             block: remaining
             for block, ops in all_ops_by_block.items()
-            if (remaining := filter_ops(graph, ops, self.users, saved))
+            if (remaining := filter_ops(ops))
         }
         outer_names = [
             {name for node in ops.values() for name in _names_taken_by(node) if name not in ops}
             for ops in self.ops_by_block.values()
         ]
         self.shared = sorted(set.intersection(*outer_names)) if outer_names else []
+
+    def _drop_saved_only(self, ops: dict[str, Node]) -> dict[str, Node]:
+        """Return a block's ops without the ops whose results only the backward needs.
+
+        Equal blocks differ in such ops if only some of them require gradients: a frozen block, for
+        example, saves no statistics of a norm.
+        """
+        remaining = dict(ops)
+        for name in reversed(ops):
+            node, users = ops[name], self.users.get(name, ())
+            is_projection = is_projection_node(self.graph, node)
+            is_for_backward = bool(users) or name in self.saved or is_projection
+            unused = not any(user in remaining or user not in ops for user in users)
+            if unused and is_for_backward and not node.effects:
+                del remaining[name]
+        return remaining
+
+    def _drop_escaping_sums(self, ops: dict[str, Node]) -> dict[str, Node]:
+        """Return the ops of a block's backward without the sums of gradients of the block's inputs.
+
+        If several blocks use a value, such as a mask, autograd adds up its gradients, and any of
+        the blocks can contain a sum. The gradients themselves stay.
+        """
+        remaining = dict(ops)
+        for name in reversed(ops):
+            is_sum = ops[name].op in _SUMS and len(ops[name].refs) == 2
+            if is_sum and not any(user in remaining for user in self.users.get(name, ())):
+                del remaining[name]
+        return remaining
 
 
 def _names_taken_by(node: Node) -> list[str]:
@@ -281,13 +313,13 @@ def _assign_ops_to_blocks(graph: Graph, glob: str) -> dict[str, dict[str, Node]]
             # A projection belongs to the block of its producer, even if its own path differs.
             block = block_of[node.refs[0]]
         else:
-            block = _path_prefix(node.module, depth)
+            block = path_prefix(node.module, depth)
             inner = [bodies[name] for name in body_names(node) if name in bodies]
             if inner and not _matches(block, glob):
                 # For a checkpointed block, Dynamo records the call in the enclosing module, and the
                 # ops of the body in the block.
                 calls = [call for call in nodes_of(inner) if call.is_call]
-                block = _path_prefix(common_path(call.module for call in calls), depth)
+                block = path_prefix(common_path(call.module for call in calls), depth)
         if block and _matches(block, glob):
             ops_by_block.setdefault(block, {})[node.name] = node
             block_of[node.name] = block
@@ -312,17 +344,13 @@ def _refuse_bodies_of_several(
         # torch.export records no module paths in bodies, so the block is found by the parameters.
         paths = [inner_node.module for inner_node in inner if inner_node.is_call]
         paths += [name for name in node.refs if inner and graph.by_name[name].op in _OWNED]
-        for block in (_path_prefix(path, depth) for path in paths):
+        for block in (path_prefix(path, depth) for path in paths):
             if _matches(block, glob) and block != block_of.get(node.name) and node.is_call:
                 raise CaptureError(
                     f"blocks {glob} cannot be compared, because {node.op} (%{node.name} of "
                     f"{graph.name}) runs ops of {block} in a subgraph that other blocks share: "
                     "capture only the blocks, for example model.layers, and use the glob '*'"
                 )
-
-
-def _path_prefix(path: str, depth: int) -> str:
-    return ".".join(path.split(".")[:depth])
 
 
 def _block_graphs(sides: Sequence[_BlockSide], block: str, new_path: str) -> tuple[Graph, ...]:
@@ -341,10 +369,7 @@ def _block_graph(side: _BlockSide, block: str, new_path: str) -> Graph:
     """
     graph, ops, users = side.graph, side.ops_by_block[block], side.users
     names: dict[str, str] = {}
-
-    def move(path: str) -> str:
-        return new_path + path[len(block) :] if holds(block, path) else path
-
+    move = partial(move_path, home=block, caller=new_path)
     own_inputs: dict[str, Node] = {}
     outer_inputs = {name: graph.by_name[name] for name in side.shared}
     for node in ops.values():
@@ -401,44 +426,3 @@ def _block_graph(side: _BlockSide, block: str, new_path: str) -> Graph:
             move(path): module for path, module in graph.own_modules.items() if holds(block, path)
         },
     )
-
-
-def _drop_saved_only(
-    graph: Graph,
-    ops: dict[str, Node],
-    users: Mapping[str, Sequence[str]],
-    saved: Container[str],
-) -> dict[str, Node]:
-    """Return a block's ops without the ops whose results only the backward needs.
-
-    Equal blocks differ in such ops if only some of them require gradients: a frozen block, for
-    example, saves no statistics of a norm.
-    """
-    remaining = dict(ops)
-    for name in reversed(ops):
-        node, own_users = ops[name], users.get(name, ())
-        is_for_backward = bool(own_users) or name in saved or is_projection_node(graph, node)
-        unused = not any(user in remaining or user not in ops for user in own_users)
-        if unused and is_for_backward and not node.effects:
-            del remaining[name]
-    return remaining
-
-
-def _drop_escaping_sums(
-    graph: Graph,
-    ops: dict[str, Node],
-    users: Mapping[str, Sequence[str]],
-    saved: Container[str],
-) -> dict[str, Node]:
-    """Return the ops of a block's backward without the sums of gradients of the block's inputs.
-
-    If several blocks use a value, such as a mask, autograd adds up its gradients, and any of the
-    blocks can contain a sum. The gradients themselves stay.
-    """
-    remaining = dict(ops)
-    for name in reversed(ops):
-        operands = ops[name].refs
-        is_sum = ops[name].op in _SUMS and len(operands) == 2
-        if is_sum and not any(user in remaining for user in users.get(name, ())):
-            del remaining[name]
-    return remaining

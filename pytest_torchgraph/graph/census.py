@@ -75,7 +75,10 @@ class OpCall:
         """Run count of the op in each module, by the path of the innermost module around it."""
         counts: Counter[str] = Counter()
         for moves, times in self._contexts.items():
-            counts[_apply_moves(self.node.module, moves)] += times
+            module = self.node.module
+            for home, caller in moves:
+                module = move_path(module, home, caller)
+            counts[module] += times
         return counts
 
     @property
@@ -324,12 +327,6 @@ class Homes:
             ]
             self._homes[body.name] = max(homes, key=len, default="")
         return self._homes[body.name]
-
-
-def _apply_moves(module: str, moves: Iterable[Move]) -> str:
-    for home, caller in moves:
-        module = move_path(module, home, caller)
-    return module
 
 
 def move_path(path: str, home: str, caller: str) -> str:

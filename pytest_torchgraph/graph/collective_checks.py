@@ -56,27 +56,27 @@ def assert_collectives(
     problems: list[str] = []
     unexpected: list[Collective] = []
     heaviest: Sequence[Collective] = ()
+
+    def report(problem: str, wrong: Sequence[Collective]) -> None:
+        problems.extend((problem, *list_collectives(wrong)))
+        unexpected.extend(wrong)
+
     unknown = [collective for collective in captured if group and not collective.group]
     if unknown:
-        problems.append(
+        report(
             f"  {counted(len(unknown), 'collective')} over an unknown group, possibly {group} "
-            "(omit group= to count all groups):"
+            "(omit group= to count all groups):",
+            unknown,
         )
-        problems += list_collectives(unknown)
-        unexpected += unknown
     for kind, (low, high) in counts.items():
         of_kind = [collective for collective in in_group if collective.kind == kind]
         if len(of_kind) < low or (high is not None and len(of_kind) > high):
-            problems.append(f"  {kind}: expected {format_bounds(low, high)}, found {len(of_kind)}")
-            problems += list_collectives(of_kind)
-            unexpected += of_kind
+            report(f"  {kind}: expected {format_bounds(low, high)}, found {len(of_kind)}", of_kind)
     if exact:
         others = [collective for collective in in_group if collective.kind not in expected]
         for kind in dict.fromkeys(collective.kind for collective in others):
             of_kind = [collective for collective in others if collective.kind == kind]
-            problems.append(f"  {kind}: expected none (exact=True), found {len(of_kind)}")
-            problems += list_collectives(of_kind)
-            unexpected += of_kind
+            report(f"  {kind}: expected none (exact=True), found {len(of_kind)}", of_kind)
     if bytes_ is not None:
         relevant = [collective for collective in in_group if exact or collective.kind in expected]
         problem, heaviest = _check_bytes(relevant, bytes_, device_type)

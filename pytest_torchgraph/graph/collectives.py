@@ -189,7 +189,21 @@ def _iter_collectives(graph: Graph, graph_name: str) -> Iterator[Collective]:
             peers = peers_of(call.op, call.args, len(kinds))
             parts = zip(kinds, _moved_tensors(graph, call, kinds), peers, strict=True)
             for kind, moved, peer in parts:
-                yield _make_collective(graph, node, kind, moved, graph_name, between, peer)
+                first = moved[0] if moved else None
+                yield Collective(
+                    kind,
+                    _find_group(node, graph.groups),
+                    total_bytes(moved),
+                    first.dtype if first else "",
+                    first.shape if first else (),
+                    node.module,
+                    node.source,
+                    graph_name,
+                    None if between is None else len(between),
+                    node,
+                    peer,
+                    tuple(other.op for other in between or () if _is_computation(other)),
+                )
         for run in runs(graph, node):
             for _ in range(run.counted):
                 yield from _iter_collectives(run.body, graph_name)
@@ -239,32 +253,6 @@ def _find_start(graph: Graph, node: Node) -> Node:
             break
         node = base
     return node
-
-
-def _make_collective(
-    graph: Graph,
-    node: Node,
-    kind: str,
-    moved: Sequence[TensorMeta],
-    name: str,
-    between: Sequence[Node] | None,
-    peer: int | None,
-) -> Collective:
-    first = moved[0] if moved else None
-    return Collective(
-        kind,
-        _find_group(node, graph.groups),
-        total_bytes(moved),
-        first.dtype if first else "",
-        first.shape if first else (),
-        node.module,
-        node.source,
-        name,
-        None if between is None else len(between),
-        node,
-        peer,
-        tuple(call.op for call in between or () if _is_computation(call)),
-    )
 
 
 def _find_group(node: Node, known_groups: Container[str]) -> str:

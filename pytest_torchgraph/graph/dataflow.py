@@ -216,7 +216,7 @@ class _Bodies:
         bodies = [run.body for run in self.runs]
         match KINDS.get(self.call.op):
             case "call":
-                return self._add_body(bodies[0], self._producers_of(operands_of(self.node)))
+                return self._add_body(bodies[0], _producers_of(self.values, operands_of(self.node)))
             case "branch":
                 self.use.leads = _merge_values(self._argument(0))
                 operands = self._argument(len(self.call.args) - 1)
@@ -249,7 +249,7 @@ class _Bodies:
             case "function":
                 return self._add_function(*bodies)
             case "hook":  # the first input of the body is a gradient, which has no node
-                self._add_body(bodies[0], [[], *self._producers_of(operands_of(self.node))])
+                self._add_body(bodies[0], [[], *_producers_of(self.values, operands_of(self.node))])
                 return self._argument(0)
         raise self._unknown_error("the operands of this op are unknown")
 
@@ -260,16 +260,11 @@ class _Bodies:
             "assert_op_counts"
         )
 
-    def _producers_of(self, operands: Sequence[object]) -> list[_Values]:
-        return [
-            _values_of(self.values, leaf.name) if isinstance(leaf, Ref) else [] for leaf in operands
-        ]
-
     def _argument(self, position: int) -> list[_Values]:
         """Return the producers of each value in an argument of the call."""
         if position >= len(self.call.args):
             raise self._unknown_error(f"the call has only {len(self.call.args)} arguments")
-        return self._producers_of(leaves(self.call.args[position]))
+        return _producers_of(self.values, leaves(self.call.args[position]))
 
     def _add_body(self, body: Graph, operands: Sequence[_Values]) -> list[_Values]:
         """Add the ops of a body, and return the producers of each value it returns."""
@@ -279,10 +274,7 @@ class _Bodies:
             )
         names = (node.name for node in body.inputs)
         inside = self.flow.add_graph(body, dict(zip(names, operands, strict=True)), self.times)
-        return [
-            _values_of(inside, leaf.name) if isinstance(leaf, Ref) else []
-            for leaf in outputs_of(body)
-        ]
+        return _producers_of(inside, outputs_of(body))
 
     def _new_carried(self, starts: Sequence[_Values]) -> list[_Values]:
         """Return new loop-carried values, which have the values `starts` in the first round."""
@@ -317,7 +309,7 @@ class _Bodies:
         The forward returns its results, then the saved values. The backward takes the saved values
         as its last inputs.
         """
-        results = self._add_body(forward, self._producers_of(leaves(self.call.args[2:])))
+        results = self._add_body(forward, _producers_of(self.values, leaves(self.call.args[2:])))
         (returned,) = next(node.args for node in forward.nodes if node.kind == "output")
         saved_count = (
             len(leaves(returned[1])) if isinstance(returned, tuple) and returned[1:] else 0
@@ -330,6 +322,10 @@ class _Bodies:
 def _values_of(values: _Named, name: str) -> _Values:
     results = values.get(name, ())
     return results[0] if len(results) == 1 else _merge_values(results)
+
+
+def _producers_of(values: _Named, operands: Iterable[object]) -> list[_Values]:
+    return [_values_of(values, leaf.name) if isinstance(leaf, Ref) else [] for leaf in operands]
 
 
 def _merge_values(values: Iterable[_Values]) -> _Values:

@@ -32,14 +32,10 @@ def with_digits(graph: Graph, digits: int | None) -> Graph:
 def in_same_digits(a: Graph, b: Graph) -> tuple[Graph, Graph]:
     """Return two graphs with the same number of digits.
 
-    Both graphs are rounded to the digits of each graph in turn, most digits first. The steps can
-    matter: 0.12497 rounds to 0.125 and then to 0.13 (or 0.12), but directly to 0.12.
+    The graph with more digits is rounded to the digits of the other graph.
     """
-    if a.digits == b.digits:
-        return a, b
-    for digits in sorted((n for n in (a.digits, b.digits) if n is not None), reverse=True):
-        a, b = with_digits(a, digits), with_digits(b, digits)
-    return a, b
+    digits = fewest((a.digits, b.digits))
+    return with_digits(a, digits), with_digits(b, digits)
 
 
 def _round_graph(graph: Graph, digits: int) -> Graph:

@@ -344,6 +344,11 @@ class Graph(OpChecks):
         for sub in self.subgraphs:
             yield from sub.walk()
 
+    def map_nodes(self, change: Callable[[Node], Node]) -> Graph:
+        """Return the graph with each node replaced by `change(node)`, also in all nested graphs."""
+        subgraphs = tuple([sub.map_nodes(change) for sub in self.subgraphs])
+        return replace(self, nodes=tuple(map(change, self.nodes)), subgraphs=subgraphs)
+
     @cached_property
     def own_calls(self) -> OwnCalls:
         """Calls of this graph by op, without the calls of its bodies."""

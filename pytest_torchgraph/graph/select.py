@@ -107,6 +107,11 @@ def ancestors(path: str) -> tuple[str, ...]:
     return tuple(".".join(parts[: n + 1]) for n in range(len(parts)))
 
 
+def path_prefix(path: str, depth: int | None) -> str:
+    """Return the first components of a module's path, at most `depth`; `None` for all."""
+    return ".".join(path.split(".")[:depth])
+
+
 def tensors(result: Result) -> Iterator[TensorMeta]:
     """Yield the tensors of a result."""
     if isinstance(result, TensorMeta):

@@ -184,7 +184,7 @@ def with_sizes(graphs: Sequence[Graph], sizes: Mapping[str, int]) -> tuple[Graph
             raise ValueError(f"unknown symbol {name!r}: {choices}")
     if not sizes:
         raise TypeError(f"with_sizes() changes nothing: {choices}")
-    return tuple(_SymbolReplacer(sizes).graph(graph) for graph in graphs)
+    return tuple(graph.map_nodes(_SymbolReplacer(sizes).node) for graph in graphs)
 
 
 def advice(size: Symbol) -> str:
@@ -238,13 +238,6 @@ class _SymbolReplacer:
     def __init__(self, values: Mapping[str, int]):
         self.values = values
         self._value_by_expr: dict[str, int | float | bool | None] = {}
-
-    def graph(self, graph: Graph) -> Graph:
-        return replace(
-            graph,
-            nodes=tuple(map(self.node, graph.nodes)),
-            subgraphs=tuple(map(self.graph, graph.subgraphs)),
-        )
 
     def node(self, node: Node) -> Node:
         return replace(

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from .step import producer_of as producer_of
     from .step import saved_bytes as saved_bytes
     from .step import storage_bytes as storage_bytes
+    from .step import storage_bytes_if_known as storage_bytes_if_known
     from .step import viewed_by as viewed_by
     from .step import with_savers as with_savers
     from .table import by_module as by_module
@@ -60,7 +61,7 @@ else:
             ),
             "step": (
                 "KeptStorage Received StepStorages find_base kept need_saved owners_of_saved "
-                "producer_of saved_bytes storage_bytes viewed_by with_savers"
+                "producer_of saved_bytes storage_bytes storage_bytes_if_known viewed_by with_savers"
             ),
             "table": "by_module changed_costs cost_table format_cost_table",
         },

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from ...errors import CaptureError
 from ...ops.matching import FLOP_LEVELS, SAVING_LEVELS
-from ..model import Graph, Node
-from .step import owners_of_saved, storage_bytes
+from ..model import Graph
+from .step import owners_of_saved, storage_bytes_if_known
 
 
 def flops_by_node(graph: Graph) -> dict[str, int | None]:
@@ -17,18 +16,11 @@ def flops_by_node(graph: Graph) -> dict[str, int | None]:
     Raises:
         CaptureError: for a graph of torch functions; see `Graph.flops`.
     """
-    from .flops import flops_of, flops_of_call  # with torch, which nothing else here needs
-
-    def flops(node: Node) -> int | None:
-        try:
-            flops_of_node = flops_of_call(graph, node)
-        except CaptureError:
-            return None
-        return None if flops_of_node.unknown else flops_of_node.total
+    from .flops import flops_if_known, flops_of  # with torch, which nothing else here needs
 
     if graph.level not in FLOP_LEVELS:
         flops_of(graph)  # raises with the reason
-    return {node.name: flops(node) for node in graph.nodes if node.is_call}
+    return {node.name: flops_if_known(graph, node) for node in graph.nodes if node.is_call}
 
 
 def saved_by_node(graph: Graph) -> dict[str, int | None] | None:
@@ -39,11 +31,4 @@ def saved_by_node(graph: Graph) -> dict[str, int | None] | None:
     """
     if graph.level not in SAVING_LEVELS:
         return None
-    return {node.name: _bytes(node, graph) for node in owners_of_saved(graph)}
-
-
-def _bytes(node: Node, graph: Graph) -> int | None:
-    try:
-        return storage_bytes(node, graph)
-    except CaptureError:
-        return None
+    return {node.name: storage_bytes_if_known(node, graph) for node in owners_of_saved(graph)}

@@ -53,6 +53,11 @@ class Flops:
         """Total FLOPs over all modules."""
         return sum(self.by_module.values())
 
+    @property
+    def known_total(self) -> int | None:
+        """Total FLOPs, or `None` if an op that does work has no formula."""
+        return None if self.unknown else self.total
+
     def add(self, other: Flops, times: int = 1, move: Move | None = None) -> None:
         """Add the FLOPs of other ops.
 
@@ -140,6 +145,14 @@ def flops_of_call(graph: Graph, node: Node, homes: Homes | None = None) -> Flops
     if bodies and counted and own_flops is None:
         totals.unknown[call.op] = 1
     return totals
+
+
+def flops_if_known(graph: Graph, node: Node) -> int | None:
+    """Return the FLOPs of one call; `None` without a formula, or if a size is a symbol."""
+    try:
+        return flops_of_call(graph, node).known_total
+    except CaptureError:
+        return None
 
 
 def _node_flops(graph: Graph, node: Node) -> int | None:

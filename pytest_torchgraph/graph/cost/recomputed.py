@@ -220,9 +220,11 @@ def need_backward(graphs: Sequence[Graph]) -> None:
 
 
 def _make_entry(original: Node, reruns: Sequence[_Run]) -> Recomputed:
+    from .flops import flops_if_known  # imports torch; a comparison of files needs no FLOPs
+
     values, node = reruns[0]
     graph = values.graph
-    flops = _flops_if_known(values.whole, node)
+    flops = flops_if_known(values.whole, node)
     cost = Cost(None if flops is None else flops * len(reruns) * graph.runs, 0)
     return Recomputed(
         executed(original).op,
@@ -234,16 +236,6 @@ def _make_entry(original: Node, reruns: Sequence[_Run]) -> Recomputed:
         cost,
         _bytes_if_known(node),
     )
-
-
-def _flops_if_known(graph: Graph, node: Node) -> int | None:
-    from .flops import flops_of_call  # imports torch; a comparison of files needs no FLOPs
-
-    try:
-        flops = flops_of_call(graph, node)
-    except CaptureError:  # a size is a symbol
-        return None
-    return None if flops.unknown else flops.total
 
 
 def _bytes_if_known(node: Node) -> int | None:

@@ -19,10 +19,10 @@ from ...errors import CaptureError
 from ...ops.dtypes import item_size
 from ...ops.matching import SAVING_LEVELS
 from ...ops.views import shared_argument
-from ..census import operands_of, outputs_of, runs
+from ..census import is_projection_node, operands_of, outputs_of, runs
 from ..dataflow import Received as Received
 from ..higher_order import KINDS, executed
-from ..model import Graph, Node, Ref, Result, Symbol, TensorMeta, is_projection
+from ..model import Graph, Node, Ref, Result, Symbol, TensorMeta
 from ..sizes import advice
 
 
@@ -99,10 +99,7 @@ def _viewed_through(graph: Graph, node: Node, producer: Node, body: Graph) -> No
 
 def producer_of(graph: Graph, node: Node) -> Node | None:
     """Return the multi-output op of a projection, or `None` if the node is not a projection."""
-    if node.op != "operator.getitem" or not node.refs:
-        return None
-    producer = graph.by_name.get(node.refs[0])
-    return producer if is_projection(node, producer) else None
+    return graph.by_name[node.refs[0]] if is_projection_node(graph, node) else None
 
 
 def need_saved(graphs: Sequence[Graph]) -> None:
@@ -157,6 +154,14 @@ def storage_bytes(node: Node, graph: Graph | None = None) -> int:
     if maker is not None and maker.is_call:
         return storage_bytes(maker, body)
     return _bytes_of(node, node.result)
+
+
+def storage_bytes_if_known(node: Node, graph: Graph | None = None) -> int | None:
+    """Return `storage_bytes`, or `None` if a size is a symbol."""
+    try:
+        return storage_bytes(node, graph)
+    except CaptureError:
+        return None
 
 
 def results_bytes(node: Node) -> Iterator[int]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from ...ops.matching import SAVING_LEVELS
 from ..model import Graph, GraphKind
-from ..select import ancestors
+from ..select import ancestors, path_prefix
 from ..text import aligned, right_aligned
 from .cost import Cost
 from .flops import flops_of
@@ -36,12 +36,12 @@ def by_module(
     for graph in graphs:
         times = graph.runs if times_run else 1
         for module, count in flops_of(graph).by_module.items():
-            flops[_truncate_path(module, depth)] += count * times
+            flops[path_prefix(module, depth)] += count * times
     for storage in kept(graphs, received or {}, times_run=times_run) if saving_is_known else ():
-        saved[_truncate_path(storage.node.module, depth)] += storage.bytes
+        saved[path_prefix(storage.node.module, depth)] += storage.bytes
     for entry in recomputed:
         if entry.counts and entry.cost.flops:
-            recomputed_flops[_truncate_path(entry.original.module, depth)] += entry.cost.flops
+            recomputed_flops[path_prefix(entry.original.module, depth)] += entry.cost.flops
     return {
         path: Cost(
             flops[path],
@@ -50,10 +50,6 @@ def by_module(
         )
         for path in sorted(flops.keys() | saved.keys() | recomputed_flops.keys())
     }
-
-
-def _truncate_path(path: str, depth: int | None) -> str:
-    return path if depth is None else ".".join(path.split(".")[:depth])
 
 
 DIRECTIONS: Mapping[GraphKind, str] = {

@@ -28,6 +28,7 @@ from ...doors import front_door
 
 if TYPE_CHECKING:
     from .align import align_items as align_items
+    from .align import longest_increasing as longest_increasing
     from .compare import diff_graphs as diff_graphs
     from .compare import diff_programs as diff_programs
     from .compare import find_changes as find_changes
@@ -53,27 +54,28 @@ if TYPE_CHECKING:
     from .joining import source_text as source_text
     from .origins import Matched as Matched
     from .origins import Pair as Pair
-    from .origins import subgraph_names as subgraph_names
     from .paths import abridged as abridged
     from .paths import holds as holds
     from .paths import instances_of as instances_of
     from .paths import is_index as is_index
     from .paths import natural_key as natural_key
+    from .union_find import UnionFind as UnionFind
     from .words import cost_text as cost_text
     from .words import heading as heading
 else:
     __getattr__ = front_door(
         __name__,
         {
-            "align": "align_items",
+            "align": "align_items longest_increasing",
             "findings": "Change ChangeKind FilesDiff Finding GraphDiff GraphPair Place SIGNS",
             "joining": (
                 "MAX_CAUSES finding_heading finding_lines group_same_edits list_some merge_edits "
                 "merge_findings merge_ranks problem_finding shorten source_text"
             ),
-            "origins": "Matched Pair subgraph_names",
+            "origins": "Matched Pair",
             "paths": "abridged holds instances_of is_index natural_key",
             "compare": "diff_graphs diff_programs find_changes same_ranks",
+            "union_find": "UnionFind",
             "words": "cost_text heading",
         },
     )

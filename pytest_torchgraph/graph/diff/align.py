@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Hashable, Iterator, Sequence
+from itertools import pairwise
 
 MAX_EDITS = 1000
 """Maximum number of edits in one gap. With more edits, its items are paired by token, in order."""
@@ -38,9 +39,7 @@ def align_items(a: Sequence[Hashable], b: Sequence[Hashable]) -> Iterator[tuple[
                 yield rest_a[x], rest_b[y]
             continue
         yield from anchors
-        for (x, y), (x2, y2) in zip(
-            [(a0 - 1, b0 - 1), *anchors], [*anchors, (a1, b1)], strict=True
-        ):
+        for (x, y), (x2, y2) in pairwise([(a0 - 1, b0 - 1), *anchors, (a1, b1)]):
             todo.append((x + 1, x2, y + 1, y2))
 
 
@@ -69,12 +68,8 @@ def longest_increasing(pairs: list[tuple[int, int]]) -> list[tuple[int, int]]:
     for k, (_, y) in enumerate(pairs):
         length = bisect_left(tails, y)
         before.append(indices[length - 1] if length else -1)
-        if length == len(tails):
-            tails.append(y)
-            indices.append(k)
-        else:
-            tails[length] = y
-            indices[length] = k
+        tails[length : length + 1] = [y]
+        indices[length : length + 1] = [k]
     chain: list[tuple[int, int]] = []
     k = indices[-1] if indices else -1
     while k >= 0:

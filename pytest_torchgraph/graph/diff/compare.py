@@ -9,6 +9,7 @@ from ...errors import TorchGraphError
 from ...words import counted, format_ranks, listed
 from ..digits import fewest, with_digits
 from ..equality import EquivalenceClasses, as_captured, canonical, drop_unshared_facts, pairing
+from ..higher_order import body_names
 from ..model import Arg, Graph, InputRef, Node, Ref, is_projection
 from ..program import Program, count_lines
 from ..text import format_arg, format_mesh, format_name, format_node, runs_in_words
@@ -20,7 +21,7 @@ from .group import GroupedChanges, group_changes
 from .identify import identify_findings
 from .joining import merge_ranks
 from .node_changes import NodeChange
-from .origins import Origins, pair_bodies, pair_graphs, subgraph_names
+from .origins import Origins, pair_bodies, pair_graphs
 from .other_classes import merge_changed_classes
 from .places import merge_equal_edits, merge_same_lines, merge_torch_modules
 from .scales import attach_scales
@@ -68,9 +69,7 @@ def find_changes(
     if not all(graph.given for graph in (*before, *after)):
         before, after = [*map(as_captured, before)], [*map(as_captured, after)]
     digits = fewest(graph.digits for graph in (*before, *after))
-    if digits is not None:
-        before = [with_digits(graph, digits) for graph in before]
-        after = [with_digits(graph, digits) for graph in after]
+    before, after = ([with_digits(graph, digits) for graph in side] for side in (before, after))
     ran_otherwise: dict[tuple[int, int], list[tuple[Graph, Graph]]] = {}
     for old, new in pair_graphs(canonical(before), canonical(after), classes):
         if old is not None and new is not None:
@@ -166,7 +165,7 @@ def _callers_by_body(graph: Graph) -> dict[str, list[int]]:
     """Map each body's name to the ids of the nodes that refer to it."""
     callers: dict[str, list[int]] = {}
     for node in graph.nodes if graph.subgraphs else ():
-        for name in subgraph_names((node.args, tuple(node.kwargs.values()))):
+        for name in body_names(node):
             callers.setdefault(name, []).append(id(node))
     return callers
 

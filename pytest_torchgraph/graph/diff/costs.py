@@ -10,21 +10,20 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 
-from ...errors import CaptureError
 from ...ops.matching import FLOP_LEVELS, SAVING_LEVELS, Level
 from ..cost import (
     Cost,
     changed_recomputation,
     find_base,
     owners_of_saved,
-    storage_bytes,
+    storage_bytes_if_known,
     with_savers,
 )
-from ..equality import runs_differ
+from ..equality import reachable, runs_differ
 from ..higher_order import executed
 from ..model import Graph, Node, Ref, is_projection
 from .correspondence import Correspondence
@@ -121,20 +120,48 @@ class Ledger:
     def __init__(self, count: int):
         self.figures: list[int | None] = [0] * count
 
-    def add(self, findings: Collection[int], amount: int | None) -> None:
+    def add(self, findings: Collection[int], amount: int | None, times: int) -> None:
         """Attribute an amount to the finding that causes it.
 
         Args:
             findings: the candidates; empty if any finding may be the cause. Unless there is exactly
                 one candidate, the figures of all candidates become `None`.
             amount: the amount; `None` if unknown.
+            times: how often it counts; negative for an amount that only the old graphs have.
         """
         if amount == 0:
             return
         for number in findings or range(len(self.figures)):
             figure = self.figures[number]
             unknown = amount is None or figure is None or len(findings) != 1
-            self.figures[number] = None if unknown else figure + amount  # type: ignore[operator]
+            self.figures[number] = None if unknown else figure + amount * times  # type: ignore[operator]
+
+    def add_pairs(
+        self,
+        index: FindingIndex,
+        pairs: Iterable[Pair],
+        amounts_of: Callable[[Graph], Iterable[int | None]],
+        add_matching: Callable[[Correspondence, int], None],
+    ) -> None:
+        """Attribute the amounts of pairs of graphs.
+
+        Args:
+            index: the findings.
+            pairs: the pairs.
+            amounts_of: returns the amounts of one run of a whole graph. They count if a graph was
+                added or removed, and if its run count changed.
+            add_matching: attributes the differences of two graphs, given their run count.
+        """
+        for old, new in pairs:
+            if old is None or new is None:
+                whole = [(g, g.runs * (-1 if new is None else 1)) for g in (old, new) if g]
+            else:
+                if (matching := index.matching(old, new)) is not None:
+                    add_matching(matching, new.runs)
+                whole = [(old, new.runs - old.runs)] if runs_differ(old, new) else []
+            for graph, times in whole:
+                for amount in amounts_of(graph):
+                    self.add(index.of_graphs((old, new)), amount, times)
 
 
 def attach_costs(
@@ -225,7 +252,7 @@ def _attribute_recomputations(
 def compute_costs(findings: Sequence[Finding], origins: Origins) -> list[Cost]:
     """Return the costs of findings, in order. FLOPs are `None` unless torch is loaded."""
     index = FindingIndex(findings, origins)
-    saved = saved_by_finding(index)
+    saved = _SavedBytes(index).run()
     flops: list[int | None] = [None] * len(findings)
     if "torch" in sys.modules:
         from .flop_costs import flops_by_finding
@@ -240,40 +267,25 @@ def compute_costs(findings: Sequence[Finding], origins: Origins) -> list[Cost]:
     ]
 
 
-def saved_by_finding(index: FindingIndex) -> list[int | None]:
-    """Return the saved bytes of each finding, after minus before; `None` if unknown."""
-    return _SavedBytes(index).run()
-
-
 class _SavedBytes:
     def __init__(self, index: FindingIndex):
         self.index = index
         self.ledger = Ledger(index.count)
 
     def run(self) -> list[int | None]:
-        for old, new in self.index.pairs:
-            if any(g is not None and g.level not in SAVING_LEVELS for g in (old, new)):
-                continue
-            if old is None or new is None:
-                for graph, sign in ((old, -1), (new, 1)):
-                    if graph is not None:
-                        self._add_graph((old, new), graph, sign * graph.runs)
-                continue
-            matching = self.index.matching(old, new)
-            if matching is not None and (old.saved or new.saved):
-                self._add_matching(matching, new.runs)
-            if runs_differ(old, new):
-                self._add_graph((old, new), old, new.runs - old.runs)
+        """Return the saved bytes of each finding, after minus before; `None` if unknown."""
+        known = [
+            pair
+            for pair in self.index.pairs
+            if all(graph is None or graph.level in SAVING_LEVELS for graph in pair)
+        ]
+        self.ledger.add_pairs(
+            self.index,
+            known,
+            lambda graph: map(_bytes_if_known, owners_of_saved(graph)),
+            self._add_matching,
+        )
         return self.ledger.figures
-
-    def _add_graph(self, pair: tuple[Graph | None, Graph | None], graph: Graph, times: int) -> None:
-        """Attribute the saved bytes of a whole graph to its finding."""
-        findings = self.index.of_graphs(pair)
-        for node in owners_of_saved(graph):
-            self._add(findings, _bytes_if_known(node), times)
-
-    def _add(self, findings: set[int], amount: int | None, times: int) -> None:
-        self.ledger.add(findings, None if amount is None else amount * times)
 
     def _add_matching(self, matching: Correspondence, times: int) -> None:
         """Attribute the difference in saved bytes of a pair of graphs that runs `times` times."""
@@ -284,18 +296,16 @@ class _SavedBytes:
         for i, node in old.items():
             j = matching.forward[i]
             if j not in new:
-                self._add(
-                    self._find_storage_causes(matching, (False, i)), _bytes_if_known(node), -times
-                )
+                causes = self._find_storage_causes(matching, (False, i))
+                self.ledger.add(causes, _bytes_if_known(node), -times)
             elif a.labels[i] != b.labels[j]:
                 before, after = _bytes_if_known(node), _bytes_if_known(new[j])
                 amount = None if before is None or after is None else after - before
-                self._add(self._find_makers(matching, (False, i)), amount, times)
+                self.ledger.add(self._find_makers(matching, (False, i)), amount, times)
         for j, node in new.items():
             if matching.backward[j] not in old:
-                self._add(
-                    self._find_storage_causes(matching, (True, j)), _bytes_if_known(node), times
-                )
+                causes = self._find_storage_causes(matching, (True, j))
+                self.ledger.add(causes, _bytes_if_known(node), times)
 
     # -- causes ----------------------------------------------------------------------------------
 
@@ -316,7 +326,7 @@ class _SavedBytes:
             return makers
         sides = [owner] if partner == -1 else [owner, (not is_new, partner)]
         sharing = [
-            (side, node) for side, start in sides for node in _iter_sharing(matching, side, start)
+            (side, node) for side, start in sides for node in _find_sharing(matching, side, start)
         ]
         users = [user for side, node in sharing for user in _iter_users(matching, side, node)]
         causes = makers | self.index.of_nodes(matching, users)
@@ -371,21 +381,15 @@ class _SavedBytes:
         return inputs
 
 
-def _iter_sharing(matching: Correspondence, is_new: bool, owner: int) -> Iterator[int]:
-    """Yield the nodes of one graph that share the storage of a node: the node and its views."""
+def _find_sharing(matching: Correspondence, is_new: bool, owner: int) -> set[int]:
+    """Return the nodes of one graph that share the storage of a node: the node and its views."""
     flat = matching.b if is_new else matching.a
-    name = flat.nodes[owner].name
-    visited = {owner}
-    todo = [owner]
-    while todo:
-        number = todo.pop()
-        yield number
-        for user, _ in flat.users[number]:
-            node = flat.nodes[user]
-            if user not in visited and node.is_call:
-                visited.add(user)
-                if find_base(flat.graph, Ref(node.name)).name == name:
-                    todo.append(user)
+
+    def is_view(node: Node) -> bool:
+        base = find_base(flat.graph, Ref(node.name)) if node.is_call else None
+        return base is flat.nodes[owner]
+
+    return reachable([owner], lambda i: [u for u, _ in flat.users[i] if is_view(flat.nodes[u])])
 
 
 def _iter_users(matching: Correspondence, is_new: bool, number: int) -> Iterator[Side]:
@@ -396,9 +400,4 @@ def _iter_users(matching: Correspondence, is_new: bool, number: int) -> Iterator
 
 def _bytes_if_known(node: Node) -> int | None:
     """Return the bytes of a node's storage; `None` if unknown."""
-    if node.result is None:
-        return None
-    try:
-        return storage_bytes(node)
-    except CaptureError:
-        return None
+    return None if node.result is None else storage_bytes_if_known(node)

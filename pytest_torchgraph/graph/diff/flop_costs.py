@@ -6,8 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from ..census import bodies_of
-from ..cost import Flops, flops_of, flops_of_call
-from ..equality import runs_differ
+from ..cost import flops_of, flops_of_call
 from ..higher_order import KINDS, executed
 from ..model import Graph, Node
 from .correspondence import Correspondence
@@ -18,27 +17,9 @@ from .node_changes import have_same_result
 def flops_by_finding(index: FindingIndex) -> list[int | None]:
     """Return the FLOPs of each finding, after minus before; `None` if unknown."""
     ledger = Ledger(index.count)
-    for old, new in index.pairs:
-        if old is None or new is None:
-            for graph, sign in ((old, -1), (new, 1)):
-                if graph is not None:
-                    _attribute(
-                        ledger,
-                        index.of_graphs((old, new)),
-                        _graph_flops(graph),
-                        sign * graph.runs,
-                    )
-            continue
-        matching = index.matching(old, new)
-        if matching is not None:
-            _FlopDifferences(index, ledger).add(matching, new.runs)
-        if runs_differ(old, new):
-            _attribute(ledger, index.of_graphs((old, new)), _graph_flops(old), new.runs - old.runs)
+    differences = _FlopDifferences(index, ledger)
+    ledger.add_pairs(index, index.pairs, lambda graph: [_graph_flops(graph)], differences.add)
     return ledger.figures
-
-
-def _attribute(ledger: Ledger, findings: set[int], flops: int | None, times: int) -> None:
-    ledger.add(findings, None if flops is None else flops * times)
 
 
 class _FlopDifferences:
@@ -56,9 +37,8 @@ class _FlopDifferences:
         """Attribute the FLOP differences of a pair of graphs that runs `times` times."""
         for i, j in _nodes_near_changes(matching, self.index):
             if not self._calls_bodies(matching, i, j):
-                _attribute(
-                    self.ledger, self._of(matching, i, j), _flop_difference(matching, i, j), times
-                )
+                difference = _flop_difference(matching, i, j)
+                self.ledger.add(self._of(matching, i, j), difference, times)
         a, b = matching.a.graph, matching.b.graph
         if not a.subgraphs or not b.subgraphs:
             return
@@ -76,7 +56,7 @@ class _FlopDifferences:
                     bodies[id(pair[0]), id(pair[1])] = pair
             elif inside := self._within_bodies(pairs):
                 difference = _subtract(_call_flops(b, new), _call_flops(a, old))
-                _attribute(self.ledger, inside | self._of(matching, i, j), difference, times)
+                self.ledger.add(inside | self._of(matching, i, j), difference, times)
         for key, (old_body, new_body) in bodies.items():
             inner = self.index.matching(old_body, new_body)
             if inner is not None:
@@ -140,7 +120,7 @@ def _subtract(after: int | None, before: int | None) -> int | None:
 def _graph_flops(graph: Graph) -> int | None:
     """Return the FLOPs of a graph; `None` if unknown."""
     try:
-        return _total_if_known(flops_of(graph))
+        return flops_of(graph).known_total
     except Exception:
         return None
 
@@ -154,10 +134,6 @@ def _call_flops(graph: Graph, node: Node) -> int | None:
     if not node.is_call:
         return 0
     try:
-        return _total_if_known(flops_of_call(graph, node))
+        return flops_of_call(graph, node).known_total
     except Exception:
         return None
-
-
-def _total_if_known(flops: Flops) -> int | None:
-    return None if flops.unknown else flops.total

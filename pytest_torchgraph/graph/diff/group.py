@@ -6,7 +6,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
-from ..equality import NumberedGraph
+from ..equality import NumberedGraph, reachable
 from .correspondence import Correspondence
 from .derived import join_derived
 from .differing import NodeComparer
@@ -45,14 +45,12 @@ class GroupedChanges:
         return {a[i].name: b[j].name for i, j in enumerate(self.matching.forward) if j != -1}
 
 
-def group_changes(
-    a: NumberedGraph, b: NumberedGraph, names: Mapping[str, str] | None = None
-) -> GroupedChanges:
+def group_changes(a: NumberedGraph, b: NumberedGraph, names: Mapping[str, str]) -> GroupedChanges:
     """Match two graphs and group what differs.
 
     Args:
         a, b: the old and the new graph.
-        names: maps inputs of `a` to the corresponding inputs of `b`, by name, if known.
+        names: maps inputs of `a` to the corresponding inputs of `b`, by name, as far as known.
     """
     changes = NodeChanges(match_graphs(a, b, names))
     comparer = NodeComparer(changes)
@@ -249,14 +247,9 @@ def _saved_only_nodes(flat: NumberedGraph) -> set[int]:
     """Return the nodes that a forward computes only for its backward."""
     if not flat.graph.saved:
         return set()
-    returned: set[int] = set()
     last = len(flat.nodes) - 1
     needed = flat.returned + flat.operands[last][flat.arity[last] :]
-    while needed:
-        i = needed.pop()
-        if i not in returned:
-            returned.add(i)
-            needed.extend(flat.operands[i])
+    returned = reachable(needed, flat.operands.__getitem__)
     # Dead code is left out, because it is not computed for the backward. Otherwise it would follow
     # from any edit.
     live = flat.live()

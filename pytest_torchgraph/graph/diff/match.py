@@ -17,6 +17,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import cached_property
+from itertools import pairwise
 
 from ..equality import NumberedGraph
 from ..model import Node
@@ -52,13 +53,11 @@ ROUNDS = 3
 Limits of 1 and 6 give the same findings too."""
 
 
-def match_graphs(
-    a: NumberedGraph, b: NumberedGraph, names: Mapping[str, str] | None = None
-) -> Correspondence:
+def match_graphs(a: NumberedGraph, b: NumberedGraph, names: Mapping[str, str]) -> Correspondence:
     """Match the nodes of two graphs.
 
     Args:
-        names: maps inputs of `a` to the corresponding inputs of `b`, by name, if known.
+        names: maps inputs of `a` to the corresponding inputs of `b`, by name, as far as known.
     """
     if names and _agree_in_order(a, b, names):  # a backward of which only the forward changed
         in_order = Correspondence(a, b, (set(), set()))
@@ -68,11 +67,11 @@ def match_graphs(
     # Modules of only one graph are set apart first. Otherwise the norm of a ninth layer would take
     # the partner of the norm after the last layer, and 16 of the layer's 210 ops would not count.
     first = Correspondence(a, b, find_one_sided_modules(a, b))
-    best = _Matcher(first, names or {}, by_depth=False).run()
+    best = _Matcher(first, names, by_depth=False).run()
     cost = count_disagreements(best)
     if cost > UNEXPLAINED:
         second = Correspondence(a, b, first.unmatchable)
-        other = _Matcher(second, names or {}, by_depth=True).run()
+        other = _Matcher(second, names, by_depth=True).run()
         if count_disagreements(other) < cost:
             return other
     return best
@@ -120,14 +119,13 @@ class _Matcher:
         self.match_by_past_and_future()
         self.match_sequences(_label_and_operands)
         self.match_sequences(_module_and_label)
-        self.match_neighbours()
+        self.match_neighbours(self.is_equal, NEIGHBOUR_ROUNDS)
         # The label of a call contains the classes of its bodies, so a changed body changes the
         # label. Match such calls by the rest of the label if an edge agrees.
         if self.a.graph.subgraphs or self.b.graph.subgraphs:
-            self.match_sequences(_module_and_plain, lambda i, j: self.m.agreement(i, j) > 0)
+            self.match_sequences(_module_and_plain, self.has_matched_neighbour)
         improve_matching(self.m, self.token_across_modules)
-        self.match_moved()
-        self.match_changed()
+        self.match_differing()
         if self.other_modules:
             improve_matching(self.m, self.token_across_modules)
             for i, j in find_exchanged(self.m):
@@ -198,8 +196,11 @@ class _Matcher:
 
     def match_by_past_and_future(self) -> None:
         ids: dict[Hashable, int] = {}
-        past_a, past_b = self.number_pasts(ids)
-        future_a, future_b = self.number_futures(ids)
+        past_a = _number_pasts(self.a, self.m.forward, 0, ids)
+        past_b = _number_pasts(self.b, self.m.backward, 1, ids)
+        slots_a, slots_b = self.number_output_slots()
+        future_a = _number_futures(self.a, slots_a, ids)
+        future_b = _number_futures(self.b, slots_b, ids)
         # Past and future together single out a node whose past occurs twice, such as one of two
         # equal ops on one value.
         for key_a, key_b in (
@@ -219,76 +220,35 @@ class _Matcher:
         counts = Counter(keys[i] for i in rest)
         return {keys[i]: i for i in rest if counts[keys[i]] == 1}
 
-    def number_pasts(self, ids: dict[Hashable, int]) -> tuple[list[int], list[int]]:
-        """Number the nodes of both graphs. Equal numbers mean equal dependencies."""
-
-        def number_by_operands(flat: NumberedGraph, partner: list[int], offset: int) -> list[int]:
-            numbers: list[int] = []
-            for i, label in enumerate(flat.labels):
-                key: Hashable = (label, *[numbers[o] for o in flat.operands[i]])
-                if flat.nodes[i].kind == "placeholder":
-                    j = partner[i]
-                    # An input is equal only to its partner. An unmatched input must equal no input
-                    # of the other graph: one graph gets odd numbers, the other even numbers.
-                    key = ("input", (i if offset else j) if j != -1 else -1 - 2 * i - offset)
-                numbers.append(ids.setdefault(key, len(ids)))
-            return numbers
-
-        return number_by_operands(self.a, self.m.forward, 0), number_by_operands(
-            self.b, self.m.backward, 1
-        )
-
-    def number_futures(self, ids: dict[Hashable, int]) -> tuple[list[int], list[int]]:
-        """Number the nodes of both graphs. Equal numbers mean equal dependents."""
-        slots_a, slots_b = self.number_output_slots()
-
-        def number_by_users(flat: NumberedGraph, slots: Sequence[int]) -> list[int]:
-            numbers = [0] * len(flat.nodes)
-            last = len(flat.nodes) - 1
-            numbers[last] = ids.setdefault("output", len(ids))
-            for i in range(last - 1, -1, -1):
-                users = sorted(
-                    # An added output shifts the slots of all later outputs.
-                    (numbers[u], slots[slot] if u == last else slot)
-                    for u, slot in flat.users[i]
-                )
-                numbers[i] = ids.setdefault(("future", flat.labels[i], *users), len(ids))
-            return numbers
-
-        return number_by_users(self.a, slots_a), number_by_users(self.b, slots_b)
-
     def number_output_slots(self) -> tuple[list[int], list[int]]:
         """Number the operands of the two outputs. Corresponding operands have equal numbers."""
         last_a, last_b = self.a.operands[-1], self.b.operands[-1]
         if len(last_a) == len(last_b):
             return list(range(len(last_a))), list(range(len(last_b)))
-        slots_a, slots_b = align_outputs(self.a, self.b)
-        return slots_a, slots_b
+        return align_outputs(self.a, self.b)
 
     # -- neighbours ------------------------------------------------------------------------------
 
-    def match_neighbours(self) -> None:
-        """Match equal nodes that their matched neighbours single out, until no node is left."""
-        for _ in range(NEIGHBOUR_ROUNDS):
-            new_matches = 0
+    def match_neighbours(self, fits: Callable[[int, int], bool], rounds: int) -> None:
+        """Match fitting nodes that their matched neighbours single out, until no node is left."""
+        for _ in range(rounds):
+            any_matched = False
             for i in range(len(self.a.nodes)):
-                if self.m.is_open(0, i):
-                    j = self.find_best_candidate(i, self.is_equal)
-                    if j != -1:
-                        self.m.pair(i, j)
-                        new_matches += 1
-            if not new_matches:
+                if self.m.is_open(0, i) and (j := self.find_best_candidate(i, fits)) != -1:
+                    self.m.pair(i, j)
+                    any_matched = True
+            if not any_matched:
                 return
 
     def is_equal(self, i: int, j: int) -> bool:
         """Return True if two nodes are equal except for their operands."""
         return _module_and_label(self.a, i) == _module_and_label(self.b, j)
 
-    def find_best_candidate(self, i: int, fits: Callable[[int, int], bool], least: int = 1) -> int:
+    def find_best_candidate(self, i: int, fits: Callable[[int, int], bool]) -> int:
         """Return the free node of `b` that agrees most with `i`.
 
-        Candidates are the neighbours of the partners of the neighbours of `i`. Return -1 if there
-        is no candidate, if several agree equally, or if the best agreement is below `least`.
+        Candidates are the neighbours of the partners of the neighbours of `i`. Return -1 if no
+        candidate agrees, or if several agree equally.
         """
         beside: dict[int, None] = {}
         for slot, operand in enumerate(self.a.operands[i]):
@@ -302,14 +262,12 @@ class _Matcher:
             if partner != -1 and slot < len(self.b.operands[partner]):
                 beside[self.b.operands[partner][slot]] = None
         candidates = [j for j in beside if self.m.is_open(1, j) and fits(i, j)]
-        if not candidates:
-            return -1
         scores = {j: self.m.agreement(i, j) for j in candidates}
-        best_score = max(scores.values())
+        best_score = max(scores.values(), default=0)
         best = [j for j, score in scores.items() if score == best_score]
         # In a run of equal ops, several candidates agree equally. Edges farther away decide in the
         # local search.
-        return best[0] if len(best) == 1 and best_score >= least else -1
+        return best[0] if len(best) == 1 and best_score else -1
 
     # -- sequences -------------------------------------------------------------------------------
 
@@ -328,7 +286,7 @@ class _Matcher:
         anchors = longest_increasing(matched)
         any_matched = False
         ends = (len(self.order_a), len(self.order_b))
-        for (x0, y0), (x1, y1) in zip([(-1, -1), *anchors], [*anchors, ends], strict=True):
+        for (x0, y0), (x1, y1) in pairwise([(-1, -1), *anchors, ends]):
             if x1 - x0 == 1 or y1 - y0 == 1:
                 continue
             gap_a = [i for i in self.order_a[x0 + 1 : x1] if self.is_open(0, i)]
@@ -361,47 +319,32 @@ class _Matcher:
 
     # -- nodes that moved or changed -------------------------------------------------------------
 
-    def match_moved(self) -> None:
-        """Match equal nodes that moved to a different module, next to matched nodes.
+    def match_differing(self) -> None:
+        """Match nodes that moved to a different module, then differing nodes by their place.
 
-        Called modules are matched last, because their names may differ.
+        Of the moved nodes, called modules are matched last, because their names may differ. Of the
+        others, nodes that differ only in their result are matched first.
         """
-        for token in (lambda flat, i: flat.labels[i], nameless_label):
+        steps: tuple[tuple[Token, Callable[[int, int], bool]], ...] = (
+            (lambda flat, i: flat.labels[i], self.is_moved),
+            (nameless_label, self.is_moved),
+            (lambda flat, i: (flat.nodes[i].module, flat.shapeless[i]), self.takes_equal_operands),
+            (lambda flat, i: (flat.nodes[i].module, flat.nodes[i].op), self.has_matched_neighbour),
+        )
+        for token, accept in steps:
             for _ in range(ROUNDS):
-                if not self.match_sequences(token, self.is_moved):
+                if not self.match_sequences(token, accept):
                     break
+        self.match_neighbours(self.is_in_same_place, ROUNDS)
 
     def is_moved(self, i: int, j: int) -> bool:
         """Return True if nodes of different modules have equal operands and a matched neighbour."""
         operands = zip(self.a.operands[i], self.b.operands[j], strict=False)
         return (
             self.a.nodes[i].module != self.b.nodes[j].module
-            and self.m.agreement(i, j) > 0
+            and self.has_matched_neighbour(i, j)
             and all(self.m.edge_agrees(p, q) for p, q in operands)
         )
-
-    def match_changed(self) -> None:
-        """Match differing nodes by their place, starting with nodes that differ only in result."""
-        tokens: tuple[Token, ...] = (
-            lambda flat, i: (flat.nodes[i].module, flat.shapeless[i]),
-            lambda flat, i: (flat.nodes[i].module, flat.nodes[i].op),
-        )
-        for token, accept in zip(
-            tokens, (self.takes_equal_operands, self.has_matched_neighbour), strict=True
-        ):
-            for _ in range(ROUNDS):
-                if not self.match_sequences(token, accept):
-                    break
-        for _ in range(ROUNDS):
-            any_matched = False
-            for i in range(len(self.a.nodes)):
-                if self.m.forward[i] == -1:
-                    j = self.find_best_candidate(i, self.is_in_same_place)
-                    if j != -1:
-                        self.m.pair(i, j)
-                        any_matched = True
-            if not any_matched:
-                return
 
     def has_matched_neighbour(self, i: int, j: int) -> bool:
         """Return True if two nodes have at least one pair of matched neighbours."""
@@ -430,6 +373,39 @@ class _Matcher:
         if not self.a.operands[i] or not self.b.operands[j]:
             common = True
         return common and any(user in users for user in self.b.uses(j))
+
+
+def _number_pasts(
+    flat: NumberedGraph, partner: list[int], offset: int, ids: dict[Hashable, int]
+) -> list[int]:
+    """Number the nodes of a graph. In both graphs, equal numbers mean equal dependencies."""
+    numbers: list[int] = []
+    for i, label in enumerate(flat.labels):
+        key: Hashable = (label, *[numbers[o] for o in flat.operands[i]])
+        if flat.nodes[i].kind == "placeholder":
+            j = partner[i]
+            # An input is equal only to its partner. An unmatched input must equal no input of the
+            # other graph: one graph gets odd numbers, the other even numbers.
+            key = ("input", (i if offset else j) if j != -1 else -1 - 2 * i - offset)
+        numbers.append(ids.setdefault(key, len(ids)))
+    return numbers
+
+
+def _number_futures(
+    flat: NumberedGraph, slots: Sequence[int], ids: dict[Hashable, int]
+) -> list[int]:
+    """Number the nodes of a graph. In both graphs, equal numbers mean equal dependents."""
+    numbers = [0] * len(flat.nodes)
+    last = len(flat.nodes) - 1
+    numbers[last] = ids.setdefault("output", len(ids))
+    for i in range(last - 1, -1, -1):
+        users = sorted(
+            # An added output shifts the slots of all later outputs.
+            (numbers[u], slots[slot] if u == last else slot)
+            for u, slot in flat.users[i]
+        )
+        numbers[i] = ids.setdefault(("future", flat.labels[i], *users), len(ids))
+    return numbers
 
 
 def align_outputs(a: NumberedGraph, b: NumberedGraph) -> tuple[list[int], list[int]]:

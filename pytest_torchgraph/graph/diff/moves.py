@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from ..equality import NumberedGraph
+from ..equality import NumberedGraph, reachable
 from ..module_paths import common_path
 from .correspondence import REACH, Correspondence
 
@@ -26,16 +26,14 @@ class MovedUnit:
     Attributes:
         number: number of the unit's first rewired node in the old graph.
         path: the module path of its nodes.
-        before, after: the nodes of the unit in the old and in the new graph.
-        old_operand, new_operand: number of the unit's operand in the old and in the new graph.
+        nodes: the nodes of the unit in the old and in the new graph.
+        operands: number of the unit's operand in the old and in the new graph.
     """
 
     number: int
     path: str
-    before: frozenset[int]
-    after: frozenset[int]
-    old_operand: int
-    new_operand: int
+    nodes: tuple[frozenset[int], frozenset[int]]
+    operands: tuple[int, int]
 
 
 def find_moves(
@@ -64,30 +62,26 @@ def find_moves(
     for unit in units:
         # If a unit reads the same value when all candidates are looked through, another unit moved,
         # not this one.
-        if not all_units.explains(unit.old_operand, unit.new_operand):
+        if not all_units.explains(*unit.operands):
             moved_units.add(unit)
     # If two units changed places, each explains the other. The first of the two counts as moved.
     for unit in units:
-        if unit.number not in moved_units.old_nodes and not moved_units.explains(
-            unit.old_operand, unit.new_operand
-        ):
+        if unit.number not in moved_units.unit_of[0] and not moved_units.explains(*unit.operands):
             moved_units.add(unit)
     follow = {
         # Without consequences, a norm moved from before a residual to after it would be six
         # findings.
         i: moved_units.nearest_unit(i, others).number
         for i, others in differing.items()
-        if i not in moved_units.old_nodes and all(moved_units.explains(p, q) for p, q in others)
+        if i not in moved_units.unit_of[0] and all(moved_units.explains(p, q) for p, q in others)
     }
     # All units count here. If a module reads one value in several ops, a rewired value is one edit,
     # even if the module did not move.
     parts = {
         i: unit.number
         for unit in units
-        for i in unit.before
-        if i in differing
-        and i not in follow
-        and {*differing[i]} == {(unit.old_operand, unit.new_operand)}
+        for i in unit.nodes[0]
+        if i in differing and i not in follow and {*differing[i]} == {unit.operands}
     }
     return follow, parts
 
@@ -97,27 +91,23 @@ class _MovedUnits:
 
     Attributes:
         m: the correspondence of the nodes.
-        old_nodes: the nodes of the units in the old graph.
-        unit_of_old, unit_of_new: the unit of each node of the old and of the new graph.
+        unit_of: the unit of each node, in the old and in the new graph.
     """
 
     def __init__(self, matching: Correspondence):
         self.m = matching
-        self.old_nodes: set[int] = set()
-        self.unit_of_old: dict[int, MovedUnit] = {}
-        self.unit_of_new: dict[int, MovedUnit] = {}
+        self.unit_of: tuple[dict[int, MovedUnit], dict[int, MovedUnit]] = {}, {}
 
     def add(self, unit: MovedUnit) -> None:
-        self.old_nodes |= unit.before
-        self.unit_of_old.update(dict.fromkeys(unit.before, unit))
-        self.unit_of_new.update(dict.fromkeys(unit.after, unit))
+        for unit_of, nodes in zip(self.unit_of, unit.nodes, strict=True):
+            unit_of.update(dict.fromkeys(nodes, unit))
 
     def explains(self, p: int, q: int) -> bool:
         """Return True if two operands are the same value when moved units are looked through."""
-        for unit in self.iter_old_units(p):
-            p = unit.old_operand
-        for unit in self.iter_new_units(q):
-            q = unit.new_operand
+        for unit in self.iter_units(0, p):
+            p = unit.operands[0]
+        for unit in self.iter_units(1, q):
+            q = unit.operands[1]
         return self.m.edge_agrees(p, q)
 
     def nearest_unit(self, i: int, edges: Iterable[tuple[int, int]]) -> MovedUnit:
@@ -128,29 +118,25 @@ class _MovedUnits:
         path = self.m.a.nodes[i].module
         passed: dict[MovedUnit, None] = {}
         for p, q in edges:
-            before, after = [*self.iter_old_units(p)], [*self.iter_new_units(q)]
+            before, after = [*self.iter_units(0, p)], [*self.iter_units(1, q)]
             only = [unit for unit in (*after, *before) if (unit in before) != (unit in after)]
             passed.update(dict.fromkeys(only or (*after, *before)))
         return max(passed, key=lambda unit: len(common_path((unit.path, path))))
 
-    def iter_old_units(self, p: int) -> Iterator[MovedUnit]:
-        """Yield the units that a value of the old graph passes through, last unit first."""
-        for _ in range(REACH):
-            unit = self.unit_of_old.get(p)
-            # This node precedes the operand of its unit, so it does not depend on the operand.
-            if unit is None or unit.old_operand >= p:
-                return
-            yield unit
-            p = unit.old_operand
+    def iter_units(self, side: int, value: int) -> Iterator[MovedUnit]:
+        """Yield the units that a value passes through, last unit first.
 
-    def iter_new_units(self, q: int) -> Iterator[MovedUnit]:
-        """Yield the units that a value of the new graph passes through, last unit first."""
+        Args:
+            side: 0 for a value of the old graph, 1 for a value of the new graph.
+            value: number of its node.
+        """
         for _ in range(REACH):
-            unit = self.unit_of_new.get(q)
-            if unit is None or unit.new_operand >= q:
+            unit = self.unit_of[side].get(value)
+            # This node precedes the operand of its unit, so it does not depend on the operand.
+            if unit is None or unit.operands[side] >= value:
                 return
             yield unit
-            q = unit.new_operand
+            value = unit.operands[side]
 
 
 def _differing_operands(m: Correspondence, i: int) -> list[tuple[int, int]]:
@@ -192,9 +178,8 @@ def _find_units(matching: Correspondence, rewired: Iterable[int]) -> Iterator[Mo
                 if not (live_nodes[0][i] and live_nodes[1][matching.forward[i]]):
                     break
                 covered |= before
-                yield MovedUnit(
-                    i, matching.a.nodes[i].module, before, after, old_operand, new_operand
-                )
+                path, operands = matching.a.nodes[i].module, (old_operand, new_operand)
+                yield MovedUnit(i, path, (before, after), operands)
                 break
 
 
@@ -224,17 +209,12 @@ class _UnitFinder:
             return frozenset()
         if i in self.module_units:
             return self.module_units[i]
-        members = {i}
-        todo = [i]
-        while todo:
-            k = todo.pop()
-            neighbours = (*flat.operands[k][: flat.arity[k]], *(user for user, _ in flat.users[k]))
-            added = {
-                n for n in neighbours if flat.nodes[n].module == path and flat.nodes[n].is_call
-            }
-            todo += added - members
-            members |= added
-        call = frozenset(members)
+
+        def neighbours(k: int) -> list[int]:
+            near = (*flat.operands[k][: flat.arity[k]], *(user for user, _ in flat.users[k]))
+            return [n for n in near if flat.nodes[n].module == path and flat.nodes[n].is_call]
+
+        call = frozenset(reachable([i], neighbours))
         self.module_units.update(dict.fromkeys(call, call))
         return call
 

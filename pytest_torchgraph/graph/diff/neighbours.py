@@ -57,10 +57,7 @@ def _is_separate_edit(changes: NodeChanges, operand: NodeKey, reader: NodeKey) -
     side, number = operand
     if side == "a" and number in changes.m.exchanged:
         return True
-    module, reading_module = (
-        (changes.a if key[0] == "a" else changes.b).nodes[key[1]].module
-        for key in (operand, reader)
-    )
+    module, reading_module = map(changes.module_of, (operand, reader))
     is_nested = holds(module, reading_module) or holds(reading_module, module)
     return operand in changes.replaced and not is_nested
 

@@ -7,9 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise, zip_longest
 
 from ..equality import EquivalenceClasses, NumberedGraph, pairing
-from ..model import Arg, Graph, Node, SubgraphRef
+from ..higher_order import body_names
+from ..model import Graph
 from .align import align_items
 from .correspondence import Correspondence
 from .findings import Change
@@ -53,7 +56,7 @@ def _pair_compiled(old: Sequence[Graph], new: Sequence[Graph]) -> Iterator[Pair]
     if len(old) == len(new):
         yield from zip(old, new, strict=True)
         return
-    yield from _pair_aligned(old, new, _op_counts, _pair_in_order)
+    yield from _pair_aligned(old, new, _op_counts, zip_longest)
 
 
 def _pair_eager(
@@ -64,10 +67,7 @@ def _pair_eager(
     Eager graphs are many and small, and their names are numbers. An added or removed graph must not
     shift the pairs of all later graphs.
     """
-
-    def pair_rest(old: Sequence[Graph], new: Sequence[Graph]) -> Iterator[Pair]:
-        yield from _pair_aligned(old, new, _op_counts, _pair_most_similar)
-
+    pair_rest = partial(_pair_aligned, token=_op_counts, pair_rest=_pair_most_similar)
     yield from _pair_aligned(old, new, classes.number, pair_rest)
 
 
@@ -79,22 +79,16 @@ def _pair_aligned(
 ) -> Iterator[Pair]:
     """Pair graphs with equal tokens, in order, and pair the graphs in between by `pair_rest`."""
     anchors = sorted(align_items([token(graph) for graph in old], [token(graph) for graph in new]))
-    ends = (len(old), len(new))
-    for (x0, y0), (x1, y1) in zip([(-1, -1), *anchors], [*anchors, ends], strict=True):
+    for (x0, y0), (x1, y1) in pairwise([(-1, -1), *anchors, (len(old), len(new))]):
         yield from pair_rest(old[x0 + 1 : x1], new[y0 + 1 : y1])
         if x1 < len(old):
             yield old[x1], new[y1]
 
 
-def _pair_in_order(old: Sequence[Graph], new: Sequence[Graph]) -> Iterator[Pair]:
-    for k in range(max(len(old), len(new))):
-        yield (old[k] if k < len(old) else None, new[k] if k < len(new) else None)
-
-
 def _pair_most_similar(old: Sequence[Graph], new: Sequence[Graph]) -> Iterator[Pair]:
     """Yield the pairs, in order on both sides, with the most ops in common."""
     if not old or not new or len(old) * len(new) > MAX_PAIRS:
-        yield from _pair_in_order(old, new)
+        yield from zip_longest(old, new)
         return
     best = [[0.0] * (len(new) + 1) for _ in range(len(old) + 1)]
     similarities = [[_similarity(a, b) for b in new] for a in old]
@@ -113,7 +107,7 @@ def _pair_most_similar(old: Sequence[Graph], new: Sequence[Graph]) -> Iterator[P
         else:
             yield None, new[y]
             y += 1
-    yield from _pair_in_order(old[x:], new[y:])
+    yield from zip_longest(old[x:], new[y:])
 
 
 def _similarity(a: Graph, b: Graph) -> float:
@@ -142,24 +136,11 @@ def pair_bodies(a: Graph, b: Graph, partner: Sequence[int]) -> Iterable[tuple[Gr
     for i, j in enumerate(partner):
         if j == -1:
             continue
-        pairs = zip(_subgraphs_of(a.nodes[i]), _subgraphs_of(b.nodes[j]), strict=False)
+        pairs = zip(body_names(a.nodes[i]), body_names(b.nodes[j]), strict=False)
         for pair in pairs:
             if pair not in yielded and pair[0] in bodies_a and pair[1] in bodies_b:
                 yielded.add(pair)
                 yield bodies_a[pair[0]], bodies_b[pair[1]]
-
-
-def _subgraphs_of(node: Node) -> list[str]:
-    return list(subgraph_names((node.args, tuple(node.kwargs.values()))))
-
-
-def subgraph_names(value: Arg) -> Iterable[str]:
-    """Yield the names of the subgraphs that an argument refers to, in order."""
-    if isinstance(value, SubgraphRef):
-        yield value.name
-    elif isinstance(value, tuple | Mapping):
-        for item in value.values() if isinstance(value, Mapping) else value:
-            yield from subgraph_names(item)
 
 
 Matched = tuple[Graph | None, Graph | None, Mapping[str, str]]

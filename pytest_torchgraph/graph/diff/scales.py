@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 
-from ..equality import NumberedGraph
+from ..equality import NumberedGraph, reachable
 from ..model import Arg, Node
 from .constants import quantizes
 from .correspondence import Correspondence
@@ -185,17 +185,16 @@ class _EditsByValue:
 
         The chain is quantize, dequantize, and the ops that take the result.
         """
-        chain, todo = {i}, [i]
-        while todo:
-            node = todo.pop()
+
+        def neighbours(node: int) -> list[int]:
             # A quantize op and its dequantize op have the same constants, so both change together.
             # The chain ends at the ops that compute.
             if not quantizes(self.flat.nodes[node]):
-                continue
+                return []
             operands = self.flat.operands[node][: self.flat.arity[node]]
-            neighbours = {user for user, _ in self.flat.users[node]}
-            neighbours |= {p for p in operands if quantizes(self.flat.nodes[p])}
-            todo += neighbours - chain
-            chain |= neighbours
+            users = [user for user, _ in self.flat.users[node]]
+            return users + [p for p in operands if quantizes(self.flat.nodes[p])]
+
+        chain = reachable([i], neighbours)
         operands_of_chain = (self.flat.operands[node][: self.flat.arity[node]] for node in chain)
         return chain.union(*operands_of_chain)

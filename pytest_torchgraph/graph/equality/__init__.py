@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from .numbered_graph import as_captured as as_captured
     from .numbered_graph import drop_unshared_facts as drop_unshared_facts
     from .numbered_graph import equal_programs as equal_programs
+    from .numbered_graph import reachable as reachable
     from .numbered_graph import runs_differ as runs_differ
 else:
     __getattr__ = front_door(
@@ -33,7 +34,7 @@ else:
             "canonical_form": "ALIAS_OP canonical canonical_graph canonical_op",
             "equal": "EquivalenceClasses isomorphic pairing renamed_values strict",
             "numbered_graph": (
-                "NumberedGraph as_captured drop_unshared_facts equal_programs runs_differ"
+                "NumberedGraph as_captured drop_unshared_facts equal_programs reachable runs_differ"
             ),
         },
     )

@@ -461,11 +461,7 @@ def _renamed_in_graph(old: Graph, new: Graph) -> list[tuple[str, str]]:
 
 def strict(graph: Graph) -> Graph:
     """Return the graph with strides and devices as part of dtypes and constants, for `==`."""
-    return replace(
-        graph,
-        nodes=tuple(map(_strict_node, graph.nodes)),
-        subgraphs=tuple(map(strict, graph.subgraphs)),
-    )
+    return graph.map_nodes(_strict_node)
 
 
 def _strict_node(node: Node) -> Node:

@@ -30,6 +30,8 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
+from operator import itemgetter
+from typing import TypeVar
 
 from ..digits import in_same_digits
 from ..model import Arg, Device, Graph, InputRef, Node, Ref, Result, SubgraphRef, Symbol, TensorMeta
@@ -37,6 +39,7 @@ from ..text import format_arg, format_key, format_result, quote
 from .canonical_form import aliases_of, canonical, canonical_graph
 from .mode_regions import ModeRegions
 
+T = TypeVar("T")
 _TANGENT = re.compile(r"tangent\.[1-9]\d*\Z")
 
 
@@ -100,7 +103,7 @@ class NumberedGraph:
             if node.kind == "output" and writes:
                 # A write that a result depends on precedes the return anyway, and only some torch
                 # releases record it here. So leave it out.
-                needed = self._ancestors(operands)
+                needed = reachable(operands, self.operands.__getitem__)
                 writes = [write for write in writes if write not in needed]
             operands += writes
             if node.kind == "call_function" or regions.is_inside:
@@ -121,23 +124,12 @@ class NumberedGraph:
                 self.labels[i] += f"={value}"
                 self.plain[i] += f"={value}"
 
-    def _ancestors(self, numbers: Iterable[int]) -> set[int]:
-        """Return nodes, and all nodes before them whose results or writes they use."""
-        ancestors: set[int] = set()
-        worklist = [*numbers]
-        while worklist:
-            number = worklist.pop()
-            if number not in ancestors:
-                ancestors.add(number)
-                worklist += self.operands[number]
-        return ancestors
-
     def _add_returned_values(self) -> list[int]:
         """Add the target's return values to the output's label. Return the nodes among them."""
         refs: list[str] = []
         leaves = [
             f"{quote(path)}={_format_skeleton(value, refs, _no_label)}"
-            for path, value in sorted(self.graph.output or (), key=_first_of)
+            for path, value in sorted(self.graph.output or (), key=itemgetter(0))
         ]
         for labels in (self.labels, self.plain, self.shapeless):
             labels[-1] += "".join(f" output {leaf}" for leaf in leaves)
@@ -254,6 +246,18 @@ class NumberedGraph:
         return live
 
 
+def reachable(starts: Iterable[T], following: Callable[[T], Iterable[T]]) -> set[T]:
+    """Return items, and all items that follow from them directly or through other items."""
+    reached: set[T] = set()
+    worklist = [*starts]
+    while worklist:
+        item = worklist.pop()
+        if item not in reached:
+            reached.add(item)
+            worklist += following(item)
+    return reached
+
+
 def is_constant(node: Node) -> bool:
     """Return True for a constant tensor, whose only argument is its value."""
     return node.kind == "get_attr" or node.op == "constant"
@@ -274,10 +278,6 @@ def _format_label_result(node: Node) -> str:
     return ""  # The projections of a tuple have results. Other results follow from the call.
 
 
-def _first_of(item: tuple[str, Arg]) -> str:
-    return item[0]
-
-
 def _format_skeleton(value: Arg, refs: list[str], subgraph_label: Callable[[str], str]) -> str:
     """Print an argument with placeholders for its references. Append the references to `refs`."""
     if isinstance(value, Ref):
@@ -286,7 +286,7 @@ def _format_skeleton(value: Arg, refs: list[str], subgraph_label: Callable[[str]
     if isinstance(value, tuple):
         return f"[{','.join([_format_skeleton(item, refs, subgraph_label) for item in value])}]"
     if isinstance(value, dict):
-        items = sorted(((format_arg(key), item) for key, item in value.items()), key=_first_of)
+        items = sorted(((format_arg(key), item) for key, item in value.items()), key=itemgetter(0))
         return (
             "{"
             + ",".join(f"{k}:{_format_skeleton(v, refs, subgraph_label)}" for k, v in items)
@@ -387,11 +387,8 @@ def _has_constant_values(graph: Graph) -> bool:
 
 
 def _without_constant_values(graph: Graph) -> Graph:
-    nodes = tuple(
-        replace(node, args=()) if is_constant(node) and node.args else node for node in graph.nodes
-    )
-    return replace(
-        graph, nodes=nodes, subgraphs=tuple(map(_without_constant_values, graph.subgraphs))
+    return graph.map_nodes(
+        lambda node: replace(node, args=()) if is_constant(node) and node.args else node
     )
 
 
@@ -400,10 +397,9 @@ def _has_options(graph: Graph) -> bool:
 
 
 def _without_options(graph: Graph) -> Graph:
-    nodes = tuple(
-        replace(node, options=None) if node.options is not None else node for node in graph.nodes
+    return graph.map_nodes(
+        lambda node: node if node.options is None else replace(node, options=None)
     )
-    return replace(graph, nodes=nodes, subgraphs=tuple(map(_without_options, graph.subgraphs)))
 
 
 def as_captured(graph: Graph) -> Graph:

@@ -18,11 +18,11 @@ their order.
 from __future__ import annotations
 
 import re
-from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from ..diff import longest_increasing
 from ..model import Graph, Node, Ref, TensorMeta, iter_refs
 from ..module_paths import module_of
 
@@ -164,10 +164,8 @@ def _find_predecessors(declared: list[str], used: list[str]) -> dict[str, str]:
         return {}
     # The text may begin with inputs of a later place, because the lines in `Placed.lines` restore
     # the places. So the order is compared from the first declared input on.
-    chain = _longest_increasing(
-        [number for number, same in (*heads[start:], *heads[:start]) if not same]
-    )
-    in_chain = set(chain)
+    numbers = [number for number, same in (*heads[start:], *heads[:start]) if not same]
+    in_chain = {number for _, number in longest_increasing(list(enumerate(numbers)))}
     after = dict.fromkeys(declared, "")
     for number, _ in heads:
         if number not in in_chain:
@@ -196,22 +194,6 @@ def _find_heads(numbers: Sequence[int], names: Sequence[str]) -> list[tuple[int,
 def owner_of(name: str) -> str:
     """Return the path of the module that has a parameter."""
     return name.rpartition(".")[0]
-
-
-def _longest_increasing(numbers: Sequence[int]) -> list[int]:
-    """Return the longest increasing subsequence."""
-    tails: list[int] = []
-    previous: dict[int, int] = {}
-    for number in numbers:
-        length = bisect_left(tails, number)
-        previous[number] = tails[length - 1] if length else -1
-        tails[length : length + 1] = [number]
-    chain: list[int] = []
-    last = tails[-1] if tails else -1
-    while last >= 0:
-        chain.append(last)
-        last = previous[last]
-    return chain[::-1]
 
 
 def sort_inputs(declared: Iterable[tuple[str, str]]) -> list[str]:

@@ -7,10 +7,12 @@ Without clusters, or with too many siblings, consecutive drawables form blocks.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from ...graph.equality import reachable
 from .scene import ClusterPath, Segment
 
 FANOUT = 32
@@ -285,7 +287,7 @@ def break_cycles(units: Sequence[Unit], edges: Iterable[tuple[int, int]], limit:
         if unit_of[tail] != unit_of[head]:
             heads.setdefault(unit_of[tail], set()).add(unit_of[head])
     runs: dict[int, list[list[int]]] = {}
-    for cycle in _Components(heads):
+    for cycle in _cycles(heads):
         _cut_into_runs(cycle, units, unit_of, runs)
     if len(units) + sum(len(parts) - 1 for parts in runs.values()) > limit:
         return list(units)
@@ -317,65 +319,36 @@ def _cut_into_runs(
         previous_unit = number
 
 
-class _Components:
-    """The strongly connected components with more than one node, in a directed graph.
+def _cycles(heads: Mapping[int, Collection[int]]) -> Iterator[set[int]]:
+    """Yield the strongly connected components with more than one node, in a directed graph.
 
-    Tarjan's algorithm, iterative because a long chain would exceed the recursion limit.
+    Kosaraju's algorithm, iterative because a long chain would exceed the recursion limit.
 
     Args:
         heads: successors of each node.
     """
-
-    def __init__(self, heads: Mapping[int, Collection[int]]):
-        self._heads = heads
-        self._index: dict[int, int] = {}
-        """Discovery order of each node."""
-        self._low: dict[int, int] = {}
-        """Lowest index of an open node known to be reachable from each node."""
-        self._open: dict[int, None] = {}
-        """Discovered nodes whose component is incomplete, in discovery order (Tarjan's stack)."""
-        self._path: list[tuple[int, Iterator[int]]] = []
-        """Path from the start to the current node, each node with its unvisited successors."""
-
-    def __iter__(self) -> Iterator[list[int]]:
-        for start in self._heads:
-            if start not in self._index:
-                self._discover(start)
-                yield from self._explore()
-
-    def _discover(self, node: int) -> None:
-        self._index[node] = self._low[node] = len(self._index)
-        self._open[node] = None
-        self._path.append((node, iter(self._heads.get(node, ()))))
-
-    def _explore(self) -> Iterator[list[int]]:
-        """Follow the path until it is empty."""
-        while self._path:
-            node, heads = self._path[-1]
-            if self._advance(node, heads):
-                continue
-            self._path.pop()
-            if self._path:
-                above = self._path[-1][0]
-                self._low[above] = min(self._low[above], self._low[node])
-            if self._low[node] == self._index[node]:
-                members = self._close(node)
-                if len(members) > 1:
-                    yield members
-
-    def _advance(self, node: int, heads: Iterator[int]) -> bool:
-        """Extend the path by one node. Return False if no successor of `node` is undiscovered."""
-        for head in heads:
-            if head not in self._index:
-                self._discover(head)
-                return True
-            if head in self._open:
-                self._low[node] = min(self._low[node], self._index[head])
-        return False
-
-    def _close(self, first: int) -> list[int]:
-        """Complete the component whose first discovered node is `first`."""
-        members: list[int] = []
-        while not members or members[-1] != first:
-            members.append(self._open.popitem()[0])
-        return members
+    tails: defaultdict[int, list[int]] = defaultdict(list)
+    for tail in heads:
+        for head in heads[tail]:
+            tails[head].append(tail)
+    visited: set[int] = set()
+    finished: list[int] = []
+    for start in heads:
+        path = [] if start in visited else [(start, iter(heads[start]))]
+        visited.add(start)
+        while path:
+            node, successors = path[-1]
+            unvisited = next((head for head in successors if head not in visited), None)
+            if unvisited is None:
+                finished.append(node)
+                path.pop()
+            else:
+                visited.add(unvisited)
+                path.append((unvisited, iter(heads.get(unvisited, ()))))
+    assigned: set[int] = set()
+    for node in reversed(finished):
+        if node not in assigned:
+            component = reachable([node], lambda n: [t for t in tails[n] if t not in assigned])
+            assigned.update(component)
+            if len(component) > 1:
+                yield component

@@ -13,6 +13,9 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
+from ...graph.diff import UnionFind
+from ...graph.equality import reachable
+
 BoxEdge = tuple[str, str]
 """An edge of the drawing, as the keys of its tail box and its head box."""
 
@@ -72,14 +75,12 @@ class NodeRanks:
 
     def reachable(self, start: str, deepest: int) -> set[str]:
         """Return `start` and the boxes reachable from it, down to rank `deepest`."""
-        reached = {start}
-        pending = [start]
-        while pending:
-            for head, _ in self.heads.get(pending.pop(), ()):
-                if head not in reached and self.of.get(head, deepest + 1) <= deepest:
-                    reached.add(head)
-                    pending.append(head)
-        return reached
+
+        def heads_of(box: str) -> list[str]:
+            heads = (head for head, _ in self.heads.get(box, ()))
+            return [head for head in heads if self.of.get(head, deepest + 1) <= deepest]
+
+        return reachable([start], heads_of)
 
 
 NEIGHBOURS = 4
@@ -144,17 +145,10 @@ def anchor_edges(
             different outermost clusters are not connected.
         edges: drawn edges between the boxes.
     """
-    joined: dict[str, str] = {}
-
-    # Union-find with path compression.
-    def component(box: str) -> str:
-        while (above := joined.setdefault(box, box)) != box:
-            joined[box] = joined[above]
-            box = above
-        return box
-
+    components = UnionFind[str]()
+    component = components.find
     for tail, head in edges:
-        joined[component(tail)] = component(head)
+        components.join(tail, head)
     sizes = Counter(component(box) for box, _ in boxes)
     ties: list[BoxEdge] = []
     # The second pass goes backwards, for the first boxes of the graph, which have no predecessor.
@@ -175,7 +169,7 @@ def anchor_edges(
             if neighbour is not None and sizes[component(neighbour)] >= sizes[own_component]:
                 ties.append((neighbour, box) if forward else (box, neighbour))
                 sizes[component(neighbour)] += sizes[own_component]
-                joined[own_component] = component(neighbour)
+                components.join(box, neighbour)
             for path in enclosing:
                 # Keep two boxes: the latest box may be in the same component as the next box.
                 latest_boxes[path] = [box, *latest_boxes.get(path, ())[:1]]
