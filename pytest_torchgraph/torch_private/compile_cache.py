@@ -20,7 +20,7 @@ import torch
 import torch.fx
 
 from .observers import local_of
-from .private_names import get, replaced
+from .private_names import Replaced, get, replaced
 
 _CHECKPOINT = "context_fn"
 """Marker in AOTAutograd's reason for refusing selective checkpointing."""
@@ -252,8 +252,7 @@ def _memory_format(name: str) -> torch.memory_format:
     return value
 
 
-@contextlib.contextmanager
-def on_unsaved(unsaved: Callable[[Any, bool], None]) -> Iterator[None]:
+def on_unsaved(unsaved: Callable[[Any, bool], None]) -> Replaced:
     """Call `unsaved(compile_id, backward)` if AOTAutograd does not save compiled code.
 
     This happens if a graph has no op, because inductor then computes no key for it. `backward` is
@@ -271,8 +270,7 @@ def on_unsaved(unsaved: Callable[[Any, bool], None]) -> Iterator[None]:
             unsaved(get("compile_id")(), keys[0] is not None)
         return saved
 
-    with replaced("should_save_cache", observed):
-        yield
+    return replaced("should_save_cache", observed)
 
 
 def clear_memory_caches() -> None:

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib
 import sys
 import warnings
@@ -445,8 +446,7 @@ def get(name: str) -> Any:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 value = importlib.import_module(module)
-        for attribute in attributes.split("."):
-            value = getattr(value, attribute)
+        value = functools.reduce(getattr, attributes.split("."), value)
     except (ImportError, AttributeError):
         raise TorchGraphError(
             f"torch {torch.__version__} has no {private_name.path.replace(':', '.')} (available "
@@ -454,6 +454,10 @@ def get(name: str) -> Any:
             f"{private_name.purpose}: this feature is unavailable with this release of torch"
         ) from None
     return value
+
+
+Replaced = contextlib.AbstractContextManager[None]
+"""A context inside which a name of torch is replaced."""
 
 
 @contextlib.contextmanager
@@ -466,9 +470,7 @@ def replaced(name: str, value: Any) -> Iterator[None]:
     before = get(name)
     module, _, attributes = NAMES[name].path.partition(":")
     *path, last = attributes.split(".")
-    owner: Any = sys.modules[module]
-    for attribute in path:
-        owner = getattr(owner, attribute)
+    owner = functools.reduce(getattr, path, sys.modules[module])
     setattr(owner, last, value)
     try:
         yield
