@@ -12,8 +12,8 @@ import copyreg
 import dataclasses
 import inspect
 import sys
+import traceback
 from collections.abc import Callable, Iterator, Sequence
-from types import FrameType
 from typing import Any, NamedTuple
 
 import torch
@@ -54,8 +54,7 @@ class GraphLookup(NamedTuple):
 
 def graph_looked_up() -> GraphLookup:
     """Return the graph of the lookup that torch is reporting, found in torch's own frames."""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None:
+    for frame, _ in traceback.walk_stack(sys._getframe(1)):
         name, module = frame.f_code.co_name, str(frame.f_globals.get("__name__", ""))
         if name == "try_load" and module.endswith("autograd_cache"):
             gm = local_of(frame, "mod")
@@ -70,7 +69,6 @@ def graph_looked_up() -> GraphLookup:
             if isinstance(options, dict) and "is_backward" in options:
                 gm = _graph_module(local_of(frame, "gm"))
                 return GraphLookup(gm, bool(options["is_backward"]))
-        frame = frame.f_back
     return GraphLookup(None, False)
 
 

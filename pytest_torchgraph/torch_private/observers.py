@@ -317,13 +317,11 @@ def code_being_compiled() -> CodeType | None:
 
     It is a local variable of `convert_frame._compile`.
     """
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None:
+    for frame, _ in traceback.walk_stack(sys._getframe(1)):
         if frame.f_code.co_name == "_compile":
             code = local_of(frame, "code")
             if isinstance(code, CodeType):
                 return code
-        frame = frame.f_back
     return None
 
 
