@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -182,16 +182,14 @@ class _StepResult(NamedTuple):
     record: WatchRecord | None
 
 
-@contextlib.contextmanager
 def _on_device(
     invocation: Invocation, fake: bool, torch_device: torch.device | None
-) -> Iterator[Invocation]:
-    """Yield the invocation on the requested device, with fake tensors if requested."""
+) -> contextlib.AbstractContextManager[Invocation]:
+    """Return the invocation on the requested device, with fake tensors inside the context."""
     if fake:
-        with with_fake_tensors(invocation, torch_device) as faked:
-            yield faked
-    else:
-        yield invocation if torch_device is None else to_device(invocation, torch_device)
+        return with_fake_tensors(invocation, torch_device)
+    moved = invocation if torch_device is None else to_device(invocation, torch_device)
+    return contextlib.nullcontext(moved)
 
 
 def _run(mechanism: Mechanism, invocation: Invocation) -> _StepResult:

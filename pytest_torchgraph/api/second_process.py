@@ -178,11 +178,9 @@ def _import(name: str, file: str) -> None:
     import importlib.util
 
     if name != "__main__":
-        try:
+        with contextlib.suppress(ImportError):
             importlib.import_module(name)
             return
-        except ImportError:
-            pass
     spec = importlib.util.spec_from_file_location(name, file)
     if spec is None or spec.loader is None:
         return
@@ -195,11 +193,9 @@ def _import(name: str, file: str) -> None:
 
 def _unpicklable(value: Any, path: str, depth: int = 6) -> Iterator[str]:
     """Yield the paths of the innermost values that cannot be pickled."""
-    try:
+    with contextlib.suppress(Exception):
         pickle.dumps(value)
         return
-    except Exception:
-        pass
     inner: list[tuple[str, Any]] = []
     if isinstance(value, torch.nn.Module):
         inner += [(f"{path}.{name}", child) for name, child in value.named_children()]

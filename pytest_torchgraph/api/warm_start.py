@@ -8,7 +8,6 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from shutil import rmtree
 from typing import Any, NamedTuple
 
 import torch
@@ -193,13 +192,13 @@ def own_cache_directory() -> Iterator[Path]:
 
     torch's `fresh_cache` does not delete the directory after an exception.
     """
-    directory = tempfile.mkdtemp(prefix="torchgraph-restart-")
     torch_private.clear_memory_caches()
-    try:
-        with variables_restored((*CACHES, *_WRITTEN)):
-            for name, relative in CACHES.items():
-                os.environ[name] = str(Path(directory, relative))
-            yield Path(directory)
-    finally:
-        torch_private.clear_memory_caches()
-        rmtree(directory, ignore_errors=True)
+    prefix = "torchgraph-restart-"
+    with tempfile.TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True) as directory:
+        try:
+            with variables_restored((*CACHES, *_WRITTEN)):
+                for name, relative in CACHES.items():
+                    os.environ[name] = str(Path(directory, relative))
+                yield Path(directory)
+        finally:
+            torch_private.clear_memory_caches()

@@ -307,8 +307,8 @@ def _regressions(
     facts: TestFacts,
     known_causes: Collection[str],
     reported: Collection[AuditChange],
-) -> Iterator[AuditChange]:
-    """Yield the regressions of a test, without their consequences.
+) -> list[AuditChange]:
+    """Return the regressions of a test, without their consequences.
 
     Args:
         test: the id of the test.
@@ -318,35 +318,32 @@ def _regressions(
         reported: the regressions already reported for the functions that the test uses.
     """
     regressions = _new_causes(test, facts, known_causes)
-    yield from regressions
-    regressions += reported
     if _counts_may_differ(old, facts):
-        return
+        return regressions
     location = _place(facts)
     current = Entry.of(facts)
     if old.compiles and not current.compiles:
-        if not regressions:
-            nothing_causes = [cause for cause in facts.causes if cause.kind == "nothing"]
-            yield from (_change_of_cause(test, cause, facts) for cause in nothing_causes)
-            if not nothing_causes:
-                yield AuditChange(test, "compiles nothing", location)
-        return
+        if regressions or reported:
+            return regressions
+        nothing_causes = [cause for cause in facts.causes if cause.kind == "nothing"]
+        regressions = [_change_of_cause(test, cause, facts) for cause in nothing_causes]
+        return regressions or [AuditChange(test, "compiles nothing", location)]
     if current.backends != old.backends:
         text = f"backend changed: {_names(old.backends)} -> {_names(current.backends)}"
         regressions.append(AuditChange(test, text, location))
-        yield regressions[-1]
     for cause in facts.causes:
         if cause.count > old.causes.get(cause.key, cause.count):
             times = f", {old.causes[cause.key]} -> {cause.count} times"
             regressions.append(_change_of_cause(test, cause, facts, times))
-            yield regressions[-1]
-    if current.backwards < old.backwards and not regressions:
+    if regressions or reported:
+        return regressions
+    if current.backwards < old.backwards:
         text = f"fewer backward graphs ran: {old.backwards} -> {current.backwards}"
-        regressions.append(AuditChange(test, text, location))
-        yield regressions[-1]
+        return [AuditChange(test, text, location)]
     # Every recompile counts its ops again, so fewer recompiles also mean fewer ops.
-    if current.ops < old.ops and not regressions and _recompiles(current) >= _recompiles(old):
-        yield AuditChange(test, f"fewer ops compiled: {old.ops} -> {current.ops}", location)
+    if current.ops < old.ops and _recompiles(current) >= _recompiles(old):
+        return [AuditChange(test, f"fewer ops compiled: {old.ops} -> {current.ops}", location)]
+    return []
 
 
 def _recompiles(entry: Entry) -> int:

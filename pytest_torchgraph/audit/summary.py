@@ -163,14 +163,20 @@ def totals(facts: Mapping[str, TestFacts], tests: int) -> str:
     return f"{len(facts)} of {counted(tests, 'test')} {use} torch.compile: {', '.join(parts)}"
 
 
-def _cost(facts: Mapping[str, TestFacts]) -> Iterator[str]:
-    """Yield the lines about compile time, and about code compiled by several tests."""
-    compiled: Counter[str] = Counter()
+def frames_over_tests(facts: Mapping[str, TestFacts]) -> tuple[Counter[str], Mapping[str, float]]:
+    """Return, for each function, how many tests compiled it, and the seconds that they took."""
+    tests: Counter[str] = Counter()
     seconds: defaultdict[str, float] = defaultdict(float)
     for test_facts in facts.values():
-        compiled.update(test_facts.frames)
+        tests.update(test_facts.frames)
         for frame, frame_time in zip(test_facts.frames, test_facts.frame_seconds, strict=False):
             seconds[frame] += frame_time
+    return tests, seconds
+
+
+def _cost(facts: Mapping[str, TestFacts]) -> Iterator[str]:
+    """Yield the lines about compile time, and about code compiled by several tests."""
+    compiled, seconds = frames_over_tests(facts)
     total = sum(test_facts.seconds for test_facts in facts.values())
     line = f"compiling took {total:.1f} s"
     if seconds and len(compiled) > 1:

@@ -183,9 +183,7 @@ def _run_with_former_values(
     for change in changed:
         change.put(change.copy_before())
     try:
-        if tracer is None:
-            return comparison.eager()
-        return comparison.run_inside(tracer.tracing)
+        return comparison.run_inside(contextlib.nullcontext if tracer is None else tracer.tracing)
     finally:
         for change, value in zip(changed, current_values, strict=True):
             change.put(value)

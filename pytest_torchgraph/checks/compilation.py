@@ -335,26 +335,43 @@ def _device(capture: Subject) -> str:
 def assert_graph_count(capture: Subject, forward: Any, backward: Any, total: Any) -> None:
     """See `Capture.assert_graph_count`."""
     __tracebackhide__ = True
-    device = device_of(capture.graphs, capture.device)
-    expectations = [
-        (word, *bounds(expected, device), graphs)
-        for word, expected, graphs in (
-            ("forward", forward, capture.forwards),
-            ("backward", backward, capture.backwards),
-            ("total", total, capture.graphs),
-        )
-        if expected is not None
-    ]
-    if capture.watched is None:  # for a watch, any number asserts that something was compiled
-        need_a_limit("assert_graph_count", [(low, high) for _, low, high, _ in expectations])
-    problems: list[str] = []
-    for word, low, high, graphs in expectations:
-        if len(graphs) < low or (high is not None and len(graphs) > high):
-            problems.append(f"  {word}: expected {format_bounds(low, high)}, found {len(graphs)}")
+    problems = wrong_counts(
+        capture,
+        ("forward", forward, len(capture.forwards)),
+        ("backward", backward, len(capture.backwards)),
+        ("total", total, len(capture.graphs)),
+        # For a watch, any number asserts that something was compiled.
+        limit_for="" if capture.watched is not None else "assert_graph_count",
+    )
     if problems:
         graph_lines = [
             f"  {graph.name}: {graph.kind}, {sum(call.times for call in calls([graph]))} ops"
             for graph in capture.graphs
         ] or ["  none"]
-        lines = ["graph count differs:", *problems, "graphs captured:", *graph_lines]
+        problem_lines = problems.values()
+        lines = ["graph count differs:", *problem_lines, "graphs captured:", *graph_lines]
         raise AssertionError("\n".join(lines))
+
+
+def wrong_counts(capture: Subject, *counts: tuple[str, Any, int], limit_for: str) -> dict[str, str]:
+    """Return a line for each count outside its expected bounds, by the words for the count.
+
+    Args:
+        counts: words, the expected count (`None` for any), and the actual count.
+        limit_for: name of the check, which must limit a count; "" if it need not.
+
+    Raises:
+        TypeError: if the check must limit a count, and any count is allowed.
+    """
+    device = device_of(capture.graphs, capture.device)
+    limits = {
+        words: bounds(expected, device) for words, expected, _ in counts if expected is not None
+    }
+    if limit_for:
+        need_a_limit(limit_for, limits.values())
+    lines = {}
+    for words, _, actual in counts:
+        low, high = limits.get(words, (0, None))
+        if actual < low or (high is not None and actual > high):
+            lines[words] = f"  {words}: expected {format_bounds(low, high)}, found {actual}"
+    return lines

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..graph.checks import bounds, device_of, format_bounds, need_a_limit
 from ..graph.model import Graph, Node, Symbol, TensorMeta
 from ..settings.paths import allows, patterns
 from ..syncs.model import BREAKS, CALL, STARTS, THREADS, Sync, Transfer
 from ..words import listed
-from .compilation import need_graphs
+from .compilation import need_graphs, wrong_counts
 
 if TYPE_CHECKING:
     from ..watching.kernels import Kernel
@@ -29,28 +28,19 @@ def assert_kernel_count(capture: Subject, n: Any, extern: Any, launches: Any) ->
     kernels = capture.kernels
     generated = [kernel for kernel in kernels if not kernel.is_extern]
     libraries = [kernel for kernel in kernels if kernel.is_extern]
-    counts = (
+    problems = wrong_counts(
+        capture,
         ("generated kernels", n, len(generated)),
         ("library calls", extern, sum(kernel.launches for kernel in libraries)),
         ("launches of generated kernels", launches, sum(kernel.launches for kernel in generated)),
+        limit_for="assert_kernel_count",
     )
-    device = device_of(capture.graphs, capture.device)
-    expectations = [
-        (word, *bounds(expected, device), actual)
-        for word, expected, actual in counts
-        if expected is not None
-    ]
-    need_a_limit("assert_kernel_count", [(low, high) for _, low, high, _ in expectations])
-    problems, is_extern_shown = [], set()
-    for word, low, high, actual in expectations:
-        if actual < low or (high is not None and actual > high):
-            problems.append(f"  {word}: expected {format_bounds(low, high)}, found {actual}")
-            is_extern_shown.add(word == "library calls")
     if problems:
+        is_extern_shown = {words == "library calls" for words in problems}
         shown_kernels = [kernel for kernel in kernels if kernel.is_extern in is_extern_shown]
         lines = [
             "kernel count differs:",
-            *problems,
+            *problems.values(),
             "kernels launched, in the order of the generated code:",
         ]
         raise AssertionError(

@@ -26,7 +26,7 @@ from ..graph.model import Graph, Node
 from ..graph.select import inside, selection
 from ..ops.impossible import pattern_name
 from ..ops.matching import matches
-from ..words import amount, counted
+from ..words import amount, first_lines
 
 MOST = 8
 """Maximum number of places in a failure message."""
@@ -397,6 +397,4 @@ def _lines(places: Iterable[tuple[Node, str, int, str | int]]) -> list[str]:
         notes = [f"{times[key]} times"] * (times[key] > 1) + [note] * bool(note)
         notes_text = f" ({', '.join(notes)})" if notes else ""
         lines.append(f"      {modules_text}: {op}{notes_text}{source}")
-    if len(lines) > MOST:
-        lines[MOST:] = [f"      ... and {counted(len(lines) - MOST, 'more place')}"]
-    return lines
+    return first_lines(lines, MOST, "place")

@@ -13,7 +13,7 @@ from ..graph.blocks import match_modules
 from ..graph.diff import abridged
 from ..watching.guards import details, reasons
 from ..watching.record import eager_calls_of
-from ..words import counted, listed
+from ..words import counted, first_lines, listed
 from . import compilation
 from .blocks import MOST, need_count
 from .eager import why_no_graph
@@ -108,10 +108,8 @@ def _not_compiled(
         ran_compiled = any(_graphs_of(record, callee) for callee in block_callees)
         if block_callees and not calls and not ran_compiled:
             eager.setdefault("called, but ran no compiled graph", []).append(path)
-    for reason, paths in [*eager.items()][:MOST]:
-        yield f"  {abridged(paths)}: {reason}"
-    if len(eager) > MOST:
-        yield f"  ... and {counted(len(eager) - MOST, 'more reason')}"
+    lines = [f"  {abridged(paths)}: {reason}" for reason, paths in eager.items()]
+    yield from first_lines(lines, MOST, "reason")
 
 
 def _why_uncalled(

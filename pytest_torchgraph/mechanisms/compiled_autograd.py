@@ -18,7 +18,7 @@ import contextlib
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -38,6 +38,7 @@ from .step import NamedTensors, Step
 from .torch_compile import Frame, run_compiled, switched_off
 
 
+@dataclass(eq=False)
 class ForwardRecorder:
     """A torch.compile backend that records AOT graphs and runs the forwards unchanged.
 
@@ -47,18 +48,13 @@ class ForwardRecorder:
         islands: records the ops that run eagerly between the graphs.
     """
 
-    def __init__(
-        self,
-        named: NamedTensors,
-        canon: CanonicalNames,
-        count_runs: Callable[[Converted], CompiledGraph],
-        islands: IslandRecorder,
-    ):
-        self.islands = islands
-        self.named = named
-        self.canon = canon
-        self.count_runs = count_runs
-        self._backwards: dict[int, tuple[torch.fx.GraphModule, Converted]] = {}
+    named: NamedTensors
+    canon: CanonicalNames
+    count_runs: Callable[[Converted], CompiledGraph]
+    islands: IslandRecorder
+    _backwards: dict[int, tuple[torch.fx.GraphModule, Converted]] = field(
+        default_factory=dict, init=False
+    )
 
     def __call__(self, gm: torch.fx.GraphModule, example_inputs: list[Any]) -> Callable[..., Any]:
         """Compile one Dynamo graph."""
@@ -139,10 +135,9 @@ def compiler_restored() -> Iterator[None]:
         set_compiler(compiler, dynamic)
 
 
-@contextlib.contextmanager
 def around_backward(
     context: Callable[[Sequence[Any], Sequence[Any]], contextlib.AbstractContextManager[None]],
-) -> Iterator[None]:
+) -> contextlib.AbstractContextManager[None]:
     """Run each backward inside `context(roots, inputs)`.
 
     Dynamo compiles nothing that the backward calls, such as hooks or the capture itself.
@@ -154,8 +149,7 @@ def around_backward(
         with context(tuple(roots), tuple(args[3] or ()) if len(args) > 3 else ()):
             return original(roots, *args, **kwargs)
 
-    with torch_private.replaced("engine_run_backward", wrapped):
-        yield
+    return torch_private.replaced("engine_run_backward", wrapped)
 
 
 def aot_backward(context: Any) -> tuple[int, torch.fx.GraphModule] | None:
@@ -311,8 +305,7 @@ class CompiledAutograd:
 
     def capture(self, step: Step, canon: CanonicalNames) -> Captured:
         """Run the step with our compiler in the autograd engine."""
-        setting = switched_off()
-        if setting:
+        if setting := switched_off():
             return Captured([], why_none=setting)
         recorder = _Recorder(self, step, canon)
         try:

@@ -348,11 +348,7 @@ class Dispatch:
             _no_compiled_region(),
             threads_started(recorder) as threads,
         ):
-            forward, backward = (
-                partial(recording, backward=False),
-                partial(recording, backward=True),
-            )
-            step.run(None, forward, backward)
+            step.run(None, partial(recording, backward=False), partial(recording, backward=True))
         tensors = output_leaves(step.output)
         outputs = [recorder.number_of(tensor) for tensor in tensors]
         positions = {id(tensor): position for position, tensor in enumerate(tensors)}

@@ -112,8 +112,7 @@ def _backends_restored() -> Iterator[None]:
         nnpack.set_flags(enabled)
 
 
-@contextlib.contextmanager
-def _lines_recorded() -> Iterator[None]:
+def _lines_recorded() -> contextlib.AbstractContextManager[None]:
     """Note the user's line at each node of a non-strict export.
 
     torch's own stacks contain only calls of `forward`. For an op of another function, they show the
@@ -122,8 +121,7 @@ def _lines_recorded() -> Iterator[None]:
     try:
         create = torch_private.get("module_stack_node")
     except TorchGraphError:  # without it, the lines come from torch's stacks
-        yield
-        return
+        return contextlib.nullcontext()
 
     def create_node(tracer: Any, *args: Any, **kwargs: Any) -> torch.fx.Node:
         node: torch.fx.Node = create(tracer, *args, **kwargs)
@@ -131,8 +129,7 @@ def _lines_recorded() -> Iterator[None]:
             node.meta[LINE] = line
         return node
 
-    with torch_private.replaced("module_stack_node", create_node):
-        yield
+    return torch_private.replaced("module_stack_node", create_node)
 
 
 _OF_DEBUGGING = ("For more ", "For extended ", "For C++ ", "If you suspect ", "The error above ")
@@ -222,11 +219,8 @@ def with_outputs_of_program(converted: Converted, program: torch.export.Exported
 def signature_names(program: torch.export.ExportedProgram) -> dict[str, tuple[str, str]]:
     """Return (role, name) of each placeholder, from the program's signature."""
     signature = program.graph_signature
-    named: dict[str, tuple[str, str]] = {}
-    for name, target in signature.inputs_to_parameters.items():
-        named[name] = ("parameter", target)
-    for name, target in signature.inputs_to_buffers.items():
-        named[name] = ("buffer", target)
+    named = {name: ("parameter", target) for name, target in signature.inputs_to_parameters.items()}
+    named |= {name: ("buffer", target) for name, target in signature.inputs_to_buffers.items()}
     constants: Counter[str] = Counter()
     for name, target in signature.inputs_to_lifted_tensor_constants.items():
         lifted = _LIFTED.fullmatch(target)

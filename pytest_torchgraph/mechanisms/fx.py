@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
+from unittest import mock  # torch imports it too
 
 import torch
 import torch.fx
@@ -113,21 +114,14 @@ class _CreatedTensors(TorchFunctionMode):
 def _lines_recorded(tracer: torch.fx.Tracer) -> Iterator[None]:
     """Note the user's line at each node. The tracer's own stack traces would double the time."""
     create = tracer.create_node
-    is_overridden = "create_node" in vars(tracer)
 
     def create_node(*args: Any, **kwargs: Any) -> torch.fx.Node:
         node = create(*args, **kwargs)
         node.meta[LINE] = source_lines.current_line()
         return node
 
-    tracer.create_node = create_node  # type: ignore[method-assign]
-    try:
+    with mock.patch.object(tracer, "create_node", create_node):
         yield
-    finally:
-        if is_overridden:
-            tracer.create_node = create  # type: ignore[method-assign]
-        else:
-            del tracer.create_node
 
 
 class _FxRecorder(torch.fx.Interpreter):

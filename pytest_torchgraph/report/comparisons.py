@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -95,7 +96,7 @@ class Comparisons:
     @property
     def causes(self) -> Sequence[Finding]:
         """Causes, the most widespread first. Empty unless at least two comparisons failed."""
-        return self.every_cause if sum(map(len, self.tests.values())) > 1 else []
+        return self.every_cause if len(self._failures) > 1 else []
 
     @property
     def every_cause(self) -> Sequence[Finding]:
@@ -117,28 +118,25 @@ class Comparisons:
                 yield from ((test, finding) for finding in findings_of(data))
 
     @property
+    def _failures(self) -> list[Data]:
+        return [*chain.from_iterable(self.tests.values())]
+
+    @property
     def are_new(self) -> bool:
         """True if every comparison failed because no graph is stored."""
-        comparisons = [data for failures in self.tests.values() for data in failures]
-        return bool(comparisons) and all(
-            data["problem"].startswith(NOT_STORED) for data in comparisons
-        )
+        failures = self._failures
+        return bool(failures) and all(data["problem"].startswith(NOT_STORED) for data in failures)
 
     def heading(self) -> str:
         """Return the number of causes and of tests, as text."""
-        omitted = sum(count_left_out(data) for failures in self.tests.values() for data in failures)
+        omitted = sum(map(count_left_out, self._failures))
         omitted_text = f", {counted(omitted, 'further finding')} not listed" if omitted else ""
         size = f"{counted(len(self.causes), 'cause')} in {counted(len(self.tests), 'test')}"
         return f"{size}{omitted_text}"
 
     def releases(self) -> list[str]:
         """Return the distinct (stored, running) torch releases, formatted as `2.13.0 -> 2.15.0`."""
-        pairs = (
-            data["releases"]
-            for failures in self.tests.values()
-            for data in failures
-            if data["releases"]
-        )
+        pairs = (data["releases"] for data in self._failures if data["releases"])
         return [*dict.fromkeys(f"{old} -> {new}" for old, new in pairs)]
 
 

@@ -61,17 +61,14 @@ def add_picture(item: pytest.Item, report: pytest.TestReport, error: BaseExcepti
         path = artifacts.path(item, title, ".svg")
         rendered = draw(drawing.digraph, path)
     except Exception as error:
-        line = f"picture: none, {brief(error)}"
-        report.sections.append(("torchgraph", line))
+        _add_section(report, f"picture: none, {brief(error)}")
         return
     if rendered.renderer is None:
-        report.sections.append(
-            ("torchgraph", f"picture: none, {rendered.note.removeprefix('no picture: ')}")
-        )
+        _add_section(report, f"picture: none, {rendered.note.removeprefix('no picture: ')}")
         svg = ""
     else:
         shown_path = settings.display_path(item.config, rendered.path)
-        report.sections.append(("torchgraph", f"picture: {shown_path}"))
+        _add_section(report, f"picture: {shown_path}")
         svg = rendered.path.read_text(encoding="utf-8")
         artifacts.attach(item, report, rendered.path, title)
     if settings.get(item.config).report is not None:
@@ -80,8 +77,7 @@ def add_picture(item: pytest.Item, report: pytest.TestReport, error: BaseExcepti
         try:
             data = picture_data(title, graphs, drawing, svg, rendered.note)
         except Exception as error:
-            line = f"not in the page of this run: {brief(error)}"
-            report.sections.append(("torchgraph", line))
+            _add_section(report, f"not in the page of this run: {brief(error)}")
         else:
             item.stash.setdefault(PICTURES, []).append(data)
 
@@ -100,8 +96,11 @@ def add_differences(report: pytest.TestReport, error: BaseException) -> None:
     for diff in differences.values():
         # The message starts with the `repr` of the difference, truncated to 240 characters.
         if repr(diff)[:100] in str(error):
-            lines = first_lines(str(diff).splitlines(), MAX_LINES)
-            report.sections.append(("torchgraph", "\n".join(lines)))
+            _add_section(report, *first_lines(str(diff).splitlines(), MAX_LINES))
+
+
+def _add_section(report: pytest.TestReport, *lines: str) -> None:
+    report.sections.append(("torchgraph", "\n".join(lines)))
 
 
 def _drawing(failure: Failure) -> tuple[str, tuple[Graph, ...], Drawing]:

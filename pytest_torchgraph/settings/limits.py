@@ -61,16 +61,13 @@ def check_argument(name: str, value: Any, source: str, base: Path) -> Any:
     """
     from .paths import patterns
 
-    if name == "within":
-        try:
+    try:
+        if name == "within":
             return None if value is None else _places(value, base)
-        except ValueError as error:
-            raise pytest.UsageError(f"{source}: {error}") from None
-    if name == "allow":
-        try:
+        if name == "allow":
             return tuple(pattern.pattern for pattern in patterns(value))
-        except (TypeError, ValueError) as error:
-            raise pytest.UsageError(f"{source}: {error}") from None
+    except (TypeError, ValueError) as error:
+        raise pytest.UsageError(f"{source}: {error}") from None
     optional = name != "min_graphs"
     if value is None and optional:
         return None

@@ -193,11 +193,8 @@ class GraphSnapshot(SnapshotAssertion):
             equal = self._assert(other)
         if self.failed is not None and not self.failed.is_new:
             # The test expects the difference, so the comparison did not fail.
-            failed_comparisons = self._record.failed
-            for location in [
-                key for key, comparison in failed_comparisons.items() if comparison is self.failed
-            ]:
-                del failed_comparisons[location]
+            record = self._record
+            record.failed = {key: c for key, c in record.failed.items() if c is not self.failed}
         return not equal
 
     def _refuse_unordered(self, caller: FrameType) -> None:

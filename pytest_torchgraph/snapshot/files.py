@@ -12,10 +12,12 @@ comparison ran before.
 from __future__ import annotations
 
 import errno
+import inspect
 import os
 import shutil
 import stat
 import time
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -232,18 +234,15 @@ def _package(frame: FrameType) -> str:
 def _call_site(item: pytest.Item, frame: FrameType) -> CallSite:
     code = getattr(_function(item), "__code__", None)
     calls = []
-    caller: FrameType | None = frame
-    while caller is not None:
+    for caller, _ in traceback.walk_stack(frame):
         calls.append((caller.f_code, caller.f_lasti))
         if caller.f_code is code:
             break
-        caller = caller.f_back
     return tuple(calls)
 
 
 def _function(item: pytest.Item) -> Any:
     """Return the plain function of a test, without decorators and bound method."""
     function: Any = getattr(item, "obj", None)
-    while hasattr(function, "__wrapped__"):
-        function = function.__wrapped__
+    function = inspect.unwrap(function)
     return getattr(function, "__func__", function)

@@ -23,6 +23,7 @@ import shlex
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -338,9 +339,8 @@ def _orphaned_directories(home: Path) -> list[Path]:
 
 def _resolves(module: object, dotted: str) -> bool:
     """Return True if a module has a test of this name, for example `TestNet.test_step`."""
-    owner: object = module
-    for name in dotted.split("."):
-        if not hasattr(owner, name):
-            return False
-        owner = getattr(owner, name)
+    try:
+        attrgetter(dotted)(module)
+    except AttributeError:
+        return False
     return True

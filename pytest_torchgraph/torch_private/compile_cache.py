@@ -12,15 +12,15 @@ import copyreg
 import dataclasses
 import inspect
 import sys
+import traceback
 from collections.abc import Callable, Iterator, Sequence
-from types import FrameType
 from typing import Any, NamedTuple
 
 import torch
 import torch.fx
 
 from .observers import local_of
-from .private_names import get, replaced
+from .private_names import Replaced, get, replaced
 
 _CHECKPOINT = "context_fn"
 """Marker in AOTAutograd's reason for refusing selective checkpointing."""
@@ -54,8 +54,7 @@ class GraphLookup(NamedTuple):
 
 def graph_looked_up() -> GraphLookup:
     """Return the graph of the lookup that torch is reporting, found in torch's own frames."""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None:
+    for frame, _ in traceback.walk_stack(sys._getframe(1)):
         name, module = frame.f_code.co_name, str(frame.f_globals.get("__name__", ""))
         if name == "try_load" and module.endswith("autograd_cache"):
             gm = local_of(frame, "mod")
@@ -70,7 +69,6 @@ def graph_looked_up() -> GraphLookup:
             if isinstance(options, dict) and "is_backward" in options:
                 gm = _graph_module(local_of(frame, "gm"))
                 return GraphLookup(gm, bool(options["is_backward"]))
-        frame = frame.f_back
     return GraphLookup(None, False)
 
 
@@ -252,8 +250,7 @@ def _memory_format(name: str) -> torch.memory_format:
     return value
 
 
-@contextlib.contextmanager
-def on_unsaved(unsaved: Callable[[Any, bool], None]) -> Iterator[None]:
+def on_unsaved(unsaved: Callable[[Any, bool], None]) -> Replaced:
     """Call `unsaved(compile_id, backward)` if AOTAutograd does not save compiled code.
 
     This happens if a graph has no op, because inductor then computes no key for it. `backward` is
@@ -271,8 +268,7 @@ def on_unsaved(unsaved: Callable[[Any, bool], None]) -> Iterator[None]:
             unsaved(get("compile_id")(), keys[0] is not None)
         return saved
 
-    with replaced("should_save_cache", observed):
-        yield
+    return replaced("should_save_cache", observed)
 
 
 def clear_memory_caches() -> None:

@@ -7,18 +7,18 @@ the compiled graphs. The closures and partial objects of a graph refer to AOTAut
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from contextlib import nullcontext
 from types import BuiltinMethodType, CodeType, FrameType, FunctionType, MethodType
 from typing import Any, NamedTuple
 
 import torch
 
 from .observers import leave_function_alone
-from .private_names import get, has, replaced
+from .private_names import Replaced, get, has, replaced
 from .trace import innermost_backend
 
 
@@ -240,8 +240,7 @@ def _own(value: Any, name: str) -> Any:
     return getattr(value, "__dict__", {}).get(name)
 
 
-@contextlib.contextmanager
-def on_compile_call(called: Callable[[FrameType], None]) -> Iterator[None]:
+def on_compile_call(called: Callable[[FrameType], None]) -> Replaced:
     """Call `called(frame)` for each call of `torch.compile`, with a frame inside torch's code.
 
     Calls of `Module.compile` and `torch._dynamo.optimize`, and torch's own calls, are included.
@@ -257,19 +256,16 @@ def on_compile_call(called: Callable[[FrameType], None]) -> Iterator[None]:
         if not kwargs.get("export"):
             called(sys._getframe(1))
 
-    with replaced("optimize_context", observed):
-        yield
+    return replaced("optimize_context", observed)
 
 
-@contextlib.contextmanager
-def on_precompiled_call(called: Callable[[Any], None]) -> Iterator[None]:
+def on_precompiled_call(called: Callable[[Any], None]) -> Replaced:
     """Call `called(module)` for each call of a module from `torch.compiler.precompile.load`.
 
     Do nothing before torch 2.15, which introduced these modules.
     """
     if not _has_precompiled_code():
-        yield
-        return
+        return nullcontext()
     original = get("precompiled_call")
 
     @functools.wraps(original)
@@ -279,12 +275,10 @@ def on_precompiled_call(called: Callable[[Any], None]) -> Iterator[None]:
 
     if "torch._dynamo" in sys.modules:
         leave_function_alone(entered)
-    with replaced("precompiled_call", entered):
-        yield
+    return replaced("precompiled_call", entered)
 
 
-@contextlib.contextmanager
-def on_aot_compiled_call(called: Callable[[Any], None]) -> Iterator[None]:
+def on_aot_compiled_call(called: Callable[[Any], None]) -> Replaced:
     """Call `called(function)` for each call of a result of `torch.compile(f).aot_compile(...)`.
 
     `function` has the name and the file of `f`.
@@ -301,8 +295,7 @@ def on_aot_compiled_call(called: Callable[[Any], None]) -> Iterator[None]:
             called(self.fn)
         return original(self, *args, **kwargs)
 
-    with replaced("aot_compiled_call", entered):
-        yield
+    return replaced("aot_compiled_call", entered)
 
 
 @functools.cache

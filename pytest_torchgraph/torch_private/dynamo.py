@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from .private_names import get, replaced
+from .private_names import Replaced, get, replaced
 
 _own_resets = 0
 
@@ -94,8 +94,7 @@ def uncompiled(target: Any) -> Any:
     return target
 
 
-@contextlib.contextmanager
-def on_compiled_region(entered: Callable[[Any], None]) -> Iterator[None]:
+def on_compiled_region(entered: Callable[[Any], None]) -> Replaced:
     """Call `entered(function)` whenever a compiled function is entered, before any of it runs.
 
     Every entry calls `_callback_from_stance`. A compiled function calls it from the frame
@@ -109,12 +108,10 @@ def on_compiled_region(entered: Callable[[Any], None]) -> Iterator[None]:
             entered(caller.f_locals.get("fn"))
         return original(*args, **kwargs)
 
-    with replaced("callback_from_stance", wrapped):
-        yield
+    return replaced("callback_from_stance", wrapped)
 
 
-@contextlib.contextmanager
-def one_backend() -> Iterator[None]:
+def one_backend() -> Replaced:
     """Make all of the user's compiled functions and modules use the backend of the first one.
 
     The user may already have compiled a part of a model for another backend. This backend would be
@@ -134,8 +131,7 @@ def one_backend() -> Iterator[None]:
                 callback = first[0]
         return original(callback, *args, **kwargs)
 
-    with replaced("callback_from_stance", wrapped):
-        yield
+    return replaced("callback_from_stance", wrapped)
 
 
 def frames_seen() -> int:

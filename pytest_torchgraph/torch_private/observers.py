@@ -23,23 +23,20 @@ from collections.abc import Callable, Iterator
 from types import CodeType, FrameType, FunctionType
 from typing import Any
 
-from .private_names import get, has, replaced
+from .private_names import Replaced, get, has, replaced
 
 
-@contextlib.contextmanager
-def on_entry(observer: Callable[[Callable[[], Any]], Callable[[], Any]]) -> Iterator[None]:
+def on_entry(observer: Callable[[Callable[[], Any]], Callable[[], Any]]) -> Replaced:
     """Observe each call of a compiled callable, before any of the callable runs.
 
     At each such call, torch calls `_is_skip_guard_eval_unsafe_stance` without arguments. Replaces
     that function with `observer(original)`. The calling frame is `compile_wrapper`; its local `fn`
     is the compiled callable.
     """
-    with replaced("skip_guard_eval_unsafe", observer(get("skip_guard_eval_unsafe"))):
-        yield
+    return replaced("skip_guard_eval_unsafe", observer(get("skip_guard_eval_unsafe")))
 
 
-@contextlib.contextmanager
-def on_traced_call(traced: Callable[[Any], None]) -> Iterator[None]:
+def on_traced_call(traced: Callable[[Any], None]) -> Replaced:
     """Call `traced(function)` when `torch.export` traces a call of a compiled callable.
 
     The frame `compile_wrapper` then calls its function directly, without Dynamo, unless
@@ -57,8 +54,7 @@ def on_traced_call(traced: Callable[[Any], None]) -> Iterator[None]:
             traced(local_of(caller, "fn"))
         return within
 
-    with replaced("in_hop_compile", observed):
-        yield
+    return replaced("in_hop_compile", observed)
 
 
 def current_stance() -> Callable[[str], Any]:
@@ -138,8 +134,7 @@ _CALLING_TORCH = frozenset({"entered", "observed", "armed_again"})
 """Names of our functions that replace one of torch's functions and call it."""
 
 
-@contextlib.contextmanager
-def on_skip(skipped: Callable[[str, Any], None]) -> Iterator[None]:
+def on_skip(skipped: Callable[[str, Any], None]) -> Replaced:
     """Call `skipped(reason, frame)` for each frame that Dynamo leaves to the interpreter.
 
     Since torch 2.13 the reason is torch's own text. For older releases, it is "frame is in the
@@ -149,21 +144,17 @@ def on_skip(skipped: Callable[[str, Any], None]) -> Iterator[None]:
         TorchGraphError: if this torch has none of the functions that report skips.
     """
     if not has("skip_reason"):
-        with _on_skip_without_reasons(skipped):
-            yield
-        return
+        return _on_skip_without_reasons(skipped)
     original = get("skip_reason")
 
     def observed(reason: str, frame: Any) -> Any:
         skipped(reason, frame)
         return original(reason, frame)
 
-    with replaced("skip_reason", observed):
-        yield
+    return replaced("skip_reason", observed)
 
 
-@contextlib.contextmanager
-def _on_skip_without_reasons(skipped: Callable[[str, Any], None]) -> Iterator[None]:
+def _on_skip_without_reasons(skipped: Callable[[str, Any], None]) -> Replaced:
     """Implement `on_skip` for a torch without reasons, reporting only inferable reasons."""
     original = get("convert_frame")
     in_skipfiles = get("in_skipfiles")
@@ -177,12 +168,10 @@ def _on_skip_without_reasons(skipped: Callable[[str, Any], None]) -> Iterator[No
                 skipped("this release of torch does not say why", frame)
         return result
 
-    with replaced("convert_frame", observed):
-        yield
+    return replaced("convert_frame", observed)
 
 
-@contextlib.contextmanager
-def on_break_stack(reported: Callable[[Any, Callable[[], str]], None]) -> Iterator[None]:
+def on_break_stack(reported: Callable[[Any, Callable[[], str]], None]) -> Replaced:
     """Call `reported(frames, find_module)` when Dynamo is about to report a graph break.
 
     `frames` is the whole stack. In the report it is shortened by `collapse_resume_frames`, which
@@ -205,8 +194,7 @@ def on_break_stack(reported: Callable[[Any, Callable[[], str]], None]) -> Iterat
         reported(frames, functools.partial(_module_of, local_of(caller, "exc")))
         return original(frames)
 
-    with replaced("collapse_resume_frames", observed):
-        yield
+    return replaced("collapse_resume_frames", observed)
 
 
 def local_of(frame: FrameType, name: str) -> Any:
@@ -249,8 +237,7 @@ def _own_attribute(value: Any, name: str) -> Any:
         return None
 
 
-@contextlib.contextmanager
-def on_compiled_autograd_capture(captured: Callable[[int, Any], Any]) -> Iterator[None]:
+def on_compiled_autograd_capture(captured: Callable[[int, Any], Any]) -> Replaced:
     """Replace each function that compiled autograd compiles by `captured(id, function)`.
 
     The id is the number of the capture: 0 for `!0`.
@@ -261,8 +248,7 @@ def on_compiled_autograd_capture(captured: Callable[[int, Any], Any]) -> Iterato
         call, *other_results = original(self, *args, **kwargs)
         return (captured(self.id, call), *other_results)
 
-    with replaced("end_capture", observed):
-        yield
+    return replaced("end_capture", observed)
 
 
 @contextlib.contextmanager
@@ -331,13 +317,11 @@ def code_being_compiled() -> CodeType | None:
 
     It is a local variable of `convert_frame._compile`.
     """
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None:
+    for frame, _ in traceback.walk_stack(sys._getframe(1)):
         if frame.f_code.co_name == "_compile":
             code = local_of(frame, "code")
             if isinstance(code, CodeType):
                 return code
-        frame = frame.f_back
     return None
 
 

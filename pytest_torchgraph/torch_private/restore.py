@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from .private_names import NAMES, get, replaced
+from .private_names import NAMES, Replaced, get, replaced
 
 
 @contextlib.contextmanager
@@ -122,11 +122,9 @@ def _assign_override(module: Any, name: str, entry: Any, value: Any) -> None:
         module._is_dirty = True
 
 
-@contextlib.contextmanager
-def stance_restored() -> Iterator[None]:
+def stance_restored() -> Replaced:
     """Restore the stance of `torch.compiler.set_stance`."""
-    with replaced("stance", get("stance")):
-        yield
+    return replaced("stance", get("stance"))
 
 
 @contextlib.contextmanager

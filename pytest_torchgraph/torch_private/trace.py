@@ -9,9 +9,9 @@ from __future__ import annotations
 import contextlib
 import logging
 import sys
+import traceback
 import warnings
 from collections.abc import Callable, Container, Iterator, Mapping
-from types import FrameType
 from typing import Any, NamedTuple
 
 import torch
@@ -143,8 +143,7 @@ class CacheMiss(NamedTuple):
 
 def cache_miss() -> CacheMiss | None:
     """Return the cache miss that torch is reporting; `None` if torch is not reporting one."""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None:
+    for frame, _ in traceback.walk_stack(sys._getframe(1)):
         if frame.f_code.co_name == _ASKS_FOR_REASONS:
             missed = local_of(frame, "frame")
             entries, backend = local_of(frame, "cache_entries"), local_of(frame, "backend")
@@ -164,7 +163,6 @@ def cache_miss() -> CacheMiss | None:
                 tuple(entries),
                 innermost_backend(backend),
             )
-        frame = frame.f_back
     return None
 
 

@@ -8,7 +8,7 @@ import re
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from itertools import chain
+from itertools import chain, product
 from pathlib import Path
 from typing import NamedTuple
 
@@ -136,26 +136,20 @@ def cause_of(stack: Sequence[Source], breaks: Sequence[GraphBreak]) -> GraphBrea
         stack: the user's running lines, innermost first.
         breaks: all graph breaks.
     """
-    for frame in stack:
-        for graph_break in breaks:
-            # A graph break at the running line.
-            if (graph_break.file, graph_break.line) == (frame.file, frame.line):
-                return graph_break
-    for frame in stack:
-        for graph_break in breaks:
-            # A skipped frame: its function, or the rest of it, runs eagerly.
-            inside = graph_break.file == frame.file and graph_break.function == frame.function
-            if inside and graph_break.kind.startswith(SKIPPED):
-                return graph_break
-    for frame in stack:
-        for graph_break in breaks:
-            # A graph break in the running function or in one of its callees.
-            if any(
-                (callee.file, callee.function) == (frame.file, frame.function)
-                for callee in graph_break.stack
-            ):
-                return graph_break
-    return None
+    pairs = [*product(stack, breaks)]
+    # A graph break at the running line.
+    at_line = (b for frame, b in pairs if (b.file, b.line) == (frame.file, frame.line))
+    # A skipped frame: its function, or the rest of it, runs eagerly.
+    skips = (pair for pair in pairs if pair[1].kind.startswith(SKIPPED))
+    skipped = (b for frame, b in skips if (b.file, b.function) == (frame.file, frame.function))
+    # A graph break in the running function or in one of its callees.
+    in_callee = (
+        graph_break
+        for frame, graph_break in pairs
+        for callee in graph_break.stack
+        if (callee.file, callee.function) == (frame.file, frame.function)
+    )
+    return next(chain(at_line, skipped, in_callee), None)
 
 
 def function_at(file: str, line: int) -> str:

@@ -14,6 +14,7 @@ import weakref
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Any
 
@@ -24,7 +25,7 @@ from ... import torch_private
 from ...convert import effects
 from ...convert.source_lines import Line
 from ...ops.qualified import op_name
-from ..recording import FIRST_LEAF_SEQUENCE, LIFT, OpRecord, RecordingMode, Value, tensors_in
+from ..recording import FIRST_LEAF_SEQUENCE, LIFT, OpRecord, RecordingMode, Value, parts_of
 from ..step import NamedTensors
 from .frames import Frames
 
@@ -53,6 +54,7 @@ class EagerRecord(OpRecord):
     stack: tuple[Line, ...]
 
 
+@dataclass(slots=True, eq=False)
 class CompiledRun:
     """One run of a compiled graph.
 
@@ -69,39 +71,17 @@ class CompiledRun:
         path_number, line: number of the running module's path, and the user's line.
     """
 
-    __slots__ = (
-        "backward",
-        "begin",
-        "compiled_graph",
-        "inputs",
-        "is_op_by_op",
-        "line",
-        "outputs",
-        "path_number",
-        "rewritten",
-        "sequence",
-        "written",
-    )
-
-    def __init__(
-        self,
-        compiled_graph: Any,
-        inputs: Iterable[Any],
-        backward: bool,
-        sequence: int,
-        written: Sequence[Any] = (),
-    ):
-        self.compiled_graph = compiled_graph
-        self.inputs = list(inputs)
-        self.outputs: list[Any] = []
-        self.backward = backward
-        self.sequence = sequence
-        self.written = written
-        self.rewritten: dict[int, Value] = {}
-        self.is_op_by_op = False
-        self.begin = 0
-        self.path_number = 0
-        self.line: Line | None = None
+    compiled_graph: Any
+    inputs: list[Any]
+    backward: bool
+    sequence: int
+    written: Sequence[Any] = ()
+    is_op_by_op: bool = False
+    outputs: list[Any] = field(default_factory=list)
+    rewritten: dict[int, Value] = field(default_factory=dict)
+    begin: int = 0
+    path_number: int = 0
+    line: Line | None = None
 
 
 class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
@@ -185,7 +165,7 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
         node = self._autograd_node()
         sequence = self.sequence_of(node)
         backward = backward or self._backward or node is not None
-        inputs = self.encode_all(args)
+        inputs = [*self.encode_all(args)]
         event = CompiledRun(
             compiled_graph, inputs, backward, sequence, [inputs[i] for i in written]
         )
@@ -325,16 +305,16 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
             and event.is_op_by_op
             and event.compiled_graph is run.compiled_graph
         ):
-            event = CompiledRun(run.compiled_graph, [], True, sequence)
-            event.is_op_by_op = True
+            event = CompiledRun(run.compiled_graph, [], True, sequence, is_op_by_op=True)
             self.events.append(event)
-        operands = {v for t in tensors_in((args, kwargs)) if (v := self.find_value(t)) is not None}
+        values = map(self.find_value, parts_of((args, kwargs), torch.Tensor))
+        operands = {value for value in values if value is not None}
         event.inputs += sorted(operands - self._formula_results)
         output = func(*args, **kwargs)
-        for tensor in tensors_in(effects.written(func, args, kwargs)):
+        for tensor in parts_of(effects.written(func, args, kwargs), torch.Tensor):
             if self.find_value(tensor) in operands - self._formula_results:
                 self._rewrite(tensor, self.add_tensor(tensor, True))
-        results = [self.encode(tensor, True) for tensor in tensors_in(output)]
+        results = [self.encode(tensor, True) for tensor in parts_of(output, torch.Tensor)]
         event.outputs += results
         self._formula_results.update(results)
         # A checkpoint that runs the forward again creates new autograd nodes here.

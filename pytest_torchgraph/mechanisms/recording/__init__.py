@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from .mode import RecordingMode as RecordingMode
     from .mode import Value as Value
     from .mode import collector_paused as collector_paused
+    from .mode import parts_of as parts_of
     from .replay import Draft as Draft
     from .replay import Replay as Replay
     from .section import Section as Section
@@ -21,17 +22,17 @@ if TYPE_CHECKING:
     from .section import refuse_unwritten as refuse_unwritten
     from .unseen import precompiled_noted as precompiled_noted
     from .unseen import refuse_unseen as refuse_unseen
-    from .unseen import tensors_in as tensors_in
     from .unseen import threads_started as threads_started
 else:
     __getattr__ = front_door(
         __name__,
         {
             "mode": (
-                "FIRST_LEAF_SEQUENCE HANDS_OVER LIFT OpRecord RecordingMode Value collector_paused"
+                "FIRST_LEAF_SEQUENCE HANDS_OVER LIFT OpRecord RecordingMode Value collector_paused "
+                "parts_of"
             ),
             "replay": "Draft Replay",
             "section": "Section UnwrittenReads refuse_unwritten",
-            "unseen": "precompiled_noted refuse_unseen tensors_in threads_started",
+            "unseen": "precompiled_noted refuse_unseen threads_started",
         },
     )

@@ -13,8 +13,9 @@ import sys
 import threading
 import weakref
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, TypeVar
 
 import torch
 from torch.autograd.function import BackwardCFunction
@@ -54,12 +55,27 @@ _STRIDED_PLACE = 5
 """Number of items in the place of a strided tensor: storage, offset, shape, strides and dtype."""
 
 
+_T = TypeVar("_T")
+
+
+def parts_of(value: Any, kind: type[_T]) -> Iterator[_T]:
+    """Yield the objects of a class among arguments or results, in order."""
+    if isinstance(value, kind):
+        yield value
+    elif isinstance(value, tuple | list):
+        for item in value:
+            yield from parts_of(item, kind)
+    elif isinstance(value, dict):
+        yield from parts_of(list(value.values()), kind)
+
+
 class Value(int):
     """A tensor in a recorded argument: the number of its value."""
 
     __slots__ = ()
 
 
+@dataclass(slots=True, eq=False)
 class OpRecord:
     """One op that ran.
 
@@ -73,27 +89,14 @@ class OpRecord:
         by: see `Node.by`.
     """
 
-    __slots__ = ("args", "by", "kwargs", "line", "op", "output", "path_number", "sequence")
-
-    def __init__(
-        self,
-        op: Any,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        output: Any,
-        path_number: int,
-        sequence: int,
-        line: Line | None,
-        by: RecomputedBy = "",
-    ):
-        self.by = by
-        self.op = op
-        self.args = args
-        self.kwargs = kwargs
-        self.output = output
-        self.path_number = path_number
-        self.sequence = sequence
-        self.line = line
+    op: Any
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    output: Any
+    path_number: int
+    sequence: int
+    line: Line | None
+    by: RecomputedBy = ""
 
 
 HANDS_OVER = ("numpy", "__array__", "__dlpack__")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,7 +12,7 @@ from ...convert.normalize import rounded
 from ...convert.process_groups import mark_names
 from ...graph.model import EffectKind, NodeKind, RecomputedBy, Source, TensorMeta
 from ...ops.qualified import op_name
-from .mode import OpRecord, RecordingMode, Value
+from .mode import OpRecord, RecordingMode, Value, parts_of
 
 
 @dataclass(slots=True)
@@ -238,7 +237,7 @@ class Replay:
             return
         op_effects: list[tuple[EffectKind, int]] = []
         for written in effects.written(record.op, record.args, record.kwargs):
-            for value in _values(written):
+            for value in parts_of(written, Value):
                 storage = storage_of[value]
                 owner = self.storages.owner.get(storage)
                 self.storages.write(number, storage)
@@ -311,11 +310,3 @@ class Replay:
         elif type(output) is tuple:
             for index, item in enumerate(output):
                 self.results(item, number, (*path, index))
-
-
-def _values(value: Any) -> Iterator[Value]:
-    if type(value) is Value:
-        yield value
-    elif type(value) is tuple:
-        for item in value:
-            yield from _values(item)

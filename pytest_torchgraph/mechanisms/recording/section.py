@@ -7,7 +7,7 @@ a Triton kernel, a C++ extension or a ctypes call may have written to it, unseen
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,7 +18,7 @@ from ...convert.canonical_names import NodeNamer
 from ...graph.model import Arg, Effect, EffectKind, Graph, GraphKind, Node, Ref
 from ...graph.module_paths import module_of
 from ...ops.views import is_view
-from .mode import OpRecord, RecordingMode, Value, unrecorded
+from .mode import OpRecord, RecordingMode, Value, parts_of, unrecorded
 from .replay import Operand, Replay
 
 
@@ -273,11 +273,11 @@ class UnwrittenReads:
             self._make(record)
         elif self._unwritten and kind != "form":
             # Writes before reads: the tensor that an op fills is among its arguments too.
-            arguments = [*_values((record.args, record.kwargs))]
+            arguments = [*parts_of((record.args, record.kwargs), Value)]
             if record.kwargs.get("beta") == 0 and op._opname in _SCALES_FIRST:
-                arguments = [*_values((record.args[1:], record.kwargs))]
+                arguments = [*parts_of((record.args[1:], record.kwargs), Value)]
             written = effects.written(op, record.args, record.kwargs)
-            self.wrote(arguments if kind == "custom" else _values(written))
+            self.wrote(arguments if kind == "custom" else parts_of(written, Value))
             self.read(arguments)
 
     def _make(self, record: OpRecord) -> None:
@@ -327,13 +327,3 @@ def _kind(op: Any) -> str:
     if op._opname in _ALLOCATES:
         return "makes"
     return "form" if op.is_view or op._opname in _READS_NO_VALUE else "reads"
-
-
-def _values(value: Any) -> Iterator[Value]:
-    if type(value) is Value:
-        yield value
-    elif isinstance(value, tuple | list):
-        for item in value:
-            yield from _values(item)
-    elif isinstance(value, dict):
-        yield from _values(list(value.values()))

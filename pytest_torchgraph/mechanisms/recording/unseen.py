@@ -21,7 +21,7 @@ import torch
 from ... import torch_private
 from ...convert import effects, source_lines
 from ...convert.source_lines import Line
-from .mode import RecordingMode, line_of_target, unrecorded
+from .mode import RecordingMode, line_of_target, parts_of, unrecorded
 
 _R = TypeVar("_R")
 
@@ -92,13 +92,13 @@ class UnseenWrites:
 
     def wrote(self, *values: Any) -> None:
         """Count one recorded write to each of these tensors."""
-        for tensor in tensors_in(values):
+        for tensor in parts_of(values, torch.Tensor):
             self._own[self._storage(tensor)] += 1
 
     @contextmanager
     def own(self, *values: Any) -> Iterator[None]:
         """Count every write to these tensors inside as recorded."""
-        before = [(tensor, _count(tensor)) for tensor in tensors_in(values)]
+        before = [(tensor, _count(tensor)) for tensor in parts_of(values, torch.Tensor)]
         yield
         # Views of a storage share their counter, so each storage is counted once.
         self._own.update({self._storage(t): _count(t) - count for t, count in before})
@@ -110,9 +110,9 @@ class UnseenWrites:
         """
         bases = {
             self._storage(argument): self._tracked.get(id(argument))
-            for argument in tensors_in(arguments)
+            for argument in parts_of(arguments, torch.Tensor)
         }
-        for tensor in tensors_in(output):
+        for tensor in parts_of(output, torch.Tensor):
             tracked = self._tracked.get(id(tensor))
             if tracked is None or tracked.tensor() is not tensor:
                 storage = self._storage(tensor)
@@ -121,7 +121,7 @@ class UnseenWrites:
 
     def look_at(self, *values: Any) -> None:
         """Find unrecorded writes to these tensors since the last check."""
-        for tensor in tensors_in(values):
+        for tensor in parts_of(values, torch.Tensor):
             count, recorded_writes = _count(tensor), self._own[self._storage(tensor)]
             tracked = self._tracked.get(id(tensor))
             if tracked is not None and tracked.tensor() is tensor:
@@ -153,17 +153,6 @@ def _no_tensor() -> None:
 def _count(tensor: torch.Tensor) -> int:
     """Return autograd's version counter of a tensor, shared with its views."""
     return 0 if tensor.is_inference() else tensor._version
-
-
-def tensors_in(value: Any) -> Iterator[torch.Tensor]:
-    """Yield the tensors among arguments or results, in order."""
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, tuple | list):
-        for item in value:
-            yield from tensors_in(item)
-    elif isinstance(value, dict):
-        yield from tensors_in(list(value.values()))
 
 
 _COMPUTE_NOTHING = (
@@ -213,15 +202,13 @@ def threads_started(
             threading.setprofile(before)
 
 
-@contextlib.contextmanager
-def precompiled_noted(recorder: RecordingMode) -> Iterator[None]:
+def precompiled_noted(recorder: RecordingMode) -> contextlib.AbstractContextManager[None]:
     """Note where the target calls a function returned by `torch.compiler.precompile.load`."""
 
     def note(module: Any) -> None:
         recorder.precompiled.append(line_of_target())
 
-    with torch_private.on_precompiled_call(note):
-        yield
+    return torch_private.on_precompiled_call(note)
 
 
 def refuse_unseen(recorder: RecordingMode, threads: list[str]) -> None:

@@ -21,7 +21,7 @@ from .invocation import Invocation
 from .named_tensors import DEPTH, held_by
 from .python_state import PythonState
 from .saved_state import RandomState, SavedState, autocast, preserve_state
-from .saved_tensor import storage_of, version
+from .saved_tensor import storage_of, version_of
 from .step import Step
 
 _PLAIN: dict[type, type] = {immutable_list: list, immutable_dict: dict}
@@ -201,7 +201,7 @@ class EagerRun:
         self.invocation = invocation
         self.random = random
         self.modes = _Modes()
-        self.versions = {name: (tensor, version(tensor)) for name, tensor in self._tensors()}
+        self.versions = {name: (tensor, version_of(tensor)) for name, tensor in self._tensors()}
 
     def run(self, how: Callable[[Step], object] = Step.run) -> Outcome:
         """Run the invocation.
@@ -214,8 +214,8 @@ class EagerRun:
         """
         self.invocation.named.look()  # the target may have created modules
         for name, tensor in self._tensors():
-            before, seen = self.versions.get(name, (tensor, version(tensor)))
-            if before is not tensor or seen != version(tensor):
+            before, seen = self.versions.get(name, (tensor, version_of(tensor)))
+            if before is not tensor or seen != version_of(tensor):
                 raise CaptureError(
                     f"{name} changed after the capture, so an eager run would start from a "
                     "different state: call assert_matches_eager() immediately after graph_capture()"

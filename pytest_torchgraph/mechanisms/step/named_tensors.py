@@ -116,19 +116,17 @@ class NamedTensors:
 
     def all_tensors(self) -> list[torch.Tensor]:
         """Return every parameter, buffer and argument, each once."""
-        tensors = [*(p for _, p in self.all_parameters), *self.all_buffers]
-        tensors_by_id = {id(tensor): tensor for tensor in tensors}
-        for _, tensor in self.inputs:
-            tensors_by_id.setdefault(id(tensor), tensor)
-        return list(tensors_by_id.values())
+        parameters, inputs = (
+            [tensor for _, tensor in named] for named in (self.all_parameters, self.inputs)
+        )
+        tensors = [*parameters, *self.all_buffers, *inputs]
+        return list({id(tensor): tensor for tensor in tensors}.values())
 
     def leaves(self) -> list[torch.Tensor]:
         """Return the tensors that can receive gradients: parameters, then arguments."""
-        leaves_by_id: dict[int, torch.Tensor] = {id(p): p for _, p in self.all_parameters}
-        for _, tensor in self.inputs:
-            if tensor.is_leaf and tensor.requires_grad:
-                leaves_by_id.setdefault(id(tensor), tensor)
-        return list(leaves_by_id.values())
+        parameters = [parameter for _, parameter in self.all_parameters]
+        inputs = [tensor for _, tensor in self.inputs if tensor.is_leaf and tensor.requires_grad]
+        return list({id(leaf): leaf for leaf in (*parameters, *inputs)}.values())
 
     def input_order(self) -> dict[str, int]:
         """Return the position of each input of a graph, by name.

@@ -23,6 +23,7 @@ import torch
 
 from ...convert.source_lines import is_user_file
 from .named_tensors import NamedTensors, callable_of
+from .saved_tensor import version_of
 
 _OF_TORCH = frozenset(vars(torch.nn.Module())) - {"training"}
 """Attributes that every module has."""
@@ -146,7 +147,7 @@ class PythonState:
             if type(value) in _SCALARS:
                 continue
             if isinstance(value, torch.Tensor):
-                versions[key] = _version(value)
+                versions[key] = version_of(value)
             elif isinstance(value, _CONTAINERS) or _is_generator(value):
                 values[key] = _copy_containers(value)
             elif depth < _DEEP and _is_plain_object(value):
@@ -270,17 +271,13 @@ def _is_plain_object(value: Any) -> bool:
     return _is_of_user(type(value))
 
 
-def _version(tensor: torch.Tensor) -> int:
-    return -1 if tensor.is_inference() else tensor._version
-
-
 def _mark(value: Any, depth: int = 0, version: int | None = None) -> Any:
     """Return a mark that differs if the value differs."""
     kind = type(value)
     if kind in _SCALARS:  # NaN is not equal to itself, and True is equal to 1
         return kind, repr(value) if kind in (float, complex) else value
     if isinstance(value, torch.Tensor):
-        return "tensor", id(value), _version(value) if version is None else version
+        return "tensor", id(value), version_of(value) if version is None else version
     if _is_generator(value):
         return kind, _state_of(value)
     if not isinstance(value, _CONTAINERS):

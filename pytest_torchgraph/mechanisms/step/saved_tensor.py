@@ -122,7 +122,7 @@ class SavedTensor:
                 tensor.data = value
         if keep:
             self._value = None  # never hold two copies of every tensor
-        if self._version != -1 and version(tensor) != self._version:
+        if self._version != -1 and version_of(tensor) != self._version:
             # An autograd graph that saved the tensor stays valid: the value is the same again.
             torch_private.get("set_version_counter")((tensor,), (self._version,))
 
@@ -140,7 +140,7 @@ class SavedTensor:
         return tuple(tensor.shape) == tuple(alias.shape)
 
 
-def version(tensor: torch.Tensor) -> int:
+def version_of(tensor: torch.Tensor) -> int:
     """Return the in-place version, -1 for inference tensors, which have none."""
     return -1 if is_lazy(tensor) or tensor.is_inference() else tensor._version
 

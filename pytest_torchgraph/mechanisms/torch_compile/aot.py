@@ -21,7 +21,7 @@ from ..islands import CompiledGraph, IslandRecorder, recorded_islands
 from ..protocol import Captured
 from ..step import NamedTensors, Step
 from .cacheable import BypassSearch
-from .run import Frame, run_compiled, switched_off
+from .run import Frame, run_compiled
 
 
 @dataclass(frozen=True)
@@ -59,9 +59,6 @@ class Aot:
 
     def capture(self, step: Step, canon: CanonicalNames) -> Captured:
         """Compile the target with the recording backend and run the step."""
-        setting = switched_off()
-        if setting:
-            return Captured([], why_none=setting)
         named = step.invocation.named
         islands = IslandRecorder(named)
         recorder = _AotRecorder(self, named, canon, islands)

@@ -18,7 +18,7 @@ from ..islands import CompiledGraph, IslandRecorder, recorded_islands
 from ..protocol import Captured
 from ..step import Step
 from .cacheable import BypassSearch
-from .run import Frame, run_compiled, switched_off
+from .run import Frame, run_compiled
 
 
 @dataclass(frozen=True)
@@ -41,9 +41,6 @@ class Dynamo:
 
     def capture(self, step: Step, canon: CanonicalNames) -> Captured:
         """Compile the target with a backend that records the graphs and runs them unchanged."""
-        setting = switched_off()
-        if setting:
-            return Captured([], why_none=setting)
         islands = IslandRecorder(step.invocation.named)
         compiled_graphs: list[CompiledGraph] = []
         bypass_search = BypassSearch(step.invocation.named.modules, sees_aot=False)

@@ -29,7 +29,7 @@ from ..islands import CompiledGraph, IslandRecorder, recorded_islands
 from ..protocol import Captured
 from ..step import NamedTensors, Step
 from .cacheable import BypassSearch
-from .run import Frame, run_compiled, switched_off
+from .run import Frame, run_compiled
 
 NO_GRAPH_CACHE = {"fx_graph_cache": False, "fx_graph_remote_cache": False}
 
@@ -62,9 +62,6 @@ class Inductor:
 
     def capture(self, step: Step, canon: CanonicalNames) -> Captured:
         """Compile the target with inductor, recording its graphs and code, and run the step."""
-        setting = switched_off()
-        if setting:
-            return Captured([], why_none=setting)
         islands = IslandRecorder(step.invocation.named)
         recorder = _InductorRecorder(self, step.invocation.named, canon, islands)
         with recorder.watching():

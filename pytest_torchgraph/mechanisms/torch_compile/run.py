@@ -363,6 +363,8 @@ def run_compiled(
     Raises:
         CaptureError: if code ran that cannot be recorded, with its place.
     """
+    if setting := switched_off():
+        return setting
     reports = Reports()
 
     def emit(metadata: dict[str, Any], payload: str) -> None:

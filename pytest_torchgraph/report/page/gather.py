@@ -329,7 +329,6 @@ def _audit(runs: Sequence[RunData]) -> Data | None:
     document = audit_document(
         AuditOutcome(
             mode=next((audit["mode"] for audit in audits if audit["mode"]), ""),
-            file="",
             isolated=any(audit["isolated"] for audit in audits),
             tests=sum(audit["totals"]["tests"] for audit in audits),
             facts=facts,
@@ -339,10 +338,7 @@ def _audit(runs: Sequence[RunData]) -> Data | None:
             passed={
                 t for audit in audits for t, result in audit["tests"].items() if result["passed"]
             },
-            verdict=None,
-            compared=0,
             broken="; ".join(dict.fromkeys(audit["broken"] for audit in audits if audit["broken"])),
-            said=(),
         )
     )
     baselines = [audit["baseline"] for audit in audits if audit["baseline"] is not None]

@@ -63,9 +63,7 @@ from __future__ import annotations
 import json
 import platform
 import re
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -75,7 +73,7 @@ from ... import __version__
 from ...audit.facts import Cause, TestFacts
 from ...audit.judge import AuditChange, Verdict
 from ...audit.session import outcome_of
-from ...audit.summary import CauseOverTests, causes_over_tests, describe
+from ...audit.summary import CauseOverTests, causes_over_tests, describe, frames_over_tests
 from ...audit.verdict import AuditOutcome
 from ...snapshot.files import write_text
 from ...snapshot.summary import brief
@@ -252,14 +250,7 @@ def _test(outcome: AuditOutcome, test: str) -> Data:
 
 def _functions(facts: Mapping[str, TestFacts]) -> list[Data]:
     """Return the compiled functions, the slowest first."""
-    tests: defaultdict[str, int] = defaultdict(int)
-    seconds: defaultdict[str, float] = defaultdict(float)
-    for test_facts in facts.values():
-        for frame, frame_time in zip_longest(
-            test_facts.frames, test_facts.frame_seconds, fillvalue=0.0
-        ):
-            tests[str(frame)] += 1
-            seconds[str(frame)] += float(frame_time)
+    tests, seconds = frames_over_tests(facts)
     return [
         {
             **CodePlace.parse(frame)._asdict(),

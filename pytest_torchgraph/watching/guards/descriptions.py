@@ -129,15 +129,8 @@ _OF_TENSORS: tuple[tuple[str, _Make], ...] = (
 
 
 def _type(match: re.Match[str]) -> Check:
-    name = describe_source(match[1])
-    was = _class_name(match[2] or "")
-    return Check(
-        f"{name}: the type changed" + (": was {was}, is {now}" if was else ": is {now}"),
-        match[1],
-        was,
-        reads="type",
-        unknown=f"{name}: the type changed" + (": was {was}" if was else ""),
-    )
+    words = f"{describe_source(match[1])}: the type changed"
+    return _replaced(words, match[1], _class_name(match[2] or ""), "type")
 
 
 def _identity(match: re.Match[str]) -> Check:
@@ -149,14 +142,13 @@ def _identity(match: re.Match[str]) -> Check:
         was = "" if was == "code" else f"a {was}"
     elif code := _CODE.match(was):
         was = f"{code[1]} ({relative(code[2])}:{code[3]})"
-    words = f"{describe_source(source)}: is a different {noun}"
-    return Check(
-        words + (": was {was}, is {now}" if was else ": is {now}"),
-        name,
-        was,
-        reads="object",
-        unknown=words + (": was {was}" if was else ""),
-    )
+    return _replaced(f"{describe_source(source)}: is a different {noun}", name, was, "object")
+
+
+def _replaced(words: str, source: str, was: str, reads: Reads) -> Check:
+    then = ": was {was}" if was else ""
+    now = ", is {now}" if was else ": is {now}"
+    return Check(words + then + now, source, was, reads=reads, unknown=words + then)
 
 
 def _class_name(text: str) -> str:
@@ -181,13 +173,12 @@ def _describe_state(name: str) -> str:
 
 
 def _length(match: re.Match[str]) -> Check:
-    return Check(
-        f"{describe_source(match[1])}: length was {{was}}, is {{now}}",
-        match[1],
-        match[2],
-        reads="length",
-        unknown=f"{describe_source(match[1])}: length was {{was}}, is different now",
-    )
+    words = f"{describe_source(match[1])}: length was {{was}}"
+    return _changed(words, "is different now", match[1], match[2], "length")
+
+
+def _changed(words: str, unknown: str, source: str, was: str, reads: Reads) -> Check:
+    return Check(f"{words}, is {{now}}", source, was, reads=reads, unknown=f"{words}, {unknown}")
 
 
 def _filled(match: re.Match[str]) -> Check:
@@ -214,14 +205,9 @@ def marked(source: str) -> Check:
 
 
 def _keyed(match: re.Match[str]) -> Check:
-    name = f"key {match[2]} of {describe_source(match[1])}"
-    return Check(
-        f"{name}: was {{was}}, is {{now}}",
-        f"list(dict.keys({match[1]}))[{match[2]}]",
-        match[3],
-        reads="value",
-        unknown=f"{name}: was {{was}}, is different now",
-    )
+    words = f"key {match[2]} of {describe_source(match[1])}: was {{was}}"
+    source = f"list(dict.keys({match[1]}))[{match[2]}]"
+    return _changed(words, "is different now", source, match[3], "value")
 
 
 def _missing(match: re.Match[str]) -> Check:
@@ -234,14 +220,8 @@ def _missing(match: re.Match[str]) -> Check:
 
 
 def _value(source: str, was: str) -> Check:
-    name = describe_source(source)
-    return Check(
-        f"{name}: was {{was}}, is {{now}}",
-        source,
-        was,
-        reads="value",
-        unknown=f"{name}: was {{was}}, has a different value now",
-    )
+    words = f"{describe_source(source)}: was {{was}}"
+    return _changed(words, "has a different value now", source, was, "value")
 
 
 _CHECKS: tuple[tuple[str, _Make], ...] = (

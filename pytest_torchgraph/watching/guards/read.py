@@ -15,6 +15,7 @@ torch's text has this form; every part except the check is optional:
 from __future__ import annotations
 
 import ast
+import contextlib
 import re
 from collections.abc import Mapping
 from types import CellType, FunctionType, MemberDescriptorType, MethodType, ModuleType
@@ -70,10 +71,10 @@ def _evaluate(node: ast.expr, local: Mapping[str, Any], global_values: Mapping[s
             return _read_item(_evaluate(owner, local, global_values), key)
         case ast.Subscript(owner, ast.UnaryOp(ast.USub(), ast.Constant(int() as key))):
             return _read_item(_evaluate(owner, local, global_values), -key)
-        case ast.Call(ast.Name("list"), [keys], []):
-            match keys:
-                case ast.Call(ast.Attribute(ast.Name("dict"), "keys"), [owner], []):
-                    return _read_keys(_evaluate(owner, local, global_values))
+        case ast.Call(
+            ast.Name("list"), [ast.Call(ast.Attribute(ast.Name("dict"), "keys"), [owner], [])], []
+        ):
+            return _read_keys(_evaluate(owner, local, global_values))
         case ast.Call(ast.Name("type"), [owner], []):
             value = _evaluate(owner, local, global_values)
             return UNKNOWN if value is UNKNOWN else type(value)
@@ -119,10 +120,7 @@ def attribute(value: Any, name: str) -> Any:
 
 def own_attributes(value: Any) -> dict[str, Any]:
     """Return the attributes stored on the object itself."""
-    if any(
-        "__dict__" in vars(kind) and isinstance(vars(kind)["__dict__"], property)
-        for kind in _read_mro(type(value))
-    ):
+    if any(isinstance(vars(kind).get("__dict__"), property) for kind in _read_mro(type(value))):
         return {}
     try:
         # Not `value.__dict__`: a class may define `__getattribute__`.
@@ -157,15 +155,13 @@ def _read_slot(value: Any, slot: Any) -> Any:
 def _read_item(owner: Any, key: Any) -> Any:
     if type(key) not in _KEYS:
         return UNKNOWN
-    try:
+    with contextlib.suppress(LookupError):
         if isinstance(owner, dict):
             return dict.get(owner, key, UNKNOWN)  # owner[key] would call __missing__
         if isinstance(owner, list) and type(key) is int:
             return list.__getitem__(owner, key)
         if isinstance(owner, tuple) and type(key) is int:
             return tuple.__getitem__(owner, key)
-    except LookupError:
-        pass
     return UNKNOWN
 
 
