@@ -79,7 +79,10 @@ def _lines_by_text(changes: Sequence[AuditChange], width: int) -> Iterator[str]:
         listed_places = ", ".join(places[:MOST_PLACES])
         listed_places += f", and {omitted} more" if omitted > 0 else ""
         statement = f"{listed_places}: {text}" if places else text
-        yield from lines_over_tests(statement, [change.test for change in group], width)
+        # A test may use several functions with the same change.
+        yield from lines_over_tests(
+            statement, list(dict.fromkeys(change.test for change in group)), width
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -92,6 +92,18 @@ def test_another_backend_of_shared_code_is_worse() -> None:
     ]
 
 
+def test_backend_of_two_functions_is_one_change_of_one_test() -> None:
+    before = replace(using(COMPILED, OTHER, shared=False), backends=("inductor",))
+    now = [replace(function, backends=("eager",)) for function in (COMPILED, OTHER)]
+    after = replace(using(*now, shared=False), backends=("eager",))
+    lines = list(verdict_lines(compare({"a": before}, {"a": after}), FILE, width=200))
+    assert lines[:3] == [
+        f"worse than {FILE}:",
+        "   1 test  lib.py:3 norm, lib.py:9 other: backend changed: inductor -> eager  a",
+        "this fails the run. To accept it: pytest --torchgraph-audit=record",
+    ]
+
+
 def test_lost_backward_of_shared_code_is_worse_if_all_tests_ran() -> None:
     trained = replace(COMPILED, backward=True)
     before = {"a": using(trained), "b": using(SERVED)}

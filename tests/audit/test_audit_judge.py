@@ -77,11 +77,32 @@ def test_moved_line_is_the_same_cause() -> None:
     assert compare(replace(GOOD, causes=(BREAK,)), moved).worse == []
 
 
-def test_tolerated_cause_applies_to_all_tests() -> None:
+def test_known_cause_is_tolerated_in_new_and_sharing_tests() -> None:
     broken = replace(GOOD, causes=(BREAK,))
-    assert compare(GOOD, broken, broken).worse == []
+    assert compare(replace(GOOD, shared=True), broken, broken).worse == []
+    assert compare(GOOD, replace(broken, shared=True), broken).worse == []
     assert compare(None, broken, broken).worse == []
     assert compare(None, broken).worse != []
+
+
+@pytest.mark.parametrize(
+    ("cause", "text"),
+    [
+        (BREAK, "graph break at net.py:7 in forward: if x.sum() > 0:, 0 -> 1 times"),
+        # Another function of the same name: `forward` of another class, a local function `step`.
+        (RECOMPILE, "recompiled: net.py:3 in forward, 0 -> 1 times"),
+    ],
+)
+def test_cause_of_another_test_is_worse_in_a_test_that_shares_nothing(
+    cause: Cause, text: str
+) -> None:
+    worse = replace(GOOD, causes=(cause,))
+    assert [change.text for change in compare(GOOD, worse, worse).worse] == [text]
+
+
+def test_test_that_compiles_nothing_for_another_known_reason_is_not_worse() -> None:
+    other = replace(EMPTY, causes=(replace(NOTHING, text="a stance is active"),))
+    assert compare(EMPTY, other, other).worse == []
 
 
 def test_shared_test_is_judged_only_by_new_causes() -> None:
