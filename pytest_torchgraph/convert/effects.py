@@ -259,9 +259,19 @@ _VIEWS = frozenset(
 _RANDOM = frozenset(
     "dropout dropout1d dropout2d dropout3d alpha_dropout feature_alpha_dropout rand randn randint "
     "rand_like randn_like randint_like randperm normal bernoulli multinomial poisson "
-    "bernoulli_ normal_ uniform_ exponential_ geometric_ log_normal_ cauchy_ random_".split()
+    "gumbel_softmax bernoulli_ normal_ uniform_ exponential_ geometric_ log_normal_ cauchy_ "
+    "random_".split()
 )
 """Functions and methods that draw random numbers, at least in training."""
+_RANDOM_IF = {
+    "rrelu": ((3, "training", False),),
+    "scaled_dot_product_attention": ((4, "dropout_p", 0.0),),
+    "multi_head_attention_forward": ((10, "dropout_p", 0.0), (13, "training", True)),
+}
+"""Functions that draw random numbers if all of these arguments are true.
+
+Positions and names of the arguments, and their defaults.
+"""
 
 
 def has_schema(node: torch.fx.Node) -> bool:
@@ -371,8 +381,11 @@ def node_draws(node: torch.fx.Node) -> bool:
     """Return True if an op without a schema, by its name, draws random numbers."""
     if has_schema(node) or node.op not in ("call_function", "call_method"):
         return False
+    name = _bare_name(node)
+    if name in _RANDOM_IF:
+        return all(_argument(node, at, (key,), default) for at, key, default in _RANDOM_IF[name])
     is_inactive = is_inactive_dropout(op_name(node.target), node.args, node.kwargs)
-    return _bare_name(node) in _RANDOM and not is_inactive
+    return name in _RANDOM and not is_inactive
 
 
 def _bare_name(node: torch.fx.Node) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 
 import pytest
-from graph.build import difference, graph
+from graph.build import INPUTS, difference, graph
 
 from pytest_torchgraph.graph import Graph
 
@@ -125,3 +125,31 @@ def test_an_effect_that_is_named_twice_is_one() -> None:
     assert not difference(twice, twice)
     for effects in ("!opaque !random", "!random !opaque", "!mutates %x !mutates %x"):
         assert difference(once, graph(f"%a = f() {effects}\nreturn %a"))
+
+
+def test_a_call_has_the_effects_of_its_body() -> None:
+    body = """
+body: forward {
+  %a = input : f32[2, 3]
+  %n = aten.native_dropout.default(%a, 0.5, True) !random
+  return %n
+}"""
+    call = "%c = higher_order.invoke_subgraph(@body, %x)\n"
+    draw = "%d = aten.rand.default([5]) !random\n"
+
+    def swapped(inputs: str) -> list[Graph]:
+        orders = (call + draw, draw + call)
+        return [graph(order + "return [%c, %d]", inputs=inputs) for order in orders]
+
+    first, second = swapped(body + INPUTS)
+    assert first != second
+    assert difference(first, second)
+    first, second = swapped(body.replace(" !random", "") + INPUTS)
+    assert first == second
+
+
+def test_saving_the_random_state_of_a_draw_is_a_draw() -> None:
+    call = "%c = higher_order.run_and_save_rng_state(aten.native_dropout.default, %x, 0.5, True)\n"
+    draw = "%d = aten.rand.default([5]) !random\n"
+    tail = "return [%c, %d]"
+    assert graph(call + draw + tail) != graph(draw + call + tail)

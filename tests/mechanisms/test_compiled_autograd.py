@@ -579,3 +579,22 @@ def test_ops_of_a_hook_are_unknown(kind: str) -> None:
     for via in ("aot", "dispatch") if kind == "tensor" else ("dispatch",):
         with pytest.raises(AssertionError, match=r"aten\.tanh: found 1"):
             capture(model, x, via=via).assert_no_ops("aten.tanh")
+
+
+class TwoBranches(nn.Module):
+    def __init__(self, frozen: str):
+        super().__init__()
+        self.a = nn.Linear(3, 3, bias=False)
+        self.b = nn.Linear(3, 3, bias=False)
+        self.get_parameter(f"{frozen}.weight").requires_grad_(requires_grad=False)
+
+    def forward(self, x: Tensor) -> Any:
+        return self.a(x) + self.b(x)
+
+
+def test_freezing_another_branch_is_a_difference() -> None:
+    first, second = (
+        capture(TwoBranches(frozen), torch.ones(2, 3), via="compiled_autograd") for frozen in "ab"
+    )
+    assert first != second
+    assert diff(first, second)

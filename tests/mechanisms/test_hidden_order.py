@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.checkpoint import checkpoint
 
 from pytest_torchgraph import GraphCapture, diff, load
 
@@ -149,7 +150,19 @@ DROPOUTS: dict[str, Callable[[Tensor, bool], Tensor]] = {
     "keyword": lambda x, train: torch.dropout(x, p=0.5, train=train),
     "overload": lambda x, train: aten.dropout.default(x, 0.5, train),
     "channels": lambda x, train: functional.dropout1d(x, 0.5, train),
+    "attention": lambda x, train: functional.scaled_dot_product_attention(x, x, x, None, train / 2),
+    "heads": lambda x, train: attend(x, train),
+    "checkpoint": lambda x, train: checkpoint(
+        lambda y: functional.dropout(y, 0.5, train), x, use_reentrant=False
+    ),
 }
+
+
+def attend(x: Tensor, train: bool) -> Tensor:
+    w, b = torch.ones(9, 3), torch.ones(9)
+    return functional.multi_head_attention_forward(
+        *(x, x, x, 3, 1, w, b, None, None, False, 0.5, w[:3], b[:3], train)
+    )[0]
 
 
 @pytest.mark.parametrize("via", ["dynamo", "export"])

@@ -335,8 +335,10 @@ def with_savers(graphs: Sequence[Graph]) -> tuple[Graph, ...]:
             saved = {node.name for node in graph.inputs if node.op == "saved"}
             same_number = forwards.get(graph.name.replace("backward", "forward", 1))
             candidates = [same_number, *reversed(forwards.values())] if saved else []
+            if graph.level == "compiled_autograd":  # takes the parameters that get a gradient too
+                candidates.append(same_number)
             saver = next((f for f in candidates if f and saved <= f.by_name.keys()), None)
-            if not saved:
+            if saver is None and not saved:
                 # At a low memory budget, a forward saves only its inputs. Several forwards may have
                 # an input of the same name, so a forward counts as the one that saved for this
                 # backward only if it saves exactly the backward's inputs.

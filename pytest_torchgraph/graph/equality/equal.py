@@ -15,7 +15,7 @@ from dataclasses import replace
 
 from ..model import Arg, Atom, Device, Graph, Node, Result, TensorMeta, map_arg
 from .canonical_form import aliases_of, canonical, canonical_graph
-from .numbered_graph import NumberedGraph, OrderFree, drop_unshared_facts
+from .numbered_graph import NumberedGraph, OrderFree, drop_unshared_facts, positions_in_saver
 
 COLOR_ROUNDS = 3
 """Rounds of colour refinement of dead nodes, by users and then by operands.
@@ -137,6 +137,8 @@ class EquivalenceClasses:
         """Return True if two backwards have the same saved inputs in the same order."""
         if first.saver is None or second.saver is None:
             return first.saver is second.saver
+        if positions_in_saver(first) != positions_in_saver(second):
+            return False
         savers = first.saver, second.saver
         # In general, a saved value is identified by a hash of its computation in the forward. If
         # both forwards save equal values in the same order, its position is enough.

@@ -34,7 +34,20 @@ from operator import itemgetter
 from typing import TypeVar
 
 from ..digits import in_same_digits
-from ..model import Arg, Device, Graph, InputRef, Node, Ref, Result, SubgraphRef, Symbol, TensorMeta
+from ..higher_order import PREFIX, SAVING_STATE, body_names
+from ..model import (
+    Arg,
+    Device,
+    Effect,
+    Graph,
+    InputRef,
+    Node,
+    Ref,
+    Result,
+    SubgraphRef,
+    Symbol,
+    TensorMeta,
+)
 from ..text import format_arg, format_key, format_result, quote
 from .canonical_form import aliases_of, canonical, canonical_graph
 from .mode_regions import ModeRegions
@@ -110,10 +123,9 @@ class NumberedGraph:
                 operands += regions.around(node, i)
             if node.kind == "output" and graph.output is not None:
                 operands += self._add_returned_values()
-            if node.effects:
-                operands += [
-                    operand for operand in self._iter_effects_before(node, i, heads) if operand != i
-                ]
+            if effects := dict.fromkeys(_iter_effects(graph, node)):
+                before = self._iter_effects_before(effects, i, heads)
+                operands += [operand for operand in before if operand != i]
             if node.kind == "output":
                 operands += [heads[key] for key in sorted(heads)]
             self.operands.append(operands)
@@ -158,14 +170,17 @@ class NumberedGraph:
         target += quote(node.options) if node.options else ""
         return f"{node.kind} {node.op}{target}({','.join(args)}){effects}"
 
-    def _iter_effects_before(self, node: Node, i: int, heads: dict[str, int]) -> Iterator[int]:
-        """Yield the earlier effects that this node's effects must follow.
+    def _iter_effects_before(
+        self, effects: Iterable[Effect], i: int, heads: dict[str, int]
+    ) -> Iterator[int]:
+        """Yield the earlier effects that a node's effects must follow.
 
         Args:
+            effects: the effects of the node.
             i: number of the node.
             heads: last effect on each resource so far; updated in place.
         """
-        for effect in node.effects:
+        for effect in effects:
             # Unknown code may use every resource, so it follows all effects, and all later effects
             # follow it.
             if effect.kind == "opaque":
@@ -261,6 +276,22 @@ def reachable(starts: Iterable[T], following: Callable[[T], Iterable[T]]) -> set
 def is_constant(node: Node) -> bool:
     """Return True for a constant tensor, whose only argument is its value."""
     return node.kind == "get_attr" or node.op == "constant"
+
+
+def _iter_effects(graph: Graph, node: Node) -> Iterator[Effect]:
+    """Yield the effects of a node, and the global effects of the bodies that it runs.
+
+    A call of a checkpointed or shared region draws random numbers if its body does. Only the body
+    records this.
+    """
+    yield from node.effects
+    if node.op == SAVING_STATE:
+        yield Effect("random")
+    for name in body_names(node) if graph.subgraphs and node.op.startswith(PREFIX) else ():
+        for body in graph.subgraphs:
+            if body.name == name:
+                for inner in body.nodes:
+                    yield from (e for e in _iter_effects(body, inner) if e.target is None)
 
 
 def _iter_mutated(node: Node) -> Iterator[str]:
@@ -437,6 +468,8 @@ class OrderFree(NumberedGraph):
         graph = flat.graph
         if graph.saver is not None:
             self._label_saved(hashes_by_name(graph.saver))
+            for i, position in zip(self.inputs, positions_in_saver(graph), strict=True):
+                self._add_to_label(i, f" {position}")
         self.sums = dict(self._find_sums()) if graph.kind in KINDS_WITH_GRADIENT_SUMS else {}
         if not self.sums and len(graph.saved) < 2:
             return
@@ -529,6 +562,16 @@ class OrderFree(NumberedGraph):
                 # The terms of a sum have no order, so they have no slots.
                 uses[operand].append((codes[i], -1 if i in self.sums else slot))
         return codes
+
+
+def positions_in_saver(graph: Graph) -> list[int]:
+    """Return the position of each input among the inputs of the forward, -1 if it has none.
+
+    Without it, the gradients of two parameters of one shape could be exchanged. Each graph numbers
+    its constants, so their names show nothing.
+    """
+    names = {} if graph.saver is None else {n.name: i for i, n in enumerate(graph.saver.inputs)}
+    return [names.get(n.name, -1) if n.op != "constant" else -1 for n in graph.inputs]
 
 
 def hashes_by_name(graph: Graph) -> dict[str, int]:
