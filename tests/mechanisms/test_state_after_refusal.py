@@ -389,3 +389,54 @@ def test_torch_compile_mark_on_a_module_is_removed(via: str) -> None:
     marked = set(vars(model))
     capture(model, example(4, 8), via=via)
     assert set(vars(model)) == marked
+
+
+class _Held(nn.Module):
+    """A module whose tensors and generator are plain attributes, no buffers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cache = torch.ones(4)
+        self.caches = [torch.ones(4)]
+        self.generator = torch.Generator().manual_seed(1)
+
+    def forward(self, x: Tensor, raises: bool = False) -> Tensor:
+        for cache in (self.cache, *self.caches):
+            cache.add_(1)
+        drawn = torch.rand(4, generator=self.generator)
+        if raises:
+            raise LookupError("mine")
+        return x * drawn * self.cache * self.caches[0]
+
+
+@pytest.mark.parametrize("via", ["aot", "dispatch"])
+@pytest.mark.parametrize("raises", [False, True])
+@pytest.mark.parametrize("how", ["module", "closure"])
+def test_plain_tensors_and_generators_are_restored(via: str, raises: bool, how: str) -> None:
+    held = _Held()
+    state = held.generator.get_state()
+    cache, caches, generator = held.cache, held.caches, held.generator
+
+    def function(x: Tensor) -> Tensor:
+        cache.add_(1)
+        caches[0].add_(1)
+        drawn = torch.rand(4, generator=generator)
+        if raises:
+            raise LookupError("mine")
+        return x * drawn * cache * caches[0]
+
+    call: Any = (lambda x: held(x, raises)) if how == "module" else function
+    if raises:
+        with pytest.raises(LookupError):
+            capture(call, torch.ones(4), via=via)
+    else:
+        capture(call, torch.ones(4), via=via).assert_matches_eager()
+    for tensor in (held.cache, held.caches[0]):
+        assert tensor.equal(torch.ones(4))
+    assert generator.get_state().equal(state)
+
+
+def test_large_plain_tensor_is_restored() -> None:
+    cache = torch.ones(2**19)
+    capture(lambda x: x + cache.add_(1)[:4], torch.ones(4), via="dispatch")
+    assert cache.equal(torch.ones(2**19))

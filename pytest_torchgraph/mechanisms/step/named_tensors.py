@@ -35,8 +35,10 @@ class NamedTensors:
         all_buffers: every buffer, each once.
         inputs: each tensor among the arguments, with its name.
         held: each tensor in an argument unknown to pytree, with its path.
+        plain: tensors that are neither parameters, buffers nor arguments, and that a module, an
+            argument or a closure holds, such as the cache of a model.
         numbers: the names of the numbers among the arguments.
-        generators: the random generators among the arguments.
+        generators: the random generators that an argument, a module or a closure holds.
     """
 
     def __init__(self, target: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]):
@@ -54,7 +56,10 @@ class NamedTensors:
         ]
         self.numbers = [name for name, leaf in leaves if isinstance(leaf, int | float)]
         self.look()
-        self.generators = [leaf for _, leaf in leaves if isinstance(leaf, torch.Generator)]
+        self.plain = list(module_search.tensors.values())
+        generators = [leaf for _, leaf in leaves if isinstance(leaf, torch.Generator)]
+        # Setting the state of a generator twice is harmless.
+        self.generators = [*generators, *module_search.generators]
 
     def look(self) -> None:
         """Collect modules, parameters and buffers. Call it again if they may have changed."""
@@ -153,6 +158,7 @@ def _without_wrappers(path: str) -> str:
     return ".".join(part for part in path.split(".") if part != "_orig_mod")
 
 
+_DATA = torch.Tensor | torch.Generator
 MAX_DEPTH = 4
 """Maximum depth of the search for modules in lists, dicts, closures and attributes of the target.
 """
@@ -184,11 +190,15 @@ class _ModuleSearch:
 
     Attributes:
         computed: the found tensors that an op computed.
+        tensors: the other found tensors, by id, except parameters.
+        generators: the found random generators.
     """
 
     def __init__(self) -> None:
         self._modules_by_id: dict[int, tuple[str, torch.nn.Module]] = {}
         self.computed: list[torch.Tensor] = []
+        self.tensors: dict[int, torch.Tensor] = {}
+        self.generators: list[torch.Generator] = []
 
     def look(self, name: str, value: Any, depth: int = 0) -> None:
         """Search a value, no deeper than `MAX_DEPTH`."""
@@ -196,7 +206,11 @@ class _ModuleSearch:
         # the step.
         if isinstance(value, torch.Tensor) and value.grad_fn is not None:
             self.computed.append(value)
-        if depth > MAX_DEPTH or isinstance(value, type | torch.Tensor):
+        elif isinstance(value, torch.Tensor) and not isinstance(value, torch.nn.Parameter):
+            self.tensors[id(value)] = value
+        elif isinstance(value, torch.Generator):
+            self.generators.append(value)
+        if depth > MAX_DEPTH or isinstance(value, type | _DATA):
             return
         if isinstance(value, torch.nn.Module):
             self._modules_by_id.setdefault(id(value), (name, value))
@@ -223,7 +237,7 @@ def _list_members(name: str, value: Any) -> Iterator[tuple[str, Any]]:
         for child in value.modules():  # torch does not search plain lists and dicts for modules
             for key, item in vars(child).items():
                 hides = key[:1] != "_" and isinstance(item, list | tuple | dict)
-                if hides or isinstance(item, torch.Tensor):
+                if hides or isinstance(item, _DATA):
                     yield key, item
     elif isinstance(value, functools.partial):
         yield from ((str(index), item) for index, item in enumerate(value.args))
@@ -236,7 +250,7 @@ def _list_members(name: str, value: Any) -> Iterator[tuple[str, Any]]:
         yield from ((f"{name}.{key}", item) for key, item in value.items())
     elif hasattr(value, "__dict__") and not inspect.ismethod(value) and not inspect.ismodule(value):
         for key, item in vars(value).items():
-            if isinstance(item, torch.nn.Module | torch.Tensor | list | tuple | dict):
+            if isinstance(item, torch.nn.Module | _DATA | list | tuple | dict):
                 yield key, item
 
 
@@ -251,7 +265,7 @@ def _list_reachable(function: Any) -> Iterator[tuple[str, Any]]:
     for name in code.co_names:
         if name in function.__globals__:
             value = function.__globals__[name]
-            if isinstance(value, torch.nn.Module | torch.Tensor):
+            if isinstance(value, torch.nn.Module | _DATA):
                 yield name, value
     defaults = function.__defaults__ or ()
     declared = code.co_varnames[: code.co_argcount]

@@ -241,6 +241,12 @@ class SavedState:
             if not isinstance(t, torch.nn.Parameter)
         }
         self.arguments = [SavedTensor(tensor) for tensor in inputs.values()]
+        # A closure or a global may hold a whole dataset.
+        self.arguments += [
+            self._save_lazily(t) if sees_writes and t.nbytes > LARGE else SavedTensor(t)
+            for t in named.plain
+            if id(t) not in inputs
+        ]
         # A target may assign another tensor to a buffer instead of writing to it.
         self.slots = [(module, dict(module._buffers)) for _, module in named.all_modules]
         self.parameter_slots = [
