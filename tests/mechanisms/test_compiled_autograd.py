@@ -586,7 +586,7 @@ class TwoBranches(nn.Module):
         super().__init__()
         self.a = nn.Linear(3, 3, bias=False)
         self.b = nn.Linear(3, 3, bias=False)
-        self.get_parameter(f"{frozen}.weight").requires_grad_(requires_grad=False)
+        self.get_parameter(f"{frozen}.weight").requires_grad = False
 
     def forward(self, x: Tensor) -> Any:
         return self.a(x) + self.b(x)
