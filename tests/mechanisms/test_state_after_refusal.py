@@ -440,3 +440,15 @@ def test_large_plain_tensor_is_restored() -> None:
     cache = torch.ones(2**19)
     capture(lambda x: x + cache.add_(1)[:4], torch.ones(4), via="dispatch")
     assert cache.equal(torch.ones(2**19))
+
+
+def test_second_capture_of_an_argument_with_a_graph_names_the_remedy() -> None:
+    hidden = nn.Embedding(10, 4)(torch.tensor([[1, 2]]))
+    block = nn.Linear(4, 4)
+    capture(block, hidden)
+    message = r"freed the graph that computed input\. .* pass input\.detach\(\)\.requires_grad_\(\)"
+    with pytest.raises(CaptureError, match=message):
+        capture(block, hidden)
+    remedy = hidden.detach().requires_grad_()
+    capture(block, remedy).assert_matches_eager()
+    capture(block, remedy)
