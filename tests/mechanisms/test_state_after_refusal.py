@@ -452,3 +452,28 @@ def test_second_capture_of_an_argument_with_a_graph_names_the_remedy() -> None:
     remedy = hidden.detach().requires_grad_()
     capture(block, remedy).assert_matches_eager()
     capture(block, remedy)
+
+
+class _Written(nn.Module):
+    """A module that writes a result with a graph into a plain tensor and a buffer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+        self.cache = torch.zeros(4)
+        self.register_buffer("buffer", torch.zeros(4))
+
+    def forward(self, x: Tensor, out: Tensor) -> Tensor:
+        for tensor in (self.cache, self.buffer, out):
+            tensor.copy_(self.linear(x))
+        return self.cache + self.buffer + out
+
+
+@pytest.mark.parametrize("via", ["aot", "dispatch"])
+def test_tensors_written_with_a_graph_have_none_afterwards(via: str) -> None:
+    module, out = _Written(), torch.zeros(4)
+    for _ in range(2):  # with the graph of the first capture, the second could not run its backward
+        capture(module, torch.ones(4), out, via=via).assert_matches_eager()
+        for tensor in (module.cache, module.buffer, out):
+            assert tensor.equal(torch.zeros(4))
+            assert not tensor.requires_grad
