@@ -440,3 +440,40 @@ def test_large_plain_tensor_is_restored() -> None:
     cache = torch.ones(2**19)
     capture(lambda x: x + cache.add_(1)[:4], torch.ones(4), via="dispatch")
     assert cache.equal(torch.ones(2**19))
+
+
+def test_second_capture_of_an_argument_with_a_graph_names_the_remedy() -> None:
+    hidden = nn.Embedding(10, 4)(torch.tensor([[1, 2]]))
+    block = nn.Linear(4, 4)
+    capture(block, hidden)
+    message = r"freed the graph that computed input\. .* pass input\.detach\(\)\.requires_grad_\(\)"
+    with pytest.raises(CaptureError, match=message):
+        capture(block, hidden)
+    remedy = hidden.detach().requires_grad_()
+    capture(block, remedy).assert_matches_eager()
+    capture(block, remedy)
+
+
+class _Written(nn.Module):
+    """A module that writes a result with a graph into a plain tensor and a buffer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+        self.cache = torch.zeros(4)
+        self.register_buffer("buffer", torch.zeros(4))
+
+    def forward(self, x: Tensor, out: Tensor) -> Tensor:
+        for tensor in (self.cache, self.buffer, out):
+            tensor.copy_(self.linear(x))
+        return self.cache + self.buffer + out
+
+
+@pytest.mark.parametrize("via", ["aot", "dispatch"])
+def test_tensors_written_with_a_graph_have_none_afterwards(via: str) -> None:
+    module, out = _Written(), torch.zeros(4)
+    for _ in range(2):  # with the graph of the first capture, the second could not run its backward
+        capture(module, torch.ones(4), out, via=via).assert_matches_eager()
+        for tensor in (module.cache, module.buffer, out):
+            assert tensor.equal(torch.zeros(4))
+            assert not tensor.requires_grad

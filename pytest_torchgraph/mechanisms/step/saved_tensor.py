@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import torch
 from torch.nn.parameter import is_lazy
 
@@ -105,6 +107,10 @@ class SavedTensor:
         tensor, value = self.tensor, self._value
         if tensor.is_leaf and tensor.requires_grad != self._requires_grad:
             tensor.requires_grad_(self._requires_grad)
+        elif not tensor.is_leaf and not self._requires_grad:
+            # The step wrote a value with a graph into it. A view cannot be detached in place.
+            with contextlib.suppress(RuntimeError):
+                tensor.detach_()
         with torch.inference_mode(tensor.is_inference()), torch.no_grad():
             if self._is_in_place():
                 if value is not None and not _same_bits(tensor, value):

@@ -14,6 +14,7 @@ import torch.utils._pytree as pytree
 
 from ... import torch_private
 from ...errors import CaptureError
+from ...words import listed
 from .named_tensors import DEPTH, held_by
 from .saved_state import WATCH_THE_STEP
 
@@ -122,6 +123,13 @@ class Step:
         """Explain why the backward cannot start from the target's output, and suggest a fix."""
         if refusal := self.saved.refusal():
             return refusal
+        computed = [name for name, x in self.invocation.named.inputs if x.grad_fn is not None]
+        if computed:
+            return (
+                "the backward cannot start, because an earlier backward, such as the backward of "
+                f"an earlier capture, freed the graph that computed {listed(computed, 3)}. To end "
+                f"the backward at the argument, pass {computed[0]}.detach().requires_grad_()"
+            )
         return (
             "the backward cannot start, because an earlier backward freed its graph. If the "
             "target calls loss.backward() or torch.autograd.grad: return the loss instead (the "
