@@ -84,16 +84,21 @@ def amount(count: int, unit: str, *, signed: bool = False) -> str:
     return f"{sign}{size / 1000**power:,.1f} {prefixes[power]}{unit}"
 
 
+def spans(numbers: Iterable[int]) -> list[list[int]]:
+    """Return the first and last number of each run of consecutive numbers."""
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][1] + 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    return runs
+
+
 def format_ranks(ranks: Iterable[int | None]) -> str:
     """Format rank numbers as ranges: `ranks 0-3, 7`."""
     numbers = sorted(rank for rank in ranks if rank is not None)
-    runs: list[list[int]] = []
-    for number in numbers:
-        if runs and runs[-1][-1] == number - 1:
-            runs[-1].append(number)
-        else:
-            runs.append([number])
-    texts = [str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs]
+    texts = [str(a) if a == b else f"{a}-{b}" for a, b in spans(numbers)]
     return f"{'rank' if len(numbers) == 1 else 'ranks'} {', '.join(texts)}"
 
 

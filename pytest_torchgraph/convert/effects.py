@@ -164,23 +164,19 @@ def facts(op: Any) -> SchemaFacts:
 # Overloads only: a cache keeps a function of the user alive, and the tensors of its closure.
 @functools.lru_cache(maxsize=8192)
 def _facts_of_schema(op: torch._ops.OpOverload) -> SchemaFacts:
-    writes, named, aliases = [], [], []
     arguments = op._schema.arguments
-    for position, argument in enumerate(arguments):
-        info = argument.alias_info
-        if info is None:
-            continue
-        if info.is_write:
-            if argument.kwarg_only:
-                named.append(argument.name)
-            else:
-                writes.append(position)
-        else:
-            aliases.append(position)
+    shared = [
+        (position, argument, info.is_write)
+        for position, argument in enumerate(arguments)
+        if (info := argument.alias_info) is not None
+    ]
+    writes = tuple(k for k, argument, is_write in shared if is_write and not argument.kwarg_only)
     return SchemaFacts(
-        tuple(writes),
-        tuple(named),
-        tuple(aliases),
+        writes,
+        tuple(
+            argument.name for _, argument, is_write in shared if is_write and argument.kwarg_only
+        ),
+        tuple(k for k, _, is_write in shared if not is_write),
         torch.Tag.nondeterministic_seeded in op.tags,
         op.namespace in COLLECTIVE_NAMESPACES or any(arg.name == GROUP_NAME for arg in arguments),
         op.namespace == "aten" and op._opname in SYNCS,

@@ -25,7 +25,7 @@ from ..graph.higher_order import GRAPH_MODULE
 from ..graph.model import Arg, Effect, Graph, GraphKind, Node, Ref, Result, Source, SubgraphRef
 from ..graph.module_paths import module_of
 from ..ops.matching import Level, base_name
-from ..ops.qualified import class_name, op_name
+from ..ops.qualified import attribute_at, class_name, op_name
 from . import node_meta, normalize, rng_states, source_lines
 from .canonical_names import CanonicalNames, NodeNamer
 from .effects import EffectTracker
@@ -317,10 +317,7 @@ class GraphConverter:
 
     def attribute(self, node: torch.fx.Node) -> Any:
         """Return the attribute read by a get_attr, or `None` without an owner."""
-        value: Any = self.owner
-        for part in str(node.target).split("."):
-            value = getattr(value, part, None)
-        return value
+        return attribute_at(self.owner, str(node.target))
 
     def name(self, node: torch.fx.Node, path: str, op: str, target: str) -> str:
         """Claim a new name for a node."""

@@ -24,7 +24,7 @@ import torch.fx
 import torch.nn.utils.parametrize
 
 from ..graph.module_paths import common_path, module_of
-from ..ops.qualified import op_name
+from ..ops.qualified import attribute_at, op_name
 from .normalize import value_of_constant
 
 
@@ -48,10 +48,7 @@ def copied(gm: torch.fx.GraphModule) -> torch.fx.GraphModule:
 def bodies(gm: torch.fx.GraphModule) -> Iterator[str]:
     """Yield the attribute paths of the bodies of a module's higher-order ops."""
     for name in dict.fromkeys(str(node.target) for node in gm.graph.find_nodes(op="get_attr")):
-        value: Any = gm
-        for part in name.split("."):
-            value = getattr(value, part, None)
-        if isinstance(value, torch.fx.GraphModule):
+        if isinstance(attribute_at(gm, name), torch.fx.GraphModule):
             yield name
 
 

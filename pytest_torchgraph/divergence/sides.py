@@ -22,6 +22,7 @@ from ..mechanisms.protocol import Built, Captured, Mechanism
 from ..mechanisms.step import EagerRun, Outcome, RandomState
 from ..mechanisms.step import Step as Run
 from ..mechanisms.torch_compile import draw_by_seeds
+from ..ops.qualified import attribute_at
 from .valued import ValuedGraph, ValuedStep
 from .values import Budget, NotFollowedError, copied_value, is_same
 
@@ -115,12 +116,10 @@ def _function(op: str) -> Callable[..., Any]:
     if op.startswith("operator."):
         function: Callable[..., Any] = getattr(operator, op.removeprefix("operator."))
         return function
-    value: Any = torch.ops
-    for part in op.split("."):
-        value = getattr(value, part, None)
-    if not isinstance(value, torch._ops.OpOverload):
+    overload = attribute_at(torch.ops, op)
+    if not isinstance(overload, torch._ops.OpOverload):
         raise NotFollowedError(f"{op} ran eagerly, and no function of this name can run it again")
-    return value
+    return overload
 
 
 def _value(arg: Any, nodes: Mapping[str, torch.fx.Node]) -> Any:
@@ -133,9 +132,7 @@ def _value(arg: Any, nodes: Mapping[str, torch.fx.Node]) -> Any:
     if isinstance(arg, Device):
         return torch.device(arg.name)
     if isinstance(arg, Atom) and arg.name.startswith("torch."):
-        value: Any = torch
-        for part in arg.name.split(".")[1:]:
-            value = getattr(value, part, None)
+        value = attribute_at(torch, arg.name.removeprefix("torch."))
         if value is not None:
             return value
     if isinstance(arg, Atom | Symbol | SubgraphRef):

@@ -7,6 +7,7 @@ import copy
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from operator import attrgetter
 from typing import Any, TypeAlias
 
 import torch
@@ -324,16 +325,9 @@ def _is_unchanged(before: Any, after: Any) -> bool:
 class _Replayer(torch.fx.Interpreter):
     """Interpreter that replaces the values of some nodes and repeats random draws."""
 
-    def __init__(
-        self,
-        step: ValuedStep,
-        number: int,
-        valued: ValuedGraph,
-        instead: Mapping[Key, Any],
-        budget: Budget,
-    ):
-        super().__init__(valued.module)
-        self._step, self._number, self._valued = step, number, valued
+    def __init__(self, step: ValuedStep, number: int, instead: Mapping[Key, Any], budget: Budget):
+        super().__init__(step.graphs[number].module)
+        self._step, self._number, self._valued = step, number, step.graphs[number]
         self._instead, self._budget = instead, budget
 
     def run_node(self, n: torch.fx.Node) -> Any:
@@ -363,13 +357,11 @@ def _run_all(step: ValuedStep, number: int, instead: Mapping[Key, Any], budget: 
         if name is not None and (home := step.resolve(number, name)) != (number, name):
             args[position] = copied_value(step.value(home))
     with torch.no_grad():
-        _Replayer(step, number, valued, instead, budget).run(*args)
+        _Replayer(step, number, instead, budget).run(*args)
 
 
 def _attribute(module: torch.fx.GraphModule, path: str, double: bool) -> Any:
-    value: Any = module
-    for part in path.split("."):
-        value = getattr(value, part)
+    value = attrgetter(path)(module)
     if double and isinstance(value, torch.Tensor) and value.dtype in ROUNDED:
         return value.double()
     return value

@@ -19,6 +19,11 @@ from .find import find_calls, times
 from .model import Graph, Node
 from .select import Selection, inside, nodes_of, tensors
 
+MAX_PLACES = 5
+"""Maximum number of places of an op that a message lists. Further places are only counted."""
+MAX_OPS = 30
+"""Maximum number of captured ops that a message lists. Further ops are only counted."""
+
 
 def assert_op_counts(
     graphs: Sequence[Graph],
@@ -62,7 +67,7 @@ def assert_op_counts(
     if problems:
         title = f"op counts differ{f' ({selected})' if selected else ''}"
         shows = UnexpectedOps(graphs, unexpected, title) if unexpected else None
-        captured = format_op_counts(graphs, selected=selected)
+        captured = format_op_counts(graphs, selected)
         raise failed("\n".join([f"{title}:", *problems, *captured]), shows)
 
 
@@ -189,7 +194,7 @@ def format_bounds(low: int, high: int | None) -> str:
     return f"{low} to {high}" if low else f"at most {high}"
 
 
-def format_locations(nodes: Sequence[Node], limit: int = 5) -> list[str]:
+def format_locations(nodes: Sequence[Node], limit: int = MAX_PLACES) -> list[str]:
     """Format the module path and source line of nodes, one line per place.
 
     Args:
@@ -200,16 +205,14 @@ def format_locations(nodes: Sequence[Node], limit: int = 5) -> list[str]:
     return _list_lines(lines, limit)
 
 
-def format_places(
-    op_calls: Sequence[OpCall], selected: Selection | None, limit: int = 5
-) -> list[str]:
+def format_places(op_calls: Sequence[OpCall], selected: Selection | None) -> list[str]:
     """Format the places of calls like `format_locations`, one line for each place and module."""
     lines: Counter[str] = Counter()
     for call in op_calls:
         for module, count in call.modules.items():
             if not (selected and selected.module) or inside(module, selected.module):
                 lines[_format_place(call.node, module)] += count
-    return _list_lines(lines, limit)
+    return _list_lines(lines, MAX_PLACES)
 
 
 def _format_place(node: Node, module: str) -> str:
@@ -223,14 +226,10 @@ def _list_lines(lines: Mapping[str, int], limit: int) -> list[str]:
     return first_lines(shown, limit, "place")
 
 
-def format_op_counts(
-    graphs: Sequence[Graph], limit: int = 30, selected: Selection | None = None
-) -> list[str]:
+def format_op_counts(graphs: Sequence[Graph], selected: Selection | None) -> list[str]:
     """Format the ops that occur, with their counts, most frequent first.
 
     Args:
-        limit: maximum number of listed ops. Further ops are only counted, so that a message stays
-            readable.
         selected: filter of the ops; `None` for all.
     """
     totals: Counter[str] = Counter()
@@ -238,7 +237,7 @@ def format_op_counts(
         if not selected or call in selected:
             totals[call.op] += selected.times(call) if selected else call.times
     counts = sorted(totals.items(), key=lambda item: (-item[1], item[0]))
-    lines = first_lines([f"{count:4} {op}" for op, count in counts], limit, "op")
+    lines = first_lines([f"{count:4} {op}" for op, count in counts], MAX_OPS, "op")
     return ["ops captured:", *(f"  {line}" for line in lines or ["none"])]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -82,9 +83,7 @@ def formula_of(op: str) -> Any:
 
 def _formula_of_parts(op: str) -> Any:
     """Return a formula that sums over the decomposition of a composite op."""
-    op_object: Any = torch.ops
-    for part in op.split("."):
-        op_object = getattr(op_object, part)
+    op_object = attrgetter(op)(torch.ops)
 
     def formula(*args: Any, out_val: Any, **kwargs: Any) -> int:
         with _PartsFlopCounter() as parts:

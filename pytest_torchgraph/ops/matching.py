@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable
 from fnmatch import fnmatchcase
 from functools import lru_cache
-from typing import Any, Literal, TypeAlias, cast
+from typing import Any, Literal, TypeAlias, cast, get_args
 
 
 def matches(op: str, pattern: str) -> bool:
@@ -141,15 +141,7 @@ Level: TypeAlias = Literal[
 - `post_grad`: Inductor's graphs after its own passes, before code generation.
 """
 
-LEVELS: tuple[Level, ...] = (
-    "dispatch",
-    "fx",
-    "dynamo",
-    "aot",
-    "compiled_autograd",
-    "export",
-    "post_grad",
-)
+LEVELS: tuple[Level, ...] = get_args(Level)
 """All levels, in the order used by messages."""
 
 SAVING_LEVELS: frozenset[Level] = frozenset({"dispatch", "aot", "compiled_autograd", "post_grad"})

@@ -80,6 +80,11 @@ def builtin_name(name: str) -> str:
     return _PYBIND11.sub("", name)
 
 
+def attribute_at(owner: Any, path: str) -> Any:
+    """Return the attribute at a dotted path, or `None` if there is none."""
+    return functools.reduce(lambda value, name: getattr(value, name, None), path.split("."), owner)
+
+
 def class_name(cls: Callable[..., Any]) -> str:
     """Return the qualified name of a module class, e.g. `torch.nn.Linear`."""
     module = getattr(cls, "__module__", "")

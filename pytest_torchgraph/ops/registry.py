@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from typing import Any
 
 from .. import torch_private
 from .matching import is_glob, matches
@@ -64,9 +63,9 @@ def only_aliased_argument(op: str) -> int | None:
     """
     import torch
 
-    op_object: Any = torch.ops
-    for part in op.split("."):
-        op_object = getattr(op_object, part, None)
+    from .qualified import attribute_at
+
+    op_object = attribute_at(torch.ops, op)
     if not isinstance(op_object, torch._ops.OpOverload):
         return None
     arguments = op_object._schema.arguments

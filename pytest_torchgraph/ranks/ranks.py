@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
@@ -192,15 +192,7 @@ class Ranks(Sequence["Capture"]):
                 group, lambda capture: list(map(signature_of, capture.collectives))
             )
             for other_class in other_classes[:MAX_CLASSES]:
-                waits = any(capture.rank in deadlocked_ranks for capture in other_class)
-                problems.append(
-                    f"  {self._format_members(other_class)} compared with "
-                    f"{self._format_members(first_class)}:"
-                )
-                problems += [
-                    f"      {line}"
-                    for line in format_orders(first_class[0], other_class[0], waits=waits)
-                ]
+                problems += self._compare_orders(first_class, other_class, deadlocked_ranks)
             problems += self._count_omitted(other_classes)
         if problems:
             across_text = "" if across is None else f" across {across!r}"
@@ -246,6 +238,14 @@ class Ranks(Sequence["Capture"]):
     def _deadlocked_ranks(self) -> frozenset[int | None]:
         return frozenset(deadlock.capture.rank for deadlock in find_deadlocks(self._captures))
 
+    def _compare_orders(
+        self, first: Sequence[Capture], other: Sequence[Capture], deadlocked: Container[int | None]
+    ) -> Iterator[str]:
+        """Yield lines that compare the collectives of two classes of ranks."""
+        yield f"  {self._format_members(other)} compared with {self._format_members(first)}:"
+        waits = any(capture.rank in deadlocked for capture in other)
+        yield from (f"      {line}" for line in format_orders(first[0], other[0], waits=waits))
+
     def _count_omitted(self, other_classes: Sequence[Sequence[Capture]]) -> Iterator[str]:
         """Yield a line that counts the classes of ranks omitted from a message."""
         if omitted := other_classes[MAX_CLASSES:]:
@@ -289,13 +289,7 @@ class Ranks(Sequence["Capture"]):
         deadlocked_ranks = self._deadlocked_ranks() if other_classes else frozenset()
         for other_class in other_classes[:MAX_CLASSES]:
             difference = diff(first_class[0], other_class[0])
-            other_ranks, first_ranks = map(self._format_members, (other_class, first_class))
-            yield f"  {other_ranks} compared with {first_ranks}:"
-            waits = any(capture.rank in deadlocked_ranks for capture in other_class)
-            yield from (
-                f"      {line}"
-                for line in format_orders(first_class[0], other_class[0], waits=waits)
-            )
+            yield from self._compare_orders(first_class, other_class, deadlocked_ranks)
             text = str(difference)
             # A diff labels its nodes `before` and `after`, but ranks are two sides of one run.
             for label, members in (("before", first_class), ("after ", other_class)):

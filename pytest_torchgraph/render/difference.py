@@ -233,7 +233,7 @@ def _add_whole_graph(scene: Scene, pair: GraphPair) -> None:
     side_of: dict[ChangeMarkKind, OnlySide] = {"removed": "before", "added": "after"}
     border, fill = CHANGE_PAINTS[kind]
     calls = sum(graph.op_counts.values())
-    key = scene.add_box(
+    scene.add_box(
         [f"{SIGNS[kind]} {lines[0]}", counted(calls, "op"), *lines[1:]],
         (),
         " ",
@@ -246,12 +246,12 @@ def _add_whole_graph(scene: Scene, pair: GraphPair) -> None:
             kind,
             is_old=kind == "removed",
         ),
+        side_of.get(kind, ""),
         color=border,
         fillcolor=fill,
         penwidth="2",
         style="filled,rounded,dashed" if kind == "removed" else "filled,rounded",
     )
-    scene.sides.record_only(scene.box_id(key), side_of.get(kind, ""))
 
 
 def _add_nodes(

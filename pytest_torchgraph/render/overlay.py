@@ -163,17 +163,8 @@ class Overlay:
     # -- change marks ------------------------------------------------------------------------------
 
     def _changes(self) -> Iterator[tuple[ChangeKind, Node | None, Node | None]]:
-        for node in self.pair.added:
-            yield "added", None, node
-        for node in self.pair.removed:
-            yield "removed", node, None
-        for before, after in self.pair.changed:
-            yield "changed", before, after
-        for before, after in self.pair.rewired:
-            yield "rewired", before, after
-        changed_pairs = (*self.pair.changed, *self.pair.rewired)
-        listed = (*self.pair.added, *self.pair.removed, *(after for _, after in changed_pairs))
-        listed_ids = set(map(id, listed))
+        yield from self.pair.changes()
+        listed_ids = {id(after or before) for _, before, after in self.pair.changes()}
         drawn_nodes = (*self.old.nodes.values(), *self.new.nodes.values())
         drawn_ids = {id(folded.node) for folded in drawn_nodes}
         for change in self._further_changes:

@@ -331,8 +331,7 @@ def _break_syncs(graph_break: GraphBreak, only_traced: bool) -> Iterator[Sync]:
 
 def _place(origin: Source | GraphBreak | None, module: str) -> dict[str, Any]:
     """Return the arguments of `SourceLocation` for a line and a module."""
-    if origin is None:
-        return {"file": "", "line": 0, "code": "", "function": "", "module": module}
+    origin = origin or Source("", 0)
     return {
         "file": origin.file,
         "line": origin.line,

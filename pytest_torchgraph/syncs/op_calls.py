@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import torch
 
 from ..graph.model import Atom, Result, Symbol, TensorMeta
+from ..graph.select import tensors
 from ..ops import registry
 from .model import COPIES, MASKS, READS, SIZES
 
@@ -162,7 +163,7 @@ def sync_kind(call: SyncCall, known_symbols: frozenset[str] = frozenset()) -> st
         has_range = (_argument(call, 2, "min") or 0) != (_argument(call, 3, "max") or 0)
         return "" if has_range else READS
     if op in _BRANCHING:
-        return READS if op.endswith("while_loop") or any(_tensors(call.args[:1])) else ""
+        return READS if op.endswith("while_loop") or any(tensors(call.args[:1])) else ""
     if op == "aten.repeat_interleave.Tensor" and _argument(call, 1, "output_size") is not None:
         return ""
     return SIZES if op in _COUNTING or "sizes" in _tags(op) else _unbacked_kind(call, known_symbols)
@@ -187,20 +188,20 @@ def device_copy_of(call: SyncCall) -> Copy | None:
     Indices are copied to the device of the indexed tensor.
     """
     if call.op in _COPYING_LISTS:
-        pairs = zip(_tensors(call.args[:1]), _tensors(call.args[1:2]), strict=False)
+        pairs = zip(tensors(call.args[:1]), tensors(call.args[1:2]), strict=False)
         copies = (_copied(source.device, target.device, call) for target, source in pairs)
         return next(filter(None, copies), None)
-    device = next((tensor.device for tensor in _tensors(call.result)), None)
+    device = next((tensor.device for tensor in tensors(call.result)), None)
     if call.op == _LIFT_FRESH:
         return _copied("cpu", None if device == "meta" else device, call)
     if call.op == "aten.copy_.default" or call.op == "operator.setitem":
-        device = next((tensor.device for tensor in _tensors(call.args[:1])), None)
+        device = next((tensor.device for tensor in tensors(call.args[:1])), None)
     operands: Any = call.args
     if call.op.startswith(_INDEXING):
-        operands = [tensor for tensor in _tensors(call.args[1:2]) if tensor.shape]
+        operands = tuple(tensor for tensor in tensors(call.args[1:2]) if tensor.shape)
     elif call.op not in _COPYING:
         return None
-    copies = (_copied(operand.device, device, call) for operand in _tensors(operands))
+    copies = (_copied(operand.device, device, call) for operand in tensors(operands))
     return next(filter(None, copies), None)
 
 
@@ -229,7 +230,7 @@ def _unbacked_kind(call: SyncCall, known_symbols: frozenset[str]) -> str:
 
 
 def _mask_kind(call: SyncCall) -> str:
-    indices = list(_tensors(call.args[1:2]))
+    indices = list(tensors(call.args[1:2]))
     if not any(tensor.dtype in _MASK_DTYPES for tensor in indices):
         return ""
     return "" if call.op.startswith(_WRITTEN_BY_INDEX) and _writes_one_value(call) else MASKS
@@ -252,14 +253,6 @@ def _non_blocking(call: SyncCall) -> bool:
 
 def _argument(call: SyncCall, position: int, name: str) -> Any:
     return call.args[position] if position < len(call.args) else call.kwargs.get(name)
-
-
-def _tensors(value: Any) -> Iterator[TensorMeta]:
-    if isinstance(value, TensorMeta):
-        yield value
-    elif isinstance(value, tuple | list):
-        for item in value:
-            yield from _tensors(item)
 
 
 @functools.lru_cache(maxsize=8192)

@@ -14,7 +14,7 @@ from collections.abc import Hashable, Iterable, Mapping
 from ..equality import NumberedGraph
 from .findings import Change, Finding, ops_of
 from .key_forms import call_form, result_form, without_derived
-from .origins import Key, Occurrence, Origins
+from .origins import Key, Occurrence, Origins, take_same_operands
 from .paths import holds
 
 METHODS = ("forward", "__call__", "<module>", "<lambda>")
@@ -64,18 +64,8 @@ class CallKeys:
             old, new = self.origins.of(change)
             if change.kind == "rewired":
                 return False
-            if old is None or new is None:
-                continue
-            for p, q in zip(
-                old.flat.operands[old.number], new.flat.operands[new.number], strict=False
-            ):
-                is_same_value = old.matching.forward[p] == q
-                if (
-                    not is_same_value
-                    and old.at(p).key not in edit_nodes
-                    and new.at(q).key not in edit_nodes
-                ):
-                    return False
+            if old is not None and new is not None and not take_same_operands(old, new, edit_nodes):
+                return False
         return True
 
     def _form(self, finding: Finding, module: str | None) -> Hashable:

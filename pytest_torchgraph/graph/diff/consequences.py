@@ -7,9 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import cached_property
 
-from ..model import Node
 from .correspondence import Correspondence
-from .findings import Change, Finding
+from .findings import Change, Finding, nodes_of_changes
 from .origins import Origins
 from .paths import path_of
 
@@ -85,7 +84,7 @@ class _ForwardReach:
         for k, finding in enumerate(findings):
             start = (self._position_of(finding.changes[0], origins), k)
             inside = {""}
-            for node in _nodes_of((*finding.changes, *finding.consequences)):
+            for node in nodes_of_changes((*finding.changes, *finding.consequences)):
                 self.own_values.setdefault(node.name, k)
                 for name in node.refs:
                     is_only_edit = self.operands.setdefault(name, (SURE, k))[1] == k
@@ -120,7 +119,7 @@ class _ForwardReach:
         Of the change's values that are operands of edits, only the first counts, even if several
         edits use the first and only one edit uses a later one.
         """
-        nodes = _nodes_of((change,))
+        nodes = nodes_of_changes((change,))
         # The strongest criterion comes first. Only the order of the scores matters, and which of
         # them reach `SURE`.
         names = [name for node in nodes for name in (node.name, *node.refs)]
@@ -157,9 +156,3 @@ class _ForwardReach:
                 for i, node in enumerate(flat.nodes):
                     positions.setdefault(node.module, number + i / len(flat.nodes))
         return positions
-
-
-def _nodes_of(changes: Iterable[Change]) -> list[Node]:
-    return [
-        node for change in changes for node in (change.before, change.after) if node is not None
-    ]

@@ -27,7 +27,7 @@ from ..equality import reachable, runs_differ
 from ..higher_order import executed
 from ..model import Graph, Node, Ref, is_projection
 from .correspondence import Correspondence
-from .findings import Finding, Recomputations
+from .findings import Finding, Recomputations, nodes_of_changes
 from .origins import Origins, Pair
 
 Side = tuple[bool, int]
@@ -236,9 +236,7 @@ def _attribute_recomputations(
         ops = {
             executed(node).op
             for place in places
-            for change in (*place.changes, *place.consequences)
-            for node in (change.before, change.after)
-            if node is not None
+            for node in nodes_of_changes((*place.changes, *place.consequences))
         }
         by_finding.append(tuple((op, *counts) for op, counts in changed.items() if op in ops))
     unattributed = changed.keys() - {op for entries in by_finding for op, _, _ in entries}

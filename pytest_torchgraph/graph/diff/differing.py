@@ -153,12 +153,9 @@ class NodeComparer:
                 self.join_to_operands(i, p, q)
         # If only one graph returns a value, the output changed. If the value itself was added or
         # removed, the value is the edit.
-        for p in only_a:
-            if self.m.forward[p] != -1:
-                self.changes.flag("changed", i, j)
-        for q in only_b:
-            if self.m.backward[q] != -1:
-                self.changes.flag("changed", i, j)
+        kept = [self.m.forward[p] != -1 for p in only_a]
+        if any(kept) or any(self.m.backward[q] != -1 for q in only_b):
+            self.changes.flag("changed", i, j)
         # If the graphs differ but none of their nodes does, the target returned something else, or
         # the forward saves other values.
         if not self.changes.by_key and (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -307,6 +307,13 @@ class GraphPair:
             return None
         return old.runs, new.runs
 
+    def changes(self) -> Iterator[tuple[ChangeKind, Node | None, Node | None]]:
+        """Yield all entries of the lists, each with its kind and its old and new node."""
+        yield from (("added", None, node) for node in self.added)
+        yield from (("removed", node, None) for node in self.removed)
+        yield from (("changed", before, after) for before, after in self.changed)
+        yield from (("rewired", before, after) for before, after in self.rewired)
+
 
 @dataclass(frozen=True, slots=True)
 class FilesDiff:
@@ -438,6 +445,13 @@ class GraphDiff:
     def __str__(self) -> str:
         # Without a difference, the text is empty or repeats the heading.
         return "\n".join(dict.fromkeys(filter(None, (self.heading(), self.to_text()))))
+
+
+def nodes_of_changes(changes: Iterable[Change]) -> list[Node]:
+    """Return the nodes of changes, the old node of each change first."""
+    return [
+        node for change in changes for node in (change.before, change.after) if node is not None
+    ]
 
 
 def ops_of(changes: Iterable[Change]) -> list[Change]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -236,20 +235,18 @@ def _node_texts(change: Change) -> tuple[str, ...]:
 
 def ops_of_edit(finding: Finding) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the removed and the added ops. Each op is listed once: its number depends on sizes."""
-    removed: Counter[str] = Counter()
-    added: Counter[str] = Counter()
+    removed: set[str] = set()
+    added: set[str] = set()
     for change in ops_of(without_derived(finding.changes)):
         before, after = change.before, change.after
         if before is not None and after is not None and before.op == after.op:
             continue
         if before is not None:
-            removed[before.op] += 1
+            removed.add(before.op)
         if after is not None:
-            added[after.op] += 1
-    common_ops = removed.keys() & added.keys()
-    if removed.keys() != added.keys():
-        for op in common_ops:  # These ops only moved within the edit.
-            del removed[op], added[op]
+            added.add(after.op)
+    if removed != added:  # The ops on both sides only moved within the edit.
+        removed, added = removed - added, added - removed
     return tuple(sorted(removed)), tuple(sorted(added))
 
 

@@ -20,7 +20,7 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 
 from .findings import Change, Finding
 from .key_forms import call_form, name_form, place_form, result_form, without_derived
-from .origins import Key, Occurrence, Origins
+from .origins import Key, Occurrence, Origins, take_same_operands
 from .paths import holds, instances_of, path_of
 
 Users = Mapping[str, Sequence[tuple[int, int]]]
@@ -47,7 +47,9 @@ class EditKeys:
         if finding.summary or finding.of_graph or unknown:
             return "alone", id(finding)
         changes = without_derived(changes)
-        instances = _instances(changes)
+        around = (instances_of(path_of(change.node)) for change in changes)
+        # The first node that is in an instance determines the instances around the edit.
+        instances = next(filter(None, around), ())
         edit_nodes = self.origins.number_nodes(changes)
         if len(changes) > 1 and instances:
             # The last layer of a list has a different user than the other layers. Its edit would be
@@ -73,13 +75,7 @@ class EditKeys:
         old, new = self.origins.of(change)
         assert old is not None
         assert new is not None
-        slots = zip(old.flat.operands[old.number], new.flat.operands[new.number], strict=False)
-        return all(
-            old.matching.forward[p] == q
-            or old.at(p).key in edit_nodes
-            or new.at(q).key in edit_nodes
-            for p, q in slots
-        )
+        return take_same_operands(old, new, edit_nodes)
 
     # -- forms -----------------------------------------------------------------------------------
 
@@ -223,12 +219,6 @@ class EditKeys:
             if holds(instance, path_of(flat.nodes[p]))
             for user, _ in flat.uses(p)
         )
-
-
-def _instances(changes: Iterable[Change]) -> tuple[str, ...]:
-    """Return the instances around the first node of an edit that is in an instance."""
-    candidates = (instances_of(path_of(change.node)) for change in changes)
-    return next((instances for instances in candidates if instances), ())
 
 
 def _instances_before(changes: Iterable[Change], instances: tuple[str, ...]) -> tuple[str, ...]:

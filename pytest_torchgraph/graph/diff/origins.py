@@ -5,7 +5,7 @@ Graphs are paired with graphs of the same kind, and eager graphs with eager grap
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise, zip_longest
@@ -184,6 +184,15 @@ class Occurrence:
         """Return the partner of a node of this graph in the other graph, or `None`."""
         other = (self.matching.backward if self.is_new else self.matching.forward)[number]
         return None if other == -1 else Occurrence(self.matching, not self.is_new, other)
+
+
+def take_same_operands(old: Occurrence, new: Occurrence, edit_nodes: Container[Key]) -> bool:
+    """Return True if two partners take the same values, apart from the nodes of their edit."""
+    slots = zip(old.flat.operands[old.number], new.flat.operands[new.number], strict=False)
+    return all(
+        old.matching.forward[p] == q or old.at(p).key in edit_nodes or new.at(q).key in edit_nodes
+        for p, q in slots
+    )
 
 
 class Origins:

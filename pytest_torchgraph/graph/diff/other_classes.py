@@ -16,7 +16,7 @@ from ...words import counted
 from ..model import Graph, Node
 from ..text import format_arg
 from .constants import iter_constants
-from .findings import Change, Finding, Place, one_place, ops_of
+from .findings import Change, Finding, Place, nodes_of_changes, one_place, ops_of
 from .origins import Origins
 from .paths import abridged, holds
 from .union_find import UnionFind
@@ -87,11 +87,7 @@ def merge_changed_classes(
         if graph is not None
     }
     # If graphs were added or removed, the run counts of the remaining graphs change.
-    merged = [
-        f
-        for f in findings
-        if _is_whole_graph(f) or _is_run_count(f) or _is_in_modules(exchanged, f)
-    ]
+    merged = [f for f in findings if f.of_graph or _is_in_modules(exchanged, f)]
     edited = {change.graph for f in merged for place in f.places for change in place.changes}
     numbers = set(map(id, merged))
     # Findings about only the inputs or outputs of a changed graph belong to the change, too.
@@ -173,13 +169,8 @@ def _is_whole_graph(finding: Finding) -> bool:
     return finding.of_graph and finding.kind in ("added", "removed")
 
 
-def _is_run_count(finding: Finding) -> bool:
-    return finding.of_graph and finding.kind == "changed"
-
-
 def _is_in_modules(exchanged: _ClassChange, finding: Finding) -> bool:
-    nodes = [n for c in ops_of(finding.changes) for n in (c.before, c.after) if n is not None]
-    return not finding.of_graph and not all(map(exchanged.is_outside, nodes))
+    return not all(map(exchanged.is_outside, nodes_of_changes(ops_of(finding.changes))))
 
 
 def _is_passed_on(finding: Finding, graphs: Set[str]) -> bool:

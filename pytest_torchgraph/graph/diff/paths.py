@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
+from ...words import spans
 from ..model import Node
 from ..module_paths import module_of
 
@@ -158,16 +159,10 @@ def _format_form(form: _Form) -> str:
 def _format_numbers(numbers: Sequence[int]) -> str:
     if len(numbers) == 1:
         return str(numbers[0])
-    spans: list[list[int]] = []
-    for number in numbers:
-        if spans and number == spans[-1][1] + 1:
-            spans[-1][1] = number
-        else:
-            spans.append([number, number])
-    parts: list[str] = []
-    for first, last in spans[:MAX_SPANS]:
+    runs, parts = spans(numbers), list[str]()
+    for first, last in runs[:MAX_SPANS]:
         parts += map(str, range(first, last + 1)) if last < first + 2 else [f"{first} … {last}"]
-    if len(spans) > MAX_SPANS:
-        unlisted = sum(last + 1 - first for first, last in spans[MAX_SPANS:])
+    if len(runs) > MAX_SPANS:
+        unlisted = sum(last + 1 - first for first, last in runs[MAX_SPANS:])
         parts.append(f"and {unlisted} more")
     return f"{{{', '.join(parts)}}}"

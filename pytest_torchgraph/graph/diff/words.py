@@ -23,7 +23,7 @@ def finding_text(finding: Finding, limit: int) -> str:
     if finding.summary and not finding.modules:
         return "\n".join([f"{sign} {finding.summary}", *_cost_lines(finding)])
     if finding.modules:
-        lines = [f"{sign} {finding.summary} [{_format_graphs(finding.places)}]"]
+        lines = [f"{sign} {finding.summary} [{_list_graphs(finding.places)}]"]
         changes = (change for place in finding.places for change in place.changes)
         lines += _change_lines("with   ", outside_modules(changes, finding.modules), limit)
         return "\n".join([*lines, *_cost_lines(finding), *_consequence_lines(finding, limit)])
@@ -105,7 +105,7 @@ def recomputed_text(finding: Finding) -> str:
     return f"recomputed in the backward: {text}" if text else ""
 
 
-def count_changes(changes: Iterable[Change]) -> str:
+def count_changes(changes: Iterable[Change | Finding]) -> str:
     """Return the number of changes of each kind: `2 added, 1 changed`."""
     counts = Counter(change.kind for change in changes)
     return ", ".join(f"{counts[kind]} {kind}" for kind in SIGNS if counts[kind])
@@ -123,18 +123,14 @@ def places_text(finding: Finding) -> str:
 
 def _format_places(finding: Finding) -> str:
     """Return `fc [forward]`, or `12 places [forward]: layer.{0 … 11}.fc`."""
-    graphs = f"[{_format_graphs(finding.places)}]"
+    graphs = f"[{_list_graphs(finding.places)}]"
     if len(finding.places) == 1:
         return f"{finding.module or TOP} {graphs}"
     return f"{len(finding.places)} places {graphs}: {places_text(finding)}"
 
 
-def _format_graphs(places: Iterable[Place]) -> str:
-    return _list_graphs(place.graph for place in places)
-
-
-def _list_graphs(graphs: Iterable[str]) -> str:
-    return listed(dict.fromkeys(graphs), 3)
+def _list_graphs(parts: Iterable[Place | Change]) -> str:
+    return listed(dict.fromkeys(part.graph for part in parts), 3)
 
 
 def _feeding_modules(places: Iterable[Place]) -> Iterable[str]:
@@ -165,7 +161,7 @@ def _consequence_lines(finding: Finding, limit: int) -> list[str]:
     saved_lines = _saved_lines(finding)
     if listed:
         all_listed = [change for changes in listed for change in changes]
-        names = _list_graphs(change.graph for change in all_listed)
+        names = _list_graphs(all_listed)
         head = f"    follows in {names}: {count_changes(all_listed)}"
         if (
             len(finding.places) == len(listed) > 1
@@ -174,11 +170,9 @@ def _consequence_lines(finding: Finding, limit: int) -> list[str]:
             head += f" ({len(listed[0])} in each place)"
         return [*saved_lines, head, *_change_lines("       ", listed[0], limit)]
     if all_consequences and not finding.modules and not saved_lines:
-        returns = [
-            change for changes in all_consequences for change in changes if _is_return(change)
-        ]
-        changes = returns or [change for changes in all_consequences for change in changes]
-        names = _list_graphs(change.graph for change in changes)
+        consequences = [change for changes in all_consequences for change in changes]
+        returns = [change for change in consequences if _is_return(change)]
+        names = _list_graphs(returns or consequences)
         return [f"    follows in {names}: the {'returned' if returns else 'saved'} values differ"]
     return saved_lines
 
@@ -193,29 +187,25 @@ def _is_return(change: Change) -> bool:
 
 def _saved_lines(finding: Finding) -> list[str]:
     """Return the line of added and removed saved activations, over all places; [] if none."""
-    values = {
-        (change.kind, change.graph, change.node.name): change.node.name
+    values = dict.fromkeys(
+        (change.kind, change.graph, change.node.name)
         for place in finding.places
         for change in place.consequences
-        if change.node.op == "saved" and change.kind in ("added", "removed")
-    }
-    counts = Counter(kind for kind, _, _ in values)
-    more, fewer = counts["added"], counts["removed"]
+        if change.node.op == "saved"
+    )
+    more = [name for kind, _, name in values if kind == "added"]
+    fewer = [name for kind, _, name in values if kind == "removed"]
     if not more and not fewer:
         return []
-    new_names, old_names = (
-        _list_names(
-            [name for (value_kind, _, _), name in values.items() if value_kind == kind], SIGNS[kind]
-        )
-        for kind in ("added", "removed")
-    )
+    new_names = _list_names(more, SIGNS["added"])
+    old_names = _list_names(fewer, SIGNS["removed"])
     if more and fewer:
         return [
-            f"    saves {counted(more, 'other value')} for the backward ({new_names}) "
-            f"in place of {fewer:,} ({old_names})"
+            f"    saves {counted(len(more), 'other value')} for the backward ({new_names}) "
+            f"in place of {len(fewer):,} ({old_names})"
         ]
     return [
-        f"    saves {counted(more or fewer, 'more value' if more else 'fewer value')} "
+        f"    saves {counted(len(more or fewer), 'more value' if more else 'fewer value')} "
         f"for the backward: {new_names or old_names}"
     ]
 
@@ -331,14 +321,14 @@ def edit_name(finding: Finding) -> str:
         return finding.summary
     change, rest = finding.changes[0], ops_of(finding.changes[1:])
     before, after = change.before, change.after
-    if before is not None and after is not None and before.op != after.op:
-        first = f"{node_name(before)} -> {node_name(after)}"
-        return f"{first} (and {count_changes(rest)})" if rest else first
     added, removed = (
         [other.node for other in (change, *rest) if other.kind == kind]
         for kind in ("added", "removed")
     )
-    if added and removed:
+    if before is not None and after is not None and before.op != after.op:
+        first = f"{node_name(before)} -> {node_name(after)}"
+        others = rest
+    elif added and removed:
         first = f"{_list_ops(removed)} -> {_list_ops(added)}"
         others = [other for other in rest if other.kind not in ("added", "removed")]
     else:
@@ -383,8 +373,5 @@ def _count_edits(edits: Sequence[Finding]) -> str:
 
 def _graph_counts(findings: Sequence[Finding]) -> str:
     """Return counts such as `2 graphs added, 1 changed`."""
-    counts = Counter(finding.kind for finding in findings)
-    parts = [f"{counts[kind]} {kind}" for kind in SIGNS if counts[kind]]
-    first, _, rest = parts[0].partition(" ")
-    parts[0] = f"{first} {'graph' if first == '1' else 'graphs'} {rest}"
-    return ", ".join(parts)
+    first, _, rest = count_changes(findings).partition(" ")
+    return f"{first} {'graph' if first == '1' else 'graphs'} {rest}"

@@ -22,7 +22,7 @@ from dataclasses import replace
 
 from ...ops.matching import ATEN_LEVELS
 from ..cost import with_savers
-from ..model import Arg, Effect, Graph, Node, Ref, iter_refs, map_arg
+from ..model import Arg, Graph, Node, Ref, iter_refs, map_arg
 
 BELOW_AUTOGRAD = ATEN_LEVELS
 """Levels of graphs to which autograd has already been applied."""
@@ -172,7 +172,7 @@ def _rewrite_node(node: Node, names: Mapping[str, str]) -> Node:
         op=op,
         args=_rename_refs(node.args, names),
         kwargs=_rename_refs(node.kwargs, names),
-        effects=tuple([_rename_effect(effect, names) for effect in node.effects]),
+        effects=tuple([replace(e, target=_rename_refs(e.target, names)) for e in node.effects]),
         after=tuple(dict.fromkeys(_rename_refs(node.after, names))),
     )
 
@@ -193,12 +193,6 @@ def _mentions(node: Node, names: Mapping[str, str]) -> bool:
         ):
             return True
     return False
-
-
-def _rename_effect(effect: Effect, names: Mapping[str, str]) -> Effect:
-    if effect.target is None or effect.target.name not in names:
-        return effect
-    return replace(effect, target=Ref(names[effect.target.name]))
 
 
 def _rename_refs(value: Arg, names: Mapping[str, str]) -> Arg:

@@ -186,7 +186,8 @@ class _Expander(ValueReader):
     def read_document(self) -> Expanded:
         scope = _Scope()
         eager = False
-        while True:
+        has_next_line = True
+        while has_next_line:
             line = self.text
             match = _FOLDED.match(line)
             if match is None:
@@ -201,8 +202,6 @@ class _Expander(ValueReader):
                 has_next_line = self.read_folded_line(
                     match, len(line) - len(line.lstrip(" ")), scope
                 )
-            if not has_next_line:
-                break
         return Expanded(scope.lines, self.lines, scope.rows, scope.calls, eager)
 
     def charge_work(self, lines: int, characters: int) -> None:

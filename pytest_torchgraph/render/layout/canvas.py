@@ -273,9 +273,9 @@ class Canvas:
             tooltip_of(drawable.node),
             look.classes,
             element,
+            drawable.only,
             **look.attributes,
         )
-        self.scene.sides.record_only(self.scene.box_id(key), drawable.only)
         if look.sides is not None:
             self.scene.sides.record_labels(self.scene.box_id(key), *look.sides)
         return key
@@ -311,18 +311,15 @@ class Canvas:
             attributes |= {"color": border, "fillcolor": fill}
         classes = ("group", *([kind] if kind else ()))
         look = self._with_heat(Look(lines, attributes, classes), unit)
-        key = self.scene.add_box(
+        return self.scene.add_box(
             look.lines,
             unit.cluster,
             dot_text(tooltip, MAX_TOOLTIP_LINE),
             look.classes,
             Element("group", drawables[0].graph, _names(drawables), title, kind),
+            _common_side(drawable.only for drawable in drawables),
             **look.attributes,
         )
-        self.scene.sides.record_only(
-            self.scene.box_id(key), _common_side(drawable.only for drawable in drawables)
-        )
-        return key
 
     def _add_port(self, bundle: _Bundle) -> None:
         head = self.units[bundle.head]
@@ -347,14 +344,12 @@ class Canvas:
             tooltip_of(drawable.node),
             ("port", kind),
             Element("port", drawable.graph, names),
+            _common_side(bundled.only for bundled in bundle.edges),
             color=border,
             fillcolor=fill,
             **PORT,
         )
         self.scene.add_edge(key, self.keys[bundle.head], label, ["value"])
-        self.scene.sides.record_only(
-            self.scene.box_id(key), _common_side(bundled.only for bundled in bundle.edges)
-        )
 
 
 def _bundle_label(edges: Sequence[Edge]) -> str:

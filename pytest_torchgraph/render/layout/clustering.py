@@ -7,6 +7,7 @@ Without clusters, or with too many siblings, consecutive drawables form blocks.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -153,16 +154,14 @@ class Clustering:
         if limit is None:
             open_nodes = dict.fromkeys(self._root.walk())
             return self._units(open_nodes, range(len(self._parents)), compact=False)
+
         # Every further drawable opens clusters or divides boxes, so the number of boxes only grows.
-        low, high = 0, len(focus)
-        while low < high:
-            middle = (low + high + 1) // 2
-            prefix = focus[:middle]
-            if self._count(self._nodes_to_open(prefix), set(prefix), compact) <= limit:
-                low = middle
-            else:
-                high = middle - 1
-        fitting_focus = focus[: max(low, 1)]
+        def count(length: int) -> int:
+            prefix = focus[:length]
+            return self._count(self._nodes_to_open(prefix), set(prefix), compact)
+
+        fitting = bisect_right(range(1, len(focus) + 1), limit, key=count)
+        fitting_focus = focus[: max(fitting, 1)]
         open_nodes = self._nodes_to_open(fitting_focus)
         if not compact:
             self._open_what_fits(open_nodes, limit)

@@ -328,6 +328,7 @@ class Scene:
         tooltip: str = " ",
         classes: Iterable[str] = (),
         element: Element | None = None,
+        only: OnlySide = "",
         **attributes: str,
     ) -> str:
         """Add a box, a node of DOT, and return its key.
@@ -338,6 +339,7 @@ class Scene:
             tooltip: tooltip, as a DOT string from `labels.dot_text`.
             classes: names of CSS classes, without `tg-`.
             element: meaning of the box, if a page can link to it.
+            only: the only side of a difference that has the box; "" if both have it.
             attributes: further DOT attributes; a `label` replaces `lines`.
         """
         key = f"n{len(self._cluster_of)}"
@@ -348,6 +350,7 @@ class Scene:
             if element.kind == "port":
                 self._ports.add(key)
             self.elements[attributes["id"]] = element
+        self.sides.record_only(attributes["id"], only)
         *_, innermost = self._enclosing_clusters(cluster)
         innermost.boxes.append((key, {"label": dot_text(lines), "tooltip": tooltip, **attributes}))
         return key

@@ -68,10 +68,6 @@ class ExplorerSide:
     marked: Mapping[int, ComparedNode] = field(default_factory=dict)
     is_old: bool = False
 
-    def node_ids(self, graph: Graph) -> Mapping[str, str]:
-        """Return the node ids of a graph, keyed by node name."""
-        return self.ids.get(id(graph)) or {node.name: node.name for node in graph.nodes}
-
 
 def namespace(node: Node) -> str:
     """Return a node's module, or the module that owns a parameter, as a model-explorer path."""
@@ -89,7 +85,7 @@ def nodes_json(graph: Graph, side: ExplorerSide, bodies: Mapping[str, str]) -> l
         side: export options.
         bodies: ids of the graph's subgraphs, keyed by name.
     """
-    ids = side.node_ids(graph)
+    ids = side.ids.get(id(graph)) or {node.name: node.name for node in graph.nodes}
     saved = {ref.name for ref in graph.saved}
     return [_node(node, side, ids, bodies, saved=node.name in saved) for node in graph.nodes]
 

@@ -112,14 +112,8 @@ def _marked(diff: GraphDiff) -> dict[int, ComparedNode]:
                 for node in body.nodes:
                     marked.setdefault(id(node), ComparedNode(kind))
             continue
-        for node in pair.removed:
-            mark("removed", node, None)
-        for node in pair.added:
-            mark("added", None, node)
-        for old, new in pair.changed:
-            mark("changed", old, new)
-        for old, new in pair.rewired:
-            mark("rewired", old, new)
+        for kind, old, new in pair.changes():
+            mark(kind, old, new)
     return marked
 
 
