@@ -158,7 +158,7 @@ def _without_wrappers(path: str) -> str:
     return ".".join(part for part in path.split(".") if part != "_orig_mod")
 
 
-_DATA = torch.Tensor | torch.Generator
+_CONTAINERS = (list, tuple, dict)
 MAX_DEPTH = 4
 """Maximum depth of the search for modules in lists, dicts, closures and attributes of the target.
 """
@@ -208,9 +208,9 @@ class _ModuleSearch:
             self.computed.append(value)
         elif isinstance(value, torch.Tensor) and not isinstance(value, torch.nn.Parameter):
             self.tensors[id(value)] = value
-        elif isinstance(value, torch.Generator):
+        elif type(value) is torch.Generator:
             self.generators.append(value)
-        if depth > MAX_DEPTH or isinstance(value, type | _DATA):
+        if depth > MAX_DEPTH or isinstance(value, type) or _is_data(value):
             return
         if isinstance(value, torch.nn.Module):
             self._modules_by_id.setdefault(id(value), (name, value))
@@ -231,13 +231,19 @@ class _ModuleSearch:
         return [(name, module) for name, module in named_modules if id(module) not in inner]
 
 
+def _is_data(value: Any) -> bool:
+    # `isinstance(value, torch.Generator)` would run Python code of torch for each attribute of each
+    # module.
+    return isinstance(value, torch.Tensor) or type(value) is torch.Generator
+
+
 def _list_members(name: str, value: Any) -> Iterator[tuple[str, Any]]:
     """Yield the members of a value that may be or contain modules, with their names."""
     if isinstance(value, torch.nn.Module):
         for child in value.modules():  # torch does not search plain lists and dicts for modules
             for key, item in vars(child).items():
-                hides = key[:1] != "_" and isinstance(item, list | tuple | dict)
-                if hides or isinstance(item, _DATA):
+                # Most attributes of a module are torch's own dicts.
+                if key[:1] != "_" if isinstance(item, _CONTAINERS) else _is_data(item):
                     yield key, item
     elif isinstance(value, functools.partial):
         yield from ((str(index), item) for index, item in enumerate(value.args))
@@ -250,7 +256,7 @@ def _list_members(name: str, value: Any) -> Iterator[tuple[str, Any]]:
         yield from ((f"{name}.{key}", item) for key, item in value.items())
     elif hasattr(value, "__dict__") and not inspect.ismethod(value) and not inspect.ismodule(value):
         for key, item in vars(value).items():
-            if isinstance(item, torch.nn.Module | _DATA | list | tuple | dict):
+            if isinstance(item, (torch.nn.Module, *_CONTAINERS)) or _is_data(item):
                 yield key, item
 
 
@@ -265,7 +271,7 @@ def _list_reachable(function: Any) -> Iterator[tuple[str, Any]]:
     for name in code.co_names:
         if name in function.__globals__:
             value = function.__globals__[name]
-            if isinstance(value, torch.nn.Module | _DATA):
+            if isinstance(value, torch.nn.Module) or _is_data(value):
                 yield name, value
     defaults = function.__defaults__ or ()
     declared = code.co_varnames[: code.co_argcount]
