@@ -557,6 +557,7 @@ def test_zero_seconds_switch_the_search_off(gelu: Capture, monkeypatch: pytest.M
     with pytest.raises(AssertionError) as failed:
         gelu.assert_matches_eager()
     assert "First difference" not in str(failed.value)
+    assert "To find the first op that differs, call first_difference()" in str(failed.value)
 
 
 @pytest.mark.slow("a run of pytest; the test before sets the seconds itself")

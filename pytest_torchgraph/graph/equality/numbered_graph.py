@@ -52,7 +52,7 @@ from ..text import format_arg, format_key, format_result, quote
 from .canonical_form import aliases_of, canonical, canonical_graph
 from .mode_regions import ModeRegions
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 _TANGENT = re.compile(r"tangent\.[1-9]\d*\Z")
 
 
@@ -261,9 +261,9 @@ class NumberedGraph:
         return live
 
 
-def reachable(starts: Iterable[T], following: Callable[[T], Iterable[T]]) -> set[T]:
+def reachable(starts: Iterable[_T], following: Callable[[_T], Iterable[_T]]) -> set[_T]:
     """Return items, and all items that follow from them directly or through other items."""
-    reached: set[T] = set()
+    reached: set[_T] = set()
     worklist = [*starts]
     while worklist:
         item = worklist.pop()
