@@ -5,8 +5,9 @@
                  find_misused_markers  markers without effect
     setup        expect_during         captures of this test must involve its device
                  select                the `torch.device`; skips or fails if torch lacks it
+    captures     parse                 the argument `device=`; refuses what torch lacks
 
-Only `select` imports torch; collection never does.
+Only `select` and `parse` import torch; collection never does.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import pytest
 
 from .context import CONTEXT
 from .device_types import FIXTURE, KNOWN, MARKER
+from .errors import CaptureError
 
 if TYPE_CHECKING:
     import torch
@@ -180,32 +182,67 @@ def select(request: pytest.FixtureRequest, names: Sequence[str], required: bool)
         name = names[0]
     import torch
 
-    device = torch.device(name)
-    reason = why_absent(device)
+    reason = why_absent(name)
     if reason is not None and required:
         pytest.fail(
-            f"device {str(device)!r} of --torchgraph-devices is not available: {reason}",
-            pytrace=False,
+            f"device {name!r} of --torchgraph-devices is not available: {reason}", pytrace=False
         )
     if reason is not None:
-        pytest.skip(f"device {str(device)!r} is not available: {reason}")
-    return device
+        pytest.skip(f"device {name!r} is not available: {reason}")
+    return torch.device(name)
 
 
-def why_absent(device: torch.device) -> str | None:
+def parse(device: Any) -> torch.device:
+    """Return the device of an argument `device=`.
+
+    Raises:
+        TypeError: if it is not a string, an int or a `torch.device`.
+        ValueError: if torch knows no such device, with the known types.
+        CaptureError: if this build of torch or this machine lacks the device. torch ends the
+            process if a fake tensor on such a device requires grad.
+    """
+    import torch
+
+    if isinstance(device, bool) or not isinstance(device, str | int | torch.device):
+        raise TypeError(
+            f"device must be a string, an int or a torch.device, not {type(device).__name__}: pass "
+            "a device such as 'cpu' or 'cuda:1'"
+        )
+    if isinstance(device, int) and device >= 0 and not torch.accelerator.is_available():
+        raise CaptureError(f"device {device!r} is not available: torch finds no accelerator")
+    try:
+        parsed = torch.device(device)
+    except Exception as error:  # also a warning, if the filters make it an error
+        raise ValueError(
+            f"unknown device {device!r}: choose from {', '.join(KNOWN)}, as in 'cpu' or 'cuda:1' "
+            f"(torch: {error})"
+        ) from None
+    reason = why_absent(parsed)
+    if reason is not None:
+        raise CaptureError(f"device {str(parsed)!r} is not available: {reason}")
+    return parsed
+
+
+def why_absent(device: str | torch.device) -> str | None:
     """Return why torch cannot use a device; `None` if it can."""
     import torch
 
+    release = f"torch {torch.__version__}"
+    try:
+        device = torch.device(device)
+    except RuntimeError:  # "npu" is unknown until its package renames "privateuseone"
+        return f"{release} does not know it: the package of this backend was not imported"
     if device.type in ("cpu", "meta"):
         return None
-    release = f"torch {torch.__version__}"
     is_mps = device.type == "mps"
     name = "torch.backends.mps" if is_mps else f"torch.{device.type}"
     module: Any = torch.backends.mps if is_mps else getattr(torch, device.type, None)
-    if module is None:
-        return f"{release} has no {name}: the package of this backend was not imported"
     if not hasattr(module, "is_available"):
-        return f"{name} of {release} cannot tell if the device is available"
+        try:  # there is no `torch.xla`, even if the package of XLA was imported
+            torch.empty(0, device=device)
+        except Exception:
+            return f"{release} has no {name}: the package of this backend was not imported"
+        return None
     if not module.is_available():
         return f"{name}.is_available() is False: {release} {_explain_build(device.type)}"
     count = module.device_count() if hasattr(module, "device_count") else 1

@@ -84,7 +84,7 @@ def capture(
     loss_fn: Callable[[Any], torch.Tensor] | None = None,
     backward: bool | None = None,
     fake: bool = False,
-    device: str | torch.device | None = None,
+    device: str | int | torch.device | None = None,
     **kwargs: Any,
 ) -> Capture:
     """Run `target(*args, **kwargs)` once, and its backward, and return the graphs.
@@ -125,7 +125,8 @@ def capture(
         fake: run on fake tensors, which have shapes but no memory; via "aot", "dynamo", "dispatch"
             and "export". Parameters on the meta device are treated as CPU parameters.
             `assert_matches_eager` is not available.
-        device: run on copies of target and inputs on this device; the originals do not move.
+        device: run on copies of target and inputs on this device (`"cuda:1"`, an index of the
+            accelerator or a `torch.device`); the originals do not move.
         **kwargs: keyword arguments of the target.
 
     Returns:
@@ -134,13 +135,14 @@ def capture(
     Raises:
         TypeError: if the target is not callable or is a class; if it has a parameter with the name
             of an option of `capture`; if an argument that it does not accept is an option of a
-            mechanism, such as `dynamic`; or if `via` or `backward` has the wrong type.
-        ValueError: if `via` is unknown.
-        CaptureError: if nothing was captured, with the cause; if the mechanism cannot capture the
-            target; if part of the target runs unrecorded; if `backward=True` and nothing requires
-            grad; if `loss_fn` does not return a scalar; if the target changed its parameters;
-            inside an open `watch()`, for a mechanism that resets Dynamo; or inside another capture,
-            or while another thread captures.
+            mechanism, such as `dynamic`; or if `via`, `backward` or `device` has the wrong type.
+        ValueError: if `via` or `device` is unknown.
+        CaptureError: if this build of torch or this machine lacks the device; if nothing was
+            captured, with the cause; if the mechanism cannot capture the target; if part of the
+            target runs unrecorded; if `backward=True` and nothing requires grad; if `loss_fn` does
+            not return a scalar; if the target changed its parameters; inside an open `watch()`, for
+            a mechanism that resets Dynamo; or inside another capture, or while another thread
+            captures.
         UnsupportedTorchError: if torch is older than 2.9.
     """
     need_torch()
@@ -154,7 +156,11 @@ def capture(
         target = torch_private.uncompiled(target)
     invocation = Invocation(target, args, kwargs, loss_fn, backward)
     _check_modules(invocation.named)
-    torch_device = None if device is None else torch.device(device)
+    torch_device = None
+    if device is not None:
+        from ..devices import parse  # imports pytest, which other captures do not need
+
+        torch_device = parse(device)
     with exclusive(resets=mechanism.name in RESETTING):
         _check_possible(mechanism, fake)
         with HUB.paused(), _on_device(invocation, fake, torch_device) as placed:

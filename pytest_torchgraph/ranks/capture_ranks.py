@@ -13,7 +13,6 @@ import torch
 from .. import devices, torch_private
 from ..api.capture import capture
 from ..context import CONTEXT
-from ..device_types import KNOWN
 from ..errors import CaptureError
 from ..graph.checks import device_types
 from ..graph.text import format_mesh
@@ -235,25 +234,20 @@ def device_type(device: str | torch.device) -> str:
     """Return the type of a device, after checking that the device is available.
 
     Raises:
-        TypeError: if `device` is neither a string nor a `torch.device`.
+        TypeError, CaptureError: see `devices.parse`. A device index is a TypeError.
         ValueError: if the device is unknown or has an index.
-        CaptureError: if torch cannot use the device in this process.
     """
-    if not isinstance(device, str | torch.device):
+    if isinstance(device, int):  # an index, which no mesh takes
         raise TypeError(
             f"device={device!r} is not a device: pass a device type, such as 'cpu' or 'cuda'"
         )
-    kind, _, index = str(device).partition(":")
-    if kind not in KNOWN:
-        raise ValueError(f"unknown device {str(device)!r}: choose from {', '.join(KNOWN)}")
-    if index:
+    parsed = devices.parse(device)
+    if parsed.index is not None:
         raise ValueError(
-            f"device={str(device)!r} has an index: pass only the device type, device={kind!r}"
+            f"device={str(parsed)!r} has an index: pass only the device type, "
+            f"device={parsed.type!r}"
         )
-    reason = devices.why_absent(torch.device(kind))
-    if reason is not None:
-        raise CaptureError(f"device {kind!r} is not available: {reason}")
-    return kind
+    return parsed.type
 
 
 def select_ranks(ranks: Iterable[int] | None, world: int) -> tuple[int, ...]:

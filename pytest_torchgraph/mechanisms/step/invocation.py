@@ -48,7 +48,10 @@ class Invocation:
     @cached_property
     def named(self) -> NamedTensors:
         """The tensors and modules with names, collected before the target runs."""
-        return NamedTensors(self.target, self.args, self.kwargs)
+        named = NamedTensors(self.target, self.args, self.kwargs)
+        for device in {x.device for x in named.all_tensors() if torch_private.is_fake(x)}:
+            _refuse_unlinked(device)
+        return named
 
     def call(self, target: Callable[..., Any] | None = None) -> Any:
         """Call the target, or its replacement, with the arguments."""
@@ -76,6 +79,18 @@ class Invocation:
             raise own from None
 
 
+def _refuse_unlinked(device: torch.device) -> None:
+    """Raise `CaptureError` if this build of torch has no code for the device of a fake tensor.
+
+    Otherwise torch ends the process when the tensor requires grad.
+    """
+    try:
+        torch.Stream(device=device)
+    except RuntimeError as error:
+        if "not linked" in str(error):
+            raise CaptureError(f"an argument is a fake tensor on {device}: {error}") from None
+
+
 def to_device(invocation: Invocation, device: torch.device) -> Invocation:
     """Return an invocation of copies of target and arguments on `device`.
 
@@ -88,7 +103,7 @@ def to_device(invocation: Invocation, device: torch.device) -> Invocation:
     """
     try:
         torch.empty(0, device=device)
-    except (AssertionError, RuntimeError) as error:
+    except Exception as error:
         raise CaptureError(f"device={str(device)!r} is not available: {error}") from None
 
     copies: dict[int, Any] = {}
