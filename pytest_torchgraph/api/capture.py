@@ -43,6 +43,7 @@ from ..mechanisms.step import (
     note_meta_device,
     outcome_of,
     preserve_state,
+    refuse_values,
     to_device,
     with_fake_tensors,
 )
@@ -140,7 +141,7 @@ def capture(
         CaptureError: if this build of torch or this machine lacks the device; if nothing was
             captured, with the cause; if the mechanism cannot capture the target; if part of the
             target runs unrecorded; if `backward=True` and nothing requires grad; if `loss_fn` does
-            not return a scalar; if the target changed its parameters; inside an open `watch()`, for
+            not return a scalar; if a value of a fake tensor is read; if the target changed its parameters; inside an open `watch()`, for
             a mechanism that resets Dynamo; or inside another capture, or while another thread
             captures.
         UnsupportedTorchError: if torch is older than 2.9.
@@ -167,7 +168,9 @@ def capture(
             try:
                 ran = _run(mechanism, placed)
             except Exception as error:
-                if not fake:
+                if fake:
+                    refuse_values(error)
+                else:
                     note_meta_device(error, placed)
                 raise
     comparison = None if fake else _comparison(mechanism, ran)

@@ -25,6 +25,7 @@ from ..convert.node_meta import COMMUNICATES, LINE, RESULT
 from ..errors import CaptureError
 from ..graph.model import GraphKind
 from ..ops.matching import Level
+from ..ops.qualified import op_name
 from .protocol import Captured
 from .step import Invocation, Step, callable_of
 
@@ -58,6 +59,12 @@ class Fx:
         made_tensors = _CreatedTensors()
         with made_tensors:
             module = self._trace(root, method, values, invocation)
+        if made_tensors.drawn:
+            raise CaptureError(
+                f"{made_tensors.drawn} ran while tracing: the graph would keep its values instead "
+                "of drawing random numbers. Draw from an argument, as in torch.randn_like(x), pass "
+                "the tensor as an argument, or capture via 'dynamo', 'aot' or 'dispatch'"
+            )
         recorder = _FxRecorder(module, canon)
         step.run(lambda *args, **kwargs: recorder.run(*_flatten(values)))
         kind: GraphKind = "forward" if step.ran_backward else "inference"
@@ -89,16 +96,25 @@ class Fx:
 
 
 class _CreatedTensors(TorchFunctionMode):
-    """Records the tensors that the traced code creates from numbers only."""
+    """Records the tensors that the traced code creates from numbers only.
+
+    Attributes:
+        drawn: name and line of the first function that drew random numbers, "" if none did.
+    """
 
     def __init__(self) -> None:
         super().__init__()
+        self.drawn = ""
         self._created_tensors: dict[int, torch.Tensor] = {}
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
-        result = func(*args, **(kwargs or {}))
+        with _OpDetector() as detector:
+            result = func(*args, **(kwargs or {}))
+        line = source_lines.current_line()
+        if detector.drew and not self.drawn and line is not None:
+            self.drawn = f"{op_name(func)} at {source_lines.format_line(line)}"
         if type(result) is torch.Tensor:
             tensors = [x for x in pytree.tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor)]
             if all(map(self.is_made, tensors)):
@@ -133,7 +149,7 @@ class _FxRecorder(torch.fx.Interpreter):
 
     def run_node(self, n: torch.fx.Node) -> Any:
         if n.op == "call_module":
-            with _CollectiveDetector() as detector:  # the module's code or a hook may communicate
+            with _OpDetector() as detector:  # the module's code or a hook may communicate
                 result = super().run_node(n)
             n.meta[COMMUNICATES] = detector.communicated
         else:
@@ -142,16 +158,16 @@ class _FxRecorder(torch.fx.Interpreter):
         return result
 
 
-class _CollectiveDetector(torch_private.TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Detects ops that communicate.
+class _OpDetector(torch_private.TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Detects ops that communicate or draw random numbers.
 
     Attributes:
-        communicated: whether an op inside communicated.
+        communicated, drew: whether an op inside did.
     """
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.communicated = False
+        self.communicated = self.drew = False
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
@@ -159,6 +175,7 @@ class _CollectiveDetector(torch_private.TorchDispatchMode):  # type: ignore[no-u
         if torch_private.stands_for_others(types):
             return NotImplemented
         self.communicated = self.communicated or effects.facts(func).communicates
+        self.drew = self.drew or effects.draws(func, args, kwargs or {})
         return func(*args, **(kwargs or {}))
 
 

@@ -197,6 +197,8 @@ _NAMES_BY_PURPOSE = {
     "fake=True": {
         "fake_tensor_mode": ("torch._subclasses.fake_tensor:FakeTensorMode", "2.0"),
         "fake_tensor": ("torch._subclasses.fake_tensor:FakeTensor", "2.0"),
+        "fake_value": ("torch._subclasses.fake_tensor:DataDependentOutputException", "2.0"),
+        "fake_shape": ("torch._subclasses.fake_tensor:DynamicOutputShapeException", "2.0"),
     },
     "assert_matches_eager(rtol=...)": {
         "default_tolerances": ("torch.testing._comparison:default_tolerances", "1.9")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from mechanisms.models import Norm, example, mlp
@@ -68,3 +70,58 @@ def test_fake_captures_cannot_be_compared_with_an_eager_run() -> None:
 def test_a_mechanism_that_needs_memory_refuses() -> None:
     with pytest.raises(CaptureError, match="which needs real memory: use via='aot', "):
         capture(mlp(), example(4, 8), via="inductor", fake=True)
+
+
+@pytest.mark.slow("further cases; a few are in every run", unless=["*-dispatch"])
+@pytest.mark.parametrize("via", FAKEABLE)
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda x: torch.tensor([5.0]),
+        lambda x: torch.as_tensor([1, 2, 3, 4]),
+        lambda x: x.new_tensor([True]),
+        lambda x: x[[0, 2]].sum(),
+        lambda x: InBackward.apply(x.sum()),
+    ],
+    ids=["tensor", "as_tensor", "new_tensor", "index", "backward"],
+)
+def test_constants_made_in_the_target_of_a_fake_capture(make: Any, via: str) -> None:
+    """A tensor of one element that is alive then has no value to compare them with."""
+
+    def scaled(x: torch.Tensor) -> torch.Tensor:
+        total = x.sum()  # alive while the constant is made
+        return make(x) * total
+
+    x = torch.ones(4, requires_grad=True)
+    fake = capture(scaled, x, via=via, fake=True)
+    assert fake == capture(scaled, x, via=via)
+
+
+class InBackward(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+        return grad * torch.tensor([5.0]).sum()
+
+
+READS = {
+    "item": lambda x: x * x.sum().item(),  # READS
+    "if": lambda x: x if x.sum() > 0 else -x,  # READS
+    "mask": lambda x: x[x > 0],  # READS
+    "list": lambda x: x * torch.tensor([1.0, x.sum()]),  # READS
+    "numpy": lambda x: x * x.detach().numpy().sum(),  # READS
+}
+
+
+@pytest.mark.slow("further cases; a few are in every run", unless=["*-dispatch"])
+@pytest.mark.parametrize("via", FAKEABLE)
+@pytest.mark.parametrize("read", READS)
+def test_reading_a_value_of_a_fake_tensor_is_refused_with_its_line(read: str, via: str) -> None:
+    if read in ("list", "numpy") and via in ("aot", "dynamo"):
+        pytest.skip("Dynamo traces it")
+    with pytest.raises(CaptureError, match=r"fake tensors have none .*\n  at .*test_fake\.py:") as e:
+        capture(READS[read], torch.ones(2), via=via, fake=True)
+    assert "# READS" in str(e.value)

@@ -13,6 +13,7 @@ from mechanisms.models import example, mlp
 from torch import Tensor, fx, nn
 from torch.ao.nn import quantized
 from torch.ao.nn.quantized import dynamic
+from torch.nn import functional as F  # noqa: N812
 from torch.nn.utils import parametrizations
 
 from pytest_torchgraph import Capture, CaptureError, Fx, Graph, capture, diff, from_fx, load
@@ -398,3 +399,46 @@ def test_parametrizations_enums_and_functions_are_options(
     )
     assert first == again
     assert first != second
+
+
+class LeafThatDraws(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x + torch.randn(4)  # a leaf is not traced
+
+
+DRAWS = {
+    "torch.randn": lambda x: x + torch.randn(4),
+    "Tensor.uniform_": lambda x: x + torch.empty(4).uniform_(),
+    "torch.nn.functional.dropout": lambda x: x + F.dropout(torch.ones(4), 0.5),
+    "torch.bernoulli": lambda x: x + torch.bernoulli(torch.full((4,), 0.5)),
+    "torch.randperm": lambda x: x[:, torch.randperm(4)],
+    "torch.rand": lambda x: (torch.rand(4, generator=torch.Generator()), x + 1)[1],  # unused
+    "aten.randn": lambda x: x + torch.ops.aten.randn([4]),
+}
+
+
+@pytest.mark.parametrize("name", DRAWS)
+def test_random_draw_while_tracing_is_refused(name: str) -> None:
+    """The graph would contain the drawn numbers, and add the same ones in each run."""
+    with pytest.raises(
+        CaptureError,
+        match=rf"{name}(\.default)? at \S*test_fx\.py:\d+ in <lambda> .* ran while tracing: ",
+    ):
+        capture(DRAWS[name], torch.ones(2, 4), via="fx")
+
+
+def test_random_functions_of_proxies_and_leaves_are_nodes() -> None:
+    class Tracer(torch.fx.Tracer):
+        def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
+            return True
+
+    def noisy(x: Tensor) -> Tensor:
+        inactive = F.dropout(torch.ones(4), 0.5, training=False) + torch.zeros(4)
+        return F.dropout(torch.randn_like(x), 0.5) + inactive
+
+    captured = capture(noisy, torch.ones(2, 4), via="fx")
+    captured.assert_op_counts({"torch.randn_like": 1, "torch.nn.functional.dropout": 1})
+    captured.assert_matches_eager()
+    model = nn.Sequential(nn.Dropout(0.5), LeafThatDraws())
+    leaves = capture(model, torch.ones(2, 4), via=Fx(tracer=Tracer()))
+    leaves.assert_matches_eager()

@@ -14,6 +14,8 @@ from typing import Any
 
 import torch
 
+from ... import torch_private
+
 _MOST_ELEMENTS = 4096
 """Maximum number of elements of an examined constant. Source code contains no longer lists."""
 
@@ -27,7 +29,7 @@ def tensors_inside(constant: torch.Tensor, alive: Sequence[torch.Tensor]) -> lis
     """
     if constant.dim() == 0 or not 0 < constant.numel() <= _MOST_ELEMENTS or constant.is_meta:
         return []
-    scalars = [tensor for tensor in alive if tensor.numel() == 1 and not tensor.is_meta]
+    scalars = [tensor for tensor in alive if tensor.numel() == 1 and _has_value(tensor)]
     if not scalars:
         return []
     numbers = [read(element) for element in constant.flatten().unbind()]
@@ -50,6 +52,10 @@ def tensors_inside(constant: torch.Tensor, alive: Sequence[torch.Tensor]) -> lis
     return []
 
 
+def _has_value(tensor: torch.Tensor) -> bool:
+    return not tensor.is_meta and not torch_private.is_fake(tensor)
+
+
 def read(tensor: torch.Tensor) -> Any:
     """Return the value of a one-element tensor, like `.item()` without its gradient warning."""
     return torch.ops.aten._local_scalar_dense.default(tensor)  # noqa: SLF001
@@ -59,7 +65,7 @@ def _is_made_of(elements: Sequence[Any], numbers: Sequence[Any]) -> bool:
     """Return True if the elements are the numbers of a constant, some of them in tensors."""
     for element, number in zip(elements, numbers, strict=True):
         is_tensor = isinstance(element, torch.Tensor)
-        if is_tensor and element.numel() != 1:
+        if is_tensor and (element.numel() != 1 or not _has_value(element)):
             return False
         if not is_tensor and not isinstance(element, bool | int | float | complex):
             return False

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from .eager import outcome_of as outcome_of
     from .invocation import Invocation as Invocation
     from .invocation import note_meta_device as note_meta_device
+    from .invocation import refuse_values as refuse_values
     from .invocation import to_device as to_device
     from .invocation import with_fake_tensors as with_fake_tensors
     from .named_tensors import DEPTH as DEPTH
@@ -32,7 +33,9 @@ else:
         __name__,
         {
             "eager": "EagerRun Outcome in_float64 outcome_of",
-            "invocation": "Invocation note_meta_device to_device with_fake_tensors",
+            "invocation": (
+                "Invocation note_meta_device refuse_values to_device with_fake_tensors"
+            ),
             "named_tensors": "DEPTH NamedTensors callable_of held_by",
             "saved_state": "RandomState SavedState compile_marks_restored note_all preserve_state",
             "step": "Step exclusive output_leaves",

@@ -15,6 +15,7 @@ import torch
 import torch.utils._pytree as pytree
 
 from ... import torch_private
+from ...convert import source_lines
 from ...errors import CaptureError, add_note
 from ...words import listed
 from .named_tensors import NamedTensors
@@ -170,6 +171,22 @@ def note_meta_device(error: Exception, invocation: Invocation) -> None:
             f"The target is on the meta device ({first}), where tensors have no data. To capture "
             "it as if on the CPU, pass fake=True, via 'aot', 'dispatch', 'dynamo' or 'export'.",
         )
+
+
+_NO_VALUES = ("data is not allocated yet", ".numpy() is not supported for tensor subclasses")
+"""torch's errors if a fake tensor in a list becomes a constant, or is passed to numpy."""
+
+
+def refuse_values(error: Exception) -> None:
+    """Raise `CaptureError` if a step failed because fake tensors have no values."""
+    classes = torch_private.get("fake_value"), torch_private.get("fake_shape")
+    if isinstance(error, classes) or any(words in str(error) for words in _NO_VALUES):
+        what = str(error).partition("\n")[0]
+        raise CaptureError(
+            f"the target needs the values of a tensor, and fake tensors have none (torch: {what})"
+            f"{source_lines.innermost(error)}\nCapture without fake=True, or compute without "
+            "values: torch.where instead of `if` and masks, no .item()"
+        ) from error
 
 
 @contextlib.contextmanager
