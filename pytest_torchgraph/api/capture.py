@@ -28,7 +28,14 @@ from ..mechanisms.dispatch import Dispatch
 from ..mechanisms.export import Export
 from ..mechanisms.fx import Fx
 from ..mechanisms.islands import Islands
-from ..mechanisms.protocol import COMPILING, Built, Captured, Mechanism, with_output
+from ..mechanisms.protocol import (
+    COMPILING,
+    Built,
+    Captured,
+    Mechanism,
+    check_options,
+    with_output,
+)
 from ..mechanisms.step import (
     EagerRun,
     Invocation,
@@ -141,9 +148,9 @@ def capture(
         CaptureError: if this build of torch or this machine lacks the device; if nothing was
             captured, with the cause; if the mechanism cannot capture the target; if part of the
             target runs unrecorded; if `backward=True` and nothing requires grad; if `loss_fn` does
-            not return a scalar; if a value of a fake tensor is read; if the target changed its parameters; inside an open `watch()`, for
-            a mechanism that resets Dynamo; or inside another capture, or while another thread
-            captures.
+            not return a scalar; if the target reads a value of a fake tensor, or changed its
+            parameters; inside an open `watch()`, for a mechanism that resets Dynamo; or inside
+            another capture, or while another thread captures.
         UnsupportedTorchError: if torch is older than 2.9.
     """
     need_torch()
@@ -386,6 +393,8 @@ def _mechanism(via: Any) -> Mechanism:
     if isinstance(via, type) and isinstance(getattr(via, "name", None), str):
         raise TypeError(f"via={via.__name__}: pass an instance, {via.__name__}()")
     if isinstance(via, Mechanism):
+        if type(via) in MECHANISMS.values():
+            check_options(via)
         return via
     raise TypeError(
         f"via must be a mechanism or its name, not {type(via).__name__}: pass via='aot' or "

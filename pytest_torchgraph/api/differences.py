@@ -49,6 +49,7 @@ def diff(a: Any, b: Any = None) -> GraphDiff:
     Raises:
         TypeError: for other arguments, for example ranks and a capture, a file and a directory, or
             only one file.
+        ValueError: if no file can have the path.
         GraphFormatError: if a file is malformed, with line and column; if one file holds a capture
             and the other ranks, or the ranks differ.
         TorchGraphError: if the ranks have different meshes or numbers, or there are no ranks; or if
@@ -88,6 +89,9 @@ def compare(old: str | os.PathLike[str], new: str | os.PathLike[str] | None = No
 
     .. deprecated:: 0.3
        Use `diff`. Its `findings` were called causes here, and its `files` lists other differences.
+
+    Raises:
+        Exception: see `diff`.
     """
     warnings.warn(
         "pytest_torchgraph.compare is deprecated: use pytest_torchgraph.diff, which accepts files "

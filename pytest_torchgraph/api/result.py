@@ -55,6 +55,8 @@ class Capture(Assertions, Observed):
     equal graphs in the same order, with equal run counts if both record them. Comparing two watches
     without graphs raises `AssertionError` with the cause, because the comparison would be vacuous.
 
+    Methods raise `TypeError` for an argument of a wrong type, and `ValueError` for a wrong value.
+
     Args:
         contents: the captured contents; for an open watch, a function that returns them.
         header: origin, as written to a stored file.

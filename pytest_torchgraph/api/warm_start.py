@@ -15,6 +15,7 @@ import torch
 from .. import torch_private
 from ..checks.warm_start import assert_warm
 from ..isolation import CACHES, variables_restored
+from ..mechanisms.protocol import check_options
 from ..mechanisms.step import Invocation, Step, compile_marks_restored, exclusive, preserve_state
 from ..mechanisms.torch_compile import Inductor
 from ..torch_release import need_torch
@@ -102,8 +103,8 @@ def restart(
             autocast and precision of this one, but no dispatch mode and no process group.
 
     Raises:
-        TypeError: see `steady`.
-        ValueError: if `via` is anything else.
+        TypeError: see `steady`; also if an option of `via` has the wrong type.
+        ValueError: if `via` is anything else, or has an unknown mode or option.
         CaptureError: see `capture`; also if the target or a setting cannot be pickled, with the
             attribute's path.
     """
@@ -113,6 +114,8 @@ def restart(
         raise ValueError(
             f"via={via!r} has no caches: use via='inductor', or Inductor(...) with options"
         )
+    check_options(mechanism)
+    mechanism.patches()
     if not callable(target):
         raise TypeError(f"the target must be callable, not {type(target).__name__}")
     if not calls:

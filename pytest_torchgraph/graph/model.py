@@ -116,7 +116,7 @@ class TensorMeta:
 
     `dtype` compares equal to the `torch.dtype`, its name and its abbreviation: to `torch.float32`,
     `"float32"` and `"f32"`. `stride` and `device` are `None` if unknown. Graph comparisons ignore
-    both.
+    both. An unhashable dtype raises `TypeError`.
     """
 
     dtype: str
@@ -248,6 +248,8 @@ class Graph(OpChecks):
     `_unsafe_view`. A `detach` added by autograd is ignored (see
     `pytest_torchgraph.graph.equality.canonical`). A parameter or buffer with the same name in both
     graphs is the same input, at any position.
+
+    Methods raise `TypeError` for an argument of a wrong type, and `ValueError` for a wrong value.
 
     Attributes:
         nodes: nodes in a valid execution order; the last is the output.

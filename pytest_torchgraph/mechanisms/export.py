@@ -69,7 +69,7 @@ class Export:
                         strict=self.strict,
                     )
             except Exception as error:
-                invocation.raise_what_the_target_raises(error)
+                invocation.raise_what_the_target_raises()
                 raise CaptureError(_explain_failure(error)) from error
             step.run(program.module(), backward=None)
         naming = Naming(

@@ -88,7 +88,7 @@ class Fx:
                 graph = tracer.trace(root, concrete_args={**defaults, **fixed} or None)
         except Exception as error:
             if not _is_about_tracing(error):
-                invocation.raise_what_the_target_raises(error)
+                invocation.raise_what_the_target_raises()
             raise CaptureError(_explain_failure(error)) from error
         for name in defaults.keys() - fixed.keys():
             _remove_placeholder(graph, name)

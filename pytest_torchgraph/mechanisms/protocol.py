@@ -30,6 +30,26 @@ COMPILING = frozenset({"dynamo", "aot", "inductor", "compiled_autograd"})
 """Mechanisms that run torch.compile. They record both the compiled graphs and the eager ops."""
 
 
+_OPTION_TYPES: dict[str, Any] = {
+    "concrete_args": dict,
+    "decompositions": str | Mapping,
+    "dynamic": bool,
+    "mode": str,
+    "options": dict,
+    "tracer": torch.fx.Tracer,
+}
+"""Types of the options, apart from `None`, that torch does not check before it uses them."""
+
+
+def check_options(mechanism: Any) -> None:
+    """Raise `TypeError` for an option of a mechanism that has the wrong type."""
+    for option, kind in _OPTION_TYPES.items():
+        value = getattr(mechanism, option, None)
+        if value is not None and not isinstance(value, kind):
+            name = getattr(kind, "__name__", str(kind))
+            raise TypeError(f"{option} must be {name} or None, not {type(value).__name__}")
+
+
 @dataclass(frozen=True)
 class Built:
     """Graphs built from a recording.

@@ -230,7 +230,7 @@ def dimensions_and_options(mesh: Mapping[str, Any]) -> tuple[dict[str, int], dic
     return dimensions, options
 
 
-def device_type(device: str | torch.device) -> str:
+def device_type(device: Any) -> str:
     """Return the type of a device, after checking that the device is available.
 
     Raises:

@@ -42,6 +42,8 @@ class Ranks(Sequence["Capture"]):
 
     `ranks[0]` is the first capture, and `ranks[0].rank` is its rank.
 
+    Methods raise `TypeError` for an argument of a wrong type, and `ValueError` for a wrong value.
+
     Attributes:
         mesh: mesh sizes by dimension name.
         ranks: rank numbers.
@@ -54,7 +56,7 @@ class Ranks(Sequence["Capture"]):
 
     @staticmethod
     def load(path: str | Path) -> Capture | Ranks:
-        """Load a `.tgraph` file; same as `pytest_torchgraph.load`."""
+        """Load a `.tgraph` file; see `pytest_torchgraph.load`."""
         return load(path)
 
     @overload
@@ -327,6 +329,8 @@ def load(path: str | Path) -> Capture | Ranks:
     """Return the graphs in a `.tgraph` file: a `Capture`, or `Ranks` if it stores several ranks.
 
     Raises:
+        TypeError: if `path` is not a path.
+        ValueError: if no file can have this path.
         GraphFormatError: if the file is malformed (with line and column), or holds only op counts.
         OSError: if the file cannot be read.
     """

@@ -56,6 +56,8 @@ def assert_graph_text(capture_or_graph: object, text: str, detail: Detail = "dat
 
     Raises:
         AssertionError: if the graphs differ, with the findings; if the text is empty.
+        TypeError: if `capture_or_graph` or `text` has another type.
+        ValueError: if `detail` is unknown.
         GraphFormatError: if the text is malformed.
         TorchGraphError: if an update cannot write the text, with the reason.
     """

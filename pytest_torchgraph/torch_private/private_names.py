@@ -223,6 +223,7 @@ _NAMES_BY_PURPOSE = {
         "compile_fx": ("torch._inductor.compile_fx:compile_fx", "2.0"),
         "compile_fx_inner": ("torch._inductor.compile_fx:compile_fx_inner", "2.0"),
         "post_grad_passes": ("torch._inductor.compile_fx:_recursive_post_grad_passes", "2.4"),
+        "inductor_options": ("torch._inductor:list_options", "2.0"),
         "inductor_mode_options": ("torch._inductor:list_mode_options", "2.0"),
         "inductor_config": ("torch._inductor:config", "2.0"),
     },

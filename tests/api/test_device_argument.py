@@ -61,9 +61,7 @@ for via in MECHANISMS:
     else:
         raise AssertionError(via)
 """
-    ran = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=False
-    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr
 
 
@@ -79,7 +77,5 @@ def test_absent_device_of_ranks_is_a_capture_error() -> None:
 @pytest.mark.parametrize("device", ["cpu", "cpu:0", "meta", torch.device("meta")])
 @pytest.mark.parametrize("fake", [False, True])
 def test_cpu_and_meta_work(device: Any, fake: bool) -> None:
-    captured = capture(
-        nn.Linear(4, 4), torch.ones(2, 4), via="dispatch", device=device, fake=fake
-    )
+    captured = capture(nn.Linear(4, 4), torch.ones(2, 4), via="dispatch", device=device, fake=fake)
     captured.assert_op_counts({"aten.addmm": 1})

@@ -81,12 +81,14 @@ def test_a_mechanism_that_needs_memory_refuses() -> None:
         lambda x: torch.as_tensor([1, 2, 3, 4]),
         lambda x: x.new_tensor([True]),
         lambda x: x[[0, 2]].sum(),
-        lambda x: InBackward.apply(x.sum()),
+        BACKWARD := lambda x: InBackward.apply(x.sum()),
     ],
     ids=["tensor", "as_tensor", "new_tensor", "index", "backward"],
 )
 def test_constants_made_in_the_target_of_a_fake_capture(make: Any, via: str) -> None:
     """A tensor of one element that is alive then has no value to compare them with."""
+    if via == "aot" and make is BACKWARD:
+        pytest.skip("torch cannot copy the graph of the backward under its fake mode")
 
     def scaled(x: torch.Tensor) -> torch.Tensor:
         total = x.sum()  # alive while the constant is made
@@ -122,6 +124,8 @@ READS = {
 def test_reading_a_value_of_a_fake_tensor_is_refused_with_its_line(read: str, via: str) -> None:
     if read in ("list", "numpy") and via in ("aot", "dynamo"):
         pytest.skip("Dynamo traces it")
-    with pytest.raises(CaptureError, match=r"fake tensors have none .*\n  at .*test_fake\.py:") as e:
+    with pytest.raises(
+        CaptureError, match=r"fake tensors have none .*\n  at .*test_fake\.py:"
+    ) as e:
         capture(READS[read], torch.ones(2), via=via, fake=True)
     assert "# READS" in str(e.value)

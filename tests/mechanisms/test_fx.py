@@ -13,7 +13,7 @@ from mechanisms.models import example, mlp
 from torch import Tensor, fx, nn
 from torch.ao.nn import quantized
 from torch.ao.nn.quantized import dynamic
-from torch.nn import functional as F  # noqa: N812
+from torch.nn import functional as F
 from torch.nn.utils import parametrizations
 
 from pytest_torchgraph import Capture, CaptureError, Fx, Graph, capture, diff, from_fx, load

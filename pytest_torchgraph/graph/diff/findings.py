@@ -114,6 +114,8 @@ class Finding:
 
     An edit found in several files is one finding with the places of all files.
 
+    Methods raise `TypeError` for an argument of a wrong type, and `ValueError` for a wrong value.
+
     Attributes:
         places: the places of the edit, at least one, in the order of the graphs; empty if the
             finding was read from JSON.
@@ -231,7 +233,11 @@ class Finding:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Finding:
-        """Return the finding that `to_json` converted to data, without its nodes."""
+        """Return the finding that `to_json` converted to data, without its nodes.
+
+        Raises:
+            TypeError, KeyError, IndexError: for other data.
+        """
         identity, ranks = data["identity"], data["ranks"]
         cost = Cost(**data["cost"])
         return cls(
@@ -345,6 +351,8 @@ class FilesDiff:
 @dataclass(frozen=True, slots=True, repr=False)
 class GraphDiff:
     """The difference of two graphs, captures, ranks, files or directories; false if there is none.
+
+    Methods raise `TypeError` for an argument of a wrong type, and `ValueError` for a wrong value.
 
     Attributes:
         findings: one finding for each edit with all its places, in the order of the graph. For

@@ -33,9 +33,7 @@ else:
         __name__,
         {
             "eager": "EagerRun Outcome in_float64 outcome_of",
-            "invocation": (
-                "Invocation note_meta_device refuse_values to_device with_fake_tensors"
-            ),
+            "invocation": ("Invocation note_meta_device refuse_values to_device with_fake_tensors"),
             "named_tensors": "DEPTH NamedTensors callable_of held_by",
             "saved_state": "RandomState SavedState compile_marks_restored note_all preserve_state",
             "step": "Step exclusive output_leaves",

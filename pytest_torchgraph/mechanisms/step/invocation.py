@@ -64,7 +64,7 @@ class Invocation:
         vars(invocation)["named"] = self.named  # shared: building it walks over all modules
         return invocation
 
-    def raise_what_the_target_raises(self, tracer_error: Exception) -> None:
+    def raise_what_the_target_raises(self) -> None:
         """Call the target eagerly to find out if a tracer's error is the target's own.
 
         If the target runs without an error, only the tracer failed, and nothing is raised.
@@ -75,8 +75,6 @@ class Invocation:
         try:
             self.call()
         except Exception as own:
-            if type(own) is type(tracer_error) and str(own) == str(tracer_error):
-                raise tracer_error from None
             raise own from None
 
 

@@ -94,11 +94,23 @@ class Inductor:
         )
 
     def patches(self) -> dict[str, Any]:
-        """Return the inductor settings that `mode` and `options` select."""
+        """Return the inductor settings that `mode` and `options` select.
+
+        Raises:
+            ValueError: if the mode or an option is unknown.
+        """
         patches = dict(self.options or {})
+        known = torch_private.get("inductor_options")()
+        for option in patches:
+            if str(option).replace("-", "_") not in known:  # as in torch.compile
+                raise ValueError(f"unknown option {option!r} of inductor: see torch.compile")
         if self.mode is None:
             return patches
-        return {**torch_private.get("inductor_mode_options")(self.mode, self.dynamic), **patches}
+        try:
+            options_of_mode = torch_private.get("inductor_mode_options")(self.mode, self.dynamic)
+        except RuntimeError as error:
+            raise ValueError(str(error)) from None
+        return {**options_of_mode, **patches}
 
     def _drawing_as_eager(self) -> Inductor:
         """Return this mechanism with torch's random numbers instead of inductor's."""
