@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 import odd_arguments
 import pytest
 from odd_arguments import ODD, Subject, named, supervise
+from projects import Run
 
 from pytest_torchgraph import from_fx
 
@@ -44,14 +46,27 @@ def test_from_fx_with_odd_arguments() -> None:
     assert problems == []
 
 
-def test_graph_snapshot_with_odd_arguments(graph_snapshot: Any) -> None:
-    options: dict[str, Any] = {"name": "a", "detail": "full", "digits": 3}
-    allowed = named(type(graph_snapshot).__call__)
-    count, problems = supervise(
-        Subject("graph_snapshot", graph_snapshot, (), options, allowed, tuple(ODD))
+@pytest.mark.slow("runs pytest; the fixture is not available without it")
+def test_graph_snapshot_with_odd_arguments(pytester: pytest.Pytester, run: Run) -> None:
+    pytester.makepyfile(
+        f"""
+        import sys
+        sys.path.insert(0, {str(Path(__file__).parent)!r})
+        import torch
+        from odd_arguments import ODD, Subject, named, supervise
+
+        def test_x(graph_snapshot, graph_capture):
+            options = {{"name": "a", "detail": "full", "digits": 3}}
+            allowed = named(type(graph_snapshot).__call__)
+            count, problems = supervise(
+                Subject("graph_snapshot", graph_snapshot, (), options, allowed, tuple(ODD))
+            )
+            assert count == 3 * len(ODD)
+            assert problems == []
+            assert graph_capture(torch.relu, torch.ones(2), via="dispatch") == graph_snapshot
+        """
     )
-    assert count == 3 * len(ODD)
-    assert problems == []
+    run("--torchgraph-update").assert_outcomes(passed=1)
 
 
 def test_each_kind_of_problem_is_reported() -> None:
@@ -62,7 +77,7 @@ def test_each_kind_of_problem_is_reported() -> None:
         if other != 1:
             raise ValueError
         if value is None:
-            os.abort()
+            os.kill(os.getpid(), signal.SIGKILL)
         if value == "":
             os._exit(0)
         if value == 0:
@@ -74,7 +89,7 @@ def test_each_kind_of_problem_is_reported() -> None:
     count, problems = supervise(subject)
     assert count == 10
     assert [problem.partition(" [")[0] for problem in problems] == [
-        "fragile(value=None): the process ended, signal 6",
+        "fragile(value=None): the process ended, signal 9",
         "fragile(value=''): the process ended, status 0",
         "fragile(value=0): LookupError: 'undocumented'",
     ]

@@ -242,7 +242,7 @@ def device_type(device: Any) -> str:
             f"device={device!r} is not a device: pass a device type, such as 'cpu' or 'cuda'"
         )
     parsed = devices.parse(device)
-    if parsed.index is not None:
+    if ":" in str(parsed):
         raise ValueError(
             f"device={str(parsed)!r} has an index: pass only the device type, "
             f"device={parsed.type!r}"
