@@ -31,6 +31,7 @@ from ..mechanisms.islands import Islands
 from ..mechanisms.protocol import COMPILING, Built, Captured, Mechanism, with_output
 from ..mechanisms.step import (
     EagerRun,
+    InFloat64,
     Invocation,
     NamedTensors,
     Outcome,
@@ -38,7 +39,6 @@ from ..mechanisms.step import (
     Step,
     callable_of,
     exclusive,
-    in_float64,
     note_all,
     note_meta_device,
     outcome_of,
@@ -150,7 +150,9 @@ def capture(
         target, {**own_options, "via": None if via == "aot" else via, "fake": fake or None}
     )
     _check_options(target, kwargs)
+    callback = None
     if mechanism.name in COMPILING:
+        callback = torch_private.callback_of(target)
         target = torch_private.uncompiled(target)
     invocation = Invocation(target, args, kwargs, loss_fn, backward)
     _check_modules(invocation.named)
@@ -164,7 +166,7 @@ def capture(
                 if not fake:
                     note_meta_device(error, placed)
                 raise
-    comparison = None if fake else _comparison(mechanism, ran)
+    comparison = None if fake else _comparison(mechanism, ran, callback)
     header = Header(mechanism.name, torch.__version__.partition("+")[0])
     kind = None if torch_device is None else torch_device.type
     result = Capture(_contents(mechanism, ran, comparison), header, device=kind)
@@ -213,12 +215,13 @@ def _run(mechanism: Mechanism, invocation: Invocation) -> _StepResult:
     return _StepResult(step, captured, outcome, None if recorder is None else record_of(recorder))
 
 
-def _comparison(mechanism: Mechanism, ran: _StepResult) -> EagerComparison:
+def _comparison(mechanism: Mechanism, ran: _StepResult, callback: Any) -> EagerComparison:
     """Return the functions that run the step again, eagerly and captured, for a comparison."""
     step, outcome, comparable = ran.step, ran.outcome, ran.captured.comparable
     # The closures do not use `ran`, because it would keep the whole recording alive.
     incomparable = ran.captured.incomparable
-    eager_run = EagerRun(step.invocation.with_backward(step.ran_backward), step.saved.random)
+    invocation = step.invocation.with_backward(step.ran_backward)
+    eager_run = EagerRun(invocation, step.saved.random, callback)
 
     def captured() -> Outcome:
         if incomparable:
@@ -228,10 +231,11 @@ def _comparison(mechanism: Mechanism, ran: _StepResult) -> EagerComparison:
         return eager_run.run(lambda s: comparable.capture(s, CanonicalNames()))
 
     return EagerComparison(
-        eager=eager_run.run,
+        eager=eager_run.eagerly,
         captured=captured,
-        in_float64=lambda: eager_run.run(in_float64),
-        run_inside=eager_run.inside,
+        in_float64=lambda: eager_run.eagerly(InFloat64),
+        run_inside=eager_run.eagerly,
+        backends=eager_run.backends,
         python=eager_run.python,
         before=step.saved.python,
         generators=lambda: RandomState(step.invocation.named.generators),
@@ -252,8 +256,7 @@ def _search(
     from ..divergence.stages import Search  # imported only here: most captures never search
     from ..divergence.values import Budget
 
-    with HUB.paused():
-        return Search(eager_run, mechanism, expected, differs, Budget(seconds)).run()
+    return Search(eager_run, mechanism, expected, differs, Budget(seconds)).run()
 
 
 def _contents(

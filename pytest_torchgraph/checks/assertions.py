@@ -545,7 +545,9 @@ class Assertions(OpChecks):
         __tracebackhide__ = True
         kernels.assert_no_events("transfers between devices", self, self.transfers, allow)
 
-    def assert_matches_eager(self: Subject, rtol: Tolerance = None, atol: Tolerance = None) -> None:
+    def assert_matches_eager(
+        self: Subject, rtol: Tolerance = None, atol: Tolerance = None, strides: bool = True
+    ) -> None:
         """Assert that the captured run matches an eager run from the same state.
 
         The check compares the output, the `requires_grad` of its tensors, the gradients, and the
@@ -575,8 +577,7 @@ class Assertions(OpChecks):
             ValueError: if a mapping by device type lacks the device type of a tensor.
         """
         __tracebackhide__ = True
-        compilation.need_graphs(self)
-        parity.assert_matches_eager(self, self._comparison, rtol, atol)
+        parity.assert_matches_eager(self, self._comparison, rtol, atol, strides=strides)
 
     def first_difference(
         self: Subject, rtol: Tolerance = None, atol: Tolerance = None
@@ -600,5 +601,4 @@ class Assertions(OpChecks):
             CaptureError: if the mechanism is not "aot", "inductor" or "dynamo"; also see
                 `assert_matches_eager`.
         """
-        compilation.need_graphs(self)
         return parity.first_difference(self, self._comparison, rtol, atol)

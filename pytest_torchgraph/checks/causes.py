@@ -421,10 +421,10 @@ def _differing_properties(
     if claimed.shape != actual.shape:
         yield "shape", tuple(claimed.shape), tuple(actual.shape)
         return
-    pairs = [  # the stride of a dimension of size 1 has no effect
-        pair
-        for size, *pair in zip(actual.shape, claimed.stride(), actual.stride(), strict=True)
-        if size > 1
-    ]
-    if actual.numel() and any(left != right for left, right in pairs):
+    if actual.numel() and differ_in_strides(actual.shape, claimed.stride(), actual.stride()):
         yield "strides", claimed.stride(), actual.stride()
+
+
+def differ_in_strides(shape: Sequence[int], left: Sequence[int], right: Sequence[int]) -> bool:
+    """Return True if two strides differ; the stride of a dimension of size 1 has no effect."""
+    return any(a != b for size, a, b in zip(shape, left, right, strict=True) if size > 1)
