@@ -102,6 +102,7 @@ def capture(
     Dynamo before and after. Except via "export", these captures also record the ops that run
     eagerly, outside the compiled graphs (`Capture.eager`). Parts of the target that are already
     compiled are compiled with the capture's backend, like the rest.
+    If their own backend computes otherwise, `assert_matches_eager` raises an error: use `steady`.
 
     Args:
         target: a module or any callable.
@@ -234,7 +235,6 @@ def _comparison(mechanism: Mechanism, ran: _StepResult, callback: Any) -> EagerC
         eager=eager_run.eagerly,
         captured=captured,
         in_float64=lambda: eager_run.eagerly(InFloat64),
-        run_inside=eager_run.eagerly,
         backends=eager_run.backends,
         python=eager_run.python,
         before=step.saved.python,

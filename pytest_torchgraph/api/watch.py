@@ -113,8 +113,10 @@ def steady(
     """Call a compiled target several times, and watch all calls except the first.
 
     `steady(torch.compile(model), (x,), (x,)).assert_no_recompiles()` asserts that the second call
-    compiles nothing. Nothing is reset, and the target runs unchanged. After each call the RNG
-    state, `.grad`, buffers and tensor arguments are restored.
+    compiles nothing. Nothing is reset, and the target runs unchanged. Before the first call,
+    `.grad` is removed. Gradients, buffers and tensor arguments then carry from call to call. After
+    the last call, they and the RNG state are restored. The results of the calls are kept for
+    `assert_matches_eager`, which compares every call with an eager one.
 
     Args:
         target: the compiled callable, or a callable with compiled parts.
@@ -163,21 +165,16 @@ def steady(
             invocations[number] = invocation.with_backward(step.ran_backward)
     eager_run = EagerRun(every, states[0])
 
-    def eager(compare: Callable[[int, StepResult], bool]) -> bool:
-        draws = False
-
+    def eager(compare: Callable[[int, StepResult], bool]) -> None:
         def how(combined: Step) -> None:
-            nonlocal draws
             for number, (invocation, state) in enumerate(zip(invocations, states, strict=True)):
                 state.restore()
                 step = Step(invocation, combined.saved)
                 step.run()
-                draws = not torch.equal(state.cpu, torch.get_rng_state())
                 if compare(number, outcome_of(step)):
                     break
 
         eager_run.eagerly(how=how)
-        return draws
 
     reasons = [*map(str, record_of(recorder).eager_calls)] if idle else []
     changes = [*map(str, python.changes())]

@@ -72,20 +72,19 @@ def assert_matches_eager(
         lines = [unequal.problem, *size_lines(unequal), *causes.lines]
         if causes.may_be_rounding:
             lines += explain_rounding(unequal, compared.comparison, expected)
-        seconds = CONTEXT.divergence
+        divergence, seconds = None, CONTEXT.divergence
         if unequal.what == "layout":
-            lines += [
-                *_returned_by(capture, outcome, unequal.name),
-                *compared.lines_about_backend(),
-            ]
-            raise AssertionError("\n".join(lines))
-        if not seconds or capture.via not in _SEARCHED:
-            if not causes.lines:
-                way = "call first_difference()" if capture.via in _SEARCHED else _SEARCH
-                lines.append(f"To find the first op that differs, {way}")
-            raise AssertionError("\n".join([*lines, *compared.lines_about_backend()]))
-        divergence = compared.divergence(causes, seconds)
-        lines += [str(divergence), *compared.lines_about_backend()]
+            lines += _returned_by(capture, outcome, unequal.name)
+        elif seconds and capture.via in _SEARCHED:
+            divergence = compared.divergence(causes, seconds)
+            lines.append(str(divergence))
+        elif not causes.lines:
+            way = "call first_difference()" if capture.via in _SEARCHED else _SEARCH
+            lines.append(f"To find the first op that differs, {way}")
+        if capture.via != "inductor" and ("inductor", True) in compared.comparison.backends:
+            lines.append(
+                f"The target uses inductor: the capture ran via {capture.via}, not inductor"
+            )
         raise failed("\n".join(lines), _picture(divergence))
     _refuse_vacuous(expected, outcome, rtol, atol)
 
@@ -98,28 +97,25 @@ def assert_calls_match(
     total = len(calls.captured)
     if calls.idle:
         reasons = calls.eager_calls or ["compile it: steady(torch.compile(target), ...)"]
-        raise AssertionError(
-            f"no compiled code ran in call {calls.idle[0] + 1} of {total}:\n  "
-            + "\n  ".join(reasons)
-        )
+        first = f"no compiled code ran in call {calls.idle[0] + 1} of {total}:"
+        raise AssertionError("\n  ".join([first, *reasons]))
     lines: list[str] = []
 
     def compare(number: int, eager: StepResult) -> bool:
         captured = calls.captured[number]
-        unequal = difference(eager, captured, rtol, atol)
-        unequal = unequal or layout_difference(eager, captured, strides=strides)
-        if unequal is not None:
-            lines.extend([unequal.problem, *size_lines(unequal)])
-        else:
-            try:
+        unequal = difference(eager, captured, rtol, atol, layout=strides)
+        try:
+            if unequal is None:
                 _refuse_vacuous(eager, captured, rtol, atol)
-            except AssertionError as vacuous:
-                lines.append(str(vacuous))
-        if lines:
-            lines[0] = f"call {number + 1} of {total}: {lines[0]}"
-        return bool(lines)
+                return False
+            problem = unequal.problem
+        except AssertionError as vacuous:
+            problem = str(vacuous)
+        lines.append(f"call {number + 1} of {total}: {problem}")
+        lines.extend(size_lines(unequal) if unequal else ())
+        return True
 
-    draws = calls.eager(compare)
+    calls.eager(compare)
     if not lines:
         return
     if calls.changes:
@@ -127,9 +123,9 @@ def assert_calls_match(
             "The calls changed Python values, which the eager run did not put back: "
             f"{listed(calls.changes)}."
         )
-    if draws and ("inductor", True) in calls.backends:
+    if ("inductor", True) in calls.backends:
         lines.append(
-            "The call draws random numbers. Inductor draws others than eager, unless you set "
+            "If the calls draw random numbers: inductor draws others than eager, unless you set "
             "torch._inductor.config.fallback_random = True before it compiles."
         )
     raise AssertionError("\n".join(lines))
@@ -205,34 +201,21 @@ class _EagerRunComparison:
 
     def _refuse_backends(self) -> None:
         """Refuse code that was compiled with a backend that computes otherwise than the capture."""
-        via = self._capture.via
-        known = {"eager", "inductor", *(_AOT_BACKENDS if via in _LIKE_AOT else ())}
-        replaced = [
-            repr(name)
-            for name, is_torchs in sorted(self.comparison.backends)
-            if not is_torchs or name not in known
-        ]
-        if replaced:
+        via, backends = self._capture.via, self.comparison.backends
+        same = {"eager", "inductor"} | (_AOT_BACKENDS if via in _LIKE_AOT else set())
+        if replaced := sorted(backends - {(name, True) for name in same}):
             raise CaptureError(
-                f"the target, or part of it, is compiled with backend {listed(replaced)}, but the "
-                f"capture ran via {via!r}, without it. To compare your own compiled code with "
-                "eager: graph_capture.steady(target, (x,), (x,)).assert_matches_eager()"
+                f"the target, or part of it, is compiled with backend "
+                f"{listed(repr(name) for name, _ in replaced)}, but the capture ran via {via!r}, "
+                "without it. To compare your own compiled code with eager: "
+                "graph_capture.steady(target, (x,), (x,)).assert_matches_eager()"
             )
-
-    def lines_about_backend(self) -> list[str]:
-        """Return a line if the capture replaced inductor."""
-        via = self._capture.via
-        if via == "inductor" or ("inductor", True) not in self.comparison.backends:
-            return []
-        return [f"The target is compiled with inductor: the capture ran via {via}, not inductor."]
 
     def _differ(
         self, eager: StepResult, other: StepResult, *, exact: bool = True
     ) -> Unequal | None:
-        unequal = difference(eager, other, *((0, 0) if exact else (self._rtol, self._atol)))
-        if unequal is None and self._layout is not None:
-            return layout_difference(eager, other, strides=self._layout)
-        return unequal
+        allowed = (0, 0) if exact else (self._rtol, self._atol)
+        return difference(eager, other, *allowed, layout=self._layout)
 
     def causes(self) -> Causes:
         """Return the causes that further eager runs can prove."""
@@ -266,9 +249,9 @@ class _EagerRunComparison:
         return self.comparison.search(self.expected, differs, seconds)
 
 
-def _picture(divergence: Divergence) -> UnexpectedOps | None:
+def _picture(divergence: Divergence | None) -> UnexpectedOps | None:
     """Return the picture of a divergence: its graph with marked nodes."""
-    if divergence.drawn is None or not divergence.nodes:
+    if divergence is None or divergence.drawn is None or not divergence.nodes:
         return None
     return UnexpectedOps((divergence.drawn,), divergence.nodes, "first difference")
 
@@ -346,11 +329,16 @@ def _dense(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def difference(
-    eager: StepResult, captured: StepResult, rtol: Tolerance, atol: Tolerance
+    eager: StepResult,
+    captured: StepResult,
+    rtol: Tolerance,
+    atol: Tolerance,
+    *,
+    layout: bool | None = None,
 ) -> Unequal | None:
     """Return the first tensor outside the tolerance, or the first other unequal value.
 
-    Return `None` if there is no difference.
+    Return `None` if there is no difference. For `layout`, see `_EagerRunComparison`.
 
     Raises:
         CaptureError: for tensors on the meta device.
@@ -361,10 +349,11 @@ def difference(
         or _value_difference(eager, captured)
         or _tensor_difference("gradients", eager.grads, captured.grads, rtol, atol)
         or _tensor_difference("state", eager.state, captured.state, rtol, atol)
+        or (None if layout is None else _layout_difference(eager, captured, strides=layout))
     )
 
 
-def layout_difference(eager: StepResult, captured: StepResult, *, strides: bool) -> Unequal | None:
+def _layout_difference(eager: StepResult, captured: StepResult, *, strides: bool) -> Unequal | None:
     """Return the first output with other strides, or that shares memory with another tensor.
 
     Args:

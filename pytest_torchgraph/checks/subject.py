@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence, Set
-from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from ..graph.blocks import BlockKind
@@ -94,10 +93,9 @@ class EagerComparison(NamedTuple):
     """Two runs from the same state, executed on demand.
 
     Attributes:
-        eager: runs the target eagerly.
+        eager: runs the target eagerly, inside the context that a given function returns, if any.
         captured: returns the captured run, or an equivalent run that draws the same random numbers.
         in_float64: runs the target eagerly in float64, as the reference for rounding.
-        run_inside: runs the target eagerly, inside the context that a given function returns.
         backends: the backends of the target's compiled code, each with its name, and True if torch
             registers it under this name. Complete once `eager` was called.
         python: returns the target's Python values.
@@ -110,10 +108,9 @@ class EagerComparison(NamedTuple):
             limit in seconds or `None`.
     """
 
-    eager: Callable[[], StepResult]
+    eager: Callable[..., StepResult]
     captured: Callable[[], StepResult]
     in_float64: Callable[[], StepResult]
-    run_inside: Callable[[Callable[[], AbstractContextManager[Any]]], StepResult]
     backends: Set[tuple[str, bool]]
     python: Callable[[], PythonValues]
     before: PythonValues
@@ -133,7 +130,7 @@ class CallsComparison(NamedTuple):
         changes: the Python values that the calls changed, in words.
         backends: see `EagerComparison`.
         eager: runs the calls eagerly. Calls a function with the number and the result of each call,
-            and ends once it returns True. Returns True if the last call drew random numbers.
+            and ends once it returns True.
     """
 
     captured: Sequence[StepResult]
@@ -141,7 +138,7 @@ class CallsComparison(NamedTuple):
     eager_calls: Sequence[str]
     changes: Sequence[str]
     backends: Set[tuple[str, bool]]
-    eager: Callable[[Callable[[int, StepResult], bool]], bool]
+    eager: Callable[[Callable[[int, StepResult], bool]], object]
 
 
 Comparison = EagerComparison | CallsComparison | None

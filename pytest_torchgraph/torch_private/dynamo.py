@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import os
 import sys
 import weakref
@@ -101,11 +102,9 @@ def callback_of(target: Any) -> Any:
     """
     if isinstance(target, get("optimized_module")):
         return target.dynamo_ctx.callback
-    if not hasattr(target, "_torchdynamo_orig_callable"):
-        return None
-    target = getattr(target, "__func__", target)
-    cells = dict(zip(target.__code__.co_freevars, target.__closure__ or (), strict=True))
-    return cells["callback"].cell_contents if "callback" in cells else None
+    if hasattr(target, "_torchdynamo_orig_callable"):
+        return inspect.getclosurevars(target).nonlocals.get("callback")
+    return None
 
 
 def on_compiled_region(entered: Callable[[Any], None]) -> Replaced:

@@ -169,9 +169,10 @@ def outcome_of(step: Step) -> Outcome:
 
 def _memory_of(tensor: Any) -> int:
     """Return an id of the memory of a dense tensor with elements, 0 for any other tensor."""
-    if is_traceable_wrapper_subclass(tensor) or tensor.is_nested or not tensor.numel():
+    if is_traceable_wrapper_subclass(tensor) or torch_private.is_fake(tensor):
         return 0
-    return storage_of(tensor) if tensor.layout is torch.strided else 0
+    dense = tensor.layout is torch.strided and not tensor.is_nested and tensor.numel()
+    return storage_of(tensor) if dense else 0
 
 
 def _labelled_state(step: Step) -> Iterator[tuple[str, torch.Tensor]]:
