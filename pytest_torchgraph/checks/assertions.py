@@ -584,7 +584,8 @@ class Assertions(OpChecks):
                 no output has an element.
             CaptureError: if the capture has no eager run to compare with, as a watch, or is on the
                 meta device; if the target, or part of it, is compiled with a backend that computes
-                otherwise than the capture, such as a custom one (use `steady`); or if a parameter, buffer or argument changed after the capture.
+                otherwise than the capture, such as a custom one (use `steady`); or if a parameter,
+                buffer or argument changed after the capture.
             ValueError: if a mapping by device type lacks the device type of a tensor.
         """
         __tracebackhide__ = True

@@ -219,6 +219,13 @@ class Judge:
             return None
         if not isinstance(local, torch.Tensor) or local.shape != value.shape:
             return None
+        # An input without an equal value in the eager run does not agree.
+        boundary = tuple(
+            k
+            for k in other_region.boundary
+            if k in self.agreeing and is_close(eager_step.value(self.agreeing[k]), other.value(k))
+        )
+        other_region = Region(boundary, other_region.nodes)
         if is_same(local, value):
             return Judgement(key, eager_key, "rounding", other_region, eager_region)
 

@@ -138,8 +138,8 @@ class Search:
             self.checked = "codegen"
             advice = self._rounding_advice() if _low_precision(eager) else ""
             raise NotFollowedError(
-                "the graphs match up to inductor's passes, and kernels cannot be compared "
-                f"yet{advice}"
+                "the results of the graphs match up to inductor's passes, and kernels cannot be "
+                f"compared yet{advice}"
             )
         if isinstance(self.mechanism, Dynamo):
             raise NotFollowedError("AOTAutograd's graph of the same step matches the eager run")
