@@ -139,7 +139,7 @@ def test_failure_says_that_the_capture_replaced_inductor(
     seen = capture(torch.compile(wrong_in_compiled_code), torch.ones(4))
     with pytest.raises(AssertionError) as error:
         seen.assert_matches_eager()
-    assert str(error.value).splitlines()[-1].endswith("the capture ran via aot, not inductor.")
+    assert str(error.value).splitlines()[-1].endswith("the capture ran via aot, not inductor")
     assert capture(torch.compile(torch.sin), torch.ones(4)).first_difference() is None
 
 
