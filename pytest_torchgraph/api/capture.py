@@ -38,6 +38,7 @@ from ..mechanisms.protocol import (
 )
 from ..mechanisms.step import (
     EagerRun,
+    InFloat64,
     Invocation,
     NamedTensors,
     Outcome,
@@ -45,7 +46,6 @@ from ..mechanisms.step import (
     Step,
     callable_of,
     exclusive,
-    in_float64,
     note_all,
     note_meta_device,
     outcome_of,
@@ -110,6 +110,7 @@ def capture(
     Dynamo before and after. Except via "export", these captures also record the ops that run
     eagerly, outside the compiled graphs (`Capture.eager`). Parts of the target that are already
     compiled are compiled with the capture's backend, like the rest.
+    If their own backend computes otherwise, `assert_matches_eager` raises an error: use `steady`.
 
     Args:
         target: a module or any callable.
@@ -160,7 +161,9 @@ def capture(
         target, {**own_options, "via": None if via == "aot" else via, "fake": fake or None}
     )
     _check_options(target, kwargs)
+    callback = None
     if mechanism.name in COMPILING:
+        callback = torch_private.callback_of(target)
         target = torch_private.uncompiled(target)
     invocation = Invocation(target, args, kwargs, loss_fn, backward)
     _check_modules(invocation.named)
@@ -180,7 +183,7 @@ def capture(
                 else:
                     note_meta_device(error, placed)
                 raise
-    comparison = None if fake else _comparison(mechanism, ran)
+    comparison = None if fake else _comparison(mechanism, ran, callback)
     header = Header(mechanism.name, torch.__version__.partition("+")[0])
     kind = None if torch_device is None else torch_device.type
     result = Capture(_contents(mechanism, ran, comparison), header, device=kind)
@@ -229,12 +232,13 @@ def _run(mechanism: Mechanism, invocation: Invocation) -> _StepResult:
     return _StepResult(step, captured, outcome, None if recorder is None else record_of(recorder))
 
 
-def _comparison(mechanism: Mechanism, ran: _StepResult) -> EagerComparison:
+def _comparison(mechanism: Mechanism, ran: _StepResult, callback: Any) -> EagerComparison:
     """Return the functions that run the step again, eagerly and captured, for a comparison."""
     step, outcome, comparable = ran.step, ran.outcome, ran.captured.comparable
     # The closures do not use `ran`, because it would keep the whole recording alive.
     incomparable = ran.captured.incomparable
-    eager_run = EagerRun(step.invocation.with_backward(step.ran_backward), step.saved.random)
+    invocation = step.invocation.with_backward(step.ran_backward)
+    eager_run = EagerRun(invocation, step.saved.random, callback)
 
     def captured() -> Outcome:
         if incomparable:
@@ -244,10 +248,10 @@ def _comparison(mechanism: Mechanism, ran: _StepResult) -> EagerComparison:
         return eager_run.run(lambda s: comparable.capture(s, CanonicalNames()))
 
     return EagerComparison(
-        eager=eager_run.run,
+        eager=eager_run.eagerly,
         captured=captured,
-        in_float64=lambda: eager_run.run(in_float64),
-        run_inside=eager_run.inside,
+        in_float64=lambda: eager_run.eagerly(InFloat64),
+        backends=eager_run.backends,
         python=eager_run.python,
         before=step.saved.python,
         generators=lambda: RandomState(step.invocation.named.generators),
@@ -268,8 +272,7 @@ def _search(
     from ..divergence.stages import Search  # imported only here: most captures never search
     from ..divergence.values import Budget
 
-    with HUB.paused():
-        return Search(eager_run, mechanism, expected, differs, Budget(seconds)).run()
+    return Search(eager_run, mechanism, expected, differs, Budget(seconds)).run()
 
 
 def _contents(

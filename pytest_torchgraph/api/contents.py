@@ -21,7 +21,7 @@ from ..ops.matching import Level
 from ..watching.graphs import PrintedGraphs
 
 if TYPE_CHECKING:
-    from ..checks.subject import EagerComparison
+    from ..checks.subject import CallsComparison, Comparison
     from ..syncs.detect import RecordedCalls
     from ..watching.cache_lookups import CacheBypass
     from ..watching.kernels import Kernel
@@ -79,7 +79,7 @@ class Contents:
         build_schedules: returns the collectives in each graph's code; `None` if there is no code.
         build_bypasses: returns the graphs' `CacheBypass`es; `None` if unknown.
         record: compilations and runs; `None` if nothing went through torch.compile.
-        comparison: an eager run for comparison, or `None`.
+        comparison: eager runs for comparison, or `None`.
         rank: rank of the graphs; `None` outside `Ranks`.
         printed: graphs that torch printed during a watch; `None` without a watch.
         origin: where the graphs come from, for messages; "" if a target was called.
@@ -95,7 +95,7 @@ class Contents:
     build_schedules: Callable[[], Sequence[Sequence[ScheduledCall]]] | None = None
     build_bypasses: Callable[[], tuple[CacheBypass, ...]] | None = None
     record: WatchRecord | None = None
-    comparison: EagerComparison | None = None
+    comparison: Comparison = None
     rank: int | None = None
     printed: PrintedGraphs | None = None
     origin: str = ""
@@ -142,13 +142,16 @@ class Contents:
         return cls(lambda: (graphs, None), build_eager=build_eager, origin=origin)
 
     @classmethod
-    def of_watch(cls, printed: PrintedGraphs) -> Contents:
+    def of_watch(
+        cls, printed: PrintedGraphs, comparison: CallsComparison | None = None
+    ) -> Contents:
         """Return the contents of a watch: its record, and the graphs for `Capture.graphs`."""
         return cls(
             lambda: (printed.graphs, None),
             build_joints=lambda: printed.joints,
             build_kernels=lambda: printed.kernels,
             record=printed.record,
+            comparison=comparison,
             printed=printed,
             origin="made by watch()",
         )

@@ -22,7 +22,7 @@ from .observed import Observed
 if TYPE_CHECKING:
     import torch
 
-    from ..checks.subject import EagerComparison
+    from ..checks.subject import Comparison
     from ..graph.events import EagerOp
     from ..watching.kernels import Kernel
     from .contents import Contents
@@ -478,5 +478,5 @@ class Capture(Assertions, Observed):
         return contents.program_at("aot") if has_aot else self.program
 
     @property
-    def _comparison(self) -> EagerComparison | None:
+    def _comparison(self) -> Comparison:
         return self._contents.comparison

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 
+from ..checks.subject import CallsComparison, StepResult
 from ..context import CONTEXT
 from ..graph.text import Header
-from ..mechanisms.step import Invocation, Step, preserve_state
+from ..mechanisms.step import (
+    EagerRun,
+    Invocation,
+    Outcome,
+    PythonState,
+    RandomState,
+    Step,
+    outcome_of,
+    preserve_state,
+)
 from ..torch_release import need_torch
 from ..watching.graphs import PrintedGraphs
 from ..watching.observe import HUB, EventRecorder
@@ -33,6 +44,7 @@ class Watch:
         self._warmed_up = warmed_up
         self._recorder = EventRecorder(passive=passive)
         self._last: Contents | None = None
+        self._comparison: CallsComparison | None = None
         release = torch.__version__.partition("+")[0]
         self.capture = Capture(self._read, Header("watch", release))
 
@@ -40,6 +52,10 @@ class Watch:
         HUB.open(self._recorder)
         self._last = None
         return self.capture
+
+    def compare(self, comparison: CallsComparison) -> None:
+        """Give the capture eager runs for `assert_matches_eager`."""
+        self._comparison, self._last = comparison, None
 
     def __exit__(self, *error: object) -> None:
         HUB.close(self._recorder)
@@ -67,7 +83,7 @@ class Watch:
             record = replace(record_of(self._recorder), warmed_up=self._warmed_up)
             last = None if self._last is None else self._last.record
             if self._last is None or last is None or last.state != record.state:
-                self._last = Contents.of_watch(PrintedGraphs(record))
+                self._last = Contents.of_watch(PrintedGraphs(record), self._comparison)
         return self._last
 
 
@@ -97,8 +113,10 @@ def steady(
     """Call a compiled target several times, and watch all calls except the first.
 
     `steady(torch.compile(model), (x,), (x,)).assert_no_recompiles()` asserts that the second call
-    compiles nothing. Nothing is reset, and the target runs unchanged. After each call the RNG
-    state, `.grad`, buffers and tensor arguments are restored.
+    compiles nothing. Nothing is reset, and the target runs unchanged. Before the first call,
+    `.grad` is removed. Gradients, buffers and tensor arguments then carry from call to call. After
+    the last call, they and the RNG state are restored. The results of the calls are kept for
+    `assert_matches_eager`, which compares every call with an eager one.
 
     Args:
         target: the compiled callable, or a callable with compiled parts.
@@ -121,20 +139,47 @@ def steady(
             "steady(target, *calls) needs at least two calls (a warm-up and a call to watch), "
             f"but got {len(calls)}"
         )
+    every = Invocation(target, calls, {})
     invocations = [
         Invocation(target, *arguments_of(call, number), loss_fn, backward)
         for number, call in enumerate(calls)
     ]
-    _run(invocations[0])
-    with Watch(warmed_up=True) as capture:
-        for invocation in invocations[1:]:
-            _run(invocation)
-    return capture
+    python = PythonState(every.named, target)
+    states, outcomes, idle = [], list[Outcome](), []
+    watch, recorder = Watch(warmed_up=True), EventRecorder(passive=True, with_graphs=False)
+    with (
+        preserve_state(every.named) as saved,
+        HUB.recording(recorder),
+        contextlib.ExitStack() as watching,
+    ):
+        for number, invocation in enumerate(invocations):
+            if number == 1:
+                watching.enter_context(watch)
+            states.append(RandomState(every.named.generators))
+            runs = recorder.executed(HUB.look(recorder))
+            step = Step(invocation, saved)
+            step.run()
+            if recorder.executed(HUB.look(recorder)) == runs:
+                idle.append(number)
+            outcomes.append(outcome_of(step).kept(outcomes[-1] if outcomes else None))
+            invocations[number] = invocation.with_backward(step.ran_backward)
+    eager_run = EagerRun(every, states[0])
 
+    def eager(compare: Callable[[int, StepResult], bool]) -> None:
+        def how(combined: Step) -> None:
+            for number, (invocation, state) in enumerate(zip(invocations, states, strict=True)):
+                state.restore()
+                step = Step(invocation, combined.saved)
+                step.run()
+                if compare(number, outcome_of(step)):
+                    break
 
-def _run(invocation: Invocation) -> None:
-    with preserve_state(invocation.named) as saved:
-        Step(invocation, saved).run()
+        eager_run.eagerly(how=how)
+
+    reasons = [*map(str, record_of(recorder).eager_calls)] if idle else []
+    changes = [*map(str, python.changes())]
+    watch.compare(CallsComparison(outcomes, idle, reasons, changes, eager_run.backends, eager))
+    return watch.capture
 
 
 def arguments_of(call: Any, number: int) -> tuple[tuple[Any, ...], dict[str, Any]]:

@@ -545,7 +545,9 @@ class Assertions(OpChecks):
         __tracebackhide__ = True
         kernels.assert_no_events("transfers between devices", self, self.transfers, allow)
 
-    def assert_matches_eager(self: Subject, rtol: Tolerance = None, atol: Tolerance = None) -> None:
+    def assert_matches_eager(
+        self: Subject, rtol: Tolerance = None, atol: Tolerance = None, strides: bool = True
+    ) -> None:
         """Assert that the captured run matches an eager run from the same state.
 
         The check compares the output, the `requires_grad` of its tensors, the gradients, and the
@@ -553,6 +555,14 @@ class Assertions(OpChecks):
         tolerance, containers by type, and all other values by type and `==`. NaN equals NaN in the
         same position, because a fully masked row of a softmax is NaN. Infinities are equal if their
         signs are.
+
+        Via "aot", "inductor" and "dynamo", the check also compares the strides of the output's
+        dense tensors in dimensions larger than 1, which of them are the same object, and which of
+        them share memory with each other, or with an argument, a parameter or a buffer.
+
+        After `steady`, the check makes all calls again, eagerly, from the same first state, and
+        compares each with the compiled call. Python values that the calls changed keep their last
+        values; a failure names them.
 
         After a difference, the target runs eagerly a few more times to find a provable cause: a
         custom op with hidden state or undeclared writes, a fake implementation whose dtype, shape
@@ -564,19 +574,22 @@ class Assertions(OpChecks):
             rtol, atol: tolerances: a number; a mapping by device type (`{"cpu": 0, "cuda": 1e-3}`),
                 by dtype (`{torch.bfloat16: 1e-2}`), or by device type and then dtype. `None` and
                 missing dtypes use the defaults of `torch.testing.assert_close`.
+            strides: False to ignore strides. Sharing is compared nevertheless.
 
         Raises:
-            AssertionError: if the runs differ, with the first difference and its causes. Also, with
+            AssertionError: if the runs differ, with the first difference and its causes; after
+                `steady`, also if no compiled code ran in a call. Also, with
                 the message "nothing compared", if all floating-point outputs or all gradients of
                 both runs are at most `atol`, a tensor contains only NaN, all gradients are zero, or
                 no output has an element.
-            CaptureError: if the capture has no eager run to compare with, or is on the meta device;
-                or if a parameter, buffer or argument changed after the capture.
+            CaptureError: if the capture has no eager run to compare with, as a watch, or is on the
+                meta device; if the target, or part of it, is compiled with a backend that computes
+                otherwise than the capture, such as a custom one (use `steady`); or if a parameter,
+                buffer or argument changed after the capture.
             ValueError: if a mapping by device type lacks the device type of a tensor.
         """
         __tracebackhide__ = True
-        compilation.need_graphs(self)
-        parity.assert_matches_eager(self, self._comparison, rtol, atol)
+        parity.assert_matches_eager(self, self._comparison, rtol, atol, strides=strides)
 
     def first_difference(
         self: Subject, rtol: Tolerance = None, atol: Tolerance = None
@@ -600,5 +613,4 @@ class Assertions(OpChecks):
             CaptureError: if the mechanism is not "aot", "inductor" or "dynamo"; also see
                 `assert_matches_eager`.
         """
-        compilation.need_graphs(self)
         return parity.first_difference(self, self._comparison, rtol, atol)

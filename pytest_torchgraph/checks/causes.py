@@ -73,7 +73,7 @@ def causes_of(
     probe = OpProbe(
         comparison.generators, stateful=eager_difference is not None, fakes=comparison.traces
     )
-    comparison.run_inside(lambda: probe)
+    comparison.eager(lambda: probe)
     lines = list(probe.causes)
     lines += _detect_numpy_random(comparison, expected, outcome)
     kind, op = next(iter(probe.causes.values()), (("random" if lines else ""), ""))
@@ -183,7 +183,7 @@ def _run_with_former_values(
     for change in changed:
         change.put(change.copy_before())
     try:
-        return comparison.run_inside(contextlib.nullcontext if tracer is None else tracer.tracing)
+        return comparison.eager(contextlib.nullcontext if tracer is None else tracer.tracing)
     finally:
         for change, value in zip(changed, current_values, strict=True):
             change.put(value)
@@ -201,7 +201,7 @@ def _lines_of_changes(
 def _trace(comparison: EagerComparison, probes: Sequence[Callable[[], Any]]) -> LineTracer:
     """Run eagerly, and return the tracer of the values that the probes read."""
     tracer = LineTracer(probes)
-    comparison.run_inside(tracer.tracing)
+    comparison.eager(tracer.tracing)
     return tracer
 
 
@@ -421,10 +421,10 @@ def _differing_properties(
     if claimed.shape != actual.shape:
         yield "shape", tuple(claimed.shape), tuple(actual.shape)
         return
-    pairs = [  # the stride of a dimension of size 1 has no effect
-        pair
-        for size, *pair in zip(actual.shape, claimed.stride(), actual.stride(), strict=True)
-        if size > 1
-    ]
-    if actual.numel() and any(left != right for left, right in pairs):
+    if actual.numel() and differ_in_strides(actual.shape, claimed.stride(), actual.stride()):
         yield "strides", claimed.stride(), actual.stride()
+
+
+def differ_in_strides(shape: Sequence[int], left: Sequence[int], right: Sequence[int]) -> bool:
+    """Return True if two strides differ; the stride of a dimension of size 1 has no effect."""
+    return any(a != b for size, a, b in zip(shape, left, right, strict=True) if size > 1)

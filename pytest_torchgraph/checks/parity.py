@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -16,8 +16,10 @@ from ..errors import CaptureError
 from ..graph.checks import need_any_graph
 from ..graph.divergence import Divergence
 from ..graph.failures import UnexpectedOps, failed
+from ..graph.model import Ref
 from ..words import listed
-from .causes import Causes, causes_of
+from .causes import Causes, causes_of, differ_in_strides
+from .compilation import need_graphs
 from .rounding import (
     Tolerance,
     Unequal,
@@ -27,7 +29,7 @@ from .rounding import (
     size_lines,
     tolerances,
 )
-from .subject import EagerComparison, StepResult
+from .subject import CallsComparison, Comparison, EagerComparison, StepResult
 
 if TYPE_CHECKING:
     from .subject import Subject
@@ -35,31 +37,104 @@ if TYPE_CHECKING:
 _SEARCHED = ("aot", "inductor", "dynamo")
 """Mechanisms whose stages can be captured separately."""
 _SEARCH = "capture the same call via 'aot', 'inductor' or 'dynamo'"
+_LIKE_AOT = frozenset({"aot", "dynamo", "compiled_autograd"})
+"""Mechanisms that compute as the backends of `_AOT_BACKENDS` do."""
+_AOT_BACKENDS = frozenset({"aot_eager", "aot_eager_decomp_partition"})
 _SINGLE = (type, enum.Enum, torch.dtype, torch.layout, torch.memory_format)
 """Types with one object per value, so objects of the two runs can be compared by identity."""
 _ABSENT: Any = type("Absent", (), {"__repr__": lambda _: "nothing"})()
 
 
 def assert_matches_eager(
-    capture: Subject, comparison: EagerComparison | None, rtol: Tolerance, atol: Tolerance
+    capture: Subject,
+    comparison: Comparison,
+    rtol: Tolerance,
+    atol: Tolerance,
+    *,
+    strides: bool,
 ) -> None:
     """See `Capture.assert_matches_eager`."""
     __tracebackhide__ = True
-    compared = _EagerRunComparison(capture, comparison, rtol, atol)
+    if isinstance(comparison, CallsComparison):
+        assert_calls_match(comparison, rtol, atol, strides=strides)
+        return
+    if capture.watched is not None:
+        raise CaptureError(
+            "a watch cannot repeat eagerly what ran in it. To compare your compiled code with "
+            "eager: graph_capture.steady(target, (x,), (x,)).assert_matches_eager()"
+        )
+    need_graphs(capture)
+    layout = strides if capture.via in _SEARCHED else None
+    compared = _EagerRunComparison(capture, comparison, rtol, atol, layout)
     unequal, outcome, expected = compared.unequal, compared.outcome, compared.expected
     if unequal is not None:
         causes = compared.causes()
         lines = [unequal.problem, *size_lines(unequal), *causes.lines]
         if causes.may_be_rounding:
             lines += explain_rounding(unequal, compared.comparison, expected)
-        seconds = CONTEXT.divergence
-        if not seconds or capture.via not in _SEARCHED:
-            if not causes.lines:
-                way = "call first_difference()" if capture.via in _SEARCHED else _SEARCH
-                lines.append(f"To find the first op that differs, {way}")
-            raise AssertionError("\n".join(lines))
-        divergence = compared.divergence(causes, seconds)
-        raise failed("\n".join([*lines, str(divergence)]), _picture(divergence))
+        divergence, seconds = None, CONTEXT.divergence
+        if unequal.what == "layout":
+            lines += _returned_by(capture, outcome, unequal.name)
+        elif seconds and capture.via in _SEARCHED:
+            divergence = compared.divergence(causes, seconds)
+            lines.append(str(divergence))
+        elif not causes.lines:
+            way = "call first_difference()" if capture.via in _SEARCHED else _SEARCH
+            lines.append(f"To find the first op that differs, {way}")
+        if capture.via != "inductor" and ("inductor", True) in compared.comparison.backends:
+            lines.append(
+                f"The target uses inductor: the capture ran via {capture.via}, not inductor"
+            )
+        raise failed("\n".join(lines), _picture(divergence))
+    _refuse_vacuous(expected, outcome, rtol, atol)
+
+
+def assert_calls_match(
+    calls: CallsComparison, rtol: Tolerance, atol: Tolerance, *, strides: bool
+) -> None:
+    """See `Capture.assert_matches_eager`, for `steady`."""
+    __tracebackhide__ = True
+    total = len(calls.captured)
+    if calls.idle:
+        reasons = calls.eager_calls or ["compile it: steady(torch.compile(target), ...)"]
+        first = f"no compiled code ran in call {calls.idle[0] + 1} of {total}:"
+        raise AssertionError("\n  ".join([first, *reasons]))
+    lines: list[str] = []
+
+    def compare(number: int, eager: StepResult) -> bool:
+        captured = calls.captured[number]
+        unequal = difference(eager, captured, rtol, atol, layout=strides)
+        try:
+            if unequal is None:
+                _refuse_vacuous(eager, captured, rtol, atol)
+                return False
+            problem = unequal.problem
+        except AssertionError as vacuous:
+            problem = str(vacuous)
+        lines.append(f"call {number + 1} of {total}: {problem}")
+        lines.extend(size_lines(unequal) if unequal else ())
+        return True
+
+    calls.eager(compare)
+    if not lines:
+        return
+    if calls.changes:
+        lines.append(
+            "The calls changed Python values, which the eager run did not put back: "
+            f"{listed(calls.changes)}."
+        )
+    if ("inductor", True) in calls.backends:
+        lines.append(
+            "If the calls draw random numbers: inductor draws others than eager, unless you set "
+            "torch._inductor.config.fallback_random = True before it compiles."
+        )
+    raise AssertionError("\n".join(lines))
+
+
+def _refuse_vacuous(
+    expected: StepResult, outcome: StepResult, rtol: Tolerance, atol: Tolerance
+) -> None:
+    """Refuse equal results that any other step might have too."""
     _refuse_empty(outcome)
     outputs, grads = outcome.outputs, outcome.grads
     nan_names = [name for name, output in outputs.items() if is_all_nan(output)]
@@ -75,7 +150,10 @@ def assert_matches_eager(
 
 
 def first_difference(
-    capture: Subject, comparison: EagerComparison | None, rtol: Tolerance, atol: Tolerance
+    capture: Subject,
+    comparison: Comparison,
+    rtol: Tolerance,
+    atol: Tolerance,
 ) -> Divergence | None:
     """See `Capture.first_difference`."""
     if capture.via not in _SEARCHED:
@@ -89,32 +167,55 @@ def first_difference(
 class _EagerRunComparison:
     """A captured run and an eager run, with their first unequal value.
 
+    Args:
+        layout: True to also compare strides and sharing, False for sharing alone, `None` for
+            neither.
+
     Raises:
         CaptureError: if there is no run to compare with.
     """
 
     def __init__(
-        self, capture: Subject, comparison: EagerComparison | None, rtol: Tolerance, atol: Tolerance
+        self,
+        capture: Subject,
+        comparison: Comparison,
+        rtol: Tolerance,
+        atol: Tolerance,
+        layout: bool | None = None,
     ):
         need_any_graph(capture.graphs)
-        if comparison is None:
+        if not isinstance(comparison, EagerComparison):
             raise CaptureError(
                 "this capture has no eager run to compare with: it was loaded from a file, or "
                 "made with fake=True, by watch(), or for one of several ranks. Use "
                 "graph_capture(target, ...)"
             )
         self.comparison = comparison
-        self._capture, self._rtol, self._atol = capture, rtol, atol
+        self._capture, self._rtol, self._atol, self._layout = capture, rtol, atol, layout
         self.outcome = comparison.captured()
         python_values = comparison.python()
         self.expected = comparison.eager()
+        self._refuse_backends()
         self.unequal = self._differ(self.expected, self.outcome, exact=False)
         self._changed = python_values.changes() if self.unequal is not None else ()
+
+    def _refuse_backends(self) -> None:
+        """Refuse code that was compiled with a backend that computes otherwise than the capture."""
+        via, backends = self._capture.via, self.comparison.backends
+        same = {"eager", "inductor"} | (_AOT_BACKENDS if via in _LIKE_AOT else set())
+        if replaced := sorted(backends - {(name, True) for name in same}):
+            raise CaptureError(
+                f"the target, or part of it, is compiled with backend "
+                f"{listed(repr(name) for name, _ in replaced)}, but the capture ran via {via!r}, "
+                "without it. To compare your own compiled code with eager: "
+                "graph_capture.steady(target, (x,), (x,)).assert_matches_eager()"
+            )
 
     def _differ(
         self, eager: StepResult, other: StepResult, *, exact: bool = True
     ) -> Unequal | None:
-        return difference(eager, other, *((0, 0) if exact else (self._rtol, self._atol)))
+        allowed = (0, 0) if exact else (self._rtol, self._atol)
+        return difference(eager, other, *allowed, layout=self._layout)
 
     def causes(self) -> Causes:
         """Return the causes that further eager runs can prove."""
@@ -143,14 +244,14 @@ class _EagerRunComparison:
             return Divergence("dynamo", causes.kind, sure=True, reason=reason)
 
         def differs(outcome: StepResult) -> bool:
-            return self._differ(self.expected, outcome, exact=False) is not None
+            return difference(self.expected, outcome, self._rtol, self._atol) is not None
 
         return self.comparison.search(self.expected, differs, seconds)
 
 
-def _picture(divergence: Divergence) -> UnexpectedOps | None:
+def _picture(divergence: Divergence | None) -> UnexpectedOps | None:
     """Return the picture of a divergence: its graph with marked nodes."""
-    if divergence.drawn is None or not divergence.nodes:
+    if divergence is None or divergence.drawn is None or not divergence.nodes:
         return None
     return UnexpectedOps((divergence.drawn,), divergence.nodes, "first difference")
 
@@ -228,11 +329,16 @@ def _dense(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def difference(
-    eager: StepResult, captured: StepResult, rtol: Tolerance, atol: Tolerance
+    eager: StepResult,
+    captured: StepResult,
+    rtol: Tolerance,
+    atol: Tolerance,
+    *,
+    layout: bool | None = None,
 ) -> Unequal | None:
     """Return the first tensor outside the tolerance, or the first other unequal value.
 
-    Return `None` if there is no difference.
+    Return `None` if there is no difference. For `layout`, see `_EagerRunComparison`.
 
     Raises:
         CaptureError: for tensors on the meta device.
@@ -243,7 +349,45 @@ def difference(
         or _value_difference(eager, captured)
         or _tensor_difference("gradients", eager.grads, captured.grads, rtol, atol)
         or _tensor_difference("state", eager.state, captured.state, rtol, atol)
+        or (None if layout is None else _layout_difference(eager, captured, strides=layout))
     )
+
+
+def _layout_difference(eager: StepResult, captured: StepResult, *, strides: bool) -> Unequal | None:
+    """Return the first output with other strides, or that shares memory with another tensor.
+
+    Args:
+        eager, captured: two results without any other difference.
+        strides: False to compare only what is shared.
+    """
+    for path, output in captured.outputs.items():
+        of_eager, own = eager.strides.get(path), captured.strides.get(path)
+        if strides and of_eager and own and differ_in_strides(output.shape, of_eager, own):
+            return Unequal(f"{path}: strides {of_eager} in eager, {own} captured", "layout", path)
+    for path, sharing in captured.sharing.items():
+        for relation, *names in zip(_SHARING, eager.sharing[path], sharing, strict=True):
+            if names[0] != names[1]:
+                left, right = ["nothing" if name in ("", path) else name for name in names]
+                problem = f"{path}: {relation} {left} in eager, {right} captured"
+                return Unequal(problem, "layout", path)
+    return None
+
+
+_SHARING = ("the same tensor as", "shares memory with")
+
+
+def _returned_by(capture: Subject, outcome: StepResult, path: str) -> Iterator[str]:
+    """Yield a line with the op that returns an output, if a single graph returns all outputs."""
+    graph = capture.forwards[0]
+    if len(capture.forwards) != 1 or outcome.others or graph.output is None:
+        return
+    values = [value for _, value in graph.output] or [Ref(node.name) for node in graph.outputs]
+    value = dict(zip(outcome.outputs, values, strict=False)).get(path)
+    if len(values) == len(outcome.outputs) and isinstance(value, Ref):
+        node = graph.by_name[value.name]
+        if node.is_call:
+            line = f" ({node.source})" if node.source else ""
+            yield f"The op that returns it: {node.op.removesuffix('.default')}{line}."
 
 
 def _structure_difference(eager: StepResult, captured: StepResult) -> Unequal | None:

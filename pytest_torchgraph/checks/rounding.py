@@ -34,7 +34,7 @@ class Unequal:
 
     Attributes:
         problem: description for the message.
-        what: kind of value: "outputs", "gradients" or "state".
+        what: kind of value: "outputs", "gradients", "state" or "layout".
         name: name of the value.
         eager, captured: the two values; `None` if only one run produced the value.
     """

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from ..graph.blocks import BlockKind
@@ -38,6 +37,14 @@ class StepResult(Protocol):
     @property
     def requires_grad(self) -> frozenset[str]:
         """Paths of the tensors that require grad."""
+
+    @property
+    def strides(self) -> Mapping[str, tuple[int, ...]]:
+        """Strides of the dense tensors of the output, by path."""
+
+    @property
+    def sharing(self) -> Mapping[str, tuple[str, str]]:
+        """First output that is the same object, and first owner of the storage, by path."""
 
     @property
     def grads(self) -> Mapping[str, torch.Tensor]:
@@ -86,10 +93,11 @@ class EagerComparison(NamedTuple):
     """Two runs from the same state, executed on demand.
 
     Attributes:
-        eager: runs the target eagerly.
+        eager: runs the target eagerly, inside the context that a given function returns, if any.
         captured: returns the captured run, or an equivalent run that draws the same random numbers.
         in_float64: runs the target eagerly in float64, as the reference for rounding.
-        run_inside: runs the target eagerly, inside the context that a given function returns.
+        backends: the backends of the target's compiled code, each with its name, and True if torch
+            registers it under this name. Complete once `eager` was called.
         python: returns the target's Python values.
         before: the target's Python values before the capture.
         generators: returns the state of the random number generators.
@@ -100,16 +108,41 @@ class EagerComparison(NamedTuple):
             limit in seconds or `None`.
     """
 
-    eager: Callable[[], StepResult]
+    eager: Callable[..., StepResult]
     captured: Callable[[], StepResult]
     in_float64: Callable[[], StepResult]
-    run_inside: Callable[[Callable[[], AbstractContextManager[Any]]], StepResult]
+    backends: Set[tuple[str, bool]]
     python: Callable[[], PythonValues]
     before: PythonValues
     generators: Callable[[], Generators]
     compiles: bool
     traces: bool
     search: Callable[[StepResult, Callable[[StepResult], bool], float | None], Divergence]
+
+
+class CallsComparison(NamedTuple):
+    """Calls that ran as the user compiled them, and that can run again eagerly.
+
+    Attributes:
+        captured: the results of the compiled calls.
+        idle: numbers of the calls in which no compiled code ran.
+        eager_calls: the reasons why compiled code ran eagerly.
+        changes: the Python values that the calls changed, in words.
+        backends: see `EagerComparison`.
+        eager: runs the calls eagerly. Calls a function with the number and the result of each call,
+            and ends once it returns True.
+    """
+
+    captured: Sequence[StepResult]
+    idle: Sequence[int]
+    eager_calls: Sequence[str]
+    changes: Sequence[str]
+    backends: Set[tuple[str, bool]]
+    eager: Callable[[Callable[[int, StepResult], bool]], object]
+
+
+Comparison = EagerComparison | CallsComparison | None
+"""Eager runs for comparison: of one step, of several calls, or none."""
 
 
 class Subject(Protocol):
@@ -194,7 +227,7 @@ class Subject(Protocol):
         """Refuse a watch with graph breaks; `unknown` names the missing information."""
 
     @property
-    def _comparison(self) -> EagerComparison | None:
+    def _comparison(self) -> Comparison:
         """An eager run for comparison, or `None`."""
 
     def record(self, asked: str) -> WatchRecord:

@@ -219,6 +219,13 @@ class Judge:
             return None
         if not isinstance(local, torch.Tensor) or local.shape != value.shape:
             return None
+        # An input without an equal value in the eager run does not agree.
+        boundary = tuple(
+            k
+            for k in other_region.boundary
+            if k in self.agreeing and is_close(eager_step.value(self.agreeing[k]), other.value(k))
+        )
+        other_region = Region(boundary, other_region.nodes)
         if is_same(local, value):
             return Judgement(key, eager_key, "rounding", other_region, eager_region)
 
@@ -403,15 +410,22 @@ class Suspects:
     Args:
         judge: compares two values.
         paired: maps nodes to the eager nodes that the matcher of `diff` pairs them with.
+        returned: maps nodes of the target's outputs to the eager nodes of these outputs.
         budget: the limits.
     """
 
-    def __init__(self, judge: Judge, paired: Mapping[Key, Key], budget: Budget):
+    def __init__(
+        self,
+        judge: Judge,
+        paired: Mapping[Key, Key],
+        returned: Mapping[Key, Key],
+        budget: Budget,
+    ):
         self._judge = judge
         self._paired = paired
         self._budget = budget
         self._eager, self._other = judge.eager.step, judge.other
-        self._returned_pairs = dict(_pair_returned(self._eager, self._other))
+        self._returned_pairs = {**dict(_pair_returned(self._eager, self._other)), **returned}
         # Eager nodes whose values the other step does not compute, by op.
         self._missing: dict[str, list[Key]] = {}
         for key in self._eager.order:

@@ -37,6 +37,34 @@ def pair_nodes(left: ValuedStep, right: ValuedStep) -> dict[Key, Key]:
     return paired
 
 
+def pair_outputs(
+    left: ValuedStep, left_outcome: Any, right: ValuedStep, right_outcome: Any
+) -> dict[Key, Key]:
+    """Map the nodes of `right` with those outputs of the target that differ to nodes of `left`.
+
+    Among several returned nodes with the value of an output, the last one is taken.
+    """
+    pairs: dict[Key, Key] = {}
+    for path, value in right_outcome.outputs.items():
+        key, left_key = _find_returned(right, value), None
+        if path in left_outcome.outputs:
+            left_key = _find_returned(left, left_outcome.outputs[path])
+        if key and left_key and not is_close(left.value(left_key), value):
+            pairs[key] = left_key
+    return pairs
+
+
+def _find_returned(step: ValuedStep, output: torch.Tensor) -> Key | None:
+    found = None
+    for number, valued in enumerate(step.graphs):
+        for node in valued.graph.outputs:
+            key = step.resolve(number, node.name)
+            value = step.value(key)
+            if is_dense(value) and is_same(value, output):
+                found = key
+    return found
+
+
 class PairedValues:
     """The values of a step, indexed for lookups with another step's values.
 
@@ -100,6 +128,7 @@ def find_anchors(
     eager: PairedValues,
     other: ValuedStep,
     paired: Mapping[Key, Key],
+    returned: Mapping[Key, Key],
     budget: Budget,
     before: Mapping[Key, Key] | None = None,
 ) -> dict[Key, Key]:
@@ -112,6 +141,8 @@ def find_anchors(
         eager: the values of the eager step.
         other: the other step.
         paired: the eager nodes that the matcher of `diff` pairs nodes with.
+        returned: the eager nodes of outputs that differ, by the nodes of the other step. Such a
+            node agrees with no other eager node.
         budget: the limits.
         before: the result before a replay. Only values that the replay changed are looked up.
     """
@@ -142,7 +173,11 @@ def find_anchors(
             ):
                 agreeing[key] = partner
                 continue
-        if is_uniform(value) or (partner is not None and _returns_operand(other, key, value)):
+        if (
+            key in returned
+            or is_uniform(value)
+            or (partner is not None and _returns_operand(other, key, value))
+        ):
             continue
         near = eager.candidates(value)
         if near:

@@ -14,6 +14,7 @@ from ..convert.canonical_names import CanonicalNames
 from ..convert.from_fx import Converted
 from ..convert.graph_modules import copied, runnable
 from ..errors import CaptureError
+from ..graph.blocks import inline_regions
 from ..graph.model import Atom, Device, Graph, Ref, SubgraphRef, Symbol
 from ..graph.module_paths import numbered
 from ..mechanisms.dispatch import Dispatch
@@ -187,7 +188,26 @@ class CompiledSide:
         graphs = numbered(valued.graph for valued in sides)
         for valued, graph in zip(sides, graphs, strict=True):
             valued.graph = graph
-        self.step = ValuedStep(sides)
+        self.step = ValuedStep(_with_regions_inlined(sides, budget))
+
+
+def _with_regions_inlined(sides: list[ValuedGraph], budget: Budget) -> list[ValuedGraph]:
+    """Run the bodies of regions op by op too, unless they cannot run so."""
+    inlined: list[ValuedGraph] = []
+    for valued in sides:
+        graph = inline_regions(valued.graph)
+        if graph is not valued.graph:
+            if valued.random:  # a second run would draw other numbers
+                return sides
+            try:
+                valued = _runnable(graph)
+                valued.run(copied_value(sides[len(inlined)].args), budget)
+            except NotFollowedError:
+                return sides
+        inlined.append(valued)
+    nodes = inlined[0].graph.by_name
+    saved = [node.name for node in inlined[-1].graph.inputs if node.op == "saved"]
+    return inlined if all(name in nodes for name in saved) else sides
 
 
 def _of_converted(converted: Converted) -> ValuedGraph:

@@ -18,7 +18,7 @@ from ..mechanisms.step import EagerRun
 from ..mechanisms.torch_compile import Aot, Dynamo, Inductor
 from ..words import counted, listed
 from .judge import Judgement, operand_of_view, original_op
-from .pairs import PairedValues, Region
+from .pairs import PairedValues, Region, pair_outputs
 from .sides import CompiledSide, eager_side
 from .valued import Key, ValuedStep
 from .values import Budget, NotFollowedError, format_statistics, is_dense
@@ -95,12 +95,12 @@ class Search:
         if other_devices:
             raise NotFollowedError(f"values on {other_devices.pop()!r} cannot be compared yet")
         eager = eager_side(self.eager_run, self.expected, self.budget)
-        steps: list[ValuedStep | None] = [None] * len(stages)
+        sides: dict[int, tuple[ValuedStep, Any]] = {-1: (eager, self.expected)}
 
         def agrees(number: int) -> bool:
             self.budget.check()
             side = CompiledSide(self.eager_run, stages[number][1], self.budget)
-            steps[number] = side.step
+            sides[number] = side.step, side.outcome
             self.checked = stages[number][0]
             return not self.differs(side.outcome)
 
@@ -119,13 +119,14 @@ class Search:
             self.checked = stage
         if low_precision := _low_precision(eager):
             self._stop_in_low_precision(low_precision)
-        before, after = eager if low < 0 else steps[low], steps[high]
-        assert before is not None
-        assert after is not None
-        outcome = walk(before, after, self.budget)
-        if not outcome.accepted and before is not eager:
-            before, outcome = eager, walk(eager, after, self.budget)
-        return _describe_walk(stage, outcome, before, after, eager)
+        after = sides[high]
+        before, outcome = eager, Walk()
+        for number in dict.fromkeys((low, -1)):
+            if not outcome.accepted:
+                before = sides[number][0]
+                returned = pair_outputs(*sides[number], *after)
+                outcome = walk(before, after[0], returned, self.budget)
+        return _describe_walk(stage, outcome, before, after[0], eager)
 
     def _stop_without_difference(self, stage: Stage, eager: ValuedStep) -> None:
         """End the search because the last stage that can run op by op agrees.
@@ -137,8 +138,8 @@ class Search:
             self.checked = "codegen"
             advice = self._rounding_advice() if _low_precision(eager) else ""
             raise NotFollowedError(
-                "the graphs match up to inductor's passes, and kernels cannot be compared "
-                f"yet{advice}"
+                "the results of the graphs match up to inductor's passes, and kernels cannot be "
+                f"compared yet{advice}"
             )
         if isinstance(self.mechanism, Dynamo):
             raise NotFollowedError("AOTAutograd's graph of the same step matches the eager run")
@@ -200,7 +201,7 @@ def _describe_walk(
             candidates = counted(outcome.rejected, "candidate op")
             reason = f"later values still differ with eager's values for {candidates}"
         else:
-            reason = "every compared op has the same formula in both runs, up to rounding"
+            reason = "no op was found whose result differs from eager's by more than rounding"
         return Divergence(stage, reason=reason)
     differences = [
         _describe_verdict(stage, verdict, outcome, before, after, eager)

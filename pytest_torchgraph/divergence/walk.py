@@ -38,21 +38,27 @@ class Walk:
     rejected: int = 0
 
 
-def walk(eager: ValuedStep, other: ValuedStep, budget: Budget) -> Walk:
+def walk(eager: ValuedStep, other: ValuedStep, returned: Mapping[Key, Key], budget: Budget) -> Walk:
     """Find the first nodes at which a step differs from an eager step.
 
     Args:
         eager, other: the two steps, with the values of their nodes.
+        returned: see `find_anchors`.
         budget: the limits.
 
     Raises:
         NotFollowedError: if a limit is reached.
     """
     paired, values = pair_nodes(eager, other), PairedValues(eager)
+    for key, eager_key in returned.items():
+        # Of several equal ops, the matcher may have paired another one with the output.
+        for k in [k for k, partner in paired.items() if partner == eager_key]:
+            paired[k] = paired.get(key, eager_key)
+        paired[key] = eager_key
     outcome, current_step = Walk(), other
     replacements: dict[Key, Any] = {}
     judged: dict[Any, Judgement | None] = {}
-    agreeing = find_anchors(values, current_step, paired, budget)
+    agreeing = find_anchors(values, current_step, paired, returned, budget)
 
     def count_corresponding(pairs: Mapping[Key, Key], without: Container[Key]) -> int:
         """Count the agreeing pairs whose nodes correspond.
@@ -72,7 +78,7 @@ def walk(eager: ValuedStep, other: ValuedStep, budget: Budget) -> Walk:
         strong: Iterable[Judgement] = (v for v in anchor_verdicts if v.is_strong)
         if not outcome.settled:
             # Judge lazily: after the first accepted value, most of the later values agree.
-            suspects = Suspects(judge, paired, budget).judged(replacements)
+            suspects = Suspects(judge, paired, returned, budget).judged(replacements)
             strong = heapq.merge(strong, suspects, key=lambda v: other.position_of.get(v.key, 0))
         trials = 0
         for trials, verdict in enumerate(itertools.islice(strong, _MOST_TRIALS), 1):  # noqa: B007
@@ -82,7 +88,7 @@ def walk(eager: ValuedStep, other: ValuedStep, budget: Budget) -> Walk:
             # Run again only what the replaced value reaches. Together with lazy judging, this takes
             # a sixth of the time for a 12-layer BERT.
             step = current_step.replayed(trial, budget)
-            trial_agreeing = find_anchors(values, step, paired, budget, agreeing)
+            trial_agreeing = find_anchors(values, step, paired, returned, budget, agreeing)
             # The replaced values and their views agree trivially, so they count on neither side.
             trivial = {view for key in trial for view in _views(current_step, key)}
             agreed = count_corresponding(agreeing, trivial)
@@ -97,8 +103,10 @@ def walk(eager: ValuedStep, other: ValuedStep, budget: Budget) -> Walk:
         if tangents := _find_tangents(values, current_step, replacements):
             replacements |= tangents
             current_step = current_step.replayed(replacements, budget)
-            agreeing = find_anchors(values, current_step, paired, budget, agreeing)
-        outcome.settled = _agrees_at_end(values, current_step)
+            agreeing = find_anchors(values, current_step, paired, returned, budget, agreeing)
+        outcome.settled = (
+            _agrees_at_end(values, current_step) and agreeing.keys() >= returned.keys()
+        )
     return outcome
 
 

@@ -50,6 +50,7 @@ from .compile_cache import why_uncacheable as why_uncacheable
 from .compiled import aot_autograd_functions as aot_autograd_functions
 from .compiled import autograd_functions_behind as autograd_functions_behind
 from .compiled import backend_name as backend_name
+from .compiled import backend_of as backend_of
 from .compiled import code_at_recompile_limit as code_at_recompile_limit
 from .compiled import compiled_code as compiled_code
 from .compiled import disabled_in as disabled_in
@@ -73,6 +74,7 @@ from .dtensor import stands_for_others as stands_for_others
 from .dtensor import subclass_of as subclass_of
 from .dtensor import wait as wait
 from .dynamo import aside as aside
+from .dynamo import callback_of as callback_of
 from .dynamo import compile_is_disabled as compile_is_disabled
 from .dynamo import frames_seen as frames_seen
 from .dynamo import fresh_dynamo as fresh_dynamo
@@ -84,6 +86,7 @@ from .dynamo import on_compiled_region as on_compiled_region
 from .dynamo import one_backend as one_backend
 from .dynamo import own_resets as own_resets
 from .dynamo import reset_dynamo as reset_dynamo
+from .dynamo import run_eagerly as run_eagerly
 from .dynamo import stance as stance
 from .dynamo import uncompiled as uncompiled
 from .inductor import code_written_only as code_written_only

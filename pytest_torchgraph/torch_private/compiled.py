@@ -168,6 +168,18 @@ def backend_name(callback: Any) -> str:
     return re.sub(r" at 0x\w+| id='\d+'", "", str(name or type(backend).__name__))
 
 
+def backend_of(callback: Any) -> tuple[str, bool]:
+    """Return `backend_name`, and True if torch registers this backend under the name."""
+    name, backend = backend_name(callback), innermost_backend(callback)
+    if type(backend).__module__ == "torch" and not hasattr(backend, "compiler_fn"):
+        return name, True  # torch.compile's wrapper of inductor
+    try:
+        registered = get("lookup_backend")(name)
+    except get("invalid_backend"):
+        return name, False
+    return name, registered is getattr(backend, "compiler_fn", backend)
+
+
 def is_compiled_code(code: CodeType) -> bool:
     """Return True if Dynamo's cache has an entry for this code."""
     return bool(get("cache_entries")(code))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import os
 import sys
 import weakref
@@ -94,6 +95,18 @@ def uncompiled(target: Any) -> Any:
     return target
 
 
+def callback_of(target: Any) -> Any:
+    """Return Dynamo's callback in a result of `torch.compile`, which holds the backend.
+
+    Return `None` for a target that is not compiled.
+    """
+    if isinstance(target, get("optimized_module")):
+        return target.dynamo_ctx.callback
+    if hasattr(target, "_torchdynamo_orig_callable"):
+        return inspect.getclosurevars(target).nonlocals.get("callback")
+    return None
+
+
 def on_compiled_region(entered: Callable[[Any], None]) -> Replaced:
     """Call `entered(function)` whenever a compiled function is entered, before any of it runs.
 
@@ -132,6 +145,35 @@ def one_backend() -> Replaced:
         return original(callback, *args, **kwargs)
 
     return replaced("callback_from_stance", wrapped)
+
+
+def run_eagerly(noted: Callable[[Any], None]) -> contextlib.AbstractContextManager[Any]:
+    """Make the user's compiled functions run eagerly, and call `noted(backend)` for each call.
+
+    `torch.compiler.set_stance("force_eager")` does not serve: it also stops the compilations by
+    torch itself, without which `torch.cond` raises if a branch uses a parameter.
+    """
+    if "torch._dynamo" not in sys.modules:
+        return contextlib.nullcontext()
+    original = get("callback_from_stance")
+
+    def wrapped(callback: Any, *args: Any, **kwargs: Any) -> Any:
+        caller = sys._getframe(1)
+        if caller.f_code.co_name == "compile_wrapper" and callback not in (None, False):
+            function = caller.f_locals.get("fn")
+            module = str(getattr(function, "__module__", ""))
+            is_inner = "<locals>" in getattr(function, "__qualname__", "")
+            # torch compiles inner functions. A compiled module of torch's is also inside one.
+            if not (is_inner and module.startswith("torch.")) or module.startswith(_OF_USER):
+                noted(callback)
+                return None
+        return original(callback, *args, **kwargs)
+
+    return replaced("callback_from_stance", wrapped)
+
+
+_OF_USER = ("torch.nn.modules.", "torch.fx.")
+"""Modules of torch whose classes only the user compiles."""
 
 
 def frames_seen() -> int:

@@ -125,6 +125,10 @@ _NAMES_BY_PURPOSE = {
     "detecting compiled code": {
         "callback_from_stance": ("torch._dynamo.eval_frame:_callback_from_stance", "2.6")
     },
+    "recognizing torch's own backends": {
+        "lookup_backend": ("torch._dynamo.backends.registry:lookup_backend", "2.0"),
+        "invalid_backend": ("torch._dynamo.exc:InvalidBackend", "2.0"),
+    },
     "detecting that compiled code is entered": {
         "skip_guard_eval_unsafe": (
             "torch._dynamo.eval_frame:_is_skip_guard_eval_unsafe_stance",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -586,3 +586,38 @@ def test_seconds_must_be_a_number(pytester: pytest.Pytester) -> None:
     result.stderr.fnmatch_lines(
         ["ERROR: torchgraph_divergence: must be a number of seconds, *got 'soon'"]
     )
+
+
+@dataclass
+class Carrier:
+    value: torch.Tensor
+
+
+carrier = Carrier(torch.tensor(0.0))
+
+
+@torch.compiler.nested_compile_region
+def bump() -> torch.Tensor:
+    return carrier.value + 1  # of the call before, in compiled code
+
+
+@pytest.mark.parametrize("via", ["aot", "dynamo"])
+@pytest.mark.parametrize("shape", [(), (3,)])
+def test_region_that_reads_the_operand_of_an_earlier_call_is_located(
+    via: str, shape: tuple[int, ...]
+) -> None:
+    def chain(value: torch.Tensor) -> torch.Tensor:
+        global carrier
+        for _ in range(2):
+            carrier = Carrier(value)
+            value = bump()
+        return value
+
+    first = capture(chain, torch.rand(shape), via=via).first_difference()
+    assert first is not None
+    assert (first.stage, first.kind, first.sure) == ("dynamo", "operand", True)
+    assert first.source is not None
+    assert first.source.function == "bump"
+    assert first.source.file.endswith("test_first_difference.py")
+    assert first.calls == (("aten.add.Tensor(%add, 1)",), ("aten.add.Tensor(%value, 1)",))
+    assert "Cause: the same ops on other operands." in str(first)

@@ -15,13 +15,16 @@ import torch
 import torch.utils._pytree as pytree
 from torch.fx.immutable_collections import immutable_dict, immutable_list
 from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
+from ... import torch_private
 from ...errors import CaptureError
+from ...watching.observe import HUB
 from .invocation import Invocation
 from .named_tensors import DEPTH, held_by
 from .python_state import PythonState
 from .saved_state import RandomState, SavedState, autocast, preserve_state
-from .saved_tensor import storage_of, version_of
+from .saved_tensor import same_bits, storage_of, version_of
 from .step import Step
 
 _PLAIN: dict[type, type] = {immutable_list: list, immutable_dict: dict}
@@ -44,6 +47,9 @@ class Outcome:
         others: the other leaves, by path.
         containers: the types of lists, dicts and other objects that contain leaves, by path.
         requires_grad: the paths of the tensors that require grad.
+        strides: the strides of the dense tensors of the output, by path.
+        sharing: for each tensor of the output, by path: the path of the first output that is the
+            same object, and the label of the first input or output with the same storage.
         grads: the gradients, by the name of the parameter or argument.
         state: final buffers and tensor arguments, for example `buffer norm.running_mean`.
         numpy: the final state of numpy's global generator, `None` without numpy.
@@ -53,9 +59,34 @@ class Outcome:
     others: Mapping[str, Any]
     containers: Mapping[str, type]
     requires_grad: frozenset[str]
+    strides: Mapping[str, tuple[int, ...]]
+    sharing: Mapping[str, tuple[str, str]]
     grads: Mapping[str, torch.Tensor]
     state: Mapping[str, torch.Tensor] = field(default_factory=dict)
     numpy: Any = None
+
+    def kept(self, earlier: Outcome | None) -> Outcome:
+        """Copy all tensors, because a later call may write to them.
+
+        Gradients and state with the values of an earlier outcome share its copies.
+        """
+
+        def copies(
+            tensors: Mapping[str, torch.Tensor], former: Mapping[str, torch.Tensor]
+        ) -> dict[str, torch.Tensor]:
+            return {
+                name: former[name]
+                if name in former and same_bits(tensor, former[name])
+                else tensor.detach().clone()
+                for name, tensor in tensors.items()
+            }
+
+        return replace(
+            self,
+            outputs=copies(self.outputs, {}),
+            grads=copies(self.grads, earlier.grads if earlier else {}),
+            state=copies(self.state, earlier.state if earlier else {}),
+        )
 
     def finished(self, saved: SavedState) -> Outcome:
         """Add the final values of the state, once the step's state is restored; drop the copies."""
@@ -91,11 +122,23 @@ def outcome_of(step: Step) -> Outcome:
     other_leaves: dict[str, Any] = {}
     containers: dict[str, type] = {}
     requiring = set()
+    strides: dict[str, tuple[int, ...]] = {}
+    sharing: dict[str, tuple[str, str]] = {}
+    parameters = [(f"parameter {name!r}", tensor) for name, tensor in named.all_parameters]
+    labelled = [*parameters, *_labelled_state(step)]
+    owners = {_memory_of(tensor): label for label, tensor in reversed(labelled)}
+    objects: dict[int, str] = {}
     for path, leaf in _leaves(step.output, "output"):
         if isinstance(leaf, torch.Tensor):
             outputs[path] = detached(leaf)
             if leaf.requires_grad:
                 requiring.add(path)
+            first = objects.setdefault(id(leaf), path)
+            if memory := _memory_of(leaf):
+                sharing[path] = first, owners.setdefault(memory, path)
+                strides[path] = leaf.stride()
+            else:
+                sharing[path] = first, ""
         elif isinstance(leaf, _Container):
             containers[path] = leaf.kind
         elif (array := _as_tensor(leaf)) is not None:
@@ -112,8 +155,24 @@ def outcome_of(step: Step) -> Outcome:
         for label, tensor in _labelled_state(step)
     }
     return Outcome(
-        outputs, other_leaves, containers, frozenset(requiring), grads, state, _numpy_state()
+        outputs,
+        other_leaves,
+        containers,
+        frozenset(requiring),
+        strides,
+        sharing,
+        grads,
+        state,
+        _numpy_state(),
     )
+
+
+def _memory_of(tensor: Any) -> int:
+    """Return an id of the memory of a dense tensor with elements, 0 for any other tensor."""
+    if is_traceable_wrapper_subclass(tensor) or torch_private.is_fake(tensor):
+        return 0
+    dense = tensor.layout is torch.strided and not tensor.is_nested and tensor.numel()
+    return storage_of(tensor) if dense else 0
 
 
 def _labelled_state(step: Step) -> Iterator[tuple[str, torch.Tensor]]:
@@ -195,19 +254,34 @@ class EagerRun:
     """Reruns an invocation eagerly, from the state that its capture started from.
 
     Create it after the capture, once all changed state is restored.
+
+    Args:
+        invocation: the call.
+        random: the state of the random number generators before the capture.
+        callback: Dynamo's callback in the target, if the capture replaced it; otherwise `None`.
+
+    Attributes:
+        backends: the backends of all compiled code that the step called, each with its name, and
+            True if torch registers it under this name. Complete after an eager run.
     """
 
-    def __init__(self, invocation: Invocation, random: RandomState):
+    def __init__(self, invocation: Invocation, random: RandomState, callback: Any = None):
         self.invocation = invocation
         self.random = random
+        self.backends: set[tuple[str, bool]] = set()
+        if callback is not None:
+            self._note_backend(callback)
         self.modes = _Modes()
         self.versions = {name: (tensor, version_of(tensor)) for name, tensor in self._tensors()}
 
-    def run(self, how: Callable[[Step], object] = Step.run) -> Outcome:
-        """Run the invocation.
+    def _note_backend(self, callback: Any) -> None:
+        self.backends.add(torch_private.backend_of(callback))
+
+    def run(self, how: Callable[[Step], object]) -> Outcome:
+        """Run the invocation, unseen by an open watch.
 
         Args:
-            how: runs the step; by default the target itself.
+            how: runs the step.
 
         Raises:
             CaptureError: if a parameter, a buffer or an argument has changed since the capture.
@@ -218,9 +292,13 @@ class EagerRun:
             if before is not tensor or seen != version_of(tensor):
                 raise CaptureError(
                     f"{name} changed after the capture, so an eager run would start from a "
-                    "different state: call assert_matches_eager() immediately after graph_capture()"
+                    "different state: call assert_matches_eager() right after the captured calls"
                 )
-        with preserve_state(self.invocation.named) as saved, self.modes.reenter():
+        with (
+            HUB.paused(),
+            preserve_state(self.invocation.named) as saved,
+            self.modes.reenter(),
+        ):
             step = Step(self.invocation, saved)
             # Dropout has to draw the same numbers as in the capture.
             self.random.restore()
@@ -228,14 +306,18 @@ class EagerRun:
             outcome = outcome_of(step)
         return outcome.finished(saved)
 
-    def inside(self, context: Callable[[], AbstractContextManager[Any]]) -> Outcome:
-        """Run the target inside a context."""
+    def eagerly(
+        self,
+        context: Callable[[], AbstractContextManager[Any]] = contextlib.nullcontext,
+        how: Callable[[Step], object] = Step.run,
+    ) -> Outcome:
+        """Run the invocation inside a context. Code that is already compiled runs eagerly."""
 
-        def how(step: Step) -> None:
-            with context():
-                step.run()
+        def run(step: Step) -> None:
+            with context(), torch_private.run_eagerly(self._note_backend):
+                how(step)
 
-        return self.run(how)
+        return self.run(run)
 
     def python(self) -> PythonState:
         """Return the target's current Python state."""
@@ -273,20 +355,12 @@ _LOWER_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 _LOWERING_METHODS = (torch.Tensor.float, torch.Tensor.half, torch.Tensor.bfloat16)
 
 
-def in_float64(step: Step) -> None:
-    """Run a step with each torch function in float64. Parameters and arguments are not changed.
-
-    Gradients have the dtypes of their leaves, because autograd casts them at the end.
-    """
-    with _InFloat64():
-        step.run()
-
-
-class _InFloat64(TorchFunctionMode):
+class InFloat64(TorchFunctionMode):
     """Casts the arguments of each function to float64, and replaces requested dtypes.
 
     An in-place write to a float32, float16 or bfloat16 tensor is not cast, because the result must
-    be in the caller's tensor.
+    be in the caller's tensor. Parameters and arguments are not changed. Gradients have the dtypes
+    of their leaves, because autograd casts them at the end.
     """
 
     def __torch_function__(

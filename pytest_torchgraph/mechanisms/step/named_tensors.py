@@ -330,7 +330,9 @@ def _key_to_str(key: Any) -> str:
 
 def callable_of(target: Callable[..., Any]) -> Callable[..., Any]:
     """Return the function with the target's signature: a module's forward, otherwise the target."""
-    return target.forward if isinstance(target, torch.nn.Module) else target
+    if not isinstance(target, torch.nn.Module):
+        return target
+    return getattr(target, "_orig_mod", target).forward
 
 
 def held_by(leaf: Any) -> dict[Any, Any]:

@@ -94,7 +94,7 @@ class SavedTensor:
             return _has_bits(tensor) and _bits(tensor) != _bits(value)
         if self._is_plain and not value.is_meta and torch.equal(self._alias, value):
             return False  # the common case, in a single call; NaN is unequal to itself
-        return _has_bits(tensor) and not _same_bits(tensor, value)
+        return _has_bits(tensor) and not same_bits(tensor, value)
 
     def restore(self, *, keep: bool = False) -> None:
         """Restore the tensor's former value, in its former memory.
@@ -113,7 +113,7 @@ class SavedTensor:
                 tensor.detach_()
         with torch.inference_mode(tensor.is_inference()), torch.no_grad():
             if self._is_in_place():
-                if value is not None and not _same_bits(tensor, value):
+                if value is not None and not same_bits(tensor, value):
                     if keep:
                         self.final_value = tensor.detach().clone()
                     tensor.detach().copy_(value)
@@ -122,7 +122,7 @@ class SavedTensor:
                     self.final_value = tensor.detach().clone()
                 # Restore the value in the former memory, unless the storage was resized.
                 if value is None or (self._is_plain and _fits(self._alias)):
-                    if value is not None and not _same_bits(self._alias, value):
+                    if value is not None and not same_bits(self._alias, value):
                         self._alias.copy_(value)
                     value = self._alias
                 tensor.data = value
@@ -191,9 +191,9 @@ def _has_bits(tensor: torch.Tensor) -> bool:
     )
 
 
-def _same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
+def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
     """Return True if two tensors are known to be equal bit by bit: 0.0 differs from -0.0."""
-    if not _has_bits(a):
+    if not _has_bits(a) or (a.shape, a.dtype) != (b.shape, b.dtype):
         return False
     a, b = a.detach(), b.detach()
     try:

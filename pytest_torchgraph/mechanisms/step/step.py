@@ -17,6 +17,7 @@ from ...errors import CaptureError
 from ...words import listed
 from .named_tensors import DEPTH, held_by
 from .saved_state import WATCH_THE_STEP
+from .saved_tensor import version_of
 
 if TYPE_CHECKING:
     from .invocation import Invocation
@@ -84,11 +85,14 @@ class Step:
                 output's graph; if the backward would have to differentiate a compiled backward.
         """
         requested = self.invocation.backward
+        grads = self._grads()
         with forward(), _double_backward_explained():
             self.output = self.invocation.call(call)
         tensors = output_leaves(self.output)
-        # All gradients were removed before the call, so the target computed any that exist now.
-        own_backward = any(leaf.grad is not None for leaf in self.leaves)
+        own_backward = any(
+            now is not before or version != former
+            for (now, version), (before, former) in zip(self._grads(), grads, strict=True)
+        )
         if not tensors and not own_backward:
             raise CaptureError(
                 f"the target returned no tensor, but {_describe(self.output)}: return the result "
@@ -118,6 +122,11 @@ class Step:
                 raise CaptureError(self._why_no_second_backward()) from error
             raise
         self.ran_backward = True
+
+    def _grads(self) -> list[tuple[torch.Tensor | None, int]]:
+        """Return the gradient of each leaf, with its version."""
+        grads = [leaf.grad for leaf in self.leaves]
+        return [(grad, 0 if grad is None else version_of(grad)) for grad in grads]
 
     def _why_no_second_backward(self) -> str:
         """Explain why the backward cannot start from the target's output, and suggest a fix."""
