@@ -131,7 +131,7 @@ class Comparisons:
         """Return the number of causes and of tests, as text."""
         omitted = sum(map(count_left_out, self._failures))
         omitted_text = f", {counted(omitted, 'further finding')} not listed" if omitted else ""
-        size = f"{counted(len(self.causes), 'cause')} in {counted(len(self.tests), 'test')}"
+        size = f"{counted(len(self.every_cause), 'cause')} in {counted(len(self.tests), 'test')}"
         return f"{size}{omitted_text}"
 
     def releases(self) -> list[str]:
