@@ -219,7 +219,7 @@ def save_pending_text(item: pytest.Item, failed: Comparison | None) -> None:
         stored=stored_text,
         digests={item.nodeid: digest(stored_text)},
         refused=f"this text is in the test: run {command}",
-        sources=_sources(failed),
+        **_sources(failed),
     )
     file = artifacts.path(item, TEXT_TARGET, PENDING_SUFFIX)
     file.write_text(saved.to_json(headline(failed), command), encoding="utf-8")
@@ -237,18 +237,21 @@ def _saved_update(
         stored=pending.stored,
         digests={name: pending.digests[path] for path in pending.digests if (name := paths[path])},
         refused=pending.refused or ("" if may_write else OUTSIDE),
-        sources=_sources(comparison) if comparison else {},
+        **(_sources(comparison) if comparison else {}),
     )
 
 
-def _sources(comparison: Comparison) -> dict[str, str]:
-    """Return `SavedUpdate.sources` for a comparison."""
-    return {
-        place_key(place): source
-        for finding in comparison.diff.findings
-        for place in finding.places
-        if (source := source_text(place.changes[0].node))
-    }
+def _sources(comparison: Comparison) -> dict[str, dict[str, str]]:
+    """Return `SavedUpdate.sources` and `SavedUpdate.lines` for a comparison."""
+    sources, lines = {}, {}
+    for finding in comparison.diff.findings:
+        for place in finding.places:
+            key = place_key(place)
+            if source := source_text(place.changes[0].node):
+                sources[key] = source
+            if finding.identity.line:
+                lines[key] = finding.identity.line
+    return {"sources": sources, "lines": lines}
 
 
 def _below_root(config: pytest.Config, path: Path) -> str:
