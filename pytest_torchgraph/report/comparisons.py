@@ -41,7 +41,8 @@ def data_of(failed: Comparison) -> Data:
     Returns:
         A dictionary: `problem` is one line; `releases` is the pair of torch releases, or `None` if
         they are equal; `difference` is the result of `GraphDiff.to_json`, or `None` without
-        findings.
+        findings. `mismatch.add_comparisons` adds `section`, its number in the sections of the
+        report.
     """
     problem, difference = failed.problem or "the graphs differ", None
     if failed.stored is not None and failed.stored.header.detail == "ops":

@@ -102,18 +102,18 @@ class Comparison:
 
     @property
     def stored_text(self) -> str:
-        """Stored graphs as text with one line per node; "" if no graph is stored."""
+        """Stored graphs as text, in the form that an update writes; "" if no graph is stored."""
         stored = self.stored
         if stored is None or not stored.graphs:
             return ""
-        return stored.to_text(stored.header.detail, fold=False)
+        return stored.to_text(stored.header.detail)
 
     @property
     def text_diff(self) -> list[str]:
-        """Unified diff of the texts with one line per node; empty if no graph is stored."""
+        """Unified diff of the texts as stored; empty if no graph is stored."""
         if self.stored is None or not self.stored.graphs or not self.current.graphs:
             return []
-        now = self.current.to_text(self.stored.header.detail, fold=False)
+        now = self.current.to_text(self.stored.header.detail)
         texts = self.stored_text.splitlines(), now.splitlines()
         return list(unified_diff(*texts, "stored", "now", lineterm=""))
 

@@ -46,7 +46,7 @@ class Difference:
         return self.comparison is not None and self.comparison.releases is not None
 
     def text_lines(self) -> list[str]:
-        """Return the unified diff of the texts, with one line per node if both have graphs."""
+        """Return the unified diff of the texts."""
         if self.comparison is not None and (lines := self.comparison.text_diff):
             return lines
         stored_lines, captured_lines = (text.splitlines() if text else [] for text in self.texts)

@@ -123,9 +123,7 @@ class _Identities:
                 )
         return tuple(dict.fromkeys(lines)) or self._removed_nodes(finding)
 
-    def _expression(
-        self, finding: Finding, lines: Sequence[Hashable]
-    ) -> tuple[Hashable, Hashable]:
+    def _expression(self, finding: Finding, lines: Sequence[Hashable]) -> tuple[Hashable, Hashable]:
         """Return the columns and the constants of the edit's primary op.
 
         They distinguish several calls of an op on one line. Only the primary op counts, because how
