@@ -32,7 +32,7 @@ BROKEN = {
     "leading blank": (f"{MARK}\n{OK}", "not a graph"),
     "merge conflict": (
         OK.replace("  %y", f"{MARK}<<<<<<< HEAD\n  %y", 1),
-        "merge conflict at '<<<<<<< HEAD': take the file of one side, or store the graph "
+        "merge conflict at '<<<<<<< HEAD': take the file of one side (`git checkout --ours FILE` or `--theirs`), or store the graph "
         "again with --torchgraph-update",
     ),
     "merge conflict in the first line": (
