@@ -44,7 +44,6 @@ _JSON = "JSON file of what the tests compiled and of failed graph comparisons"
 OPTIONS = {
     "update": "rewrite the stored graphs of the tests that run, but no snapshots of other plugins",
     "prune": "after a complete run without failures, remove stored graphs that no test compares",
-    "prune=check": "fail the run if there are such graphs, and remove nothing",
     "devices": f"{_DEVICES} (default: {','.join(DEFAULT)}); a missing device is an error",
     "artifacts": f"{_ARTIFACTS} (default: in pytest's cache directory)",
     "report": f"{_REPORT} (default: none)",
@@ -92,15 +91,20 @@ def add_options(parser: pytest.Parser) -> None:
     for name, text in OPTIONS.items():
         if name in ("update", "prune"):
             arguments: dict[str, object] = {"action": "store_true", "default": False}
-        elif name == "prune=check":
-            # An option of its own: with an optional value, `--torchgraph-prune tests` would read
-            # `tests` as the value.
-            arguments = {"action": "store_const", "const": "check", "default": False}
         elif name == "audit":
             arguments = {"choices": AUDIT_MODES, "default": None}
         else:
             arguments = {"metavar": METAVARS[name], "default": None}
-        group.addoption(f"--torchgraph-{name}", dest=_dest(name), help=text, **arguments)
+        group.addoption(f"--torchgraph-{name}", dest=f"torchgraph_{name}", help=text, **arguments)
+    # An option of its own: with an optional value, `--torchgraph-prune tests` would read `tests` as
+    # the value.
+    group.addoption(
+        "--torchgraph-prune=check",
+        dest="torchgraph_prune",
+        action="store_const",
+        const="check",
+        help="fail the run if there are such graphs, and remove nothing",
+    )
     for name, text in INI_VALUES.items():
         parser.addini(f"torchgraph_{name}", text, default=DEFAULTS.get(name, ""))
     parser.addini(
@@ -120,14 +124,12 @@ def add_options(parser: pytest.Parser) -> None:
         )
 
 
-def _dest(name: str) -> str:
-    return f"torchgraph_{name.partition('=')[0]}"
-
-
 def any_set(config: pytest.Config) -> bool:
     """Return True if an option or ini value is set and must be checked at startup."""
     inis = [*INI_VALUES, RELEASES.removeprefix(f"{MARKER}_"), *INI]
-    return any(getattr(config.option, _dest(name)) not in (None, False) for name in OPTIONS) or any(
+    return any(
+        getattr(config.option, f"torchgraph_{name}") not in (None, False) for name in OPTIONS
+    ) or any(
         (value := config.getini(f"torchgraph_{name}")) and value != DEFAULTS.get(name)
         for name in inis
     )

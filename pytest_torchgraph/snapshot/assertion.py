@@ -22,7 +22,7 @@ import copy
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
@@ -217,10 +217,10 @@ class GraphSnapshot(SnapshotAssertion):
             if text is not None:
                 if read_text(path) != text:
                     write_text(path, text, root=self._root)
-            elif remove_file(path, root=self._root):
-                with suppress(OSError):  # other files are in it
-                    path.parent.rmdir()
-            record.pending[key] = record.pending[key][0], None
+            else:
+                remove_file(path, root=self._root)
+            if key in record.pending:
+                record.pending[key] = record.pending[key][0], None
         record.stored = [entry for entry in record.stored if entry[1] not in self._unnamed]
         record.replaced = [entry for entry in record.replaced if entry[0] not in self._unnamed]
 
@@ -469,7 +469,7 @@ class GraphSnapshot(SnapshotAssertion):
         else:
             try:
                 command = settings.rerun_command(self.item, summary.UPDATE)
-                program = parse_stored(stored, path, f"`{command}`")
+                program = parse_stored(stored, path, command)
             except GraphFormatError as error:
                 pending = self._pending_update(lookup, str(error))
                 self._pending = (lookup.key, result.snapshot_name, pending)

@@ -71,9 +71,10 @@ def _update_lines(config: pytest.Config, run: RunRecord) -> Iterator[str]:
         yield "nothing stored: no test compared graphs"
     # A file without a description did not change. It is listed as unchanged below.
     written = sorted({(path, action, change) for action, path, change in run.stored if change})
+    paths = {path for path, _, _ in written}
     if old_names := [(path, change) for path, action, change in written if action == OLD_NAMES]:
-        paths = _first(config, [Path(path) for path, _ in old_names])
-        yield f"{OLD_NAMES} in {paths}: {old_names[0][1]} (pytest {UPDATE} renames)"
+        first = _first(config, [Path(path) for path, _ in old_names])
+        yield f"{OLD_NAMES} in {first}: {old_names[0][1]} (pytest {UPDATE} renames)"
         written = [outcome for outcome in written if outcome[1] != OLD_NAMES]
     numbers = Counter(
         action for path, action, _ in written if action in BY_CAUSE or path in run.replaced
@@ -99,10 +100,7 @@ def _update_lines(config: pytest.Config, run: RunRecord) -> Iterator[str]:
             )
         else:
             yield f"{action}  {counted(number, 'file')} (-v lists them)"
-    paths = {path for path, _, _ in written}
-    unchanged_paths = sorted(
-        {path for action, path, _ in run.stored if action != OLD_NAMES} - paths
-    )
+    unchanged_paths = sorted({path for _, path, _ in run.stored} - paths)
     if len(unchanged_paths) > MOST and config.option.verbose <= 0:
         yield f"unchanged  {counted(len(unchanged_paths), 'file')} (-v lists them)"
     else:

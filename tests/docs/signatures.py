@@ -36,7 +36,7 @@ def signature(name: str, function: object) -> str:
 
 
 def signatures(name: str) -> list[str]:
-    """Return the signature of a public function or mechanism, or those of the methods of a class."""
+    """Return the signature of a function or mechanism, or those of the methods of a class."""
     value = getattr(pytest_torchgraph, name)
     if name not in WITH_METHODS:
         return [signature(name, value)]

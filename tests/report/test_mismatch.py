@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import xml.etree.ElementTree as ET
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -310,9 +311,9 @@ def test_artifact_directory_has_expected_and_actual_graphs(
 
 
 def test_text_difference_is_that_of_the_stored_texts() -> None:
+    names = ["%x", *(f"%layers.{n}/gelu" for n in range(12))]
     layers = "".join(
-        f"  %layers.{n}/gelu = aten.gelu.default({f'%layers.{n - 1}/gelu' if n else '%x'}) : f32[2]\n"
-        for n in range(12)
+        f"  {name} = aten.gelu.default({taken}) : f32[2]\n" for taken, name in pairwise(names)
     )
     stored = f"torchgraph 2\n\nforward @ aot {{\n  %x = input : f32[2]\n{layers}"
     stored += "  return %layers.11/gelu\n}\n"

@@ -376,6 +376,7 @@ def test_prune_check_fails_and_removes_nothing(pytester: pytest.Pytester, run: R
 def test_prune_takes_no_value_from_the_next_argument(pytester: pytest.Pytester, run: Run) -> None:
     stored(pytester, run)
     pytester.makepyfile(test_other=suite().replace("test_step", "test_stepped"))
+    run("--torchgraph-update")
     result = run("--torchgraph-prune", ".")
     assert lines(result) == ["removed  __snapshots__/test_other/test_step.tgraph"]
     assert run("--torchgraph-prune=now").ret == pytest.ExitCode.USAGE_ERROR

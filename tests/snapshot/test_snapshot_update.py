@@ -590,7 +590,7 @@ def test_conflict_in_a_stored_file_has_the_command_that_stores_it_again(
     text = file.read_text()
     file.write_text(f"<<<<<<< HEAD\n{text}=======\n{text}>>>>>>> other\n")
     command = next(
-        line.rpartition("store the graph again with ")[2].strip("`")
+        line.rpartition("store the graph again with ")[2]
         for line in run().outlines
         if "merge conflict" in line
     )
