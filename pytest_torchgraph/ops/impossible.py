@@ -31,12 +31,12 @@ _GLUE = re.compile(
 
 BECOMES = {
     "aten.item": "aten._local_scalar_dense",
-    "aten.linear": "aten.addmm or aten.mm",
-    "aten.matmul": "aten.mm, aten.bmm or aten.addmm",
-    "aten.reshape": "aten.view or aten._unsafe_view",
-    "aten.dropout": "aten.native_dropout or aten.bernoulli_",
+    "aten.linear": "aten.addmm aten.mm",
+    "aten.matmul": "aten.mm aten.bmm aten.addmm",
+    "aten.reshape": "aten.view aten._unsafe_view",
+    "aten.dropout": "aten.native_dropout aten.bernoulli_",
     "aten.layer_norm": "aten.native_layer_norm",
-    "aten.batch_norm": "aten._native_batch_norm_legit* or aten.native_batch_norm",
+    "aten.batch_norm": "aten._native_batch_norm_legit* aten.native_batch_norm",
     "aten.group_norm": "aten.native_group_norm",
     "aten.conv1d": "aten.convolution",
     "aten.conv2d": "aten.convolution",
@@ -48,12 +48,13 @@ BECOMES = {
     "aten.flatten": "aten.view",
     "aten.chunk": "aten.split",
     "aten.scaled_dot_product_attention": "aten._scaled_dot_product_*",
-    "aten.cross_entropy_loss": "aten._log_softmax and aten.nll_loss_forward",
+    "aten.cross_entropy_loss": "aten._log_softmax aten.nll_loss_forward",
     "aten.einsum": "aten.bmm",
-    "aten.T": "aten.t or aten.permute",
+    "aten.T": "aten.t aten.permute",
 }
-"""Decompositions of common composite ops, for hints in messages."""
+"""The ops that common composite ops become, for hints in messages."""
 
+_CAST = "prims.convert_element_type"
 _COPIES = ("aten._to_copy", "aten.to")
 """Casts and moves, which inductor replaces by ops of prims."""
 
@@ -96,17 +97,19 @@ def refuse_impossible(
             level. Also if it cannot match in a graph with inductor's decompositions.
     """
     pattern = pattern_name(op)
-    problems = [_problem(op, pattern, level, traced) for level in sorted(set(levels))]
-    if problems and all(problems):
-        raise ValueError(problems[0])
     if decomposed and (problem := _problem_in_inductor(pattern)):
         raise ValueError(problem)
+    problems = [_problem(op, pattern, level, traced) for level in sorted(set(levels))]
+    if problems and all(problems):
+        problem = problems[0]
+        raise ValueError(problem.replace(_COPIES[0], _CAST) if decomposed else problem)
 
 
 def _problem(op: Any, pattern: str, level: Level, traced: bool) -> str:
     """Return the reason why a pattern cannot match at a level, or "" if it can."""
     if pattern.startswith("torch.ops."):
-        return f"{pattern!r} names no op: remove 'torch.ops.', as in {pattern[10:]!r}"
+        problem = _problem(pattern[10:], pattern[10:], level, traced)
+        return problem or f"{pattern!r} names no op: remove 'torch.ops.', as in {pattern[10:]!r}"
     if level == "compiled_autograd" and _GLUE.match(pattern):
         return ""
     registered = registry.matching(pattern)
@@ -174,7 +177,8 @@ def _dispatched_problem(pattern: str, registered: list[str], level: Level) -> st
     packet = ".".join(pattern.split(".")[:2])
     functional = [op for op in registered if not op.rpartition(".")[2].endswith("out")]
     if all(registry.is_composite(op) for op in functional or registered):
-        hint = f"did you mean {BECOMES[packet]}?" if packet in BECOMES else "name its ops"
+        becomes = _accepted(packet, level, True) if packet in BECOMES else []
+        hint = f"did you mean {' or '.join(becomes)}?" if becomes else "name its ops"
         why = "because it is a composite op, which is decomposed before this level"
         return f"{refusal}, {why}: {hint}"
     # `is_replaced` reads the names of all ops, which takes milliseconds: call it last.
@@ -187,6 +191,12 @@ def _dispatched_problem(pattern: str, registered: list[str], level: Level) -> st
     return ""
 
 
+def _accepted(name: str, level: Level, traced: bool) -> list[str]:
+    """Return the ops that a packet or op becomes at a level, or itself, without refused names."""
+    names = BECOMES.get(name, "").split() if level in ATEN_LEVELS else []
+    return [op for op in names or [name] if not _problem(op, op, level, traced)]
+
+
 def _problem_in_inductor(pattern: str) -> str:
     """Return the reason why a graph with inductor's decompositions cannot contain an op, or "".
 
@@ -197,7 +207,7 @@ def _problem_in_inductor(pattern: str) -> str:
         return ""
     return (
         f"{pattern!r} cannot occur in these graphs, because inductor decomposes it: name "
-        "'prims.convert_element_type' (casts) or 'prims.device_put' (moves), or capture via 'aot'"
+        f"{_CAST!r} (casts) or 'prims.device_put' (moves), or capture via 'aot'"
     )
 
 
@@ -213,8 +223,11 @@ def _unknown(pattern: str, level: Level, traced: bool) -> str:
             candidates |= {n for n, f in pairs if why_never_called(n, f, level, traced) is None}
     names = sorted(candidates, key=lambda name: (not name.startswith("aten."), name))
     bare = pattern.removeprefix("torch.")
-    suggestions = [name for name in names if name.partition(".")[2] == bare][:3]
-    suggestions = suggestions or difflib.get_close_matches(pattern, names, n=3)
+    close = [name for name in names if name.partition(".")[2] == bare]
+    close = close or difflib.get_close_matches(pattern, names, n=10)
+    # A composite op may be closest: suggest the ops that it becomes.
+    accepted = (a for name in close for a in _accepted(name, level, traced))
+    suggestions = [*dict.fromkeys(accepted)][:3]
     hint = f"did you mean {', '.join(suggestions)}?" if suggestions else LISTED
     return f"{pattern!r} names no op that can occur in a graph at level {level!r}: {hint}"
 

@@ -8,6 +8,7 @@ the graph modules.
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
+from contextlib import suppress
 
 import pytest
 
@@ -71,7 +72,14 @@ class FailedComparisons(Comparisons):
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> Generator[None]:
         """Print the causes after all other output, so they are visible without scrolling."""
-        yield
+        whole_sections = [(report, report.sections) for report in self._failed_reports.values()]
+        with suppress(Exception):  # then the sections are printed in full
+            self._shorten_sections(terminalreporter)
+        try:
+            yield
+        finally:
+            for report, sections in whole_sections:
+                report.sections = sections
         try:
             lines = [*self._lines()]
             state = "not stored" if self.are_new else "differ"
@@ -83,6 +91,36 @@ class FailedComparisons(Comparisons):
             terminalreporter.section(heading)
         for line in lines:
             terminalreporter.line(line)
+
+    def _shorten_sections(self, reporter: pytest.TerminalReporter) -> None:
+        """Replace the sections of a test by one line each if earlier tests show all its causes.
+
+        The lines are only printed: reports, and so all other plugins, keep the whole sections.
+        `-vv` prints the sections, as it prints the assertions that pytest truncates.
+        """
+        if self.config.option.verbose > 1 or len(self.tests) < 2:
+            return
+        from ..graph.diff import finding_heading
+
+        shown: dict[int, str] = {}
+        for report in (*reporter.getreports("error"), *reporter.getreports("failed")):
+            numbers = [k for k, cause in enumerate(self.causes) if report.nodeid in cause.files]
+            failed = getattr(report, REPORTED, {}).get("failed", ())
+            # A section without a finding, or with more than the data has, says more than its cause.
+            if shown.keys() >= {*numbers} and all(
+                data["difference"] and not data["difference"]["left"] for data in failed
+            ):
+                causes = (
+                    f"{finding_heading(self.causes[k], 'test')}, as in {shown[k]}" for k in numbers
+                )
+                line = f"{'; '.join(causes)} (-vv prints this section in full)"
+                sections = {data["section"]: line for data in failed if "section" in data}
+                report.sections = [
+                    (name, sections.get(number, text))
+                    for number, (name, text) in enumerate(report.sections)
+                ]
+            elif failed:
+                shown |= {number: report.nodeid for number in numbers if number not in shown}
 
     def _lines(self) -> Iterator[str]:
         """Yield the lines of the section if at least two comparisons failed."""

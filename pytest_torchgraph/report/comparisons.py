@@ -41,7 +41,8 @@ def data_of(failed: Comparison) -> Data:
     Returns:
         A dictionary: `problem` is one line; `releases` is the pair of torch releases, or `None` if
         they are equal; `difference` is the result of `GraphDiff.to_json`, or `None` without
-        findings.
+        findings. `mismatch.add_comparisons` adds `section`, its number in the sections of the
+        report.
     """
     problem, difference = failed.problem or "the graphs differ", None
     if failed.stored is not None and failed.stored.header.detail == "ops":
@@ -131,7 +132,7 @@ class Comparisons:
         """Return the number of causes and of tests, as text."""
         omitted = sum(map(count_left_out, self._failures))
         omitted_text = f", {counted(omitted, 'further finding')} not listed" if omitted else ""
-        size = f"{counted(len(self.causes), 'cause')} in {counted(len(self.tests), 'test')}"
+        size = f"{counted(len(self.every_cause), 'cause')} in {counted(len(self.tests), 'test')}"
         return f"{size}{omitted_text}"
 
     def releases(self) -> list[str]:
@@ -219,7 +220,7 @@ def save_pending_text(item: pytest.Item, failed: Comparison | None) -> None:
         stored=stored_text,
         digests={item.nodeid: digest(stored_text)},
         refused=f"this text is in the test: run {command}",
-        sources=_sources(failed),
+        **_sources(failed),
     )
     file = artifacts.path(item, TEXT_TARGET, PENDING_SUFFIX)
     file.write_text(saved.to_json(headline(failed), command), encoding="utf-8")
@@ -237,18 +238,21 @@ def _saved_update(
         stored=pending.stored,
         digests={name: pending.digests[path] for path in pending.digests if (name := paths[path])},
         refused=pending.refused or ("" if may_write else OUTSIDE),
-        sources=_sources(comparison) if comparison else {},
+        **(_sources(comparison) if comparison else {}),
     )
 
 
-def _sources(comparison: Comparison) -> dict[str, str]:
-    """Return `SavedUpdate.sources` for a comparison."""
-    return {
-        place_key(place): source
-        for finding in comparison.diff.findings
-        for place in finding.places
-        if (source := source_text(place.changes[0].node))
-    }
+def _sources(comparison: Comparison) -> dict[str, dict[str, str]]:
+    """Return `SavedUpdate.sources` and `SavedUpdate.lines` for a comparison."""
+    sources, lines = {}, {}
+    for finding in comparison.diff.findings:
+        for place in finding.places:
+            key = place_key(place)
+            if source := source_text(place.changes[0].node):
+                sources[key] = source
+            if finding.identity.line:
+                lines[key] = finding.identity.line
+    return {"sources": sources, "lines": lines}
 
 
 def _below_root(config: pytest.Config, path: Path) -> str:

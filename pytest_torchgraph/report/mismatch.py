@@ -83,8 +83,11 @@ def add_comparisons(item: pytest.Item, report: pytest.TestReport) -> None:
     why_not_saved = save_pending(item, report.failed, record)
     item.stash[RECORD] = Record(used=record.used)
     if report.failed:
-        for failed in record.failed.values():
+        for failed, data in zip(
+            record.failed.values(), vars(report)[REPORTED]["failed"], strict=True
+        ):
             lines = _report_lines(item, report, failed, why_not_saved)
+            data["section"] = len(report.sections)
             report.sections.append(("torchgraph", "\n".join(lines)))
 
 
@@ -240,15 +243,12 @@ def _report_lines(
 
 
 def _write_texts(item: pytest.Item, failed: Comparison) -> None:
-    """Write the stored text, the captured text and their diff, if an artifact directory is set.
-
-    Each text has one line per node (`fold=False`), so each line of the diff is one node.
-    """
+    """Write the stored text, the captured text and their diff, if an artifact directory is set."""
     if settings.get(item.config).artifacts is None:
         return
     stored = failed.stored
     detail = stored.header.detail if stored is not None else "dataflow"
-    texts = {".received.tgraph": failed.current.to_text(detail, fold=False)}
+    texts = {".received.tgraph": failed.current.to_text(detail)}
     if stored is not None and stored.graphs:
         texts[".expected.tgraph"] = failed.stored_text
         texts[".diff"] = "".join(f"{line}\n" for line in failed.text_diff)

@@ -10,7 +10,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -78,7 +78,8 @@ class Config:
 
     Attributes:
         update: True to rewrite stored graphs (`--torchgraph-update`).
-        prune: True to remove stale stored graphs (`--torchgraph-prune`).
+        prune: True to remove stale stored graphs (`--torchgraph-prune`), "check" to fail the run if
+            there are any.
         devices: the device types of `graph_device`, without duplicates.
         devices_required: True if the command line names the devices, so that a missing device is
             an error instead of a skip.
@@ -101,7 +102,7 @@ class Config:
     """
 
     update: bool
-    prune: bool
+    prune: bool | Literal["check"]
     devices: tuple[str, ...]
     devices_required: bool
     artifacts: Path | None

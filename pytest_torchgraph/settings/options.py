@@ -96,6 +96,15 @@ def add_options(parser: pytest.Parser) -> None:
         else:
             arguments = {"metavar": METAVARS[name], "default": None}
         group.addoption(f"--torchgraph-{name}", dest=f"torchgraph_{name}", help=text, **arguments)
+    # An option of its own: with an optional value, `--torchgraph-prune tests` would read `tests` as
+    # the value.
+    group.addoption(
+        "--torchgraph-prune=check",
+        dest="torchgraph_prune",
+        action="store_const",
+        const="check",
+        help="fail the run if there are such graphs, and remove nothing",
+    )
     for name, text in INI_VALUES.items():
         parser.addini(f"torchgraph_{name}", text, default=DEFAULTS.get(name, ""))
     parser.addini(

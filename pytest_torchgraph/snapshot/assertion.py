@@ -131,6 +131,7 @@ class GraphSnapshot(SnapshotAssertion):
         self._pending: tuple[str, str, PendingUpdate | None] | None = None
         self._handled: set[str] = set()
         self._call_sites: set[CallSite] = set()
+        self._unnamed: dict[str, str | None] = {}
 
     def __call__(  # type: ignore[override]
         self, *, name: str | None = None, detail: Detail | None = None, digits: int | None = None
@@ -202,7 +203,26 @@ class GraphSnapshot(SnapshotAssertion):
         __tracebackhide__ = True
         if self._custom_index is None:
             refuse_hypothesis(self.item)
-            refuse_loop(self._call_sites, self.item, caller)
+            try:
+                refuse_loop(self._call_sites, self.item, caller)
+            except TorchGraphError:
+                self._undo_unnamed()
+                raise
+
+    def _undo_unnamed(self) -> None:
+        """Restore the files of unnamed comparisons, which a loop would number by iteration."""
+        record = self._record
+        for key, text in self._unnamed.items():
+            path = Path(key)
+            if text is not None:
+                if read_text(path) != text:
+                    write_text(path, text, root=self._root)
+            else:
+                remove_file(path, root=self._root)
+            if key in record.pending:
+                record.pending[key] = record.pending[key][0], None
+        record.stored = [entry for entry in record.stored if entry[1] not in self._unnamed]
+        record.replaced = [entry for entry in record.replaced if entry[0] not in self._unnamed]
 
     @contextmanager
     def _without_update(self) -> Iterator[None]:
@@ -246,6 +266,8 @@ class GraphSnapshot(SnapshotAssertion):
             if error is not None:
                 raise error
             lookup = Lookup(result, files, self._may_write(result, files))
+            if self._custom_index is None:
+                self._unnamed.setdefault(lookup.key, read_text(Path(lookup.key)))
             if lookup.may_write and self._next_has_graph(files):
                 self._remove_redundant_file(files)
                 result.success = True
@@ -289,6 +311,8 @@ class GraphSnapshot(SnapshotAssertion):
                 if facts := summary.describe_added_facts(*texts):
                     change = f"{facts} (--torchgraph-update adds them)"
                     self._record_outcome("not compared", lookup.location, change)
+                elif names := summary.describe_renames(texts[0], self._current, self._detail):
+                    self._record_outcome(summary.OLD_NAMES, lookup.location, names)
             return
 
         outcome, change = "unchanged", ""
@@ -361,7 +385,7 @@ class GraphSnapshot(SnapshotAssertion):
 
         Args:
             outcome: "created", "updated", "renamed", "extended", "removed", "unchanged",
-                "refused" or "not compared".
+                "refused", "not compared" or `summary.OLD_NAMES`.
             location: the path of the file.
             change: description of the change, or the reason for the refusal, or "".
         """
@@ -409,6 +433,7 @@ class GraphSnapshot(SnapshotAssertion):
             GraphFormatError: for an unreadable stored text that this run does not overwrite.
         """
         __tracebackhide__ = True
+        from . import summary
         from .compare import Comparison, compare, parse_stored, read_stored, same_flat_text
 
         config, result, files = self.item.config, lookup.result, lookup.files
@@ -443,7 +468,8 @@ class GraphSnapshot(SnapshotAssertion):
                 return Comparison(self._current, None, ", was ".join(words), **fields)
         else:
             try:
-                program = parse_stored(stored, path)
+                command = settings.rerun_command(self.item, summary.UPDATE)
+                program = parse_stored(stored, path, command)
             except GraphFormatError as error:
                 pending = self._pending_update(lookup, str(error))
                 self._pending = (lookup.key, result.snapshot_name, pending)

@@ -102,18 +102,18 @@ class Comparison:
 
     @property
     def stored_text(self) -> str:
-        """Stored graphs as text with one line per node; "" if no graph is stored."""
+        """Stored graphs as text, in the form that an update writes; "" if no graph is stored."""
         stored = self.stored
         if stored is None or not stored.graphs:
             return ""
-        return stored.to_text(stored.header.detail, fold=False)
+        return stored.to_text(stored.header.detail)
 
     @property
     def text_diff(self) -> list[str]:
-        """Unified diff of the texts with one line per node; empty if no graph is stored."""
+        """Unified diff of the texts as stored; empty if no graph is stored."""
         if self.stored is None or not self.stored.graphs or not self.current.graphs:
             return []
-        now = self.current.to_text(self.stored.header.detail, fold=False)
+        now = self.current.to_text(self.stored.header.detail)
         texts = self.stored_text.splitlines(), now.splitlines()
         return list(unified_diff(*texts, "stored", "now", lineterm=""))
 
@@ -155,8 +155,13 @@ def read_stored(stored: str) -> Program:
     return parse_text(stored)
 
 
-def parse_stored(stored: str, path: str) -> Program:
+def parse_stored(stored: str, path: str, update: str = "--torchgraph-update") -> Program:
     """Parse a stored text for a test, whose user reads the error.
+
+    Args:
+        stored: the text.
+        path: the path of the file, for the error.
+        update: the command that stores the graph again.
 
     Raises:
         GraphFormatError: if the text is malformed, with the path, the position and the remedy.
@@ -165,15 +170,13 @@ def parse_stored(stored: str, path: str) -> Program:
     try:
         return read_stored(stored)
     except GraphFormatError as error:
-        advice = (
-            "restore the file from version control, or store the graph again with "
-            "--torchgraph-update"
-        )
-        problem = (
-            error.problem
-            if "--torchgraph-update" in error.problem
-            else (f"{error.problem}: {advice}")
-        )
+        problem = error.problem
+        if "--torchgraph-update" not in problem:
+            problem += (
+                ": restore the file from version control, or store the graph again with "
+                "--torchgraph-update"
+            )
+        problem = problem.replace("--torchgraph-update", update)
         raise GraphFormatError(problem, error.line, error.column, path) from None
 
 

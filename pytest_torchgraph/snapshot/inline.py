@@ -297,7 +297,7 @@ class TextUpdates:
             outcome, detail = "updated", refused or self._write_file(path, notes)
             if refused or detail:
                 outcome = "refused"
-                run.end_with_trouble()
+                run.end_with()
             else:
                 line_numbers = ", ".join(str(note["line"]) for note in notes)
                 lines = "line" if len(notes) == 1 else "lines"

@@ -71,6 +71,7 @@ class SavedUpdate:
         sources: the line of user code of each place of a finding that has one, by `place_key`.
             Stored texts have no source lines, so a review quotes these lines as recorded by the
             run.
+        lines: `Identity.line` of each of these places. With it, a review groups as the run did.
     """
 
     test: str
@@ -80,6 +81,7 @@ class SavedUpdate:
     refused: str
     stored: str | None = None
     sources: Mapping[str, str] = field(default_factory=dict)
+    lines: Mapping[str, str] = field(default_factory=dict)
 
     def to_json(self, headline: str, accept: str) -> str:
         """Return the content of the JSON file; non-ASCII characters are escaped.
@@ -146,7 +148,7 @@ class SavedUpdate:
         # Surrogates that stand for non-UTF-8 bytes are allowed; `digest` fails on any other
         # surrogate.
         digest(self.stored)
-        for source in self.sources.values():
+        for source in (*self.sources.values(), *self.lines.values()):
             source.encode()
         for name, file_digest in self.digests.items():
             if not isinstance(file_digest, str | None):

@@ -138,13 +138,13 @@ class RunRecord:
             (home / DIRECTORY).is_dir() for home in {(root / file).parent for file in files}
         )
 
-    def end_with_trouble(self) -> None:
-        """Set exit status 2, because a file was not written or removed.
+    def end_with(self, status: int = TROUBLE) -> None:
+        """Set at least this exit status; by default 2: a file was not written or removed.
 
         The terminal summary, which removes stale files, is the last hook that can set the status.
         """
         if self._session is not None:
-            self._session.exitstatus = TROUBLE
+            self._session.exitstatus = max(self._session.exitstatus, status)
 
     def mark_incomplete(self, reason: str) -> None:
         """Record why the run is incomplete; the first reason counts."""

@@ -23,6 +23,7 @@ import shlex
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -102,9 +103,8 @@ def judge(run: RunRecord, exitstatus: int) -> StaleFiles:
         if file_of(nodeid) not in files_run:
             kept_files.setdefault(file_of(nodeid), f"{nodeid} {reason}")
     rank = settings.get(run.config).rank
-    uncompared = [
-        path for path in _candidates(root, files_run, kept_files) if path not in run.compared
-    ]
+    candidates = _candidates(run.config, files_run, kept_files)
+    uncompared = [path for path in candidates if path not in run.compared]
     uncompared = [path for path in uncompared if rank_in(release_in(path.stem)[0])[1] == rank]
     # Symbolic links may give a file two paths.
     compared = set(map(os.path.realpath, run.compared)) if uncompared else set()
@@ -199,9 +199,24 @@ def _reason(run: RunRecord, exitstatus: int) -> str:
     return ""
 
 
-def _candidates(root: Path, files_run: set[str], kept_files: dict[str, str]) -> Iterator[Path]:
+def _test_directories(config: pytest.Config) -> Iterator[Path]:
+    """Yield the directories with stored graphs that this run covers, also without a test file."""
+    ignored = config.getini("norecursedirs")
+    for argument in config.args:
+        for directory, names, _ in os.walk(config.invocation_params.dir / argument):
+            if DIRECTORY in names:
+                yield Path(directory)
+            names[:] = [name for name in names if not any(fnmatchcase(name, p) for p in ignored)]
+
+
+def _candidates(
+    config: pytest.Config, files_run: set[str], kept_files: dict[str, str]
+) -> Iterator[Path]:
     """Yield the stored files of test files that ran completely or no longer exist."""
-    for test_directory in sorted({(root / file).parent for file in (*files_run, *kept_files)}):
+    root = config.rootpath
+    test_directories = {(root / file).parent for file in (*files_run, *kept_files)}
+    test_directories |= {path for path in _test_directories(config) if path.is_relative_to(root)}
+    for test_directory in sorted(test_directories):
         if not (test_directory / DIRECTORY).is_dir():
             continue
         file_names = sorted(os.listdir(test_directory))

@@ -30,6 +30,11 @@ if TYPE_CHECKING:
 
 PRUNE = "--torchgraph-prune"
 
+UPDATE = "--torchgraph-update"
+
+OLD_NAMES = "old names"
+"""Outcome for a file with an equal graph and other names, in a run that rewrites no file."""
+
 BY_CAUSE = ("renamed", "extended", "not compared")
 """Outcomes for files with equal graphs. More than `MOST` files are counted by cause."""
 
@@ -49,11 +54,11 @@ def summarize(reporter: pytest.TerminalReporter, run: RunRecord, stale: StaleFil
     config_settings = settings.get(config)
     lines = [*_update_lines(config, run)]
     lines += _prune(config, run, stale) if config_settings.prune else _stale_lines(config, stale)
-    if config_settings.update or config_settings.prune:
+    if config_settings.update or config_settings.prune is True:
         for directory in {path.parent for path in run.compared}:
             remove_leftovers(directory, root=config.rootpath)
     if any(action == "refused" for action, _, _ in run.stored):
-        run.end_with_trouble()
+        run.end_with()
     if lines:
         reporter.section("stored graphs")
         for line in lines:
@@ -66,6 +71,11 @@ def _update_lines(config: pytest.Config, run: RunRecord) -> Iterator[str]:
         yield "nothing stored: no test compared graphs"
     # A file without a description did not change. It is listed as unchanged below.
     written = sorted({(path, action, change) for action, path, change in run.stored if change})
+    paths = {path for path, _, _ in written}
+    if old_names := [(path, change) for path, action, change in written if action == OLD_NAMES]:
+        first = _first(config, [Path(path) for path, _ in old_names])
+        yield f"{OLD_NAMES} in {first}: {old_names[0][1]} (pytest {UPDATE} renames)"
+        written = [outcome for outcome in written if outcome[1] != OLD_NAMES]
     numbers = Counter(
         action for path, action, _ in written if action in BY_CAUSE or path in run.replaced
     )
@@ -90,7 +100,6 @@ def _update_lines(config: pytest.Config, run: RunRecord) -> Iterator[str]:
             )
         else:
             yield f"{action}  {counted(number, 'file')} (-v lists them)"
-    paths = {path for path, _, _ in written}
     unchanged_paths = sorted({path for _, path, _ in run.stored} - paths)
     if len(unchanged_paths) > MOST and config.option.verbose <= 0:
         yield f"unchanged  {counted(len(unchanged_paths), 'file')} (-v lists them)"
@@ -107,18 +116,28 @@ def _stale_lines(config: pytest.Config, stale: StaleFiles) -> Iterator[str]:
 
 
 def _prune(config: pytest.Config, run: RunRecord, stale: StaleFiles) -> Iterator[str]:
-    """Remove the stale files. Yield a line for each removed file, and lines about kept files."""
+    """Remove the stale files, or fail the run because of them.
+
+    Yield a line for each stale file, and lines about kept files.
+    """
+    is_check = settings.get(config).prune == "check"
     if stale.reason:
-        yield f"nothing removed: {stale.reason}"
+        yield f"nothing {'checked' if is_check else 'removed'}: {stale.reason}"
+        if is_check:
+            run.end_with(pytest.ExitCode.TESTS_FAILED)
         return
-    for path, error in remove(stale, config.rootpath):
+    if is_check and stale.files:
+        run.end_with(pytest.ExitCode.TESTS_FAILED)
+        yield f"stale, no test compares them ({PRUNE} removes them):"
+        yield from (f"  {settings.display_path(config, path)}" for path in stale.files)
+    for path, error in () if is_check else remove(stale, config.rootpath):
         if isinstance(error, OutsideRootError):
-            run.end_with_trouble()
+            run.end_with()
             yield f"refused  {settings.display_path(config, path)}: {error.reason}"
         else:
             yield f"removed  {settings.display_path(config, path)}" if error is None else str(error)
     if not stale.files:
-        yield "nothing to remove"
+        yield "no stale file" if is_check else "nothing to remove"
     if stale.elsewhere:
         yield (
             f"kept {_first(config, stale.elsewhere)}: no test ran on {', '.join(stale.devices)} "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -14,6 +15,8 @@ from mechanisms.models import example
 from torch import Tensor, nn
 
 from pytest_torchgraph import Capture, Fx, capture, from_fx
+from pytest_torchgraph.ops.impossible import BECOMES, refuse_impossible
+from pytest_torchgraph.ops.matching import LEVELS as LEVELS_OF_GRAPHS
 
 HERE = __name__
 VIAS = ("dispatch", "fx", "dynamo", "aot", "export", "compiled_autograd", "inductor")
@@ -284,3 +287,69 @@ def test_allow_of_every_or_no_eager_op_is_refused(
 ) -> None:
     with pytest.raises(ValueError, match=problem):
         captures("aot").assert_no_eager_ops(allow=allow)
+
+
+def suggestions(op: Any, level: Any, *, decomposed: bool = False) -> list[str]:
+    """Return the names that the refusal of a pattern suggests; [] if it is not refused."""
+    try:
+        refuse_impossible(op, [level], traced=True, decomposed=decomposed)
+    except ValueError as error:
+        hint = re.search(r"did you mean (.*)\?|as in '(.*)'", str(error))
+        return re.split(r", | or | and ", hint[1] or hint[2]) if hint else []
+    return []
+
+
+COMPOSITE = [*BECOMES, "aten.scaled_dot_product_attention.default", "aten.rms_norm", "aten.square"]
+IN_PLACE = [
+    "aten.relu_",
+    "aten.add_",
+    "aten.__iand__",
+    "aten.copy_",
+    "aten.zero_",
+    "aten.fill_.Tensor",
+]
+MISSPELLED = [
+    "aten.scaled_dot_product_atention",
+    "aten.layernorm",
+    "aten.softmx",
+    "aten.conv2",
+    "aten.gellu",
+]
+BARE = [
+    "mm",
+    "linear",
+    "softmax",
+    "scaled_dot_product_attention",
+    "torch.gelu",
+    "Tensor.sn",
+    "math.sqr",
+]
+OPS = ["torch.ops.aten.mm", "torch.ops.aten.linear", "torch.ops.aten.foo"]
+FUNCTIONS = ["torch.nn.functional.conv2d", "torch.nn.functional.relu", "torch.nn.functional.linear"]
+MODULES = [
+    nn.Linear,
+    nn.MultiheadAttention,
+    nn.CrossEntropyLoss,
+    nn.Conv2d,
+    nn.LayerNorm,
+    nn.Softmax,
+]
+
+
+@pytest.mark.slow("looks up many names", unless=["aot", "dynamo"])
+@pytest.mark.parametrize("level", [*LEVELS_OF_GRAPHS, "decomposed"])
+def test_suggested_name_is_accepted(level: str) -> None:
+    decomposed = level == "decomposed"
+    real = "aot" if decomposed else level
+    names = [*COMPOSITE, *IN_PLACE, *MISSPELLED, *BARE, *OPS, *FUNCTIONS, *MODULES]
+    suggested = {
+        (str(name), suggestion)
+        for name in names
+        for suggestion in suggestions(name, real, decomposed=decomposed)
+    }
+    assert suggested
+    for name, suggestion in sorted(suggested):
+        try:
+            refuse_impossible(suggestion, [real], traced=True, decomposed=decomposed)
+        except ValueError as error:
+            pytest.fail(f"suggested for {name}: {error}")

@@ -6,7 +6,8 @@ A page is read from top to bottom:
 - any other Python block is appended to the page's own test file;
 - a console block has commands, each after `$ `, and their output;
 - a diff block that begins with `--- NAME` and `+++ NAME` edits that file;
-- a comment that begins with `<!-- file: NAME` is a file that readers do not see.
+- a block in a `<details>` with a file name in its `<summary>` is that file;
+- a comment `<!-- file: NAME -->` empties that file.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ from markdown_it import MarkdownIt
 
 DOCS = Path(__file__).parents[2] / "docs"
 
-_HIDDEN = re.compile(r"<!-- file: (?P<name>\S+)\n(?P<text>.*?)-->", re.S)
+_EMPTIED = re.compile(r"<!-- file: (?P<name>\S+)\n-->")
+_FOLDED = re.compile(r"<details>\n<summary><code>(?P<name>\S+)</code></summary>")
 _EDIT = re.compile(r"--- (?P<name>\S+)\n\+\+\+ (?P=name)\n(?=@@ )")
 _NAMED = re.compile(r"# (?P<name>[\w./]+\.(?:py|ini|toml|yml))\n")
 
@@ -52,15 +54,25 @@ def steps(text: str) -> Iterator[File | Command]:
         ValueError: for a block of unknown type.
     """
     written: dict[str, str] = {}
+    folded = ""
     for token in MarkdownIt().parse(text):
         line = token.map[0] + 1 if token.map else 0
-        if token.type == "html_block" and (hidden := _HIDDEN.match(token.content)):
-            written[hidden["name"]] = hidden["text"]
-            yield File(hidden["name"], hidden["text"], line)
+        if token.type == "html_block":
+            if emptied := _EMPTIED.match(token.content):
+                written[emptied["name"]] = ""
+                yield File(emptied["name"], "", line)
+            elif "<!-- file" in token.content:
+                raise ValueError(f"line {line}: a file that readers of the page do not see")
+            elif named := _FOLDED.match(token.content):
+                folded = named["name"]
         if token.type != "fence":
             continue
         language = token.info.strip()
-        if language == "console":
+        if folded:
+            written[folded] = token.content
+            yield File(folded, token.content, line)
+            folded = ""
+        elif language == "console":
             yield from _commands(token.content, line)
         elif named := _NAMED.match(token.content):
             written[named["name"]] = token.content

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from docs.pages import DOCS, Command, File, missing, steps
+from docs.signatures import PAGE, with_signatures
 from projects import Run
 
 import pytest_torchgraph
@@ -88,6 +89,15 @@ def test_a_diff_block_edits_the_file_above_it() -> None:
         list(steps(page.format(head, "-x = 0\n+x = 3\n")))
 
 
+def test_a_folded_block_is_the_file_in_its_summary() -> None:
+    summary = "<summary><code>a.py</code></summary>"
+    page = f"<details>\n{summary}\n\n```python\nx = 1\n```\n\n</details>\n"
+    assert [*steps(page)] == [File("a.py", "x = 1\n", line=4)]
+    assert [*steps("<!-- file: a.py\n-->\n")] == [File("a.py", "", line=1)]
+    with pytest.raises(ValueError, match="line 1: a file that readers of the page do not see"):
+        list(steps("<!-- file: a.py\nx = 1\n-->\n"))
+
+
 def test_unknown_block_is_an_error() -> None:
     with pytest.raises(ValueError, match="line 1: a block of pyhton"):
         list(steps("```pyhton\nx\n```\n"))
@@ -95,10 +105,22 @@ def test_unknown_block_is_an_error() -> None:
         list(steps("```console\npytest\n```\n"))
 
 
+def test_the_first_page_has_the_release_that_the_pages_describe() -> None:
+    line = f"These pages describe release {pytest_torchgraph.__version__} and the changes that"
+    assert line in (DOCS / "index.md").read_text(encoding="utf-8")
+
+
 def test_the_reference_has_every_public_name() -> None:
     text = (DOCS / "reference" / "python.md").read_text(encoding="utf-8")
     named = re.findall(r":: pytest_torchgraph\.(\w+)", text)
     assert sorted(named) == pytest_torchgraph.__all__
+
+
+def test_reference_has_the_signatures_of_the_code() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    assert with_signatures(text) == text, "run python tests/docs/signatures.py"
+    assert "\nCapture.assert_no_ops(" in text
+    assert with_signatures(text.replace("assert_no_ops(*ops", "assert_no_ops(ops")) == text
 
 
 def test_reference_describes_every_public_name() -> None:

@@ -32,8 +32,8 @@ BROKEN = {
     "leading blank": (f"{MARK}\n{OK}", "not a graph"),
     "merge conflict": (
         OK.replace("  %y", f"{MARK}<<<<<<< HEAD\n  %y", 1),
-        "merge conflict at '<<<<<<< HEAD': take the file of one side, or store the graph "
-        "again with --torchgraph-update",
+        "merge conflict at '<<<<<<< HEAD': take the file of one side (`git checkout --ours FILE` "
+        "or `--theirs`), or store the graph again with --torchgraph-update",
     ),
     "merge conflict in the first line": (
         f"{MARK}<<<<<<< HEAD\n{OK}=======\n{OK}>>>>>>> theirs\n",

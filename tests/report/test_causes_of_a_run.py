@@ -201,3 +201,59 @@ def test_findings_that_were_left_out_are_counted(pytestconfig: pytest.Config) ->
         vars(report)[REPORTED] = {"failed": [data]}
         gathered.pytest_runtest_logreport(report)
     assert gathered.heading() == f"{MAX_FINDINGS} causes in 2 tests, 14 further findings not listed"
+
+
+def test_terminal_shows_the_section_of_a_cause_once(pytester: pytest.Pytester, few: Run) -> None:
+    pytester.makeconftest(
+        """
+        REPORTS = []
+
+        def pytest_runtest_logreport(report):
+            REPORTS.append(report)
+
+        def pytest_unconfigure():
+            texts = [text for report in REPORTS for _, text in report.sections]
+            print(sum("file:    __snapshots__" in text for text in texts), "whole sections")
+        """
+    )
+    result = few(OP="relu")
+    result.assert_outcomes(failed=4, passed=2)
+    lines = result.outlines
+    (whole,) = (k for k, line in enumerate(lines) if line.startswith("file:    "))
+    assert "test_a" in lines[whole]
+    short = [line for line in lines if line.endswith("(-vv prints this section in full)")]
+    head = "~ aten.gelu -> aten.relu in layer.{1, 3}  (4 places, 4 tests), as in test_a.py::"
+    assert short == [f"{head}test_net[0] (-vv prints this section in full)"] * 3
+    assert "4 whole sections" in lines
+    assert few("-p", "xdist", "-n1", OP="relu").stdout.str().count("as in test_a.py") == 3
+    assert few("-vv", OP="relu").stdout.str().count("file:    __snapshots__") == 4
+
+
+def test_section_with_a_cause_of_its_own_is_printed_in_full(
+    pytester: pytest.Pytester, run: Run
+) -> None:
+    pytester.makepyfile(
+        test_a="""
+        import os
+
+        import pytest
+        from graphs import graph
+
+        @pytest.mark.parametrize("more", [False, False, True, True])
+        def test_net(graph_snapshot, more):
+            op = os.environ.get("OP", "gelu")
+            ops = ["sin", op, "tan", *[os.environ.get("OTHER", "log")] * more]
+            assert graph(*ops) == graph_snapshot
+
+        def test_new(graph_snapshot):
+            assert graph("abs") == graph_snapshot
+
+        def test_new_too(graph_snapshot):
+            assert graph("abs") == graph_snapshot
+        """
+    )
+    run("--torchgraph-update", "-k", "net")
+    result = run(OP="relu", OTHER="exp")
+    result.assert_outcomes(failed=6)
+    printed = [line.rpartition("/test_")[2] for line in result.outlines if line[:8] == "file:   "]
+    assert [name[:9] for name in printed] == ["net[False", "net[True0", "new.tgrap", "new_too.t"]

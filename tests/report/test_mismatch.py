@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import xml.etree.ElementTree as ET
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 from projects import Run, section
+
+from pytest_torchgraph.snapshot import Comparison, read_stored
 
 
 def picture(pytester: pytest.Pytester, lines: list[str]) -> Path:
@@ -305,3 +308,18 @@ def test_artifact_directory_has_expected_and_actual_graphs(
     assert "aten.tanh" in received
     diff = expected.with_name(expected.name.replace("expected.tgraph", "diff")).read_text()
     assert "\n+  %layer.1/tanh = aten.tanh.default(%layer.0/relu) : f32[2, 16]\n" in diff
+
+
+def test_text_difference_is_that_of_the_stored_texts() -> None:
+    names = ["%x", *(f"%layers.{n}/gelu" for n in range(12))]
+    layers = "".join(
+        f"  {name} = aten.gelu.default({taken}) : f32[2]\n" for taken, name in pairwise(names)
+    )
+    stored = f"torchgraph 2\n\nforward @ aot {{\n  %x = input : f32[2]\n{layers}"
+    stored += "  return %layers.11/gelu\n}\n"
+    before, after = read_stored(stored), read_stored(stored.replace("gelu", "relu"))
+    lines = Comparison(after, before).text_diff
+    changed = [line for line in lines if line[:1] in "+-" and line[:3] not in ("+++", "---")]
+    texts = [program.to_text("dataflow").splitlines() for program in (before, after)]
+    assert len(changed) < 12
+    assert all(line[1:] in texts[line[0] == "+"] for line in changed)

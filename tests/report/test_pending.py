@@ -214,3 +214,41 @@ def test_pending_file_has_source_lines(
     run("--torchgraph-artifacts=left").assert_outcomes(failed=1)
     (line,) = left(pytester.path / "left")["test_model"]["sources"].values()
     assert line.endswith('.py:6: return x.cos() if "EDIT" in os.environ else x.sin()')
+
+
+ONE_LINE = """
+    import os
+    from dataclasses import replace
+
+    import pytest
+    from graphs import Capture, Graph, text
+    from pytest_torchgraph import Source
+
+    LINES = {"aten.exp.default": 7, "aten.abs.default": 9}
+
+
+    @pytest.mark.parametrize("dtype, ops", [("f32", "sin"), ("f64", "sin"), ("bf16", "sin cos")])
+    def test_net(graph_snapshot, dtype, ops):
+        ops = f"{ops} {os.environ.get('EDIT', '')} tan"
+        captured = Graph.from_text(text(*ops.split()).replace("f32", dtype))
+        nodes = tuple(
+            replace(node, source=Source("net.py", LINES.get(node.op, 1), "x = f(x)", "run"))
+            for node in captured.nodes
+        )
+        assert Capture(replace(captured, nodes=nodes)) == graph_snapshot
+"""
+
+
+def test_review_has_the_causes_of_the_terminal(
+    pytester: pytest.Pytester, run: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytester.makepyfile(test_a=ONE_LINE)
+    run("--torchgraph-update").assert_outcomes(passed=3)
+    result = run(EDIT="exp abs")
+    result.assert_outcomes(failed=3)
+    result.stdout.fnmatch_lines(["*= graphs differ: 1 cause in 3 tests =*", "    net.py:7: *"])
+    capsys.readouterr()
+    assert main(["review", "--list"]) == 1
+    heading, *lines = capsys.readouterr().out.splitlines()
+    assert heading == "1 cause in 3 stored graphs"
+    assert "net.py:7: x = f(x) (recorded by the run)" in "".join(lines)

@@ -350,3 +350,49 @@ def test_prune_has_no_ini_option(pytester: pytest.Pytester, run: Run) -> None:
     result = run()
     assert "torchgraph_prune" in result.stdout.str() + result.stderr.str()
     assert len(files(pytester)) == 10
+
+
+# -- checks ----------------------------------------------------------------------------------------
+
+
+def test_prune_check_fails_and_removes_nothing(pytester: pytest.Pytester, run: Run) -> None:
+    before = stored(pytester, run)
+    assert run("--torchgraph-prune=check").ret == 0
+    pytester.makepyfile(test_net=suite().replace("test_step", "test_stepped"))
+    run("--torchgraph-update")
+    result = run("--torchgraph-prune=check")
+    assert result.ret == 1
+    assert lines(result)[:2] == [
+        "stale, no test compares them (--torchgraph-prune removes them):",
+        "  __snapshots__/test_net/test_step.tgraph",
+    ]
+    assert before.keys() <= files(pytester).keys()
+    result = run("--torchgraph-prune=check", "-k", "test_on")
+    assert result.ret == 1
+    assert lines(result) == ["nothing checked: -k was given, so not all tests ran"]
+    assert before.keys() <= files(pytester).keys()
+
+
+def test_prune_takes_no_value_from_the_next_argument(pytester: pytest.Pytester, run: Run) -> None:
+    stored(pytester, run)
+    pytester.makepyfile(test_other=suite().replace("test_step", "test_stepped"))
+    run("--torchgraph-update")
+    result = run("--torchgraph-prune", ".")
+    assert lines(result) == ["removed  __snapshots__/test_other/test_step.tgraph"]
+    assert run("--torchgraph-prune=now").ret == pytest.ExitCode.USAGE_ERROR
+
+
+def test_stale_files_in_a_directory_without_tests_are_named(
+    pytester: pytest.Pytester, run: Run
+) -> None:
+    stored(pytester, run)
+    for name in ("gone", "build"):
+        home = pytester.path / name / "__snapshots__" / "test_old"
+        home.mkdir(parents=True)
+        (home / "test_x.tgraph").write_text("torchgraph 1\n")
+    stale = os.path.join("gone", "__snapshots__", "test_old", "test_x.tgraph")
+    assert lines(run()) == [
+        f"stale, no test compares them: {stale} (--torchgraph-prune removes them)"
+    ]
+    assert lines(run("--torchgraph-prune")) == [f"removed  {stale}"]
+    assert [path.parts[-4] for path in pytester.path.rglob("test_x.tgraph")] == ["build"]

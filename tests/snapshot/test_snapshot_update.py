@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
-from projects import Run, files
+from projects import Run, files, stored_graphs
 
 from pytest_torchgraph.graph import format_document, parse_document
 
@@ -506,3 +506,95 @@ def test_interrupted_update_keeps_the_old_file(
     result = project("--torchgraph-update", "-p", "no:cacheprovider", OP="gelu")
     assert result.ret == pytest.ExitCode.INTERRUPTED
     assert files(pytester) == {"__snapshots__/test_net/test_step.tgraph": before}
+
+
+def test_update_of_a_loop_without_names_writes_nothing(pytester: pytest.Pytester, run: Run) -> None:
+    pytester.makepyfile(
+        """
+        import os
+        from graphs import graph
+
+        def test_loop(graph_snapshot):
+            assert graph("abs") == graph_snapshot
+            for op in ("sin", "cos")[: int(os.environ.get("ROUNDS", "2"))]:
+                assert graph(op, os.environ.get("OP", "exp")) == graph_snapshot
+        """
+    )
+    result = run("--torchgraph-update")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*second comparison without a name*"])
+    assert not files(pytester)
+    assert not stored_graphs(result)
+    run("--torchgraph-update", ROUNDS="1").assert_outcomes(passed=1)
+    before = files(pytester)
+    result = run("--torchgraph-update", OP="log")
+    result.assert_outcomes(failed=1)
+    assert files(pytester) == before
+    assert not stored_graphs(result)
+
+
+def test_loop_without_names_leaves_nothing_to_review(pytester: pytest.Pytester, run: Run) -> None:
+    pytester.makepyfile(
+        """
+        from graphs import graph
+
+        def test_loop(graph_snapshot):
+            assert all([graph(op) == graph_snapshot for op in ("sin", "cos")])
+        """
+    )
+    run("--torchgraph-artifacts=out").assert_outcomes(failed=1)
+    assert not [*pytester.path.rglob("*.update.json")]
+
+
+def test_old_names_are_one_line_of_the_summary(pytester: pytest.Pytester, run: Run) -> None:
+    pytester.makepyfile(
+        """
+        import os
+        from graphs import Graph, text
+
+        def test_a(graph_snapshot):
+            renamed = text("sin", "exp").replace("layer", os.environ.get("NAME", "layer"))
+            assert Graph.from_text(renamed) == graph_snapshot
+
+        def test_b(graph_snapshot):
+            test_a(graph_snapshot)
+        """
+    )
+    run("--torchgraph-update").assert_outcomes(passed=2)
+    assert not stored_graphs(run())
+    before = files(pytester)
+    result = run(NAME="block")
+    result.assert_outcomes(passed=2)
+    (line,) = stored_graphs(result)
+    assert line.startswith("old names in __snapshots__/")
+    assert "test_a.tgraph and 1 more: " in line
+    assert line.endswith("2 names: layer -> block (pytest --torchgraph-update renames)")
+    assert files(pytester) == before
+    run("--torchgraph-update", NAME="block")
+    assert not stored_graphs(run(NAME="block"))
+
+
+def test_conflict_in_a_stored_file_has_the_command_that_stores_it_again(
+    pytester: pytest.Pytester, run: Run
+) -> None:
+    pytester.makepyfile(
+        """
+        from graphs import graph
+
+        def test_a(graph_snapshot):
+            assert graph() == graph_snapshot
+        """
+    )
+    run("--torchgraph-update")
+    (file,) = pytester.path.rglob("*.tgraph")
+    text = file.read_text()
+    file.write_text(f"<<<<<<< HEAD\n{text}=======\n{text}>>>>>>> other\n")
+    command = next(
+        line.rpartition("store the graph again with ")[2]
+        for line in run().outlines
+        if "merge conflict" in line
+    )
+    assert command.startswith("pytest ")
+    assert command.endswith("::test_a --torchgraph-update")
+    run(*command.split()[1:]).assert_outcomes(passed=1)
+    assert file.read_text() == text

@@ -46,7 +46,7 @@ class Difference:
         return self.comparison is not None and self.comparison.releases is not None
 
     def text_lines(self) -> list[str]:
-        """Return the unified diff of the texts, with one line per node if both have graphs."""
+        """Return the unified diff of the texts."""
         if self.comparison is not None and (lines := self.comparison.text_diff):
             return lines
         stored_lines, captured_lines = (text.splitlines() if text else [] for text in self.texts)
@@ -138,9 +138,13 @@ def _compare_texts(saved: SavedUpdate, stored: str | None, new: str) -> Differen
 
 def _with_source(finding: Finding, saved: SavedUpdate) -> Finding:
     """Return a finding with the line of code that the run recorded for the same change."""
-    source = " ".join(saved.sources.get(place_key(finding.places[0]), "").split())
+    key = place_key(finding.places[0])
+    source = " ".join(saved.sources.get(key, "").split())
     sources = [f"{shorten(source)} (recorded by the run)"] if source else []
-    return replace(finding, data={**finding.to_json(), "sources": sources})
+    # The line comes from the artifact. Findings on one line also need the same `op` to merge, which
+    # is computed from the texts, so an artifact cannot hide a change behind another.
+    identity = replace(finding.identity, line=saved.lines.get(key, ""))
+    return replace(finding, identity=identity, data={**finding.to_json(), "sources": sources})
 
 
 def _without_graphs(problem: str) -> Difference:

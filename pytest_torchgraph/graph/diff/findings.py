@@ -93,7 +93,9 @@ class Identity:
         edits: everything that the edit did, relative to its layer (see `keys`), with the numbers of
             modules inside the layer. So an edit of the third module of a layer differs from an edit
             of the first. Two findings match if they share one of these tokens.
-        line: the line of the user's code, if known, and the ops added and removed there.
+        line: the line of the user's code, if known. Two findings match if they share this token and
+            `op`.
+        op: the constants of the first op, and the ops added and removed.
         rewrite: the ops added and removed, if no removed op is left in the new graphs.
         release: the ops added and removed; used only between releases of torch.
         where: the removed or changed nodes, by name, and the ops added and removed. Unlike `edits`,
@@ -103,6 +105,7 @@ class Identity:
 
     edits: tuple[str, ...] = ()
     line: str = ""
+    op: str = ""
     rewrite: str = ""
     release: str = ""
     where: str = ""

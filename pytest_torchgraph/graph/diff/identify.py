@@ -55,14 +55,15 @@ class _Identities:
             return Identity(edits)
         removed, added = ops_of_edit(finding)
         lines = self._lines(finding)
-        expression = self._expression(finding, lines) if lines else ()
+        columns, constants = self._expression(finding, lines)
         release_ops = [tuple(sorted({*map(_functional_op, ops)})) for ops in (removed, added)]
         # If the new graphs still contain the removed op elsewhere, the user replaced it in one
         # place. A new release or a rewrite replaces an op everywhere.
         everywhere = removed and added and self._new_ops(finding).isdisjoint(removed)
         return Identity(
             edits,
-            line=digest("line", lines, expression, removed, added) if lines else "",
+            line=digest("line", lines, columns) if lines else "",
+            op=digest("op", constants, removed, added),
             rewrite=digest("rewrite", removed, added) if everywhere else "",
             release=digest("release", *release_ops) if removed or added else "",
             where=where_token(finding.places, (removed, added)),
@@ -122,7 +123,7 @@ class _Identities:
                 )
         return tuple(dict.fromkeys(lines)) or self._removed_nodes(finding)
 
-    def _expression(self, finding: Finding, lines: Sequence[Hashable]) -> Hashable:
+    def _expression(self, finding: Finding, lines: Sequence[Hashable]) -> tuple[Hashable, Hashable]:
         """Return the columns and the constants of the edit's primary op.
 
         They distinguish several calls of an op on one line. Only the primary op counts, because how
@@ -136,14 +137,15 @@ class _Identities:
         """
         for change in ops_of(without_derived(finding.changes)):
             old, new = self.origins.of(change)
-            if change.after is None or change.after.source is None or new is None:
+            if change.after is None or new is None:
                 continue
             constants = [fixed_constants(new.flat, new.number)]
             if old is not None and old.flat.nodes[old.number].op == change.after.op:
                 constants.append(fixed_constants(old.flat, old.number))
-            is_line = not (isinstance(lines[0], tuple) and lines[0][0] == "class")
-            return change.after.source.columns if is_line else (), tuple(constants)
-        return ()
+            source = change.after.source
+            is_class = bool(lines) and isinstance(lines[0], tuple) and lines[0][0] == "class"
+            return () if source is None or is_class else source.columns, tuple(constants)
+        return (), ()
 
     def _calls_modules(self, line: tuple[str, int], node: Node) -> bool:
         """Return True if a line also runs ops in a module around the node's module.

@@ -133,7 +133,8 @@ def merge_edits(
 
     Two findings merge if any of these holds:
 
-    - They are the same edit of the same code, or add and remove the same ops on the same line.
+    - They are the same edit of the same code, or add and remove the same ops on the same line, with
+      the same constants.
     - They replace nodes of the same names with the same ops, and no file has two such findings.
     - They replace all uses of the same ops with the same ops, and these findings are not all in
       exactly the same files.
@@ -166,7 +167,8 @@ def group_same_edits(
     upgraded = frozenset(upgraded)
     for k, (label, finding) in enumerate(items):
         identity = finding.identity
-        for token in filter(None, (*identity.edits, identity.line)):
+        line = identity.line and f"{identity.line} {identity.op}"
+        for token in filter(None, (*identity.edits, line)):
             edits.join(k, first.setdefault(token, k))
         # A new release of torch changed a fifth of the stored graphs for only three reasons. So
         # between releases, only the ops matter, not the modules.

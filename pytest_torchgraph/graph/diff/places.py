@@ -351,8 +351,9 @@ def merge_same_lines(findings: Iterable[Finding]) -> list[Finding]:
         # If no op was added or removed, constants changed, and a line may have several such edits.
         # Two equal changes in one line, such as a clone in two places of an expression, have two
         # tokens, because a token contains the columns (on Python 3.11 or newer).
-        line = finding.identity.line if any(ops_of_edit(finding)) else ""
-        by_line.setdefault(line or id(finding), []).append(finding)
+        identity = finding.identity
+        line = (identity.line, identity.op) if any(ops_of_edit(finding)) else ("",)
+        by_line.setdefault(line if line[0] else id(finding), []).append(finding)
     return [_unite_places(group) for group in by_line.values()]
 
 

@@ -106,8 +106,8 @@ def refuse_conflict(lines: list[str]) -> None:
     for row, line in enumerate(lines):
         if line[:1] in "<|=>" and _CONFLICT.match(line):
             raise GraphFormatError(
-                f"merge conflict at {line[:20]!r}: take the file of one side, or store the graph "
-                "again with --torchgraph-update",
+                f"merge conflict at {line[:20]!r}: take the file of one side (`git checkout "
+                "--ours FILE` or `--theirs`), or store the graph again with --torchgraph-update",
                 *(row + 1, 1),
             )
 

@@ -11,7 +11,7 @@ tests.
 from __future__ import annotations
 
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -41,7 +41,7 @@ class RunData:
         crashed: number of workers that crashed.
         tests: summaries of the tests that used graphs, in the order of the page.
         search_texts: search text of each test in `tests`, keyed by id.
-        failures: headlines of the failures of these tests, keyed by id, except failed comparisons.
+        failures: headlines of the failures of these tests, keyed by id.
         comparisons: failed comparisons.
         accept: command that stores the captured graphs of failed comparisons, "" if there is none.
         audit: result of the audit, see `surfaces.document`; `None` if there was no audit.
@@ -67,7 +67,8 @@ class RunData:
         Args:
             parts: details of the tests. Other large data are added to these parts.
         """
-        causes = self._causes()
+        failed = {test["id"] for test in self.tests if test["outcome"] in RED}
+        causes = self._causes(failed)
         workers = "a worker" if self.crashed == 1 else f"{self.crashed} workers"
         return {
             "format": FORMAT,
@@ -75,7 +76,7 @@ class RunData:
             "warning": f"{workers} crashed" if self.crashed else "",
             "audit": self.audit,
             "causes": causes,
-            "failures": self._failures(with_causes=causes is not None),
+            "failures": self._failures(failed, causes),
             "tests": self.tests,
             "search": parts.add([self.search_texts[test["id"]] for test in self.tests]),
             "run": parts.add(
@@ -114,12 +115,16 @@ class RunData:
             about += f"; {counted(len(self.shards), 'page')} merged"
         return about
 
-    def _causes(self) -> Data | None:
-        """Return the causes of the failed comparisons, or `None` if at most one failed."""
+    def _causes(self, failed: Collection[str]) -> Data | None:
+        """Return the causes of the failed comparisons, or `None` if nothing else failed.
+
+        The page then opens with the only failed test.
+        """
         from ...graph.diff import cost_text
 
         try:
-            causes = self.comparisons.causes
+            comparisons = self.comparisons
+            causes = comparisons.every_cause if len(failed) > 1 else comparisons.causes
         except Exception:  # the terminal summary reports this error
             return None
         if not causes:
@@ -131,17 +136,17 @@ class RunData:
             "list": [{**cause.to_json(), "costs": cost_text(cause.cost)} for cause in causes],
         }
 
-    def _failures(self, *, with_causes: bool) -> list[Data]:
-        """Return failures other than comparisons, grouped by headline.
+    def _failures(self, failed: Collection[str], causes: Data | None) -> list[Data]:
+        """Return the failed tests that no cause lists, grouped by headline.
 
         Empty if fewer than two tests failed and the page shows no causes.
         """
-        red = sum(test["outcome"] in RED for test in self.tests)
-        if red < 2 and not with_causes:
+        if len(failed) < 2 and causes is None:
             return []
+        listed = {test for cause in (causes or {"list": ()})["list"] for test in cause["files"]}
         groups: dict[str, list[str]] = {}
-        for test, headline in sorted(self.failures.items()):
-            groups.setdefault(headline, []).append(test)
+        for test in sorted({*failed} - listed):
+            groups.setdefault(self.failures.get(test, ""), []).append(test)
         failures = sorted(groups.items(), key=lambda group: (-len(group[1]), group[0]))
         return [{"headline": headline, "tests": tests} for headline, tests in failures]
 
@@ -163,7 +168,7 @@ class Page:
             summary is kept.
         parts: details of finished tests, and the parts that the details refer to.
         search_texts: search text of each finished test, keyed by id.
-        failures: headlines of test failures, keyed by id, except failed comparisons.
+        failures: headlines of test failures, keyed by id.
         others: number of tests that did not use graphs.
         crashed: ids of tests that were running when a worker crashed.
         torch: version of torch, "" if no test has used torch yet.
@@ -227,8 +232,6 @@ class Page:
         if "part" in data:
             return
         self.search_texts[test] = search_text(data)
-        if data["differences"]:
-            self.failures.pop(test, None)
         self.tests[test] = summary(data, self.parts.add({key: data[key] for key in DETAILS}))
 
     def _outcome(self, report: pytest.TestReport) -> str:

@@ -528,3 +528,14 @@ def test_artifact_with_invalid_sources_is_refused(sources: Any, place: Place, ru
     code, said = run("review", place.artifacts, "--list")
     assert code == 2
     assert "good.update.json is incomplete, or was not written by pytest-torchgraph" in said
+
+
+def test_artifact_cannot_hide_a_change_behind_another_on_the_same_line(
+    place: Place, run: Run
+) -> None:
+    other = graph_text("abs")
+    lines = {key: "one" for new in (GELU, other) for key in source_of(place, new)}
+    for name, target, new in (("good", GOOD, GELU), ("bad", BAD, other)):
+        place.leave(name, target, RELU, new, torchgraph_update=2, stored=RELU, lines=lines)
+    _, said = run("review", place.artifacts, "--list")
+    assert said.startswith("2 causes in 2 stored graphs")

@@ -71,6 +71,28 @@ def test_page_with_several_failed_comparisons_has_their_causes(
     assert data_of(pytester)["causes"] is None
 
 
+def test_first_screen_has_every_failed_test(pytester: pytest.Pytester, run: Run) -> None:
+    pytester.makepyfile(
+        test_net="""
+        import os
+        from graphs import graph
+
+        def test_changed(graph_snapshot):
+            assert graph() == graph_snapshot
+
+        def test_broken(graph_snapshot):
+            assert graph("abs") == graph_snapshot
+            assert not os.environ.get("OP"), "a graph break"
+        """
+    )
+    run("--torchgraph-update").assert_outcomes(passed=2)
+    run("--torchgraph-report=page.html", OP="gelu").assert_outcomes(failed=2)
+    data = data_of(pytester)
+    assert data["causes"]["heading"] == "1 cause in 1 test"
+    assert [cause["files"] for cause in data["causes"]["list"]] == [["test_net.py::test_changed"]]
+    assert [failure["tests"] for failure in data["failures"]] == [["test_net.py::test_broken"]]
+
+
 WORKERS = {"alone": (), "two workers": ("-p", "xdist", "-n2"), "plain": ("--assert=plain",)}
 
 
