@@ -65,13 +65,18 @@ def test_precompiled_code_is_noticed(tmp_path: Path) -> None:
     model, x = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU()), torch.ones(2, 8)
     files = tmp_path / "model.py", tmp_path / "model.cache"
     precompile: Any = torch.compiler.precompile  # type: ignore[attr-defined]
-    tracer = precompile.capture(
-        lambda model, x: model(x), artifact_path=files[0], cache_path=files[1]
-    )
+
+    def run(model: Any, x: torch.Tensor) -> Any:
+        return model(x)
+
     with torch.no_grad():
-        with tracer:
-            tracer(model, x)
-        loaded = precompile.load(*files)
+        if hasattr(precompile, "capture"):
+            tracer = precompile.capture(run, artifact_path=files[0], cache_path=files[1])
+            with tracer:
+                tracer(model, x)
+            loaded = precompile.load(*files)
+        else:  # torch 2.14
+            loaded = precompile.load(*precompile(run, model, x))
         for via in ("dispatch", "aot"):
             with pytest.raises(CaptureError, match=r"code of torch\.compiler\.precompile ran at "):
                 capture(lambda x: loaded(model, x.sin()), x, via=via)

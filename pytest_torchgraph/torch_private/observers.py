@@ -18,6 +18,7 @@ import contextlib
 import functools
 import inspect
 import sys
+import threading
 import traceback
 from collections.abc import Callable, Iterator
 from types import CodeType, FrameType, FunctionType
@@ -237,15 +238,22 @@ def _own_attribute(value: Any, name: str) -> Any:
         return None
 
 
-def on_compiled_autograd_capture(captured: Callable[[int, Any], Any]) -> Replaced:
+def on_compiled_autograd_capture(
+    captured: Callable[[int, Any], Any], ending: set[int]
+) -> Replaced:
     """Replace each function that compiled autograd compiles by `captured(id, function)`.
 
-    The id is the number of the capture: 0 for `!0`.
+    The id is the number of the capture: 0 for `!0`. While a thread ends a capture, `ending` has its
+    `threading.get_ident()`: what Dynamo compiles then is torch's own code.
     """
     original = get("end_capture")
 
     def observed(self: Any, *args: Any, **kwargs: Any) -> Any:
-        call, *other_results = original(self, *args, **kwargs)
+        ending.add(thread := threading.get_ident())
+        try:
+            call, *other_results = original(self, *args, **kwargs)
+        finally:
+            ending.discard(thread)
         return (captured(self.id, call), *other_results)
 
     return replaced("end_capture", observed)

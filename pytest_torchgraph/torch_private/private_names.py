@@ -79,7 +79,7 @@ _NAMES_BY_PURPOSE = {
         "process_groups": ("torch.distributed.distributed_c10d:_world.pg_names", "2.1")
     },
     "detecting precompiled code": {
-        "precompiled_call": ("torch._precompile:PrecompiledModule.__call__", "2.15")
+        "precompiled_call": ("torch._precompile:PrecompiledModule.__call__", "2.14")
     },
     "detecting code of aot_compile": {
         "aot_compiled_call": ("torch._dynamo.aot_compile:AOTCompiledFunction.__call__", "2.9")

@@ -32,6 +32,7 @@ from typing import Any
 from ... import torch_private
 from ...convert.process_groups import mesh_dimensions
 from ...convert.refused_nodes import describe_refused
+from ...convert.source_lines import is_user_file
 from ...errors import TorchGraphError
 from ..guards import observe_guard
 from .callables import AOT_COMPILED, PRECOMPILED, CallableTable, report_errors
@@ -219,6 +220,7 @@ class Hub:
         self._stack: list[tuple[str, int, str, str]] = []
         self._module = ""
         self._names: set[str] = set()
+        self._ending: set[int] = set()
         self._sees_unsaved = False
 
     # -- for recorders ---------------------------------------------------------------------------
@@ -330,7 +332,9 @@ class Hub:
             # is imported only by a compilation, and importing it here would cost every watched
             # test.
             stack.callback(setattr, self, "_sees_unsaved", False)
-            stack.enter_context(torch_private.on_compiled_autograd_capture(self._count_capture))
+            stack.enter_context(
+                torch_private.on_compiled_autograd_capture(self._count_capture, self._ending)
+            )
             # Compiled autograd computes the reason for a cache miss only if a logger is installed;
             # `torch._dynamo.reset()` removes it.
             stack.enter_context(torch_private.compiled_autograd_reasons())
@@ -393,6 +397,11 @@ class Hub:
             self._callables.finished(event, has_graph=graph_count > 0)
 
     def _publish(self, event: Event) -> None:
+        if event.id and event.id.autograd is None and threading.get_ident() in self._ending:
+            # torch 2.14 compiles functions of `inspect` there, which have no graph.
+            code = torch_private.code_being_compiled()
+            if code and not is_user_file(code.co_filename):
+                return
         for recorder in self._open:
             recorder.add(event)
 
