@@ -238,9 +238,7 @@ def _own_attribute(value: Any, name: str) -> Any:
         return None
 
 
-def on_compiled_autograd_capture(
-    captured: Callable[[int, Any], Any], ending: set[int]
-) -> Replaced:
+def on_compiled_autograd_capture(captured: Callable[[int, Any], Any], ending: set[int]) -> Replaced:
     """Replace each function that compiled autograd compiles by `captured(id, function)`.
 
     The id is the number of the capture: 0 for `!0`. While a thread ends a capture, `ending` has its
@@ -325,11 +323,23 @@ def code_being_compiled() -> CodeType | None:
 
     It is a local variable of `convert_frame._compile`.
     """
+    code = _local_of_compile("code")
+    return code if isinstance(code, CodeType) else None
+
+
+def gave_up_frame() -> bool:
+    """Return True if Dynamo ends a compilation without code, although it reports no failure.
+
+    torch 2.9 and 2.10 do so at a graph break in a loop.
+    """
+    result = _local_of_compile("guarded_code")
+    return result is not None and getattr(result, "guarded_code", result) is None
+
+
+def _local_of_compile(name: str) -> Any:
     for frame, _ in traceback.walk_stack(sys._getframe(1)):
         if frame.f_code.co_name == "_compile":
-            code = local_of(frame, "code")
-            if isinstance(code, CodeType):
-                return code
+            return local_of(frame, name)
     return None
 
 

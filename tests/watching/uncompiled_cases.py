@@ -34,8 +34,10 @@ class Way:
 WAYS: dict[str, Way] = {}
 
 
-RELEASE = Version(torch.__version__.partition("+")[0])
-SINCE_2_14, SINCE_2_15 = RELEASE >= Version("2.14"), RELEASE >= Version("2.15")
+INSTALLED = Version(torch.__version__.partition("+")[0])
+SINCE_2_14 = Version("2.14") <= INSTALLED
+"""True if Dynamo compiles torch's layers, and code that first ran under a dispatch mode."""
+
 COMPILES: list[Callable[[], Run]] = []
 """Further ways, of which the installed torch compiles at least a part."""
 
@@ -46,7 +48,7 @@ def way(
     """Register a way. From the release `until` on, it compiles."""
 
     def register(make: Callable[[], Run]) -> Callable[[], Run]:
-        if until and RELEASE >= Version(until):
+        if until and Version(until) <= INSTALLED:
             COMPILES.append(make)
         else:
             WAYS[make.__name__] = Way(make, cause, **options)

@@ -23,6 +23,7 @@ except for the counters of captured backwards, which compiled autograd's cache h
 from __future__ import annotations
 
 import contextlib
+import re
 import threading
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
@@ -219,6 +220,7 @@ class Hub:
         # (`compile_lock`) while it compiles.
         self._stack: list[tuple[str, int, str, str]] = []
         self._module = ""
+        self._break_reason = ""
         self._names: set[str] = set()
         self._ending: set[int] = set()
         self._sees_unsaved = False
@@ -363,6 +365,8 @@ class Hub:
         if isinstance(event, GraphBreakEvent):
             event = replace(event, stack=tuple(self._stack), module=self._module)
             self._stack, self._module = [], ""
+            reason = event.report.partition("Graph Break Reason: ")[2]
+            self._break_reason = re.sub(r"^.*:\n\n", "", reason)  # without a line of torch 2.10
         elif isinstance(event, GraphPrinted) and event.stage == "dynamo":
             event = replace(event, files=torch_private.traced_files())
         elif isinstance(event, GuardsFailed):
@@ -371,6 +375,7 @@ class Hub:
                 event, observations=tuple(observe_guard(reason, miss) for reason in event.reasons)
             )
         elif isinstance(event, CompilationStarted):
+            self._break_reason = ""
             code = torch_private.code_being_compiled()
             event = replace(
                 event,
@@ -382,6 +387,8 @@ class Hub:
             if event.lowered:
                 event = replace(event, cache_off=torch_private.caches_switched_off())
             event = event if event.file else _add_code(event)
+            if self._break_reason and not event.failure and torch_private.gave_up_frame():
+                event = replace(event, failure="SkipFrame", reason=self._break_reason)
         elif isinstance(event, CacheEvent):
             self._install_unsaved_observer()
             event = _add_lookup_facts(event)
