@@ -192,7 +192,8 @@ def on_break_stack(reported: Callable[[Any, Callable[[], str]], None]) -> Replac
         caller = sys._getframe(1)
         while caller.f_code is observed.__code__ and caller.f_back is not None:
             caller = caller.f_back  # a second observer wraps this one
-        reported(frames, functools.partial(_module_of, local_of(caller, "exc")))
+        error = local_of(caller, "exc") or sys.exc_info()[1]  # before torch 2.11, only the latter
+        reported(frames, functools.partial(_module_of, error))
         return original(frames)
 
     return replaced("collapse_resume_frames", observed)
