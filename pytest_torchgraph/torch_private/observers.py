@@ -189,11 +189,8 @@ def on_break_stack(reported: Callable[[Any, Callable[[], str]], None]) -> Replac
     original = get("collapse_resume_frames")
 
     def observed(frames: Any) -> Any:
-        caller = sys._getframe(1)
-        while caller.f_code is observed.__code__ and caller.f_back is not None:
-            caller = caller.f_back  # a second observer wraps this one
-        error = local_of(caller, "exc") or sys.exc_info()[1]  # before torch 2.11, only the latter
-        reported(frames, functools.partial(_module_of, error))
+        # torch reports a break while it handles its own exception.
+        reported(frames, functools.partial(_module_of, sys.exc_info()[1]))
         return original(frames)
 
     return replaced("collapse_resume_frames", observed)
@@ -333,8 +330,7 @@ def gave_up_frame() -> bool:
 
     torch 2.9 and 2.10 do so at a graph break in a loop.
     """
-    result = _local_of_compile("guarded_code")
-    return result is not None and getattr(result, "guarded_code", result) is None
+    return getattr(_local_of_compile("guarded_code"), "guarded_code", True) is None
 
 
 def _local_of_compile(name: str) -> Any:

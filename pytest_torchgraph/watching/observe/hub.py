@@ -365,8 +365,9 @@ class Hub:
         if isinstance(event, GraphBreakEvent):
             event = replace(event, stack=tuple(self._stack), module=self._module)
             self._stack, self._module = [], ""
-            reason = event.report.partition("Graph Break Reason: ")[2]
-            self._break_reason = re.sub(r"^.*:\n\n", "", reason)  # without a line of torch 2.10
+            # Without the line that torch 2.10 puts before the reason.
+            before = r"(?s)^.*?Graph Break Reason: ([^\n]*:\n\n)?"
+            self._break_reason = re.sub(before, "", event.report)
         elif isinstance(event, GraphPrinted) and event.stage == "dynamo":
             event = replace(event, files=torch_private.traced_files())
         elif isinstance(event, GuardsFailed):
