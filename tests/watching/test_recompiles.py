@@ -354,7 +354,7 @@ def test_recompile_by_an_int_inside_an_argument_has_a_hint(
     torch._dynamo.reset()
     seen = watched(lambda b: torch.stack(counted(b)), *batches)  # its code needs the int's value
     assert len(seen.recompiles) == 2
-    # Before torch 2.13, the graph does not show that the code needs the value.
+    # Before torch 2.13, the hint is given here too. It excepts code that depends on the value.
     if not torch.__version__.startswith(("2.9.", "2.10.", "2.11.", "2.12.")):
         assert SYMBOL not in str(seen.recompiles)
 

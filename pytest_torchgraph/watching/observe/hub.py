@@ -366,8 +366,9 @@ class Hub:
             event = replace(event, stack=tuple(self._stack), module=self._module)
             self._stack, self._module = [], ""
             # Without the line that torch 2.10 puts before the reason.
-            before = r"(?s)^.*?Graph Break Reason: ([^\n]*:\n\n)?"
-            self._break_reason = re.sub(before, "", event.report)
+            self._break_reason = re.sub(
+                r"(?s)^.*?Graph Break Reason: ([^\n]*:\n\n)?", "", event.report
+            )
         elif isinstance(event, GraphPrinted) and event.stage == "dynamo":
             event = replace(event, files=torch_private.traced_files())
         elif isinstance(event, GuardsFailed):
