@@ -217,10 +217,9 @@ def pytest_terminal_summary(
         terminalreporter.section("torchgraph", sep="-")
         terminalreporter.line(f"the limits in the ini file were not checked: {reason}")
     if run.used:
-        from . import __version__
-        from .torch_release import why_untried
+        from . import __version__, torch_release
 
-        if untried := why_untried(__version__):
+        if untried := torch_release.why_untried(__version__):
             terminalreporter.line(untried)
     is_requested = config.option.torchgraph_update or config.option.torchgraph_prune
     if not hasattr(config, "workerinput") and (is_requested or run.has_stored()):

@@ -122,7 +122,7 @@ class RunRecord:
             # A worker that crashes never sends its `workeroutput`.
             self.mark_incomplete("a pytest-xdist worker crashed")
             return
-        self.used = self.used or output.get(_USED, False)
+        self.used |= output.get(_USED, False)
         if output.get(_INCOMPLETE):
             self.mark_incomplete(output[_INCOMPLETE])
 
