@@ -216,6 +216,11 @@ def pytest_terminal_summary(
     if run.passed and _ini_limits(config) and (reason := _why_unsupported()):
         terminalreporter.section("torchgraph", sep="-")
         terminalreporter.line(f"the limits in the ini file were not checked: {reason}")
+    if run.used:
+        from . import __version__, torch_release
+
+        if untried := torch_release.why_untried(__version__):
+            terminalreporter.line(untried)
     is_requested = config.option.torchgraph_update or config.option.torchgraph_prune
     if not hasattr(config, "workerinput") and (is_requested or run.has_stored()):
         from .snapshot.stale import judge
@@ -259,8 +264,7 @@ def graph_capture(request: pytest.FixtureRequest) -> GraphCapture:
 
     Session-scoped and stateless: fixtures of any scope, and hypothesis tests, can use it.
     """
-    _need_torch()
-    _settings(request.config)  # captures need the root, also in a session without any option
+    _used(request)  # captures need the root, also in a session without any option
     from .api.capture import GraphCapture
 
     return GraphCapture()
@@ -273,8 +277,7 @@ def graph_ranks(request: pytest.FixtureRequest) -> Callable[..., Ranks]:
     `build(mesh)` runs once per rank and returns `(target, args)` or `(target, args, kwargs)`; see
     `pytest_torchgraph.capture_ranks`.
     """
-    _need_torch()
-    _settings(request.config)
+    _used(request)
     from .ranks.capture_ranks import capture_ranks
 
     return capture_ranks
@@ -293,7 +296,7 @@ def graph_snapshot(request: pytest.FixtureRequest) -> GraphSnapshot:
     stores the captured graphs.
     """
     if "torch" in sys.modules:  # stored graphs can be compared without torch
-        _need_torch()
+        _used(request)
     from .snapshot.subject import why_not_stored
 
     if reason := why_not_stored(request.config):
@@ -311,10 +314,9 @@ def graph_device(request: pytest.FixtureRequest) -> torch.device:
     If a device is missing, its tests are skipped, and the skip says why. A missing device is an
     error if `--torchgraph-devices` names the device. Every capture of the test must use the device.
     """
-    _need_torch()
+    config_settings = _used(request)
     from . import devices
 
-    config_settings = _settings(request.config)
     return devices.select(
         request, config_settings.devices, required=config_settings.devices_required
     )
@@ -359,6 +361,13 @@ def _from_import_on(
     from .watching.dynamo_import import from_import_on
 
     return from_import_on(context)
+
+
+def _used(request: pytest.FixtureRequest) -> Config:
+    """Note that a fixture is used, and return the settings. Skip the test if torch is too old."""
+    _need_torch()
+    request.config.stash[RUN].used = True
+    return _settings(request.config)
 
 
 def _need_torch() -> None:

@@ -14,6 +14,9 @@ LOWEST = (2, 9)
 The package does not require torch, so that pip never changes an installed torch.
 """
 
+TRIED = ("2.13", "2.14")
+"""Releases on which all tests of this package were run, in ascending order; see `.ci/newest`."""
+
 _RELEASE = r"(?a)(\d+)\.(\d+)(?!\d)"
 
 
@@ -46,6 +49,17 @@ def why_unsupported() -> str:
     if not version and not _is_installed():
         return f"{_needs()}, but torch is not installed"
     return ""
+
+
+def why_untried(version: str) -> str:
+    """Say that `version` of this package was not tested with the installed torch. "" if it was."""
+    release = running_release()
+    if not release or release in TRIED or why_unsupported():
+        return ""
+    return (
+        f"torch {release} has not been tried with pytest-torchgraph {version}: if a result "
+        f"looks wrong, compare it with torch {TRIED[-1]}, or update pytest-torchgraph"
+    )
 
 
 def need_torch() -> None:

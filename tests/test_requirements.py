@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from environments import RunIn, make_environment, runner
+from projects import Run
 
 import pytest_torchgraph
 from pytest_torchgraph import torch_release
@@ -117,6 +118,53 @@ def test_required_torch_release(
     monkeypatch.setattr(torch, "__version__", version)
     assert torch_release.running_release() == release
     assert torch_release.why_unsupported() == problem
+
+
+VERSION = pytest_torchgraph.__version__
+UNTRIED = f"torch 2.99 has not been tried with pytest-torchgraph {VERSION}: "
+
+
+@pytest.mark.parametrize(
+    ("version", "message"),
+    [("2.99.0a0+git1234", UNTRIED), ("2.13.2+cpu", ""), ("2.6.0", ""), ("unknown", "")],
+)
+def test_untried_torch_release_is_named(
+    monkeypatch: pytest.MonkeyPatch, version: str, message: str
+) -> None:
+    monkeypatch.setattr(torch, "__version__", version)
+    found = torch_release.why_untried(VERSION)
+    assert found.startswith(message)
+    assert bool(found) == bool(message)
+
+
+WITH_AND_WITHOUT = """
+    def test_capture(graph_capture): pass
+
+    def test_asked_for(request): request.getfixturevalue("graph_capture")
+
+    def test_plain(): pass
+"""
+
+
+@pytest.mark.slow("starts workers", unless=["one"])
+@pytest.mark.parametrize("workers", [(), ("-p", "xdist", "-n2")], ids=["one", "n2"])
+def test_untried_torch_is_named_once_if_a_fixture_was_used(
+    pytester: pytest.Pytester, run: Run, workers: tuple[str, ...]
+) -> None:
+    pytester.makeconftest("import torch\ntorch.__version__ = '2.99.1+cpu'")
+    pytester.makepyfile(WITH_AND_WITHOUT)
+    for selected, lines in (("", 1), ("asked_for", 1), ("plain", 0)):
+        result = run("-W", "error", "-k", selected, *workers)
+        assert result.ret == 0
+        assert sum(line.startswith(UNTRIED) for line in result.outlines) == lines
+        assert "warning" not in result.outlines[-1]
+
+
+def test_tried_torch_releases_are_documented() -> None:
+    *earlier, last = torch_release.TRIED
+    for page in ("README.md", "docs/releases.md"):
+        text = " ".join((Path(__file__).parents[1] / page).read_text(encoding="utf-8").split())
+        assert f"tests were run with torch {', '.join(earlier)} and {last}" in text, page
 
 
 def test_torch_release_is_read_from_metadata_without_import(

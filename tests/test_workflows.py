@@ -94,15 +94,25 @@ def test_every_script_runs_somewhere_on_github_or_in_ci_run() -> None:
         assert f"bash .ci/{script.name}" in used or f"bash .ci/{script.name}\n" in run, script
 
 
-def test_newest_installs_test_dependencies_and_runs_the_readme() -> None:
+@pytest.mark.parametrize(
+    ("release", "torch"),
+    [((), "torch"), (("2.12",), "torch==2.12.*"), (("2.12.1",), "torch==2.12.1")],
+    ids=["newest", "minor", "patch"],
+)
+def test_newest_installs_test_dependencies_and_runs_the_readme(
+    release: tuple[str, ...], torch: str
+) -> None:
     script = (ROOT / ".ci" / "newest").read_text(encoding="utf-8")
     assert ".ci/newest" not in (ROOT / ".ci" / "run").read_text(encoding="utf-8")
-    only_parse = script.partition("rm -rf .venv/newest")[0].replace("$0", ".ci/newest")
-    shown = f'{only_parse}printf "%s\\n" "${{commands[@]}}" "${{beside[@]}}"'
-    ran = subprocess.run(["bash", "-c", shown], cwd=ROOT, capture_output=True, text=True)
-    command, *beside = ran.stdout.splitlines()
+    only_parse, _, runs = script.partition("rm -rf .venv/newest")
+    assert 'pip install -q "$torch"\n' in runs
+    shown = f'{only_parse}printf "%s\\n" "$torch" "${{commands[@]}}" "${{beside[@]}}"'
+    shell = ["bash", "-c", shown, ".ci/newest", *release]
+    ran = subprocess.run(shell, cwd=ROOT, capture_output=True, text=True)
+    requirement, command, *beside = ran.stdout.splitlines()
+    assert requirement == torch
     assert command.startswith(".venv/bin/python -m pytest")
-    names = {re.match(r"[\w-]+", requirement)[0] for requirement in beside}  # type: ignore[index]
+    names = {re.match(r"[\w-]+", each)[0] for each in beside}  # type: ignore[index]
     assert {"numpy", "transformers", "pytest-xdist", "ruff"} <= names
     assert "torch" not in names
 

@@ -21,8 +21,8 @@ DIRECTORY = "__snapshots__"
 TROUBLE = 2
 """Exit status of a run that refused to write or remove a file; the commands use it too."""
 
-_INCOMPLETE = "torchgraph_left_out"
-"""Key of `workeroutput` with the `problem` of a worker."""
+_INCOMPLETE, _USED = "torchgraph_left_out", "torchgraph_used"
+"""Keys of `workeroutput` with the `problem` and `used` of a worker."""
 
 
 class RunRecord:
@@ -40,6 +40,7 @@ class RunRecord:
         kept: maps a test file to the reason why none of its stored files may be removed.
         unjudged: the reason for each test that was skipped or did not pass as expected, by id.
         problem: the first reason why no stored file may be removed; "" if there is none.
+        used: True if a fixture of this package was used with torch.
     """
 
     def __init__(self, config: pytest.Config):
@@ -53,6 +54,7 @@ class RunRecord:
         self.kept: dict[str, str] = {}
         self.unjudged: dict[str, str] = {}
         self.problem = ""
+        self.used = False
         self._collected: list[pytest.Item] = []
         self._session: pytest.Session | None = None
 
@@ -119,7 +121,9 @@ class RunRecord:
         if output is None:
             # A worker that crashes never sends its `workeroutput`.
             self.mark_incomplete("a pytest-xdist worker crashed")
-        elif output.get(_INCOMPLETE):
+            return
+        self.used |= output.get(_USED, False)
+        if output.get(_INCOMPLETE):
             self.mark_incomplete(output[_INCOMPLETE])
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
@@ -127,7 +131,7 @@ class RunRecord:
         self._session = session
         output = getattr(session.config, "workeroutput", None)
         if output is not None:
-            output[_INCOMPLETE] = self.problem
+            output[_INCOMPLETE], output[_USED] = self.problem, self.used
 
     def has_stored(self) -> bool:
         """Return True if graphs were compared, or a test file has a snapshot directory."""

@@ -95,6 +95,7 @@ from .observers import code_being_compiled as code_being_compiled
 from .observers import compiled_autograd_is_on as compiled_autograd_is_on
 from .observers import compiled_autograd_reasons as compiled_autograd_reasons
 from .observers import current_stance as current_stance
+from .observers import gave_up_frame as gave_up_frame
 from .observers import guard_hook as guard_hook
 from .observers import leave_alone as leave_alone
 from .observers import leave_function_alone as leave_function_alone

@@ -117,7 +117,7 @@ def _referents(value: Any) -> list[Any]:
         if type(owner).__module__.startswith("torch._functorch"):
             inner += list(vars(owner).values())
         return [value.__func__, *inner]
-    if isinstance(value, BuiltinMethodType):  # `CompiledFunction.apply` since torch 2.15
+    if isinstance(value, BuiltinMethodType):  # `CompiledFunction.apply` since torch 2.14
         return [value.__self__] if isinstance(value.__self__, type) else []
     if isinstance(value, functools.partial):
         return [value.func, *value.args, *value.keywords.values()]
@@ -274,7 +274,7 @@ def on_compile_call(called: Callable[[FrameType], None]) -> Replaced:
 def on_precompiled_call(called: Callable[[Any], None]) -> Replaced:
     """Call `called(module)` for each call of a module from `torch.compiler.precompile.load`.
 
-    Do nothing before torch 2.15, which introduced these modules.
+    Do nothing before torch 2.14, which introduced these modules.
     """
     if not _has_precompiled_code():
         return nullcontext()

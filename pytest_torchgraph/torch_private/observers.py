@@ -18,6 +18,7 @@ import contextlib
 import functools
 import inspect
 import sys
+import threading
 import traceback
 from collections.abc import Callable, Iterator
 from types import CodeType, FrameType, FunctionType
@@ -188,10 +189,8 @@ def on_break_stack(reported: Callable[[Any, Callable[[], str]], None]) -> Replac
     original = get("collapse_resume_frames")
 
     def observed(frames: Any) -> Any:
-        caller = sys._getframe(1)
-        while caller.f_code is observed.__code__ and caller.f_back is not None:
-            caller = caller.f_back  # a second observer wraps this one
-        reported(frames, functools.partial(_module_of, local_of(caller, "exc")))
+        # torch reports a break while it handles its own exception.
+        reported(frames, functools.partial(_module_of, sys.exc_info()[1]))
         return original(frames)
 
     return replaced("collapse_resume_frames", observed)
@@ -237,15 +236,20 @@ def _own_attribute(value: Any, name: str) -> Any:
         return None
 
 
-def on_compiled_autograd_capture(captured: Callable[[int, Any], Any]) -> Replaced:
+def on_compiled_autograd_capture(captured: Callable[[int, Any], Any], ending: set[int]) -> Replaced:
     """Replace each function that compiled autograd compiles by `captured(id, function)`.
 
-    The id is the number of the capture: 0 for `!0`.
+    The id is the number of the capture: 0 for `!0`. While a thread ends a capture, `ending` has its
+    `threading.get_ident()`: what Dynamo compiles then is torch's own code.
     """
     original = get("end_capture")
 
     def observed(self: Any, *args: Any, **kwargs: Any) -> Any:
-        call, *other_results = original(self, *args, **kwargs)
+        ending.add(thread := threading.get_ident())
+        try:
+            call, *other_results = original(self, *args, **kwargs)
+        finally:
+            ending.discard(thread)
         return (captured(self.id, call), *other_results)
 
     return replaced("end_capture", observed)
@@ -317,11 +321,22 @@ def code_being_compiled() -> CodeType | None:
 
     It is a local variable of `convert_frame._compile`.
     """
+    code = _local_of_compile("code")
+    return code if isinstance(code, CodeType) else None
+
+
+def gave_up_frame() -> bool:
+    """Return True if Dynamo ends a compilation without code, although it reports no failure.
+
+    torch 2.9 and 2.10 do so at a graph break in a loop.
+    """
+    return getattr(_local_of_compile("guarded_code"), "guarded_code", True) is None
+
+
+def _local_of_compile(name: str) -> Any:
     for frame, _ in traceback.walk_stack(sys._getframe(1)):
         if frame.f_code.co_name == "_compile":
-            code = local_of(frame, "code")
-            if isinstance(code, CodeType):
-                return code
+            return local_of(frame, name)
     return None
 
 

@@ -79,7 +79,7 @@ _NAMES_BY_PURPOSE = {
         "process_groups": ("torch.distributed.distributed_c10d:_world.pg_names", "2.1")
     },
     "detecting precompiled code": {
-        "precompiled_call": ("torch._precompile:PrecompiledModule.__call__", "2.15")
+        "precompiled_call": ("torch._precompile:PrecompiledModule.__call__", "2.14")
     },
     "detecting code of aot_compile": {
         "aot_compiled_call": ("torch._dynamo.aot_compile:AOTCompiledFunction.__call__", "2.9")
@@ -106,7 +106,7 @@ _NAMES_BY_PURPOSE = {
         "cache_entries": ("torch._C:_dynamo.eval_frame._debug_get_cache_entry_list", "2.0"),
     },
     "recording calls that export traces": {
-        "in_hop_compile": ("torch._higher_order_ops.utils:_in_hop_compile", "2.12")
+        "in_hop_compile": ("torch._higher_order_ops.utils:_in_hop_compile", "2.11")
     },
     "the names of compiled modules": {
         "wrap_inline": ("torch._dynamo.external_utils:wrap_inline", "2.1")
@@ -270,7 +270,7 @@ _NAMES_BY_PURPOSE = {
     "detecting that compiled code is not saved": {
         "should_save_cache": (
             "torch._functorch._aot_autograd.graph_compile:_should_save_cache",
-            "2.9",
+            "2.13",
         ),
         "compile_id": ("torch._guards:CompileContext.current_compile_id", "2.1"),
     },

@@ -115,10 +115,12 @@ def assign_settings(settings: dict[str, dict[str, Any]]) -> None:
 def _assign_override(module: Any, name: str, entry: Any, value: Any) -> None:
     if isinstance(entry.user_override, ContextVar):
         entry.user_override.set(value)
+    else:
+        entry.user_override = value
+    if hasattr(module, "_hash_dirty_var"):  # since torch 2.13
         module._hash_dirty_var.set(True)
         module._mark_get_dict_dirty(name)
     else:
-        entry.user_override = value
         module._is_dirty = True
 
 

@@ -243,6 +243,8 @@ def test_equal_regions_share_a_body(via):
 
 def test_regions_with_an_int_attribute_are_inlined():
     """As in torchtitan #1973, a body per block: torch inlines a region that is called once."""
+    if not hasattr(torch._dynamo.config, "inline_single_use_invoke_subgraph"):
+        pytest.skip("this torch does not inline bodies that are called once")
     capture = tg.capture(Regions(indexed=True), wants_gradient(), via="dynamo")
     with pytest.raises(AssertionError) as failure:
         capture.assert_shared("layers.*")

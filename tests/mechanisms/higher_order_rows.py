@@ -11,10 +11,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import pytest
 import torch
 import torch.utils.checkpoint
 from torch import Tensor
-from torch._dynamo.decorators import leaf_function
+
+try:
+    from torch._dynamo.decorators import leaf_function
+except ImportError:
+    pytest.skip("leaf_function is in torch since 2.11", allow_module_level=True)
 from torch._higher_order_ops._invoke_quant import InvokeQuant
 from torch._higher_order_ops.hints_wrap import hints_wrapper
 from torch._higher_order_ops.map import map as map_over

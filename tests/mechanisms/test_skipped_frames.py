@@ -272,7 +272,9 @@ def test_a_checkpointed_function_that_breaks_is_recorded() -> None:
         return checkpoint(broken_leaf, x * 3, use_reentrant=False) * 2
 
     captured = capture(checkpointed, example(3, 4), via="dynamo")
-    assert [op.op for op in captured.eager_ops] == ["aten.sin.default", "aten.cos.default"]
+    ops = [op.op for op in captured.eager_ops]
+    # torch 2.9 and 2.10 run the checkpoint eagerly too, which calls `torch.empty`.
+    assert [op for op in ops if "empty" not in op] == ["aten.sin.default", "aten.cos.default"]
     cause = captured.eager[0].cause
     assert cause is not None
     assert cause.line == line(broken_leaf, "graph_break")

@@ -29,6 +29,10 @@ from pytest_torchgraph.settings.limits import Limits
 
 pytestmark = pytest.mark.filterwarnings("ignore:::torch", "ignore::torch.jit.TracerWarning")
 
+OWN_CODE = pytest.mark.skipif(
+    torch.__version__.startswith(("2.9.", "2.10.", "2.11.", "2.12.")),
+    reason="this torch compiles all functions that have no file as one wrapper",
+)
 LISTED = [name for name, way in WAYS.items() if way.kind]
 REFUSED = [name for name, way in WAYS.items() if not way.kind]
 
@@ -399,6 +403,7 @@ def test_code_marked_under_a_dispatch_mode_is_named_in_later_calls() -> None:
 # -- resets ----------------------------------------------------------------------------------------
 
 
+@OWN_CODE
 def test_a_function_that_compiles_again_after_a_reset_is_a_recompile() -> None:
     function, other = wavy(), wavy()
 
@@ -428,6 +433,7 @@ def test_reset_in_every_step_is_not_a_steady_state() -> None:
         seen.assert_no_recompiles()
 
 
+@OWN_CODE
 def test_other_code_after_a_reset_is_not_a_recompile() -> None:
     def step(x: Tensor) -> None:
         wavy()(x)

@@ -15,7 +15,7 @@ import pytest
 import torch
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
-from watching.uncompiled_cases import SINCE_2_15, WAYS, compiled, ones, plain
+from watching.uncompiled_cases import COMPILES, SINCE_2_14, WAYS, compiled, ones, plain
 
 from pytest_torchgraph import Capture, CaptureError, Graph, diff, watch
 
@@ -125,8 +125,14 @@ def test_every_check_fails_with_the_cause(name: str, check: str) -> None:
 
 
 def test_uncompiled_cases_cover_all_ways() -> None:
-    assert len(WAYS) >= (11 if SINCE_2_15 else 14)  # the third way has two variants
+    assert len([*WAYS, *COMPILES]) >= 14  # the third way has two variants
     assert len(CHECKS) == 16
+
+
+def test_ways_that_this_torch_compiles_are_seen() -> None:
+    assert bool(COMPILES) == SINCE_2_14
+    for make in COMPILES:
+        assert watched(make()).executions, make.__name__
 
 
 def test_two_empty_watches_are_not_equal() -> None:
@@ -313,7 +319,7 @@ def test_watch_counts_calls() -> None:
 
     message = message_of(CHECKS["no_breaks"], watched(run))
     assert re.search(r"plain \(.*\): 1 of 5 calls ran eagerly: FlopCounterMode is act", message)
-    if not SINCE_2_15:
+    if not SINCE_2_14:
         why = "1 of 5 calls ran eagerly: Dynamo skipped it"
         assert re.search(rf"plain \(.*\): {why}", message)
 
@@ -331,7 +337,7 @@ def test_compiled_code_runs_also_where_nothing_more_is_compiled() -> None:
     seen.assert_no_graph_breaks()
 
 
-@pytest.mark.skipif(SINCE_2_15, reason="torch 2.15 looks at code that ran under a dispatch mode")
+@pytest.mark.skipif(SINCE_2_14, reason="torch 2.14 looks at code that ran under a dispatch mode")
 def test_a_silent_call_inside_another_compiled_one_is_named() -> None:
     inner = compiled(plain)
     with FlopCounterMode(display=False):

@@ -354,7 +354,9 @@ def test_recompile_by_an_int_inside_an_argument_has_a_hint(
     torch._dynamo.reset()
     seen = watched(lambda b: torch.stack(counted(b)), *batches)  # its code needs the int's value
     assert len(seen.recompiles) == 2
-    assert SYMBOL not in str(seen.recompiles)
+    # Before torch 2.13, the hint is given here too. It excepts code that depends on the value.
+    if not torch.__version__.startswith(("2.9.", "2.10.", "2.11.", "2.12.")):
+        assert SYMBOL not in str(seen.recompiles)
 
 
 def test_recompile_by_a_value_of_a_resumed_frame_is_explained() -> None:

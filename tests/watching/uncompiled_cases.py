@@ -34,19 +34,24 @@ class Way:
 WAYS: dict[str, Way] = {}
 
 
-SINCE_2_15 = Version(torch.__version__.partition("+")[0]) >= Version("2.15")
+INSTALLED = Version(torch.__version__.partition("+")[0])
+SINCE_2_14 = Version("2.14") <= INSTALLED
 """True if Dynamo compiles torch's layers, and code that first ran under a dispatch mode."""
+
+COMPILES: list[Callable[[], Run]] = []
+"""Further ways, of which the installed torch compiles at least a part."""
 
 
 def way(
-    cause: str, *, until_2_15: bool = False, **options: bool
+    cause: str, *, until: str = "", **options: bool
 ) -> Callable[[Callable[[], Run]], Callable[[], Run]]:
-    """Register a way. With `until_2_15`, it compiles from torch 2.15 on."""
+    """Register a way. From the release `until` on, it compiles."""
 
     def register(make: Callable[[], Run]) -> Callable[[], Run]:
-        if until_2_15 and SINCE_2_15:
-            return make
-        WAYS[make.__name__] = Way(make, cause, **options)
+        if until and Version(until) <= INSTALLED:
+            COMPILES.append(make)
+        else:
+            WAYS[make.__name__] = Way(make, cause, **options)
         return make
 
     return register
@@ -90,7 +95,7 @@ class Tagger(nn.Module):
 @way(
     r"Tagger \(.*_cases.py:\d+\): its call ran eagerly: Attempted to wrap RNN",
     broke=True,
-    until_2_15=True,
+    until="2.15",
 )
 def an_lstm_skips_the_frame() -> Run:
     tagger = compiled(Tagger())
@@ -212,7 +217,7 @@ def it_came_from_the_cache() -> Run:
 # 12
 @way(
     r"plain \(.*\): its call ran eagerly: Dynamo skipped it, because its code was marked",
-    until_2_15=True,
+    until="2.14",
 )
 def the_code_was_marked_before() -> Run:
     function = compiled(plain)
@@ -224,7 +229,7 @@ def the_code_was_marked_before() -> Run:
 # 13
 @way(
     r"Linear \(.*\): its call ran eagerly: .* Dynamo does not compile a module of torch by itself",
-    until_2_15=True,
+    until="2.14",
 )
 def a_layer_of_torch_is_compiled() -> Run:
     layer = nn.Linear(4, 3)

@@ -23,6 +23,7 @@ except for the counters of captured backwards, which compiled autograd's cache h
 from __future__ import annotations
 
 import contextlib
+import re
 import threading
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
@@ -32,6 +33,7 @@ from typing import Any
 from ... import torch_private
 from ...convert.process_groups import mesh_dimensions
 from ...convert.refused_nodes import describe_refused
+from ...convert.source_lines import is_user_file
 from ...errors import TorchGraphError
 from ..guards import observe_guard
 from .callables import AOT_COMPILED, PRECOMPILED, CallableTable, report_errors
@@ -218,7 +220,9 @@ class Hub:
         # (`compile_lock`) while it compiles.
         self._stack: list[tuple[str, int, str, str]] = []
         self._module = ""
+        self._break_reason = ""
         self._names: set[str] = set()
+        self._ending: set[int] = set()
         self._sees_unsaved = False
 
     # -- for recorders ---------------------------------------------------------------------------
@@ -330,7 +334,9 @@ class Hub:
             # is imported only by a compilation, and importing it here would cost every watched
             # test.
             stack.callback(setattr, self, "_sees_unsaved", False)
-            stack.enter_context(torch_private.on_compiled_autograd_capture(self._count_capture))
+            stack.enter_context(
+                torch_private.on_compiled_autograd_capture(self._count_capture, self._ending)
+            )
             # Compiled autograd computes the reason for a cache miss only if a logger is installed;
             # `torch._dynamo.reset()` removes it.
             stack.enter_context(torch_private.compiled_autograd_reasons())
@@ -359,6 +365,10 @@ class Hub:
         if isinstance(event, GraphBreakEvent):
             event = replace(event, stack=tuple(self._stack), module=self._module)
             self._stack, self._module = [], ""
+            # Without the line that torch 2.10 puts before the reason.
+            self._break_reason = re.sub(
+                r"(?s)^.*?Graph Break Reason: ([^\n]*:\n\n)?", "", event.report
+            )
         elif isinstance(event, GraphPrinted) and event.stage == "dynamo":
             event = replace(event, files=torch_private.traced_files())
         elif isinstance(event, GuardsFailed):
@@ -367,6 +377,7 @@ class Hub:
                 event, observations=tuple(observe_guard(reason, miss) for reason in event.reasons)
             )
         elif isinstance(event, CompilationStarted):
+            self._break_reason = ""
             code = torch_private.code_being_compiled()
             event = replace(
                 event,
@@ -378,6 +389,8 @@ class Hub:
             if event.lowered:
                 event = replace(event, cache_off=torch_private.caches_switched_off())
             event = event if event.file else _add_code(event)
+            if self._break_reason and not event.failure and torch_private.gave_up_frame():
+                event = replace(event, failure="SkipFrame", reason=self._break_reason)
         elif isinstance(event, CacheEvent):
             self._install_unsaved_observer()
             event = _add_lookup_facts(event)
@@ -393,6 +406,11 @@ class Hub:
             self._callables.finished(event, has_graph=graph_count > 0)
 
     def _publish(self, event: Event) -> None:
+        if event.id and event.id.autograd is None and threading.get_ident() in self._ending:
+            # torch 2.14 compiles functions of `inspect` there, which have no graph.
+            code = torch_private.code_being_compiled()
+            if code and not is_user_file(code.co_filename):
+                return
         for recorder in self._open:
             recorder.add(event)
 
