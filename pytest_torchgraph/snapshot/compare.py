@@ -45,7 +45,7 @@ MOST_EAGER = 6
 
 
 _HEADER = re.compile(
-    r"(?P<version>torchgraph \d+)\n"
+    r"torchgraph \d+\n"
     r"(?:(?=\w)(?:via [^\s,]+)?(?:(?:^|, )torch [^\s,]+)?(?:(?:^|, )detail (?P<detail>\w+))?"
     r"(?:(?:^|, )digits (?P<digits>\d+))?\n)?"
     r"(?P<mesh>mesh .*\n)?\n",
@@ -132,7 +132,7 @@ class Comparison:
 
 
 def same_text(stored: str, text: str) -> bool:
-    """Return True if two documents have equal texts, ignoring their origin (via, torch release).
+    """Return True if two documents have equal texts, ignoring the version, via and torch release.
 
     Documents with different texts may still have equal graphs: `compare` decides.
     """

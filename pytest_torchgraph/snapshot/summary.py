@@ -219,9 +219,8 @@ def describe_added_facts(stored: str, text: str) -> str:
     """
     from ..graph.text import ALIAS_OPS, FACTS_VERSION, GIVEN, TIMES
 
-    first = f"torchgraph {FACTS_VERSION}\n"
     # Only the newest version has these facts; a file of that version has them already.
-    if not text.startswith(first) or stored.startswith(first):
+    if stored.startswith(f"torchgraph {FACTS_VERSION}\n"):
         return ""
     lines = text.split("\n")
     facts = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from ...errors import TorchGraphError
 from ...words import counted, format_ranks, listed
@@ -51,7 +52,17 @@ def diff_graphs(before: Sequence[Graph], after: Sequence[Graph]) -> GraphDiff:
     findings = merge_changed_classes(findings, before, after, origins)
     findings = merge_same_lines(identify_findings(findings, before, after, origins))
     findings = attach_costs(merge_torch_modules(findings, after), origins, before, after)
-    return GraphDiff(tuple(findings), tuple(graphs), origins=origins)
+    classes = {path: name for g in (*before, *after) for path, name in g.classes.items()}
+    named = (replace(finding, class_name=_class_of(finding, classes)) for finding in findings)
+    return GraphDiff(tuple(named), tuple(graphs), origins=origins)
+
+
+def _class_of(finding: Finding, classes: Mapping[str, str]) -> str:
+    # Autograd's sums of gradients are in no module, and have no line.
+    if not finding.module and finding.source is None and "backward" in finding.graph:
+        return ""
+    names = {classes.get(place.module, "") for place in finding.places}
+    return names.pop() if len(names) == 1 else ""
 
 
 def find_changes(

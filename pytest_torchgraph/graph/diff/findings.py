@@ -127,6 +127,7 @@ class Finding:
         files: the files that have the edit, relative to the compared directories. If two files were
             compared, the name of the new file; () if no files were compared.
         ranks: the ranks that have the edit, ascending; `None` if no ranks were compared.
+        class_name: class of the module of all places; "" if it is unknown, or if they differ.
         identity: tokens that identify the same edit in other comparisons; see `joining`.
         costs: computes `cost`.
         recomputations: computes `recomputed`.
@@ -140,6 +141,7 @@ class Finding:
     like: tuple[str, ...] = ()
     files: tuple[str, ...] = ()
     ranks: tuple[int, ...] | None = None
+    class_name: str = field(default="", repr=False, compare=False)
     identity: Identity = field(default=Identity(), repr=False, compare=False)
     costs: Callable[[], Cost] = field(default=_unknown_cost, repr=False, compare=False)
     recomputations: Callable[[], Recomputations] = field(default=tuple, repr=False, compare=False)

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from ...words import amount, counted, format_ranks, listed
 from ..cost import Cost
-from ..model import Node
+from ..model import Arg, Atom, Device, Node, Ref, Result, SubgraphRef, TensorMeta, map_arg
 from ..module_paths import common_path
-from ..text import format_name, format_node, format_op
+from ..text import format_arg, format_name, format_node, format_op
 from .findings import SIGNS, Change, FilesDiff, Finding, GraphDiff, Place, ops_of
 from .paths import abridged, holds, instances_of, path_of
 
 TOP = "(no module)"
 """Text for an edit outside every module."""
+MODEL = "the model itself"
+"""Text for an edit in the `forward` of the captured model."""
 
 
 def finding_text(finding: Finding, limit: int) -> str:
@@ -114,7 +117,7 @@ def count_changes(changes: Iterable[Change | Finding]) -> str:
 def places_text(finding: Finding) -> str:
     """Return the abridged modules of the places, and the modules that feed a shared module."""
     paths = [place.module for place in finding.places]
-    text = abridged(path or TOP for path in paths)
+    text = abridged(path or _top(finding) for path in paths)
     if len(paths) > 1 and len(set(paths)) == 1:
         feeding = dict.fromkeys(_feeding_modules(finding.places))
         return f"{text} × {len(paths)}" + (f", fed by {abridged(feeding)}" if feeding else "")
@@ -125,8 +128,12 @@ def _format_places(finding: Finding) -> str:
     """Return `fc [forward]`, or `12 places [forward]: layer.{0 … 11}.fc`."""
     graphs = f"[{_list_graphs(finding.places)}]"
     if len(finding.places) == 1:
-        return f"{finding.module or TOP} {graphs}"
+        return f"{finding.module or _top(finding)} {graphs}"
     return f"{len(finding.places)} places {graphs}: {places_text(finding)}"
+
+
+def _top(finding: Finding) -> str:
+    return MODEL if finding.class_name and not finding.module else TOP
 
 
 def _list_graphs(parts: Iterable[Place | Change]) -> str:
@@ -224,6 +231,10 @@ def _change_lines(word: str, changes: Sequence[Change], limit: int) -> list[str]
 
 MAX_RECOMPUTED = 4
 """Maximum number of recomputed ops to name. Further ops are only counted."""
+
+
+DEFAULT = Atom("default")
+"""Value of an argument that is not passed, if the op's schema is unknown."""
 
 
 MAX_NAMED = 3
@@ -332,17 +343,100 @@ def edit_name(finding: Finding) -> str:
         first = f"{_list_ops(removed)} -> {_list_ops(added)}"
         others = [other for other in rest if other.kind not in ("added", "removed")]
     else:
-        same = sum(other.kind == change.kind for other in rest)
-        more = f" and {same:,} more {'op' if same == 1 else 'ops'}" if same else ""
-        first = f"{node_name(change.node)}{more} {change.kind}"
+        same = [other for other in (change, *rest) if other.kind == change.kind]
+        values = _changed_values(same)
+        nodes = [other.node for other in same]
+        if values:
+            first = f"{values} of {_list_ops(nodes)}"
+        else:
+            name, count = node_name(change.node), len(nodes)
+            if {*map(node_name, nodes)} == {name}:
+                name = f"{count:,} {name}" if count > 1 else name
+            else:
+                name += f" and {counted(count - 1, 'more op')}"
+            first = f"{name} {change.kind}"
         others = [other for other in rest if other.kind != change.kind]
     return f"{first} (and {count_changes(others)})" if others else first
 
 
+def _changed_values(changes: Sequence[Change]) -> str:
+    """Name the values that differ between nodes of the same op; "" if there are none.
+
+    These are the arguments of the primary op, `argument is_causal: True -> False`. If they differ
+    only by sizes of results, the sizes: `size 32 -> 48`. Otherwise, the dtype.
+    """
+    pairs = [
+        (change.before, change.after)
+        for change in changes
+        if change.before is not None and change.after is not None
+    ]
+    results = [pair for x, y in pairs for pair in _pair_tensors(x.result, y.result)]
+    sizes = [*dict.fromkeys(pair for x, y in results for pair in _unequal(x.shape, y.shape))]
+    arguments = [
+        f"argument {name}: {_format_value(x)} -> {_format_value(y)}"
+        for name, x, y in (_changed_arguments(*pairs[0]) if pairs else ())
+        if not all(pair in sizes for pair in _unequal(x, y) or [(x, y)])
+    ]
+    if arguments:
+        return listed(arguments, MAX_NAMED)
+    if sizes:
+        text = listed((f"{format_arg(x)} -> {format_arg(y)}" for x, y in sizes), MAX_NAMED)
+        return f"size{'s' * (len(sizes) > 1)} {text}"
+    dtypes = dict.fromkeys(f"{x.dtype} -> {y.dtype}" for x, y in results if x.dtype != y.dtype)
+    return f"dtype {listed(dtypes, MAX_NAMED)}" if dtypes else ""
+
+
+def _pair_tensors(old: Result, new: Result) -> Iterator[tuple[TensorMeta, TensorMeta]]:
+    """Yield the corresponding tensors of two results."""
+    if isinstance(old, TensorMeta) and isinstance(new, TensorMeta):
+        yield old, new
+    elif isinstance(old, tuple) and isinstance(new, tuple):
+        for x, y in zip(old, new, strict=False):
+            yield from _pair_tensors(x, y)
+
+
+def _unequal(old: Arg, new: Arg) -> list[tuple[Arg, Arg]]:
+    """Return the values that differ between two sequences of the same length; [] for others."""
+    if not (isinstance(old, tuple) and isinstance(new, tuple) and len(old) == len(new)):
+        return []
+    return [pair for pair in zip(old, new, strict=True) if pair[0] != pair[1]]
+
+
+def _changed_arguments(before: Node, after: Node) -> Iterator[tuple[str, Arg, Arg]]:
+    """Yield the name of each argument that differs by more than its tensors, and both values."""
+    defaults: Mapping[str, Arg] = {}
+    if "torch" in sys.modules:
+        from ...ops.registry import argument_defaults
+
+        defaults = argument_defaults(before.op)
+    if not before.is_call:
+        return
+    names = [*defaults]
+    old, new = (
+        {names[i] if i < len(names) else str(i): value for i, value in enumerate(node.args)}
+        | dict(node.kwargs)
+        | ({"options": node.options} if node.options is not None else {})
+        for node in (before, after)
+    )
+    for name in dict.fromkeys((*old, *new)):
+        x, y = (side.get(name, defaults.get(name, DEFAULT)) for side in (old, new))
+        if format_arg(map_arg(x, _hide_node)) != format_arg(map_arg(y, _hide_node)):
+            yield name, x, y
+
+
+def _hide_node(value: Arg) -> Arg:
+    return DEFAULT if isinstance(value, Ref | SubgraphRef | Device) else value
+
+
+def _format_value(value: Arg) -> str:
+    return value or "default" if isinstance(value, str) else format_arg(value)
+
+
 def _list_ops(nodes: Sequence[Node]) -> str:
-    if len(nodes) > MAX_NAMED_OPS:
+    names = Counter(map(node_name, nodes))
+    if len(names) > MAX_NAMED_OPS:
         return f"{len(nodes):,} ops"
-    return " and ".join(map(node_name, nodes))
+    return " and ".join(name if n == 1 else f"{n:,} {name}" for name, n in names.items())
 
 
 def node_name(node: Node) -> str:
@@ -362,13 +456,23 @@ def _count_edits(edits: Sequence[Finding]) -> str:
     if len(edits) == 1:
         (edit,) = edits
         location = TOP if edit.summary else places_text(edit)
-        return f"{head}: {edit_name(edit)}" + (f" in {location}" if location != TOP else "")
+        text = f"{head}: {edit_name(edit)}" + (f" in {location}" if location != TOP else "")
+        return text + _origin_text(edits)
     names = list(dict.fromkeys(map(edit_name, edits)))
     named = ", ".join(names[:MAX_NAMED])
     if len(names) > MAX_NAMED:
         named += f" and {len(names) - MAX_NAMED} more"
     location = common_path(place.module for edit in edits for place in edit.places)
-    return f"{head}: {named}" + (f" in {location}" if location else "")
+    return f"{head}: {named}" + (f" in {location}" if location else "") + _origin_text(edits)
+
+
+def _origin_text(edits: Iterable[Finding]) -> str:
+    """Return the class and the lines of edits: ` (MLP, model.py:29)`; "" if unknown."""
+    simple = [edit for edit in edits if edit.places and not edit.summary]
+    classes = {edit.class_name for edit in simple}
+    parts = dict.fromkeys(str(edit.source) for edit in simple if edit.source is not None)
+    text = listed(filter(None, (*(classes if len(classes) == 1 else ()), *parts)), MAX_NAMED)
+    return f" ({text})" if text else ""
 
 
 def _graph_counts(findings: Sequence[Finding]) -> str:

@@ -36,6 +36,7 @@ from typing import TypeVar
 from ..digits import in_same_digits
 from ..higher_order import PREFIX, SAVING_STATE, body_names
 from ..model import (
+    INPUT_OPS,
     Arg,
     Device,
     Effect,
@@ -47,6 +48,7 @@ from ..model import (
     SubgraphRef,
     Symbol,
     TensorMeta,
+    iter_refs,
 )
 from ..text import format_arg, format_key, format_result, quote
 from .canonical_form import aliases_of, canonical, canonical_graph
@@ -364,7 +366,8 @@ def drop_unshared_facts(a: Graph, b: Graph) -> tuple[Graph, Graph]:
         a, b = replace(a, saver=None), replace(b, saver=None)
     elif a.saver is not None and b.saver is not None:
         saver = with_inputs_in_order(a.saver, b.saver)
-        b = b if saver is b.saver else replace(b, saver=saver)
+        if saver is not b.saver:
+            b = _with_gradients_in_order(replace(b, saver=saver), b.saver)
     return a, with_inputs_in_order(a, b)
 
 
@@ -411,6 +414,40 @@ def with_inputs_in_order(a: Graph, b: Graph) -> Graph:
         for node in b.nodes
     ]
     return replace(b, nodes=tuple(nodes))
+
+
+def _with_gradients_in_order(backward: Graph, saver: Graph) -> Graph:
+    """Return a backward whose gradients have the order of the inputs of its new saver.
+
+    Args:
+        backward: the backward, with a saver whose parameters and buffers were reordered.
+        saver: the saver before.
+    """
+    assert backward.saver is not None
+    output = backward.nodes[-1]
+    gradients = output.args[0]
+    # A compiled backward returns a gradient, or `None`, for each input of the forward. An eager one
+    # returns only gradients, parameters first.
+    for roles in (INPUT_OPS, ("parameter",)):
+        before, after = (
+            [n for n in forward.inputs if n.op in roles] for forward in (saver, backward.saver)
+        )
+        if isinstance(gradients, tuple) and len(gradients) == len(before):
+            by_name = dict(zip([node.name for node in before], gradients, strict=True))
+            ordered = tuple([by_name[node.name] for node in after])
+            # Without this check, the gradient of an argument could take a frozen parameter's place.
+            if all(
+                _shape_of(node) == _shape_of(backward.by_name[ref.name])
+                for node, gradient in zip(after, ordered, strict=True)
+                for ref in iter_refs(gradient)
+            ):
+                output = replace(output, args=(ordered,))
+                return replace(backward, nodes=(*backward.nodes[:-1], output))
+    return backward
+
+
+def _shape_of(node: Node) -> object:
+    return node.result.shape if isinstance(node.result, TensorMeta) else None
 
 
 def _has_constant_values(graph: Graph) -> bool:
