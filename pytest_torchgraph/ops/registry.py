@@ -80,7 +80,7 @@ def argument_defaults(op: str) -> dict[str, object]:
     from .qualified import attribute_at
 
     schema = getattr(attribute_at(torch.ops, op), "_schema", None)
-    return {argument.name: argument.default_value for argument in schema.arguments} if schema else {}
+    return {argument.name: argument.default_value for argument in getattr(schema, "arguments", ())}
 
 
 def is_in_place(op: str) -> bool:

@@ -62,7 +62,7 @@ def test_text_has_eager_graphs_in_program_order(tmp_path: Path) -> None:
 def test_text_at_each_detail_has_eager_graphs(detail: Any) -> None:
     text = captured(FIRST, ISLAND).to_text(detail)
 
-    assert text.startswith("torchgraph 2\n")
+    assert text.startswith("torchgraph 4\n")
     assert "\neager_0 × 3 {\n" in text
 
 

@@ -7,16 +7,16 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from ...errors import TorchGraphError
-from ...words import counted, format_ranks, listed
+from ...words import format_ranks, listed
 from ..digits import fewest, with_digits
 from ..equality import EquivalenceClasses, as_captured, canonical, drop_unshared_facts, pairing
 from ..higher_order import body_names
 from ..model import Arg, Graph, InputRef, Node, Ref, is_projection
 from ..program import Program, count_lines
-from ..text import format_arg, format_mesh, format_name, format_node, runs_in_words
+from ..text import format_arg, format_mesh, format_name, format_node, ops_in_words, runs_in_words
 from .batch_norms import attach_batch_norms
 from .consequences import with_consequences
-from .costs import attach_costs
+from .costs import SAVED_DIFFER, attach_costs, name_checkpoints
 from .findings import SIGNS, Change, ChangeKind, Finding, GraphDiff, GraphPair, one_place
 from .group import GroupedChanges, group_changes
 from .identify import identify_findings
@@ -51,7 +51,8 @@ def diff_graphs(before: Sequence[Graph], after: Sequence[Graph]) -> GraphDiff:
     findings = merge_equal_edits(findings, before, after, origins)
     findings = merge_changed_classes(findings, before, after, origins)
     findings = merge_same_lines(identify_findings(findings, before, after, origins))
-    findings = attach_costs(merge_torch_modules(findings, after), origins, before, after)
+    findings = name_checkpoints(merge_torch_modules(findings, after), before, after)
+    findings = attach_costs(findings, origins, before, after)
     classes = {path: name for g in (*before, *after) for path, name in g.classes.items()}
     named = (replace(finding, class_name=_class_of(finding, classes)) for finding in findings)
     return GraphDiff(tuple(named), tuple(graphs), origins=origins)
@@ -59,10 +60,9 @@ def diff_graphs(before: Sequence[Graph], after: Sequence[Graph]) -> GraphDiff:
 
 def _class_of(finding: Finding, classes: Mapping[str, str]) -> str:
     # Autograd's sums of gradients are in no module, and have no line.
-    if not finding.module and finding.source is None and "backward" in finding.graph:
-        return ""
+    is_known = finding.module or finding.source or "backward" not in finding.graph
     names = {classes.get(place.module, "") for place in finding.places}
-    return names.pop() if len(names) == 1 else ""
+    return names.pop() if is_known and len(names) == 1 else ""
 
 
 def find_changes(
@@ -270,7 +270,7 @@ def _explain_saved(finding: Finding, old: Graph, new: Graph, names: Mapping[str,
     parts = [f"+ %{name}" for name in new_saved if name not in old_saved]
     parts += [f"- %{name}" for name in old_saved if name not in new_saved]
     description = ", ".join(parts[:MAX_NAMES]) or "in a different order"
-    summary = f"{finding.graph}: different values are saved for the backward ({description})"
+    summary = f"{finding.graph}: {SAVED_DIFFER} ({description})"
     return one_place(finding.changes, summary)
 
 
@@ -367,13 +367,12 @@ def _graph_finding(old: Graph | None, new: Graph | None) -> Finding:
     kind: ChangeKind = "added" if old is None else "removed"
     node = graph.nodes[-1]
     change = Change(kind, graph.name, None if old is None else node, None if new is None else node)
-    ops = counted(sum(node.is_call for node in graph.nodes), "op")
     noun = f"{graph.kind} graph"
     if graph.eager:
         noun = "eager graph" if graph.kind == "forward" else f"eager {noun}"
     cause = graph.cause
     location = f", at {cause.file}:{cause.line}: {cause.code.strip()}" if cause is not None else ""
-    summary = f"{noun} {graph.name!r} {kind} ({ops}){location}"
+    summary = f"{noun} {graph.name!r} {kind} ({ops_in_words(graph)}){location}"
     return one_place((change,), summary=summary, of_graph=True)
 
 

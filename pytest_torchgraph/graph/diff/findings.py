@@ -20,6 +20,8 @@ JSON_VERSION = 1
 """The version of `GraphDiff.to_json`."""
 FILE_LISTS = ("compared", "changed", "added", "removed", "renamed")
 """The attributes of `FilesDiff` that list files."""
+MODEL = "the model itself"
+"""Text for an edit in the `forward` of the captured model."""
 SIGNS: dict[ChangeKind, str] = {"added": "+", "removed": "-", "changed": "~", "rewired": ">"}
 
 

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from ...ops.dtypes import DTYPE_NAMES
 from ...words import amount, counted, format_ranks, listed
 from ..cost import Cost
-from ..model import Arg, Atom, Device, Node, Ref, Result, SubgraphRef, TensorMeta, map_arg
+from ..model import Arg, Atom, Node
 from ..module_paths import common_path
-from ..text import format_arg, format_name, format_node, format_op
-from .findings import SIGNS, Change, FilesDiff, Finding, GraphDiff, Place, ops_of
+from ..text import format_arg, format_name, format_node, format_op, format_result
+from .findings import MODEL, SIGNS, Change, FilesDiff, Finding, GraphDiff, Place, ops_of
 from .paths import abridged, holds, instances_of, path_of
 
 TOP = "(no module)"
 """Text for an edit outside every module."""
-MODEL = "the model itself"
-"""Text for an edit in the `forward` of the captured model."""
 
 
 def finding_text(finding: Finding, limit: int) -> str:
@@ -170,11 +170,11 @@ def _consequence_lines(finding: Finding, limit: int) -> list[str]:
         all_listed = [change for changes in listed for change in changes]
         names = _list_graphs(all_listed)
         head = f"    follows in {names}: {count_changes(all_listed)}"
-        if (
-            len(finding.places) == len(listed) > 1
-            and len({len(changes) for changes in listed}) == 1
-        ):
-            head += f" ({len(listed[0])} in each place)"
+        if len(listed) > 1:
+            # Only the consequences of one place are listed below.
+            sizes = [len(changes) for changes in listed]
+            each = "each" if len(finding.places) == sizes.count(sizes[0]) else "one"
+            head += f" ({sizes[0]} in {each} place)"
         return [*saved_lines, head, *_change_lines("       ", listed[0], limit)]
     if all_consequences and not finding.modules and not saved_lines:
         consequences = [change for changes in all_consequences for change in changes]
@@ -235,6 +235,9 @@ MAX_RECOMPUTED = 4
 
 DEFAULT = Atom("default")
 """Value of an argument that is not passed, if the op's schema is unknown."""
+
+
+_WORD = re.compile(r"[^\s\[\](),]+")
 
 
 MAX_NAMED = 3
@@ -344,98 +347,80 @@ def edit_name(finding: Finding) -> str:
         others = [other for other in rest if other.kind not in ("added", "removed")]
     else:
         same = [other for other in (change, *rest) if other.kind == change.kind]
-        values = _changed_values(same)
-        nodes = [other.node for other in same]
-        if values:
-            first = f"{values} of {_list_ops(nodes)}"
-        else:
-            name, count = node_name(change.node), len(nodes)
-            if {*map(node_name, nodes)} == {name}:
-                name = f"{count:,} {name}" if count > 1 else name
-            else:
-                name += f" and {counted(count - 1, 'more op')}"
-            first = f"{name} {change.kind}"
-        others = [other for other in rest if other.kind != change.kind]
+        values, shown = _changed_values(same)
+        nodes = [other.node for other in shown]
+        names = _list_ops(nodes)
+        if not values and len({*map(node_name, nodes)}) > 1:
+            names = f"{node_name(change.node)} and {counted(len(nodes) - 1, 'more op')}"
+        first = f"{values} of {names}" if values else f"{names} {change.kind}"
+        others = [other for other in rest if other not in shown]
     return f"{first} (and {count_changes(others)})" if others else first
 
 
-def _changed_values(changes: Sequence[Change]) -> str:
-    """Name the values that differ between nodes of the same op; "" if there are none.
+def _changed_values(changes: Sequence[Change]) -> tuple[str, Sequence[Change]]:
+    """Name the values that differ between nodes of the same op, and return the changes of these.
 
-    These are the arguments of the primary op, `argument is_causal: True -> False`. If they differ
-    only by sizes of results, the sizes: `size 32 -> 48`. Otherwise, the dtype.
+    The values are the arguments of the primary op, `argument is_causal: True -> False`. If these
+    differ only by sizes of results, the sizes: `size 32 -> 48`, or the dtypes.
     """
-    pairs = [
-        (change.before, change.after)
-        for change in changes
-        if change.before is not None and change.after is not None
+    results = [
+        _differences(format_result(c.before.result), format_result(c.after.result))
+        if c.before and c.after
+        else []
+        for c in changes
     ]
-    results = [pair for x, y in pairs for pair in _pair_tensors(x.result, y.result)]
-    sizes = [*dict.fromkeys(pair for x, y in results for pair in _unequal(x.shape, y.shape))]
+    sizes = dict.fromkeys(pair for pairs in results for pair in pairs)
     arguments = [
-        f"argument {name}: {_format_value(x)} -> {_format_value(y)}"
-        for name, x, y in (_changed_arguments(*pairs[0]) if pairs else ())
-        if not all(pair in sizes for pair in _unequal(x, y) or [(x, y)])
+        f"{name}: {x} -> {y}"
+        for name, x, y in _pair_arguments(changes[0])
+        if any(pair not in sizes for pair in _differences(x, y))
     ]
     if arguments:
-        return listed(arguments, MAX_NAMED)
-    if sizes:
-        text = listed((f"{format_arg(x)} -> {format_arg(y)}" for x, y in sizes), MAX_NAMED)
-        return f"size{'s' * (len(sizes) > 1)} {text}"
-    dtypes = dict.fromkeys(f"{x.dtype} -> {y.dtype}" for x, y in results if x.dtype != y.dtype)
-    return f"dtype {listed(dtypes, MAX_NAMED)}" if dtypes else ""
+        return f"argument {listed(arguments, MAX_NAMED)}", changes[:1]
+    if results[0]:
+        noun = "dtype" if results[0][0][0] in DTYPE_NAMES else "size"
+        text = listed(map(" -> ".join, sizes), MAX_NAMED)
+        return f"{noun} {text}", [c for c, pairs in zip(changes, results, strict=True) if pairs]
+    return "", changes
 
 
-def _pair_tensors(old: Result, new: Result) -> Iterator[tuple[TensorMeta, TensorMeta]]:
-    """Yield the corresponding tensors of two results."""
-    if isinstance(old, TensorMeta) and isinstance(new, TensorMeta):
-        yield old, new
-    elif isinstance(old, tuple) and isinstance(new, tuple):
-        for x, y in zip(old, new, strict=False):
-            yield from _pair_tensors(x, y)
+def _differences(old: str, new: str) -> list[tuple[str, str]]:
+    """Return the constants, sizes and dtypes that differ in two printed values."""
+    words, new_words = _WORD.findall(old), _WORD.findall(new)
+    if len(words) != len(new_words):
+        return [(old, new)]
+    # Names of nodes and bodies are no values.
+    pairs = zip(words, new_words, strict=True)
+    return [(x, y) for x, y in pairs if x != y and not {x[0], y[0]} <= {"%", "@"}]
 
 
-def _unequal(old: Arg, new: Arg) -> list[tuple[Arg, Arg]]:
-    """Return the values that differ between two sequences of the same length; [] for others."""
-    if not (isinstance(old, tuple) and isinstance(new, tuple) and len(old) == len(new)):
-        return []
-    return [pair for pair in zip(old, new, strict=True) if pair[0] != pair[1]]
-
-
-def _changed_arguments(before: Node, after: Node) -> Iterator[tuple[str, Arg, Arg]]:
-    """Yield the name of each argument that differs by more than its tensors, and both values."""
+def _pair_arguments(change: Change) -> Iterator[tuple[str, str, str]]:
+    """Yield the name and both printed values of each argument of a changed op."""
+    before, after = change.before, change.after
+    if before is None or after is None or not before.is_call:
+        return
     defaults: Mapping[str, Arg] = {}
     if "torch" in sys.modules:
         from ...ops.registry import argument_defaults
 
         defaults = argument_defaults(before.op)
-    if not before.is_call:
-        return
     names = [*defaults]
     old, new = (
-        {names[i] if i < len(names) else str(i): value for i, value in enumerate(node.args)}
-        | dict(node.kwargs)
-        | ({"options": node.options} if node.options is not None else {})
+        {
+            **defaults,
+            **{names[i] if i < len(names) else str(i): arg for i, arg in enumerate(node.args)},
+            **node.kwargs,
+        }
         for node in (before, after)
     )
-    for name in dict.fromkeys((*old, *new)):
-        x, y = (side.get(name, defaults.get(name, DEFAULT)) for side in (old, new))
-        if format_arg(map_arg(x, _hide_node)) != format_arg(map_arg(y, _hide_node)):
-            yield name, x, y
-
-
-def _hide_node(value: Arg) -> Arg:
-    return DEFAULT if isinstance(value, Ref | SubgraphRef | Device) else value
-
-
-def _format_value(value: Arg) -> str:
-    return value or "default" if isinstance(value, str) else format_arg(value)
+    for name in {**old, **new}:
+        yield name, format_arg(old.get(name, DEFAULT)), format_arg(new.get(name, DEFAULT))
 
 
 def _list_ops(nodes: Sequence[Node]) -> str:
     names = Counter(map(node_name, nodes))
     if len(names) > MAX_NAMED_OPS:
-        return f"{len(nodes):,} ops"
+        return counted(len(nodes), "op")
     return " and ".join(name if n == 1 else f"{n:,} {name}" for name, n in names.items())
 
 
@@ -450,28 +435,25 @@ def node_name(node: Node) -> str:
 
 def _count_edits(edits: Sequence[Finding]) -> str:
     count = sum(len(edit.places) for edit in edits)
-    head = "1 edit" if len(edits) == 1 else f"{len(edits)} edits"
+    head = counted(len(edits), "edit")
     if count > len(edits):
         head += f" in {count:,} places"
-    if len(edits) == 1:
-        (edit,) = edits
-        location = TOP if edit.summary else places_text(edit)
-        text = f"{head}: {edit_name(edit)}" + (f" in {location}" if location != TOP else "")
-        return text + _origin_text(edits)
-    names = list(dict.fromkeys(map(edit_name, edits)))
-    named = ", ".join(names[:MAX_NAMED])
-    if len(names) > MAX_NAMED:
-        named += f" and {len(names) - MAX_NAMED} more"
+    head += f": {listed(dict.fromkeys(map(edit_name, edits)), MAX_NAMED)}"
     location = common_path(place.module for edit in edits for place in edit.places)
-    return f"{head}: {named}" + (f" in {location}" if location else "") + _origin_text(edits)
+    if len(edits) == 1:
+        location = "" if edits[0].summary else places_text(edits[0]).replace(TOP, "")
+    return head + (f" in {location}" if location else "") + _origin_text(edits)
 
 
 def _origin_text(edits: Iterable[Finding]) -> str:
-    """Return the class and the lines of edits: ` (MLP, model.py:29)`; "" if unknown."""
-    simple = [edit for edit in edits if edit.places and not edit.summary]
-    classes = {edit.class_name for edit in simple}
-    parts = dict.fromkeys(str(edit.source) for edit in simple if edit.source is not None)
-    text = listed(filter(None, (*(classes if len(classes) == 1 else ()), *parts)), MAX_NAMED)
+    """Return the class and the line of each edit: ` (MLP, model.py:29)`; "" if unknown."""
+    parts = dict.fromkeys(
+        part
+        for edit in edits
+        if not edit.summary
+        for part in (edit.class_name, str(edit.source or ""))
+    )
+    text = listed(filter(None, parts), 2 * MAX_NAMED)
     return f" ({text})" if text else ""
 
 

@@ -48,7 +48,6 @@ from ..model import (
     SubgraphRef,
     Symbol,
     TensorMeta,
-    iter_refs,
 )
 from ..text import format_arg, format_key, format_result, quote
 from .canonical_form import aliases_of, canonical, canonical_graph
@@ -367,7 +366,8 @@ def drop_unshared_facts(a: Graph, b: Graph) -> tuple[Graph, Graph]:
     elif a.saver is not None and b.saver is not None:
         saver = with_inputs_in_order(a.saver, b.saver)
         if saver is not b.saver:
-            b = _with_gradients_in_order(replace(b, saver=saver), b.saver)
+            nodes = _with_gradients_in_order(b.nodes, b.saver.inputs, saver.inputs)
+            b = replace(b, nodes=nodes, saver=saver)
     return a, with_inputs_in_order(a, b)
 
 
@@ -416,38 +416,26 @@ def with_inputs_in_order(a: Graph, b: Graph) -> Graph:
     return replace(b, nodes=tuple(nodes))
 
 
-def _with_gradients_in_order(backward: Graph, saver: Graph) -> Graph:
-    """Return a backward whose gradients have the order of the inputs of its new saver.
+def _with_gradients_in_order(
+    nodes: Sequence[Node], before: Sequence[Node], after: Sequence[Node]
+) -> tuple[Node, ...]:
+    """Return the nodes of a backward with the gradients that it returns in another order.
 
     Args:
-        backward: the backward, with a saver whose parameters and buffers were reordered.
-        saver: the saver before.
+        nodes: the nodes.
+        before, after: the inputs of its saver, in the old and in the new order.
     """
-    assert backward.saver is not None
-    output = backward.nodes[-1]
+    *others, output = nodes
     gradients = output.args[0]
     # A compiled backward returns a gradient, or `None`, for each input of the forward. An eager one
     # returns only gradients, parameters first.
     for roles in (INPUT_OPS, ("parameter",)):
-        before, after = (
-            [n for n in forward.inputs if n.op in roles] for forward in (saver, backward.saver)
-        )
-        if isinstance(gradients, tuple) and len(gradients) == len(before):
-            by_name = dict(zip([node.name for node in before], gradients, strict=True))
-            ordered = tuple([by_name[node.name] for node in after])
-            # Without this check, the gradient of an argument could take a frozen parameter's place.
-            if all(
-                _shape_of(node) == _shape_of(backward.by_name[ref.name])
-                for node, gradient in zip(after, ordered, strict=True)
-                for ref in iter_refs(gradient)
-            ):
-                output = replace(output, args=(ordered,))
-                return replace(backward, nodes=(*backward.nodes[:-1], output))
-    return backward
-
-
-def _shape_of(node: Node) -> object:
-    return node.result.shape if isinstance(node.result, TensorMeta) else None
+        old, new = ([node.name for node in side if node.op in roles] for side in (before, after))
+        if isinstance(gradients, tuple) and len(gradients) == len(old):
+            by_name = dict(zip(old, gradients, strict=True))
+            output = replace(output, args=(tuple([by_name[name] for name in new]),))
+            break
+    return (*others, output)
 
 
 def _has_constant_values(graph: Graph) -> bool:

@@ -16,7 +16,6 @@ from ...errors import GraphFormatError
 from ..model import INPUT_OPS
 from .block_writer import BlockWriter
 from .expand import expand
-from .format import FACTS_VERSION
 from .names import NAME, STRING, shared_path
 from .ranges import Instance, merge_ranges
 from .runs import OTHER, OWN, LineRun, Lines, split_runs
@@ -33,7 +32,7 @@ _LINE = re.compile(
 
 
 def fold(text: str, parts: Iterable[str | Lines] | None = None) -> str:
-    """Return the text, of version 4, with repeated modules written once.
+    """Return the text, of version 2 or 4, with repeated modules written once.
 
     `expand` restores the text byte for byte. The text is returned unchanged if nothing repeats, if
     it is folded already, if it is malformed, or if it exceeds the limits of `expand`.
@@ -57,8 +56,6 @@ def fold(text: str, parts: Iterable[str | Lines] | None = None) -> str:
 
 def folded_unchecked(text: str, parts: Iterable[str | Lines] | None = None) -> str | None:
     """Return the folded text before the round-trip check, or `None` if nothing repeats."""
-    if not f"{text}\n".startswith(f"torchgraph {FACTS_VERSION}\n"):
-        return None
     out: list[str] = []
     changed = False
     for part in split_sections(text) if parts is None else parts:

@@ -15,7 +15,7 @@ from itertools import chain, groupby
 
 from ...ops.dtypes import ABBREVIATIONS
 from ...ops.matching import Level
-from ...words import checked_digits, format_ranks
+from ...words import checked_digits, counted, format_ranks
 from ..digits import fewest, with_digits
 from ..model import (
     AnyFloat,
@@ -231,6 +231,14 @@ def with_runs(title: str, runs: int) -> str:
 def runs_in_words(runs: int) -> str:
     """Format the run count of a graph in words: `ran once`, `ran 3 times`."""
     return "ran once" if runs == 1 else f"ran {runs} times"
+
+
+def ops_in_words(graph: Graph) -> str:
+    """Format the number of ops of a graph, by `Graph.op_counts`: `12 ops`.
+
+    Every message, picture and page counts so: without inputs, outputs, and `getitem` of results.
+    """
+    return counted(graph.op_counts.total(), "op")
 
 
 def _op_lines(graph: Graph, default: Level | None) -> Iterator[str]:

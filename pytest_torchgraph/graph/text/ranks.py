@@ -147,8 +147,7 @@ def _read_document(lines: list[str], origin: list[str], start: int, end: int) ->
         origin: the origin line; empty if the text has no origin line.
         start, end: bounds of the section; its heading is the first line.
     """
-    facts = f"torchgraph {FACTS_VERSION}"
-    head = [facts if lines[0] == facts else f"torchgraph {EAGER_VERSION}", *origin, ""]
+    head = [lines[0].replace(f" {RANKS_VERSION}", f" {EAGER_VERSION}"), *origin, ""]
     text = "\n".join([*head, *lines[start + 1 : end]])
     try:
         return parse_document(text)
