@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 
 from ...errors import TorchGraphError
 from ...words import format_ranks, listed
@@ -53,16 +52,7 @@ def diff_graphs(before: Sequence[Graph], after: Sequence[Graph]) -> GraphDiff:
     findings = merge_same_lines(identify_findings(findings, before, after, origins))
     findings = name_checkpoints(merge_torch_modules(findings, after), before, after)
     findings = attach_costs(findings, origins, before, after)
-    classes = {path: name for g in (*before, *after) for path, name in g.classes.items()}
-    named = (replace(finding, class_name=_class_of(finding, classes)) for finding in findings)
-    return GraphDiff(tuple(named), tuple(graphs), origins=origins)
-
-
-def _class_of(finding: Finding, classes: Mapping[str, str]) -> str:
-    # Autograd's sums of gradients are in no module, and have no line.
-    is_known = finding.module or finding.source or "backward" not in finding.graph
-    names = {classes.get(place.module, "") for place in finding.places}
-    return names.pop() if is_known and len(names) == 1 else ""
+    return GraphDiff(tuple(findings), tuple(graphs), origins=origins)
 
 
 def find_changes(
@@ -366,7 +356,7 @@ def _graph_finding(old: Graph | None, new: Graph | None) -> Finding:
     assert graph is not None
     kind: ChangeKind = "added" if old is None else "removed"
     node = graph.nodes[-1]
-    change = Change(kind, graph.name, None if old is None else node, None if new is None else node)
+    change = Change(kind, graph.name, node if old else None, node if new else None)
     noun = f"{graph.kind} graph"
     if graph.eager:
         noun = "eager graph" if graph.kind == "forward" else f"eager {noun}"
@@ -383,8 +373,7 @@ def _ops_finding(old: Graph | None, new: Graph | None) -> Finding:
     kind: ChangeKind = "added" if old is None else "removed"
     nodes = [node for node in graph.nodes if node.kind != "placeholder"]
     return one_place(
-        Change(kind, graph.name, None if old is None else node, None if new is None else node)
-        for node in nodes
+        Change(kind, graph.name, node if old else None, node if new else None) for node in nodes
     )
 
 

@@ -174,6 +174,7 @@ def name_checkpoints(
     """Merge the findings of checkpoints that came or went, and name the recomputed modules."""
     merged = [finding for finding in findings if _is_checkpoint(finding)]
     old, new = (recomputed_nodes(graphs) if merged else [] for graphs in (before, after))
+    parts = []
     for words, nodes, others in (("recomputed", new, old), ("no longer recomputed", old, new)):
         known = {node.module for node in others}
         # A file does not record why an op is recomputed.
@@ -182,11 +183,12 @@ def name_checkpoints(
         if own:
             paths = abridged((*instances_of(n.module), n.module or MODEL)[0] for n in own)
             by = f" (checkpoint{', '.join(sorted(lines))})" if own[0].by else ""
-            summary = f"{words} in {paths}{by}"
-            places = tuple(place for finding in merged for place in finding.places)
-            named = replace(merged[0], places=places, summary=summary)
-            return [named, *(finding for finding in findings if finding not in merged)]
-    return findings
+            parts.append(f"{words} in {paths}{by}")
+    if not parts:
+        return findings
+    places = tuple(place for finding in merged for place in finding.places)
+    named = replace(merged[0], places=places, summary="; ".join(parts))
+    return [named, *(finding for finding in findings if finding not in merged)]
 
 
 def _is_checkpoint(finding: Finding) -> bool:

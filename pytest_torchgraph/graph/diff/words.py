@@ -6,6 +6,7 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import count
 
 from ...ops.dtypes import DTYPE_NAMES
 from ...words import amount, counted, format_ranks, listed
@@ -404,11 +405,10 @@ def _pair_arguments(change: Change) -> Iterator[tuple[str, str, str]]:
         from ...ops.registry import argument_defaults
 
         defaults = argument_defaults(before.op)
-    names = [*defaults]
     old, new = (
         {
             **defaults,
-            **{names[i] if i < len(names) else str(i): arg for i, arg in enumerate(node.args)},
+            **dict(zip(defaults or map(str, count()), node.args, strict=False)),
             **node.kwargs,
         }
         for node in (before, after)
@@ -441,8 +441,8 @@ def _count_edits(edits: Sequence[Finding]) -> str:
     head += f": {listed(dict.fromkeys(map(edit_name, edits)), MAX_NAMED)}"
     location = common_path(place.module for edit in edits for place in edit.places)
     if len(edits) == 1:
-        location = "" if edits[0].summary else places_text(edits[0]).replace(TOP, "")
-    return head + (f" in {location}" if location else "") + _origin_text(edits)
+        location = "" if edits[0].summary else places_text(edits[0])
+    return head + (f" in {location}" if location not in ("", TOP) else "") + _origin_text(edits)
 
 
 def _origin_text(edits: Iterable[Finding]) -> str:
