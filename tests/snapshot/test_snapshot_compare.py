@@ -47,7 +47,7 @@ def test_compare_refuses_a_broken_origin(origin: str) -> None:
 
 
 def test_compare_refuses_a_newer_version() -> None:
-    newer = text("relu").replace("torchgraph 4", "torchgraph 5")
+    newer = text("relu").replace("torchgraph 1", "torchgraph 5")
     assert not same_text(newer, text("relu"))
     with pytest.raises(GraphFormatError, match=r"^path:1:\d+: version 5.*upgrade.*--torchgraph-up"):
         parse_stored(newer, "path")
