@@ -245,6 +245,10 @@ MAX_NAMED = 3
 """Maximum number of edits to name in a heading. Further edits are only counted."""
 
 
+MAX_ORIGINS = 6
+"""Maximum number of classes and lines at the end of a heading."""
+
+
 MAX_NAMED_OPS = 2
 """Maximum number of removed, and of added, ops to name in a replacement.
 
@@ -380,8 +384,8 @@ def _changed_values(changes: Sequence[Change]) -> tuple[str, Sequence[Change]]:
         return f"argument {listed(arguments, MAX_NAMED)}", changes[:1]
     if results[0]:
         noun = "dtype" if results[0][0][0] in DTYPE_NAMES else "size"
-        text = listed(map(" -> ".join, sizes), MAX_NAMED)
-        return f"{noun} {text}", [c for c, pairs in zip(changes, results, strict=True) if pairs]
+        shown = [c for c, pairs in zip(changes, results, strict=True) if pairs]
+        return f"{noun} {listed(map(' -> '.join, sizes), MAX_NAMED)}", shown
     return "", changes
 
 
@@ -453,7 +457,7 @@ def _origin_text(edits: Iterable[Finding]) -> str:
         if not edit.summary
         for part in (edit.class_name, str(edit.source or ""))
     )
-    text = listed(filter(None, parts), 2 * MAX_NAMED)
+    text = listed(filter(None, parts), MAX_ORIGINS)
     return f" ({text})" if text else ""
 
 

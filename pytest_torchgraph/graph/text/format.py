@@ -150,10 +150,12 @@ def format_document(
         # `parse` takes such a graph for an eager graph, unless the title states a level.
         looks_eager = EAGER_NAME.match(graph.name) and not graph.eager
         implied = None if looks_eager else default
-        if detail == "ops":
-            lines.extend(_op_lines(graph, implied))
-        else:
-            lines.extend(_graph_lines(graph, implied, at_use, full=detail == "full"))
+        full = detail == "full"
+        lines += (
+            _op_lines(graph, implied)
+            if detail == "ops"
+            else _graph_lines(graph, implied, at_use, full=full)
+        )
     lines.append("")
     text = "\n".join(
         chain.from_iterable((part,) if isinstance(part, str) else part.texts for part in lines)
