@@ -13,7 +13,7 @@ from ..graph.collectives import Collective, collectives_of
 from ..graph.equality import equal_programs
 from ..graph.events import in_schedule
 from ..graph.model import Detail, Graph, GraphKind
-from ..graph.text import Header, format_document, shown_runs, with_runs
+from ..graph.text import Header, format_document, ops_in_words, shown_runs, with_runs
 from ..ops.matching import ATEN_LEVELS, Level, OpCounts
 from ..watching.output_code import UnreadableCodeError
 from ..words import CHECK_BACKWARD
@@ -421,7 +421,7 @@ class Capture(Assertions, Observed):
 
     def __repr__(self) -> str:
         graphs = ", ".join(
-            f"{with_runs(graph.name, shown_runs(graph))} ({len(graph.nodes)} nodes)"
+            f"{with_runs(graph.name, shown_runs(graph))} ({ops_in_words(graph)})"
             for graph in self.program
         )
         return f"<{type(self).__name__} via {self.via}: {graphs or 'no graphs'}>"
@@ -433,7 +433,7 @@ class Capture(Assertions, Observed):
         if len(graphs) == 1:
             return graphs[0]
         self._need_any()
-        names = ", ".join(f"{graph.name} ({len(graph.nodes)} nodes)" for graph in self.graphs)
+        names = ", ".join(f"{graph.name} ({ops_in_words(graph)})" for graph in self.graphs)
         count = len(graphs) or "none"
         hint = _WHY_NO_BACKWARD if word == "backward" else ""
         hint = f"Use one of capture.{word}s" if graphs else hint

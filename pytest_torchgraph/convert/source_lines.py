@@ -100,14 +100,17 @@ def from_stack_trace(text: str, call: str = "") -> Source | None:
         call: see `Source`.
     """
     called_by_module = False
-    for file, number, function, code, carets in reversed(_FRAME.findall(text)):
+    frames = _FRAME.findall(text)
+    for file, number, function, code, carets in reversed(frames):
         if is_user_file(file):
             # Dynamo omits the frames of torch's modules from stacks, so also check the function.
             line = int(number)
             direct = not called_by_module and is_in_plain_function(file, line)
             # Dynamo's carets always extend to the end of the line, so use only their start.
             columns = (len(carets) - len(carets.lstrip()),) if carets else ()
-            return Source(relative(file), line, code.strip(), function, call, direct, columns)
+            calls = [f"{relative(f)}:{n}" for f, n, _, c, _ in frames if "checkpoint" in c]
+            code, checkpoint = code.strip(), "".join(calls[-1:])
+            return Source(relative(file), line, code, function, call, direct, columns, checkpoint)
         called_by_module = called_by_module or is_torch_module(file)
     return None
 

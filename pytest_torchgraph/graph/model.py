@@ -147,7 +147,8 @@ class Source:
     is the torch function called on that line, by its name in Dynamo's graph; "" if unknown.
     `direct` is True if the line is known to call the op itself, not a module that calls the op.
     `columns` are the start and the end, in `code`, of the expression that called the op; `()` if
-    unknown, or if the expression is the whole line.
+    unknown, or if the expression is the whole line. `checkpoint` is the line of the call of
+    `torch.utils.checkpoint` that runs this line, as `model.py:12`; "" if there is none or unknown.
     """
 
     file: str
@@ -157,6 +158,7 @@ class Source:
     call: str = field(default="", repr=False, compare=False)
     direct: bool = field(default=False, repr=False, compare=False)
     columns: tuple[int, ...] = field(default=(), repr=False, compare=False)
+    checkpoint: str = field(default="", repr=False, compare=False)
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line}"
@@ -430,7 +432,9 @@ class Graph(OpChecks):
         return hash((len(nodes), frozenset(counts.items())))
 
     def __repr__(self) -> str:
-        return f"<Graph {self.name}: {self.kind} at {self.level}, {len(self.nodes)} nodes>"
+        from .text import ops_in_words
+
+        return f"<Graph {self.name}: {self.kind} at {self.level}, {ops_in_words(self)}>"
 
     # -- text and pictures -----------------------------------------------------------------------
 

@@ -73,6 +73,16 @@ def only_aliased_argument(op: str) -> int | None:
     return aliased[0] if len(aliased) == 1 else None
 
 
+def argument_defaults(op: str) -> dict[str, object]:
+    """Return the arguments of an op by name, in order, with their defaults; {} if unregistered."""
+    import torch
+
+    from .qualified import attribute_at
+
+    schema = getattr(attribute_at(torch.ops, op), "_schema", None)
+    return {argument.name: argument.default_value for argument in getattr(schema, "arguments", ())}
+
+
 def is_in_place(op: str) -> bool:
     """Return True for in-place ops except `copy_`, and for `out=` variants."""
     packet, _, overload = op.partition(".")[2].rpartition(".")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ..graph.diff import Change, GraphDiff, GraphPair
 from ..graph.model import Graph, Node
+from ..graph.text import ops_in_words
 from ..words import counted
 from .layout import (
     MAX_RETURNED,
@@ -232,9 +233,8 @@ def _add_whole_graph(scene: Scene, pair: GraphPair) -> None:
             lines += [f"{graph.cause.file}:{graph.cause.line}", graph.cause.code.strip()]
     side_of: dict[ChangeMarkKind, OnlySide] = {"removed": "before", "added": "after"}
     border, fill = CHANGE_PAINTS[kind]
-    calls = sum(graph.op_counts.values())
     scene.add_box(
-        [f"{SIGNS[kind]} {lines[0]}", counted(calls, "op"), *lines[1:]],
+        [f"{SIGNS[kind]} {lines[0]}", ops_in_words(graph), *lines[1:]],
         (),
         " ",
         ("group", kind),

@@ -13,6 +13,7 @@ from itertools import zip_longest
 
 from ..graph.events import GraphBreak
 from ..graph.model import Graph
+from ..graph.text import ops_in_words
 from ..words import counted
 from .layout import EDGE_STYLES, Canvas, Edge, Element, PlacedGraph, Scene, Segment, add_graph
 from .look import (
@@ -217,10 +218,9 @@ def _draw_parts(scene: Scene, parts: Sequence[Part], limit: int) -> Canvas:
 
 def _segment(graph: Graph, number: int) -> Segment:
     """Return the cluster of a graph. `number` keeps graphs with the same name apart."""
-    nodes = counted(len(graph.nodes), "node")
     if graph.eager:
-        return Segment("eager", f"{eager_label(graph)}, {nodes}", str(number))
-    return Segment("graph", f"{graph.name}: {nodes}", str(number))
+        return Segment("eager", f"{eager_label(graph)}, {ops_in_words(graph)}", str(number))
+    return Segment("graph", f"{graph.name}: {ops_in_words(graph)}", str(number))
 
 
 def _link(canvas: Canvas, graphs: Iterable[PlacedGraph]) -> list[int]:

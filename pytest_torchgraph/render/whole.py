@@ -14,6 +14,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from ..graph.model import Graph
+from ..graph.text import ops_in_words
 from .layout import (
     NOT_OVERLAPPED,
     RETURNED,
@@ -151,9 +152,8 @@ def drawing(
         KeyError: if a name in `focus` is not the name of a node.
         CaptureError, ValueError: see `heat` in `Graph.to_dot`.
     """
-    node_count = sum(len(body.nodes) for body in graph.walk())
     heading = f"{graph.name}: {graph.kind} graph at level {graph.level}"
-    title = [f"{eager_label(graph) if graph.eager else heading}, {node_count:,} nodes"]
+    title = [f"{eager_label(graph) if graph.eager else heading}, {ops_in_words(graph)}"]
     heat_values = None if heat is None else Heat.of([graph], heat, times_run=False)
     scene = Scene(graph.name, title, prefix, heat_values)
     canvas = Canvas(scene, category_look, category_paint)

@@ -27,10 +27,11 @@ from ..graph.text import (
     EAGER_VERSION,
     format_document,
     format_mesh,
+    ops_in_words,
     parse_text,
     runs_in_words,
 )
-from ..words import counted, format_ranks, listed
+from ..words import format_ranks, listed
 
 DETAILS: tuple[Detail, ...] = get_args(Detail)
 """Levels of detail, from the coarsest to the finest."""
@@ -45,7 +46,7 @@ MOST_EAGER = 6
 
 
 _HEADER = re.compile(
-    r"(?P<version>torchgraph \d+)\n"
+    r"torchgraph [1-4]\n"
     r"(?:(?=\w)(?:via [^\s,]+)?(?:(?:^|, )torch [^\s,]+)?(?:(?:^|, )detail (?P<detail>\w+))?"
     r"(?:(?:^|, )digits (?P<digits>\d+))?\n)?"
     r"(?P<mesh>mesh .*\n)?\n",
@@ -132,7 +133,7 @@ class Comparison:
 
 
 def same_text(stored: str, text: str) -> bool:
-    """Return True if two documents have equal texts, ignoring their origin (via, torch release).
+    """Return True if two documents have equal texts, ignoring the version, via and torch release.
 
     Documents with different texts may still have equal graphs: `compare` decides.
     """
@@ -329,11 +330,7 @@ def _compare_without_eager(
 
     If the compiled graphs differ, report their difference, and add a line about the eager graphs.
     """
-    eager_graphs = (
-        f"{graph.name} ({counted(graph.op_counts.total(), 'op')})"
-        for graph in now.graphs
-        if graph.eager
-    )
+    eager_graphs = (f"{graph.name} ({ops_in_words(graph)})" for graph in now.graphs if graph.eager)
     eager = f"now:     {listed(eager_graphs, MOST_EAGER)}"
     compiled = tuple(graph for graph in now.graphs if not graph.eager)
     if _compare(stored, replace(now, graphs=compiled), detail) is None:

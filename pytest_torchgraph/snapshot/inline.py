@@ -106,7 +106,7 @@ def _compare(text: str, now: Program, detail: Detail) -> Comparison | None:
         return Comparison(now, problem=EMPTY, is_new=True)
     body = "\n".join(line if line != "}" else "}\n" for line in lines)
     # Parse with the newest version: facts missing from the text are compared too.
-    head = _header_of(now, detail)
+    head = now.to_text(detail).partition("\n\n")[0]
     try:
         stored = parse_text(f"{head}\n\n{body}\n")
     except GraphFormatError as error:
@@ -135,13 +135,6 @@ def _with_via(now: Program) -> Program:
         via for via, level_of_via in VIA_LEVELS.items() if level_of_via == level
     )
     return replace(now, header=replace(now.header, via=via))
-
-
-def _header_of(now: Program, detail: Detail) -> str:
-    from ..graph.text import FACTS_VERSION
-
-    head = now.to_text(detail).partition("\n\n")[0]
-    return re.sub(r"\Atorchgraph \d+", f"torchgraph {FACTS_VERSION}", head)
 
 
 def _position(text: str, lines: list[str], error: GraphFormatError, header: int) -> tuple[int, int]:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ..errors import OutsideRootError
+from ..graph.text import ops_in_words
 from ..settings import config as settings
 from ..words import counted, format_ranks, listed
 from .files import remove_leftovers
@@ -238,9 +239,8 @@ def describe_added_facts(stored: str, text: str) -> str:
     """
     from ..graph.text import ALIAS_OPS, FACTS_VERSION, GIVEN, TIMES
 
-    first = f"torchgraph {FACTS_VERSION}\n"
     # Only the newest version has these facts; a file of that version has them already.
-    if not text.startswith(first) or stored.startswith(first):
+    if stored.startswith(f"torchgraph {FACTS_VERSION}\n"):
         return ""
     lines = text.split("\n")
     facts = {
@@ -294,7 +294,7 @@ def _contents(program: Program, detail: Detail) -> str:
 
 
 def _graphs(program: Program) -> str:
-    parts = [f"{graph.name} {counted(graph.op_counts.total(), 'op')}" for graph in program.graphs]
+    parts = [f"{graph.name} {ops_in_words(graph)}" for graph in program.graphs]
     op_runs = [(graph.eager, graph.op_counts.total() * graph.runs) for graph in program.graphs]
     compiled = sum(count for is_eager, count in op_runs if not is_eager)
     share = f"; {100 * compiled // max(1, sum(count for _, count in op_runs))}% of the ops compiled"

@@ -13,7 +13,7 @@ import pytest
 from pytest_torchgraph.cli import main
 from pytest_torchgraph.graph import Graph
 
-OLD = """torchgraph 1
+OLD = """torchgraph 4
 via aot, torch 2.13.0
 
 forward {
@@ -201,7 +201,7 @@ def test_two_empty_files_are_an_error(files: Path, capsys: pytest.CaptureFixture
 
 
 EAGER = (
-    OLD.replace("torchgraph 1", "torchgraph 2")
+    OLD
     + """
 eager_0 × 2 {
   %"forward:relu" = saved : f32[2, 4]
@@ -221,7 +221,7 @@ def test_eager_graphs_are_shown_compared_and_drawn(
     counts = run("show", "eager.tgraph", "--ops", code=0, capsys=capsys)
     assert "\neager_0 × 2\n       1 aten.sin.default\n" in counts
     one = run("show", "eager.tgraph", "--graph", "eager_0", code=0, capsys=capsys)
-    assert one.startswith("torchgraph 2\nvia aot, torch 2.13.0\n\neager_0 × 2 {\n")
+    assert one.startswith("torchgraph 4\nvia aot, torch 2.13.0\n\neager_0 × 2 {\n")
     table = run("show", "eager.tgraph", "--table", code=0, capsys=capsys)
     assert "\neager_0 × 2\nopcode" in table
 
@@ -231,7 +231,7 @@ def test_eager_graphs_are_shown_compared_and_drawn(
     assert output == "1 graph changed\n~ eager_0 ran 3 times, before: 2\n"
 
     run("render", "eager.tgraph", "all.dot", code=0, capsys=capsys)
-    assert "eager_0: eager, ran 2 times, 3 nodes" in Path("all.dot").read_text()
+    assert "eager_0: eager, ran 2 times, 1 op" in Path("all.dot").read_text()
     run("render", "more.tgraph", "diff.dot", "--against", "eager.tgraph", code=0, capsys=capsys)
     assert "ran 3 times, before: 2" in Path("diff.dot").read_text()
 

@@ -20,6 +20,11 @@ def document(body: str, title: str = "forward @ aot") -> str:
     return f"torchgraph 1\n\n{title} {{\n{textwrap.indent(lines, '  ')}\n}}\n"
 
 
+def written(body: str, title: str = "forward @ aot") -> str:
+    """Like `document`, in the version that this release writes."""
+    return document(body, title).replace("torchgraph 1\n", "torchgraph 4\n", 1)
+
+
 def graph(body: str, title: str = "forward @ aot", inputs: str = INPUTS) -> Graph:
     """Return a graph of these lines, preceded by inputs, by default %x and %y."""
     lines = "\n".join([textwrap.dedent(part).strip("\n") for part in (inputs, body)])

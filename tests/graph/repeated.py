@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field
 
-from graph.build import document
+from graph.build import written
 
 OPS = ("aten.sin.default", "aten.mm.default", "aten.add.Tensor", '"odd op"', "aten.sum.default")
 CONSTANTS = ("1", "-0.5", '"%h.0.x and $1 [n] .."', "`%h.1/y $2`", "None", 'device("cpu")')
@@ -126,7 +126,7 @@ def repeated_text(seed: int) -> str:
     else:
         w.lines.append(f"return {current}")
     w.lines += [f"save {name}" for name in kept]
-    return document("\n".join(w.lines))
+    return written("\n".join(w.lines))
 
 
 def hash_of(name: str) -> float:

@@ -150,7 +150,7 @@ def test_diff_text_has_module_source_line_before_after_and_consequences(via: str
         if "# edited" in line
     )
     lines = str(diff).splitlines()
-    assert lines[0] == "1 edit: aten.sub.Tensor rewired in blocks.1"
+    assert lines[0].startswith("1 edit: aten.sub.Tensor rewired in blocks.1 (Swapped, ")
     assert re.fullmatch(
         rf"> rewired in blocks\.1 \[forward\]  \S*{Path(__file__).name}:{number}: "
         rf"return self\.down\(self\.act\(self\.up\(self\.norm\(x\)\)\)\) - x.*",

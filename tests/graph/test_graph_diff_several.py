@@ -42,7 +42,9 @@ def test_inserted_op_is_the_edit_although_later_sizes_change() -> None:
 
 def test_changed_constant_is_named_before_an_inserted_op() -> None:
     diff = difference(graph(convolved()), graph(convolved(POOLED, "pool", 1, stride=2)))
-    assert diff.heading() == "1 edit: aten.conv_like and 2 more ops changed (and 1 added)"
+    assert diff.heading() == (
+        "1 edit: argument 2: [1] -> [2] of aten.conv_like (and 1 added, 2 changed)"
+    )
 
 
 def test_inserted_casts_are_the_edit_not_the_changed_dtype() -> None:
@@ -54,7 +56,7 @@ def test_inserted_casts_are_the_edit_not_the_changed_dtype() -> None:
         """
     plain = "%soft = aten._softmax.default(%x, -1, False) : f32[2, 3]\nreturn %soft"
     diff = difference(graph(plain), graph(cast))
-    assert diff.heading() == "1 edit: aten._to_copy and 1 more op added (and 1 changed)"
+    assert diff.heading() == "1 edit: 2 aten._to_copy added (and 1 changed)"
 
 
 # -- several edits at once ------------------------------------------------------------------------

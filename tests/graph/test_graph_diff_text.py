@@ -46,7 +46,7 @@ def test_diff_text_has_module_and_line_of_an_added_op() -> None:
     nodes = tuple(replace(n, source=source) if n.name == "m/n" else n for n in after.nodes)
     diff = difference(FORWARD, replace(after, nodes=nodes))
     assert str(diff) == (
-        "1 edit: aten.clone added in m\n"
+        "1 edit: aten.clone added in m (net.py:12)\n"
         "+ added in m [forward]  net.py:12: return h.clone()\n"
         "    after   %m/n = aten.clone(%m/a)"
     )

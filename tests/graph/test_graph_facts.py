@@ -63,7 +63,7 @@ def test_text_without_a_fact_keeps_its_version(original: Graph) -> None:
         for node in original.nodes
     ]
     plain = replace(original, nodes=tuple(nodes), runs=1, output=(), given=False, subgraphs=())
-    assert plain.to_text(fold=False).startswith("torchgraph 1\n")
+    assert plain.to_text(fold=False).startswith("torchgraph 4\n")
 
 
 def test_text_shows_each_fact() -> None:

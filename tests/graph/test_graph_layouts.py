@@ -9,7 +9,7 @@ from pytest_torchgraph.graph import Graph, TensorMeta, diff_graphs
 from pytest_torchgraph.graph.text.format import LAYOUTS
 
 TEXT = """\
-torchgraph 1
+torchgraph 4
 
 forward @ dispatch {{
   %a = input : f32[4, 4]{layout}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from graph.build import document, graph, shown
+from graph.build import graph, shown, written
 from graph.strategies import checked, eager_graphs, graphs, renamed
 from hypothesis import given
 from hypothesis import strategies as st
@@ -23,7 +23,7 @@ from pytest_torchgraph.graph import (
     parse_document,
 )
 
-SAMPLE = document(
+SAMPLE = written(
     """
     body: inference {
       %p = input : f32[s0, 4]
@@ -55,7 +55,7 @@ SAMPLE = document(
     save %late
     """
 )
-FULL = document(
+FULL = written(
     """
     %x = input : f32[s0, 4] stride [4, 1] on "cuda:1"
     %layer.0/a = aten.sin.default(%x) : f32[s0, 4] stride [`2*s0`, 1] on "cpu"
@@ -63,7 +63,7 @@ FULL = document(
     %layer.0/c = aten.split.default(%b) : (f32[1] stride [] on "cpu", None) in ""
     return %layer.0/c
     """
-).replace("torchgraph 1\n", "torchgraph 1\ndetail full\n")
+).replace("torchgraph 4\n", "torchgraph 4\ndetail full\n")
 
 
 @pytest.mark.slow("large graphs")
@@ -173,7 +173,7 @@ def test_node_with_any_strings_is_one_line() -> None:
 
 def test_reading_a_text_evaluates_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     payload = "__import__('os').system('false')"
-    text = document(
+    text = written(
         f"""
         %x = "{payload}"("{payload}", &"{payload}", `{payload}`, os.system)
         return %x

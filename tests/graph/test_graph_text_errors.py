@@ -26,7 +26,7 @@ def line(body: str) -> str:
 
 
 BROKEN = {
-    "empty": (MARK, "not a graph: the first line must be 'torchgraph 1'"),
+    "empty": (MARK, "not a graph: the first line must be 'torchgraph 4'"),
     "another file": (f"{MARK}import torch\n", "not a graph"),
     "a picture": (f"{MARK}\x89PNG\r\n\x1a\n", "not a graph"),
     "leading blank": (f"{MARK}\n{OK}", "not a graph"),
@@ -129,7 +129,7 @@ BROKEN = {
     "eager in version 1": (
         f"torchgraph 1\nvia aot\n\n{MARK}eager_0: backward {{\n  return None\n}}\n",
         "'eager_0' is the name of an eager graph, which version 1 does not have: write "
-        "'torchgraph 2' in the first line, or a level after the name, such as "
+        "'torchgraph 4' in the first line, or a level after the name, such as "
         "'eager_0: forward @ aot'",
     ),
     "runs of a compiled graph": (

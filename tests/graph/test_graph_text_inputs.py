@@ -12,7 +12,7 @@ from pytest_torchgraph import Graph, GraphFormatError
 from pytest_torchgraph.graph.text.inputs import sort_inputs
 
 FLAT = """\
-torchgraph 1
+torchgraph 4
 
 forward @ export {
   %conv.weight = parameter : f32[4, 3, 1, 1]

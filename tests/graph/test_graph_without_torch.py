@@ -42,6 +42,8 @@ assert before.op_counts["aten.add"] == 1
 print(diff_graphs([before], [after]))
 (saving,) = parse.parse_document(stored.replace("}\\n", "  save %m/a\\n}\\n")).graphs
 print(diff_graphs([before], [saving]).findings[0].cost)
+(scaled,) = parse.parse_document(stored.replace("%m/a, 1", "%m/a, 2")).graphs
+print(diff_graphs([before], [scaled]).heading())
 print(*before.to_table().splitlines()[2].split())
 print(Graph.from_text(before.to_text("full")) == before, hash(before) == hash(before))
 try:
@@ -69,7 +71,8 @@ def test_graphs_are_handled_without_importing_torch() -> None:
         "    before  %m/a = aten.sin.default(%x) : f32[2]",
         "    after   %m/a = aten.cos.default(%x) : f32[2]",
         "Cost(flops=None, saved_bytes=8)",
+        "1 edit: argument 1: 1 -> 2 of aten.add.Tensor",
         "placeholder x x () {}",
         "True True",
-        "<text>:1:1: not a graph: the first line must be 'torchgraph 1'",
+        "<text>:1:1: not a graph: the first line must be 'torchgraph 4'",
     ]

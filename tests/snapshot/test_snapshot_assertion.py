@@ -84,7 +84,7 @@ def test_files_are_named_after_the_test_and_hold_readable_graphs(
         "test_step[forward].tgraph",
         "test_step[left].tgraph",
     ]
-    assert texts["test_step.tgraph"].startswith("torchgraph 1\nvia aot, torch 2.13.0\n\nforward {")
+    assert texts["test_step.tgraph"].startswith("torchgraph 4\nvia aot, torch 2.13.0\n\nforward {")
     assert "\nbackward {" in texts["test_step.tgraph"]
     assert "detail ops" in texts["test_step.2.tgraph"]
     assert "  1 aten.relu.default" in texts["test_step.2.tgraph"]

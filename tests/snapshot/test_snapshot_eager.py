@@ -50,7 +50,7 @@ STEP = (graph("relu", name="forward"), eager(0, "sin", "cos", runs=3), eager(1, 
 def test_eager_program_matches_its_snapshot(detail: Detail) -> None:
     document = stored(*STEP, detail=detail)
 
-    assert document.startswith("torchgraph 2\n")
+    assert document.startswith("torchgraph 4\n")
     assert "\neager_0 × 3 {\n" in document
     assert against(document, *STEP, detail=detail) is None
     assert same_text(document, document)
@@ -58,9 +58,8 @@ def test_eager_program_matches_its_snapshot(detail: Detail) -> None:
 
 @pytest.mark.parametrize("detail", DETAILS)
 def test_file_without_eager_graphs_fails_with_the_release_that_added_them(detail: Detail) -> None:
-    old = stored(STEP[0], detail=detail)
+    old = stored(STEP[0], detail=detail).replace("torchgraph 4\n", "torchgraph 1\n")
 
-    assert old.startswith("torchgraph 1\n")
     assert against(old, *STEP, detail=detail) == (
         f"{WITHOUT_EAGER}\nnow:     eager_0 (2 ops), eager_1 (1 op)"
     )
@@ -70,6 +69,7 @@ def test_file_without_eager_graphs_fails_with_the_release_that_added_them(detail
 @pytest.mark.parametrize("detail", DETAILS)
 def test_edit_of_compiled_graphs_is_reported_with_missing_eager_graphs(detail: Detail) -> None:
     old = stored(graph("gelu", name="forward"), detail=detail)
+    old = old.replace("torchgraph 4\n", "torchgraph 1\n")
     message = against(old, *STEP, detail=detail) or ""
 
     assert message.startswith("captured graphs differ from the stored graphs\nstored:  forward")
@@ -107,9 +107,7 @@ def test_eager_graph_never_matches_a_compiled_graph() -> None:
     old = stored(STEP[0], compiled)
 
     assert "\neager_0: forward @ dispatch {" in old
-    assert "differ from the stored graphs" in (
-        against(old.replace("torchgraph 1", "torchgraph 2"), STEP[0], STEP[1]) or ""
-    )
+    assert "differ from the stored graphs" in (against(old, STEP[0], STEP[1]) or "")
 
 
 def test_kind_of_an_eager_graph_is_compared() -> None:

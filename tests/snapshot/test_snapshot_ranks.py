@@ -67,7 +67,7 @@ def headings(pytester: pytest.Pytester) -> list[str]:
 
 
 def test_equal_ranks_are_stored_once(stored: Run, pytester: pytest.Pytester) -> None:
-    head = "torchgraph 3\nvia aot, torch 2.13.0\nmesh dp=2, tp=4\n\nranks 0-7\n\nforward {\n"
+    head = "torchgraph 4\nvia aot, torch 2.13.0\nmesh dp=2, tp=4\n\nranks 0-7\n\nforward {\n"
     assert text(pytester).startswith(head)
     assert text(pytester).count("forward {") == 1
     before = files(pytester)
@@ -274,7 +274,7 @@ def test_artifacts_of_differing_ranks(stored: Run, pytester: pytest.Pytester) ->
         "+ranks 4-7",
     ]
     (received,) = art.glob("*.received.tgraph")
-    assert received.read_text().startswith("torchgraph 3\n")
+    assert received.read_text().startswith("torchgraph 4\n")
 
 
 @pytest.mark.slow("runs pytest in a new process")

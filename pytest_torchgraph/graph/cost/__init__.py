@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from .cost import UNKNOWN as UNKNOWN
     from .cost import Cost as Cost
     from .cost import sum_of as sum_of
-    from .flops import Flops as Flops
     from .flops import flops_of as flops_of
     from .flops import flops_of_call as flops_of_call
     from .flops import total_flops as total_flops
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
     from .recomputed import changed_recomputation as changed_recomputation
     from .recomputed import need_backward as need_backward
     from .recomputed import recomputed_if_known as recomputed_if_known
+    from .recomputed import recomputed_nodes as recomputed_nodes
     from .recomputed import recomputed_ops as recomputed_ops
     from .step import KeptStorage as KeptStorage
     from .step import Received as Received
@@ -54,10 +54,11 @@ else:
         {
             "by_node": "flops_by_node saved_by_node",
             "cost": "Cost UNKNOWN sum_of",
-            "flops": "Flops flops_of flops_of_call total_flops why_none_counted",
+            "flops": "flops_of flops_of_call total_flops why_none_counted",
             "peak": "peak_bytes",
             "recomputed": (
-                "Recomputed changed_recomputation need_backward recomputed_if_known recomputed_ops"
+                "Recomputed changed_recomputation need_backward recomputed_if_known "
+                "recomputed_nodes recomputed_ops"
             ),
             "step": (
                 "KeptStorage Received StepStorages find_base kept need_saved owners_of_saved "

@@ -40,7 +40,7 @@ from ..model import (
 )
 from ..text import format_result
 from .cost import Cost
-from .step import Received, producer_of, results_bytes, storage_bytes
+from .step import Received, producer_of, results_bytes, storage_bytes, with_savers
 
 _RESTORING_STATE = frozenset(
     {PREFIX + "run_with_rng_state", PREFIX + "graphsafe_run_with_rng_state"}
@@ -179,6 +179,13 @@ def changed_recomputation(
         for op, (old_count, new_count) in before_and_after.items()
         if old_count != new_count
     }
+
+
+def recomputed_nodes(graphs: Sequence[Graph]) -> list[Node]:
+    """Return the nodes that backward graphs recompute; [] if unknown."""
+    with suppress(CaptureError):
+        return [reruns[0][1] for _, reruns in _iter_recomputations(with_savers(graphs), {})]
+    return []
 
 
 def _count_runs(graphs: Sequence[Graph]) -> Counter[tuple[str, RecomputedBy]]:

@@ -6,16 +6,16 @@ from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
 from ...errors import TorchGraphError
-from ...words import counted, format_ranks, listed
+from ...words import format_ranks, listed
 from ..digits import fewest, with_digits
 from ..equality import EquivalenceClasses, as_captured, canonical, drop_unshared_facts, pairing
 from ..higher_order import body_names
 from ..model import Arg, Graph, InputRef, Node, Ref, is_projection
 from ..program import Program, count_lines
-from ..text import format_arg, format_mesh, format_name, format_node, runs_in_words
+from ..text import format_arg, format_mesh, format_name, format_node, ops_in_words, runs_in_words
 from .batch_norms import attach_batch_norms
 from .consequences import with_consequences
-from .costs import attach_costs
+from .costs import SAVED_DIFFER, attach_costs, name_checkpoints
 from .findings import SIGNS, Change, ChangeKind, Finding, GraphDiff, GraphPair, one_place
 from .group import GroupedChanges, group_changes
 from .identify import identify_findings
@@ -50,7 +50,8 @@ def diff_graphs(before: Sequence[Graph], after: Sequence[Graph]) -> GraphDiff:
     findings = merge_equal_edits(findings, before, after, origins)
     findings = merge_changed_classes(findings, before, after, origins)
     findings = merge_same_lines(identify_findings(findings, before, after, origins))
-    findings = attach_costs(merge_torch_modules(findings, after), origins, before, after)
+    findings = name_checkpoints(merge_torch_modules(findings, after), before, after)
+    findings = attach_costs(findings, origins, before, after)
     return GraphDiff(tuple(findings), tuple(graphs), origins=origins)
 
 
@@ -259,7 +260,7 @@ def _explain_saved(finding: Finding, old: Graph, new: Graph, names: Mapping[str,
     parts = [f"+ %{name}" for name in new_saved if name not in old_saved]
     parts += [f"- %{name}" for name in old_saved if name not in new_saved]
     description = ", ".join(parts[:MAX_NAMES]) or "in a different order"
-    summary = f"{finding.graph}: different values are saved for the backward ({description})"
+    summary = f"{finding.graph}: {SAVED_DIFFER} ({description})"
     return one_place(finding.changes, summary)
 
 
@@ -355,14 +356,13 @@ def _graph_finding(old: Graph | None, new: Graph | None) -> Finding:
     assert graph is not None
     kind: ChangeKind = "added" if old is None else "removed"
     node = graph.nodes[-1]
-    change = Change(kind, graph.name, None if old is None else node, None if new is None else node)
-    ops = counted(sum(node.is_call for node in graph.nodes), "op")
+    change = Change(kind, graph.name, node if old else None, node if new else None)
     noun = f"{graph.kind} graph"
     if graph.eager:
         noun = "eager graph" if graph.kind == "forward" else f"eager {noun}"
     cause = graph.cause
     location = f", at {cause.file}:{cause.line}: {cause.code.strip()}" if cause is not None else ""
-    summary = f"{noun} {graph.name!r} {kind} ({ops}){location}"
+    summary = f"{noun} {graph.name!r} {kind} ({ops_in_words(graph)}){location}"
     return one_place((change,), summary=summary, of_graph=True)
 
 
@@ -373,8 +373,7 @@ def _ops_finding(old: Graph | None, new: Graph | None) -> Finding:
     kind: ChangeKind = "added" if old is None else "removed"
     nodes = [node for node in graph.nodes if node.kind != "placeholder"]
     return one_place(
-        Change(kind, graph.name, None if old is None else node, None if new is None else node)
-        for node in nodes
+        Change(kind, graph.name, node if old else None, node if new else None) for node in nodes
     )
 
 

@@ -20,16 +20,20 @@ from ..cost import (
     changed_recomputation,
     find_base,
     owners_of_saved,
+    recomputed_nodes,
     storage_bytes_if_known,
     with_savers,
 )
 from ..equality import reachable, runs_differ
-from ..higher_order import executed
+from ..higher_order import SAVING_STATE, executed
 from ..model import Graph, Node, Ref, is_projection
 from .correspondence import Correspondence
-from .findings import Finding, Recomputations, nodes_of_changes
+from .findings import MODEL, Finding, Recomputations, nodes_of_changes, ops_of
 from .origins import Origins, Pair
+from .paths import abridged, instances_of
 
+SAVED_DIFFER = "different values are saved for the backward"
+"""Part of the summary of a forward that only saves other values."""
 Side = tuple[bool, int]
 """A node of a matching: True for the new graph, and the node's number."""
 
@@ -162,6 +166,37 @@ class Ledger:
             for graph, times in whole:
                 for amount in amounts_of(graph):
                     self.add(index.of_graphs((old, new)), amount, times)
+
+
+def name_checkpoints(
+    findings: list[Finding], before: Sequence[Graph], after: Sequence[Graph]
+) -> list[Finding]:
+    """Merge the findings of checkpoints that came or went, and name the recomputed modules."""
+    merged = [finding for finding in findings if _is_checkpoint(finding)]
+    old, new = (recomputed_nodes(graphs) if merged else [] for graphs in (before, after))
+    parts = []
+    for words, nodes, others in (("recomputed", new, old), ("no longer recomputed", old, new)):
+        known = {node.module for node in others}
+        # A file does not record why an op is recomputed.
+        own = [n for n in nodes if n.by in ("checkpoint", "") and n.module not in known]
+        lines = {f" at {n.source.checkpoint}" for n in own if n.source and n.source.checkpoint}
+        if own:
+            paths = abridged((*instances_of(n.module), n.module or MODEL)[0] for n in own)
+            by = f" (checkpoint{', '.join(sorted(lines))})" if own[0].by else ""
+            parts.append(f"{words} in {paths}{by}")
+    if not parts:
+        return findings
+    places = tuple(place for finding in merged for place in finding.places)
+    named = replace(merged[0], places=places, summary="; ".join(parts))
+    return [named, *(finding for finding in findings if finding not in merged)]
+
+
+def _is_checkpoint(finding: Finding) -> bool:
+    """Return True if only the saved values differ, or a random op also saves the random state."""
+    nodes = nodes_of_changes(ops_of(finding.changes))
+    saves_state = any(node.op == SAVING_STATE for node in nodes)
+    is_one_op = len({executed(node).op for node in nodes}) == 1
+    return SAVED_DIFFER in finding.summary or (saves_state and is_one_op)
 
 
 def attach_costs(

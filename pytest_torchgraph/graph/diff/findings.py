@@ -20,6 +20,8 @@ JSON_VERSION = 1
 """The version of `GraphDiff.to_json`."""
 FILE_LISTS = ("compared", "changed", "added", "removed", "renamed")
 """The attributes of `FilesDiff` that list files."""
+MODEL = "the model itself"
+"""Text for an edit in the `forward` of the captured model."""
 SIGNS: dict[ChangeKind, str] = {"added": "+", "removed": "-", "changed": "~", "rewired": ">"}
 
 
@@ -132,6 +134,7 @@ class Finding:
         files: the files that have the edit, relative to the compared directories. If two files were
             compared, the name of the new file; () if no files were compared.
         ranks: the ranks that have the edit, ascending; `None` if no ranks were compared.
+        class_name: class of the module of all places; "" if it is unknown, or if they differ.
         identity: tokens that identify the same edit in other comparisons; see `joining`.
         costs: computes `cost`.
         recomputations: computes `recomputed`.
@@ -145,6 +148,7 @@ class Finding:
     like: tuple[str, ...] = ()
     files: tuple[str, ...] = ()
     ranks: tuple[int, ...] | None = None
+    class_name: str = field(default="", repr=False, compare=False)
     identity: Identity = field(default=Identity(), repr=False, compare=False)
     costs: Callable[[], Cost] = field(default=_unknown_cost, repr=False, compare=False)
     recomputations: Callable[[], Recomputations] = field(default=tuple, repr=False, compare=False)

@@ -358,7 +358,7 @@ def merge_same_lines(findings: Iterable[Finding]) -> list[Finding]:
 
 
 def merge_torch_modules(findings: Iterable[Finding], after: Sequence[Graph]) -> list[Finding]:
-    """Merge the findings in exactly the same torch modules.
+    """Merge the findings in exactly the same torch modules, and record the classes of modules.
 
     Users do not edit the code of a torch module. They construct it with different arguments, or
     replace it. This is the same edit in training and in inference, although the module runs
@@ -389,6 +389,12 @@ def merge_torch_modules(findings: Iterable[Finding], after: Sequence[Graph]) -> 
             modules = tuple(sorted((module, classes[module]) for module, _ in key))
             identity = replace(finding.identity, where=digest("parts", modules))
             finding = replace(_unite_changes(group), identity=identity)
+        names = {classes.get(place.module, "") for place in finding.places}
+        # Autograd's sums of gradients are in no module, and have no line.
+        if len(names) == 1 and (
+            finding.module or finding.source or "backward" not in finding.graph
+        ):
+            finding = replace(finding, class_name=names.pop())
         joined.append(finding)
     return joined
 

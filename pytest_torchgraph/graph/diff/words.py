@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import re
+import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import count
 
+from ...ops.dtypes import DTYPE_NAMES
 from ...words import amount, counted, format_ranks, listed
 from ..cost import Cost
-from ..model import Node
+from ..model import Arg, Atom, Node
 from ..module_paths import common_path
-from ..text import format_name, format_node, format_op
-from .findings import SIGNS, Change, FilesDiff, Finding, GraphDiff, Place, ops_of
+from ..text import format_arg, format_name, format_node, format_op, format_result
+from .findings import MODEL, SIGNS, Change, FilesDiff, Finding, GraphDiff, Place, ops_of
 from .paths import abridged, holds, instances_of, path_of
 
 TOP = "(no module)"
@@ -114,7 +118,7 @@ def count_changes(changes: Iterable[Change | Finding]) -> str:
 def places_text(finding: Finding) -> str:
     """Return the abridged modules of the places, and the modules that feed a shared module."""
     paths = [place.module for place in finding.places]
-    text = abridged(path or TOP for path in paths)
+    text = abridged(path or _top(finding) for path in paths)
     if len(paths) > 1 and len(set(paths)) == 1:
         feeding = dict.fromkeys(_feeding_modules(finding.places))
         return f"{text} × {len(paths)}" + (f", fed by {abridged(feeding)}" if feeding else "")
@@ -125,8 +129,12 @@ def _format_places(finding: Finding) -> str:
     """Return `fc [forward]`, or `12 places [forward]: layer.{0 … 11}.fc`."""
     graphs = f"[{_list_graphs(finding.places)}]"
     if len(finding.places) == 1:
-        return f"{finding.module or TOP} {graphs}"
+        return f"{finding.module or _top(finding)} {graphs}"
     return f"{len(finding.places)} places {graphs}: {places_text(finding)}"
+
+
+def _top(finding: Finding) -> str:
+    return MODEL if finding.class_name and not finding.module else TOP
 
 
 def _list_graphs(parts: Iterable[Place | Change]) -> str:
@@ -163,11 +171,11 @@ def _consequence_lines(finding: Finding, limit: int) -> list[str]:
         all_listed = [change for changes in listed for change in changes]
         names = _list_graphs(all_listed)
         head = f"    follows in {names}: {count_changes(all_listed)}"
-        if (
-            len(finding.places) == len(listed) > 1
-            and len({len(changes) for changes in listed}) == 1
-        ):
-            head += f" ({len(listed[0])} in each place)"
+        if len(listed) > 1:
+            # Only the consequences of one place are listed below.
+            sizes = [len(changes) for changes in listed]
+            each = "each" if len(finding.places) == sizes.count(sizes[0]) else "one"
+            head += f" ({sizes[0]} in {each} place)"
         return [*saved_lines, head, *_change_lines("       ", listed[0], limit)]
     if all_consequences and not finding.modules and not saved_lines:
         consequences = [change for changes in all_consequences for change in changes]
@@ -226,8 +234,19 @@ MAX_RECOMPUTED = 4
 """Maximum number of recomputed ops to name. Further ops are only counted."""
 
 
+DEFAULT = Atom("default")
+"""Value of an argument that is not passed, if the op's schema is unknown."""
+
+
+_WORD = re.compile(r"[^\s\[\](),]+")
+
+
 MAX_NAMED = 3
 """Maximum number of edits to name in a heading. Further edits are only counted."""
+
+
+MAX_ORIGINS = 6
+"""Maximum number of classes and lines at the end of a heading."""
 
 
 MAX_NAMED_OPS = 2
@@ -332,17 +351,81 @@ def edit_name(finding: Finding) -> str:
         first = f"{_list_ops(removed)} -> {_list_ops(added)}"
         others = [other for other in rest if other.kind not in ("added", "removed")]
     else:
-        same = sum(other.kind == change.kind for other in rest)
-        more = f" and {same:,} more {'op' if same == 1 else 'ops'}" if same else ""
-        first = f"{node_name(change.node)}{more} {change.kind}"
-        others = [other for other in rest if other.kind != change.kind]
+        same = [other for other in (change, *rest) if other.kind == change.kind]
+        values, shown = _changed_values(same)
+        nodes = [other.node for other in shown]
+        names = _list_ops(nodes)
+        if not values and len({*map(node_name, nodes)}) > 1:
+            names = f"{node_name(change.node)} and {counted(len(nodes) - 1, 'more op')}"
+        first = f"{values} of {names}" if values else f"{names} {change.kind}"
+        others = [other for other in rest if other not in shown]
     return f"{first} (and {count_changes(others)})" if others else first
 
 
+def _changed_values(changes: Sequence[Change]) -> tuple[str, Sequence[Change]]:
+    """Name the values that differ between nodes of the same op, and return the changes of these.
+
+    The values are the arguments of the primary op, `argument is_causal: True -> False`. If these
+    differ only by sizes of results, the sizes: `size 32 -> 48`, or the dtypes.
+    """
+    results = [
+        _differences(format_result(c.before.result), format_result(c.after.result))
+        if c.before and c.after
+        else []
+        for c in changes
+    ]
+    sizes = dict.fromkeys(pair for pairs in results for pair in pairs)
+    arguments = [
+        f"{name}: {x} -> {y}"
+        for name, x, y in _pair_arguments(changes[0])
+        if any(pair not in sizes for pair in _differences(x, y))
+    ]
+    if arguments:
+        return f"argument {listed(arguments, MAX_NAMED)}", changes[:1]
+    if results[0]:
+        noun = "dtype" if results[0][0][0] in DTYPE_NAMES else "size"
+        shown = [c for c, pairs in zip(changes, results, strict=True) if pairs]
+        return f"{noun} {listed(map(' -> '.join, sizes), MAX_NAMED)}", shown
+    return "", changes
+
+
+def _differences(old: str, new: str) -> list[tuple[str, str]]:
+    """Return the constants, sizes and dtypes that differ in two printed values."""
+    words, new_words = _WORD.findall(old), _WORD.findall(new)
+    if len(words) != len(new_words):
+        return [(old, new)]
+    # Names of nodes and bodies are no values.
+    pairs = zip(words, new_words, strict=True)
+    return [(x, y) for x, y in pairs if x != y and not {x[0], y[0]} <= {"%", "@"}]
+
+
+def _pair_arguments(change: Change) -> Iterator[tuple[str, str, str]]:
+    """Yield the name and both printed values of each argument of a changed op."""
+    before, after = change.before, change.after
+    if before is None or after is None or not before.is_call:
+        return
+    defaults: Mapping[str, Arg] = {}
+    if "torch" in sys.modules:
+        from ...ops.registry import argument_defaults
+
+        defaults = argument_defaults(before.op)
+    old, new = (
+        {
+            **defaults,
+            **dict(zip(defaults or map(str, count()), node.args, strict=False)),
+            **node.kwargs,
+        }
+        for node in (before, after)
+    )
+    for name in {**old, **new}:
+        yield name, format_arg(old.get(name, DEFAULT)), format_arg(new.get(name, DEFAULT))
+
+
 def _list_ops(nodes: Sequence[Node]) -> str:
-    if len(nodes) > MAX_NAMED_OPS:
-        return f"{len(nodes):,} ops"
-    return " and ".join(map(node_name, nodes))
+    names = Counter(map(node_name, nodes))
+    if len(names) > MAX_NAMED_OPS:
+        return counted(len(nodes), "op")
+    return " and ".join(name if n == 1 else f"{n:,} {name}" for name, n in names.items())
 
 
 def node_name(node: Node) -> str:
@@ -356,19 +439,26 @@ def node_name(node: Node) -> str:
 
 def _count_edits(edits: Sequence[Finding]) -> str:
     count = sum(len(edit.places) for edit in edits)
-    head = "1 edit" if len(edits) == 1 else f"{len(edits)} edits"
+    head = counted(len(edits), "edit")
     if count > len(edits):
         head += f" in {count:,} places"
-    if len(edits) == 1:
-        (edit,) = edits
-        location = TOP if edit.summary else places_text(edit)
-        return f"{head}: {edit_name(edit)}" + (f" in {location}" if location != TOP else "")
-    names = list(dict.fromkeys(map(edit_name, edits)))
-    named = ", ".join(names[:MAX_NAMED])
-    if len(names) > MAX_NAMED:
-        named += f" and {len(names) - MAX_NAMED} more"
+    head += f": {listed(dict.fromkeys(map(edit_name, edits)), MAX_NAMED)}"
     location = common_path(place.module for edit in edits for place in edit.places)
-    return f"{head}: {named}" + (f" in {location}" if location else "")
+    if len(edits) == 1:
+        location = "" if edits[0].summary else places_text(edits[0])
+    return head + (f" in {location}" if location not in ("", TOP) else "") + _origin_text(edits)
+
+
+def _origin_text(edits: Iterable[Finding]) -> str:
+    """Return the class and the line of each edit: ` (MLP, model.py:29)`; "" if unknown."""
+    parts = dict.fromkeys(
+        part
+        for edit in edits
+        if not edit.summary
+        for part in (edit.class_name, str(edit.source or ""))
+    )
+    text = listed(filter(None, parts), MAX_ORIGINS)
+    return f" ({text})" if text else ""
 
 
 def _graph_counts(findings: Sequence[Finding]) -> str:

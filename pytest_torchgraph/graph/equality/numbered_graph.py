@@ -36,6 +36,7 @@ from typing import TypeVar
 from ..digits import in_same_digits
 from ..higher_order import PREFIX, SAVING_STATE, body_names
 from ..model import (
+    INPUT_OPS,
     Arg,
     Device,
     Effect,
@@ -364,7 +365,9 @@ def drop_unshared_facts(a: Graph, b: Graph) -> tuple[Graph, Graph]:
         a, b = replace(a, saver=None), replace(b, saver=None)
     elif a.saver is not None and b.saver is not None:
         saver = with_inputs_in_order(a.saver, b.saver)
-        b = b if saver is b.saver else replace(b, saver=saver)
+        if saver is not b.saver:
+            nodes = _with_gradients_in_order(b.nodes, b.saver.inputs, saver.inputs)
+            b = replace(b, nodes=nodes, saver=saver)
     return a, with_inputs_in_order(a, b)
 
 
@@ -411,6 +414,28 @@ def with_inputs_in_order(a: Graph, b: Graph) -> Graph:
         for node in b.nodes
     ]
     return replace(b, nodes=tuple(nodes))
+
+
+def _with_gradients_in_order(
+    nodes: Sequence[Node], before: Sequence[Node], after: Sequence[Node]
+) -> tuple[Node, ...]:
+    """Return the nodes of a backward with the gradients that it returns in another order.
+
+    Args:
+        nodes: the nodes.
+        before, after: the inputs of its saver, in the old and in the new order.
+    """
+    *others, output = nodes
+    gradients = output.args[0]
+    # A compiled backward returns a gradient, or `None`, for each input of the forward. An eager one
+    # returns only gradients, parameters first.
+    for roles in (INPUT_OPS, ("parameter",)):
+        old, new = ([node.name for node in side if node.op in roles] for side in (before, after))
+        if isinstance(gradients, tuple) and len(gradients) == len(old):
+            by_name = dict(zip(old, gradients, strict=True))
+            output = replace(output, args=(tuple([by_name[name] for name in new]),))
+            break
+    return (*others, output)
 
 
 def _has_constant_values(graph: Graph) -> bool:

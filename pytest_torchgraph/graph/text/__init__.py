@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from .format import format_result as format_result
     from .format import format_sections as format_sections
     from .format import format_shape as format_shape
+    from .format import ops_in_words as ops_in_words
     from .format import quote as quote
     from .format import runs_in_words as runs_in_words
     from .format import shown_runs as shown_runs
@@ -56,7 +57,7 @@ else:
                 "ALIAS_OPS EAGER_KINDS EAGER_VERSION FACTS_VERSION GIVEN Header TIMES VERSION "
                 "VIA_LEVELS format_arg format_document format_key format_mesh format_name "
                 "format_node format_op format_result format_sections format_shape quote "
-                "runs_in_words shown_runs with_runs"
+                "ops_in_words runs_in_words shown_runs with_runs"
             ),
             "parse": "parse_document",
             "ranks": "parse_file parse_text read_text",

@@ -30,7 +30,7 @@ from dataclasses import dataclass, field
 
 from ...errors import GraphFormatError
 from .block_reader import Block
-from .format import EAGER_VERSION, FACTS_VERSION, VERSION
+from .format import EAGER_VERSION, FACTS_VERSION
 from .names import (
     CONTAINER,
     EXPRESSION,
@@ -54,14 +54,12 @@ class Expanded:
         folded: the lines of the folded text.
         rows: for each expanded line, the index of the folded line that it was read from.
         calls: index of the first line, and path, of each instance outside blocks.
-        eager: True if the text has an eager graph, which requires version 2.
     """
 
     lines: list[str]
     folded: list[str]
     rows: list[int]
     calls: list[tuple[int, str]]
-    eager: bool
 
     def located(self, error: GraphFormatError) -> GraphFormatError:
         """Return an error in the expanded lines with its position in the folded text."""
@@ -110,7 +108,6 @@ MAX_NUMBERS = 20
 _FIRST = re.compile(rf"torchgraph [{EAGER_VERSION}{FACTS_VERSION}]\Z")
 _OPS = re.compile(r"(?:.*, )?detail ops(?:, |\Z)")
 _FOLDED = re.compile(rf" +(?:(each) |(but) |{CONTAINER}{NUMBER}(?=[ :]|\Z)(?!.*[{{,]\Z))")
-_EAGER = re.compile(r"eager_[0-9]+(?![^ :])(?!.* @ )")
 _CONTAINER = re.compile(rf"(?:{PATH}*\*\.)?{CONTAINER}(?=\*)")
 _INSTANCE = re.compile(rf"({CONTAINER})({NUMBER})(?![0-9])")
 _NUMBER = re.compile(rf"{NUMBER}(?![0-9])")
@@ -153,12 +150,7 @@ def expand(text: str) -> str:
             expanded text exceeds `MAX_LINES` or `MAX_CHARACTERS`. `parse` reports all other errors.
     """
     expanded = expand_lines(lines_of(text))
-    if expanded is None:
-        return text
-    first = expanded.lines[0]
-    if first != f"torchgraph {FACTS_VERSION}":
-        first = f"torchgraph {EAGER_VERSION if expanded.eager else VERSION}"
-    return "\n".join([first, *expanded.lines[1:]])
+    return text if expanded is None else "\n".join(expanded.lines)
 
 
 def expand_lines(lines: list[str]) -> Expanded | None:
@@ -185,7 +177,6 @@ class _Expander(ValueReader):
 
     def read_document(self) -> Expanded:
         scope = _Scope()
-        eager = False
         has_next_line = True
         while has_next_line:
             line = self.text
@@ -193,7 +184,6 @@ class _Expander(ValueReader):
             if match is None:
                 if line.endswith(("{", "return [")) or line.lstrip(" ") in ("}", "]"):
                     scope.blocks.clear()
-                    eager = eager or _EAGER.match(line) is not None
                 self.charge_work(1, len(line))
                 scope.lines.append(line)
                 scope.rows.append(self.row)
@@ -202,7 +192,7 @@ class _Expander(ValueReader):
                 has_next_line = self.read_folded_line(
                     match, len(line) - len(line.lstrip(" ")), scope
                 )
-        return Expanded(scope.lines, self.lines, scope.rows, scope.calls, eager)
+        return Expanded(scope.lines, self.lines, scope.rows, scope.calls)
 
     def charge_work(self, lines: int, characters: int) -> None:
         """Count lines and characters. Fail if their sums exceed the limits."""

@@ -16,7 +16,6 @@ from ...errors import GraphFormatError
 from ..model import INPUT_OPS
 from .block_writer import BlockWriter
 from .expand import expand
-from .format import EAGER_VERSION, FACTS_VERSION, VERSION
 from .names import NAME, STRING, shared_path
 from .ranges import Instance, merge_ranges
 from .runs import OTHER, OWN, LineRun, Lines, split_runs
@@ -25,13 +24,6 @@ from .series import MIN_SAVED, fold_series, fold_stages, group_into_series
 MAX_NESTING = 20
 """Maximum nesting of instances that is searched. Networks have three or four levels."""
 
-_VERSION = re.compile(rf"torchgraph [{VERSION}{EAGER_VERSION}{FACTS_VERSION}](?:\n|\Z)")
-_ONLY_IN_FACTS = re.compile(r" +(?:each [^ ]*(?:_|\*[^ ]*)\*|[^% ][^{]*\$[0-9]+ = -?[0-9])")
-"""A line that requires version 4.
-
-It is an `each` line whose path ends in `_` or contains another `*`, or the line of an instance that
-gives a size.
-"""
 _LINE = re.compile(
     rf"( +)(?:%({STRING}|{NAME})(?: = (\w+\.?|\x22)|,\Z)|save %({STRING}|{NAME})\Z|"
     rf"[^ ].*,\Z)"
@@ -40,11 +32,10 @@ _LINE = re.compile(
 
 
 def fold(text: str, parts: Iterable[str | Lines] | None = None) -> str:
-    """Return the text with repeated modules written once, in version 2 or 4 of the format.
+    """Return the text, of version 2 or 4, with repeated modules written once.
 
-    `expand` restores the text byte for byte. Only the version in the first line may differ: it is 4
-    if the folded text requires version 4. The text is returned unchanged if nothing repeats, if it
-    is folded already, if it is malformed, or if it exceeds the limits of `expand`.
+    `expand` restores the text byte for byte. The text is returned unchanged if nothing repeats, if
+    it is folded already, if it is malformed, or if it exceeds the limits of `expand`.
 
     Args:
         parts: the result of `split_sections(text)`, if already computed.
@@ -56,19 +47,15 @@ def fold(text: str, parts: Iterable[str | Lines] | None = None) -> str:
     folded = folded_unchecked(text, parts)
     if folded is None:
         return text
-    first = f"torchgraph {FACTS_VERSION}\n"
-    expanded = first + text.partition("\n")[2] if folded.startswith(first) else text
     # Never write a text that does not expand to the original: such a file could not be compared.
     try:
-        return folded if expand(folded) == expanded else text
+        return folded if expand(folded) == text else text
     except GraphFormatError:
         return text
 
 
 def folded_unchecked(text: str, parts: Iterable[str | Lines] | None = None) -> str | None:
     """Return the folded text before the round-trip check, or `None` if nothing repeats."""
-    if not _VERSION.match(text):
-        return None
     out: list[str] = []
     changed = False
     for part in split_sections(text) if parts is None else parts:
@@ -78,12 +65,7 @@ def folded_unchecked(text: str, parts: Iterable[str | Lines] | None = None) -> s
             folded = _fold_lines(part, 1)
             changed = changed or len(folded) != len(part)
             out.extend(folded)
-    if not changed:
-        return None
-    # Releases that know only version 2 must reject these blocks instead of misreading them.
-    facts = out[0] == f"torchgraph {FACTS_VERSION}" or any(map(_ONLY_IN_FACTS.match, out))
-    first = f"torchgraph {FACTS_VERSION if facts else EAGER_VERSION}"
-    return "\n".join([first, *out[1:]])
+    return "\n".join(out) if changed else None
 
 
 def split_sections(text: str) -> list[str | Lines]:

@@ -15,7 +15,7 @@ from itertools import chain, groupby
 
 from ...ops.dtypes import ABBREVIATIONS
 from ...ops.matching import Level
-from ...words import checked_digits, format_ranks
+from ...words import checked_digits, counted, format_ranks
 from ..digits import fewest, with_digits
 from ..model import (
     AnyFloat,
@@ -38,21 +38,17 @@ from .inputs import PLACED, Placed, find_placed_inputs
 from .runs import Lines
 
 VERSION = 1
-"""Default version of the format, in the first line of each file that needs no later version."""
+"""The oldest version that is read: files without repeated modules or eager graphs."""
 EAGER_VERSION = 2
-"""Version of a file with an eager graph, or with repeated modules written once.
-
-Releases that know only version 1 reject it.
-"""
+"""The oldest version of a file with an eager graph, or with repeated modules written once."""
 RANKS_VERSION = 3
-"""Version of a text with the graphs of several ranks (see `ranks`). Older releases reject it."""
+"""The oldest version of a text with the graphs of several ranks (see `ranks`)."""
 FACTS_VERSION = 4
-"""Version of a text with facts that earlier versions do not record. Older releases reject it.
+"""The version of every text that is written.
 
-The facts are the output of a target, the run count of a compiled graph, the value of a constant,
-the options of a module, a graph handed over by the user, rounded constants, and inputs declared
-where they are used. Folding requires this version for instances that give sizes, for instance
-numbers inside a path component (`each x_*`), and for blocks of several stages (`each x.*.*`).
+Only this version has the output of a target, the run count of a compiled graph, the value of a
+constant, the options of a module, a graph handed over by the user, rounded constants, and inputs
+declared where they are used. In a file of an older version these facts are unknown.
 """
 LONG_RETURN = 3
 """Maximum number of returned values on one line.
@@ -141,16 +137,7 @@ def format_document(
         at_use = {
             id(g): find_placed_inputs(g, detail == "full") for graph in graphs for g in graph.walk()
         }
-    # The lowest version that fits: files keep their bytes after an upgrade, and older releases
-    # reject a file that they would misread.
-    version = EAGER_VERSION if any(graph.eager for graph in graphs) else VERSION
-    if (
-        digits is not None
-        or any(placed_inputs.after for placed_inputs in at_use.values())
-        or any(_has_facts(graph, detail) for graph in graphs)
-    ):
-        version = FACTS_VERSION
-    lines: list[str | Lines] = [f"torchgraph {version}"]
+    lines: list[str | Lines] = [f"torchgraph {FACTS_VERSION}"]
     origin = [f"via {header.via}"] if header.via else []
     origin += [f"torch {header.torch}"] if header.torch else []
     origin += [f"detail {detail}"] if detail != "dataflow" else []
@@ -163,12 +150,12 @@ def format_document(
         # `parse` takes such a graph for an eager graph, unless the title states a level.
         looks_eager = EAGER_NAME.match(graph.name) and not graph.eager
         implied = None if looks_eager else default
-        if detail == "ops":
-            lines.extend(_op_lines(graph, implied))
-        else:
-            marked = version == FACTS_VERSION
-            full = detail == "full"
-            lines.extend(_graph_lines(graph, implied, at_use, full=full, marked=marked))
+        full = detail == "full"
+        lines += (
+            _op_lines(graph, implied)
+            if detail == "ops"
+            else _graph_lines(graph, implied, at_use, full=full)
+        )
     lines.append("")
     text = "\n".join(
         chain.from_iterable((part,) if isinstance(part, str) else part.texts for part in lines)
@@ -198,9 +185,7 @@ def format_sections(
     texts = [format_document(graphs, header, detail, fold=fold) for _, graphs in sections]
     # All sections have the same header, so the text has it once.
     origin = texts[0].split("\n\n", 1)[0].split("\n")[1:]
-    facts = any(text.startswith(f"torchgraph {FACTS_VERSION}\n") for text in texts)
-    version = FACTS_VERSION if facts else RANKS_VERSION
-    out = [f"torchgraph {version}", *origin, f"mesh {format_mesh(mesh)}"]
+    out = [f"torchgraph {FACTS_VERSION}", *origin, f"mesh {format_mesh(mesh)}"]
     for (ranks, _), text in zip(sections, texts, strict=True):
         out += ["", format_ranks(ranks), "", text.split("\n\n", 1)[1].removesuffix("\n")]
     return "\n".join([*out, ""])
@@ -211,34 +196,17 @@ def format_mesh(mesh: Mapping[str, int]) -> str:
     return ", ".join(f"{format_key(name)}={size}" for name, size in mesh.items())
 
 
-def _has_facts(graph: Graph, detail: Detail) -> bool:
-    """Return True if a graph needs `FACTS_VERSION`."""
-    if not graph.eager and shown_runs(graph) != 1:
-        return True
-    if detail == "ops":
-        return False
-    return bool(graph.output) or any(
-        (bool(node.args) and (node.kind == "get_attr" or node.op == "constant"))
-        # Only these ops make the keyword `given` matter: in captured graphs they are no-ops.
-        or (graph.given and node.op in ALIAS_OPS)
-        or node.options is not None
-        for part in graph.walk()
-        for node in part.nodes
-    )
-
-
 def shown_runs(graph: Graph) -> int:
     """Return the run count of a graph, 1 if unknown."""
     return graph.runs if graph.counted or graph.eager else 1
 
 
-def _format_title(graph: Graph, default: Level | None, *, marked: bool = False) -> str:
-    """Return the title of a graph. `marked` adds the keyword `given` where it applies."""
+def _format_title(graph: Graph, default: Level | None) -> str:
     if graph.eager:
         return _format_eager_title(graph)
     kind = "" if graph.kind == graph.name else f": {graph.kind}"
     level = "" if graph.level == default else f" @ {graph.level}"
-    given = f" {GIVEN}" if graph.given and marked else ""
+    given = f" {GIVEN}" if graph.given else ""
     title = f"{format_name(graph.name)}{kind}{level}{given}"
     return f"{with_runs(title, shown_runs(graph))} {{"
 
@@ -267,6 +235,14 @@ def runs_in_words(runs: int) -> str:
     return "ran once" if runs == 1 else f"ran {runs} times"
 
 
+def ops_in_words(graph: Graph) -> str:
+    """Format the number of ops of a graph, by `Graph.op_counts`: `12 ops`.
+
+    Every message, picture and page counts so: without inputs, outputs, and `getitem` of results.
+    """
+    return counted(graph.op_counts.total(), "op")
+
+
 def _op_lines(graph: Graph, default: Level | None) -> Iterator[str]:
     yield _format_title(graph, default)
     for op, count in sorted(graph.op_counts.items()):
@@ -281,7 +257,6 @@ def _graph_lines(
     *,
     full: bool,
     indent: str = "",
-    marked: bool = False,
 ) -> Iterator[str | Lines]:
     """Yield the lines of a graph. Lines in which modules may repeat are grouped.
 
@@ -290,7 +265,7 @@ def _graph_lines(
     Args:
         at_use: for each graph, by `id`, the inputs that are declared where they are used.
     """
-    yield f"{indent}{_format_title(graph, default, marked=marked)}"
+    yield f"{indent}{_format_title(graph, default)}"
     inner = indent + "  "
     # Bodies come first: a line may refer only to graphs and nodes of earlier lines.
     for sub in graph.subgraphs:

@@ -170,7 +170,7 @@ class _Parser(NodeReader):
 
     def read_document(self) -> Program:
         if not self.skip("torchgraph "):
-            self.fail(f"not a graph: the first line must be 'torchgraph {VERSION}'")
+            self.fail(f"not a graph: the first line must be 'torchgraph {FACTS_VERSION}'")
         version = self.match(re.compile(r"\d{1,9}"), "a version")
         mesh = int(version) == FACTS_VERSION and any(
             line.startswith("mesh ") for line in self.lines[1:3]
@@ -264,7 +264,7 @@ class _Parser(NodeReader):
         if eager and self.version < EAGER_VERSION:
             self.fail(
                 f"{name!r} is the name of an eager graph, which version {self.version} does not "
-                f"have: write 'torchgraph {EAGER_VERSION}' in the first line, or a level after the "
+                f"have: write 'torchgraph {FACTS_VERSION}' in the first line, or a level after the "
                 f"name, such as '{name}: forward @ aot'",
                 start,
             )

@@ -59,7 +59,7 @@ def parse_ranks(text: str) -> Program:
     lines = lines_of(text)
     refuse_conflict(lines)
     if lines[0] not in (f"torchgraph {RANKS_VERSION}", f"torchgraph {FACTS_VERSION}"):
-        _fail(f"not a file of ranks: the first line must be 'torchgraph {RANKS_VERSION}'", 0)
+        _fail(f"not a file of ranks: the first line must be 'torchgraph {FACTS_VERSION}'", 0)
     row = 1 if lines[1:] and lines[1].startswith("mesh ") else 2
     if row >= len(lines) or not lines[row].startswith("mesh "):
         _fail("expected 'mesh' and its sizes, such as 'mesh dp=2, tp=4'", row)
@@ -147,8 +147,7 @@ def _read_document(lines: list[str], origin: list[str], start: int, end: int) ->
         origin: the origin line; empty if the text has no origin line.
         start, end: bounds of the section; its heading is the first line.
     """
-    facts = f"torchgraph {FACTS_VERSION}"
-    head = [facts if lines[0] == facts else f"torchgraph {EAGER_VERSION}", *origin, ""]
+    head = [lines[0].replace(f" {RANKS_VERSION}", f" {EAGER_VERSION}"), *origin, ""]
     text = "\n".join([*head, *lines[start + 1 : end]])
     try:
         return parse_document(text)

@@ -42,6 +42,7 @@ class NamedTensors:
     """
 
     def __init__(self, target: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]):
+        self.is_model = isinstance(getattr(target, "__self__", target), torch.nn.Module)
         module_search = _ModuleSearch()
         self.modules_by_prefix = list(_modules(module_search, target, args, kwargs))
         self.older = {id(tensor): weakref.ref(tensor) for tensor in module_search.computed}
@@ -106,7 +107,11 @@ class NamedTensors:
 
     def classes(self) -> dict[str, str]:
         """Return the class name of each module, by module path."""
-        return {path: type(module).__name__ for path, module in self.all_modules}
+        # The root of a function is a module that it calls, so ops in no module may be its own.
+        return {
+            path: type(module).__name__ if path or self.is_model else ""
+            for path, module in self.all_modules
+        }
 
     def own_modules(self) -> dict[str, OwnModule]:
         """Return the modules whose class is not torch's; see `Graph.own_modules`."""

@@ -238,7 +238,7 @@ def _graph_facts(graph: Graph) -> dict[str, str]:
         "graph": graph.name,
         "kind": f"eager {graph.kind}" if graph.eager else graph.kind,
         "level": graph.level,
-        "ops": f"{sum(1 for node in graph.nodes if node.is_call):,}",
+        "ops": f"{graph.op_counts.total():,}",
     }
     if graph.saved:
         facts["saved for the backward"] = f"{len(graph.saved):,} values"

@@ -55,7 +55,7 @@ def capture_data(capture: Capture, parts: Parts | None = None) -> Data:
                 "name": graph.name,
                 "kind": graph.kind,
                 "level": graph.level,
-                "count": sum(len(body.nodes) for body in graph.walk()),
+                "count": graph.op_counts.total(),
                 "ops": [[op, count] for op, count in graph.op_counts.most_common()],
                 # 0 marks a compiled graph: the page and its search say "eager" for any other
                 # number.

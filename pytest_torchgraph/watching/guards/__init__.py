@@ -17,20 +17,15 @@ if TYPE_CHECKING:
     from .advice import details as details
     from .advice import failed_guard as failed_guard
     from .advice import reasons as reasons
-    from .descriptions import mask_run_details as mask_run_details
-    from .descriptions import simplify_guard as simplify_guard
-    from .descriptions import sizes_in as sizes_in
     from .observation import GuardObservation as GuardObservation
     from .observation import observe_guard as observe_guard
     from .read import IN_TORCH as IN_TORCH
-    from .read import GuardLine as GuardLine
 else:
     __getattr__ = front_door(
         __name__,
         {
             "advice": "FailedGuard details failed_guard reasons",
-            "descriptions": "mask_run_details simplify_guard sizes_in",
             "observation": "GuardObservation observe_guard",
-            "read": "GuardLine IN_TORCH",
+            "read": "IN_TORCH",
         },
     )

@@ -161,7 +161,7 @@ function capture(captured, who = null, open = false) {
       : `${graph.kind} at ${graph.level} · `;
     const rows = graph.ops.map(([op, count]) => element("tr", {},
       element("td", { class: "number" }, String(count)), element("td", {}, name(op))));
-    const summary = [name(graph.name), ` · ${about}`, plural(graph.count, "node")];
+    const summary = [name(graph.name), ` · ${about}`, plural(graph.count, "op")];
     const counts = element("table", {}, rows);
     if (graph.nodes) {
       const box = foldedOutline(summary, async () => (await part(graph.nodes)).map((after) => ({ before: null, after })), {});

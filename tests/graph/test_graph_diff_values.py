@@ -1,0 +1,185 @@
+"""Headings name changed arguments, sizes, dtypes and checkpoints, and the class and the line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from graph.build import difference, graph
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+import pytest_torchgraph
+from pytest_torchgraph import Capture, GraphDiff
+
+
+def heading(before: str, after: str) -> str:
+    diff = difference(graph(before), graph(after))
+    return diff.heading().removeprefix("1 edit: ")
+
+
+ATTENTION = "%m/a = aten._scaled_dot_product_flash_attention_for_cpu.default(%x, %x, %y{}) : f32[2]"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "text"),
+    [
+        (", 0.0, True", "", "argument is_causal: True -> False"),
+        ("", ", scale=0.5", "argument scale: None -> 0.5"),
+        (", attn_mask=%y", "", "argument attn_mask: %y -> None"),
+        ("", ", 0.5, True", "argument dropout_p: 0.0 -> 0.5, is_causal: False -> True"),
+    ],
+)
+def test_changed_argument_has_the_name_and_the_default_of_the_schema(
+    before: str, after: str, text: str
+) -> None:
+    op = "aten._scaled_dot_product_flash_attention_for_cpu"
+    sides = (f"{ATTENTION.format(args)}\nreturn %m/a" for args in (before, after))
+    assert heading(*sides) == f"{text} of {op} in m"
+
+
+def test_argument_of_an_unknown_op_has_its_number() -> None:
+    sides = (f"%a = own.op(%x, 1, {value}) : f32[2]\nreturn %a" for value in ("[1, 2]", "[1, 3]"))
+    assert heading(*sides) == "argument 2: [1, 2] -> [1, 3] of own.op"
+
+
+MLP = """
+%up = aten.mul.Tensor(%x, %y) : {dtype}[2, {size}]
+%view = aten.view.default(%up, [2, {size}]) : {dtype}[2, {size}]
+%act = aten.relu.default(%view) : {dtype}[2, {size}]
+%down = aten.sum.default(%act) : {dtype}[]
+return %down
+"""
+
+
+def test_changed_size_has_both_sizes() -> None:
+    sides = (MLP.format(dtype="f32", size=size) for size in (32, 48))
+    assert heading(*sides) == "size 32 -> 48 of 3 ops"
+
+
+def test_changed_dtype_has_both_dtypes() -> None:
+    sides = (MLP.format(dtype=dtype, size=32) for dtype in ("f32", "bf16"))
+    assert heading(*sides) == "dtype f32 -> bf16 of 4 ops"
+
+
+def test_equal_ops_are_counted() -> None:
+    casts = "".join(
+        f"%c.{k} = aten._to_copy.default(%{'x' if k == 0 else f'c.{k - 1}'}) : f32[2, 3]\n"
+        for k in range(4)
+    )
+    sides = ("%a = aten.sin(%x)\nreturn %a", f"{casts}%a = aten.sin(%c.3)\nreturn %a")
+    assert heading(*sides) == "4 aten._to_copy added"
+
+
+# -- captures --------------------------------------------------------------------------------------
+
+
+class Layer(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc = nn.Linear(3, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.fc(x).sin()  # type: ignore[no-any-return]
+
+
+class Net(nn.Module):
+    def __init__(self, checkpointed: tuple[int, ...] = (), *, edited: bool = False) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList([Layer() for _ in range(4)])
+        self.checkpointed = checkpointed
+        self.edited = edited
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for number, layer in enumerate(self.layers):
+            if number in self.checkpointed:
+                x = checkpoint(layer, x, use_reentrant=False)
+            else:
+                x = layer(x)
+        return x.tanh() if self.edited else x
+
+
+def capture(net: object, via: str = "aot") -> Capture:
+    return pytest_torchgraph.capture(net, torch.ones(2, 3), via=via)  # type: ignore[arg-type]
+
+
+def line_of(code: str) -> str:
+    lines = Path(__file__).read_text(encoding="utf-8").splitlines()
+    (number,) = (n for n, line in enumerate(lines, 1) if line.strip().startswith(code))
+    return f"tests/graph/test_graph_diff_values.py:{number}"
+
+
+def test_op_of_the_forward_is_in_the_model_itself() -> None:
+    diff = pytest_torchgraph.diff(capture(Net()), capture(Net(edited=True)))
+    line = line_of("return x.tanh()")
+    assert diff.heading() == f"1 edit: aten.tanh added in the model itself (Net, {line})"
+    assert str(diff).splitlines()[1].startswith("+ added in the model itself [forward]  ")
+
+
+def test_op_of_a_function_is_in_no_module() -> None:
+    net = Net()
+    sides = capture(lambda x: net(x).exp()), capture(lambda x: net(x).exp().neg())
+    diff = pytest_torchgraph.diff(*sides)
+    assert diff.heading().startswith("1 edit: aten.neg added (tests/graph/")
+    assert str(diff).splitlines()[1].startswith("+ added in (no module) [forward]  ")
+
+
+def compared(before: Capture, after: Capture, folder: Path) -> list[GraphDiff]:
+    """Compare captures, a file with a capture, and two files."""
+    paths = folder / "before.tgraph", folder / "after.tgraph"
+    for path, side in zip(paths, (before, after), strict=True):
+        path.write_text(side.to_text(), encoding="utf-8")
+    return [
+        pytest_torchgraph.diff(before, after),
+        pytest_torchgraph.diff(pytest_torchgraph.load(paths[0]), after),
+        pytest_torchgraph.diff(*paths),
+    ]
+
+
+def test_checkpoint_that_came_has_its_modules_and_line(tmp_path: Path) -> None:
+    live, stored, files = compared(capture(Net()), capture(Net((1, 2))), tmp_path)
+    line = line_of("x = checkpoint(")
+    text = f"1 edit: recomputed in layers.{{1, 2}} (checkpoint at {line})"
+    assert live.heading() == stored.heading() == text
+    assert str(live).splitlines()[1] == f"~ {text.removeprefix('1 edit: ')}"
+    assert files.heading() == "1 edit: recomputed in layers.{1, 2}"
+    assert live.findings[0].cost.saved_bytes == -72
+
+
+def test_checkpoint_that_went_has_its_modules(tmp_path: Path) -> None:
+    live, stored, _ = compared(capture(Net((1, 2))), capture(Net()), tmp_path)
+    assert live.heading().startswith(
+        "1 edit: no longer recomputed in layers.{1, 2} (checkpoint at "
+    )
+    assert stored.heading() == "1 edit: no longer recomputed in layers.{1, 2}"
+
+
+def test_checkpoint_of_an_eager_backward_has_its_modules() -> None:
+    diff = pytest_torchgraph.diff(*(capture(Net(n), "dispatch") for n in ((), (1, 2))))
+    assert diff.heading() == "1 edit: recomputed in layers.{1, 2} (checkpoint)"
+
+
+class Dropping(nn.Module):
+    def __init__(self, *, checkpointed: bool) -> None:
+        super().__init__()
+        self.checkpointed = checkpointed
+        self.layers = nn.ModuleList([nn.Sequential(Layer(), nn.Dropout(), Layer())])
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        layer = self.layers[0]
+        return checkpoint(layer, x, use_reentrant=False) if self.checkpointed else layer(x)  # type: ignore[no-any-return]
+
+
+def test_checkpoint_of_a_random_op_is_no_other_op() -> None:
+    sides = [capture(Dropping(checkpointed=checkpointed)) for checkpointed in (False, True)]
+    diff = pytest_torchgraph.diff(*sides)
+    assert diff.heading().startswith("1 edit: recomputed in layers.0")
+    assert "run_and_save_rng_state" not in str(diff)
+
+
+def test_graph_is_described_by_its_number_of_ops() -> None:
+    captured = capture(nn.LayerNorm(3))
+    assert captured.forward.op_counts.total() == 1
+    assert repr(captured.forward) == "<Graph forward: forward at aot, 1 op>"
+    assert "forward (1 op)" in repr(captured)
