@@ -125,7 +125,9 @@ def steady(
         Invocation(target, *arguments_of(call, number), loss_fn, backward)
         for number, call in enumerate(calls)
     ]
-    _run(invocations[0])
+    # Records which line fixed a dynamic size, which torch reports only while it compiles.
+    with HUB.recording(EventRecorder(passive=True, with_graphs=False)):
+        _run(invocations[0])
     with Watch(warmed_up=True) as capture:
         for invocation in invocations[1:]:
             _run(invocation)

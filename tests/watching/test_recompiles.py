@@ -16,7 +16,7 @@ from torch.fx.experimental.symbolic_shapes import ConstraintViolationError, guar
 from watching import recompile_cases
 from watching.recompile_cases import Net
 
-from pytest_torchgraph import Capture, CaptureError, capture, watch
+from pytest_torchgraph import Capture, CaptureError, capture, steady, watch
 from pytest_torchgraph.watching.guards.advice import details, failed_guard
 from pytest_torchgraph.watching.guards.descriptions import check_of
 from pytest_torchgraph.watching.guards.observation import observe_guard
@@ -300,7 +300,8 @@ def test_recompile_by_an_int_has_a_hint_if_it_may_become_dynamic() -> None:
     torch._dynamo.reset()
     seen = watched(recompile_cases.from_table, *calls)  # its code needs the int's value
     hints = [[guard.hint for guard in recompile.failed_guards] for recompile in seen.recompiles]
-    assert hints[0][0].startswith(SYMBOL)
+    assert hints[0][0].startswith("scale was dynamic and was fixed to 3 at ")
+    assert "return x * {2: 20" in hints[0][0]
     assert not any(SYMBOL in hint for hint in hints[1])
     torch._dynamo.reset()
     seen = watched(recompile_cases.scaled, *calls, dynamic=False)
@@ -485,7 +486,9 @@ def test_size_fixed_by_code_has_no_mark_dynamic_hint(by: str) -> None:
     tensors = (ones(3, 4), ones(3, 5), ones(6, 5))
     given = tensors if by == "argument" else ({"left": tensor} for tensor in tensors)
     first, second = watched(looped, *map(called, given)).recompiles
-    assert "hint: the size was compiled as a number. If the code" in str(first)
+    name = "given" if by == "argument" else "given['left']"
+    assert f"hint: dim 1 of {name} was dynamic and was fixed to 5 at tests/watching" in str(first)
+    assert "in looped: for number in range(x.shape[1]): (in compilation 0/1)\n" in str(first)
     assert "mark_dynamic(" not in str(first)
     assert "mark_dynamic(" in str(second), "this dimension is not fixed"
     torch._dynamo.reset()
@@ -493,6 +496,91 @@ def test_size_fixed_by_code_has_no_mark_dynamic_hint(by: str) -> None:
     torch._dynamo.mark_dynamic(marked, 1)
     with pytest.raises(ConstraintViolationError, match="specialized it to be a constant"):
         torch.compile(looped, backend="eager")(marked if by == "argument" else {"left": marked})
+
+
+def branched(x: Tensor) -> Tensor:
+    x = torch.sin(x)
+    return x * 2 if x.shape[0] == 5 else x
+
+
+def indexed(x: Tensor) -> Tensor:
+    x = torch.sin(x)
+    return x * [0, 1, 2, 3, 4, 5, 6, 7][int(x.shape[0])]
+
+
+def iterated(x: Tensor) -> Tensor:
+    total = torch.zeros(3)
+    for row in x:
+        total = total + row
+    return total
+
+
+def helped(x: Tensor) -> Tensor:
+    return branched(x + 1)
+
+
+@pytest.mark.slow("further cases; a few are in every run", unless=["branched", "helped"])
+@pytest.mark.parametrize("target", [branched, indexed, iterated, helped])
+def test_dynamic_size_fixed_by_code_names_the_line(target: Callable[..., Any]) -> None:
+    lines = {
+        branched: "return x * 2 if x.shape[0] == 5 else x",
+        indexed: "return x * [0, 1, 2, 3, 4, 5, 6, 7][int(x.shape[0])]",
+        iterated: "for row in x:",
+        helped: "return x * 2 if x.shape[0] == 5 else x",
+    }
+    seen = watched(target, *(called(ones(size, 3)) for size in (5, 7)), dynamic=True)
+    (recompile,) = seen.recompiles
+    (guard,) = recompile.failed_guards
+    assert guard.words == "argument x: size of dim 0 was 5, is 7"
+    assert guard.source is not None
+    assert guard.source.code == lines[target]
+    assert guard.hint.startswith("dim 0 of x was dynamic and was fixed to 5 at tests/watching/")
+    assert "mark_dynamic" not in str(recompile)
+
+
+def test_dynamic_size_fixed_in_a_container_names_the_line() -> None:
+    def scaled(*, parts: dict[str, list[Tensor]]) -> Tensor:
+        return branched(parts["left"][0])
+
+    calls = (called(parts={"left": [ones(size, 3)]}) for size in (5, 7))
+    (recompile,) = watched(scaled, *calls, dynamic=True).recompiles
+    assert "hint: dim 0 of parts['left'][0] was dynamic and was fixed to 5 at " in str(recompile)
+
+
+def test_dynamic_int_fixed_by_code_names_the_line() -> None:
+    def scaled(x: Tensor, count: int) -> Tensor:
+        return x * 2 if count == 5 else x
+
+    (recompile,) = watched(scaled, called(ones(3), 5), called(ones(3), 7), dynamic=True).recompiles
+    assert "hint: count was dynamic and was fixed to 5 at " in str(recompile)
+    assert "in scaled: return x * 2 if count == 5 else x" in str(recompile)
+
+
+def test_dynamic_size_fixed_in_an_earlier_watch_names_the_line() -> None:
+    function = torch.compile(branched, backend="eager", dynamic=True)
+    with watch():
+        function(ones(5, 3))
+    with watch() as seen:
+        function(ones(7, 3))
+    assert "was dynamic and was fixed to 5 at" in str(seen.recompiles[0])
+    function = torch.compile(iterated, backend="eager", dynamic=True)
+    function(ones(5, 3))  # not watched, so the line is unknown
+    with watch() as seen:
+        function(ones(8, 3))
+        function(ones(9, 3))
+    assert "dim 0 of x was dynamic and was fixed to 8 at " in str(seen.recompiles[0])
+    function = torch.compile(helped, backend="eager", dynamic=True)
+    function(ones(5, 3))
+    with watch() as seen:
+        function(ones(7, 3))
+    assert "if a line requires one size, torch raises an error that" in str(seen.recompiles[0])
+
+
+def test_dynamic_size_fixed_before_a_steady_state_names_the_line() -> None:
+    function = torch.compile(branched, backend="eager", dynamic=True)
+    captured = steady(function, (ones(5, 3),), (ones(7, 3),))
+    with pytest.raises(AssertionError, match="dim 0 of x was dynamic and was fixed to 5 at "):
+        captured.assert_no_recompiles()
 
 
 def test_size_fixed_by_the_compiler_has_no_mark_dynamic_hint() -> None:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from .advice import FailedGuard as FailedGuard
     from .advice import details as details
     from .advice import failed_guard as failed_guard
+    from .advice import fixed_at as fixed_at
     from .advice import reasons as reasons
     from .descriptions import mask_run_details as mask_run_details
     from .descriptions import simplify_guard as simplify_guard
@@ -24,13 +25,14 @@ if TYPE_CHECKING:
     from .observation import observe_guard as observe_guard
     from .read import IN_TORCH as IN_TORCH
     from .read import GuardLine as GuardLine
+    from .read import without_scope as without_scope
 else:
     __getattr__ = front_door(
         __name__,
         {
-            "advice": "FailedGuard details failed_guard reasons",
+            "advice": "FailedGuard details failed_guard fixed_at reasons",
             "descriptions": "mask_run_details simplify_guard sizes_in",
             "observation": "GuardObservation observe_guard",
-            "read": "GuardLine IN_TORCH",
+            "read": "GuardLine IN_TORCH without_scope",
         },
     )
