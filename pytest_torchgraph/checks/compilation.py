@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from textwrap import indent
 from typing import TYPE_CHECKING, Any
 
@@ -238,7 +238,22 @@ def format_recompiles(recompiles: Sequence[Recompile], low: int, high: int | Non
             f"recompile limit reached, so later calls to {limit_hits[0].function} run eagerly "
             f"({len(recompiles)} recompilations)"
         )
-    return "\n".join([head, *(indent(str(recompile), "  ") for recompile in recompiles)])
+    lines = [head]
+    described: set[tuple[str, ...]] = set()
+    for recompile in recompiles:
+        # torch repeats the guards of all earlier compilations. Print each guard and hint once.
+        code = recompile.path, str(recompile.line)
+        keys = [(*code, g.compile_id, g.guard or g.words) for g in recompile.failed_guards]
+        pairs = zip(keys, recompile.failed_guards, strict=True)
+        new = tuple(guard for key, guard in pairs if key not in described)
+        described.update(keys)
+        words = str(replace(recompile, failed_guards=new or recompile.failed_guards[:1]))
+        lines += [
+            line
+            for line in indent(words, "  ").splitlines()
+            if line not in lines or not line.startswith("      hint: ")
+        ]
+    return "\n".join(lines)
 
 
 def _need_runs(capture: Subject, record: WatchRecord, allow: str | Sequence[str]) -> None:

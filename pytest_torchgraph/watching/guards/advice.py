@@ -30,6 +30,18 @@ _STATE = re.compile(r"len\(.*\.state\[list\(dict\.keys\(")
 """The guard on the number of values that an optimizer keeps for a parameter."""
 _CACHE_MISS = "Cache miss due to "
 """Prefix of compiled autograd's reason for a capture. `FailedGuard.words` contains all of it."""
+_SEPARATELY = "each compiles separately: use one of them, or warm up with each"
+_REMEDIES = (
+    ("torch.inference_mode", "make both in the same mode, and call in the same mode"),
+    ("conjugated view", "call {}.resolve_conj() before each call"),
+    ("negated view", "call {}.resolve_neg() before each call"),
+    ("transform of torch.func", "compile the transformed function instead, torch.compile(vmap(f))"),
+    (": requires_grad was ", _SEPARATELY),
+    (": dtype was ", _SEPARATELY),
+    (": was a ", _SEPARATELY),
+    ("global state: ", _SEPARATELY),
+)
+"""Words of failed guards, with the remedy, in which `{}` is the tensor."""
 _FEW = 3
 """Largest group of guards, equal except for the old value, that is still listed one by one."""
 
@@ -115,6 +127,10 @@ def _find_remedy(
             f"{subject} is a value from before a graph break: remove the break; "
             "assert_no_graph_breaks() shows its line"
         )
+    name = observation.name or subject
+    for words, remedy in _REMEDIES:
+        if words in observation.words:
+            return remedy.format(name)
     if _STATE.search(observation.text.check):
         return (
             "an optimizer creates its state in its first step, so the second step recompiles: "
@@ -153,13 +169,16 @@ def _find_remedy(
     named = not subject.startswith("___")  # "___": a value passed to a resumed frame
     if is_tensor and named and "stride of dim " in observation.check.words:
         # torch compares sizes before strides, so the sizes were equal.
-        return f"call {subject}.contiguous() before each call: then equal sizes have equal strides"
+        return (
+            f"call {name}.contiguous() before each call (or, for images, with "
+            "memory_format=torch.channels_last): then equal sizes have equal strides"
+        )
     size = _SIZE.search(observation.check.words) if is_tensor else None
     if size is not None and named and not observation.is_static:
         if not values.isdisjoint(("0", "1")):
             return (
                 "sizes 0 and 1 always compile separately: pad the input, or call "
-                f"torch._dynamo.decorators.mark_unbacked({subject}, {size[1]}) before the first "
+                f"torch._dynamo.decorators.mark_unbacked({name}, {size[1]}) before the first "
                 "call"
             )
         fixed = (
@@ -170,8 +189,13 @@ def _find_remedy(
         )
         if (subject, "size", int(size[1])) in fixed:
             return ""
+        if observation.is_late:
+            return (
+                "the first compilation did not use this tensor, so it cannot be marked in time: "
+                "compile with dynamic=True, or keep it at one size (in transformers: StaticCache)"
+            )
         return (
-            f"call torch._dynamo.mark_dynamic({subject}, {size[1]}) before the first call, to "
+            f"call torch._dynamo.mark_dynamic({name}, {size[1]}) before the first call, to "
             "compile once for all sizes of at least 2 (if a line requires one size, torch raises "
             "an error that names it). Also mark other tensors that share the size"
         )
@@ -187,7 +211,7 @@ def fixed_at(fix: SizeFixed) -> str:
 
 def _describe_fix(fix: SizeFixed, observation: GuardObservation) -> str:
     size = _SIZE.search(observation.check.words)
-    name = f"{f'dim {size[1]} of ' if size else ''}{observation.check.subject}"
+    name = f"{f'dim {size[1]} of ' if size else ''}{observation.name or observation.check.subject}"
     when = "" if str(fix.id) == observation.text.compile_id else f" (in compilation {fix.id})"
     return (
         f"{name} {fixed_at(fix)}{when}\nonly code that works for every size compiles once: change "
