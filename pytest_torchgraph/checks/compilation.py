@@ -8,14 +8,15 @@ from textwrap import indent
 from typing import TYPE_CHECKING, Any
 
 from ..context import CONTEXT
-from ..convert.source_lines import is_user_file, relative
+from ..convert.source_lines import is_user_file, original_name, relative
 from ..device_types import FIXTURE
+from ..errors import CaptureError
 from ..graph.census import calls
 from ..graph.checks import bounds, device_of, device_types, format_bounds, need_a_limit
 from ..graph.failures import Failure, failed
 from ..settings.paths import allows, is_within, patterns
 from ..watching.guards import IN_TORCH
-from ..watching.observe import first_line
+from ..watching.observe import first_line, user_function
 from ..words import listed
 from .eager import find_uncompiled_calls, format_disabled, why_no_graph, why_no_recompile_possible
 
@@ -359,13 +360,48 @@ def assert_graph_count(capture: Subject, forward: Any, backward: Any, total: Any
         limit_for="" if capture.watched is not None else "assert_graph_count",
     )
     if problems:
-        graph_lines = [
-            f"  {graph.name}: {graph.kind}, {sum(call.times for call in calls([graph]))} ops"
-            for graph in capture.graphs
-        ] or ["  none"]
+        graph_lines = describe_graphs(capture) or ["  none"]
         problem_lines = problems.values()
         lines = ["graph count differs:", *problem_lines, "graphs captured:", *graph_lines]
         raise AssertionError("\n".join(lines))
+
+
+def describe_graphs(capture: Subject) -> list[str]:
+    """Return a line for each graph, with its first source line, and a line about hooks."""
+    lines = []
+    for graph in capture.graphs:
+        line = f"  {graph.name}: {graph.kind}, {sum(call.times for call in calls([graph]))} ops"
+        source = next((node.source for node in graph.nodes if node.source is not None), None)
+        if source is not None:
+            line += f", from {source} in {original_name(source.function)}: {source.code}"
+        lines.append(line)
+    record = record_of_compiler(capture)
+    codes = {(c.file, c.line) for c in record.compiled if c.ops} if record is not None else ()
+    for hook in _find_hooks(record) if record is not None else ():
+        code = getattr(user_function(hook), "__code__", None)
+        if code is not None and (code.co_filename, code.co_firstlineno) in codes:
+            lines.append(
+                "hooks of the compiled root module are frames of their own: compile a function "
+                "that calls it, torch.compile(lambda *args: model(*args))"
+            )
+            break
+    return lines
+
+
+def _find_hooks(record: WatchRecord) -> Iterator[Any]:
+    """Yield the forward hooks of the modules that were passed to torch.compile."""
+    for callee in record.callables:
+        module = None if callee.owner is None else callee.owner()
+        for name in ("_forward_pre_hooks", "_forward_hooks"):
+            yield from getattr(module, name, {}).values()
+
+
+def record_of_compiler(capture: Subject) -> WatchRecord | None:
+    """Return the compiler's record, `None` if torch.compile did not make the capture."""
+    try:
+        return capture.record("compilations")
+    except CaptureError:
+        return None
 
 
 def wrong_counts(capture: Subject, *counts: tuple[str, Any, int], limit_for: str) -> dict[str, str]:

@@ -6,13 +6,12 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..convert.placeholders import source_to_fqn
-from ..errors import CaptureError
 from ..graph.model import Graph, Node, Symbol, TensorMeta
 from ..settings.paths import allows, patterns
 from ..syncs.model import BREAKS, CALL, STARTS, THREADS, Sync, Transfer
 from ..watching.guards import fixed_at, sizes_in
 from ..words import listed
-from .compilation import need_graphs, wrong_counts
+from .compilation import need_graphs, record_of_compiler, wrong_counts
 
 if TYPE_CHECKING:
     from ..watching.kernels import Kernel
@@ -130,13 +129,10 @@ def assert_sizes(capture: Subject, name: str, dim: int | Sequence[int], *, dynam
 
 def _find_fixes(capture: Subject) -> dict[tuple[str, int, str], str]:
     """Return where code fixed dynamic sizes, by input, dimension and size."""
-    try:
-        compiled = capture.record("sizes").compiled
-    except CaptureError:  # not compiled by torch.compile
-        return {}
+    record = record_of_compiler(capture)
     return {
         (source_to_fqn(tensor), dim, fix.value): fixed_at(fix)
-        for compilation in compiled
+        for compilation in (record.compiled if record is not None else ())
         for source, fix in compilation.fixed.items()
         for tensor, _, dim in sizes_in(source)
     }

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
-from types import CodeType
+from types import CodeType, FunctionType, MethodType
 from typing import Any, Concatenate, Literal, NamedTuple, ParamSpec
 
 from ... import torch_private
@@ -58,8 +58,8 @@ class CompiledCallable:
 
     Attributes:
         name: qualified name.
-        file, line: start of its code; "" and 0 if it has none.
-        code: code object, `None` for a callable without one.
+        file, line: start of the user's function inside decorators; "" and 0 if it has none.
+        code: code object that Python runs, `None` for a callable without one.
         entries: number of calls.
         uncompiled: number of eager calls, by cause.
         backend: name of its backend, "" if it cannot be read.
@@ -96,8 +96,10 @@ class CompiledCallable:
         wrapped = torch_private.unwrap_inline(call)
         target = call if wrapped is None else wrapped
         owner = getattr(target, "__self__", wrapped)
-        name = getattr(target, "__qualname__", type(call).__qualname__)
         is_module = owner is not None and hasattr(owner, "named_modules")
+        function = user_function(getattr(type(owner), "forward", None) if is_module else target)
+        named = function if isinstance(target, partial) else target
+        name = getattr(named, "__qualname__", type(named).__qualname__)
         if is_module:
             # torch.fx creates a class for each graph module, with this qualified name.
             name = type(owner).__qualname__.replace(_GENERATED, type(owner).__name__)
@@ -106,9 +108,11 @@ class CompiledCallable:
         elif wrapped is not None:
             code = getattr(wrapped, "__code__", None)
         reference = weakref.ref(owner) if is_module else None
-        if not isinstance(code, CodeType):
+        code = code if isinstance(code, CodeType) else None
+        begin = getattr(function, "__code__", code)
+        if begin is None:
             return cls(name, owner=reference)
-        return cls(name, code.co_filename, code.co_firstlineno, code, owner=reference)
+        return cls(name, begin.co_filename, begin.co_firstlineno, code, owner=reference)
 
     @property
     def names(self) -> list[str]:
@@ -123,9 +127,10 @@ class CompiledCallable:
         Args:
             record: any object with `function`, `file` and `line`.
         """
-        if self.code is None or (record.file, record.function) != (self.file, self.code.co_name):
+        code = self.code
+        if code is None or (record.file, record.function) != (code.co_filename, code.co_name):
             return []
-        return self.names if self.line <= record.line <= _last_line(self.code) else []
+        return self.names if code.co_firstlineno <= record.line <= _last_line(code) else []
 
     def since(self, before: CompiledCallable | None) -> CompiledCallable:
         """Return a copy that counts only the calls after an earlier copy; `None` counts all."""
@@ -139,6 +144,22 @@ class CompiledCallable:
             entries=self.entries - before.entries,
             uncompiled=self.uncompiled - before.uncompiled,
         )
+
+
+def user_function(call: Any) -> Any:
+    """Return the function inside decorators, `torch.compiler.disable` and `functools.partial`."""
+    for _ in range(20):  # `__wrapped__` may lead back to the function
+        if isinstance(call, FunctionType):
+            wrapped = vars(call).get("__wrapped__")
+            inner = vars(call).get("_torchdynamo_orig_callable", wrapped)
+        elif isinstance(call, MethodType | partial):
+            inner = call.__func__ if isinstance(call, MethodType) else call.func
+        else:
+            inner = type(call).__call__ if callable(call) else None
+        if inner is None:
+            break
+        call = inner
+    return call
 
 
 _P = ParamSpec("_P")
@@ -384,7 +405,7 @@ class CompileAttempts:
             return EagerCause(kind, words, *key, earlier=True)
         if last is not None and last.ops is None:
             return None
-        words = _MARKED_WRAPPER if is_torch_file(callee.file) else _MARKED
+        words = _MARKED_WRAPPER if is_torch_file(callee.code.co_filename) else _MARKED
         return EagerCause("skipped", words, earlier=True)
 
 
