@@ -15,8 +15,8 @@ from ..graph.census import calls
 from ..graph.checks import bounds, device_of, device_types, format_bounds, need_a_limit
 from ..graph.failures import Failure, failed
 from ..settings.paths import allows, is_within, patterns
-from ..watching.guards import IN_TORCH
-from ..watching.observe import first_line, user_function
+from ..watching.guards import IN_TORCH, user_function
+from ..watching.observe import first_line
 from ..words import listed
 from .eager import find_uncompiled_calls, format_disabled, why_no_graph, why_no_recompile_possible
 
@@ -376,24 +376,23 @@ def describe_graphs(capture: Subject) -> list[str]:
             line += f", from {source} in {original_name(source.function)}: {source.code}"
         lines.append(line)
     record = record_of_compiler(capture)
-    codes = {(c.file, c.line) for c in record.compiled if c.ops} if record is not None else ()
-    for hook in _find_hooks(record) if record is not None else ():
-        code = getattr(user_function(hook), "__code__", None)
-        if code is not None and (code.co_filename, code.co_firstlineno) in codes:
-            lines.append(
-                "hooks of the compiled root module are frames of their own: compile a function "
-                "that calls it, torch.compile(lambda *args: model(*args))"
-            )
-            break
+    if record is not None and any((c.file, c.line) in _find_hooks(record) for c in record.compiled):
+        lines.append(
+            "hooks of the compiled root module are frames of their own: compile a function that "
+            "calls it, torch.compile(lambda *args: model(*args))"
+        )
     return lines
 
 
-def _find_hooks(record: WatchRecord) -> Iterator[Any]:
-    """Yield the forward hooks of the modules that were passed to torch.compile."""
+def _find_hooks(record: WatchRecord) -> Iterator[tuple[str, int]]:
+    """Yield file and line of the forward hooks of the modules passed to torch.compile."""
     for callee in record.callables:
-        module = None if callee.owner is None else callee.owner()
+        module = callee.owner and callee.owner()
         for name in ("_forward_pre_hooks", "_forward_hooks"):
-            yield from getattr(module, name, {}).values()
+            for hook in getattr(module, name, {}).values():
+                code = getattr(user_function(hook), "__code__", None)
+                if code is not None:
+                    yield code.co_filename, code.co_firstlineno
 
 
 def record_of_compiler(capture: Subject) -> WatchRecord | None:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from .observation import observe_guard as observe_guard
     from .read import IN_TORCH as IN_TORCH
     from .read import GuardLine as GuardLine
+    from .read import user_function as user_function
     from .read import without_scope as without_scope
 else:
     __getattr__ = front_door(
@@ -33,6 +34,6 @@ else:
             "advice": "FailedGuard details failed_guard fixed_at reasons",
             "descriptions": "mask_run_details simplify_guard sizes_in",
             "observation": "GuardObservation observe_guard",
-            "read": "GuardLine IN_TORCH without_scope",
+            "read": "GuardLine IN_TORCH user_function without_scope",
         },
     )

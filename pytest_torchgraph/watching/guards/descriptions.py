@@ -140,22 +140,20 @@ def _dispatch_keys(was: list[str], now: list[str]) -> Check:
     """Describe tensors by their dispatch keys, of which the first names device and layout."""
     if was[0] != now[0]:
         return Check("was a {was} tensor, is a {now} tensor", was=was[0], now=now[0])
+    changed = {*was} ^ {*now}
     for prefix, words in _KEYS:
-        had, has = (any(key.startswith(prefix) for key in keys) for keys in (was, now))
-        if had != has:
-            return Check(f"is now {words}, and was not" if has else f"was {words}, and is not now")
-    # torch.inference_mode removes these keys: the first from a call inside it, and from a tensor
-    # made inside it, the second only if the tensor was made and is used inside it.
-    steps = [
-        any(key.startswith("Autograd") for key in keys) + ("ADInplaceOrView" in keys)
-        for keys in (was, now)
-    ]
-    if steps[0] == steps[1]:
-        words = "dispatch keys were {was}, and are now {now}"
-        return Check(words, "", ", ".join(was), ", ".join(now))
-    places = ("outside", "inside") if steps[0] > steps[1] else ("inside", "outside")
-    words = "was made or used {was} torch.inference_mode, and is now made or used {now}"
-    return Check(words, "", *places)
+        for key in changed:
+            if key.startswith(prefix):
+                gained = f"is now {words}, and was not"
+                return Check(gained if key in now else f"was {words}, and is not now")
+    # torch.inference_mode removes these keys: Autograd from a call inside it, and from a tensor
+    # made inside it; ADInplaceOrView only if the tensor was made and is used inside it.
+    if all(key.startswith(("Autograd", "ADInplaceOrView")) for key in changed):
+        words = "was made or used {was} torch.inference_mode, and is now made or used {now}"
+        places = ("outside", "inside") if len(was) > len(now) else ("inside", "outside")
+        return Check(words, "", *places)
+    words = "dispatch keys were {was}, and are now {now}"
+    return Check(words, "", ", ".join(was), ", ".join(now))
 
 
 def _type(match: re.Match[str]) -> Check:

@@ -30,6 +30,7 @@ from .read import (
     own_attributes,
     parse,
     read,
+    user_function,
     without_scope,
 )
 
@@ -48,7 +49,7 @@ _DTYPES = {5: torch.float16, 6: torch.float32, 7: torch.float64, 15: torch.bfloa
 
 _CELL = re.compile(r"(.+)\.__closure__\[(\d+)\]\.cell_contents")
 """Source of a closure variable."""
-_ITEM = re.compile(r"\b(?P<owner>\w+)\[(?:(?P<index>\d+)|'(?P<key>\w+)')\](?=(?P<rest>[.\[])?)")
+_ITEM = re.compile(r"\b(\w+)\[(?:(\d+)|'(\w+)')\](?=([.\[])?)")
 
 
 class GuardObservation(NamedTuple):
@@ -146,39 +147,27 @@ def _observe_in_entry(guard_text: GuardText, miss: torch_private.CacheMiss) -> G
 
 def _name_parameters(text: str, miss: torch_private.CacheMiss) -> str:
     """Replace items of `*args` and `**kwargs` by the names of the wrapped function's parameters."""
-    code = miss.code
-    starred = code.co_varnames[code.co_argcount + code.co_kwonlyargcount :]
-    has_args = bool(code.co_flags & inspect.CO_VARARGS)
-    has_kwargs = bool(code.co_flags & inspect.CO_VARKEYWORDS)
-    args = starred[0] if has_args else ""
-    kwargs = starred[has_args] if has_kwargs else ""
+    _, args, kwargs = inspect.getargs(miss.code)
 
     def name_item(item: re.Match[str]) -> str:
-        name = ""
-        if item["key"] and item["owner"] == kwargs:
-            name = item["key"]
-        elif item["index"] and item["owner"] == args:
-            parameters = _read_parameters(miss)[int(item["index"]) :]
-            name = parameters[0] if parameters else ""
-        return f"{'' if item['rest'] else 'argument '}{name}" if name else item[0]
+        owner, index, key, rest = item.groups()
+        names = [key] if owner == kwargs else _read_parameters(miss) if owner == args else []
+        name = "".join(names[int(index or 0) :][:1])
+        return f"{'' if rest else 'argument '}{name}" if name else item[0]
 
     return _ITEM.sub(name_item, text)
 
 
-def _read_parameters(miss: torch_private.CacheMiss) -> tuple[str, ...]:
+def _read_parameters(miss: torch_private.CacheMiss) -> list[str]:
     """Return the positional parameters of the only function that a wrapper could call."""
-    functions = []
-    for name in miss.code.co_freevars:
-        value, bound = miss.locals.get(name), 0
-        if isinstance(value, torch.nn.Module):
-            value, bound = attribute(type(value), "forward"), 1
-        if isinstance(value, MethodType):
-            value, bound = value.__func__, 1
-        while isinstance(own_attributes(value).get("__wrapped__"), FunctionType):
-            value = own_attributes(value)["__wrapped__"]
-        if isinstance(value, FunctionType):
-            functions.append(value.__code__.co_varnames[bound : value.__code__.co_argcount])
-    return functions[0] if len(functions) == 1 else ()
+    values = [miss.locals.get(name) for name in miss.code.co_freevars]
+    modules = [v for v in values if isinstance(v, torch.nn.Module)]
+    values += [MethodType(type(module).forward, module) for module in modules]
+    functions = [v for v in values if isinstance(v, FunctionType | MethodType)]
+    if len(functions) != 1:
+        return []
+    code = user_function(functions[0]).__code__
+    return inspect.getargs(code).args[isinstance(functions[0], MethodType) :]
 
 
 def _read_closure_name(source: str, miss: torch_private.CacheMiss) -> str:

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from .callables import CompiledCallable as CompiledCallable
     from .callables import EagerCause as EagerCause
     from .callables import first_line as first_line
-    from .callables import user_function as user_function
     from .executions import BACKWARD as BACKWARD
     from .executions import CountedGraph as CountedGraph
     from .executions import Counts as Counts
@@ -40,10 +39,7 @@ else:
     __getattr__ = front_door(
         __name__,
         {
-            "callables": (
-                "AOT_COMPILED CallKind CompiledCallable EagerCause PRECOMPILED first_line "
-                "user_function"
-            ),
+            "callables": "AOT_COMPILED CallKind CompiledCallable EagerCause PRECOMPILED first_line",
             "executions": "BACKWARD CountedGraph Counts",
             "hub": "EventRecorder HUB IdleRecorder",
             "structured_trace": (

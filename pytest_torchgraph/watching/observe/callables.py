@@ -8,11 +8,12 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
-from types import CodeType, FunctionType, MethodType
+from types import CodeType
 from typing import Any, Concatenate, Literal, NamedTuple, ParamSpec
 
 from ... import torch_private
 from ...convert.source_lines import is_torch_file, is_user_file, original_name, relative
+from ..guards import user_function
 from .structured_trace import is_recompile_limit
 
 CallKind = Literal["stance", "limit", "disabled", "skipped", "backend"]
@@ -144,22 +145,6 @@ class CompiledCallable:
             entries=self.entries - before.entries,
             uncompiled=self.uncompiled - before.uncompiled,
         )
-
-
-def user_function(call: Any) -> Any:
-    """Return the function inside decorators, `torch.compiler.disable` and `functools.partial`."""
-    for _ in range(20):  # `__wrapped__` may lead back to the function
-        if isinstance(call, FunctionType):
-            wrapped = vars(call).get("__wrapped__")
-            inner = vars(call).get("_torchdynamo_orig_callable", wrapped)
-        elif isinstance(call, MethodType | partial):
-            inner = call.__func__ if isinstance(call, MethodType) else call.func
-        else:
-            inner = type(call).__call__ if callable(call) else None
-        if inner is None:
-            break
-        call = inner
-    return call
 
 
 _P = ParamSpec("_P")
