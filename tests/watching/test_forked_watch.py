@@ -74,7 +74,6 @@ def test_restart_in_a_forked_child_is_warm() -> None:
     def check() -> None:
         restart(tripled, (torch.ones(3),)).assert_warm()
 
-    assert not fails_in_child(check)
-    with watch():
-        torch.compile(doubled)(torch.ones(3))
+    # After a cold compilation here, the child has inductor's pool of threads, without the threads.
+    restart(doubled, (torch.ones(3),))
     assert not fails_in_child(check)
