@@ -98,7 +98,10 @@ class CompiledCallable:
         target = call if wrapped is None else wrapped
         owner = getattr(target, "__self__", wrapped)
         is_module = owner is not None and hasattr(owner, "named_modules")
-        function = user_function(getattr(type(owner), "forward", None) if is_module else target)
+        function = user_function(target)
+        begin = getattr(function, "__code__", None)
+        if is_module and (begin is None or is_torch_file(begin.co_filename)):
+            function = user_function(getattr(type(owner), "forward", None))
         named = function if isinstance(target, partial) else target
         name = getattr(named, "__qualname__", type(named).__qualname__)
         if is_module:
