@@ -156,9 +156,9 @@ def find_problems(capture: Capture, limits: Limits) -> Iterator[tuple[str, Asser
         else:
             yield from _problem("min_graphs", checks.need_graphs, capture, allow=limits.allow)
     elif limits.max_graphs is not None and len(graphs) > limits.max_graphs:
-        names = ", ".join(graph.name for graph in graphs)
-        message = f"graphs: expected at most {limits.max_graphs}, found {len(graphs)}: {names}"
-        yield "max_graphs", AssertionError(message)
+        head = f"graphs: expected at most {limits.max_graphs}, found {len(graphs)}:"
+        lines = [head, *checks.describe_graphs(capture)]
+        yield "max_graphs", AssertionError("\n".join(lines))
     if graphs or (record.callables and not record.disabled and limits.min_graphs == 0):
         yield from _problem("min_graphs", checks.need_compiled, record, allow=limits.allow)
         yield from _problem("min_graphs", checks.need_device, capture)

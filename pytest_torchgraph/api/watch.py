@@ -146,6 +146,8 @@ def steady(
     ]
     python = PythonState(every.named, target)
     states, outcomes, idle = [], list[Outcome](), []
+    # The recorder also sees which line of the first call fixed a dynamic size: torch reports it
+    # only while it compiles.
     watch, recorder = Watch(warmed_up=True), EventRecorder(passive=True, with_graphs=False)
     with (
         preserve_state(every.named) as saved,

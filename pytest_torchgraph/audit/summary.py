@@ -37,8 +37,8 @@ _PLACE = re.compile(r"\S+:\d+\b")
 
 _HAPPENED: dict[CauseKind, str] = {
     "break": "graph break at {place}: {code}",
-    "recompile": "recompiled: {place}",
-    "limit": "recompile limit reached, so later calls run eagerly: {place}",
+    "recompile": "recompiled: {place}{guard}",
+    "limit": "recompile limit reached, so later calls run eagerly: {place}{guard}",
     "bypass": "cache bypass, so compiled in every process: {place}{text}{line}",
     "eager": "ran eagerly: {place}{text}",
     "nothing": "nothing compiled: {place}{text}",
@@ -237,7 +237,11 @@ def describe(cause: Cause, further_places: int = 0) -> str:
     text = (f": {cause.text}" if location else cause.text) if cause.text else ""
     line = f" ({cause.code})" if cause.code else ""
     words = _HAPPENED[cause.kind].format(
-        place=location, code=cause.code or cause.text, text=text, line=line
+        place=location,
+        code=cause.code or cause.text,
+        text=text,
+        line=line,
+        guard=f": {cause.guard}" if cause.guard else "",
     )
     return " ".join(words.split())
 

@@ -390,7 +390,8 @@ class Assertions(OpChecks):
             dim: one dimension or several; -1 is the last.
 
         Raises:
-            AssertionError: if a size is constant, with each graph in which it is.
+            AssertionError: if a size is constant, with each graph in which it is, and the line of
+                the code that required a number of a dynamic size.
             TypeError: if `dim` is neither an int nor a sequence of ints, or is empty.
             ValueError: if no forward graph has the input, or the input is not a tensor or lacks the
                 dimension.

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from textwrap import indent
 from typing import TYPE_CHECKING, Any
 
 from ..context import CONTEXT
-from ..convert.source_lines import is_user_file, relative
+from ..convert.source_lines import is_user_file, original_name, relative
 from ..device_types import FIXTURE
+from ..errors import CaptureError
 from ..graph.census import calls
 from ..graph.checks import bounds, device_of, device_types, format_bounds, need_a_limit
 from ..graph.failures import Failure, failed
 from ..settings.paths import allows, is_within, patterns
-from ..watching.guards import IN_TORCH
+from ..watching.guards import IN_TORCH, user_function
 from ..watching.observe import first_line
 from ..words import listed
 from .eager import find_uncompiled_calls, format_disabled, why_no_graph, why_no_recompile_possible
@@ -238,7 +239,22 @@ def format_recompiles(recompiles: Sequence[Recompile], low: int, high: int | Non
             f"recompile limit reached, so later calls to {limit_hits[0].function} run eagerly "
             f"({len(recompiles)} recompilations)"
         )
-    return "\n".join([head, *(indent(str(recompile), "  ") for recompile in recompiles)])
+    lines = [head]
+    described: set[tuple[str, ...]] = set()
+    for recompile in recompiles:
+        # torch repeats the guards of all earlier compilations. Print each guard and hint once.
+        code = recompile.path, str(recompile.line)
+        keys = [(*code, g.compile_id, g.guard or g.words) for g in recompile.failed_guards]
+        pairs = zip(keys, recompile.failed_guards, strict=True)
+        new = tuple(guard for key, guard in pairs if key not in described)
+        described.update(keys)
+        words = str(replace(recompile, failed_guards=new or recompile.failed_guards[:1]))
+        lines += [
+            line
+            for line in indent(words, "  ").splitlines()
+            if line not in lines or not line.startswith("      hint: ")
+        ]
+    return "\n".join(lines)
 
 
 def _need_runs(capture: Subject, record: WatchRecord, allow: str | Sequence[str]) -> None:
@@ -344,13 +360,47 @@ def assert_graph_count(capture: Subject, forward: Any, backward: Any, total: Any
         limit_for="" if capture.watched is not None else "assert_graph_count",
     )
     if problems:
-        graph_lines = [
-            f"  {graph.name}: {graph.kind}, {sum(call.times for call in calls([graph]))} ops"
-            for graph in capture.graphs
-        ] or ["  none"]
+        graph_lines = describe_graphs(capture) or ["  none"]
         problem_lines = problems.values()
         lines = ["graph count differs:", *problem_lines, "graphs captured:", *graph_lines]
         raise AssertionError("\n".join(lines))
+
+
+def describe_graphs(capture: Subject) -> list[str]:
+    """Return a line for each graph, with its first source line, and a line about hooks."""
+    lines = []
+    for graph in capture.graphs:
+        line = f"  {graph.name}: {graph.kind}, {sum(call.times for call in calls([graph]))} ops"
+        source = next((node.source for node in graph.nodes if node.source is not None), None)
+        if source is not None:
+            line += f", from {source} in {original_name(source.function)}: {source.code}"
+        lines.append(line)
+    record = record_of_compiler(capture)
+    if record is not None and any((c.file, c.line) in _find_hooks(record) for c in record.compiled):
+        lines.append(
+            "hooks of the compiled root module are frames of their own: compile a function that "
+            "calls it, torch.compile(lambda *args: model(*args))"
+        )
+    return lines
+
+
+def _find_hooks(record: WatchRecord) -> Iterator[tuple[str, int]]:
+    """Yield file and line of the forward hooks of the modules passed to torch.compile."""
+    for callee in record.callables:
+        module = callee.owner and callee.owner()
+        for name in ("_forward_pre_hooks", "_forward_hooks"):
+            for hook in getattr(module, name, {}).values():
+                code = getattr(user_function(hook), "__code__", None)
+                if code is not None:
+                    yield code.co_filename, code.co_firstlineno
+
+
+def record_of_compiler(capture: Subject) -> WatchRecord | None:
+    """Return the compiler's record, `None` if torch.compile did not make the capture."""
+    try:
+        return capture.record("compilations")
+    except CaptureError:
+        return None
 
 
 def wrong_counts(capture: Subject, *counts: tuple[str, Any, int], limit_for: str) -> dict[str, str]:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ..convert.placeholders import source_to_fqn
 from ..graph.model import Graph, Node, Symbol, TensorMeta
 from ..settings.paths import allows, patterns
 from ..syncs.model import BREAKS, CALL, STARTS, THREADS, Sync, Transfer
+from ..watching.guards import fixed_at, sizes_in
 from ..words import listed
-from .compilation import need_graphs, wrong_counts
+from .compilation import need_graphs, record_of_compiler, wrong_counts
 
 if TYPE_CHECKING:
     from ..watching.kernels import Kernel
@@ -93,6 +95,7 @@ def assert_sizes(capture: Subject, name: str, dim: int | Sequence[int], *, dynam
     expectation = "a symbol" if dynamic else "a number"
     problems: list[str] = []
     wrong: list[int] = []
+    fixes = _find_fixes(capture) if dynamic else {}
     for graph, node in _inputs(capture.forwards, name):
         result = node.result
         if not isinstance(result, TensorMeta):
@@ -105,19 +108,34 @@ def assert_sizes(capture: Subject, name: str, dim: int | Sequence[int], *, dynam
             size = result.shape[dim]
             if isinstance(size, Symbol) != dynamic:
                 sizes = _format_sizes(result)
-                wrong = sorted({*wrong, dim % len(result.shape)})
+                fix = fixes.get((name, dim % len(result.shape), str(size)))
+                wrong = sorted({*wrong, *([] if fix else [dim % len(result.shape)])})
                 problems.append(
-                    f"  {graph.name}: {name} is [{sizes}]: dim {dim} is not {expectation}"
+                    f"  {graph.name}: {name} is [{sizes}]: dim {dim} "
+                    + (fix or f"is not {expectation}")
                 )
     if problems:
         word = "dynamic" if dynamic else "static"
         remedy = f"call torch._dynamo.mark_{word}({name}, {wrong}) before the model"
         remedy += ". If code needs a fixed size, torch raises an error with its line" * dynamic
+        if not wrong:
+            remedy = "change the code at these lines, so that it does not need a number"
         if capture.via == "export":
             remedy = "pass other dynamic_shapes: via=Export(dynamic_shapes=...)"
         elif capture.via in ("dispatch", "fx"):
             remedy = f"sizes are static via {capture.via!r}: capture via 'aot'"
         raise AssertionError("\n".join([f"sizes of {name} are not {word}:", *problems, remedy]))
+
+
+def _find_fixes(capture: Subject) -> dict[tuple[str, int, str], str]:
+    """Return where code fixed dynamic sizes, by input, dimension and size."""
+    record = record_of_compiler(capture)
+    return {
+        (source_to_fqn(tensor), dim, fix.value): fixed_at(fix)
+        for compilation in (record.compiled if record is not None else ())
+        for source, fix in compilation.fixed.items()
+        for tensor, _, dim in sizes_in(source)
+    }
 
 
 def _inputs(graphs: Sequence[Graph], name: str) -> list[tuple[Graph, Node]]:

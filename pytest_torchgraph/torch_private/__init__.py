@@ -107,6 +107,7 @@ from .observers import on_skip as on_skip
 from .observers import on_traced_call as on_traced_call
 from .observers import torch_function_modes as torch_function_modes
 from .observers import traced_files as traced_files
+from .observers import traced_lines as traced_lines
 from .private_names import NAMES as NAMES
 from .private_names import PrivateName as PrivateName
 from .private_names import get as get

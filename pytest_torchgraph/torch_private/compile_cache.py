@@ -274,3 +274,5 @@ def on_unsaved(unsaved: Callable[[Any, bool], None]) -> Replaced:
 def clear_memory_caches() -> None:
     """Clear inductor's in-memory caches; its cache directory is kept."""
     get("clear_inductor_caches")()
+    # In a forked child, torch keeps the pool, but its threads are gone: a compilation never ends.
+    get("compile_pool").cache_clear()

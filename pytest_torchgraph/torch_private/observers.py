@@ -340,6 +340,15 @@ def _local_of_compile(name: str) -> Any:
     return None
 
 
+def traced_lines() -> tuple[tuple[str, int, str, str], ...]:
+    """Return the user's lines that Dynamo is tracing: file, line, function, code; outermost first.
+
+    AOTAutograd reports the lines of the op that it traces, if it has any.
+    """
+    frames = get("tracing_context_class").extract_stack()
+    return tuple((f.filename, f.lineno or 0, f.name, (f.line or "").strip()) for f in frames)
+
+
 def traced_files() -> frozenset[str]:
     """Return the files of the functions traced so far by the current compilation."""
     context = get("tracing_context")()

@@ -275,7 +275,8 @@ _NAMES_BY_PURPOSE = {
         "compile_id": ("torch._guards:CompileContext.current_compile_id", "2.1"),
     },
     "restarting with only the caches on disk": {
-        "clear_inductor_caches": ("torch._inductor.utils:clear_caches", "2.9")
+        "clear_inductor_caches": ("torch._inductor.utils:clear_caches", "2.9"),
+        "compile_pool": ("torch._inductor.async_compile:AsyncCompile.pool", "2.9"),
     },
     # Compiled autograd.
     "captures via compiled_autograd": {

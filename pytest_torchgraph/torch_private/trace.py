@@ -12,6 +12,7 @@ import sys
 import traceback
 import warnings
 from collections.abc import Callable, Container, Iterator, Mapping
+from types import CodeType
 from typing import Any, NamedTuple
 
 import torch
@@ -122,15 +123,13 @@ class CacheMiss(NamedTuple):
     It refers to the user's objects, so use it immediately, and do not keep it.
 
     Attributes:
-        file: file of the code.
-        free_variables: names of its free variables, defined by enclosing functions.
+        code: the code.
         locals, globals: variables of the call, before any of it ran.
         entries: earlier compilations, latest first.
         backend: backend that is about to compile it.
     """
 
-    file: str
-    free_variables: tuple[str, ...]
+    code: CodeType
     locals: Mapping[str, Any]
     globals: Mapping[str, Any]
     entries: tuple[Any, ...]
@@ -156,8 +155,7 @@ def cache_miss() -> CacheMiss | None:
             if backend is None:  # before torch 2.11
                 backend = local_of(caller, "compiler_fn")
             return CacheMiss(
-                missed.f_code.co_filename,
-                missed.f_code.co_freevars,
+                missed.f_code,
                 missed.f_locals,
                 missed.f_globals,
                 tuple(entries),

@@ -14,6 +14,8 @@ from .observe import BACKWARD, CacheEvent
 
 NO_OP = "a graph without an op is never saved"
 """Bypass reason of a forward or backward without any op."""
+NO_OP_BACKWARD = f"{NO_OP}; the forward is traced again with it"
+"""Bypass reason of a backward without any op."""
 SWITCHED_OFF = "the cache is disabled by "
 """Prefix of the bypass reason if a setting disables torch's cache."""
 
@@ -104,6 +106,11 @@ _HINTS = (
     (("FX graph cache is not enabled",), "set torch._inductor.config.fx_graph_cache = True"),
     (("enable_autograd_cache",), "set torch._functorch.config.enable_autograd_cache = True"),
     (("force_disable_caches",), "set torch._inductor.config.force_disable_caches = False"),
+    (
+        (NO_OP_BACKWARD,),
+        "return something that needs an op in the backward, such as x * 1.0 instead of x, or "
+        f'tolerate the bypass with allow=["{NO_OP}"]',
+    ),
     ((NO_OP,), f'it compiles quickly: tolerate the bypass with allow=["{NO_OP}"]'),
     (
         ("higher_order.", "HigherOrderOperator"),
@@ -139,7 +146,8 @@ def bypasses_of(compiled: Iterable[Compilation]) -> tuple[CacheBypass, ...]:
 
 def _refused_ops(compilation: Compilation, event: CacheEvent) -> tuple[RefusedOp, ...]:
     if event.state == "unsaved":
-        return (RefusedOp("", NO_OP, "", source_of(compilation)),)
+        reason = NO_OP_BACKWARD if event.backward else NO_OP
+        return (RefusedOp("", reason, "", source_of(compilation)),)
     if event.cache != "aot" or event.state != "bypass":
         return ()
     function = source_of(compilation)

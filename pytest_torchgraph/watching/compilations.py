@@ -17,9 +17,11 @@ from .observe import (
     CompileId,
     CudagraphsSkipped,
     Event,
+    FixedSizes,
     GraphBreakEvent,
     GraphPrinted,
     GuardsFailed,
+    SizeFixed,
     is_recompile_limit,
 )
 
@@ -39,6 +41,8 @@ class Compilation:
         breaks: graph breaks of all attempts.
         failed_guards: guards whose failure made this a recompilation.
         observations: details of each failed guard.
+        fixed: dynamic sizes and ints of which the code required a number, by Dynamo's source.
+        fixed_before: the same of earlier compilations, by compile id.
         cache_misses: reasons why compiled autograd could not reuse a backward in its cache.
         failure, reason: the exception that ended the compilation; "" if it succeeded.
         failed_at: file and line that raised the exception, if known.
@@ -63,6 +67,8 @@ class Compilation:
     breaks: list[GraphBreakEvent] = field(default_factory=list)
     failed_guards: tuple[str, ...] = ()
     observations: tuple[GuardObservation, ...] = ()
+    fixed: dict[str, SizeFixed] = field(default_factory=dict)
+    fixed_before: FixedSizes = field(default_factory=dict)
     cache_misses: tuple[str, ...] = ()
     failure: str = ""
     reason: str = ""
@@ -151,6 +157,9 @@ def _add_event(current: Compilation, event: Event) -> None:
             current.breaks.append(event)
         case GuardsFailed():
             current.failed_guards, current.observations = event.reasons, event.observations
+            current.fixed_before = event.fixed
+        case SizeFixed():
+            current.fixed.update(dict.fromkeys(event.sources, event))
         case CacheMissEvent():
             current.cache_misses = event.reasons
         case CompilationFinished():

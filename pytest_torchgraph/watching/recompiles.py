@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from ..convert.source_lines import is_torch_file, relative
 from .compilations import Compilation
-from .guards import FailedGuard, details, failed_guard, observe_guard, reasons
+from .guards import FailedGuard, details, failed_guard, observe_guard, reasons, sizes_in
 
 FIRST_DYNAMIC = "; the size became dynamic in compilation "
 """Suffix of a recompile reason for a size that became dynamic."""
@@ -151,7 +151,12 @@ def _describe_recompile(compiled: Compilation, earlier: Sequence[Compilation]) -
         == (compiled.id.autograd, compiled.id.frame)
     ]
     located = next((candidate for candidate in [compiled, *same_frame] if candidate.file), compiled)
-    first_dynamic = _is_dynamic(compiled) and not any(map(_is_dynamic, same_frame))
+    fixed = {**compiled.fixed_before, str(compiled.id): compiled.fixed}
+    was_dynamic = any(
+        sizes_in(source) for sizes in compiled.fixed_before.values() for source in sizes
+    )
+    was_dynamic = was_dynamic or any(map(_is_dynamic, same_frame))
+    first_dynamic = _is_dynamic(compiled) and not was_dynamic
     since = f"{FIRST_DYNAMIC}{compiled.id}" if first_dynamic else ""
     in_backward = compiled.id.autograd is not None
     graphs = compiled.texts("dynamo")
@@ -159,9 +164,14 @@ def _describe_recompile(compiled: Compilation, earlier: Sequence[Compilation]) -
         observe_guard(reason, None) for reason in compiled.failed_guards
     )
     guards = tuple(
-        replace(guard, words=guard.words + (since if " of dim " in guard.words else ""))
+        replace(guard, words=guard.words + (since if "size of dim " in guard.words else ""))
         for guard in (
-            failed_guard(observation, [*observations[:number], *observations[number + 1 :]], graphs)
+            failed_guard(
+                observation,
+                [*observations[:number], *observations[number + 1 :]],
+                graphs,
+                [fixed.get(observation.text.compile_id, {}), *list(fixed.values())[::-1]],
+            )
             for number, observation in enumerate(observations)
         )
     )

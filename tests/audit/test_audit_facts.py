@@ -351,6 +351,12 @@ def test_summary_lists_a_cause_of_many_tests_once() -> None:
     ]
 
 
+def test_summary_names_the_reason_of_a_recompile() -> None:
+    cause = Cause("recompile", "net.py", "forward", "", "", 3, guard="self.calls: was 0, is 1")
+    lines = list(summary_lines({"test_net": of(cause)}, 1, width=120))
+    assert "   1 test  recompiled: net.py:3 in forward: self.calls: was 0, is 1  test_net" in lines
+
+
 def test_summary_merges_a_cause_whose_line_moved() -> None:
     moved = Cause("break", "net.py", "forward", "data-dependent", "print(7)", 9)
     facts_by_test = {"a": of(break_at(7)), "b": of(moved)}

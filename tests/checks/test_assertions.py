@@ -428,3 +428,27 @@ def test_parity_compares_values_with_nan_and_infinity() -> None:
 def test_sparse_gradients_are_compared() -> None:
     embedding = torch.nn.Embedding(12, 4, sparse=True)
     capture(embedding, torch.tensor([[3, 4]]), via="dispatch").assert_matches_eager()
+
+
+class Hooked(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x.sin()
+
+
+def shifted(_module: nn.Module, args: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    return (args[0] + 1,)
+
+
+def test_wrong_graph_count_has_a_line_for_each_graph_and_names_hooks() -> None:
+    model = Hooked()
+    model.register_forward_pre_hook(shifted)
+    with pytest.raises(AssertionError, match="forward: expected 1, found 2") as error:
+        capture(model, torch.ones(3)).assert_graph_count(forward=1)
+    lines = str(error.value).splitlines()
+    assert re.fullmatch(r"  inference_0: .*:\d+ in shifted: return \(args\[0\] \+ 1,\)", lines[3])
+    assert re.fullmatch(r"  inference_1: .*:\d+ in forward: return x.sin\(\)", lines[4])
+    assert lines[5].startswith("hooks of the compiled root module are frames of their own: ")
+    calling = capture(lambda x: model(x), torch.ones(3))
+    with pytest.raises(AssertionError) as error:
+        calling.assert_graph_count(forward=2)
+    assert "hooks" not in str(error.value)

@@ -147,8 +147,11 @@ def test_assert_cacheable_fails_with_each_bypass_and_passes_with_allow() -> None
 
 def test_backward_without_op_is_never_saved() -> None:
     for via in ("aot", "dynamo", Inductor(codegen=False)):
-        with pytest.raises(AssertionError, match="a graph without an op is never saved"):
+        with pytest.raises(AssertionError, match="a graph without an op is never saved") as failed:
             capture(shifted, square_input(), via=via).assert_cacheable()
+        assert "\n  backward: a graph without an op" in str(failed.value)
+        assert "the forward is traced again with it" in str(failed.value)
+        assert "hint: return something that needs an op in the backward" in str(failed.value)
         capture(square, square_input(), via=via).assert_cacheable()
 
 

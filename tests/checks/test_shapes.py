@@ -47,6 +47,24 @@ def test_assert_dynamic_of_a_specialized_size_fails() -> None:
         captured.assert_dynamic("x", dim=0)
 
 
+def test_assert_dynamic_of_a_size_fixed_by_code_names_the_line() -> None:
+    def scaled(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return x.sum() + y if y.shape[0] == 5 else y
+
+    captured = capture(scaled, torch.ones(3, 4), torch.ones(5), via=Aot(dynamic=True))
+    captured.assert_dynamic("x", dim=0)
+    with pytest.raises(AssertionError) as error:
+        captured.assert_dynamic("y", dim=-1)
+    line = scaled.__code__.co_firstlineno + 1
+    assert str(error.value) == (
+        "sizes of y are not dynamic:\n"
+        "  inference: y is [5]: dim -1 was dynamic and was fixed to 5 at "
+        f"tests/checks/test_shapes.py:{line} in scaled: "
+        "return x.sum() + y if y.shape[0] == 5 else y\n"
+        "change the code at these lines, so that it does not need a number"
+    )
+
+
 def test_unknown_input_or_dimension_is_an_error() -> None:
     captured = capture(double, torch.ones(3, 4), torch.ones(5))
     with pytest.raises(ValueError, match="no forward graph has an input 'z'; inputs: x, y"):

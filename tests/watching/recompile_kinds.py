@@ -159,7 +159,7 @@ KINDS: dict[str, Kind] = {
         lambda: cases.doubled, (called(X), called(ones(3, 3))), "has 2"
     ),
     "strides": Kind(lambda: cases.doubled, (called(ones(3, 4)), called(ones(4, 3).t())), "is 1"),
-    "a device": Kind(lambda: cases.doubled, (called(X), called(X.to("meta"))), "are now Meta"),
+    "a device": Kind(lambda: cases.doubled, (called(X), called(X.to("meta"))), "is a Meta tensor"),
     "the same tensor twice": Kind(
         lambda: cases.optional, (called(X, ones(3)), called(X, X)), '"x", "y"'
     ),

@@ -229,6 +229,62 @@ def test_an_eager_call_says_where_its_function_begins() -> None:
     assert str(call).startswith(f"rows ({call.file}:{call.line}): its call ran eagerly: Dynamic")
 
 
+class Wrapped(nn.Module):
+    @torch.compiler.disable
+    def forward(self, x: Tensor) -> Tensor:
+        return x * 2
+
+    @torch.compiler.disable(recursive=False)
+    def other(self, x: Tensor) -> Tensor:
+        return x * 3
+
+    def plain(self, x: Tensor) -> Tensor:
+        return x * 4
+
+
+def decorated(function: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+    @functools.wraps(function)
+    def wrapper(x: Tensor) -> Tensor:
+        return function(x)
+
+    return wrapper
+
+
+class Called:
+    def __call__(self, x: Tensor) -> Tensor:
+        return x * 5
+
+
+def plain(x: Tensor) -> Tensor:
+    return x * 6
+
+
+@pytest.mark.parametrize(
+    ("target", "name", "code"),
+    [
+        (Wrapped(), "Wrapped", "return x * 2"),
+        (Wrapped().other, "Wrapped", "return x * 3"),
+        (Wrapped().plain, "Wrapped", "return x * 4"),
+        (Called(), "Called", "return x * 5"),
+        (plain, "plain", "return x * 6"),
+        (decorated(plain), "plain", "return x * 6"),
+        (functools.partial(plain), "plain", "return x * 6"),
+        (torch.no_grad()(torch.compiler.disable(plain)), "plain", "return x * 6"),
+        (torch.compiler.disable(functools.partial(decorated(plain))), "plain", "return x * 6"),
+    ],
+    ids="forward non-recursive method object function wraps partial no_grad all".split(),
+)
+def test_an_eager_call_says_where_the_wrapped_function_begins(
+    target: Any, name: str, code: str
+) -> None:
+    with watch() as seen, torch.compiler.set_stance("force_eager"):
+        torch.compile(target, backend="eager")(torch.ones(3))
+    (call,) = seen.eager_calls
+    lines = Path(__file__).read_text().splitlines()
+    assert (call.function, Path(call.file).name) == (name, "test_eager_calls.py")
+    assert code in "".join(lines[call.line - 1 : call.line + 2])
+
+
 def test_a_capture_of_one_step_has_no_list_of_calls() -> None:
     with pytest.raises(
         CaptureError,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import re
 import textwrap
 from collections.abc import Callable
@@ -16,7 +17,7 @@ from torch.fx.experimental.symbolic_shapes import ConstraintViolationError, guar
 from watching import recompile_cases
 from watching.recompile_cases import Net
 
-from pytest_torchgraph import Capture, CaptureError, capture, watch
+from pytest_torchgraph import Capture, CaptureError, capture, steady, watch
 from pytest_torchgraph.watching.guards.advice import details, failed_guard
 from pytest_torchgraph.watching.guards.descriptions import check_of
 from pytest_torchgraph.watching.guards.observation import observe_guard
@@ -121,7 +122,7 @@ CASES: dict[str, tuple[Any, Call, Call, str]] = {
         recompile_cases.doubled,
         called(ones(3)),
         called(ones(3, device="meta")),
-        r"argument x: dispatch keys were CPU, .*, and are now Meta, .*",
+        r"argument x: was a CPU tensor, is a Meta tensor",
     ),
     "integer": (
         recompile_cases.scaled,
@@ -255,7 +256,7 @@ def test_recompile_names_all_guards_latest_compilation_first() -> None:
         ("argument x: dtype was Float, is Double",),
         ("argument x: dtype was Double, is Int", "argument x: dtype was Float, is Int"),
     ]
-    with pytest.raises(AssertionError, match=r"is Int; argument x: dtype was Float"):
+    with pytest.raises(AssertionError, match=r"dtype was Double, is Int\n"):
         seen.assert_recompiles(max=1)
 
 
@@ -300,7 +301,8 @@ def test_recompile_by_an_int_has_a_hint_if_it_may_become_dynamic() -> None:
     torch._dynamo.reset()
     seen = watched(recompile_cases.from_table, *calls)  # its code needs the int's value
     hints = [[guard.hint for guard in recompile.failed_guards] for recompile in seen.recompiles]
-    assert hints[0][0].startswith(SYMBOL)
+    assert hints[0][0].startswith("scale was dynamic and was fixed to 3 at ")
+    assert "return x * {2: 20" in hints[0][0]
     assert not any(SYMBOL in hint for hint in hints[1])
     torch._dynamo.reset()
     seen = watched(recompile_cases.scaled, *calls, dynamic=False)
@@ -396,7 +398,8 @@ def test_recompile_by_a_stride_has_a_hint() -> None:
     tensors = (ones(3, 4), ones(4, 3).t())
     (recompile,) = watched(recompile_cases.doubled, *map(called, tensors)).recompiles
     assert recompile.failed_guards[0].hint == (
-        "call x.contiguous() before each call: then equal sizes have equal strides"
+        "call x.contiguous() before each call (or, for images, with "
+        "memory_format=torch.channels_last): then equal sizes have equal strides"
     )
     torch._dynamo.reset()
     helped = (called(tensor.contiguous()) for tensor in tensors)
@@ -487,7 +490,9 @@ def test_size_fixed_by_code_has_no_mark_dynamic_hint(by: str) -> None:
     tensors = (ones(3, 4), ones(3, 5), ones(6, 5))
     given = tensors if by == "argument" else ({"left": tensor} for tensor in tensors)
     first, second = watched(looped, *map(called, given)).recompiles
-    assert "hint: the size was compiled as a number. If the code" in str(first)
+    name = "given" if by == "argument" else "given['left']"
+    assert f"hint: dim 1 of {name} was dynamic and was fixed to 5 at tests/watching" in str(first)
+    assert "in looped: for number in range(x.shape[1]): (in compilation 0/1)\n" in str(first)
     assert "mark_dynamic(" not in str(first)
     assert "mark_dynamic(" in str(second), "this dimension is not fixed"
     torch._dynamo.reset()
@@ -495,6 +500,91 @@ def test_size_fixed_by_code_has_no_mark_dynamic_hint(by: str) -> None:
     torch._dynamo.mark_dynamic(marked, 1)
     with pytest.raises(ConstraintViolationError, match="specialized it to be a constant"):
         torch.compile(looped, backend="eager")(marked if by == "argument" else {"left": marked})
+
+
+def branched(x: Tensor) -> Tensor:
+    x = torch.sin(x)
+    return x * 2 if x.shape[0] == 5 else x
+
+
+def indexed(x: Tensor) -> Tensor:
+    x = torch.sin(x)
+    return x * [0, 1, 2, 3, 4, 5, 6, 7][int(x.shape[0])]
+
+
+def iterated(x: Tensor) -> Tensor:
+    total = torch.zeros(3)
+    for row in x:
+        total = total + row
+    return total
+
+
+def helped(x: Tensor) -> Tensor:
+    return branched(x + 1)
+
+
+@pytest.mark.slow("further cases; a few are in every run", unless=["branched", "helped"])
+@pytest.mark.parametrize("target", [branched, indexed, iterated, helped])
+def test_dynamic_size_fixed_by_code_names_the_line(target: Callable[..., Any]) -> None:
+    lines = {
+        branched: "return x * 2 if x.shape[0] == 5 else x",
+        indexed: "return x * [0, 1, 2, 3, 4, 5, 6, 7][int(x.shape[0])]",
+        iterated: "for row in x:",
+        helped: "return x * 2 if x.shape[0] == 5 else x",
+    }
+    seen = watched(target, *(called(ones(size, 3)) for size in (5, 7)), dynamic=True)
+    (recompile,) = seen.recompiles
+    (guard,) = recompile.failed_guards
+    assert guard.words == "argument x: size of dim 0 was 5, is 7"
+    assert guard.source is not None
+    assert guard.source.code == lines[target]
+    assert guard.hint.startswith("dim 0 of x was dynamic and was fixed to 5 at tests/watching/")
+    assert "mark_dynamic" not in str(recompile)
+
+
+def test_dynamic_size_fixed_in_a_container_names_the_line() -> None:
+    def scaled(*, parts: dict[str, list[Tensor]]) -> Tensor:
+        return branched(parts["left"][0])
+
+    calls = (called(parts={"left": [ones(size, 3)]}) for size in (5, 7))
+    (recompile,) = watched(scaled, *calls, dynamic=True).recompiles
+    assert "hint: dim 0 of parts['left'][0] was dynamic and was fixed to 5 at " in str(recompile)
+
+
+def test_dynamic_int_fixed_by_code_names_the_line() -> None:
+    def scaled(x: Tensor, count: int) -> Tensor:
+        return x * 2 if count == 5 else x
+
+    (recompile,) = watched(scaled, called(ones(3), 5), called(ones(3), 7), dynamic=True).recompiles
+    assert "hint: count was dynamic and was fixed to 5 at " in str(recompile)
+    assert "in scaled: return x * 2 if count == 5 else x" in str(recompile)
+
+
+def test_dynamic_size_fixed_in_an_earlier_watch_names_the_line() -> None:
+    function = torch.compile(branched, backend="eager", dynamic=True)
+    with watch():
+        function(ones(5, 3))
+    with watch() as seen:
+        function(ones(7, 3))
+    assert "was dynamic and was fixed to 5 at" in str(seen.recompiles[0])
+    function = torch.compile(iterated, backend="eager", dynamic=True)
+    function(ones(5, 3))  # not watched, so the line is unknown
+    with watch() as seen:
+        function(ones(8, 3))
+        function(ones(9, 3))
+    assert "dim 0 of x was dynamic and was fixed to 8 at " in str(seen.recompiles[0])
+    function = torch.compile(helped, backend="eager", dynamic=True)
+    function(ones(5, 3))
+    with watch() as seen:
+        function(ones(7, 3))
+    assert "if a line requires one size, torch raises an error that" in str(seen.recompiles[0])
+
+
+def test_dynamic_size_fixed_before_a_steady_state_names_the_line() -> None:
+    function = torch.compile(branched, backend="eager", dynamic=True)
+    captured = steady(function, (ones(5, 3),), (ones(7, 3),))
+    with pytest.raises(AssertionError, match="dim 0 of x was dynamic and was fixed to 5 at "):
+        captured.assert_no_recompiles()
 
 
 def test_size_fixed_by_the_compiler_has_no_mark_dynamic_hint() -> None:
@@ -531,6 +621,176 @@ def test_steady_state_is_watched_separately() -> None:
         function(ones(5, 5))
     with pytest.raises(AssertionError, match="argument x: had 1 dims, has 2"):
         changed.assert_no_recompiles()
+
+
+# -- each reason is said in words that its reader can act on ---------------------------------------
+
+
+def in_inference_mode(*size: int) -> Tensor:
+    with torch.inference_mode():
+        return ones(*size)
+
+
+@pytest.mark.slow("further cases; a few are in every run", unless=["0", "conjugated"])
+@pytest.mark.parametrize(
+    ("calls", "reason", "hint"),
+    [
+        pytest.param(
+            lambda: (called(in_inference_mode(3)), called(ones(3))),
+            "argument x: was made inside torch.inference_mode, and is now made outside",
+            "make both in the same mode",
+            id="0",
+        ),
+        pytest.param(
+            lambda: (called(ones(3)), called(in_inference_mode(3))),
+            "argument x: was made outside torch.inference_mode, and is now made inside",
+            "make both in the same mode",
+            id="1",
+        ),
+        pytest.param(
+            lambda: (under(torch.no_grad, ones(3)), under(torch.inference_mode, ones(3))),
+            "argument x: was made or used outside torch.inference_mode, and is now made or used "
+            "inside",
+            "call in the same mode",
+            id="used",
+        ),
+        pytest.param(
+            lambda: (called(ones(3) * 1j), called((ones(3) * 1j).conj())),
+            "argument x: is now a conjugated view (.conj()), and was not",
+            "call x.resolve_conj() before each call",
+            id="conjugated",
+        ),
+        pytest.param(
+            lambda: (called((ones(3) * 1j).conj().imag), called(ones(3))),
+            "argument x: was a negated view (.imag of .conj()), and is not now",
+            "call x.resolve_neg() before each call",
+            id="negated",
+        ),
+        pytest.param(
+            lambda: (called(ones(3)), lambda function: torch.vmap(function)(ones(2, 3))),
+            "argument x: is now inside a transform of torch.func (vmap, grad), and was not",
+            "compile the transformed function",
+            id="vmap",
+        ),
+        pytest.param(
+            lambda: (called(ones(3, 3)), called(ones(3, 3).to_sparse())),
+            "argument x: was a CPU tensor, is a SparseCPU tensor",
+            "use one of them, or warm up with each",
+            id="sparse",
+        ),
+        pytest.param(
+            lambda: (called(ones(3)), called(ones(3, requires_grad=True))),
+            "argument x: requires_grad was False, is True",
+            "use one of them, or warm up with each",
+            id="requires_grad",
+        ),
+        pytest.param(
+            lambda: tuple(
+                under(lambda dtype=dtype: torch.autocast("cpu", dtype), ones(3))
+                for dtype in (torch.bfloat16, torch.float16)
+            ),
+            "global state: the autocast dtype on cpu changed: is torch.float16",
+            "use one of them, or warm up with each",
+            id="autocast",
+        ),
+    ],
+)
+def test_recompile_by_a_property_of_a_tensor_has_its_words_and_a_hint(
+    calls: Callable[[], tuple[Call, ...]], reason: str, hint: str
+) -> None:
+    (recompile,) = watched(recompile_cases.doubled, *calls()).recompiles
+    assert recompile.reasons == (reason,)
+    assert hint in recompile.failed_guards[0].hint
+    assert "dispatch key" not in str(recompile)
+
+
+# -- arguments of decorators -----------------------------------------------------------------------
+
+
+def decorated(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    @functools.wraps(function)
+    def wrapper(*args: Any, **kwargs: Any) -> Tensor:
+        return function(*args, **kwargs)
+
+    return wrapper
+
+
+@decorated
+@decorated
+def scaled_by_keyword(x: Tensor, scale: Tensor, *, shift: Tensor) -> Tensor:
+    return x * scale + shift
+
+
+def test_recompile_in_a_decorator_has_the_names_of_the_parameters() -> None:
+    calls = [
+        called(*given, shift=shift)
+        for given, shift in (
+            ((ones(3), ones(1)), ones(1)),
+            ((ones(3), ones(2, 3)), ones(1)),
+            ((ones(3), ones(2, 3)), ones(4, 1, 1)),
+        )
+    ]
+    first, second = watched(scaled_by_keyword, *calls).recompiles
+    assert first.reasons == ("argument scale: had 1 dims, has 2",)
+    assert second.reasons[0] == "argument shift: had 1 dims, has 3"
+    torch._dynamo.reset()
+    calls = [called(ones(size), ones(1), shift=ones(1)) for size in (3, 4)]
+    (recompile,) = watched(scaled_by_keyword, *calls).recompiles
+    assert "argument x: size of dim 0 was 3, is 4" in str(recompile)
+    assert "call torch._dynamo.mark_dynamic(x, 0)" in str(recompile)
+
+
+def test_recompile_of_a_module_of_torch_has_the_names_of_the_parameters() -> None:
+    (recompile,) = watched(torch.nn.Linear(4, 4), called(ones(2, 4)), called(ones(3, 4))).recompiles
+    assert "argument input: size of dim 0 was 2, is 3" in str(recompile)
+
+
+# -- tensors that the first call makes -------------------------------------------------------------
+
+
+class Grown:
+    def __init__(self) -> None:
+        self.keys: Tensor | None = None
+
+
+def grown(cache: Grown, x: Tensor) -> Tensor:
+    cache.keys = x if cache.keys is None else torch.cat([cache.keys, x])
+    return cache.keys * 2
+
+
+def test_recompile_by_a_tensor_that_the_first_call_made_has_advice_that_works() -> None:
+    torch._dynamo.reset()
+    function, cache = torch.compile(grown, backend="eager"), Grown()
+    with watch() as seen:
+        for size in (5, 2, 2, 2):
+            function(cache, ones(size, 3))
+    sized = [r for r in seen.recompiles if "cache.keys: size of dim 0 was 5, is 7" in str(r)]
+    assert len(sized) == 1
+    assert "hint: the first compilation did not use this tensor" in str(sized[0])
+    assert "mark_dynamic(" not in sized[0].failed_guards[0].hint
+    torch._dynamo.reset()
+    function, cache = torch.compile(grown, backend="eager", dynamic=True), Grown()
+    with watch() as seen:
+        for size in (5, 2, 2, 2):
+            function(cache, ones(size, 3))
+    assert len(seen.recompiles) == 1, "from None to a tensor"
+
+
+def test_recompiles_are_listed_with_each_guard_once() -> None:
+    calls = [called(ones(size)) for size in (2, 3, 4, 5)]
+    seen = watched(recompile_cases.doubled, *calls, dynamic=False)
+    with pytest.raises(AssertionError) as error:
+        seen.assert_no_recompiles()
+    lines = str(error.value).splitlines()
+    assert [line for line in lines if "guard of" in line] == [
+        f"      guard of 0/{number}: check_tensor(x, Tensor, torch.float32, requires_grad=False, "
+        f"size=[{number + 2}], stride=[1])"
+        for number in range(3)
+    ]
+    assert [line.rpartition(": ")[2] for line in lines if "doubled (" in line] == [
+        f"size of dim 0 was {size}, is {size + 1}" for size in (2, 3, 4)
+    ]
+    assert len(lines) == 10
 
 
 # -- the limit -------------------------------------------------------------------------------------

@@ -112,7 +112,7 @@ class _AotRecorder:
     def _compiler(self, frame: Frame, kind: GraphKind) -> Callable[..., Any]:
         def compile(gm: torch.fx.GraphModule, _inputs: list[Any]) -> Callable[..., Any]:
             with self.islands.suspended():
-                self.bypass_search.check_empty(gm)
+                self.bypass_search.check_empty(gm, backward=kind == "backward")
                 compiled_graph = CompiledGraph(frame.lowered(gm, kind, "aot"))
             self.compiled_graphs.append(compiled_graph)
             return compiled_graph.recorded(torch_private.boxed(gm.forward), self.islands)

@@ -12,7 +12,13 @@ import torch.fx
 from ... import torch_private
 from ...convert.graph_modules import copied
 from ...convert.refused_nodes import RefusedOp, describe_refused
-from ...watching.cache_lookups import NO_OP, SWITCHED_OFF, CacheBypass, describe_bypass
+from ...watching.cache_lookups import (
+    NO_OP,
+    NO_OP_BACKWARD,
+    SWITCHED_OFF,
+    CacheBypass,
+    describe_bypass,
+)
 
 _TRIVIAL = 4
 """Maximum number of distinct functions in a graph that is split to look for an empty backward. A
@@ -53,7 +59,7 @@ class BypassSearch:
         self._settings = torch_private.cache_settings()
         self._off = torch_private.caches_switched_off()
         self._kept: list[_KeptGraph] = []
-        self._empty: list[int] = []
+        self._empty: dict[int, bool] = {}
 
     def keep(self, gm: torch.fx.GraphModule, example_inputs: list[Any]) -> None:
         """Store a Dynamo graph in its current state."""
@@ -67,10 +73,10 @@ class BypassSearch:
         ]
         self._kept.append(_KeptGraph(copied(gm), inputs, trains))
 
-    def check_empty(self, gm: torch.fx.GraphModule) -> None:
+    def check_empty(self, gm: torch.fx.GraphModule, *, backward: bool) -> None:
         """Note if an AOTAutograd graph, made from the last kept graph, contains no op."""
         if not _has_op(gm):
-            self._empty.append(len(self._kept) - 1)
+            self._empty.setdefault(len(self._kept) - 1, backward)
 
     def find(self) -> tuple[CacheBypass, ...]:
         """Return what AOTAutograd's cache refuses in each graph."""
@@ -78,13 +84,15 @@ class BypassSearch:
         with self._settings(self._options):
             setting = self._off or torch_private.caches_switched_off()
             for number, kept_graph in enumerate(self._kept):
-                name = "forward" if len(self._kept) == 1 else f"forward_{number}"
+                suffix = "" if len(self._kept) == 1 else f"_{number}"
                 ops = (
                     [RefusedOp("", SWITCHED_OFF + setting)]
                     if setting
                     else self._refused_ops(number, kept_graph)
                 )
-                bypasses += [describe_bypass(name, op) for op in ops]
+                for op in ops:
+                    kind = "backward" if op.reason == NO_OP_BACKWARD else "forward"
+                    bypasses.append(describe_bypass(kind + suffix, op))
         return tuple(bypasses)
 
     def _refused_ops(self, number: int, kept_graph: _KeptGraph) -> Sequence[RefusedOp]:
@@ -92,9 +100,11 @@ class BypassSearch:
         refused = describe_refused(torch_private.why_uncacheable(gm, inputs), self._modules)
         if refused:
             return refused
-        if number in self._empty or (not self._sees_aot and _has_empty_part(kept_graph)):
-            return [RefusedOp("", NO_OP, *_locate_last_op(gm, self._modules))]
-        return []
+        empty = self._empty if self._sees_aot else _find_empty_part(number, kept_graph)
+        if number not in empty:
+            return []
+        reason = NO_OP_BACKWARD if empty[number] else NO_OP
+        return [RefusedOp("", reason, *_locate_last_op(gm, self._modules))]
 
 
 def _has_op(gm: torch.fx.GraphModule) -> bool:
@@ -114,11 +124,14 @@ class _SplitSeen(Exception):
     """Raised to stop AOTAutograd once it has split forward and backward."""
 
 
-def _has_empty_part(kept_graph: _KeptGraph) -> bool:
-    """Return True if the forward or backward that AOTAutograd makes of the graph has no op."""
+def _find_empty_part(number: int, kept_graph: _KeptGraph) -> dict[int, bool]:
+    """Return the graph's number, and True for its backward, if AOTAutograd makes one without ops.
+
+    The result is empty if both forward and backward have ops.
+    """
     calls = {node.target for node in kept_graph.gm.graph.nodes if node.op.startswith("call_")}
     if len(calls) > _TRIVIAL:
-        return False
+        return {}
     empty: list[bool] = []
 
     def compiled(gm: torch.fx.GraphModule, _inputs: Any) -> Callable[..., Any]:
@@ -137,4 +150,4 @@ def _has_empty_part(kept_graph: _KeptGraph) -> bool:
         torch_private.get("functorch_config").patch(enable_autograd_cache=False),
     ):
         torch_private.aot_autograd(**compilers)(copied(kept_graph.gm), kept_graph.inputs)
-    return any(empty)
+    return {number: empty.index(True) > 0} if True in empty else {}

@@ -159,7 +159,7 @@ class _InductorRecorder:
         inner = torch_private.get("compile_fx_inner")
 
         def compile_inner(gm: torch.fx.GraphModule, inputs: Any, *args: Any, **kwargs: Any) -> Any:
-            self.bypass_search.check_empty(gm)
+            self.bypass_search.check_empty(gm, backward=kwargs.get("is_backward", False))
             outer, count = self.current, len(self.compiled_graphs)
             unchanged, kind = copied(gm), _kind(kwargs)
             (output,) = unchanged.graph.find_nodes(op="output")

@@ -166,10 +166,7 @@ def _causes(outcome: AuditOutcome) -> Iterator[Annotation]:
         place = CodePlace.parse(shared_cause.cause.guard_place)
         if not place.file:
             place = place_of_cause(shared_cause.cause, outcome.facts[shared_cause.tests[0]])
-        description = "\n".join(
-            filter(None, (describe_over_tests(shared_cause), shared_cause.cause.guard))
-        )
-        text = _with_tests(description, place, shared_cause.tests)
+        text = _with_tests(describe_over_tests(shared_cause), place, shared_cause.tests)
         yield Annotation("warning", TITLES[shared_cause.cause.kind], text, place)
 
 

@@ -16,16 +16,22 @@ if TYPE_CHECKING:
     from .advice import FailedGuard as FailedGuard
     from .advice import details as details
     from .advice import failed_guard as failed_guard
+    from .advice import fixed_at as fixed_at
     from .advice import reasons as reasons
+    from .descriptions import sizes_in as sizes_in
     from .observation import GuardObservation as GuardObservation
     from .observation import observe_guard as observe_guard
     from .read import IN_TORCH as IN_TORCH
+    from .read import GuardLine as GuardLine
+    from .read import user_function as user_function
+    from .read import without_scope as without_scope
 else:
     __getattr__ = front_door(
         __name__,
         {
-            "advice": "FailedGuard details failed_guard reasons",
+            "advice": "FailedGuard details failed_guard fixed_at reasons",
+            "descriptions": "sizes_in",
             "observation": "GuardObservation observe_guard",
-            "read": "IN_TORCH",
+            "read": "GuardLine IN_TORCH user_function without_scope",
         },
     )

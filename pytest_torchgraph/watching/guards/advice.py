@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from ...convert.placeholders import STACK_VALUE
 from ...convert.source_lines import is_user_file, original_name, relative
@@ -14,11 +15,12 @@ from .descriptions import mask_run_details, simplify_guard, sizes_in
 from .observation import GuardObservation
 from .read import IN_TORCH, GuardLine
 
+if TYPE_CHECKING:
+    from ..observe import SizeFixed
+
 _SIZE = re.compile(r"size of dim (\d+)")
 _FLOAT = re.compile(r"-?(?:\d+\.\d*(?:e[-+]?\d+)?|\d+e[-+]?\d+|inf|nan)")
 _INT = re.compile(r"-?\d+")
-_INPUT = r'\b{}_?: "\w+\[([^\]]*)\]'
-"""A tensor input in a graph that Dynamo printed, with its sizes."""
 _SYMBOL = r'\b{}_?: "Sym\('
 """A symbolic int input in a graph that Dynamo printed."""
 _FIXED = re.compile(r" == \d+\Z")
@@ -28,6 +30,18 @@ _STATE = re.compile(r"len\(.*\.state\[list\(dict\.keys\(")
 """The guard on the number of values that an optimizer keeps for a parameter."""
 _CACHE_MISS = "Cache miss due to "
 """Prefix of compiled autograd's reason for a capture. `FailedGuard.words` contains all of it."""
+_SEPARATELY = "each compiles separately: use one of them, or warm up with each"
+_REMEDIES = (
+    ("torch.inference_mode", "make both in the same mode, and call in the same mode"),
+    ("conjugated view", "call {}.resolve_conj() before each call"),
+    ("negated view", "call {}.resolve_neg() before each call"),
+    ("transform of torch.func", "compile the transformed function instead, torch.compile(vmap(f))"),
+    (": requires_grad was ", _SEPARATELY),
+    (": dtype was ", _SEPARATELY),
+    (": was a ", _SEPARATELY),
+    ("global state: ", _SEPARATELY),
+)
+"""Words of failed guards, with the remedy, in which `{}` is the tensor."""
 _FEW = 3
 """Largest group of guards, equal except for the old value, that is still listed one by one."""
 
@@ -67,6 +81,7 @@ def failed_guard(
     observation: GuardObservation,
     others: Collection[GuardObservation] = (),
     graphs: Sequence[str] = (),
+    fixed: Sequence[Mapping[str, SizeFixed]] = (),
 ) -> FailedGuard:
     """Describe a failed guard.
 
@@ -74,12 +89,19 @@ def failed_guard(
         observation: the details of the guard.
         others: the details of the failed guards of the other earlier compilations.
         graphs: the graphs of the new compilation, as Dynamo prints them.
+        fixed: the fixed sizes of each compilation, by source; the guard's own compilation first.
     """
     text, check = observation.text, observation.check
     lines = text.stack or text.lines
+    size = _SIZE.search(check.words)
+    source = f"{check.subject}.size()[{size[1]}]" if size else check.subject
+    fixes = [compilation.get(source) for compilation in fixed]
+    fix = next(filter(None, fixes), None)
+    if fix is not None and fix is fixes[0]:
+        lines = fix.stack or lines
     user_lines = [line for line in lines if is_user_file(line.file)]
-    hints = [hint for hint in text.hints if not hint.startswith(("type ", "(unknown source "))]
-    remedy = _find_remedy(observation, others, graphs)
+    hints = [hint for hint in text.hints if not hint.startswith(("type ", "(unknown "))]
+    remedy = _find_remedy(observation, others, graphs, fix)
     return FailedGuard(
         text.compile_id,
         observation.words,
@@ -93,7 +115,10 @@ def failed_guard(
 
 
 def _find_remedy(
-    observation: GuardObservation, others: Collection[GuardObservation], graphs: Sequence[str]
+    observation: GuardObservation,
+    others: Collection[GuardObservation],
+    graphs: Sequence[str],
+    fix: SizeFixed | None,
 ) -> str:
     """Return a remedy that is not among torch's hints, "" if there is none."""
     subject = observation.check.subject
@@ -102,6 +127,10 @@ def _find_remedy(
             f"{subject} is a value from before a graph break: remove the break; "
             "assert_no_graph_breaks() shows its line"
         )
+    name = observation.name or subject
+    for words, remedy in _REMEDIES:
+        if words in observation.words:
+            return remedy.format(name)
     if _STATE.search(observation.text.check):
         return (
             "an optimizer creates its state in its first step, so the second step recompiles: "
@@ -113,6 +142,8 @@ def _find_remedy(
             "buffer of the module): torch.compile guards on the value of a float, but not of a "
             "tensor; an `if` on the tensor would break the graph"
         )
+    if fix is not None:
+        return _describe_fix(fix, observation)
     was_symbol = any(_FROM_2_ON.fullmatch(simplify_guard(other.text.check)) for other in others)
     if (_is_symbol(observation, graphs) and not was_symbol) or (
         not others and _is_int_of_an_argument(observation)
@@ -138,20 +169,17 @@ def _find_remedy(
     named = not subject.startswith("___")  # "___": a value passed to a resumed frame
     if is_tensor and named and "stride of dim " in observation.check.words:
         # torch compares sizes before strides, so the sizes were equal.
-        return f"call {subject}.contiguous() before each call: then equal sizes have equal strides"
+        return (
+            f"call {name}.contiguous() before each call (or, for images, with "
+            "memory_format=torch.channels_last): then equal sizes have equal strides"
+        )
     size = _SIZE.search(observation.check.words) if is_tensor else None
     if size is not None and named and not observation.is_static:
         if not values.isdisjoint(("0", "1")):
             return (
                 "sizes 0 and 1 always compile separately: pad the input, or call "
-                f"torch._dynamo.decorators.mark_unbacked({subject}, {size[1]}) before the first "
+                f"torch._dynamo.decorators.mark_unbacked({name}, {size[1]}) before the first "
                 "call"
-            )
-        if _is_number(subject, int(size[1]), graphs):
-            return (
-                "the size was compiled as a number. If the code requires a number (for a loop or "
-                "an `if`), mark_dynamic does not help: pad the input to one size, or warm up with "
-                "each size"
             )
         fixed = (
             fixed_size
@@ -161,18 +189,34 @@ def _find_remedy(
         )
         if (subject, "size", int(size[1])) in fixed:
             return ""
+        if observation.is_late:
+            return (
+                "the first compilation did not use this tensor, so it cannot be marked in time: "
+                "compile with dynamic=True, or keep it at one size (in transformers: StaticCache)"
+            )
         return (
-            f"call torch._dynamo.mark_dynamic({subject}, {size[1]}) before the first call, to "
-            "compile once for all sizes of at least 2. Also mark other tensors that share the size"
+            f"call torch._dynamo.mark_dynamic({name}, {size[1]}) before the first call, to "
+            "compile once for all sizes of at least 2 (if a line requires one size, torch raises "
+            "an error that names it). Also mark other tensors that share the size"
         )
     return ""
 
 
-def _is_number(subject: str, dim: int, graphs: Sequence[str]) -> bool:
-    """Return True if a size of an input is a number, not a symbol, in Dynamo's printed graphs."""
-    inputs = re.finditer(_INPUT.format(_input_name(subject)), "\n".join(graphs))
-    sizes = [match[1].split(", ") for match in inputs]
-    return any(dim < len(input_sizes) and input_sizes[dim].isdecimal() for input_sizes in sizes)
+def fixed_at(fix: SizeFixed) -> str:
+    """Return the number of a fixed size, and the user's line that required it."""
+    lines = [line for line in fix.stack if is_user_file(line.file)]
+    place = f"at {_to_stack_frame(lines[-1])}" if lines else "by torch's own code"
+    return f"was dynamic and was fixed to {fix.value} {place}"
+
+
+def _describe_fix(fix: SizeFixed, observation: GuardObservation) -> str:
+    size = _SIZE.search(observation.check.words)
+    name = f"{f'dim {size[1]} of ' if size else ''}{observation.name or observation.check.subject}"
+    when = "" if str(fix.id) == observation.text.compile_id else f" (in compilation {fix.id})"
+    return (
+        f"{name} {fixed_at(fix)}{when}\nonly code that works for every size compiles once: change "
+        "that line, pad the input to one size, or warm up with each size"
+    )
 
 
 def _is_symbol(observation: GuardObservation, graphs: Sequence[str]) -> bool:

@@ -71,7 +71,7 @@ _STATES = {
     "num_threads": "the number of threads",
     "autocast": "autocast",
 }
-_AUTOCAST = re.compile(r"autocast\((\w+)\)_enabled")
+_AUTOCAST = re.compile(r"autocast\((\w+)\)_(enabled|dtype)")
 
 
 def check_of(text: str) -> Check:
@@ -122,10 +122,38 @@ _OF_TENSORS: tuple[tuple[str, _Make], ...] = (
     ),
     (
         r"dispatch key set mismatch\. expected \S*?\((.*?)\), actual \S*?\((.*?)\)",
-        lambda m: Check("dispatch keys were {was}, and are now {now}", was=m[1], now=m[2]),
+        lambda m: _dispatch_keys(m[1].split(", "), m[2].split(", ")),
     ),
 )
 """Prefixes of a failed guard's message about a tensor."""
+
+
+_KEYS = (
+    ("Conjugate", "a conjugated view (.conj())"),
+    ("Negative", "a negated view (.imag of .conj())"),
+    ("FuncTorch", "inside a transform of torch.func (vmap, grad)"),
+)
+"""Prefixes of dispatch keys, and what they say about a tensor."""
+
+
+def _dispatch_keys(was: list[str], now: list[str]) -> Check:
+    """Describe tensors by their dispatch keys, of which the first names device and layout."""
+    if was[0] != now[0]:
+        return Check("was a {was} tensor, is a {now} tensor", was=was[0], now=now[0])
+    changed = {*was} ^ {*now}
+    for prefix, words in _KEYS:
+        for key in changed:
+            if key.startswith(prefix):
+                gained = f"is now {words}, and was not"
+                return Check(gained if key in now else f"was {words}, and is not now")
+    # torch.inference_mode removes these keys: Autograd from a call inside it, and from a tensor
+    # made inside it; ADInplaceOrView only if the tensor was made and is used inside it.
+    if all(key.startswith(("Autograd", "ADInplaceOrView")) for key in changed):
+        words = "was made or used {was} torch.inference_mode, and is now made or used {now}"
+        places = ("outside", "inside") if len(was) > len(now) else ("inside", "outside")
+        return Check(words, "", *places)
+    words = "dispatch keys were {was}, and are now {now}"
+    return Check(words, "", ", ".join(was), ", ".join(now))
 
 
 def _type(match: re.Match[str]) -> Check:
@@ -169,7 +197,9 @@ def _state(match: re.Match[str]) -> Check:
 
 def _describe_state(name: str) -> str:
     autocast = _AUTOCAST.fullmatch(name)
-    return f"autocast on {autocast[1]}" if autocast else _STATES.get(name, name)
+    if autocast:
+        return f"{'the autocast dtype' if autocast[2] == 'dtype' else 'autocast'} on {autocast[1]}"
+    return _STATES.get(name, name)
 
 
 def _length(match: re.Match[str]) -> Check:

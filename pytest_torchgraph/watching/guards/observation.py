@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import enum
 import functools
+import inspect
 import json
 import linecache
 import re
@@ -29,6 +30,7 @@ from .read import (
     own_attributes,
     parse,
     read,
+    user_function,
     without_scope,
 )
 
@@ -47,6 +49,7 @@ _DTYPES = {5: torch.float16, 6: torch.float32, 7: torch.float64, 15: torch.bfloa
 
 _CELL = re.compile(r"(.+)\.__closure__\[(\d+)\]\.cell_contents")
 """Source of a closure variable."""
+_ITEM = re.compile(r"\b(\w+)\[(?:(\d+)|'(\w+)')\](?=([.\[])?)")
 
 
 class GuardObservation(NamedTuple):
@@ -58,6 +61,8 @@ class GuardObservation(NamedTuple):
         now: the new value, "" if unknown.
         guard: the guard as torch wrote it when it was created, "" if that is the reason itself.
         is_static: True if a fixed size was requested, for example with `dynamic=False`.
+        name: the checked value as the user writes it, for example `x` for `args[0]`; "" if unknown.
+        is_late: True if the first compilation of the code had no guard on this tensor.
     """
 
     text: GuardText
@@ -65,6 +70,8 @@ class GuardObservation(NamedTuple):
     now: str = ""
     guard: str = ""
     is_static: bool = False
+    name: str = ""
+    is_late: bool = False
 
     @property
     def words(self) -> str:
@@ -112,17 +119,55 @@ def _observe_in_entry(guard_text: GuardText, miss: torch_private.CacheMiss) -> G
         guard_text = guard_text._replace(
             hints=tuple(h for h in guard_text.hints if not h.startswith('guard on "'))
         )
-    for name in miss.free_variables:
+    for name in miss.code.co_freevars:
         words = check.words.replace(f"argument {name}:", f"variable {name} of the closure:")
         check = replace(check, words=words)
+    if torch.is_grad_enabled():  # and it was at the compilation; so the calls were outside the mode
+        check = replace(check, words=check.words.replace("made or used", "made"))
+    check = replace(
+        check,
+        words=_name_parameters(check.words, miss),
+        unknown=_name_parameters(check.unknown, miss),
+    )
     guard_check = own_guard.check if own_guard is not None and is_exact else ""
     return GuardObservation(
         guard_text,
         check,
-        _describe_new_value(check, entry, miss),
+        _name_parameters(_describe_new_value(check, entry, miss), miss),
         guard_check,
         _is_static(check, miss),
+        _name_parameters(check.subject, miss).removeprefix("argument "),
+        entry is not miss.entries[-1]
+        and not any(
+            guard.kind == "TENSOR_MATCH" and without_scope(guard.source) == check.subject
+            for guard in torch_private.leaf_guards(miss.entries[-1])
+        ),
     )
+
+
+def _name_parameters(text: str, miss: torch_private.CacheMiss) -> str:
+    """Replace items of `*args` and `**kwargs` by the names of the wrapped function's parameters."""
+    _, args, kwargs = inspect.getargs(miss.code)
+
+    def name_item(item: re.Match[str]) -> str:
+        owner, index, key, rest = item.groups()
+        names = [key] if owner == kwargs else _read_parameters(miss) if owner == args else []
+        name = "".join(names[int(index or 0) :][:1])
+        return f"{'' if rest else 'argument '}{name}" if name else item[0]
+
+    return _ITEM.sub(name_item, text)
+
+
+def _read_parameters(miss: torch_private.CacheMiss) -> list[str]:
+    """Return the positional parameters of the only function that a wrapper could call."""
+    values = [miss.locals.get(name) for name in miss.code.co_freevars]
+    modules = [v for v in values if isinstance(v, torch.nn.Module)]
+    values += [MethodType(type(module).forward, module) for module in modules]
+    functions = [v for v in values if isinstance(v, FunctionType | MethodType)]
+    if len(functions) != 1:
+        return []
+    code = user_function(functions[0]).__code__
+    return inspect.getargs(code).args[isinstance(functions[0], MethodType) :]
 
 
 def _read_closure_name(source: str, miss: torch_private.CacheMiss) -> str:
@@ -264,8 +309,11 @@ def _describe_state(name: str, entry: Any) -> str:
         now = torch.is_grad_enabled()
     elif name == "deterministic_algorithms":
         now = torch.are_deterministic_algorithms_enabled()
-    elif name.startswith("autocast(") and name.endswith(")_enabled"):
-        now = torch.is_autocast_enabled(name[len("autocast(") : -len(")_enabled")])
+    elif name.startswith("autocast("):
+        device, _, part = name.removeprefix("autocast(").partition(")_")
+        if part == "dtype":
+            return f"is {torch.get_autocast_dtype(device)}"
+        now = torch.is_autocast_enabled(device)
     else:
         return ""
     # The guard failed, so the earlier value is the opposite of the current one.
@@ -313,8 +361,8 @@ def _complete_path(line: GuardLine, text: GuardText, miss: torch_private.CacheMi
 
 def _list_candidate_files(end: str, miss: torch_private.CacheMiss) -> Iterator[str]:
     """Yield files with paths that end in `end`: the file of the code, then those of modules."""
-    if miss.file.endswith(end):
-        yield miss.file
+    if miss.code.co_filename.endswith(end):
+        yield miss.code.co_filename
     # A copy, because another thread may import a module meanwhile.
     for module in list(sys.modules.values()):
         file = getattr(module, "__dict__", {}).get("__file__")

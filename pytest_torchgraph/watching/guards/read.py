@@ -18,6 +18,7 @@ import ast
 import contextlib
 import re
 from collections.abc import Mapping
+from functools import partial
 from types import CellType, FunctionType, MemberDescriptorType, MethodType, ModuleType
 from typing import Any, NamedTuple
 
@@ -116,6 +117,22 @@ def attribute(value: Any, name: str) -> Any:
             return dict.get(parts, name)
     is_value = isinstance(of_class, FunctionType) or not hasattr(type(of_class), "__get__")
     return of_class if is_value else UNKNOWN
+
+
+def user_function(call: Any) -> Any:
+    """Return the function inside decorators, `torch.compiler.disable` and `functools.partial`."""
+    for _ in range(20):  # `__wrapped__` may lead back to the function
+        if isinstance(call, FunctionType):
+            wrapped = vars(call).get("__wrapped__")
+            inner = vars(call).get("_torchdynamo_orig_callable", wrapped)
+        elif isinstance(call, MethodType | partial):
+            inner = call.__func__ if isinstance(call, MethodType) else call.func
+        else:
+            inner = type(call).__call__ if callable(call) else None
+        if inner is None:
+            break
+        call = inner
+    return call
 
 
 def own_attributes(value: Any) -> dict[str, Any]:

@@ -29,9 +29,11 @@ if TYPE_CHECKING:
     from .structured_trace import CompileId as CompileId
     from .structured_trace import CudagraphsSkipped as CudagraphsSkipped
     from .structured_trace import Event as Event
+    from .structured_trace import FixedSizes as FixedSizes
     from .structured_trace import GraphBreakEvent as GraphBreakEvent
     from .structured_trace import GraphPrinted as GraphPrinted
     from .structured_trace import GuardsFailed as GuardsFailed
+    from .structured_trace import SizeFixed as SizeFixed
     from .structured_trace import is_recompile_limit as is_recompile_limit
 else:
     __getattr__ = front_door(
@@ -42,8 +44,8 @@ else:
             "hub": "EventRecorder HUB IdleRecorder",
             "structured_trace": (
                 "CacheEvent CacheMissEvent CodeGenerated CompilationFinished "
-                "CompilationStarted CompileId CudagraphsSkipped Event GraphBreakEvent "
-                "GraphPrinted GuardsFailed ONLY_TRACED REPEATED is_recompile_limit"
+                "CompilationStarted CompileId CudagraphsSkipped Event FixedSizes GraphBreakEvent "
+                "GraphPrinted GuardsFailed ONLY_TRACED REPEATED SizeFixed is_recompile_limit"
             ),
         },
     )

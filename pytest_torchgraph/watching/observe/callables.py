@@ -13,6 +13,7 @@ from typing import Any, Concatenate, Literal, NamedTuple, ParamSpec
 
 from ... import torch_private
 from ...convert.source_lines import is_torch_file, is_user_file, original_name, relative
+from ..guards import user_function
 from .structured_trace import is_recompile_limit
 
 CallKind = Literal["stance", "limit", "disabled", "skipped", "backend"]
@@ -58,8 +59,8 @@ class CompiledCallable:
 
     Attributes:
         name: qualified name.
-        file, line: start of its code; "" and 0 if it has none.
-        code: code object, `None` for a callable without one.
+        file, line: start of the user's function inside decorators; "" and 0 if it has none.
+        code: code object that Python runs, `None` for a callable without one.
         entries: number of calls.
         uncompiled: number of eager calls, by cause.
         backend: name of its backend, "" if it cannot be read.
@@ -96,8 +97,13 @@ class CompiledCallable:
         wrapped = torch_private.unwrap_inline(call)
         target = call if wrapped is None else wrapped
         owner = getattr(target, "__self__", wrapped)
-        name = getattr(target, "__qualname__", type(call).__qualname__)
         is_module = owner is not None and hasattr(owner, "named_modules")
+        function = user_function(target)
+        begin = getattr(function, "__code__", None)
+        if is_module and (begin is None or is_torch_file(begin.co_filename)):
+            function = user_function(getattr(type(owner), "forward", None))
+        named = function if isinstance(target, partial) else target
+        name = getattr(named, "__qualname__", type(named).__qualname__)
         if is_module:
             # torch.fx creates a class for each graph module, with this qualified name.
             name = type(owner).__qualname__.replace(_GENERATED, type(owner).__name__)
@@ -106,9 +112,11 @@ class CompiledCallable:
         elif wrapped is not None:
             code = getattr(wrapped, "__code__", None)
         reference = weakref.ref(owner) if is_module else None
-        if not isinstance(code, CodeType):
+        code = code if isinstance(code, CodeType) else None
+        begin = getattr(function, "__code__", code)
+        if begin is None:
             return cls(name, owner=reference)
-        return cls(name, code.co_filename, code.co_firstlineno, code, owner=reference)
+        return cls(name, begin.co_filename, begin.co_firstlineno, code, owner=reference)
 
     @property
     def names(self) -> list[str]:
@@ -123,9 +131,10 @@ class CompiledCallable:
         Args:
             record: any object with `function`, `file` and `line`.
         """
-        if self.code is None or (record.file, record.function) != (self.file, self.code.co_name):
+        code = self.code
+        if code is None or (record.file, record.function) != (code.co_filename, code.co_name):
             return []
-        return self.names if self.line <= record.line <= _last_line(self.code) else []
+        return self.names if code.co_firstlineno <= record.line <= _last_line(code) else []
 
     def since(self, before: CompiledCallable | None) -> CompiledCallable:
         """Return a copy that counts only the calls after an earlier copy; `None` counts all."""
@@ -384,7 +393,7 @@ class CompileAttempts:
             return EagerCause(kind, words, *key, earlier=True)
         if last is not None and last.ops is None:
             return None
-        words = _MARKED_WRAPPER if is_torch_file(callee.file) else _MARKED
+        words = _MARKED_WRAPPER if is_torch_file(callee.code.co_filename) else _MARKED
         return EagerCause("skipped", words, earlier=True)
 
 

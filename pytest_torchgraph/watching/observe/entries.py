@@ -153,7 +153,8 @@ class CompiledCallables:
             for callee in self._all:
                 # Dynamo tries the newest compilation first, so this one may also serve other
                 # callables of the file.
-                callee.unproven = callee.unproven or callee.file == event.file
+                file = "" if callee.code is None else callee.code.co_filename
+                callee.unproven = callee.unproven or file == event.file
             if call.callee is not None and torch_private.is_inline_wrapper(*key):
                 call.callee.without_ops = not has_graph
             return

@@ -51,6 +51,7 @@ from .structured_trace import (
     GraphBreakEvent,
     GraphPrinted,
     GuardsFailed,
+    SizeFixed,
     read_event,
 )
 
@@ -223,6 +224,10 @@ class Hub:
         self._break_reason = ""
         self._names: set[str] = set()
         self._ending: set[int] = set()
+        # Of all watches, because a guard may belong to a compilation in an earlier watch. The keys
+        # are addresses of torch's compile ids, which are kept, because equal ids return after a
+        # reset.
+        self._fixed: dict[int, tuple[Any, dict[str, SizeFixed]]] = {}
         self._sees_unsaved = False
 
     # -- for recorders ---------------------------------------------------------------------------
@@ -374,8 +379,18 @@ class Hub:
         elif isinstance(event, GuardsFailed):
             miss = torch_private.cache_miss()
             event = replace(
-                event, observations=tuple(observe_guard(reason, miss) for reason in event.reasons)
+                event,
+                observations=tuple(observe_guard(reason, miss) for reason in event.reasons),
+                fixed={
+                    str(entry.compile_id): self._fixed[id(entry.compile_id)][1]
+                    for entry in (miss.entries if miss is not None else ())
+                    if id(entry.compile_id) in self._fixed
+                },
             )
+        elif isinstance(event, SizeFixed):
+            compile_id = torch_private.get("compile_id")()
+            sizes = self._fixed.setdefault(id(compile_id), (compile_id, {}))[1]
+            sizes.update(dict.fromkeys(event.sources, event))
         elif isinstance(event, CompilationStarted):
             self._break_reason = ""
             code = torch_private.code_being_compiled()

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 from ... import torch_private
 from ...convert.refused_nodes import RefusedOp
-from ..guards import GuardObservation
+from ..guards import GuardLine, GuardObservation, without_scope
 
 ONLY_TRACED = "pytest-torchgraph only had this traced"
 """Text of the exception with which a backend of ours ends a compilation after Dynamo's tracing."""
@@ -134,16 +134,37 @@ class GraphBreakEvent(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class SizeFixed(Event):
+    """The code required a number of a dynamic size or int.
+
+    Attributes:
+        sources: Dynamo's sources of the value; several if equal sizes share a symbol.
+        value: the number.
+        stack: the lines that required it, outermost first, including torch's; empty if none did.
+    """
+
+    sources: tuple[str, ...]
+    value: str
+    stack: tuple[GuardLine, ...]
+
+
+FixedSizes = dict[str, dict[str, SizeFixed]]
+"""Fixed sizes, by compile id and Dynamo's source."""
+
+
+@dataclass(frozen=True, slots=True)
 class GuardsFailed(Event):
     """Guards failed, so a frame has to be recompiled.
 
     Attributes:
         reasons: each failed guard, in torch's words.
         observations: details of each guard, observed while torch reported it.
+        fixed: fixed sizes of the earlier compilations that were observed, by compile id and source.
     """
 
     reasons: tuple[str, ...]
     observations: tuple[GuardObservation, ...] = ()
+    fixed: FixedSizes = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -381,6 +402,13 @@ _READERS: dict[str, _Reader] = {
     "inductor_output_code": lambda record: CodeGenerated(record.id, record.attempt, record.payload),
     "recompile_reasons": lambda record: GuardsFailed(
         record.id, record.attempt, _reasons(record.payload)
+    ),
+    "symbolic_shape_specialization": lambda record: SizeFixed(
+        record.id,
+        record.attempt,
+        tuple(map(without_scope, record.fields["sources"])),
+        str(record.fields["value"]),
+        tuple(GuardLine(*line) for line in torch_private.traced_lines()),
     ),
     "compiled_autograd_compile_reasons": lambda record: CacheMissEvent(
         record.id, record.attempt, _reasons(record.payload)

@@ -78,7 +78,7 @@ def test_recompilation_is_a_warning_at_the_line_that_made_the_guard(
     lines = [commands(made({"test_a": compiling(cause)}), checkout)[0] for cause in (again, known)]
     head = "title=torchgraph%3A recompile::recompiled: net.py:3 in forward"
     assert lines[0].startswith(f"::warning file=project/net.py,line=3,{head}%0A1 test")
-    start = f"::warning file=project/net.py,line=7,{head}%0Aself.calls: was 0, is 1%0A1 test"
+    start = f"::warning file=project/net.py,line=7,{head}: self.calls: was 0, is 1%0A1 test"
     assert lines[1].startswith(start)
 
 
