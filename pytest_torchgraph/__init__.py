@@ -12,7 +12,6 @@ from .doors import front_door
 if TYPE_CHECKING:
     from .api.capture import GraphCapture as GraphCapture
     from .api.capture import capture as capture
-    from .api.differences import compare as compare
     from .api.differences import diff as diff
     from .api.existing import from_fx as from_fx
     from .api.result import Capture as Capture
@@ -66,7 +65,7 @@ __version__ = "0.2.0"
 
 _NAMES = {
     "api.capture": "GraphCapture capture",
-    "api.differences": "compare diff",
+    "api.differences": "diff",
     "api.existing": "from_fx",
     "api.result": "Capture",
     "api.testcase": "GraphTestCase",

@@ -166,7 +166,6 @@ ARGUMENTS: dict[str, Callable[[Objects], dict[str, Any]]] = {
     "capture_ranks": lambda o: {
         **{"build": build, "ranks": (0,), "device": "cpu", "tp": 2, "via": "dispatch"},
     },
-    "compare": lambda o: {"old": str(o.file), "new": str(o.file)},
     "diff": lambda o: {"a": o.graph, "b": o.graph},
     "from_fx": lambda o: {"obj": torch.fx.symbolic_trace(double), "name": "a", "kind": "forward"},
     "load": lambda o: {"path": o.file},
@@ -202,7 +201,6 @@ ARGUMENTS: dict[str, Callable[[Objects], dict[str, Any]]] = {
     "Capture.fx": lambda o: {"graph": o.graph},
     "Capture.repeated": lambda o: {"glob": "*"},
     "Capture.with_sizes": lambda o: {"s0": 2},
-    "Ranks.load": lambda o: {"path": o.file},
     "Graph.from_text": lambda o: {"text": o.graph.to_text()},
     "Graph.render": lambda o: {"path": o.folder / "graph.dot"},
     "Graph.renamed": lambda o: {"name": "a"},

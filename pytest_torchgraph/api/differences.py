@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -82,24 +81,6 @@ def diff(a: Any, b: Any = None) -> GraphDiff:
     difference, _ = diff_programs(old, new)
     assert difference is not None
     return difference
-
-
-def compare(old: str | os.PathLike[str], new: str | os.PathLike[str] | None = None) -> GraphDiff:
-    """Return `diff(old, new)` of two paths.
-
-    .. deprecated:: 0.3
-       Use `diff`. Its `findings` were called causes here, and its `files` lists other differences.
-
-    Raises:
-        Exception: see `diff`.
-    """
-    warnings.warn(
-        "pytest_torchgraph.compare is deprecated: use pytest_torchgraph.diff, which accepts files "
-        "and directories",
-        DeprecationWarning,
-        stacklevel=2,
-    )
-    return diff(old, new)
 
 
 def _is_path(side: Any) -> bool:

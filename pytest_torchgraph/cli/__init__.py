@@ -4,10 +4,9 @@
     diff OLD NEW             print the difference of two files or directories; as git's difftool
     review [DIR]             review the graphs that differ, by cause, and store them
     render FILE OUT          draw the graphs, or with --against=OLD the difference
-    export FILE [NEW]        write graphs for model-explorer; for two files, also the mapping
     merge FILE... -o OUT     combine the pages, or the audit baselines, of several runs
 
-Only `show --cost` and `--heat=flops` of render and export import torch, for its FLOP formulas.
+Only `show --cost` and `render --heat=flops` import torch, for its FLOP formulas.
 
 The exit codes are as in the `diff` utility: 0 if nothing differs, 1 if something differs, 2 after
 an error.
@@ -24,10 +23,10 @@ import sys
 from collections.abc import Sequence
 
 from ..errors import TorchGraphError
-from . import diff, export, merge, render, review, show
+from . import diff, merge, render, review, show
 from .formats import EXIT_OK, EXIT_TROUBLE, printable
 
-COMMANDS = (show, diff, review, render, export, merge)
+COMMANDS = (show, diff, review, render, merge)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -43,8 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Raises:
         SystemExit: with code 2 for arguments that argparse refuses, 0 after `--help`.
     """
-    words = _translate_old_command(sys.argv[1:] if arguments is None else arguments)
-    options = _parser().parse_args(words)
+    options = _parser().parse_args(arguments)
     try:
         code: int = options.run(options)
         sys.stdout.flush()
@@ -65,23 +63,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
         return EXIT_TROUBLE
     return code
-
-
-def _translate_old_command(words: Sequence[str]) -> Sequence[str]:
-    """Translate the commands of release 0.2, which remain valid for one release."""
-    match list(words):
-        case ["compare", *rest]:
-            return ["diff", *rest]
-        case ["accept", *rest]:  # in 0.2 the directory was --from=DIR or --from DIR
-            rest = [word for word in rest if word != "--from"]
-            arguments_kept = [word for word in rest if not word.startswith("--from=")]
-            directories = [
-                word.removeprefix("--from=") for word in rest if word.startswith("--from=")
-            ]
-            return ["review", "--accept", *arguments_kept, *directories]
-        case ["audit", "merge", output, *shards]:
-            return ["merge", *shards, "-o", output]
-    return words
 
 
 def _parser() -> argparse.ArgumentParser:

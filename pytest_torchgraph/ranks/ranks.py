@@ -54,11 +54,6 @@ class Ranks(Sequence["Capture"]):
         self.mesh = dict(mesh)
         self.ranks = tuple(capture.rank for capture in captures)
 
-    @staticmethod
-    def load(path: str | Path) -> Capture | Ranks:
-        """Load a `.tgraph` file; see `pytest_torchgraph.load`."""
-        return load(path)
-
     @overload
     def __getitem__(self, index: int) -> Capture: ...
 

@@ -19,7 +19,6 @@ Data flow, from the top down:
 - `to_file.render` draws into a file and raises on failure.
 - `output.rendering.draw` also draws into a file, but never raises or hangs, because it is called
   for a test that has already failed.
-- `model_explorer` exports graphs for a viewer that does its own drawing.
 
 Modules are imported on first use, because most test runs draw nothing.
 

@@ -18,7 +18,6 @@ from pytest_torchgraph import (
     GraphDiff,
     GraphFormatError,
     TorchGraphError,
-    compare,
     diff,
 )
 from pytest_torchgraph.render import render
@@ -322,11 +321,3 @@ def test_differing_nodes_are_listed_for_all_files(tmp_path: Path) -> None:
     assert [node.op for node in graph_diff.added] == ["aten.cos.default"] * 2
     with pytest.raises(TorchGraphError, match="draw the difference of two files"):
         render(graph_diff, tmp_path / "x.dot")
-
-
-def test_compare_is_diff_with_a_warning(tmp_path: Path) -> None:
-    old = directory(tmp_path / "old", {"a.tgraph": text("sin")})
-    new = directory(tmp_path / "new", {"a.tgraph": text("cos")})
-    with pytest.warns(DeprecationWarning, match=r"use pytest_torchgraph\.diff"):
-        comparison = compare(old, new)
-    assert comparison.to_json() == diff(old, new).to_json()

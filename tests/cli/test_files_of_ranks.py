@@ -143,7 +143,7 @@ def test_render(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_ranks_are_loaded(files: Path) -> None:
-    ranks = Ranks.load("new.tgraph")
+    ranks = load("new.tgraph")
     assert ranks.mesh == {"dp": 2, "tp": 4}
     assert ranks.ranks == tuple(range(8))
     assert [rank_capture.rank for rank_capture in ranks] == list(range(8))
@@ -151,15 +151,15 @@ def test_ranks_are_loaded(files: Path) -> None:
     with pytest.raises(AssertionError, match=r"rank 7 \(dp=1, tp=3\) compared with ranks 0-3"):
         ranks.assert_same_graphs()
     assert load("new.tgraph") == ranks
-    assert isinstance(Ranks.load("one.tgraph"), Capture)
+    assert isinstance(load("one.tgraph"), Capture)
     with pytest.raises(GraphFormatError, match="only op counts"):
-        Ranks.load("counts.tgraph")
+        load("counts.tgraph")
     with pytest.raises(GraphFormatError, match=r"bad\.tgraph:5:7: rank 8 is out of range"):
-        Ranks.load("bad.tgraph")
+        load("bad.tgraph")
 
 
 def test_difference_of_ranks(files: Path) -> None:
-    old, new = Ranks.load("old.tgraph"), Ranks.load("new.tgraph")
+    old, new = load("old.tgraph"), load("new.tgraph")
     graph_diff = diff(old, new)
     assert [finding.after.op for finding in graph_diff.findings if finding.after] == [
         "aten.tanh.default",
@@ -179,13 +179,13 @@ def test_difference_of_ranks(files: Path) -> None:
 
 
 def test_diff_of_ranks_compares_equal_rank_numbers(files: Path) -> None:
-    old = Ranks.load("old.tgraph")
+    old = load("old.tgraph")
     with pytest.raises(
         TorchGraphError, match=r"the ranks differ: before ranks 0-7 of .*ranks 0-3 of"
     ):
         diff(old, old[:4])
     with pytest.raises(TorchGraphError, match=r"the meshes differ.* of mesh \(tp=4, dp=2\)"):
-        diff(old, Ranks.load("mesh.tgraph"))
+        diff(old, load("mesh.tgraph"))
     with pytest.raises(TorchGraphError, match="nothing to compare: no rank was captured"):
         diff(old[:0], old[:0])
     with pytest.raises(

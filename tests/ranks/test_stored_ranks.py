@@ -10,7 +10,7 @@ import torch
 from ranks.parallel_models import MODELS
 from torch.distributed.device_mesh import DeviceMesh
 
-from pytest_torchgraph import Ranks, capture_ranks
+from pytest_torchgraph import capture_ranks, load
 from pytest_torchgraph.snapshot import program_of, read_stored
 from pytest_torchgraph.snapshot.compare import compare
 
@@ -27,7 +27,7 @@ def test_ranks_equal_their_stored_text(name: str, tmp_path: Path) -> None:
     assert text.count("\nranks 0-1, 7\n") == 1
     path = tmp_path / "ranks.tgraph"
     path.write_text(text)
-    assert Ranks.load(path) == ranks
+    assert load(path) == ranks
     again = capture_ranks(MODELS[name], dp=2, tp=4, ranks=(7, 0, 1), via="dispatch")
     assert compare(read_stored(text), program_of(again), "dataflow") is None
     assert program_of(again).to_text("full") == program_of(ranks).to_text("full")

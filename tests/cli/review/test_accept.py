@@ -400,14 +400,6 @@ def test_review_with_conflicting_options_exits_2(
     assert "updated" not in run("review", "--list", few.directory, code=1)
 
 
-def test_accept_command_of_release_0_2_works(
-    left: Left, updated: dict[str, bytes], run: Output
-) -> None:
-    run("accept", f"--from={left.directory}", "--cause", "4", "--dry-run", code=1)
-    run("accept", "--from", left.directory, code=0)
-    assert left.stored() == updated
-
-
 @pytest.mark.parametrize("command", ["review", "diff"])
 def test_review_help_lists_exit_codes(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
