@@ -16,8 +16,8 @@ GRAPH = """forward {
   return %relu
 }
 """
-HEAD = "torchgraph 3\nvia aot, torch 2.13.0\nmesh dp=2, tp=4\n"
-ONE = f"torchgraph 1\nvia aot, torch 2.13.0\n\n{GRAPH}"
+HEAD = "torchgraph 4\nvia aot, torch 2.13.0\nmesh dp=2, tp=4\n"
+ONE = f"torchgraph 4\nvia aot, torch 2.13.0\n\n{GRAPH}"
 
 
 def text(**ranks: str) -> str:

@@ -192,7 +192,7 @@ eager_0 {
   return %sin
 }
 """
-    backward = """torchgraph 1
+    backward = """torchgraph 4
 
 backward @ aot {
   %detach = saved : f32[2]

@@ -153,7 +153,7 @@ def test_move_text_lists_the_consequences_by_place() -> None:
     text = str(compared(Block, Moved))
     assert text.startswith(
         f"1 edit in {LAYERS} places: aten.native_layer_norm rewired in "
-        f"layers.{{0 … {LAYERS - 1}}}.norm1\n"
+        f"layers.{{0 … {LAYERS - 1}}}.norm1 (LayerNorm, "
     )
     assert "    follows in forward, backward: " in text
     assert "            > %layers.0.mix/view = aten.view.default(%embed/view" in text

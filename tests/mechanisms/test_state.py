@@ -135,7 +135,8 @@ class Restless(nn.Module):
         x.mul_(2)
         if self.fail == "forward":
             raise LookupError("mine")
-        out = self.lin(x) + torch.rand(4)
+        # Via fx, a draw while tracing is refused: `torch.rand(4)` would become a constant.
+        out = self.lin(x) + torch.rand_like(x)
         if self.fail == "backward":
             out.register_hook(fail_in_backward)
         return out

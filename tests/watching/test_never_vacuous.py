@@ -161,7 +161,6 @@ def test_two_empty_watches_are_not_equal() -> None:
 def test_queries_of_an_empty_watch_fail_with_the_cause(name: str) -> None:
     seen = watched(WAYS[name].make())
     for ask in (
-        lambda: seen.assert_matches_eager(),
         lambda: seen.forward,
         lambda: seen.backward,
         lambda: seen.at("aot"),

@@ -376,11 +376,11 @@ def test_capture_is_shown_as_one_program_with_the_breaks_between(
     shown = page.locator("main details:not(.cost) > summary, main .cut").all_inner_texts()
     cut = "✂ Builtin call · model.py:{} · print(x)"
     assert shown == [
-        "forward_0 · forward at aot · 4 ops",
+        "forward_0 · forward at aot · 3 ops",
         cut.format(31),
         "eager_0 · eager · ran 3 times · 1 op",
         "eager_1 · eager · ran once · 1 op",
-        "forward_1 · forward at aot · 8 ops",
+        "forward_1 · forward at aot · 6 ops",
         cut.format(40),
         "eager_2 · eager backward · ran once · 1 op",
     ]
