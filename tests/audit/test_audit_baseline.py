@@ -116,9 +116,6 @@ def test_baseline_merge_command(tmp_path: Path, capsys: pytest.CaptureFixture[st
     (tmp_path / "page.html").write_text("<!doctype html>")
     assert main(["merge", str(paths[0]), str(tmp_path / "page.html"), "-o", str(whole)]) == 2
     assert "give files of one kind" in capsys.readouterr().err
-    alias = tmp_path / "alias.json"
-    assert main(["audit", "merge", str(alias), *map(str, paths)]) == 0
-    assert alias.read_text() == whole.read_text()
 
 
 WRITTEN = '{"torchgraph-audit": 2, "torch": {"2.13": {"functions": {}, "tests": {"a": %s}}}}'

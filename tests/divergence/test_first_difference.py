@@ -613,7 +613,10 @@ def test_region_that_reads_the_operand_of_an_earlier_call_is_located(
             value = bump()
         return value
 
-    first = capture(chain, torch.rand(shape), via=via).first_difference()
+    start = torch.rand(shape)
+    if torch.equal(torch.compile(chain, backend="aot_eager")(start), start + 2):
+        pytest.skip("this torch reads the operand of each call")
+    first = capture(chain, start, via=via).first_difference()
     assert first is not None
     assert (first.stage, first.kind, first.sure) == ("dynamo", "operand", True)
     assert first.source is not None

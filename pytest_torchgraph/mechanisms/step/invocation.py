@@ -16,6 +16,7 @@ import torch.utils._pytree as pytree
 
 from ... import torch_private
 from ...convert import source_lines
+from ...devices import why_absent
 from ...errors import CaptureError, add_note
 from ...words import listed
 from .named_tensors import NamedTensors
@@ -82,13 +83,12 @@ class Invocation:
 def _refuse_unlinked(device: torch.device) -> None:
     """Raise `CaptureError` if torch would end the process for a fake tensor that requires grad.
 
-    Autograd asks the device of a leaf for its stream, in C++ code that must not raise.
+    Autograd asks the device of a leaf for its stream, in C++ code that must not raise. torch 2.14
+    raises later, in the backward.
     """
-    try:
-        torch.Stream(device=device)
-    except RuntimeError as error:
-        if "doesn't support" not in str(error):  # a backend without streams
-            raise CaptureError(f"an argument is a fake tensor on {device}: {error}") from None
+    reason = why_absent(device)
+    if reason is not None:
+        raise CaptureError(f"an argument is a fake tensor on {device}: {reason}")
 
 
 def to_device(invocation: Invocation, device: torch.device) -> Invocation:

@@ -114,7 +114,8 @@ class CompiledCallable:
         reference = weakref.ref(owner) if is_module else None
         code = code if isinstance(code, CodeType) else None
         begin = getattr(function, "__code__", code)
-        if begin is None:
+        # A callable object of torch, such as a `PrecompiledModule`, begins nowhere in user code.
+        if begin is None or (code is None and is_torch_file(begin.co_filename)):
             return cls(name, owner=reference)
         return cls(name, begin.co_filename, begin.co_firstlineno, code, owner=reference)
 
