@@ -1022,3 +1022,26 @@ def test_recompiles_within_a_place() -> None:
     assert len(seen.only(within="watching", function="doubled").graphs) == 1
     with pytest.raises(ValueError, match="within='nowhere' is neither"):
         seen.only(within="nowhere")
+
+
+def test_size_of_a_parameter_has_advice_that_works() -> None:
+    """`mark_dynamic` has no effect on a parameter (reported as microsoft/dion#23)."""
+
+    def recompiles() -> Capture:
+        @torch.compile(backend="aot_eager", fullgraph=True)
+        def update(weights: list[torch.Tensor]) -> None:
+            for weight in weights:
+                weight.mul_(0.9)
+
+        with watch() as seen:
+            for size in (4, 6, 8):
+                update([torch.nn.Parameter(torch.randn(4, size), requires_grad=False)])
+        return seen
+
+    with pytest.raises(AssertionError) as failed:
+        recompiles().assert_no_recompiles()
+    assert "mark_dynamic" not in str(failed.value)
+    assert "torch._dynamo.config.force_parameter_static_shapes = False" in str(failed.value)
+    torch._dynamo.reset()
+    with torch._dynamo.config.patch(force_parameter_static_shapes=False):
+        recompiles().assert_recompiles(count=1)  # to the dynamic size

@@ -189,6 +189,11 @@ def _find_remedy(
         )
         if (subject, "size", int(size[1])) in fixed:
             return ""
+        if ", Parameter, " in observation.guard:
+            return (
+                "torch.compile fixes the sizes of parameters, also if they are marked: set "
+                "torch._dynamo.config.force_parameter_static_shapes = False before the first call"
+            )
         if observation.is_late:
             return (
                 "the first compilation did not use this tensor, so it cannot be marked in time: "
