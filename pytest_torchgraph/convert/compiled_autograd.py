@@ -547,6 +547,7 @@ class _GraphFolder:
 
 def _passed_through(prologue: torch.fx.Node) -> list[Any]:
     """Return the operands that a prologue passes through: sizes, saved values, opaque objects."""
-    # Before torch 2.10, there are no opaque objects. The last argument is the gradient.
-    saved, sizes, *opaque_lists, _ = prologue.args
-    return [item for part in (sizes, saved, *opaque_lists) for item in part]  # type: ignore[union-attr]
+    # Before torch 2.11, no opaque objects are passed, and the gradients follow here.
+    saved, sizes, opaque, *_ = prologue.args
+    parts = (sizes, saved, opaque if isinstance(opaque, tuple | list) else ())
+    return [item for part in parts for item in part]  # type: ignore[union-attr]

@@ -7,6 +7,7 @@ ops with the same result stay different here; `graph.equality.canonical` unifies
 from __future__ import annotations
 
 import functools
+import inspect
 import re
 from typing import Any
 
@@ -51,6 +52,10 @@ def arguments(node: torch.fx.Node) -> tuple[tuple[Any, ...], dict[str, Any]]:
     target = node.target
     if isinstance(target, torch._ops.HigherOrderOperator) and _TRITON.match(target._name):
         return _kernel_arguments(dict(node.kwargs))
+    if getattr(target, "__qualname__", "").endswith("_with_prim_types"):
+        # Before torch 2.12, Dynamo keeps the placements of a DTensor in the closure of a function.
+        kept = inspect.getclosurevars(target).nonlocals  # type: ignore[arg-type]
+        return (*node.args, *kept["args_as_value"]), {**node.kwargs, **kept["kwargs_as_value"]}
     return _positional(node), dict(node.kwargs)
 
 

@@ -93,7 +93,7 @@ _HINTS = (
     ),
     (("context_fn",), 'set context_fn.cache_hash = "name-and-version"'),
     (
-        ("unpicklable type",),
+        ("unpicklable type", "Failed to pickle"),
         "the cache key pickles this object: define it as a module-level function or "
         "class, not as a functools.partial, lambda or generator",
     ),
@@ -112,6 +112,10 @@ _HINTS = (
         f'tolerate the bypass with allow=["{NO_OP}"]',
     ),
     ((NO_OP,), f'it compiles quickly: tolerate the bypass with allow=["{NO_OP}"]'),
+    (
+        ("tag_activation_checkpoint",),
+        "before torch 2.11, no checkpoint with a context_fn is cached",
+    ),
     (
         ("higher_order.", "HigherOrderOperator"),
         "no release of torch caches this op: rewrite the code without it",

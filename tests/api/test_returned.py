@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch_releases import skip_before
 
 from pytest_torchgraph import Capture, Export, capture, diff, from_fx, load, watch
 from pytest_torchgraph.graph import Graph, Ref
@@ -296,6 +297,7 @@ def test_alias_counts_in_a_graph_from_the_user(op: Any) -> None:
 
 def test_pass_that_removes_the_detach_of_a_captured_graph_is_seen() -> None:
     """Autograd added it, and the pass edits the given graph (torchtitan)."""
+    skip_before("2.10", "AOTAutograd removes the detach")
     captured = capture(lambda x: torch.softmax(x, -1), X.clone().requires_grad_())
     module = captured.fx(captured.forward)
     before = from_fx(module)

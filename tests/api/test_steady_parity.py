@@ -49,6 +49,7 @@ def calls(number: int) -> list[tuple[torch.Tensor]]:
     return [(torch.rand(2, 3),) for _ in range(number)]
 
 
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
 def test_state_carries_from_call_to_call_and_is_put_back() -> None:
     model = Counting()
     model.linear.weight.grad = grad = torch.ones(3, 3)

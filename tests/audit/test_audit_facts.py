@@ -13,6 +13,7 @@ from unittest.mock import MagicMock
 import pytest
 import torch
 from torch._dynamo import compiled_autograd
+from torch_releases import skip_before
 
 from pytest_torchgraph import watch
 from pytest_torchgraph.audit import (
@@ -308,6 +309,8 @@ def run_captured_backward() -> torch.Tensor:
 def test_internal_error_of_an_observer_does_not_end_the_users_call(
     monkeypatch: pytest.MonkeyPatch, broken: tuple[Any, str], run: Callable[[], object]
 ) -> None:
+    if broken[1] == "traced":
+        skip_before("2.11", "a compiled call in torch.export fails its own guards")
     calls: list[object] = []
 
     def fail(*args: object) -> None:

@@ -9,6 +9,7 @@ import torch
 from subjects.models import numbers
 from subjects.odd_blocks import ODD, ODDITIES, Net
 from torch import Tensor, nn
+from torch_releases import skip_before
 
 import pytest_torchgraph as tg
 from pytest_torchgraph import CaptureError
@@ -273,6 +274,7 @@ def test_unshared_bodies_are_listed_with_their_calls():
 
 
 def test_the_first_region_is_inlined_if_the_input_needs_no_gradient():
+    skip_before("2.13", "bodies that are called once are not inlined")
     capture = tg.capture(Regions(), numbers(2, 4), via="dynamo")
     with pytest.raises(AssertionError) as failure:
         capture.assert_shared("layers.*")

@@ -13,6 +13,7 @@ import torch._functorch.config as functorch_config
 import torch._inductor.config as inductor_config
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts
+from torch_releases import RELEASE
 
 from pytest_torchgraph import CacheBypass, CaptureError, Inductor, capture, watch
 
@@ -122,14 +123,16 @@ def test_refused_op_names_the_module_of_the_with_statement() -> None:
 
 def test_checkpoint_without_cache_hash_is_named() -> None:
     (bypass,) = capture(selective, square_input()).cache_bypasses
-    assert "cache_hash" in bypass.hint
+    words = "before torch 2.11" if RELEASE < (2, 11) else "cache_hash"
+    assert words in bypass.hint
     assert "tag_activation_checkpoint" in bypass.op
 
 
 def test_checkpoint_with_unpicklable_context_fn_is_named() -> None:
     (bypass,) = capture(hashed, square_input()).cache_bypasses
     assert "tag_activation_checkpoint" in bypass.op
-    assert "not as a functools.partial" in bypass.hint
+    words = "before torch 2.11" if RELEASE < (2, 11) else "not as a functools.partial"
+    assert words in bypass.hint
     assert bypass.source is not None
     assert "checkpoint(" in bypass.source.code
 

@@ -7,6 +7,7 @@ import torch
 import torch.ao.quantization.fx._decomposed
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch_releases import skip_before
 
 from pytest_torchgraph import GraphDiff, diff, from_fx
 
@@ -87,6 +88,7 @@ def ops_of_edits(graph_diff: GraphDiff) -> set[str]:
 
 @pytest.mark.parametrize("is_stored", [False, True])
 def test_unfolded_batch_norms_are_consequences_of_the_op_between(is_stored: bool) -> None:
+    skip_before("2.10", "torch.export keeps parameters in another order, and unused buffers")
     before, after = Quantized(is_folded=True, clones=False), Quantized(is_folded=False, clones=True)
     graph_diff = compared(before, after, is_stored=is_stored)
     (finding,) = graph_diff.findings
@@ -103,12 +105,14 @@ def test_unfolded_batch_norms_are_consequences_of_the_op_between(is_stored: bool
 
 
 def test_unfolded_batch_norms_of_compressed_weights_are_consequences() -> None:
+    skip_before("2.10", "torch.export keeps parameters in another order, and unused buffers")
     before = Quantized(is_folded=True, clones=False, is_compressed=True)
     graph_diff = compared(before, Quantized(is_folded=False, clones=True, is_compressed=True))
     assert ops_of_edits(graph_diff) == {"aten.clone.default"}
 
 
 def test_batch_norms_that_are_folded_again_are_consequences() -> None:
+    skip_before("2.10", "torch.export keeps parameters in another order, and unused buffers")
     before, after = Quantized(is_folded=False, clones=True), Quantized(is_folded=True, clones=False)
     assert ops_of_edits(compared(before, after)) == {"aten.clone.default"}
 

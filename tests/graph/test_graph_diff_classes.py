@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 import torch
 from torch import Tensor, nn
+from torch_releases import skip_before
 
 import pytest_torchgraph
 from pytest_torchgraph import Capture, GraphDiff
@@ -102,6 +103,7 @@ def test_layers_of_another_class_are_one_finding_with_other_graphs(
 
 
 def test_another_class_that_breaks_the_graph_elsewhere_is_one_finding(broken: Capture) -> None:
+    skip_before("2.10", "ops after a break in a layer have no module path")
     diff = pytest_torchgraph.diff(broken, captured(Scaled))
     assert names(diff) == ["~ Broken -> Scaled in layers.{0, 1}"], diff
 

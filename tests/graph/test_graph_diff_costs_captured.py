@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
+from torch_releases import skip_before
 
 from pytest_torchgraph import Aot, Capture, Cost, capture, diff
 from pytest_torchgraph.graph.cost import owners_of_saved, storage_bytes, sum_of
@@ -184,6 +185,7 @@ class Regions(nn.Module):
     def __init__(self, act: Callable[[torch.Tensor], torch.Tensor], *, products: int = 1) -> None:
         super().__init__()
         self.w = nn.Parameter(torch.ones(8, 8))
+        self.act = act
 
         @torch.compiler.nested_compile_region
         def block(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
@@ -212,6 +214,8 @@ class Regions(nn.Module):
 def test_edit_cost_of_bodies_is_multiplied_by_their_calls(
     before: nn.Module, after: nn.Module
 ) -> None:
+    if isinstance(after, Regions) and after.act is not torch.relu:
+        skip_before("2.13", "it is unknown what an edit in a body saves")
     check(capture(before, BATCH), capture(after, BATCH))
 
 

@@ -23,6 +23,7 @@ from torch._higher_order_ops.map import map as map_over
 from torch._higher_order_ops.scan import scan
 from torch._higher_order_ops.while_loop import while_loop
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+from torch_releases import skip_before
 
 from pytest_torchgraph import Capture, CaptureError, Graph, capture, diff
 from pytest_torchgraph.ops import Level
@@ -573,6 +574,7 @@ def test_a_call_with_other_bodies_that_comes_or_goes_is_one_finding(
 
 
 def test_a_value_that_a_body_saves_belongs_to_the_edit_that_needs_it() -> None:
+    skip_before("2.10", "the forward saves the results of the bodies")
     before, after = (
         captured("invoke_subgraph", "aot"),
         captured("invoke_subgraph", "aot", "inserted"),

@@ -9,6 +9,7 @@ import pytest
 import torch
 from mechanisms.models import example, mlp
 from torch import Tensor, nn
+from torch_releases import skip_before
 
 from pytest_torchgraph import (
     Capture,
@@ -156,6 +157,7 @@ def printed_graphs(target: Callable[..., Any]) -> tuple[Capture, list[Graph]]:
 @pytest.mark.slow("further cases; a few are in every run", unless=["indexed"])
 @pytest.mark.parametrize("target", [writes, indexed, branches, Counting()])
 def test_inductor_graphs_equal_those_that_torch_prints(target: Callable[..., Any]) -> None:
+    skip_before("2.10", "torch does not log post-grad graphs")
     found, printed = printed_graphs(target)
     assert list(found.graphs) == printed
     found.assert_matches_eager()

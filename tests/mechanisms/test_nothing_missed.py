@@ -252,8 +252,8 @@ def test_a_dynamic_capture_leaves_no_mark_on_the_tensors() -> None:
     assert not [name for name in vars(x) if name.startswith("_dynamo")]
 
 
+@pytest.mark.filterwarnings(r"ignore:.*torch\.jit\.trace")
 def test_torchscript_is_refused() -> None:
-    with pytest.warns((DeprecationWarning, FutureWarning), match=r"torch\.jit\.trace"):
-        scripted = torch.jit.trace(nn.Linear(4, 4), example(2, 4), check_trace=False)
+    scripted = torch.jit.trace(nn.Linear(4, 4), example(2, 4), check_trace=False)
     with pytest.raises(CaptureError, match="the target is TorchScript"):
         capture(scripted, example(2, 4), via="dispatch")

@@ -13,6 +13,7 @@ import torch
 from mechanisms.models import MECHANISMS, Mlp, example, mlp
 from subjects.models import SUBJECTS
 from torch import Tensor, nn
+from torch_releases import skip_before
 
 from pytest_torchgraph import CaptureError, capture
 
@@ -105,6 +106,8 @@ TRAINED = [
 def test_a_training_step_is_undone_bit_by_bit(
     via: str, optimizer: str, stepped: int, ends: str
 ) -> None:
+    if via == "export" and not ends:
+        skip_before("2.10", "torch.export takes a training step")
     make = OPTIMIZERS[optimizer]
     model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Dropout(0.5))
     training = Training(model, make)

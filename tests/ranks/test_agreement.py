@@ -13,6 +13,7 @@ from ranks.parallel_models import in_place, stages, tensor_parallel
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import fully_shard
+from torch_releases import skip_before
 
 from pytest_torchgraph import Ranks, capture_ranks
 
@@ -40,6 +41,8 @@ def reduce(x: Tensor, group: Any, by: str = "sum") -> Tensor:
 
 
 def test_in_place_collective_agrees_with_a_functional_one() -> None:
+    skip_before("2.10", "an in-place collective does not tell its reduction")
+
     def step(x: Tensor, group: Any) -> Tensor:
         if dist.get_rank() % 2:
             return functional.all_reduce(x, "sum", group("tp"))

@@ -11,6 +11,7 @@ from ranks.parallel_models import MLP, reduced, tensor_parallel
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.testing._internal.distributed.fake_pg import FakeStore
+from torch_releases import skip_before
 
 from pytest_torchgraph import CaptureError, capture_ranks
 
@@ -121,6 +122,8 @@ def test_backward_hook_with_hidden_collectives_is_refused() -> None:
 
 
 def test_collectives_at_a_graph_break_are_refused() -> None:
+    skip_before("2.12", "Dynamo abandons a frame with async_op=True")
+
     def build(mesh: DeviceMesh) -> tuple[Any, ...]:
         def step(x: Tensor) -> Tensor:
             y = x * 2

@@ -13,6 +13,7 @@ import torch
 from syncs import waiting
 from syncs.waiting import CLEAN, WAITING, Generator, line_of
 from torch import Tensor
+from torch_releases import skip_before
 
 from pytest_torchgraph import (
     Capture,
@@ -336,6 +337,8 @@ def test_requested_graph_break_has_no_unknown_syncs() -> None:
 
 
 def test_syncs_after_a_break_without_a_resume_are_unknown() -> None:
+    skip_before("2.10", "torch does not report a break without a resume")
+
     def cutting(x: Tensor) -> Tensor:
         n = x.long()[0]
         return x[:n] * 2

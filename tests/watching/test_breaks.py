@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch_releases import skip_before
 from watching import break_cases
 from watching.break_cases import BROKEN, CLEAN, expected, line_of
 
@@ -77,6 +78,8 @@ def test_break_cases_cover_enough_kinds() -> None:
 )
 @pytest.mark.parametrize("name", BROKEN)
 def test_each_break_is_reported_once_on_its_line(name: str) -> None:
+    if name == "in_generator":
+        skip_before("2.11", "the break is on the line that runs the generator")
     seen = watched(BROKEN[name]("eager"))
     assert sorted(graph_break.line for graph_break in seen.breaks) == expected(name)
     lines = Path(break_cases.__file__).read_text().splitlines()

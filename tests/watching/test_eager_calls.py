@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from torch._C._dynamo.eval_frame import reset_code
 from torch._dynamo.external_utils import wrap_inline
 from torch.utils.flop_counter import FlopCounterMode
+from torch_releases import skip_before
 from watching import eager_cases
 from watching.eager_cases import WAYS, beside, wavy
 
@@ -56,12 +57,21 @@ def seen_by_watch(name: str) -> Capture:
 # -- the list --------------------------------------------------------------------------------------
 
 
+def skip_differences(name: str, *, counted: bool = True) -> None:
+    """Skip a case that an older torch runs differently. `counted`: the test counts the calls."""
+    if name == "torch_is_exporting":
+        skip_before("2.11", "AOTAutograd refuses fake tensors that Dynamo got as inputs")
+    if counted and name in ("recompile_limit", "accumulated_limit"):
+        skip_before("2.13", "Dynamo compiles functions that have no file as one wrapper")
+
+
 def test_eager_cases_cover_at_least_twelve_ways() -> None:
     assert len(WAYS) >= 12
 
 
 @pytest.mark.parametrize("name", LISTED)
 def test_an_eager_call_in_a_watch_is_listed(name: str) -> None:
+    skip_differences(name)
     way, seen = WAYS[name], seen_by_watch(name)
     assert sum(seen.op_counts.values()) > 0  # another function was compiled
     (call,) = seen.eager_calls
@@ -73,6 +83,9 @@ def test_an_eager_call_in_a_watch_is_listed(name: str) -> None:
 
 @pytest.mark.parametrize("name", LISTED)
 def test_an_eager_call_in_the_steady_state_is_listed(name: str) -> None:
+    skip_differences(name)
+    if name == "eager_then_compile":
+        skip_before("2.13", "Dynamo compiles functions that have no file as one wrapper")
     seen = steady(beside(name), (ones(),), (ones(),), (ones(),))
     assert {call.kind for call in seen.eager_calls} == {WAYS[name].kind}
     assert sum(call.count for call in seen.eager_calls) == 2
@@ -105,6 +118,7 @@ def test_capture_records_every_eager_call(name: str) -> None:
 
 @pytest.mark.parametrize("name", LISTED)
 def test_the_marker_names_an_eager_call(name: str) -> None:
+    skip_differences(name, counted=False)
     limits = Limits(max_graph_breaks=None, max_recompiles=None)
     messages = [str(error) for _, error in find_problems(seen_by_watch(name), limits)]
     assert re.search(WAYS[name].reason, "\n".join(messages))
@@ -114,6 +128,7 @@ def test_the_marker_names_an_eager_call(name: str) -> None:
 
 @pytest.mark.parametrize("name", LISTED)
 def test_the_audit_has_a_cause_for_an_eager_call(name: str) -> None:
+    skip_differences(name)
     way, facts = WAYS[name], facts_of(seen_by_watch(name).watched)  # type: ignore[arg-type]
     assert facts.eager_calls == 1
     causes = [cause for cause in facts.causes if cause.kind != "recompile"]
@@ -277,6 +292,8 @@ def plain(x: Tensor) -> Tensor:
 def test_an_eager_call_says_where_the_wrapped_function_begins(
     target: Any, name: str, code: str
 ) -> None:
+    if code == "return x * 3":
+        skip_before("2.11", "torch.compile calls the method without its object")
     with watch() as seen, torch.compiler.set_stance("force_eager"):
         torch.compile(target, backend="eager")(torch.ones(3))
     (call,) = seen.eager_calls

@@ -138,8 +138,8 @@ def only_disabled(x: Tensor) -> Tensor:
 
 
 @way(
-    r"only_disabled \(.*\): its call ran eagerly: Dynamo compiled no graph: Skip calling "
-    r"`torch.compiler.disable\(\)`d function",
+    r"only_disabled \(.*\): its call ran eagerly: Dynamo compiled no graph: "
+    r"(Graph Break Reason: )?Skip calling `torch.compiler.disable\(\)`d function",
     broke=True,
 )
 def everything_inside_is_disabled() -> Run:

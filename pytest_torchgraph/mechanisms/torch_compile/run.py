@@ -69,6 +69,8 @@ class Frame:
                     self._returned[id(value)] = weakref.ref(value), position
             return outputs
 
+        # Before torch 2.11, Dynamo would call the wrapped function in place of `run`.
+        run.__dict__.pop("_torchdynamo_orig_callable", None)
         return run
 
     def position_of(self, tensor: torch.Tensor) -> int | None:

@@ -12,6 +12,7 @@ import torch
 from mechanisms.islands.cases import CASES, Looped, disabled
 from mechanisms.models import example, mlp
 from torch import Tensor, nn
+from torch_releases import skip_before
 
 import pytest_torchgraph
 from pytest_torchgraph import Aot, Capture, CaptureError, CompiledAutograd, capture, load
@@ -254,6 +255,7 @@ def test_file_has_eager_graphs_without_runs_of_compiled_ones(
 
 
 def test_eager_graphs_on_fake_tensors_are_equal(model: Capture) -> None:
+    skip_before("2.11", "AOTAutograd refuses fake tensors that Dynamo got as inputs")
     torch.manual_seed(0)
     fake = capture(Model(), example(2, 4), fake=True)
     assert fake == model

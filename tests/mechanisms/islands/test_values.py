@@ -12,6 +12,7 @@ from mechanisms.models import example
 from torch import Tensor, nn
 from torch.testing._internal.two_tensor import TwoTensor
 from torch.utils.checkpoint import checkpoint
+from torch_releases import RELEASE
 
 from pytest_torchgraph import Capture, CaptureError, capture
 
@@ -197,6 +198,7 @@ def test_ops_of_saved_tensor_hooks_around_a_graph_are_recorded(hooks: Any) -> No
 
     captured = capture(lambda x: packed(x.sin()).tanh(), example(2, 4, grad=True))
     copies = [op for op in captured.eager_ops if op.op == "aten._to_copy.default"]
-    assert len(copies) == 8
+    saved = 3 if RELEASE < (2, 10) else 4  # also a detached tensor
+    assert len(copies) == 2 * saved
     with pytest.raises(AssertionError, match="ran eagerly"):
         captured.assert_no_eager_ops()
