@@ -173,7 +173,7 @@ def test_an_inference_graph_counts_as_a_forward() -> None:
     "further cases; a few are in every run",
     only=[
         "*names no op",
-        "a*.item-did you mean aten\\\\.item\\\\?",
+        "a*.item-did you mean aten\\\\._local_scalar_dense\\\\?",
         "all_reduce-names no op .*: did you mean .*_c10d_functional\\\\.all_reduce\\\\b",
         "aten.adm-names no op that can occur .*did you mean .*aten\\\\.addmm|aten\\\\.add",
         "aten.mm.defualt-did you mean .*aten\\\\.mm\\\\.default",
@@ -201,7 +201,7 @@ def test_an_inference_graph_counts_as_a_forward() -> None:
         ("higher_order.whlie_loop", "names no op"),
         ("operator.addd*", "names no op"),
         ("math.qqqqqqq*", r"names no op .*: capture\.op_counts lists the captured ops"),
-        ("a*.item", r"did you mean aten\.item\?"),
+        ("a*.item", r"did you mean aten\._local_scalar_dense\?"),
         ("aten.relu_", r"functional .*did you mean aten\.relu\?"),
         ("aten.mul.out", r"functional .*did you mean aten\.mul\?"),
         ("torch.ops.aten.mm", r"remove 'torch\.ops\.', as in 'aten\.mm'"),
