@@ -78,8 +78,9 @@ def _is_number(node: ast.expr, scope: Mapping[str, Any]) -> bool:
     if isinstance(node, ast.BinOp):
         return _is_number(node.left, scope) and _is_number(node.right, scope)
     if isinstance(node, ast.Call):
-        called = node.func.attr if isinstance(node.func, ast.Attribute) else ast.unparse(node.func)
-        return called in ("bool", "float", "int", "item", "len", "numel", "round", "size")
+        if isinstance(node.func, ast.Attribute):
+            return node.func.attr in ("item", "numel", "size")
+        return isinstance(node.func, ast.Name) and node.func.id in ("bool", "float", "int", "len")
     return isinstance(node, ast.Constant) or type(_value(node, scope)) in (bool, float, int)
 
 
