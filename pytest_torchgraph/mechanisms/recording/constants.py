@@ -61,7 +61,7 @@ def is_made_of_numbers(frame: FrameType) -> bool:
 
     False if the argument may be an array or a number of another library.
     """
-    columns = source_lines.columns(frame.f_code, frame.f_lasti)
+    columns = source_lines.columns(frame.f_code, frame.f_lasti) or (0, 0)
     line = linecache.getline(frame.f_code.co_filename, frame.f_lineno).encode()
     try:
         (argument, *_) = ast.parse(line[slice(*columns)], mode="eval").body.args  # type: ignore[attr-defined]

@@ -435,6 +435,8 @@ class RecordingMode(torch_private.TorchDispatchMode):  # type: ignore[no-untyped
         `torch.tensor` reads tensors in a list without dispatching an op. Each of them is therefore
         read again here, as by `.item()`.
         """
+        if self._shared and _contents(tensor) in self._shared:
+            return
         if self.handed_over and not is_made_of_numbers(_caller()):
             self.unknown_inputs.append(UnknownInput("outside", line_of_target()))
         if not torch_private.is_fake(tensor):
