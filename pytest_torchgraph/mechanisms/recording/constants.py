@@ -79,8 +79,9 @@ def _is_number(node: ast.expr, scope: Mapping[str, Any]) -> bool:
         return _is_number(node.left, scope) and _is_number(node.right, scope)
     if isinstance(node, ast.Call):
         if isinstance(node.func, ast.Attribute):
-            return node.func.attr in ("item", "numel", "size")
-        return isinstance(node.func, ast.Name) and node.func.id in ("bool", "float", "int", "len")
+            return node.func.attr in ("numel", "size")
+        called = ast.unparse(node.func)
+        return called == "len" or (called in ("float", "int") and _is_number(node.args[0], scope))
     return isinstance(node, ast.Constant) or type(_value(node, scope)) in (bool, float, int)
 
 
