@@ -81,7 +81,9 @@ def _is_number(node: ast.expr, scope: Mapping[str, Any]) -> bool:
         if isinstance(node.func, ast.Attribute):
             return node.func.attr in ("numel", "size")
         called = ast.unparse(node.func)
-        return called == "len" or (called in ("float", "int") and _is_number(node.args[0], scope))
+        if called not in ("float", "int", "len"):
+            return False
+        return called == "len" or all(_is_number(item, scope) for item in node.args)
     return isinstance(node, ast.Constant) or type(_value(node, scope)) in (bool, float, int)
 
 
