@@ -77,7 +77,8 @@ class Section:
         """
         if draft.kind == "placeholder" or draft.projects is not None:
             return False
-        return bool(draft.effects) or not is_view(draft.op)
+        # Marks of the profiler compute nothing either; torch 2.9 sets them in its own backward.
+        return bool(draft.effects) or not (is_view(draft.op) or draft.op.startswith("profiler."))
 
     def _closure(self, worklist: list[int]) -> set[int]:
         """Return drafts, and all that they depend on in this section. Empties the list."""
