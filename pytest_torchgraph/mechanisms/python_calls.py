@@ -67,7 +67,7 @@ class RecordedGraph(RecordingMode):  # type: ignore[no-untyped-call]
         self.facts = facts
         self.owner = FoldedOwner(module, torch.fx.Graph(), {})
         self.is_inside = False
-        self.kept = {}
+        self.kept: dict[int, torch.Tensor] = {}
         self._graph = self.owner.graph
         self._is_computed = is_computed
         self._copies: dict[torch.fx.Node, Any] = {}
@@ -78,7 +78,7 @@ class RecordedGraph(RecordingMode):  # type: ignore[no-untyped-call]
 
     def copy(self, node: torch.fx.Node, value: Any) -> None:
         """Copy a node of the engine's graph that has just returned a value."""
-        operand = self._copies.get(node.args[0]) if node.target is operator.getitem else None
+        operand = self._copies.get(node.args[0]) if node.target is operator.getitem else None  # type: ignore[arg-type]
         if isinstance(operand, tuple):  # the results of a call that was replaced by its ops
             self._copies[node] = operand[node.args[1]]  # type: ignore[index]
             return
@@ -101,7 +101,9 @@ class RecordedGraph(RecordingMode):  # type: ignore[no-untyped-call]
         if self._is_complete and self._unwritten.first_unwritten is None:
             self._copies[node] = result
             return value
-        while (new := next(iter(reversed(self._graph.nodes)), None)) is not last:
+        for new in reversed(self._graph.nodes):
+            if new is last:
+                break
             self._graph.erase_node(new)
         self._producers = producers
         self.copy(node, value)
