@@ -563,10 +563,9 @@ def _trace(
 
     inputs, *other_lists = lists
     try:
-        compiled = torch.compile(
-            module.forward, backend=backend, fullgraph=fullgraph, dynamic=dynamic
-        )
-        compiled(list(inputs), *other_lists)
+        compiled = torch.compile(module, backend=backend, fullgraph=fullgraph, dynamic=dynamic)
+        # Not `compiled(...)`, because torch warns there if our hooks on all modules are active.
+        compiled.forward(list(inputs), *other_lists)
     except torch_private.get("backend_compiler_failed") as error:
         if not isinstance(error.inner_exception, _OnlyTraced):
             raise

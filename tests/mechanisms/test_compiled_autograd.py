@@ -245,12 +245,12 @@ def test_a_break_in_a_hook_is_an_error_only_under_backward_fullgraph(forward: An
     def hook(grad: Tensor) -> Tensor:
         calls.append(1)
         torch._dynamo.graph_break()
-        return grad * 2
+        return grad.exp()
 
     x = example(4, grad=True)
     x.register_hook(hook)
     captured = capture(torch.sin, x, via=CompiledAutograd(forward=forward))
-    assert captured.backward.count("aten.mul") == len(calls) == 1
+    assert captured.backward.count("aten.exp") == len(calls) == 1
     with pytest.raises(torch._dynamo.exc.Unsupported, match="graph_break"):
         capture(torch.sin, x, via=CompiledAutograd(forward=forward, backward_fullgraph=True))
     assert len(calls) == 1
