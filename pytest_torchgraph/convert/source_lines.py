@@ -217,8 +217,12 @@ def current_line(inside: CodeType | None = None) -> Line | None:
 
 def line_of(frame: FrameType) -> tuple[str, int, str]:
     """Return the current line of a frame."""
-    code = frame.f_code
-    return code.co_filename, frame.f_lineno, code.co_name
+    code, line = frame.f_code, frame.f_lineno
+    if line == code.co_firstlineno:
+        # Dynamo's own instructions have the line of the `def`: take the next line of the function.
+        ends = ((end, following) for _, end, following in code.co_lines() if following != line)
+        line = next((n for end, n in ends if n is not None and end > frame.f_lasti), line)
+    return code.co_filename, line, code.co_name
 
 
 # `co_positions` reads from the start of the code, which takes 29 us at the end of BERT's forward.

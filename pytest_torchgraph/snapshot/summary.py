@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,7 +23,7 @@ from .run import RunRecord
 from .stale import StaleFiles, remove
 
 if TYPE_CHECKING:
-    from ..graph.model import Detail
+    from ..graph.model import Detail, Graph
     from ..graph.program import Program
     from .compare import Comparison
     from .file_names import ReleaseFiles
@@ -230,6 +230,19 @@ def describe_renames(stored: str, now: Program, detail: Detail) -> str:
         return ""
     shortest = dict.fromkeys(f"{old} -> {new}" for old, new in map(_without_common_words, pairs))
     return f"{counted(len(pairs), 'name')}: {listed(shortest, MOST_CHANGES)}"
+
+
+def describe_python_calls(graphs: Iterable[Graph]) -> str:
+    """Return the calls of Python code whose ops no graph contains; "" if there are none."""
+    from ..graph.census import hiding_calls
+    from ..ops.collectives import calls_python
+
+    calls = [
+        f"%{node.name} in {graph.name}"
+        for graph, node, op in hiding_calls(graphs)
+        if calls_python(op)
+    ]
+    return f"ops of Python code: {listed(calls)}" if calls else ""
 
 
 def describe_added_facts(stored: str, text: str) -> str:

@@ -7,14 +7,19 @@ of the constant.
 
 from __future__ import annotations
 
+import ast
 import gc
+import inspect
+import linecache
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from types import FrameType
 from typing import Any
 
 import torch
 
 from ... import torch_private
+from ...convert import source_lines
 
 _MOST_ELEMENTS = 4096
 """Maximum number of elements of an examined constant. Source code contains no longer lists."""
@@ -54,6 +59,44 @@ def tensors_inside(constant: torch.Tensor, alive: Sequence[torch.Tensor]) -> lis
 
 def _has_value(tensor: torch.Tensor) -> bool:
     return not tensor.is_meta and not torch_private.is_fake(tensor)
+
+
+def is_made_of_numbers(frame: FrameType) -> bool:
+    """Return True if the code of the running call shows that its argument is a plain number.
+
+    False if the argument may be an array or a number of another library.
+    """
+    columns = source_lines.columns(frame.f_code, frame.f_lasti) or (0, 0)
+    line = linecache.getline(frame.f_code.co_filename, frame.f_lineno).encode()
+    try:
+        (argument, *_) = ast.parse(line[slice(*columns)], mode="eval").body.args  # type: ignore[attr-defined]
+    except (SyntaxError, AttributeError, ValueError):
+        return False
+    return _is_number(argument, {**frame.f_globals, **frame.f_locals})
+
+
+def _is_number(node: ast.expr, scope: Mapping[str, Any]) -> bool:
+    if isinstance(node, ast.List | ast.Tuple):
+        return all(_is_number(item, scope) for item in node.elts)
+    if isinstance(node, ast.UnaryOp):
+        return _is_number(node.operand, scope)
+    if isinstance(node, ast.BinOp):
+        return _is_number(node.left, scope) and _is_number(node.right, scope)
+    if isinstance(node, ast.Call):
+        if isinstance(node.func, ast.Attribute):
+            return node.func.attr in ("numel", "size")
+        called = ast.unparse(node.func)
+        if called not in ("float", "int", "len"):
+            return False
+        return called == "len" or all(_is_number(item, scope) for item in node.args)
+    return isinstance(node, ast.Constant) or type(_value(node, scope)) in (bool, float, int)
+
+
+def _value(node: ast.expr, scope: Mapping[str, Any]) -> Any:
+    """Return the value of a name or an attribute without running code."""
+    if isinstance(node, ast.Attribute):
+        return inspect.getattr_static(_value(node.value, scope), node.attr, None)
+    return scope.get(node.id) if isinstance(node, ast.Name) else None
 
 
 def read(tensor: torch.Tensor) -> Any:
