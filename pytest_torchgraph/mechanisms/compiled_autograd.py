@@ -563,7 +563,7 @@ def _trace(
 
     inputs, *other_lists = lists
     try:
-        compiled = torch.compile(module, backend=backend, fullgraph=fullgraph, dynamic=dynamic)
+        compiled: Any = torch.compile(module, backend=backend, fullgraph=fullgraph, dynamic=dynamic)
         # Not `compiled(...)`, because torch warns there if our hooks on all modules are active.
         compiled.forward(list(inputs), *other_lists)
     except torch_private.get("backend_compiler_failed") as error:

@@ -131,13 +131,16 @@ class RecordedGraph(RecordingMode):  # type: ignore[no-untyped-call]
             return func(*args, **kwargs)
         if func.namespace in ("prim", "profiler"):
             return func(*args, **kwargs)
+        if self.is_composite(func):  # inside `trace_wrapped`, torch does not decompose it
+            with self:
+                return func.decompose(*args, **kwargs)
         if func is LIFT:
             self.lifted(args[0])
         encoded = self.encode_all(args)
         named = {key: self.encode(value) for key, value in kwargs.items()}
         output = func(*args, **kwargs)
         # The code may compute with a number that it has read, and a graph does not show that.
-        if func._opname == "_local_scalar_dense" and type(output) is not bool:
+        if type(output) in (int, float, complex):
             self._is_complete = False
         result = self.encode(output, True)
         self._unwritten.ran(OpRecord(func, encoded, named, result, 0, 0, None))

@@ -618,6 +618,18 @@ def test_number_that_a_hook_reads_makes_it_opaque(read: Any) -> None:
         backward.assert_no_ops("aten.mul")
 
 
+def test_number_that_a_hook_inside_the_compiled_forward_reads_makes_it_opaque() -> None:
+    def target(x: Tensor) -> Tensor:
+        y = x * 2
+        y.register_hook(lambda grad: grad.reshape(-1) * grad.sum().item())
+        return y.sin()
+
+    captured = capture(target, torch.ones(3, requires_grad=True), via="compiled_autograd")
+    assert captured.backward.count("*self_invoke") == 1
+    with pytest.raises(CaptureError, match="self_invoke"):
+        captured.assert_no_ops("aten.item")
+
+
 def test_condition_that_a_hook_reads_is_an_op() -> None:
     def check(grad: Tensor) -> Tensor:
         if grad.isnan().any():

@@ -77,8 +77,8 @@ class Section:
         """
         if draft.kind == "placeholder" or draft.projects is not None:
             return False
-        # Nor do queries of a fake tensor's device, and marks of the profiler, which torch 2.9 sets in
-        # its own backward.
+        # Nor do queries of a fake tensor's device, and marks of the profiler, which torch 2.9 sets
+        # in its own backward.
         no_work = is_view(draft.op) or draft.op.startswith(("prim.", "profiler."))
         return bool(draft.effects) or not no_work
 
