@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import enum
 import sys
@@ -16,11 +15,12 @@ import torch.utils._pytree as pytree
 from torch.fx.immutable_collections import immutable_dict, immutable_list
 from torch.overrides import TorchFunctionMode
 
+from ... import torch_private
 from ...errors import CaptureError
 from .invocation import Invocation
 from .named_tensors import DEPTH, held_by
 from .python_state import PythonState
-from .saved_state import RandomState, SavedState, autocast, preserve_state
+from .saved_state import RandomState, SavedState, preserve_state
 from .saved_tensor import storage_of, version_of
 from .step import Step
 
@@ -200,7 +200,8 @@ class EagerRun:
     def __init__(self, invocation: Invocation, random: RandomState):
         self.invocation = invocation
         self.random = random
-        self.modes = _Modes()
+        self.switches = torch_private.switches()
+        self.inference = torch.is_inference_mode_enabled()
         self.versions = {name: (tensor, version_of(tensor)) for name, tensor in self._tensors()}
 
     def run(self, how: Callable[[Step], object] = Step.run) -> Outcome:
@@ -220,7 +221,9 @@ class EagerRun:
                     f"{name} changed after the capture, so an eager run would start from a "
                     "different state: call assert_matches_eager() immediately after graph_capture()"
                 )
-        with preserve_state(self.invocation.named) as saved, self.modes.reenter():
+        inference_mode = torch.inference_mode(self.inference)
+        with preserve_state(self.invocation.named) as saved, inference_mode:
+            torch_private.assign_switches(self.switches)
             step = Step(self.invocation, saved)
             # Dropout has to draw the same numbers as in the capture.
             self.random.restore()
@@ -247,26 +250,6 @@ class EagerRun:
         yield from named.inputs
         yield from named.all_parameters
         yield from named.current_buffers()
-
-
-class _Modes:
-    """Grad mode and autocast around the capture."""
-
-    def __init__(self) -> None:
-        self.grad = torch.is_grad_enabled()
-        self.inference = torch.is_inference_mode_enabled()
-        self.autocast = autocast()
-
-    @contextlib.contextmanager
-    def reenter(self) -> Iterator[None]:
-        with contextlib.ExitStack() as stack:
-            stack.enter_context(torch.inference_mode(self.inference))
-            stack.enter_context(torch.set_grad_enabled(self.grad))
-            now = autocast()
-            for device, dtype in self.autocast.items():
-                if now.get(device) != dtype:
-                    stack.enter_context(torch.autocast(device, dtype, enabled=dtype is not None))
-            yield
 
 
 _LOWER_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
