@@ -112,9 +112,9 @@ class _EagerRunComparison:
         self._changed = python_values.changes() if self.unequal is not None else ()
 
     def _differ(
-        self, eager: StepResult, other: StepResult, *, exact: bool = True
+        self, eager: StepResult, other: StepResult, *, exact: bool = True, atol: float = 0
     ) -> Unequal | None:
-        return difference(eager, other, *((0, 0) if exact else (self._rtol, self._atol)))
+        return difference(eager, other, *((0, atol) if exact else (self._rtol, self._atol)))
 
     def causes(self) -> Causes:
         """Return the causes that further eager runs can prove."""
