@@ -213,8 +213,10 @@ def describe_renames(stored: str, now: Program, detail: Detail) -> str:
     a project at once, and hide the real changes.
     """
     from ..graph.equality import renamed_values
-    from .compare import read_stored, same_ranks
+    from .compare import read_stored, same_flat_text, same_ranks
 
+    if same_flat_text(stored, now, detail):  # as an update keeps it; parsing takes much longer
+        return ""
     old = read_stored(stored)
     # A single capture has no ranks to pair.
     program_pairs = [
