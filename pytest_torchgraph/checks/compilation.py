@@ -376,7 +376,8 @@ def describe_graphs(capture: Subject) -> list[str]:
             line += f", from {source} in {original_name(source.function)}: {source.code}"
         lines.append(line)
     record = record_of_compiler(capture)
-    if record is not None and any((c.file, c.line) in _find_hooks(record) for c in record.compiled):
+    hooks = {*_find_hooks(record)} if record is not None else set()
+    if record is not None and any((c.file, c.line) in hooks for c in record.compiled):
         lines.append(
             "hooks of the compiled root module are frames of their own: compile a function that "
             "calls it, torch.compile(lambda *args: model(*args))"
