@@ -18,6 +18,7 @@ from ..context import CONTEXT
 from ..convert.canonical_names import CanonicalNames
 from ..convert.from_fx import Converted
 from ..convert.process_groups import dimensions_named, dimensions_of_meshes
+from ..devices import parse
 from ..errors import CaptureError
 from ..graph.checks import device_types
 from ..graph.model import Graph
@@ -167,11 +168,7 @@ def capture(
         target = torch_private.uncompiled(target)
     invocation = Invocation(target, args, kwargs, loss_fn, backward)
     _check_modules(invocation.named)
-    torch_device = None
-    if device is not None:
-        from ..devices import parse  # imports pytest, which other captures do not need
-
-        torch_device = parse(device)
+    torch_device = None if device is None else parse(device)
     with exclusive(resets=mechanism.name in RESETTING):
         _check_possible(mechanism, fake)
         with HUB.paused(), _on_device(invocation, fake, torch_device) as placed:

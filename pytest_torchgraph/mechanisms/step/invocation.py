@@ -16,6 +16,7 @@ import torch.utils._pytree as pytree
 
 from ... import torch_private
 from ...convert import source_lines
+from ...devices import why_absent
 from ...errors import CaptureError, add_note
 from ...words import listed
 from .named_tensors import NamedTensors
@@ -85,8 +86,6 @@ def _refuse_unlinked(device: torch.device) -> None:
     Autograd asks the device of a leaf for its stream, in C++ code that must not raise. torch 2.14
     raises later, in the backward.
     """
-    from ...devices import why_absent  # imports pytest, which other captures do not need
-
     reason = why_absent(device)
     if reason is not None:
         raise CaptureError(f"an argument is a fake tensor on {device}: {reason}")
