@@ -6,6 +6,8 @@ from collections.abc import Callable
 
 import pytest
 import torch
+import torch.distributed as dist
+from torch.distributed import _functional_collectives as collectives
 
 from pytest_torchgraph import capture, steady
 
@@ -99,6 +101,17 @@ def test_strides_of_sizes_of_one_and_of_empty_tensors_do_not_matter() -> None:
         lambda x: (x.new_ones(2, 1), x.new_ones(3, 0).t(), x),
     )
     capture(step, torch.rand(2, 3)).assert_matches_eager()
+
+
+def test_pending_result_of_a_collective_shares_no_memory_that_is_known() -> None:
+    dist.init_process_group("gloo", rank=0, world_size=1, store=dist.HashStore())
+    try:
+        group = dist.group.WORLD
+        assert group is not None
+        seen = capture(lambda x: collectives.all_reduce(x * 2, "sum", group), torch.rand(2))
+        seen.assert_matches_eager()
+    finally:
+        dist.destroy_process_group()
 
 
 def test_layout_is_no_first_difference() -> None:

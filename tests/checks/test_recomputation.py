@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts
-from torch_releases import skip_before
+from torch_releases import RELEASE, skip_before
 
 import pytest_torchgraph as tg
 from pytest_torchgraph import Capture, CaptureError, GraphCapture
@@ -444,6 +444,8 @@ def _exp_in_an_eager_hook(x: Tensor) -> Tensor:
 def test_recomputation_in_a_hook_of_the_user_counts(
     graph_capture: GraphCapture, target: Any, via: str
 ) -> None:
+    if (target, via) == (_exp_in_a_tensor_hook, "aot") and RELEASE in ((2, 11), (2, 12)):
+        pytest.skip("torch 2.11 and 2.12 cannot compile a hook that uses an input of the function")
     captured = graph_capture(target, torch.ones(3, requires_grad=True), via=via)
     (entry,) = captured.recomputed
     assert (entry.op, entry.by) == ("aten.exp.default", "function")

@@ -14,6 +14,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.passes.split_module import split_module
 from torch.nn.attention.flex_attention import flex_attention
 from torch.utils.flop_counter import register_flop_formula
+from torch_releases import RELEASE, skip_before
 
 from pytest_torchgraph import Aot, Capture, CaptureError, Inductor, capture, diff, from_fx
 
@@ -91,6 +92,7 @@ def test_a_formula_of_an_op_that_writes_takes_the_arguments_that_it_declares() -
     ids=["aot", "inductor"],
 )
 def test_flex_attention_has_the_flops_of_attention(via: Any) -> None:
+    skip_before("2.13", "torch has no FLOP formula for flex attention")
     captured = capture(
         lambda q: flex_attention(q, q, q), torch.ones(1, 2, 128, 16), via=via, backward=False
     )
@@ -131,7 +133,8 @@ def test_a_region_costs_what_the_model_without_it_costs(regions: tuple[Capture, 
     plain, shared = regions
     assert shared.flops == plain.flops == 262_144
     assert shared.saved_bytes == plain.saved_bytes == 3072
-    assert shared.peak_bytes == plain.peak_bytes
+    if RELEASE >= (2, 13):  # before, the last body of the backward is not inlined and ends later
+        assert shared.peak_bytes == plain.peak_bytes
     for depth in (None, 1):
         flops = {path: cost.flops for path, cost in shared.by_module(depth).items()}
         assert flops == {path: cost.flops for path, cost in plain.by_module(depth).items()}

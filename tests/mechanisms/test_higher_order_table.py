@@ -15,6 +15,7 @@ import pytest
 import torch
 import torch._higher_order_ops
 from mechanisms.higher_order_rows import ROWS, without
+from torch_releases import skip_before
 
 from pytest_torchgraph import CaptureError, Graph
 from pytest_torchgraph.graph import peak_bytes
@@ -27,6 +28,8 @@ HIDING = [name for name, row in ROWS.items() if row.hides]
 
 @functools.cache
 def made(name: str, edit: bool = False) -> Graph:
+    if name == "register_hook":
+        skip_before("2.13", "Dynamo wraps the hook in an autograd.Function")
     return ROWS[name].make(edit)
 
 
@@ -88,6 +91,8 @@ def test_patterns_look_through_bodies_and_wrappers(name: str) -> None:
 @pytest.mark.parametrize("name", SHOWN)
 def test_flops_are_counted_or_an_error_that_names_the_op(name: str) -> None:
     expected = ROWS[name].flops
+    if name.startswith("flex_attention"):
+        skip_before("2.13", "torch has no FLOP formula for flex attention")
     if isinstance(expected, int):
         assert made(name).flops == expected
     else:

@@ -49,7 +49,8 @@ class Outcome:
         requires_grad: the paths of the tensors that require grad.
         strides: the strides of the dense tensors of the output, by path.
         sharing: for each tensor of the output, by path: the path of the first output that is the
-            same object, and the label of the first input or output with the same storage.
+            same object, and the label of the first input or output with the same storage, "" if
+            its memory is unknown.
         grads: the gradients, by the name of the parameter or argument.
         state: final buffers and tensor arguments, for example `buffer norm.running_mean`.
         numpy: the final state of numpy's global generator, `None` without numpy.
