@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from pathlib import Path
 
 import pytest
@@ -102,7 +103,11 @@ def test_inserted_clone_is_one_finding(bert: Path, run: Run) -> None:
     result = run(EDIT="clone")
     result.assert_outcomes(failed=1)
     lines = section(result)
-    assert lines[0] == "1 edit: aten.clone added in encoder.layer.3.intermediate"
+    assert re.fullmatch(
+        r"1 edit: aten\.clone added in encoder\.layer\.3\.intermediate"
+        r" \(BertIntermediate, test_bert\.py:\d+\)",
+        lines[0],
+    )
     assert bert.read_text().splitlines() == before
     run("--torchgraph-update", EDIT="clone").assert_outcomes(passed=1)
     after = bert.read_text().splitlines()

@@ -163,7 +163,11 @@ def test_each_argument_passes_and_fails(net: Run, pytester: pytest.Pytester) -> 
             "graphs: expected at least 2, found 1",
             "required by @pytest.mark.torchgraph(min_graphs=2)",
         ],
-        "test_two_of_one": ["graphs: expected at most 1, found 2: *"],
+        "test_two_of_one": [
+            "graphs: expected at most 1, found 2:",
+            "  forward_0: forward, 1 ops, from net.py:* in double: return x * 2",
+            "  forward_1: forward, 1 ops, from test_net.py:* in <lambda>: *",
+        ],
         "test_a_break": [
             "graph breaks: expected 0, found 1",
             '  1. net.py:11 in broken: print("hi")',
@@ -269,7 +273,7 @@ def test_closest_marker_applies_for_each_argument(net: Run, pytester: pytest.Pyt
     ]
     result.assert_outcomes(passed=9, failed=6)
     message = failures(result)["test_of_both_fails"]
-    assert message.startswith("graphs: expected at most 1, found 2: ")
+    assert message.startswith("graphs: expected at most 1, found 2:\n  forward_0: ")
     assert message.endswith("required by @pytest.mark.torchgraph(max_graph_breaks=1, max_graphs=1)")
 
 
