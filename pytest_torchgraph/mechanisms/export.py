@@ -71,7 +71,12 @@ class Export:
             except Exception as error:
                 invocation.raise_what_the_target_raises()
                 raise CaptureError(_explain_failure(error)) from error
-            step.run(program.module(), backward=None)
+            try:
+                step.run(program.module(), backward=None)
+            except Exception:
+                # The target's own error has the user's line, the program's code has none.
+                invocation.raise_what_the_target_raises()
+                raise
         naming = Naming(
             signature_names(program),
             named.modules,

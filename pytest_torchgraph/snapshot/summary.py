@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ..errors import OutsideRootError
-from ..graph.text import ops_in_words
 from ..settings import config as settings
 from ..words import counted, format_ranks, listed
 from .files import remove_leftovers
@@ -296,6 +295,8 @@ def _contents(program: Program, detail: Detail) -> str:
 
 
 def _graphs(program: Program) -> str:
+    from ..graph.text import ops_in_words
+
     parts = [f"{graph.name} {ops_in_words(graph)}" for graph in program.graphs]
     op_runs = [(graph.eager, graph.op_counts.total() * graph.runs) for graph in program.graphs]
     compiled = sum(count for is_eager, count in op_runs if not is_eager)
