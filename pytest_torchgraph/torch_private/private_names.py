@@ -98,6 +98,7 @@ _NAMES_BY_PURPOSE = {
         ),
         "transform_cache": ("torch.distributed.tensor._redistribute:_gen_transform_infos", "2.5"),
         "fake_store": ("torch.testing._internal.distributed.fake_pg:FakeStore", "2.1"),
+        "received_object": ("torch.distributed.distributed_c10d:_tensor_to_object", "1.8"),
     },
     # Dynamo: what it compiled, and which frames it skips.
     "counting the runs of compiled graphs": {

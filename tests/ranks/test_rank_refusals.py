@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import torch
 import torch.distributed as dist
 from ranks.parallel_models import MLP, reduced, tensor_parallel
 from torch import Tensor, nn
+from torch.distributed import distributed_c10d
 from torch.distributed.device_mesh import DeviceMesh
 from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch_releases import skip_before
@@ -79,6 +81,19 @@ def test_objects_of_other_ranks_are_refused_by_name(build: Any, name: str) -> No
     ) as error:
         capture_ranks(build, tp=2, ranks=(1,), via="dispatch")
     assert error.value.__cause__ is not None
+
+
+def test_memory_that_nobody_wrote_is_never_unpickled() -> None:
+    """Unpickling it ended the process, by the luck of what the memory held."""
+
+    def build(mesh: DeviceMesh) -> tuple[Any, ...]:
+        received = torch.tensor(list(pickle.dumps(1)), dtype=torch.uint8)
+        distributed_c10d._tensor_to_object(received, received.numel(), mesh.get_group("tp"))
+        return torch.relu, (torch.ones(2),)
+
+    with pytest.raises(RuntimeError, match="no object arrives"):
+        capture_ranks(build, tp=2, ranks=(1,), via="dispatch")
+    assert distributed_c10d._tensor_to_object.__module__ == distributed_c10d.__name__
 
 
 def with_hooks(*names: str) -> Any:

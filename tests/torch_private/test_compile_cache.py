@@ -156,5 +156,8 @@ def test_assigned_settings_differ_from_the_default() -> None:
         settings = torch_private.assigned_settings()
     assert settings["torch._inductor.config"]["cpp.threads"] == 3
     assert torch_private.assigned_settings() == before
-    torch_private.assign_settings(settings)
-    assert inductor_config.cpp.threads == 3
+    # The patches put back what is assigned inside them.
+    with inductor_config.patch({"cpp.threads": 2}), functorch_config.patch(debug_assert=True):
+        torch_private.assign_settings(settings)
+        assert inductor_config.cpp.threads == 3
+    assert torch_private.assigned_settings() == before
