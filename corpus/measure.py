@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
-from pytest_torchgraph import Capture, CaptureError, Dispatch, Graph, Node, capture
+from pytest_torchgraph import Capture, CaptureError, Graph, Node, capture
 
 from .account import Counts, count, sums
 from .case import CORPUS, Case, seed
@@ -65,7 +65,7 @@ def captured(name: str, via: str) -> dict[str, Any]:
             result = capture(
                 found.target,
                 *found.args,
-                via=Dispatch(keep_dead=True) if via == "dispatch" else via,
+                via=via,
                 loss_fn=found.loss_fn,
                 **found.kwargs,
             )
