@@ -182,7 +182,7 @@ class DispatchRecorder(RecordingMode):  # type: ignore[no-untyped-call]
 
         Because of the recorded read, the ops that computed the tensor are not dead code.
         """
-        self.hand_over(method)
+        self.hand_over(method, tensor)
         if method in HANDS_OVER:  # numpy may write into the shared memory
             self._saved.before_write(tensor)
         op = sys.intern(f"Tensor.{method}")

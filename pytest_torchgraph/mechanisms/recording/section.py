@@ -77,7 +77,10 @@ class Section:
         """
         if draft.kind == "placeholder" or draft.projects is not None:
             return False
-        return bool(draft.effects) or not is_view(draft.op)
+        # Nor do queries of a fake tensor's device, and marks of the profiler, which torch 2.9 sets
+        # in its own backward.
+        no_work = is_view(draft.op) or draft.op.startswith(("prim.", "profiler."))
+        return bool(draft.effects) or not no_work
 
     def _closure(self, worklist: list[int]) -> set[int]:
         """Return drafts, and all that they depend on in this section. Empties the list."""
