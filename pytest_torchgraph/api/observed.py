@@ -307,12 +307,13 @@ class Observed:
         from ..graph.cost import saved_bytes
 
         self._need_whole()
+        saved = saved_bytes(self.program, self._received)
         if self._lacks_backward:
             raise CaptureError(
                 "saved bytes are unknown, because no backward ran although an output requires a "
                 "gradient: omit backward=False, or capture under torch.no_grad()"
             )
-        return saved_bytes(self.program, self._received)
+        return saved
 
     @cached_property
     def _lacks_backward(self) -> bool:

@@ -282,7 +282,7 @@ PLAIN = [
     "float(3)",
     "options.scale",
     "x.item()",
-    "x.sum(-1)[0].item() + 1",
+    "x.T.sum(-1)[0].item() + 1",
     "torch.sum(x).tolist()",
     "x.shape[0] / math.sqrt(x.ndim)",
     "[\n        2.0,\n    ]",

@@ -12,6 +12,7 @@ import gc
 import inspect
 import linecache
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import FrameType
 from typing import Any
@@ -88,8 +89,10 @@ def _is_number(node: ast.expr, scope: Mapping[str, Any]) -> bool:
         called = ast.unparse(node.func)
         if called == "len" or called.endswith((".numel", ".size", ".dim")):
             return True
-        if isinstance(node.func, ast.Attribute) and node.func.attr in ("item", "tolist"):
-            return _is_tensor(node.func.value, scope)
+        if called.endswith((".item", ".tolist")) and not _HANDS_OVER.search(called):
+            # A tensor that shares memory with an array is met when an op reads it.
+            root = scope.get(re.split(r"\W", called)[0])
+            return root is torch or isinstance(root, torch.Tensor)
         if called not in _OF_PYTHON and not called.startswith("math."):
             return False
         parts = node.args
@@ -99,23 +102,10 @@ def _is_number(node: ast.expr, scope: Mapping[str, Any]) -> bool:
     return all(_is_number(part, scope) for part in parts if isinstance(part, ast.expr))
 
 
-_OF_PYTHON = ("float", "int", "bool", "abs", "min", "max", "round", "sum")
+_OF_PYTHON = frozenset("float int bool abs min max round sum".split())
 """Functions that return a plain number if their arguments are plain numbers."""
-
-
-def _is_tensor(node: ast.expr, scope: Mapping[str, Any]) -> bool:
-    """Return True for a tensor, and for calls of torch's methods and functions on it.
-
-    A tensor that shares memory with an array is met when an op reads it.
-    """
-    while isinstance(node, ast.Call | ast.Subscript):
-        if isinstance(node, ast.Call):
-            if not isinstance(node.func, ast.Attribute) or node.func.attr in ("numpy", "__array__"):
-                return False
-            node = node.func
-        node = node.value
-    value = _value(node, scope)
-    return value is torch or isinstance(value, torch.Tensor)
+_HANDS_OVER = re.compile("numpy|__array__")
+"""Methods that return an array of another library."""
 
 
 def _value(node: ast.expr, scope: Mapping[str, Any]) -> Any:
