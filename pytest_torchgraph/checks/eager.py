@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..graph.events import EagerOp, GraphBreak
 from ..graph.failures import UnexpectedOps, failed
+from ..graph.find import refuse_hidden
 from ..graph.model import Graph, Node
 from ..ops import registry
 from ..ops.impossible import pattern_name, refuse_impossible
@@ -46,6 +47,7 @@ def assert_no_eager_ops(capture: Subject, allow: Any) -> None:
     allowed_patterns = [_pattern(entry) for entry in allow]
     _refuse_everything(allow)
     ops = capture.eager_ops
+    refuse_hidden([graph for graph in capture.graphs if graph.level == "compiled_autograd"])
 
     def allowed(op: EagerOp) -> bool:
         if op.by_engine or any(is_allowed(op) for is_allowed in allowed_patterns):
