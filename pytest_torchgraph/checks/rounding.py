@@ -48,7 +48,7 @@ class Unequal:
 
 def size_lines(unequal: Unequal) -> Iterator[str]:
     """Yield a line about the size of a difference, if both values are known."""
-    sizes = _sizes(unequal)
+    sizes = sizes_of(unequal)
     # The error is 0 if the types differ, or only the tensors inside a tensor subclass.
     if sizes is None or unequal.eager is None or not sizes[0]:
         return
@@ -70,7 +70,7 @@ def explain_rounding(
     and the captured run are about equally far from the float64 run. This is valid only if all eager
     runs of the step are equal.
     """
-    eager, captured, sizes = unequal.eager, unequal.captured, _sizes(unequal)
+    eager, captured, sizes = unequal.eager, unequal.captured, sizes_of(unequal)
     if eager is None or captured is None or sizes is None:
         return
     largest_error, scale, resolution = sizes
@@ -113,7 +113,7 @@ def _hidden_by(atol: float, expected: StepResult) -> str:
     return ""
 
 
-def _sizes(unequal: Unequal) -> tuple[float, float, float] | None:
+def sizes_of(unequal: Unequal) -> tuple[float, float, float] | None:
     """Return the largest difference, the largest value and the resolution of its dtype."""
     eager, captured = unequal.eager, unequal.captured
     if eager is None or captured is None or not _has_rounding(eager, captured):
