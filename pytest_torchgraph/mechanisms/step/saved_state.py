@@ -341,10 +341,10 @@ class SavedState:
             for _, saved in self.parameters:
                 saved.restore()
         # After the tensors: a tensor that required no gradient loses the one it got.
-        for leaf, grad, saved in self.grads.values():
+        for leaf, grad, former in self.grads.values():
             leaf.grad = grad
-            if saved is not None and (parameters or saved.looks_changed()):
-                saved.restore()
+            if former is not None and (parameters or former.looks_changed()):
+                former.restore()
         self.optimizers.restore()
         for tensor, marks in self.marks:
             # The marks are attributes of the tensor. In the next compilation they would make its
