@@ -20,7 +20,7 @@ from ..convert import effects
 from ..convert.source_lines import Line, current_line, format_line, is_user_file, line_of
 from ..graph.divergence import DivergenceKind
 from ..ops.views import KNOWN_NAMESPACES
-from .rounding import Unequal, sizes_of
+from .rounding import Unequal, largest_difference
 from .subject import EagerComparison, Generators, PythonChange, StepResult
 
 _MOST = 6
@@ -175,9 +175,7 @@ def _explain_changed_values(
     result = "the eager run matches the capture"
     if compare(eager_result, outcome, exact=False) is not None:
         # Compiled code may also round differently.
-        unequal = compare(expected, outcome, exact=False)
-        sizes = None if unequal is None else sizes_of(unequal)
-        rest = 0 if sizes is None else sizes[0] / _NEGLIGIBLE
+        rest = largest_difference(expected, outcome) / _NEGLIGIBLE
         if not rest or compare(eager_result, outcome, atol=rest) is not None:
             return
         result = f"no value of the eager run differs by more than {rest:.2g}"

@@ -48,7 +48,7 @@ class Unequal:
 
 def size_lines(unequal: Unequal) -> Iterator[str]:
     """Yield a line about the size of a difference, if both values are known."""
-    sizes = sizes_of(unequal)
+    sizes = _sizes(unequal)
     # The error is 0 if the types differ, or only the tensors inside a tensor subclass.
     if sizes is None or unequal.eager is None or not sizes[0]:
         return
@@ -70,7 +70,7 @@ def explain_rounding(
     and the captured run are about equally far from the float64 run. This is valid only if all eager
     runs of the step are equal.
     """
-    eager, captured, sizes = unequal.eager, unequal.captured, sizes_of(unequal)
+    eager, captured, sizes = unequal.eager, unequal.captured, _sizes(unequal)
     if eager is None or captured is None or sizes is None:
         return
     largest_error, scale, resolution = sizes
@@ -113,7 +113,7 @@ def _hidden_by(atol: float, expected: StepResult) -> str:
     return ""
 
 
-def sizes_of(unequal: Unequal) -> tuple[float, float, float] | None:
+def _sizes(unequal: Unequal) -> tuple[float, float, float] | None:
     """Return the largest difference, the largest value and the resolution of its dtype."""
     eager, captured = unequal.eager, unequal.captured
     if eager is None or captured is None or not _has_rounding(eager, captured):
@@ -122,6 +122,20 @@ def sizes_of(unequal: Unequal) -> tuple[float, float, float] | None:
     if not (math.isfinite(largest_error) and math.isfinite(scale)) or not scale:
         return None
     return largest_error, scale, torch.finfo(eager.dtype).eps
+
+
+def largest_difference(eager: StepResult, captured: StepResult) -> float:
+    """Return the largest difference of a value that may round; 0 if it is not finite."""
+    sizes = [0.0]
+    for left, right in (
+        (eager.outputs, captured.outputs),
+        (eager.grads, captured.grads),
+        (eager.state, captured.state),
+    ):
+        for name in left.keys() & right.keys():
+            if _has_rounding(left[name], right[name]):
+                sizes.append(_distance(left[name], right[name]))
+    return max(sizes) if all(map(math.isfinite, sizes)) else 0.0
 
 
 def _has_rounding(*tensors: torch.Tensor) -> bool:
