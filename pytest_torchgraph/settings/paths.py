@@ -151,7 +151,7 @@ _INSIDE = r"(?<=\w)(?=\w)|(?<=\d)(?=\.\d)|(?<=\d\.)(?=\d)"
 def _whole(pattern: str) -> re.Pattern[str]:
     """Compile a pattern that neither begins nor ends inside a name or a number."""
     # Global flags are valid only at the beginning. With `x`, the pattern may end in a comment.
-    found = re.match(r"\(\?[aimsux]+\)", pattern)
+    found = re.match(r"(\(\?[aimsux]+\))+", pattern)
     flags = found[0] if found else ""
     end = "\n" if "x" in flags else ""
     return re.compile(f"{flags}(?!{_INSIDE})(?:{pattern[len(flags) :]}{end})(?!{_INSIDE})")
