@@ -275,6 +275,39 @@ def test_eager_runs_and_ranks_restore_switches() -> None:
     assert (flags(model), account()) == (was, before)
 
 
+@pytest.mark.parametrize("options", [{"fake": True}, {"device": "cpu"}], ids=["fake", "device"])
+@pytest.mark.parametrize("via", ["dispatch", "aot"])
+def test_flags_of_copies_and_fakes_are_restored(via: str, options: dict[str, Any]) -> None:
+    model, x, before = Model(), torch.ones(2, 4), account()
+    was = flags(model, x)
+
+    class Freezing(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = model
+
+        def forward(self, x: Tensor) -> Tensor:
+            y = self.model(x)
+            self.model.eval().fc.weight.requires_grad_(False)
+            torch.set_default_dtype(torch.float64)
+            return y
+
+    capture(Freezing(), x, via=via, **options)
+    assert (flags(model, x), account()) == (was, before)
+
+
+def test_switch_that_a_hook_of_the_backward_flips_is_restored() -> None:
+    before = account()
+
+    def target(x: Tensor) -> Tensor:
+        y = x * 2
+        y.register_hook(lambda grad: torch.use_deterministic_algorithms(True))
+        return y
+
+    capture(target, torch.ones(2, requires_grad=True), via="dispatch", backward=True)
+    assert account() == before
+
+
 def test_fx_restores_flags() -> None:
     model = Model()
     before = flags(model)

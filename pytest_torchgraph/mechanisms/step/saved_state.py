@@ -334,7 +334,8 @@ class SavedState:
             if parameter.requires_grad != requires_grad and parameter.is_leaf:
                 parameter.requires_grad_(requires_grad)
         for module, training in self.training:
-            module.training = training
+            if module.training != training:
+                module.training = training
         for saved in (*self.buffers, *self.arguments):
             saved.restore(keep=keep)
         if parameters:
