@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import random
 import warnings
+from collections import Counter
 from collections.abc import Callable
 
 import pytest
 import torch
+from syncs import profiled
 from torch import Tensor
 
 from pytest_torchgraph import capture
@@ -83,6 +86,42 @@ def test_sampling_of_a_distribution_is_a_sync(via: str) -> None:
     assert "multinomial" in sync.op
 
 
-def test_fill_with_a_number_of_the_host_is_no_sync_on_another_device() -> None:
-    x = torch.ones(3, device="meta")
-    capture(lambda x: x.masked_fill(x > 0, torch.tensor(1.0)), x, via="dispatch").assert_no_syncs()
+def random_program(case: int) -> Callable[[Tensor], Tensor]:
+    """Return a program of one to five random ops."""
+    rng = random.Random(case)
+    pool = {**CASES, "var": lambda x: x.var(), "item": lambda x: x * x.sum().item()}
+    steps = [pool[name] for name in rng.choices([*pool], k=rng.randint(1, 5))]
+
+    def run(x: Tensor) -> Tensor:
+        for step in steps:
+            x = torch.cat([step(x).flatten().float()] * 5)[:5].nan_to_num().sigmoid()
+        return x
+
+    return run
+
+
+def check_random_programs(cases: range) -> None:
+    programs = [random_program(case) for case in cases]
+    wrong = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        accounts = profiled.reads_of([lambda run=run: run(P) for run in programs])
+        for case, run, reads in zip(cases, programs, accounts, strict=True):
+            expected = Counter(op for op, reads_inside in reads if reads_inside)
+            for op in profiled.CPU_ONLY:
+                del expected[op]
+            seen: Counter[str] = Counter()
+            for sync in capture(run, P, via="dispatch").syncs:
+                seen[sync.op] += sync.occurrences
+            if seen != expected:
+                wrong.append((case, seen, expected))
+    assert not wrong
+
+
+def test_syncs_of_random_programs_are_those_of_the_profiler_quick() -> None:
+    check_random_programs(range(8))
+
+
+@pytest.mark.slow("200 captures")
+def test_syncs_of_random_programs_are_those_of_the_profiler() -> None:
+    check_random_programs(range(200))
