@@ -46,6 +46,7 @@ from .files import (
     remove_file,
     write_text,
 )
+from .run import PLUGIN
 
 if TYPE_CHECKING:
     from ..graph.model import Detail
@@ -276,6 +277,9 @@ class GraphSnapshot(SnapshotAssertion):
             pending = None if result.success else self._pending_update(lookup)
             self._pending = (lookup.key, result.snapshot_name, pending)
             return result.success
+        except BaseException:
+            result.success = False  # else syrupy would report that the snapshot passed
+            raise
         finally:
             self._program = None
             # syrupy keeps each result until the session ends. With both texts, 400 comparisons of 1
@@ -394,6 +398,8 @@ class GraphSnapshot(SnapshotAssertion):
         """
         self._record.compared.append(location)
         self._record.stored.append((outcome, location, change))
+        if outcome not in ("unchanged", "not compared"):
+            self.item.config.pluginmanager.getplugin(PLUGIN).note(outcome, location, change)
 
     def _pending_update(self, lookup: Lookup, problem: str = "") -> PendingUpdate:
         """Return the update that `--torchgraph-update` would make for a failed comparison."""

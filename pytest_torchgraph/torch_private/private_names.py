@@ -197,7 +197,8 @@ _NAMES_BY_PURPOSE = {
         "engine_run_backward": ("torch.autograd:_engine_run_backward", "2.3")
     },
     "restoring values": {
-        "set_version_counter": ("torch._C:_autograd._unsafe_set_version_counter", "2.5")
+        "set_version_counter": ("torch._C:_autograd._unsafe_set_version_counter", "2.5"),
+        "default_device": ("torch:_GLOBAL_DEVICE_CONTEXT", "2.1"),
     },
     "fake=True": {
         "fake_tensor_mode": ("torch._subclasses.fake_tensor:FakeTensorMode", "2.0"),
