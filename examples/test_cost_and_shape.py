@@ -183,7 +183,10 @@ def test_the_batch_stays_dynamic(graph_capture, x):
 
 
 def test_a_batch_that_is_specialised(graph_capture, x):
-    with pytest.raises(AssertionError, match=r"x is \[4, 8\]: dim 0 was dynamic and was fixed to 4 at .* in forward"):
+    with pytest.raises(
+        AssertionError,
+        match=r"x is \[4, 8\]: dim 0 was dynamic and was fixed to 4 at .* in forward",
+    ):
         stays_dynamic(graph_capture, Specialised(), x)
 
 

@@ -57,7 +57,10 @@ def test_an_odd_block_is_explained(graph_capture, x):
     assert common.members == ("layers.0", "layers.1", "layers.3")
     assert odd.members == ("layers.2",)
     assert len(odd.diff.findings) == 1
-    with pytest.raises(AssertionError, match=r"layers\.2 differs .*argument eps: 1e-05 -> 0\.001 of aten\.native_layer_norm"):
+    with pytest.raises(
+        AssertionError,
+        match=r"layers\.2 differs .*argument eps: 1e-05 -> 0\.001 of aten\.native_layer_norm",
+    ):
         step.assert_repeated("layers.*")
 
 

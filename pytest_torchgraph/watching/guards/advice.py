@@ -13,7 +13,7 @@ from ...graph.events import StackFrame
 from ...graph.model import Source
 from .descriptions import mask_run_details, simplify_guard, sizes_in
 from .observation import GuardObservation
-from .read import IN_TORCH, GuardLine
+from .read import IN_TORCH, GuardLine, parse_comment
 
 if TYPE_CHECKING:
     from ..observe import SizeFixed
@@ -212,6 +212,11 @@ def fixed_at(fix: SizeFixed) -> str:
     lines = [line for line in fix.stack if is_user_file(line.file)]
     place = f"at {_to_stack_frame(lines[-1])}" if lines else "by torch's own code"
     return f"was dynamic and was fixed to {fix.value} {place}"
+
+
+def made_at(line: str) -> str:
+    """Return the place that torch names for a guard, as part of a sentence; "" if it names none."""
+    return "".join(f", made at {_to_stack_frame(place)}" for place in parse_comment(line)[0][:1])
 
 
 def _describe_fix(fix: SizeFixed, observation: GuardObservation) -> str:

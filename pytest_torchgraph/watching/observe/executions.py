@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import chain, repeat
+from itertools import chain, count, repeat
 from types import CodeType
 from typing import Any
 
@@ -37,6 +37,7 @@ class CountedGraph:
             backward that AOTAutograd made with it.
         function, file, line: the compiled code, "" and 0 if unknown. They distinguish graphs with
             equal ids, because `torch._dynamo.reset()` restarts compile ids at 0/0.
+        name: name of the graph in this process. Unlike an id, torch never uses it again.
     """
 
     id: str
@@ -44,6 +45,7 @@ class CountedGraph:
     function: str = ""
     file: str = ""
     line: int = 0
+    name: str = ""
 
     def __str__(self) -> str:
         return f"{self.id} {self.part}".strip()
@@ -67,6 +69,9 @@ _captures: weakref.WeakKeyDictionary[Any, CountedGraph] = weakref.WeakKeyDiction
 """Counters of captured backwards. Compiled autograd's cache, in C++, keeps them alive."""
 
 
+_numbers = count()
+
+
 class Executions:
     """Counters of all compiled graphs, starting when the observers are installed."""
 
@@ -82,7 +87,7 @@ class Executions:
             compile_id, original = torch_private.origin_of(code)
             for scope, name in hooks:
                 if name.startswith(GRAPH_PREFIX):
-                    graph = CountedGraph(compile_id or name, "", *_location(original))
+                    graph = CountedGraph(compile_id or name, "", *_location(original), name)
                     call = self._attach(scope, name, graph)
                     for function in _find_autograd_functions(call):
                         self._attach_backward(function, graph)
@@ -102,7 +107,8 @@ class Executions:
         for _, hooks in torch_private.compiled_code():
             for scope, name in hooks:
                 if name.startswith(GRAPH_PREFIX) and name not in self._names:
-                    self._attach(scope, name, CountedGraph(compile_id or name, "", *location))
+                    graph = CountedGraph(compile_id or name, "", *location, name)
+                    self._attach(scope, name, graph)
         for function in torch_private.aot_autograd_functions():
             graph = CountedGraph(compile_id or f"aot{function._aot_id}", "", *location)
             self._attach_backward(function, graph)
@@ -111,7 +117,8 @@ class Executions:
     def capture(self, compile_id: CompileId | None, call: Callable[..., Any]) -> Any:
         """Wrap the function that compiled autograd calls for a captured backward in a counter."""
         counter = counting(call)
-        graph = CountedGraph(str(compile_id or "compiled autograd"))
+        name = f"capture {next(_numbers)}"
+        graph = CountedGraph(str(compile_id or "compiled autograd"), name=name)
         _captures[counter] = graph
         self._counters.append((graph, counter))
         return counter
@@ -170,7 +177,8 @@ class Executions:
         original = vars(function)["backward"]
         counter = counting(original.__func__)
         function.backward = staticmethod(counter)
-        self._counters.append((replace(graph, part=BACKWARD), counter))
+        backward = replace(graph, part=BACKWARD, name=f"aot{function._aot_id}")
+        self._counters.append((backward, counter))
         self._undo.append(lambda: setattr(function, "backward", original))
 
 
