@@ -102,7 +102,6 @@ def assert_sizes(
         raise TypeError(f"dim={dim!r} is not a dimension: pass an int or a sequence of ints")
     if not dims:
         raise TypeError(f"dim={dim!r} checks nothing: pass at least one dimension")
-    expectation = "a symbol" if dynamic else "a number"
     problems: list[str] = []
     wrong: list[int] = []
     fixes = _find_fixes(capture) if dynamic else {}
@@ -120,7 +119,7 @@ def assert_sizes(
             if isinstance(size, Symbol) != dynamic:
                 fix = fixes.get((name, number, str(size)))
                 wrong = sorted({*wrong, *([] if fix else [number])})
-                problems.append(prefix + (fix or f"is not {expectation}"))
+                problems.append(prefix + (fix or f"is not a {'symbol' if dynamic else 'number'}"))
             elif dynamic:
                 broken = _broken_guards(capture, (name, number), low, high)
                 problems += [prefix + text for text in broken]
@@ -158,7 +157,9 @@ def _broken_guards(capture: Subject, place: tuple[str, int], low: int, high: int
     record = record_of_compiler(capture)
     compiled = record.compiled if record is not None else ()
     found = capture.via == "export"
-    for env in [graph.shape_env for c in compiled if not c.failure for graph in c.printed]:
+    printed = [(graph, c.files) for c in compiled if not c.failure for graph in c.printed]
+    for graph, files in printed:
+        env = graph.shape_env
         symbols = {
             (source_to_fqn(name), dim): symbol
             for source, symbol in getattr(env, "source_to_var", {}).items()
@@ -168,7 +169,7 @@ def _broken_guards(capture: Subject, place: tuple[str, int], low: int, high: int
         if place in symbols:
             found = True
             for text, line in torch_private.broken_guards(env, symbols, place, low, high):
-                yield text + (made_at(line) or ", which no line of the code requires")
+                yield text + made_at(line, files)
     if not found:
         raise CaptureError(
             f"the guards on input {place[0]!r} are not recorded: check a live capture, not a file"

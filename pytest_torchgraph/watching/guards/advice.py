@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -214,9 +214,17 @@ def fixed_at(fix: SizeFixed) -> str:
     return f"was dynamic and was fixed to {fix.value} {place}"
 
 
-def made_at(line: str) -> str:
-    """Return the place that torch names for a guard, as part of a sentence; "" if it names none."""
-    return "".join(f", made at {_to_stack_frame(place)}" for place in parse_comment(line)[0][:1])
+def made_at(line: str, files: Iterable[str]) -> str:
+    """Return the place that torch names for a guard, as part of a sentence.
+
+    Args:
+        line: torch's words, with at least the end of the file's path.
+        files: the possible files.
+    """
+    for place in parse_comment(line)[0]:
+        file = next((file for file in files if file.endswith(place.file)), place.file)
+        return f", made at {_to_stack_frame(place._replace(file=file))}"
+    return ", which no line of the code requires"
 
 
 def _describe_fix(fix: SizeFixed, observation: GuardObservation) -> str:

@@ -78,7 +78,6 @@ class Executions:
     def __init__(self) -> None:
         self._counters: list[tuple[CountedGraph, Any]] = []
         self._undo: list[Callable[[], None]] = []
-        self._names: set[str] = set()  # names of the replaced globals
         self._functions: set[int] = set()  # ids of the replaced autograd functions
 
     def attach_compiled(self) -> None:
@@ -95,24 +94,26 @@ class Executions:
             self._attach_backward(function, CountedGraph(f"aot{function._aot_id}"))
         self._counters += [(graph, counter) for counter, graph in list(_captures.items())]
 
-    def attach_new(self, event: CompilationFinished) -> int:
+    def attach_new(self, event: CompilationFinished) -> bool:
         """Attach counters to the graphs of a compilation that has just ended.
 
         Returns:
-            The number of its graphs.
+            True if it has a graph.
         """
-        before = len(self._names)
+        known = {graph.name for graph, _ in self._counters}
+        has_graph = False
         compile_id = str(event.id or "")
         location = (original_name(event.function), event.file, event.line)
         for _, hooks in torch_private.compiled_code():
             for scope, name in hooks:
-                if name.startswith(GRAPH_PREFIX) and name not in self._names:
+                if name.startswith(GRAPH_PREFIX) and name not in known:
+                    has_graph = True
                     graph = CountedGraph(compile_id or name, "", *location, name)
                     self._attach(scope, name, graph)
         for function in torch_private.aot_autograd_functions():
             graph = CountedGraph(compile_id or f"aot{function._aot_id}", "", *location)
             self._attach_backward(function, graph)
-        return len(self._names) - before
+        return has_graph
 
     def capture(self, compile_id: CompileId | None, call: Callable[..., Any]) -> Any:
         """Wrap the function that compiled autograd calls for a captured backward in a counter."""
@@ -154,11 +155,9 @@ class Executions:
             undo()
         self._undo.clear()
         self._counters.clear()
-        self._names.clear()
         self._functions.clear()
 
     def _attach(self, scope: dict[str, Any], name: str, graph: CountedGraph) -> Any:
-        self._names.add(name)  # torch never reuses a name, but reuses compile ids
         call = scope[name]
         counter = scope[name] = counting(call)
         self._counters.append((graph, counter))

@@ -433,8 +433,8 @@ class Hub:
         elif isinstance(event, CompilationFinished):
             # torch writes the metrics before the compiled code first runs, so its first run is
             # counted.
-            graph_count = self._executions.attach_new(event)
-            self._callables.finished(event, has_graph=graph_count > 0)
+            has_graph = self._executions.attach_new(event)
+            self._callables.finished(event, has_graph=has_graph)
 
     def _publish(self, event: Event) -> None:
         if event.id and event.id.autograd is None and threading.get_ident() in self._ending:
