@@ -79,11 +79,12 @@ class Assertions(OpChecks):
             total: number of all graphs. With `total=0`, a watch passes if compiled code ran and
                 nothing was compiled.
             allow: regular expressions for tolerated `EagerCall`s of a watch, searched in
-                `"kind: reason"`.
+                `"kind: reason"`, and for code in it that was compiled before it, searched in
+                `"compiled before the watch: FUNCTION (FILE:LINE)"`.
 
         Raises:
             AssertionError: if a count differs, with the graphs; if a watch has no graphs, with the
-                cause; or if calls in a watch ran eagerly, with these calls.
+                cause; or if calls in a watch ran eagerly, or code that was compiled before it.
             TypeError: if every given count allows any number. For a watch, these counts are valid
                 and assert that something was compiled.
         """
@@ -433,7 +434,8 @@ class Assertions(OpChecks):
 
         Args:
             allow: regular expressions, or literal parts, for tolerated breaks and `EagerCall`s of a
-                watch, searched in `"kind: reason"`.
+                watch, searched in `"kind: reason"`, and for code that was compiled before the
+                watch; see `assert_graph_count`.
             within: a path, an importable package, or a sequence of these. Only breaks in this code
                 count.
 
