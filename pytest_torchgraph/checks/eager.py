@@ -174,7 +174,8 @@ def why_no_graph(record: WatchRecord) -> str:
     )
     if runs_text:
         reason = _SERVED_AFTER_WARM_UP if record.warmed_up else _SERVED
-        return f"  compiled code ran{scope_text} ({runs_text}), but {reason}"
+        places = "".join(f"\n  {place}" for place in record.compiled_earlier)
+        return f"  compiled code ran{scope_text} ({runs_text}), but {reason}{places}"
     if record.compiled:
         functions = ", ".join(dict.fromkeys(c.function or "?" for c in record.compiled))
         return f"  Dynamo found no tensor operations in {functions}: {_NO_OPS}"

@@ -91,6 +91,7 @@ from .dynamo import stance as stance
 from .dynamo import uncompiled as uncompiled
 from .inductor import code_written_only as code_written_only
 from .inductor import on_kernel_call as on_kernel_call
+from .observers import GAVE_UP as GAVE_UP
 from .observers import code_being_compiled as code_being_compiled
 from .observers import compiled_autograd_is_on as compiled_autograd_is_on
 from .observers import compiled_autograd_reasons as compiled_autograd_reasons
@@ -126,6 +127,8 @@ from .restore import same as same
 from .restore import stance_restored as stance_restored
 from .restore import switches as switches
 from .restore import switches_restored as switches_restored
+from .size_guards import broken_guards as broken_guards
+from .size_guards import shape_env as shape_env
 from .trace import CacheMiss as CacheMiss
 from .trace import LeafGuard as LeafGuard
 from .trace import cache_miss as cache_miss
