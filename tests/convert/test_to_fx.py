@@ -300,7 +300,7 @@ def test_the_backward_of_an_eager_forward_takes_other_values_and_another_hook(
     values = {
         "input": x + 1,
         "tangent.0": torch.ones(3, 2).double(),
-        "weight.hook": lambda grad: grad * 3,
+        f"weight.{hook.__name__}": lambda grad: grad * 3,
         **dict(model.named_parameters()),
     }
     captured.fx(graph)(*(values[node.name] for node in graph.inputs))

@@ -310,7 +310,7 @@ OF_NUMPY = [
     "np.float64(2)",
     "float(y)",
     "math.sqrt(y)",
-    "[2.0, max(y, 1)]",
+    "[max(y, 1)]",
     "y.item()",
     "x.numpy().mean().item()",
     "np.sin(x.numpy()).tolist()",
