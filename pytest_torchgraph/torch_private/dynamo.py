@@ -118,7 +118,16 @@ def on_compiled_region(entered: Callable[[Any], None]) -> Replaced:
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         caller = sys._getframe(1)
         if caller.f_code.co_name == "compile_wrapper":
-            entered(caller.f_locals.get("fn"))
+            names = caller.f_locals
+            try:
+                entered(names.get("fn"))
+            except BaseException:
+                # torch enters contexts before its own `try`, which an error here would leave open.
+                for cleanup in names.get("cleanups", ()):
+                    cleanup()
+                if (override := names.get("prior_eval_frame_override")) is not None:  # torch 2.11
+                    caller.f_globals["set_eval_frame_override"](override)
+                raise
         return original(*args, **kwargs)
 
     return replaced("callback_from_stance", wrapped)

@@ -15,11 +15,11 @@ import pytest
 import torch
 import torch.utils.checkpoint
 from torch import Tensor
+from torch_releases import RELEASE
 
-try:
-    from torch._dynamo.decorators import leaf_function
-except ImportError:
-    pytest.skip("leaf_function is in torch since 2.11", allow_module_level=True)
+if RELEASE < (2, 12):
+    pytest.skip("needs higher-order ops that torch has since 2.12", allow_module_level=True)
+from torch._dynamo.decorators import leaf_function
 from torch._higher_order_ops._invoke_quant import InvokeQuant
 from torch._higher_order_ops.hints_wrap import hints_wrapper
 from torch._higher_order_ops.map import map as map_over

@@ -266,6 +266,24 @@ def test_no_tensor_is_kept_alive() -> None:
     assert captured.backward.count("aten.cos") == 1
 
 
+@pytest.mark.parametrize("options", [{"dynamic": True}, {"fullgraph": True}], ids=str)
+def test_refusal_of_a_compiled_region_leaves_dynamo_as_it_was(options: dict[str, bool]) -> None:
+    """torch opens contexts on entry, and left them open: later sizes were dynamic at once."""
+    compiled = torch.compile(lambda x: x.sin(), backend="eager", **options)
+
+    def broken(x: Tensor) -> Tensor:
+        y = x + 1
+        torch._dynamo.graph_break()
+        return y * 2
+
+    config = torch._dynamo.config
+    before = config.assume_static_by_default
+    with pytest.raises(CaptureError, match="dispatch mode does not record"):
+        run(lambda x: compiled(x), torch.ones(2))
+    assert config.assume_static_by_default == before
+    assert len(capture(broken, torch.ones(2), via="aot", backward=False).forwards) == 2
+
+
 @pytest.mark.parametrize("place", ["target", "submodule", "function"])
 def test_a_compiled_region_is_refused(place: str) -> None:
     entered: list[str] = []
