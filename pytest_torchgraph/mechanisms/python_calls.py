@@ -82,7 +82,9 @@ class RecordedGraph(RecordingMode):  # type: ignore[no-untyped-call]
             return value
         count, producers = len(self._graph.nodes), dict(self._producers)
         self._call, self._is_complete = node, True
-        with torch_private.on_compiled_region(self._leave), self:
+        # What the call queues for the end of the backward runs after its graph.
+        queued = torch_private.on_final_callback(self._leave)
+        with torch_private.on_compiled_region(self._leave), queued, self:
             value = run()
         result = self._results(value)
         self._unwritten.read(parts_of(self.encode(value), Value))
@@ -179,7 +181,9 @@ class RecordedGraph(RecordingMode):  # type: ignore[no-untyped-call]
             op = torch.ops.aten.as_strided.default
             node = self._node("call_function", op, (base, shape, stride, offset), value=tensor)
         else:
-            role, name = self.origin[value]
+            # A tensor without an origin is the result of a call that stayed one node.
+            role, name = self.origin.get(value, ("", ""))
+            self._is_complete &= bool(role)
             if role == "constant":
                 is_made = value in self.constants
                 if not is_made and self._is_computed(tensor):

@@ -104,6 +104,7 @@ from .observers import local_of as local_of
 from .observers import on_break_stack as on_break_stack
 from .observers import on_compiled_autograd_capture as on_compiled_autograd_capture
 from .observers import on_entry as on_entry
+from .observers import on_final_callback as on_final_callback
 from .observers import on_skip as on_skip
 from .observers import on_traced_call as on_traced_call
 from .observers import torch_function_modes as torch_function_modes

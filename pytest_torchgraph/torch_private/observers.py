@@ -301,6 +301,26 @@ _SILENT = _SilentLogger()
 """The process-wide logger, never freed: torch keeps the pointer without a reference."""
 
 
+class _Engine:
+    """Autograd's engine, with an observer of `queue_callback`."""
+
+    def __init__(self, queued: Callable[[Any], None]):
+        self._queued = queued
+        self._engine = get("execution_engine")
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._engine, name)
+
+    def queue_callback(self, callback: Callable[[], None]) -> None:
+        self._queued(callback)
+        self._engine.queue_callback(callback)
+
+
+def on_final_callback(queued: Callable[[Any], None]) -> Replaced:
+    """Call `queued(callback)` for each function that a backward will call at its end."""
+    return replaced("execution_engine", _Engine(queued))
+
+
 @contextlib.contextmanager
 def compiled_autograd_reasons() -> Iterator[None]:
     """Make compiled autograd write the reason for each capture into the structured trace."""

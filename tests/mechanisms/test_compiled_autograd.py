@@ -618,6 +618,31 @@ def test_number_that_a_hook_reads_makes_it_opaque(read: Any) -> None:
         backward.assert_no_ops("aten.mul")
 
 
+def test_hook_that_queues_code_for_the_end_of_the_backward_is_opaque() -> None:
+    """The engine runs this code after the graph, as the reduction of the root of FSDP."""
+
+    @torch.compiler.disable
+    def queue(grad: Tensor) -> None:
+        torch.autograd.Variable._execution_engine.queue_callback(grad.tanh)  # type: ignore[attr-defined]
+
+    x = torch.ones(3, requires_grad=True)
+    x.register_hook(queue)
+    backward = capture(torch.sin, x, via=CompiledAutograd(forward="eager")).backward
+    with pytest.raises(CaptureError, match="does not contain the ops"):
+        backward.assert_no_ops("aten.tanh")
+
+
+def test_hook_that_uses_a_result_of_an_opaque_hook_is_opaque() -> None:
+    found: list[Tensor] = []
+    x = torch.ones(3, requires_grad=True)
+    x.register_hook(lambda grad: found.append(grad * grad.sum().item()))
+    x.register_hook(lambda grad: grad + found[-1])
+    backward = capture(torch.sin, x, via=CompiledAutograd(forward="eager")).backward
+    assert backward.count(HOOK) == 2
+    with pytest.raises(CaptureError, match="does not contain the ops"):
+        backward.assert_no_ops("aten.add")
+
+
 def test_number_that_a_hook_inside_the_compiled_forward_reads_makes_it_opaque() -> None:
     def target(x: Tensor) -> Tensor:
         y = x * 2
