@@ -25,7 +25,7 @@ from torch_releases import skip_before
 
 from pytest_torchgraph import torch_private, watch
 from pytest_torchgraph.isolation import isolated
-from pytest_torchgraph.torch_private.restore import matmul_precision
+from pytest_torchgraph.torch_private import matmul_precision
 
 dynamo, inductor = torch._dynamo.config, torch._inductor.config
 functorch: Any = torch._functorch.config

@@ -399,7 +399,8 @@ class GraphSnapshot(SnapshotAssertion):
         self._record.compared.append(location)
         self._record.stored.append((outcome, location, change))
         if outcome not in ("unchanged", "not compared"):
-            self.item.config.pluginmanager.getplugin(PLUGIN).note(outcome, location, change)
+            run = self.item.config.pluginmanager.getplugin(PLUGIN)
+            run.note(self.item.nodeid, outcome, location, change)
 
     def _pending_update(self, lookup: Lookup, problem: str = "") -> PendingUpdate:
         """Return the update that `--torchgraph-update` would make for a failed comparison."""

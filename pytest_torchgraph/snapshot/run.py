@@ -65,13 +65,13 @@ class RunRecord:
         self._collected: list[pytest.Item] = []
         self._session: pytest.Session | None = None
 
-    def note(self, *outcome: str) -> None:
-        """Write an outcome, as in `stored`, to the journal.
+    def note(self, nodeid: str, *outcome: str) -> None:
+        """Write an outcome of a test, as in `stored`, to the journal.
 
         A test has no report if its worker crashes or the run is interrupted.
         """
         with open(self._open_journal(), "a", encoding="utf-8") as journal:
-            journal.write(f"{json.dumps(outcome)}\n")
+            journal.write(f"{json.dumps((nodeid, outcome))}\n")
 
     def _open_journal(self) -> str:
         """Return the path of the journal, which all workers share."""
@@ -86,12 +86,13 @@ class RunRecord:
         node.workerinput[_JOURNAL] = self._open_journal()
 
     def read_journal(self) -> None:
-        """Add the outcomes of tests without a report to `stored`. Each outcome counts once."""
+        """Add the outcomes of tests without a report to `stored`. A test may withdraw others."""
         if self._journal:
             text = Path(self._journal).read_text("utf-8")
-            outcomes = [tuple(json.loads(line)) for line in text.splitlines()]
-            self.stored += outcomes
-            self.comparing.update(path for _, path, _ in outcomes)
+            outcomes = [json.loads(line) for line in text.splitlines()]
+            unreported = [each for each in outcomes if each[0] not in self.comparing]
+            self.stored += [tuple(outcome) for _, outcome in unreported]
+            self.comparing.update(nodeid for nodeid, _ in unreported)
 
     def pytest_unconfigure(self) -> None:
         """Remove the journal."""

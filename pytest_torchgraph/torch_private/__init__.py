@@ -123,6 +123,7 @@ from .restore import configs_restored as configs_restored
 from .restore import counters_restored as counters_restored
 from .restore import forget_aborted_compilation as forget_aborted_compilation
 from .restore import logs_restored as logs_restored
+from .restore import matmul_precision as matmul_precision
 from .restore import matmul_precision_restored as matmul_precision_restored
 from .restore import same as same
 from .restore import stance_restored as stance_restored

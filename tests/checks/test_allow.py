@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from pytest_torchgraph import Capture, capture, watch
+from pytest_torchgraph.settings import paths
 
 
 def reading_at(path: Path, *lines: int) -> Callable[[torch.Tensor], torch.Tensor]:
@@ -72,8 +73,7 @@ def test_file_name_inside_another_is_no_match(tmp_path: Path) -> None:
 
 
 def test_decimal_number_is_matched_as_a_whole() -> None:
-    from pytest_torchgraph.settings.paths import allows, patterns
-
+    allows, patterns = paths.allows, paths.patterns
     text = "copies 1.25 of 4 tensors"
     assert [
         allows(patterns(allow), text) for allow in ("1", "25", "1.", ".25", "1.25", "4", r"1\.\d+")

@@ -483,7 +483,7 @@ def test_compiling_thread_does_not_make_another_thread_silent() -> None:
         assert [each.uncompiled for each in seen.watched.callables] == [Counter(), Counter()]
         go_on.set()
         thread.join()
-    seen.assert_no_graph_breaks()
+    seen.assert_no_graph_breaks(allow="compiled before the watch: by_global")
     seen.assert_no_recompiles()
 
 
@@ -728,7 +728,6 @@ def sizes() -> list[int]:
             callables._reasons.failures,
             executions._counters,
             executions._undo,
-            executions._names,
             executions._functions,
             *(recorder.events for recorder in HUB._open),
         )

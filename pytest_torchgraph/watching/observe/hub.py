@@ -450,7 +450,10 @@ class Hub:
         self._callables.skipped(reason, frame)
         code = frame.f_code
         # The only frames that Dynamo gives up without a compile id, so its trace omits them.
-        if code.co_flags & inspect.CO_GENERATOR and reason in torch_private.GAVE_UP:
+        # The standard library and sympy also have generators, which compilers run.
+        package = str(frame.f_globals.get("__name__")).partition(".")[0]
+        is_user = is_user_file(code.co_filename) and package not in ("sympy", "mpmath")
+        if code.co_flags & inspect.CO_GENERATOR and is_user and reason in torch_private.GAVE_UP:
             location = code.co_name, code.co_filename, code.co_firstlineno
             self._publish(CompilationFinished(None, 0, *location, "Unsupported", _GENERATOR))
 
