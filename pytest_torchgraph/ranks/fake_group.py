@@ -85,7 +85,7 @@ def fake_rank(rank: int, dimensions: Mapping[str, int], device: str) -> Iterator
     try:
         with (
             _torchrun_variables(rank, world, device),
-            torch_private.replaced("received_object", _refuse_object),
+            _unpickling_refused(),
         ):
             dist.init_process_group("fake", rank=rank, world_size=world, store=store)
             mesh = init_device_mesh(
@@ -101,9 +101,17 @@ def fake_rank(rank: int, dimensions: Mapping[str, int], device: str) -> Iterator
         torch_private.forget_meshes()
 
 
-def _refuse_object(*_received: object) -> None:
-    """Take the place of torch's unpickling: memory that nobody wrote can end the process."""
-    raise RuntimeError("no object arrives in the fake process group")
+def _unpickling_refused() -> contextlib.AbstractContextManager[None]:
+    """Never unpickle memory that nobody wrote, which can end the process."""
+    unpickle = torch_private.get("received_object")
+
+    def received(*args: object) -> object:
+        # In `all_gather`, the fake group copies the tensor of this rank.
+        if sys._getframe(1).f_code.co_name != "all_gather_object":
+            raise RuntimeError("no object arrives in the fake process group")
+        return unpickle(*args)
+
+    return torch_private.replaced("received_object", received)
 
 
 def coordinates(rank: int, dimensions: Mapping[str, int]) -> dict[str, int]:

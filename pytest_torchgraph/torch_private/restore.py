@@ -268,6 +268,12 @@ def _default_device() -> torch.device | None:
     return None if mode is None else mode.device
 
 
+def _assign_default_device(device: torch.device | None) -> None:
+    torch.set_default_device(device)
+    if device is None:  # before torch 2.10, `torch.get_default_device` raises on a `None` here
+        del get("default_device").device_context
+
+
 _Switch = tuple[Callable[[], Any], Callable[[Any], object]]
 
 
@@ -279,7 +285,7 @@ _ATTENTION = torch.backends.cuda
 _SWITCHES: list[_Switch] = [
     (torch.is_grad_enabled, torch.set_grad_enabled),
     (torch.get_default_dtype, torch.set_default_dtype),
-    (_default_device, torch.set_default_device),
+    (_default_device, _assign_default_device),
     (torch.get_num_threads, torch.set_num_threads),
     (
         lambda: (

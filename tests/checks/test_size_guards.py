@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch_releases import skip_before
 
 from pytest_torchgraph import Aot, CaptureError, capture, load, watch
 from pytest_torchgraph.graph import TensorMeta
@@ -216,6 +217,7 @@ def test_more_random_guards_agree_with_torch(start: int) -> None:
 
 
 def _compare(seeds: range) -> None:
+    skip_before("2.13", "Dynamo compiles functions that have no file as one wrapper")
     results = [_agrees(seed) for seed in seeds]
     wrong = [text for served, passed, text in results if served != passed]
     assert not wrong, f"{len(wrong)}:\n" + "\n".join(wrong[:5])

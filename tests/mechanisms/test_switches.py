@@ -13,6 +13,7 @@ import pytest
 import torch
 from mechanisms.models import MECHANISMS
 from torch import Tensor, nn
+from torch_releases import skip_before
 
 from pytest_torchgraph import CaptureError, Fx, capture, capture_ranks, steady, torch_private
 
@@ -278,6 +279,8 @@ def test_eager_runs_and_ranks_restore_switches() -> None:
 @pytest.mark.parametrize("options", [{"fake": True}, {"device": "cpu"}], ids=["fake", "device"])
 @pytest.mark.parametrize("via", ["dispatch", "aot"])
 def test_flags_of_copies_and_fakes_are_restored(via: str, options: dict[str, Any]) -> None:
+    if via == "aot" and "fake" in options:
+        skip_before("2.11", "AOTAutograd refuses fake tensors that Dynamo got as inputs")
     model, x, before = Model(), torch.ones(2, 4), account()
     was = flags(model, x)
 

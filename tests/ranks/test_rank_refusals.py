@@ -96,6 +96,16 @@ def test_memory_that_nobody_wrote_is_never_unpickled() -> None:
     assert distributed_c10d._tensor_to_object.__module__ == distributed_c10d.__name__
 
 
+def test_objects_that_all_ranks_gather_are_those_of_the_rank() -> None:
+    def build(mesh: DeviceMesh) -> tuple[Any, ...]:
+        objects: list[Any] = [None, None]
+        dist.all_gather_object(objects, "mine", mesh.get_group("tp"))
+        assert objects == ["mine", "mine"]
+        return torch.relu, (torch.ones(2),)
+
+    capture_ranks(build, tp=2, ranks=(1,), via="dispatch")
+
+
 def with_hooks(*names: str) -> Any:
     """Return the build of a layer with a hook that communicates."""
 

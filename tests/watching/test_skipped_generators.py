@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from torch._dynamo.utils import counters
+from torch_releases import skip_before
 
 from pytest_torchgraph import watch
 
@@ -56,6 +57,7 @@ LINES = (
 
 
 def _counts(seed: int) -> tuple[int, int]:
+    skip_before("2.11", "a break in a generator is reported beside its frame, and counts twice")
     choice = random.Random(seed)
 
     def body() -> str:
