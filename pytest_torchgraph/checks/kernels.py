@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..convert.placeholders import source_to_fqn
 from ..errors import CaptureError
-from ..graph.model import Graph, Node, Symbol, TensorMeta
+from ..graph.model import Graph, Node, Result, Symbol, TensorMeta
 from ..settings.paths import allows, patterns
 from ..syncs.model import BREAKS, CALL, STARTS, THREADS, Sync, Transfer
 from ..watching.guards import fixed_at, made_at, sizes_in
@@ -121,7 +121,7 @@ def assert_sizes(
                 wrong = sorted({*wrong, *([] if fix else [number])})
                 problems.append(prefix + (fix or f"is not a {'symbol' if dynamic else 'number'}"))
             elif dynamic:
-                broken = _broken_guards(capture, (name, number), low, high)
+                broken = _broken_guards(capture, graph, (name, number), low, high)
                 problems += [prefix + text for text in broken]
     if problems:
         word = "dynamic" if dynamic else "static"
@@ -150,7 +150,9 @@ def _find_fixes(capture: Subject) -> dict[tuple[str, int, str], str]:
     }
 
 
-def _broken_guards(capture: Subject, place: tuple[str, int], low: int, high: int) -> Iterator[str]:
+def _broken_guards(
+    capture: Subject, forward: Graph, place: tuple[str, int], low: int, high: int
+) -> Iterator[str]:
     """Yield the guards that a size between `low` and `high` does not meet."""
     from .. import torch_private
 
@@ -166,6 +168,13 @@ def _broken_guards(capture: Subject, place: tuple[str, int], low: int, high: int
             for name, kind, dim in sizes_in(source)
             if kind == "size"
         }
+        # torch wraps callables without Python code of their own, such as torch.nn modules: to the
+        # wrapper, the inputs are `args.0`, `args.1`, ...
+        given = [*dict.fromkeys(name for name, _ in symbols)]
+        dynamic = [node.name for node in forward.inputs if _has_symbol(node.result)]
+        if len(given) == len(dynamic) and all(name.startswith("args.") for name in given):
+            known = dict(zip(given, dynamic, strict=True))
+            symbols = {(known[name], dim): symbol for (name, dim), symbol in symbols.items()}
         if place in symbols:
             found = True
             for text, line in torch_private.broken_guards(env, symbols, place, low, high):
@@ -174,6 +183,10 @@ def _broken_guards(capture: Subject, place: tuple[str, int], low: int, high: int
         raise CaptureError(
             f"the guards on input {place[0]!r} are not recorded: check a live capture, not a file"
         )
+
+
+def _has_symbol(result: Result) -> bool:
+    return isinstance(result, TensorMeta) and any(isinstance(n, Symbol) for n in result.shape)
 
 
 def _inputs(graphs: Sequence[Graph], name: str) -> list[tuple[Graph, Node]]:

@@ -122,6 +122,17 @@ class Nested(torch.nn.Module):
         return input + args[0][0] + batch["x"] + kwargs["mask"]
 
 
+@pytest.mark.parametrize("name", ["input", "input1"])
+def test_guards_are_found_for_modules_of_torch(name: str) -> None:
+    """torch wraps them, so that Dynamo knows their inputs as `args[0]`."""
+    inputs = (torch.ones(4, 6), torch.ones(4, 5))
+    model = torch.nn.Linear(6, 3) if name == "input" else torch.nn.Bilinear(6, 5, 3)
+    captured = capture(model, *inputs[: 1 if name == "input" else 2], via=Aot(dynamic=True))
+    captured.assert_dynamic(name, dim=0)
+    with pytest.raises(AssertionError, match=rf"{name} is \["):
+        captured.assert_dynamic(name, dim=1)
+
+
 def test_guards_are_found_for_nested_inputs() -> None:
     one, two, three, four = (torch.randn(6, 3) for _ in range(4))
     captured = capture(Nested(), one, [two], batch={"x": three}, mask=four, via=Aot(dynamic=True))
