@@ -83,10 +83,7 @@ def fake_rank(rank: int, dimensions: Mapping[str, int], device: str) -> Iterator
     world = math.prod(dimensions.values())
     token = _RUNNING.set(True)
     try:
-        with (
-            _torchrun_variables(rank, world, device),
-            _unpickling_refused(),
-        ):
+        with _torchrun_variables(rank, world, device), _unpickling_refused():
             dist.init_process_group("fake", rank=rank, world_size=world, store=store)
             mesh = init_device_mesh(
                 device, tuple(dimensions.values()), mesh_dim_names=tuple(dimensions)
