@@ -162,6 +162,11 @@ def find_problems(capture: Capture, limits: Limits) -> Iterator[tuple[str, Asser
     if graphs or (record.callables and not record.disabled and limits.min_graphs == 0):
         yield from _problem("min_graphs", checks.need_compiled, record, allow=limits.allow)
         yield from _problem("min_graphs", checks.need_device, capture)
+        # Not the defaults of the ini file, nor limits only on recompiles.
+        if "within" in limits.asked_by and (
+            limits.min_graphs or limits.max_graph_breaks is not None
+        ):
+            yield from _problem("min_graphs", checks.need_recorded, record, allow=limits.allow)
     if limits.max_graph_breaks is not None:
         breaks = checks.select_breaks(record, limits.allow, limits.within)
         if len(breaks) > limits.max_graph_breaks:

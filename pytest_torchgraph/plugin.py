@@ -18,7 +18,7 @@ import pytest
 from . import device_types
 from .settings import options
 from .snapshot import RECORD, REPORTED, hide_from_cleanup
-from .snapshot.run import RunRecord
+from .snapshot.run import PLUGIN, RunRecord
 
 if TYPE_CHECKING:
     import torch
@@ -52,7 +52,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Resolve the options, and keep syrupy's clean-up away from stored graphs."""
     config.stash[ANY_SET] = options.any_set(config)
     config.stash[RUN] = run = _RunRecord(config)
-    config.pluginmanager.register(run, "torchgraph-run")
+    config.pluginmanager.register(run, PLUGIN)
     config.addinivalue_line("markers", options.DESCRIPTION)
     config.addinivalue_line("markers", device_types.DESCRIPTION)
     if config.stash[ANY_SET]:
@@ -64,9 +64,10 @@ def pytest_configure(config: pytest.Config) -> None:
 def _configure_what_is_set(config: pytest.Config) -> None:
     config_settings = _settings(config)
     if config_settings.update and not config.option.collectonly:
-        from .snapshot.inline import PLUGIN, TextUpdates
+        from .snapshot.inline import PLUGIN as TEXTS
+        from .snapshot.inline import TextUpdates
 
-        config.pluginmanager.register(TextUpdates(config), PLUGIN)
+        config.pluginmanager.register(TextUpdates(config), TEXTS)
     if config_settings.report is not None:
         from .report.page import install
 
@@ -157,11 +158,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
         # If Dynamo was never imported, the watch was not entered and has set nothing.
         item.stash.setdefault(marker.COMPILED, False)
     record = item.stash.get(RECORD, None)
-    if record is not None and record.failed:
-        from .report.mismatch import fail_ignored_mismatches
-
-        fail_ignored_mismatches(item)
-    elif record is not None and not record.used:
+    if record is not None and not record.used:
         from .report.mismatch import fail_unused
 
         fail_unused(item)
@@ -171,7 +168,15 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
 # Not in the wrapper: pytest sets the exception of a unittest test in a hook inside the wrapper.
 @pytest.hookimpl(specname="pytest_runtest_makereport")
 def pytest_torchgraph_edit_exception(item: pytest.Item, call: pytest.CallInfo[None]) -> None:
-    """Change an exception before pytest formats it: hide our frames, name the accept command."""
+    """Change an exception before pytest formats it: hide our frames, name the accept command.
+
+    A phase that passed or skipped although a comparison failed gets an exception.
+    """
+    record = item.stash.get(RECORD, None)
+    if record is not None and record.failed:
+        from .report.mismatch import fail_ignored_mismatches
+
+        fail_ignored_mismatches(item, call)
     if call.excinfo is None:
         return
     if not item.config.getoption("fulltrace"):
@@ -226,10 +231,11 @@ def pytest_terminal_summary(
         from .snapshot.stale import judge
         from .snapshot.summary import summarize
 
+        run.read_journal()
         if config.option.torchgraph_update and not config.option.collectonly:
-            from .snapshot.inline import PLUGIN
+            from .snapshot.inline import PLUGIN as TEXTS
 
-            config.pluginmanager.getplugin(PLUGIN).write(run)
+            config.pluginmanager.getplugin(TEXTS).write(run)
 
         summarize(terminalreporter, run, judge(run, exitstatus))
         if run.replaced:

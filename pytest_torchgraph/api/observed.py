@@ -301,12 +301,28 @@ class Observed:
 
         Raises:
             CaptureError: if saved values are unknown (via "dynamo"), ops between graphs are unknown
-                (see `flops`), or a size is symbolic.
+                (see `flops`), a size is symbolic, or no backward ran although an output requires a
+                gradient.
         """
         from ..graph.cost import saved_bytes
 
         self._need_whole()
-        return saved_bytes(self.program, self._received)
+        saved = saved_bytes(self.program, self._received)
+        if self._lacks_backward:
+            raise CaptureError(
+                "saved bytes are unknown, because no backward ran although an output requires a "
+                "gradient: omit backward=False, or capture under torch.no_grad()"
+            )
+        return saved
+
+    @cached_property
+    def _lacks_backward(self) -> bool:
+        """True if an output of the target requires a gradient, and no backward ran."""
+        if self._contents.returned is None or any(g.kind == "backward" for g in self.program):
+            return False
+        from ..mechanisms.step import output_leaves
+
+        return any(tensor.requires_grad for tensor in output_leaves(self._contents.returned))
 
     @property
     def peak_bytes(self) -> int:
@@ -390,7 +406,10 @@ class Observed:
 
         self._need_whole()
         recomputed = self._recomputed_if_known
-        return by_module(self.program, depth, received=self._received, recomputed=recomputed)
+        costs = by_module(self.program, depth, received=self._received, recomputed=recomputed)
+        if self._lacks_backward:
+            return {path: replace(cost, saved_bytes=None) for path, cost in costs.items()}
+        return costs
 
     @cached_property
     def _recomputed_if_known(self) -> tuple[Recomputed, ...]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..checks.assertions import Assertions
-from ..checks.compilation import need_graphs
+from ..checks.compilation import need_graphs, need_recorded
 from ..errors import CaptureError
 from ..graph.census import count_ops
 from ..graph.collectives import Collective, collectives_of
@@ -414,6 +414,8 @@ class Capture(Assertions, Observed):
             return NotImplemented
         if not (self.program or other.program):
             need_graphs(self)
+        need_recorded(self.watched)
+        need_recorded(other.watched)
         return equal_programs(self.program, other.program)
 
     def __hash__(self) -> int:
@@ -453,14 +455,18 @@ class Capture(Assertions, Observed):
         self.need_all_ops("the cost")
 
     def need_all_ops(self, unknown: str) -> None:
-        """Refuse a watch with graph breaks.
+        """Refuse a watch with graph breaks, or that ran code compiled before it.
 
         Args:
             unknown: the missing information, for the message: "the cost".
 
         Raises:
-            CaptureError: with the first graph break.
+            CaptureError: with the first graph break, or this code.
         """
+        try:
+            need_recorded(self.watched)
+        except AssertionError as error:
+            raise CaptureError(f"{unknown} is unknown: {error}") from None
         breaks = self.watched.breaks if self.watched is not None else ()
         if breaks:
             raise CaptureError(

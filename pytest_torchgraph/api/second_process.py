@@ -12,7 +12,7 @@ import pickle
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -43,7 +43,7 @@ class SecondProcess:
         self._written.mkdir()
         data = _pickle(torch_private.assigned_settings(), calls)
         origins = {name: _file_of(name) for name in _modules_in(data)}
-        modes = [read() for read, _ in _MODES]
+        modes = torch_private.switches(), torch.is_inference_mode_enabled()
         self._written.joinpath(_IN).write_bytes(
             pickle.dumps((list(sys.path), origins, modes, data))
         )
@@ -77,12 +77,8 @@ def main() -> None:
         _import(name, file)
     settings, calls = pickle.loads(data)
     torch_private.assign_settings(settings)
-    with contextlib.ExitStack() as stack, torch_private.stable_cache_keys():
-        for (read, assign), value in zip(_MODES, modes, strict=True):
-            # `matmul_precision()` is None if torch cannot express the current settings as one
-            # value. Leave those alone.
-            if value not in (None, read()) and (context := assign(value)) is not None:
-                stack.enter_context(context)
+    with torch.inference_mode(modes[1]), torch_private.stable_cache_keys():
+        torch_private.assign_switches(modes[0])
         half = calls.run()
     # The first process needs only the lookups, so do not send code objects and guard values.
     record = replace(half.record, runs=Counter(), counters={}, callables=())
@@ -90,52 +86,6 @@ def main() -> None:
         compiled.observations = ()
     half = half._replace(record=record)
     written.joinpath(_OUT).write_bytes(pickle.dumps(half))
-
-
-def _autocast() -> list[tuple[str, bool, torch.dtype]]:
-    return [
-        (device, torch.is_autocast_enabled(device), torch.get_autocast_dtype(device))
-        for device in ("cpu", "cuda")
-    ]
-
-
-def _enter_autocast(
-    values: list[tuple[str, bool, torch.dtype]],
-) -> contextlib.AbstractContextManager[Any]:
-    stack = contextlib.ExitStack()
-    for device, enabled, dtype in values:
-        if enabled:
-            stack.enter_context(torch.autocast(device, dtype))
-    return stack
-
-
-def _deterministic() -> tuple[bool, bool]:
-    warns = torch.is_deterministic_algorithms_warn_only_enabled()
-    return torch.are_deterministic_algorithms_enabled(), warns
-
-
-def _attention() -> list[bool]:
-    backends = torch.backends.cuda
-    return [getattr(backends, f"{name}_sdp_enabled")() for name in _KERNELS]
-
-
-def _enable_attention(values: list[bool]) -> None:
-    for name, value in zip(_KERNELS, values, strict=True):
-        getattr(torch.backends.cuda, f"enable_{name}_sdp")(value)
-
-
-_KERNELS = ("flash", "mem_efficient", "math", "cudnn")
-_MODES: tuple[tuple[Callable[[], Any], Callable[[Any], Any]], ...] = (
-    (torch.is_grad_enabled, torch.set_grad_enabled),
-    (torch.is_inference_mode_enabled, torch.inference_mode),
-    (torch.get_default_dtype, torch.set_default_dtype),
-    (torch.get_num_threads, torch.set_num_threads),
-    (torch_private.matmul_precision, torch.set_float32_matmul_precision),
-    (_deterministic, lambda on: torch.use_deterministic_algorithms(on[0], warn_only=on[1])),
-    (_attention, _enable_attention),
-    (_autocast, _enter_autocast),
-)
-"""Modes on which Dynamo's guards or a cache key depend: functions that read and set each mode."""
 
 
 def _pickle(settings: dict[str, dict[str, Any]], calls: CallArguments) -> bytes:

@@ -94,7 +94,7 @@ def watch() -> Watch:
     and the run count of each compiled graph. Then `capture.assert_no_graph_breaks()` checks them.
     The capture can also be read while the watch is open. Nothing is reset; backends, caches, guards
     and counters do not change. Runs of code that was compiled before are recorded, but not its
-    graphs. All threads are watched.
+    graphs and breaks, so checks of these fail. All threads are watched.
 
     Raises:
         UnsupportedTorchError: if torch is older than 2.9.

@@ -79,11 +79,12 @@ class Assertions(OpChecks):
             total: number of all graphs. With `total=0`, a watch passes if compiled code ran and
                 nothing was compiled.
             allow: regular expressions for tolerated `EagerCall`s of a watch, searched in
-                `"kind: reason"`.
+                `"kind: reason"`, and for code in it that was compiled before it, searched in
+                `"compiled before the watch: FUNCTION (FILE:LINE)"`.
 
         Raises:
             AssertionError: if a count differs, with the graphs; if a watch has no graphs, with the
-                cause; or if calls in a watch ran eagerly, with these calls.
+                cause; or if calls in a watch ran eagerly, or code that was compiled before it.
             TypeError: if every given count allows any number. For a watch, these counts are valid
                 and assert that something was compiled.
         """
@@ -176,7 +177,7 @@ class Assertions(OpChecks):
             },
             {
                 "flops": lambda: cost.total_flops(graphs, times_run=True, unknown=unknown),
-                "saved_bytes": lambda: cost.saved_bytes(graphs, self._received),
+                "saved_bytes": lambda: self.saved_bytes,
                 "peak_bytes": lambda: cost.peak_bytes(graphs, self._received),
                 "recomputed_flops": lambda: recomputation.flops_of(recomputed),
             },
@@ -380,25 +381,37 @@ class Assertions(OpChecks):
 
         regional.assert_compiled_once(self, glob, model, kinds)
 
-    def assert_dynamic(self: Subject, name: str, *, dim: int | Sequence[int]) -> None:
-        """Assert that sizes of an input are symbolic in every forward graph that has the input.
+    def assert_dynamic(
+        self: Subject,
+        name: str,
+        *,
+        dim: int | Sequence[int],
+        sizes: tuple[int, int | None] = (2, None),
+    ) -> None:
+        """Assert that each forward graph that has an input serves all sizes of its dimensions.
 
-        `assert_dynamic("x", dim=0)` asserts that one graph serves every batch size.
+        `assert_dynamic("x", dim=0)` asserts that one graph serves every batch size. Sizes of other
+        inputs may change with the size.
 
         Args:
             name: name of the input in the target's signature.
             dim: one dimension or several; -1 is the last.
+            sizes: the smallest and the largest size, `None` for no limit. Guards against the
+                overflow of 32-bit indices, which inductor makes, are ignored.
 
         Raises:
             AssertionError: if a size is constant, with each graph in which it is, and the line of
-                the code that required a number of a dynamic size.
+                the code that required a number of a dynamic size; if a guard ties the size to
+                another size of the input or refuses a size in `sizes`, with the guard and its line.
+            CaptureError: for a capture loaded from a file, which has no guards. Via "export", only
+                the symbols are checked: the exported program has range constraints, not guards.
             TypeError: if `dim` is neither an int nor a sequence of ints, or is empty.
             ValueError: if no forward graph has the input, or the input is not a tensor or lacks the
-                dimension.
+                dimension; if `sizes` is not a range.
         """
         __tracebackhide__ = True
         compilation.need_graphs(self)
-        kernels.assert_sizes(self, name, dim, dynamic=True)
+        kernels.assert_sizes(self, name, dim, sizes)
 
     def assert_static(self: Subject, name: str, *, dim: int | Sequence[int]) -> None:
         """Assert that sizes of an input are constant in every forward graph that has the input.
@@ -412,7 +425,7 @@ class Assertions(OpChecks):
         """
         __tracebackhide__ = True
         compilation.need_graphs(self)
-        kernels.assert_sizes(self, name, dim, dynamic=False)
+        kernels.assert_sizes(self, name, dim, None)
 
     def assert_no_graph_breaks(
         self: Subject, allow: str | Sequence[str] = (), within: Any = None
@@ -421,7 +434,8 @@ class Assertions(OpChecks):
 
         Args:
             allow: regular expressions, or literal parts, for tolerated breaks and `EagerCall`s of a
-                watch, searched in `"kind: reason"`.
+                watch, searched in `"kind: reason"`, and for code that was compiled before the
+                watch; see `assert_graph_count`.
             within: a path, an importable package, or a sequence of these. Only breaks in this code
                 count.
 

@@ -42,12 +42,12 @@ class UnexpectedBreaks(Failure):
 def need_graphs(
     capture: Subject, *, allow: str | Sequence[str] | None = None, unreported: bool = False
 ) -> None:
-    """Fail if a watch has no graph, or if code ran eagerly that should be compiled.
+    """Fail if a watch has no graph, or if code ran eagerly or was compiled before the watch.
 
     Args:
         capture: the checked capture; everything except a watch passes.
-        allow: regular expressions for tolerated eager calls, searched in `"kind: reason"`; `None`
-            for checks without this argument.
+        allow: regular expressions for tolerated eager calls, searched in `"kind: reason"`, and for
+            code compiled before the watch; `None` for checks without this argument.
         unreported: True to ignore frames that Dynamo abandoned, which the graph breaks report.
 
     Raises:
@@ -60,7 +60,29 @@ def need_graphs(
     if not capture.graphs:
         raise AssertionError(f"no graph was compiled:\n{why_no_graph(record)}")
     need_compiled(record, allow=allow, unreported=unreported)
+    need_recorded(record, allow=allow)
     need_device(capture)
+
+
+def need_recorded(record: WatchRecord | None, *, allow: str | Sequence[str] | None = None) -> None:
+    """Fail if code ran in a watch that was compiled before it; see `need_graphs`.
+
+    Raises:
+        AssertionError: with the function, file and line of the code.
+    """
+    __tracebackhide__ = True
+    allowed = patterns(allow or ())
+    earlier = record.compiled_earlier if record is not None else []
+    if code := [text for text in earlier if not allows(allowed, text)]:
+        lines = ["the record is incomplete, because it lacks graphs and breaks of code that ran:"]
+        lines += [f"  {text}" for text in code]
+        if allow is not None:
+            lines.append(f"to allow this code, pass allow={code}")
+        lines.append(
+            "open the watch before the first call, call torch._dynamo.reset() first, or select "
+            "other code with only(function=...)"
+        )
+        raise AssertionError("\n".join(lines))
 
 
 def need_device(capture: Subject) -> None:
@@ -290,15 +312,14 @@ def _capture_problems(record: WatchRecord, captures: Sequence[Compilation]) -> I
         for recompile in record.recompiles:
             if recompile.function == "backward":
                 yield indent(str(recompile), "  ")
-    if captures:
-        return
-    earlier_runs = [run for run in record.executions if run.startswith("!")]
-    if earlier_runs:
+    if earlier_runs := [str(run) for run in record.ran_earlier if run.id.startswith("!")]:
         yield (
-            "no backward was compiled inside the watch: the backward that ran was compiled "
-            f"earlier (compile id {', '.join(earlier_runs)}). Open the watch before the first "
-            "backward, or call torch._dynamo.reset() first"
+            "a backward that ran was compiled before the watch (compile id "
+            f"{', '.join(earlier_runs)}). Open the watch before the first backward, or call "
+            "torch._dynamo.reset() first"
         )
+    elif captures:
+        return
     elif not record.executions:
         yield f"no compiled code ran:\n{why_no_graph(record)}"
     else:

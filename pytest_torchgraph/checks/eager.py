@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..graph.events import EagerOp, GraphBreak
 from ..graph.failures import UnexpectedOps, failed
+from ..graph.find import refuse_hidden
 from ..graph.model import Graph, Node
 from ..ops import registry
 from ..ops.impossible import pattern_name, refuse_impossible
@@ -46,6 +47,7 @@ def assert_no_eager_ops(capture: Subject, allow: Any) -> None:
     allowed_patterns = [_pattern(entry) for entry in allow]
     _refuse_everything(allow)
     ops = capture.eager_ops
+    refuse_hidden([graph for graph in capture.graphs if graph.level == "compiled_autograd"])
 
     def allowed(op: EagerOp) -> bool:
         if op.by_engine or any(is_allowed(op) for is_allowed in allowed_patterns):
@@ -172,7 +174,8 @@ def why_no_graph(record: WatchRecord) -> str:
     )
     if runs_text:
         reason = _SERVED_AFTER_WARM_UP if record.warmed_up else _SERVED
-        return f"  compiled code ran{scope_text} ({runs_text}), but {reason}"
+        places = "".join(f"\n  {place}" for place in record.compiled_earlier)
+        return f"  compiled code ran{scope_text} ({runs_text}), but {reason}{places}"
     if record.compiled:
         functions = ", ".join(dict.fromkeys(c.function or "?" for c in record.compiled))
         return f"  Dynamo found no tensor operations in {functions}: {_NO_OPS}"

@@ -6,10 +6,11 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..convert.placeholders import source_to_fqn
-from ..graph.model import Graph, Node, Symbol, TensorMeta
+from ..errors import CaptureError
+from ..graph.model import Graph, Node, Result, Symbol, TensorMeta
 from ..settings.paths import allows, patterns
 from ..syncs.model import BREAKS, CALL, STARTS, THREADS, Sync, Transfer
-from ..watching.guards import fixed_at, sizes_in
+from ..watching.guards import fixed_at, made_at, sizes_in
 from ..words import listed
 from .compilation import need_graphs, record_of_compiler, wrong_counts
 
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from .subject import Subject
 
 
+_LARGEST = 2**30
+"""Largest size that `assert_dynamic` tries without a limit."""
 MOST = 4
 """Maximum number of ops, and of modules and lines, per kernel in a failure message."""
 MOST_LISTED = 12
@@ -84,15 +87,21 @@ def describe_kernels(kernels: Sequence[Kernel]) -> Iterator[str]:
         yield f"    at {listed(lines, MOST)}"
 
 
-def assert_sizes(capture: Subject, name: str, dim: int | Sequence[int], *, dynamic: bool) -> None:
-    """See `Capture.assert_dynamic` and `Capture.assert_static`."""
+def assert_sizes(
+    capture: Subject, name: str, dim: int | Sequence[int], limits: tuple[int, int | None] | None
+) -> None:
+    """See `Capture.assert_dynamic` and, if `limits` is `None`, `Capture.assert_static`."""
     __tracebackhide__ = True
+    dynamic = limits is not None
+    low, high = limits or (0, None)
+    high = _LARGEST if high is None else high
+    if not 0 <= low <= high:
+        raise ValueError(f"sizes={limits!r} is not a range: pass the smallest and largest size")
     dims = (dim,) if isinstance(dim, int) else tuple(dim)
     if any(isinstance(dimension, bool) or not isinstance(dimension, int) for dimension in dims):
         raise TypeError(f"dim={dim!r} is not a dimension: pass an int or a sequence of ints")
     if not dims:
         raise TypeError(f"dim={dim!r} checks nothing: pass at least one dimension")
-    expectation = "a symbol" if dynamic else "a number"
     problems: list[str] = []
     wrong: list[int] = []
     fixes = _find_fixes(capture) if dynamic else {}
@@ -105,21 +114,24 @@ def assert_sizes(capture: Subject, name: str, dim: int | Sequence[int], *, dynam
                 raise ValueError(
                     f"dim={dim} is out of range: input {name!r} has {len(result.shape)} dimensions"
                 )
-            size = result.shape[dim]
+            size, number = result.shape[dim], dim % len(result.shape)
+            prefix = f"  {graph.name}: {name} is [{_format_sizes(result)}]: dim {dim} "
             if isinstance(size, Symbol) != dynamic:
-                sizes = _format_sizes(result)
-                fix = fixes.get((name, dim % len(result.shape), str(size)))
-                wrong = sorted({*wrong, *([] if fix else [dim % len(result.shape)])})
-                problems.append(
-                    f"  {graph.name}: {name} is [{sizes}]: dim {dim} "
-                    + (fix or f"is not {expectation}")
-                )
+                fix = fixes.get((name, number, str(size)))
+                wrong = sorted({*wrong, *([] if fix else [number])})
+                problems.append(prefix + (fix or f"is not a {'symbol' if dynamic else 'number'}"))
+            elif dynamic:
+                broken = _broken_guards(capture, graph, (name, number), low, high)
+                problems += [prefix + text for text in broken]
     if problems:
         word = "dynamic" if dynamic else "static"
         remedy = f"call torch._dynamo.mark_{word}({name}, {wrong}) before the model"
         remedy += ". If code needs a fixed size, torch raises an error with its line" * dynamic
         if not wrong:
-            remedy = "change the code at these lines, so that it does not need a number"
+            remedy = (
+                "change the code at these lines, so that it works for all sizes, or pass the sizes "
+                "that occur: sizes=(2, 64)"
+            )
         if capture.via == "export":
             remedy = "pass other dynamic_shapes: via=Export(dynamic_shapes=...)"
         elif capture.via in ("dispatch", "fx"):
@@ -136,6 +148,45 @@ def _find_fixes(capture: Subject) -> dict[tuple[str, int, str], str]:
         for source, fix in compilation.fixed.items()
         for tensor, _, dim in sizes_in(source)
     }
+
+
+def _broken_guards(
+    capture: Subject, forward: Graph, place: tuple[str, int], low: int, high: int
+) -> Iterator[str]:
+    """Yield the guards that a size between `low` and `high` does not meet."""
+    from .. import torch_private
+
+    record = record_of_compiler(capture)
+    compiled = record.compiled if record is not None else ()
+    found = capture.via == "export"
+    printed = [(graph, c.files) for c in compiled if not c.failure for graph in c.printed]
+    for graph, files in printed:
+        env = graph.shape_env
+        symbols = {
+            (source_to_fqn(name), dim): symbol
+            for source, symbol in getattr(env, "source_to_var", {}).items()
+            for name, kind, dim in sizes_in(source)
+            if kind == "size"
+        }
+        # torch wraps callables without Python code of their own, such as torch.nn modules: to the
+        # wrapper, the inputs are `args.0`, `args.1`, ...
+        given = [*dict.fromkeys(name for name, _ in symbols)]
+        dynamic = [node.name for node in forward.inputs if _has_symbol(node.result)]
+        if len(given) == len(dynamic) and all(name.startswith("args.") for name in given):
+            known = dict(zip(given, dynamic, strict=True))
+            symbols = {(known[name], dim): symbol for (name, dim), symbol in symbols.items()}
+        if place in symbols:
+            found = True
+            for text, line in torch_private.broken_guards(env, symbols, place, low, high):
+                yield text + made_at(line, files)
+    if not found:
+        raise CaptureError(
+            f"the guards on input {place[0]!r} are not recorded: check a live capture, not a file"
+        )
+
+
+def _has_symbol(result: Result) -> bool:
+    return isinstance(result, TensorMeta) and any(isinstance(n, Symbol) for n in result.shape)
 
 
 def _inputs(graphs: Sequence[Graph], name: str) -> list[tuple[Graph, Node]]:

@@ -212,9 +212,9 @@ class _EagerRunComparison:
             )
 
     def _differ(
-        self, eager: StepResult, other: StepResult, *, exact: bool = True
+        self, eager: StepResult, other: StepResult, *, exact: bool = True, atol: float = 0
     ) -> Unequal | None:
-        allowed = (0, 0) if exact else (self._rtol, self._atol)
+        allowed = (0, atol) if exact else (self._rtol, self._atol)
         return difference(eager, other, *allowed, layout=self._layout)
 
     def causes(self) -> Causes:

@@ -41,7 +41,6 @@ _NO_REASONS = (
     "The file does not store why an op is recomputed, so ops that autograd's formulas recompute "
     "are counted too."
 )
-_NO_UNUSED = "Recomputed ops with unused results are not stored, so the count may be higher."
 
 
 def assert_recomputed(
@@ -69,8 +68,7 @@ def assert_recomputed(
         count = _total_times(matched)
         if count < low or (high is not None and count > high):
             problems.append(
-                f"  {pattern_name(op)}: expected {format_bounds(low, high)}, found "
-                f"{_at_least(matched, graphs)}{count}"
+                f"  {pattern_name(op)}: expected {format_bounds(low, high)}, found {count}"
             )
             problems += _places(matched)
     if exact:
@@ -87,7 +85,7 @@ def assert_recomputed(
         for entry in entries_of_module:
             counts[entry.op] += entry.times
         count_lines = [f"  {count:4} {op}" for op, count in counts.most_common()] or ["  nothing"]
-        lines = [title, *problems, "recomputed:", *count_lines, *_notes(entries, graphs)]
+        lines = [title, *problems, "recomputed:", *count_lines, *_notes(entries)]
         raise AssertionError("\n".join(lines))
 
 
@@ -112,9 +110,8 @@ def assert_not_recomputed(
         expectation = f"none of {', '.join(patterns)}" if ops else "nothing"
         location = f"the backward{_in_module(module)}"
         first = f"unexpected recomputation in {location}: expected {expectation}, "
-        count_text = f"{_at_least(unexpected, graphs)}{_total_times(unexpected)}"
         lines = [
-            f"{first}found {count_text}{_format_share(unexpected, graphs)}",
+            f"{first}found {_total_times(unexpected)}{_format_share(unexpected, graphs)}",
             *_places(unexpected),
         ]
         modules = {entry.original.module for entry in unexpected}
@@ -131,7 +128,7 @@ def assert_not_recomputed(
                 "  To save an op instead, name it in "
                 "torch.utils.checkpoint.create_selective_checkpoint_contexts."
             )
-        raise AssertionError("\n".join([*lines, *_notes(entries, graphs)]))
+        raise AssertionError("\n".join([*lines, *_notes(entries)]))
 
 
 def assert_saved(
@@ -343,12 +340,6 @@ def _total_times(entries: Iterable[Recomputed]) -> int:
     return sum(entry.times for entry in entries)
 
 
-def _at_least(entries: Iterable[Recomputed], graphs: Sequence[Graph]) -> str:
-    """Return "at least " for eager graphs of a file, which lacks runs with unused results."""
-    is_eager = any(graph.level == "dispatch" for graph in graphs)
-    return "at least " if is_eager and any(entry.by == "" for entry in entries) else ""
-
-
 def _in_module(module: str | None) -> str:
     return "" if module is None else f" (in module {module!r})"
 
@@ -365,9 +356,8 @@ def _format_share(entries: Sequence[Recomputed], graphs: Sequence[Graph]) -> str
     return f" ({amount(flops, 'FLOP')}, {flops / forward:.1%} of the forward)"
 
 
-def _notes(entries: Sequence[Recomputed], graphs: Sequence[Graph]) -> list[str]:
-    no_reasons = [_NO_REASONS] if any(entry.by == "" for entry in entries) else []
-    return no_reasons + ([_NO_UNUSED] if _at_least(entries, graphs) else [])
+def _notes(entries: Sequence[Recomputed]) -> list[str]:
+    return [_NO_REASONS] if any(entry.by == "" for entry in entries) else []
 
 
 def _places(entries: Sequence[Recomputed]) -> list[str]:

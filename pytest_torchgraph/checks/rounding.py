@@ -124,6 +124,20 @@ def _sizes(unequal: Unequal) -> tuple[float, float, float] | None:
     return largest_error, scale, torch.finfo(eager.dtype).eps
 
 
+def largest_difference(eager: StepResult, captured: StepResult) -> float:
+    """Return the largest difference of a value that may round; 0 if it is not finite."""
+    sizes = [0.0]
+    for left, right in (
+        (eager.outputs, captured.outputs),
+        (eager.grads, captured.grads),
+        (eager.state, captured.state),
+    ):
+        for name in left.keys() & right.keys():
+            if _has_rounding(left[name], right[name]):
+                sizes.append(_distance(left[name], right[name]))
+    return max(sizes) if all(map(math.isfinite, sizes)) else 0.0
+
+
 def _has_rounding(*tensors: torch.Tensor) -> bool:
     return len({tensor.shape for tensor in tensors}) == 1 and all(
         tensor.is_floating_point()

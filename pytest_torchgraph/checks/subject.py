@@ -173,6 +173,10 @@ class Subject(Protocol):
         """Maps compiled-graph inputs to the graph that produced them."""
 
     @property
+    def saved_bytes(self) -> int:
+        """Bytes that the step saves for its backward."""
+
+    @property
     def _split(self) -> tuple[Graph, ...]:
         """Graphs of the step as autograd or AOTAutograd made them."""
 

@@ -33,12 +33,16 @@ from .. import torch_private
 from ..graph.model import Effect, Node, Ref, Result, Source, Symbol, TensorMeta
 from ..graph.module_paths import module_of
 from ..ops.matching import base_name
+from . import source_lines
 from .canonical_names import CanonicalNames
 from .from_fx import Converted, GraphConverter, HasGraph, Naming
-from .node_meta import RESULT
+from .node_meta import LINE, RESULT
 
 PROLOGUE = "call_aot_bwd_prologue"
 """Bare name of the function that begins an AOT backward. Each graph has its own function."""
+
+CALLED_BY = "torchgraph_called_by"
+"""Key of the Python call that ran an op; see `mechanisms.python_calls`."""
 
 _STEP = re.compile(r"\(NodeCall (\d+)\)")
 """Number of the running autograd node, in the stack trace of an fx node."""
@@ -225,6 +229,8 @@ class RunFacts:
         paths: module path of each backward step, if the forward ran eagerly.
         results: description of each node's value, by node name.
         numbers: values of the nodes that returned an int, by node name.
+        outside: (role, name) of each tensor that a Python call got elsewhere, by placeholder name.
+        constants: the constants that Python calls read, each with True if the call made it.
     """
 
     inputs: dict[int, tuple[str, str]] = field(default_factory=dict)
@@ -233,6 +239,8 @@ class RunFacts:
     paths: list[str] = field(default_factory=list)
     results: dict[str, Result] = field(default_factory=dict)
     numbers: dict[str, int] = field(default_factory=dict)
+    outside: dict[str, tuple[str, str]] = field(default_factory=dict)
+    constants: list[tuple[torch.Tensor, bool]] = field(default_factory=list)
 
 
 def fold(
@@ -251,7 +259,12 @@ def fold(
     """
     folded = _GraphFolder(module, facts, canon)
     graph = folded.build()
-    naming = Naming(inputs=folded.inputs, input_order=input_order or {})
+    made = {id(tensor): is_made for tensor, is_made in facts.constants}
+    naming = Naming(
+        inputs=folded.inputs,
+        input_order=input_order or {},
+        is_made=lambda tensor: made.get(id(tensor), True),
+    )
     owner = FoldedOwner(module, graph, folded.bodies)
     converter = FoldedConverter(owner, canon, naming, folded.notes)
     return converter.run("backward", "backward", "compiled_autograd")
@@ -302,6 +315,8 @@ class _GraphFolder:
     def _classify(self, node: torch.fx.Node) -> None:
         """Add a node to `elements`, `alias` or `kept`."""
         if node.op == "placeholder":
+            if node.name in self.facts.outside:
+                self.elements[node] = ("outside", 0)
             return
         origin = self._copied_from(node)
         if origin is not None:
@@ -363,6 +378,8 @@ class _GraphFolder:
     def _tensor_name(self, node: Any) -> tuple[str, str] | None:
         """Return (role, name) of a known tensor, `None` for any other node."""
         group, index = self.elements.get(node, ("", 0))
+        if group == "outside":
+            return self.facts.outside[node.name]
         return self.facts.inputs.get(index) if group == "inputs" else None
 
     # -- the folded graph ------------------------------------------------------------------------
@@ -436,7 +453,12 @@ class _GraphFolder:
 
     def _locate_node(self, node: torch.fx.Node) -> Note:
         """Return the module, parameter and line of a kept node; each is empty if unknown."""
-        origin = self.copied.get(node)
+        call = node.meta.get(CALLED_BY)
+        if call is not None:
+            line = node.meta.get(LINE)
+            source = None if line is None else source_lines.from_line(*line)
+            return replace(self._locate_node(call), source=source)
+        origin = self.copied.get(node) or self._copied_from(node)
         if origin is not None:
             return Note(origin.module, source=origin.source)
         step = step_of(node)

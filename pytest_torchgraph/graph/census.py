@@ -15,7 +15,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from ..ops.collectives import calls_python
 from ..ops.matching import OpCounts
+from ..words import listed
 from .higher_order import (
     CONTROL_DEPS,
     KINDS,
@@ -168,6 +170,16 @@ def hiding_calls(graphs: Iterable[Graph]) -> Iterator[tuple[Graph, Node, str]]:
     for graph, _ in _iter_graphs(graphs):
         for op, node in graph.own_calls.hiding.items():
             yield graph, node, op
+
+
+def describe_python_calls(graphs: Iterable[Graph]) -> str:
+    """Return the calls of Python code whose ops no graph contains; "" if there are none."""
+    calls = [
+        f"%{node.name} in {graph.name}"
+        for graph, node, op in hiding_calls(graphs)
+        if calls_python(op)
+    ]
+    return f"ops of Python code: {listed(calls)}" if calls else ""
 
 
 def count_ops(graphs: Iterable[Graph]) -> OpCounts:

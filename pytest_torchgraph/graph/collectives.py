@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -26,6 +27,11 @@ from .higher_order import executed
 from .model import Graph, Node, Ref, Source, TensorMeta
 from .select import tensors
 from .text import aligned, format_shape, right_aligned
+
+_PASSES_ON = re.compile(
+    r"operator\.|torch\._dynamo\..*(validate_outputs|call_aot_bwd_prologue|call_accumulate_grad)\Z"
+)
+"""Functions in a graph that return the tensors among their arguments."""
 
 NONE = "no collectives"
 """Table text if there are no collectives."""
@@ -224,9 +230,12 @@ def _is_declared_collective(node: Node) -> bool:
 
 
 def _is_computation(node: Node) -> bool:
-    """Return True if a node computes on a device and does not communicate."""
+    """Return True if a node computes a tensor and does not communicate."""
     packet = ".".join(node.op.split(".")[:2])
-    return packet not in NO_WORK and node.op not in WAITS and not communicates(node)
+    if packet in NO_WORK or node.op in WAITS or _PASSES_ON.match(node.op) or communicates(node):
+        return False
+    # Other ops read sizes, compare metadata or assert.
+    return any(tensors(node.result)) or any(effect.kind == "mutates" for effect in node.effects)
 
 
 def _find_first_waits(graph: Graph, calls: Sequence[Node]) -> dict[str, int]:

@@ -51,7 +51,7 @@ def times(op_calls: Sequence[OpCall], selected: Selection | None = None) -> int:
 def find_calls(graphs: Sequence[Graph], op: Any, selected: Selection | None = None) -> list[OpCall]:
     """Return the calls whose op matches a pattern; see `find`."""
     pattern = pattern_name(op)
-    _refuse_hidden(graphs, pattern)
+    refuse_hidden(graphs, pattern)
     matching = list(calls_of(graphs, lambda op: matches(op, pattern)))
     if not matching and ("getitem" in pattern or _names_wrappers(pattern)):
         matching = [call for call in calls(graphs, uncounted=True) if matches(call.op, pattern)]
@@ -108,7 +108,7 @@ def _names_wrappers(pattern: str) -> bool:
     return bool(names) and names <= WRAPPERS
 
 
-def _refuse_hidden(graphs: Sequence[Graph], pattern: str) -> None:
+def refuse_hidden(graphs: Sequence[Graph], pattern: str = "") -> None:
     """Reject graphs with a call that runs code outside every graph.
 
     Args:

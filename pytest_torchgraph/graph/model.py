@@ -280,9 +280,6 @@ class Graph(OpChecks):
             compared nor stored; empty for a loaded file.
         own_modules: modules whose class is not torch's own, by path, if the capture records them.
             Neither compared nor stored.
-        whole: for a forward or backward via "dispatch", the same graph including ops with unused
-            results, such as the last ops of a region that a checkpoint recomputes; `None` if there
-            are none. Neither compared nor stored.
         decomposed: True for a graph of AOTAutograd with inductor's decompositions. Neither compared
             nor stored.
     """
@@ -304,7 +301,6 @@ class Graph(OpChecks):
     cause: GraphBreak | None = None
     groups: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     own_modules: Mapping[str, OwnModule] = field(default_factory=dict)
-    whole: Graph | None = None
     decomposed: bool = False
 
     # -- reading ---------------------------------------------------------------------------------

@@ -30,7 +30,8 @@ class OpChecks:
 
     `allow` applies to watches in which calls of compiled callables ran eagerly. It takes regular
     expressions that are searched in `"kind: reason"` of each `EagerCall`. An eager call that no
-    expression matches fails the method, because its ops are in no graph.
+    expression matches fails the method, because its ops are in no graph. Likewise for code that was
+    compiled before the watch: `"compiled before the watch: FUNCTION (FILE:LINE)"`.
     """
 
     __slots__ = ()

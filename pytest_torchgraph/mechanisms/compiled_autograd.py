@@ -18,7 +18,9 @@ import contextlib
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -30,9 +32,11 @@ from ..convert.compiled_autograd import RunFacts, fold
 from ..convert.from_fx import Converted, Naming, convert
 from ..graph.model import GraphKind
 from ..ops.matching import Level
+from ..syncs.detect import on_method_call
 from ..watching.observe import ONLY_TRACED
 from .islands import CompiledGraph, IslandRecorder, recorded_islands
 from .protocol import Captured
+from .python_calls import RecordedGraph, runs_python
 from .recording import FIRST_LEAF_SEQUENCE
 from .step import NamedTensors, Step
 from .torch_compile import Frame, run_compiled, switched_off
@@ -352,7 +356,8 @@ class _Recorder:
         self.taken_over: dict[int, CompiledGraph] = {}
         self.paths: list[str] = []
         self.why_not_compiled = ""
-        self.graph_of_module: dict[int, CompiledGraph] = {}
+        self.graph_of_module: dict[tuple[int, str], CompiledGraph] = {}
+        self.recorded_graph: RecordedGraph | None = None
 
     def note(self, converted: Converted) -> CompiledGraph:
         """Add a graph to the capture, and return the object that counts its runs."""
@@ -410,21 +415,44 @@ class _Recorder:
         """Run a backward graph of the engine, recording it the first time."""
         if torch_private.get("tracing_context")() is not None:
             return module(*lists)  # a compiler differentiates the body of a scan or similar op
+        if self.recorded_graph is not None:  # Python code called by a backward runs another one
+            return module(*lists)
         inputs, _, _, hooks, _ = lists
-        if id(module) in self.graph_of_module:
+        is_first = all(number != id(module) for number, _ in self.graph_of_module)
+        has_python_calls = any(map(runs_python, module.graph.nodes))
+        if not is_first and not has_python_calls:
             # The graph was converted before; this counts the run of each AOT backward in it.
             self.facts(inputs, hooks)
-            return self.ran(self.graph_of_module[id(module)], inputs, module(*lists))
+            return self.ran(self.graph_of_module[id(module), ""], inputs, module(*lists))
         # Only the user's Python code can cause a graph break, so Dynamo traces no other backward.
-        if self.options.backward_fullgraph or _runs_python(module):
+        if is_first and (self.options.backward_fullgraph or has_python_calls):
             fullgraph = self.options.backward_fullgraph
             _trace(module, lists, fullgraph=fullgraph, dynamic=self.options.dynamic)
         facts = self.facts(inputs, hooks)
-        interpreter = _Interpreter(module, facts, self.canon)
-        result = list(interpreter.run(*lists, enable_io_processing=False))
-        compiled_graph = self.note(fold(module, facts, self.canon, self.named.input_order()))
-        self.graph_of_module[id(module)] = compiled_graph
-        return self.ran(compiled_graph, inputs, result)
+        recorded: RecordedGraph | None = None
+        if has_python_calls:
+            recorded = RecordedGraph(module, self.named, self.canon, facts, self.is_computed)
+        interpreter = _Interpreter(module, facts, self.canon, recorded)
+        self.recorded_graph = recorded
+        try:
+            with nullcontext() if recorded is None else on_method_call(recorded.left_torch):
+                result = list(interpreter.run(*lists, enable_io_processing=False))
+        finally:
+            self.recorded_graph = None
+        # The engine runs the same graph for other hooks, so the ops tell the graphs apart.
+        key = id(module), "" if recorded is None else str(recorded.owner.graph)
+        if key not in self.graph_of_module:
+            owner = module if recorded is None else recorded.owner
+            converted = fold(owner, facts, self.canon, self.named.input_order())
+            self.graph_of_module[key] = self.note(converted)
+        return self.ran(self.graph_of_module[key], inputs, result)
+
+    def is_computed(self, tensor: torch.Tensor) -> bool:
+        """Return True for a tensor that an op of this step has computed, as far as is known."""
+        value = self.islands.find_value(tensor)
+        if value is None:
+            return tensor.grad_fn is not None and id(tensor) not in self.named.older
+        return value not in self.islands.origin
 
     def ran(self, compiled_graph: CompiledGraph, inputs: Sequence[Any], result: Any) -> Any:
         """Record a run of a graph after the run, because only then the graph is known."""
@@ -482,29 +510,27 @@ class _Recorder:
 class _Interpreter(torch.fx.Interpreter):
     """Runs a compiled-autograd graph and records the result of each node."""
 
-    def __init__(self, module: torch.fx.GraphModule, facts: RunFacts, canon: CanonicalNames):
+    def __init__(
+        self,
+        module: torch.fx.GraphModule,
+        facts: RunFacts,
+        canon: CanonicalNames,
+        recorded: RecordedGraph | None,
+    ):
         super().__init__(module)
         self.facts = facts
         self.canon = canon
+        self.recorded = recorded
         self.extra_traceback = False  # True would change the user's exception
 
     def run_node(self, n: torch.fx.Node) -> Any:
-        value = super().run_node(n)
+        run = partial(super().run_node, n)
+        value = run() if self.recorded is None else self.recorded.run(n, run)
         if n.op != "placeholder":
             self.facts.results[n.name] = self.canon.result(value)
             if type(value) is int:
                 self.facts.numbers[n.name] = value
         return value
-
-
-def _runs_python(module: torch.fx.GraphModule) -> bool:
-    """Return True if a backward calls the user's Python code, where Dynamo can break the graph."""
-    return any(getattr(n.target, "__name__", "") in PYTHON_CALLS for n in module.graph.nodes)
-
-
-PYTHON_CALLS = frozenset(
-    {"call_hook", "call_backward", "call_hook_from_backward_state", "self_invoke"}
-)
 
 
 class _OnlyTraced(Exception):
@@ -529,8 +555,9 @@ def _trace(
 
     inputs, *other_lists = lists
     try:
-        compiled = torch.compile(module, backend=backend, fullgraph=fullgraph, dynamic=dynamic)
-        compiled(list(inputs), *other_lists)
+        compiled: Any = torch.compile(module, backend=backend, fullgraph=fullgraph, dynamic=dynamic)
+        # Not `compiled(...)`, because torch warns there if our hooks on all modules are active.
+        compiled.forward(list(inputs), *other_lists)
     except torch_private.get("backend_compiler_failed") as error:
         if not isinstance(error.inner_exception, _OnlyTraced):
             raise

@@ -182,7 +182,7 @@ class DispatchRecorder(RecordingMode):  # type: ignore[no-untyped-call]
 
         Because of the recorded read, the ops that computed the tensor are not dead code.
         """
-        self.hand_over(method)
+        self.hand_over(method, tensor)
         if method in HANDS_OVER:  # numpy may write into the shared memory
             self._saved.before_write(tensor)
         op = sys.intern(f"Tensor.{method}")
@@ -239,17 +239,12 @@ class DispatchRecorder(RecordingMode):  # type: ignore[no-untyped-call]
 
 
 class DispatchReplay(Replay):
-    """Builds the graphs of one recorded step.
+    """Builds the graphs of one recorded step."""
 
-    Args:
-        keep_dead: whether to keep ops with unused results.
-    """
-
-    def __init__(self, recorder: DispatchRecorder, canon: CanonicalNames, keep_dead: bool):
+    def __init__(self, recorder: DispatchRecorder, canon: CanonicalNames):
         super().__init__(recorder, canon)
         self.forward, self.backward = recorder.forward, recorder.backward
         self.changes = recorder.changes
-        self.keep_dead = keep_dead
         self.sequences = [record.sequence for record in recorder.forward]
         self.change_points = [sequence for sequence, _ in recorder.changes]
 
@@ -258,28 +253,20 @@ class DispatchReplay(Replay):
         for record in self.forward:
             self.add(record)
         returned = [self.draft_of(value) for value in outputs]
-        keep_dead = self.keep_dead
         writes = self.writes_after()
         if grads is None:
-            section = Section(self, 0, returned, writes=writes, keep_dead=keep_dead)
-            return [section.graph("inference")]
+            return [Section(self, 0, returned, writes=writes).graph("inference")]
         self.section = 1
         for record in self.backward:
             self.add(record)
         results = [self.draft_of(value) for value in grads]
-        section = Section(self, 1, results, writes=self.writes_after(), keep_dead=keep_dead)
+        section = Section(self, 1, results, writes=self.writes_after())
         saved = section.outside()
-        forward = Section(self, 0, returned, saved, writes=writes, keep_dead=keep_dead)
+        forward = Section(self, 0, returned, saved, writes=writes)
         graph = forward.graph("forward")
         section.input_names = {i: forward.names[i] for i in saved}
         section.reserved = forward.names.values()
-        backward = section.graph("backward")
-        # A checkpoint drops its forward's results, so a value that only the backward needs is dead
-        # in the forward. Only a forward with its dead ops shows that the value is computed twice.
-        if any(self.drafts[i].by in ("checkpoint", "function") for i in self.of_section.get(1, ())):
-            graph = replace(graph, whole=forward.whole(graph))
-        section.input_names = {**forward.names, **section.input_names}
-        return [graph, replace(backward, whole=section.whole(backward))]
+        return [graph, section.graph("backward")]
 
     def place(self, record: OpRecord) -> tuple[str, Source | None]:
         """Return the module path and source of an op (in a backward, of its forward op)."""
@@ -306,11 +293,8 @@ _REFUSED = (
 class Dispatch:
     """A TorchDispatchMode that records each op that reaches the dispatcher below autograd.
 
-    Args:
-        keep_dead: whether to keep ops with unused results in the graph.
+    An op whose result nothing uses is in the graph, unless it is a view.
     """
-
-    keep_dead: bool = False
 
     name: ClassVar[str] = "dispatch"
     level: ClassVar[Level] = "dispatch"
@@ -363,12 +347,12 @@ class Dispatch:
             unfilled.ran(record)
         unfilled.read([*outputs, *grads])
         refuse_unwritten(unfilled)
-        ran_backward, keep_dead = step.ran_backward, self.keep_dead
+        ran_backward = step.ran_backward
         if not ran_backward:  # the target may have run a backward of its own
             outputs += grads
 
         def build() -> Built:
-            replay = DispatchReplay(recorder, canon, keep_dead)
+            replay = DispatchReplay(recorder, canon)
             with collector_paused():
                 graphs = replay.graphs(outputs, grads if ran_backward else None)
             graphs[0] = _with_output(graphs[0], leaves, tensor_count)

@@ -30,7 +30,7 @@ _OF_TORCH = ("aten", "prims")
 """Namespaces whose names are matched with `_COMPUTING`."""
 
 _COMPUTING = re.compile(
-    r"(?:\w*_)?(?:linalg(?!_vector_norm)|matrix_(?:exp|power)|multi_head|grid_sampl\w*|cslt_sparse|"
+    r"(?:\w*_)?(?:linalg(?!_vector_norm|_check_errors)|matrix_(?:exp|power)|multi_head|grid_sampl\w*|cslt_sparse|"
     r"(?:hs|ss?p?add|s|add|badd|b)?b?mm|addbmm|matmul|gemm|einsum|tensordot|inner|dot|vdot|mv|addmv|"
     r"ger|addr|linear|bilinear|trilinear|convolution|conv|conv\dd|attention|lstm|gru|rnn|cdist|pdist|"
     r"euclidean_dist|affine_grid|svd|qr|lu|inv|inverse|pinverse|det|logdet|slogdet|cholesky|solve|"

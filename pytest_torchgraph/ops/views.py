@@ -76,11 +76,15 @@ NO_WORK = (
     | UNDECLARED_VIEWS
     | frozenset(
         """
-        aten._assert_scalar aten._local_scalar_dense aten.as_strided_ aten.empty
-        aten.empty_strided aten.item aten.new_empty aten.new_empty_strided aten.record_stream
-        aten.resize_ aten.set_ aten.squeeze_ aten.sym_constrain_range
+        aten._assert_scalar aten._empty_affine_quantized aten._empty_per_channel_affine_quantized
+        aten._lazy_clone aten._local_scalar_dense aten._resize_output_ aten.as_strided_
+        aten.detach_ aten.empty aten.empty_like aten.empty_permuted aten.empty_quantized
+        aten.empty_strided aten.item aten.lift aten.new_empty aten.new_empty_strided
+        aten.record_stream aten.rename_ aten.requires_grad_ aten.resize_ aten.resize_as_
+        aten.set_ aten.set_data aten.squeeze_ aten.swapaxes_ aten.swapdims_ aten.sym_constrain_range
         aten.sym_constrain_range_for_size aten.sym_numel aten.sym_size aten.sym_storage_offset
-        aten.sym_stride aten.t_ aten.transpose_ aten.unsqueeze_ inductor._alloc_from_pool
+        aten.sym_stride aten.t_ aten.transpose_ aten.unsafe_chunk aten.unsafe_split
+        aten.unsafe_split_with_sizes aten.unsqueeze_ inductor._alloc_from_pool
         inductor._reinterpret_tensor inductor.resize_storage_bytes_
         """.split()
     )

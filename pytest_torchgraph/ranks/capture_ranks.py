@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -78,7 +77,7 @@ def capture_ranks(
     for rank in ranks_to_capture:
         try:
             random.restore()
-            with _defaults_restored():
+            with torch_private.switches_restored():  # `build` may change defaults
                 captures.append(_capture_rank(build, rank, dimensions, device, options))
         except Exception as error:
             _note_rank(error, rank, dimensions)
@@ -117,29 +116,6 @@ def _capture_rank(
         for leaf in output_leaves(captured.output):
             torch_private.wait(leaf)  # else torch warns when the process ends
         return captured
-
-
-@contextlib.contextmanager
-def _defaults_restored() -> Iterator[None]:
-    """Restore torch's global defaults, which `build` may change."""
-    dtype, device = torch.get_default_dtype(), _default_device()
-    grad = torch.is_grad_enabled()
-    try:
-        yield
-    finally:
-        torch.set_default_dtype(dtype)
-        torch.set_grad_enabled(grad)
-        if _default_device() != device:
-            # Pass `None` for the CPU: a device would install a mode that slows down every later
-            # call of a torch function.
-            torch.set_default_device(None if device.type == "cpu" else device)
-
-
-def _default_device() -> torch.device:
-    try:
-        return torch.get_default_device()
-    except AttributeError:  # before torch 2.10, if the default was reset to None
-        return torch.device("cpu")
 
 
 def _refuse_other_device(captured: Capture, device: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import os
 import re
@@ -134,9 +135,26 @@ def patterns(allow: Any) -> list[re.Pattern[str]]:
 def allows(allowed: Iterable[re.Pattern[str]], text: str) -> bool:
     """Return True if a pattern matches in a text, or occurs literally in the text.
 
-    Users copy the kind of a graph break, which contains parentheses and dots, into an `allow`.
+    Users copy the kind of a graph break, which contains parentheses and dots, into an `allow`. A
+    match that begins or ends inside a name or a number does not count: `model.py:12` is not line
+    120.
     """
-    return any(pattern.search(text) or pattern.pattern in text for pattern in allowed)
+    patterns = [pattern.pattern for pattern in allowed]
+    return any(_whole(form).search(text) for p in patterns for form in (p, re.escape(p)))
+
+
+_INSIDE = r"(?<=\w)(?=\w)|(?<=\d)(?=\.\d)|(?<=\d\.)(?=\d)"
+"""A position inside a name or a number."""
+
+
+@functools.cache
+def _whole(pattern: str) -> re.Pattern[str]:
+    """Compile a pattern that neither begins nor ends inside a name or a number."""
+    # Global flags are valid only at the beginning. With `x`, the pattern may end in a comment.
+    found = re.match(r"(\(\?[aimsux]+\))+", pattern)
+    flags = found[0] if found else ""
+    end = "\n" if "x" in flags else ""
+    return re.compile(f"{flags}(?!{_INSIDE})(?:{pattern[len(flags) :]}{end})(?!{_INSIDE})")
 
 
 def _several(value: Any) -> bool:

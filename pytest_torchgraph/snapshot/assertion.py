@@ -46,6 +46,7 @@ from .files import (
     remove_file,
     write_text,
 )
+from .run import PLUGIN
 
 if TYPE_CHECKING:
     from ..graph.model import Detail
@@ -276,6 +277,9 @@ class GraphSnapshot(SnapshotAssertion):
             pending = None if result.success else self._pending_update(lookup)
             self._pending = (lookup.key, result.snapshot_name, pending)
             return result.success
+        except BaseException:
+            result.success = False  # else syrupy would report that the snapshot passed
+            raise
         finally:
             self._program = None
             # syrupy keeps each result until the session ends. With both texts, 400 comparisons of 1
@@ -300,10 +304,13 @@ class GraphSnapshot(SnapshotAssertion):
             self.failed = self._record.failed[lookup.location] = failed
             return
         result.success, same_text = True, result.success
+        from ..graph.census import describe_python_calls
         from . import summary
 
         if not lookup.may_write:
-            if self.update_snapshots and files.own is not None:
+            if calls := describe_python_calls(self._current.graphs):
+                self._record_outcome("not compared", lookup.location, calls)
+            elif self.update_snapshots and files.own is not None:
                 self._record_outcome("unchanged", lookup.location)
             elif not same_text:
                 # The comparison passed without these facts, so the run must list them.
@@ -391,6 +398,9 @@ class GraphSnapshot(SnapshotAssertion):
         """
         self._record.compared.append(location)
         self._record.stored.append((outcome, location, change))
+        if outcome not in ("unchanged", "not compared"):
+            run = self.item.config.pluginmanager.getplugin(PLUGIN)
+            run.note(self.item.nodeid, outcome, location, change)
 
     def _pending_update(self, lookup: Lookup, problem: str = "") -> PendingUpdate:
         """Return the update that `--torchgraph-update` would make for a failed comparison."""

@@ -221,7 +221,8 @@ def _record_edit(
 def merge_edits(edits: list[dict[str, Any]]) -> Iterator[tuple[Path, list[dict[str, Any]], str]]:
     """Yield each file to change, its calls with a new text, and the reason for a refusal or "".
 
-    A call may run many times, for example in a parametrized test. All runs must have one graph.
+    A call may run many times, for example in a parametrized test. All runs must have one graph. If
+    not, the call is yielded apart, as a refusal without calls.
     """
     files: dict[str, dict[tuple[int, int], list[dict[str, Any]]]] = {}
     for edit in edits:
@@ -234,19 +235,21 @@ def merge_edits(edits: list[dict[str, Any]]) -> Iterator[tuple[Path, list[dict[s
             for position, same_call in calls.items()
             if any(edit["lines"] for edit in same_call)
         }
-        if not changing:
-            continue
-        refused = ""
-        for (line, _), same_call in sorted(changing.items()):
+        for (line, start), same_call in sorted(changing.items()):
             lines, test = same_call[0]["lines"], same_call[0]["test"]
             others = [edit["test"] for edit in same_call if edit["lines"] != lines]
             if others:
                 tests = " and ".join(dict.fromkeys([test, others[0]]))
-                refused = (
+                del changing[line, start]
+                refusal = (
                     f"the call on line {line} got two different graphs in {tests}: write a "
                     "separate call for each graph, or store the graphs in files, with "
                     "graph_snapshot or assertGraph"
                 )
+                yield Path(path), [], refusal
+        if not changing:
+            continue
+        refused = ""
         if len({edit["digest"] for same_call in calls.values() for edit in same_call}) > 1:
             refused = "the file changed while the tests ran: run the tests again"
         yield Path(path), [same_call[0] for _, same_call in sorted(changing.items())], refused

@@ -7,6 +7,9 @@ reason why its run is incomplete.
 
 from __future__ import annotations
 
+import json
+import os
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -21,6 +24,9 @@ DIRECTORY = "__snapshots__"
 TROUBLE = 2
 """Exit status of a run that refused to write or remove a file; the commands use it too."""
 
+PLUGIN = "torchgraph-run"
+_JOURNAL = "torchgraph_journal"
+"""Key of `workerinput` with the path of the journal."""
 _INCOMPLETE, _USED = "torchgraph_left_out", "torchgraph_used"
 """Keys of `workeroutput` with the `problem` and `used` of a worker."""
 
@@ -55,8 +61,43 @@ class RunRecord:
         self.unjudged: dict[str, str] = {}
         self.problem = ""
         self.used = False
+        self._journal: str = getattr(config, "workerinput", {}).get(_JOURNAL, "")
         self._collected: list[pytest.Item] = []
         self._session: pytest.Session | None = None
+
+    def note(self, nodeid: str, *outcome: str) -> None:
+        """Write an outcome of a test, as in `stored`, to the journal.
+
+        A test has no report if its worker crashes or the run is interrupted.
+        """
+        with open(self._open_journal(), "a", encoding="utf-8") as journal:
+            journal.write(f"{json.dumps((nodeid, outcome))}\n")
+
+    def _open_journal(self) -> str:
+        """Return the path of the journal, which all workers share."""
+        if not self._journal:
+            descriptor, self._journal = tempfile.mkstemp(prefix="torchgraph-")
+            os.close(descriptor)
+        return self._journal
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_configure_node(self, node: Any) -> None:
+        """Tell a pytest-xdist worker the path of the journal."""
+        node.workerinput[_JOURNAL] = self._open_journal()
+
+    def read_journal(self) -> None:
+        """Add the outcomes of tests without a report to `stored`. A test may withdraw others."""
+        if self._journal:
+            text = Path(self._journal).read_text("utf-8")
+            outcomes = [json.loads(line) for line in text.splitlines()]
+            unreported = [each for each in outcomes if each[0] not in self.comparing]
+            self.stored += [tuple(outcome) for _, outcome in unreported]
+            self.comparing.update(nodeid for nodeid, _ in unreported)
+
+    def pytest_unconfigure(self) -> None:
+        """Remove the journal."""
+        if self._journal and not hasattr(self.config, "workerinput"):
+            Path(self._journal).unlink(missing_ok=True)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Record one phase of one test."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -135,6 +135,7 @@ def may_sync_or_copy(op: str) -> bool:
         or op in _READING
         or op in _BRANCHING
         or op in _COUNTING
+        or _name_inside(op) in _READING_INSIDE
         or bool(_tags(op))
     )
 
@@ -157,7 +158,8 @@ def sync_kind(call: SyncCall, known_symbols: frozenset[str] = frozenset()) -> st
         return _mask_kind(call) or _unbacked_kind(call, known_symbols)
     if op in _COPYING:
         return ""
-    if op in _READING or "reads" in _tags(op):
+    inside = _READING_INSIDE.get(_name_inside(op))
+    if op in _READING or "reads" in _tags(op) or (inside is not None and inside(call)):
         return READS
     if op == _HISTOGRAM:
         has_range = (_argument(call, 2, "min") or 0) != (_argument(call, 3, "max") or 0)
@@ -253,6 +255,76 @@ def _non_blocking(call: SyncCall) -> bool:
 
 def _argument(call: SyncCall, position: int, name: str) -> Any:
     return call.args[position] if position < len(call.args) else call.kwargs.get(name)
+
+
+def _reads_fill(position: int) -> Callable[[SyncCall], bool]:
+    """Return the condition of an op that fills with a tensor, which it reads on its device."""
+
+    def reads(call: SyncCall) -> bool:
+        value, device = _argument(call, position, "value"), next(tensors(call.args), None)
+        return isinstance(value, TensorMeta) and (device is None or value.device == device.device)
+
+    return reads
+
+
+def _reads_argument(position: int, name: str) -> Callable[[SyncCall], bool]:
+    """Return the condition of an op that reads an optional tensor, or reads at an option."""
+    return lambda call: _argument(call, position, name) not in (None, False, 0)
+
+
+def _reads_size(call: SyncCall) -> bool:
+    return all(tensor.shape[-1:] != (1,) for tensor in tensors(call.args[:1]))
+
+
+def _draws_few(call: SyncCall) -> bool:
+    return not _argument(call, 2, "replacement") or _argument(call, 1, "num_samples") == 1
+
+
+def _has_deviations(call: SyncCall) -> bool:
+    return isinstance(_argument(call, 1, "std"), TensorMeta)
+
+
+def _has_lengths(call: SyncCall) -> bool:
+    lengths = call.kwargs.get("lengths")
+    return lengths is not None and not call.kwargs.get("unsafe")
+
+
+_READING_INSIDE: dict[str, Callable[[SyncCall], bool]] = {
+    "multinomial": _draws_few,
+    "normal": _has_deviations,
+    "matrix_exp": _reads_size,
+    "linalg_matrix_exp": _reads_size,
+    "index_fill": _reads_fill(3),
+    "masked_fill": _reads_fill(2),
+    "segment_reduce": _has_lengths,
+    "searchsorted": _reads_argument(4, "sorter"),
+    **dict.fromkeys(
+        "linalg_cholesky_ex linalg_inv_ex linalg_lu_factor_ex linalg_ldl_factor_ex "
+        "_linalg_solve_ex linalg_solve_ex".split(),
+        _reads_argument(9, "check_errors"),
+    ),
+    **dict.fromkeys(
+        "linalg_lstsq cholesky cholesky_inverse _fake_quantize_learnable_per_tensor_affine "
+        "_fake_quantize_learnable_per_channel_affine".split(),
+        lambda _: True,
+    ),
+}
+"""Ops with kernels that read a value back, each with a condition, by name without overload.
+
+These are the ops that read in code that all devices share. An op that only a CPU kernel reads in,
+such as `var`, is no sync. The ops were found with the profiler on a CPU, which does not show what
+only the kernel of another device reads.
+"""
+
+
+@functools.lru_cache(maxsize=8192)
+def _name_inside(op: str) -> str:
+    """Return the key of an op of torch in `_READING_INSIDE`."""
+    namespace, _, rest = op.partition(".")
+    if namespace not in ("aten", "torch", "Tensor"):
+        return ""
+    name = rest.partition(".")[0] if namespace == "aten" else rest.rpartition(".")[2]
+    return name.rstrip("_")
 
 
 @functools.lru_cache(maxsize=8192)

@@ -91,6 +91,7 @@ from .dynamo import stance as stance
 from .dynamo import uncompiled as uncompiled
 from .inductor import code_written_only as code_written_only
 from .inductor import on_kernel_call as on_kernel_call
+from .observers import GAVE_UP as GAVE_UP
 from .observers import code_being_compiled as code_being_compiled
 from .observers import compiled_autograd_is_on as compiled_autograd_is_on
 from .observers import compiled_autograd_reasons as compiled_autograd_reasons
@@ -103,6 +104,7 @@ from .observers import local_of as local_of
 from .observers import on_break_stack as on_break_stack
 from .observers import on_compiled_autograd_capture as on_compiled_autograd_capture
 from .observers import on_entry as on_entry
+from .observers import on_final_callback as on_final_callback
 from .observers import on_skip as on_skip
 from .observers import on_traced_call as on_traced_call
 from .observers import torch_function_modes as torch_function_modes
@@ -115,6 +117,7 @@ from .private_names import probe as probe
 from .private_names import replaced as replaced
 from .restore import ConfigChanges as ConfigChanges
 from .restore import assign_settings as assign_settings
+from .restore import assign_switches as assign_switches
 from .restore import assigned_settings as assigned_settings
 from .restore import configs_restored as configs_restored
 from .restore import counters_restored as counters_restored
@@ -124,6 +127,10 @@ from .restore import matmul_precision as matmul_precision
 from .restore import matmul_precision_restored as matmul_precision_restored
 from .restore import same as same
 from .restore import stance_restored as stance_restored
+from .restore import switches as switches
+from .restore import switches_restored as switches_restored
+from .size_guards import broken_guards as broken_guards
+from .size_guards import shape_env as shape_env
 from .trace import CacheMiss as CacheMiss
 from .trace import LeafGuard as LeafGuard
 from .trace import cache_miss as cache_miss

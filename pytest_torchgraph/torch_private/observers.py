@@ -135,6 +135,11 @@ _CALLING_TORCH = frozenset({"entered", "observed", "armed_again"})
 """Names of our functions that replace one of torch's functions and call it."""
 
 
+_NO_REASON = "this release of torch does not say why"
+GAVE_UP = ("an error was suppressed during compilation", _NO_REASON)
+"""Reasons for a frame that Dynamo could not compile."""
+
+
 def on_skip(skipped: Callable[[str, Any], None]) -> Replaced:
     """Call `skipped(reason, frame)` for each frame that Dynamo leaves to the interpreter.
 
@@ -166,7 +171,7 @@ def _on_skip_without_reasons(skipped: Callable[[str, Any], None]) -> Replaced:
             if in_skipfiles(frame.f_code):
                 skipped("frame is in the Dynamo skipfiles list", frame)
             else:
-                skipped("this release of torch does not say why", frame)
+                skipped(_NO_REASON, frame)
         return result
 
     return replaced("convert_frame", observed)
@@ -294,6 +299,26 @@ class _SilentLogger:
 
 _SILENT = _SilentLogger()
 """The process-wide logger, never freed: torch keeps the pointer without a reference."""
+
+
+class _Engine:
+    """Autograd's engine, with an observer of `queue_callback`."""
+
+    def __init__(self, queued: Callable[[Any], None]):
+        self._queued = queued
+        self._engine = get("execution_engine")
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._engine, name)
+
+    def queue_callback(self, callback: Callable[[], None]) -> None:
+        self._queued(callback)
+        self._engine.queue_callback(callback)
+
+
+def on_final_callback(queued: Callable[[Any], None]) -> Replaced:
+    """Call `queued(callback)` for each function that a backward will call at its end."""
+    return replaced("execution_engine", _Engine(queued))
 
 
 @contextlib.contextmanager

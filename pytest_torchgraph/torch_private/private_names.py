@@ -126,6 +126,9 @@ _NAMES_BY_PURPOSE = {
     "detecting compiled code": {
         "callback_from_stance": ("torch._dynamo.eval_frame:_callback_from_stance", "2.6")
     },
+    "code that a backward runs at its end": {
+        "execution_engine": ("torch.autograd.variable:Variable._execution_engine", "1.0")
+    },
     "recognizing torch's own backends": {
         "lookup_backend": ("torch._dynamo.backends.registry:lookup_backend", "2.0"),
         "invalid_backend": ("torch._dynamo.exc:InvalidBackend", "2.0"),
@@ -197,7 +200,8 @@ _NAMES_BY_PURPOSE = {
         "engine_run_backward": ("torch.autograd:_engine_run_backward", "2.3")
     },
     "restoring values": {
-        "set_version_counter": ("torch._C:_autograd._unsafe_set_version_counter", "2.5")
+        "set_version_counter": ("torch._C:_autograd._unsafe_set_version_counter", "2.5"),
+        "default_device": ("torch:_GLOBAL_DEVICE_CONTEXT", "2.1"),
     },
     "fake=True": {
         "fake_tensor_mode": ("torch._subclasses.fake_tensor:FakeTensorMode", "2.0"),

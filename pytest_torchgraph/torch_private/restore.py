@@ -11,7 +11,7 @@ import copy
 import logging
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from operator import attrgetter, is_not
 from typing import Any
@@ -160,25 +160,33 @@ def _loggers() -> list[logging.Logger]:
 
 @contextlib.contextmanager
 def matmul_precision_restored() -> Iterator[None]:
-    """Restore the settings that let torch compute below float32 precision.
-
-    These are `torch.set_float32_matmul_precision`, every `fp32_precision` of `torch.backends`, and
-    the flags of `torch.backends.cuda.matmul` and of `cudnn`.
-    """
-    general, precisions, flags = matmul_precision(), _precisions(), _flags()
+    """Restore the settings that let torch compute below float32 precision."""
+    before = _precision_settings()
     try:
         yield
     finally:
-        for (owner, name), value in flags.items():
-            if _flags().get((owner, name)) != value:
-                setattr(owner, name, value)
-        # `set_float32_matmul_precision` also assigns some `fp32_precision` values, so assign these
-        # after it. If the general precision could not be read, try each of its values.
-        for candidate in ("highest", "high", "medium") if general is None else (general,):
-            if (matmul_precision(), _precisions()) == (general, precisions):
-                break
-            torch.set_float32_matmul_precision(candidate)
-            _assign_precisions(precisions)
+        _assign_precision_settings(before)
+
+
+def _precision_settings() -> tuple[str | None, dict[tuple[str, str], str], list[Any]]:
+    """Return `torch.set_float32_matmul_precision`, every `fp32_precision`, and the CUDA flags."""
+    return matmul_precision(), _precisions(), _flags()
+
+
+def _assign_precision_settings(
+    settings: tuple[str | None, dict[tuple[str, str], str], list[Any]],
+) -> None:
+    general, precisions, flags = settings
+    for (owner, name), value, now in zip(_FLAGS, flags, _flags(), strict=True):
+        if value not in (None, now):
+            setattr(owner, name, value)
+    # `set_float32_matmul_precision` also assigns some `fp32_precision` values, so assign these
+    # after it. If the general precision could not be read, try each of its values.
+    for candidate in ("highest", "high", "medium") if general is None else (general,):
+        if (matmul_precision(), _precisions()) == (general, precisions):
+            break
+        torch.set_float32_matmul_precision(candidate)
+        _assign_precisions(precisions)
 
 
 _PRECISIONS = (
@@ -188,25 +196,29 @@ _PRECISIONS = (
 """Backends and ops that have an `fp32_precision`."""
 
 
-def _flags() -> dict[tuple[Any, str], Any]:
-    """Return the flags for reduced precision on CUDA, keyed by owner and name.
+_CUBLAS: Any = torch.backends.cuda.matmul
+_FLAGS: list[tuple[Any, str]] = [
+    (_CUBLAS, name)
+    for name in (
+        "allow_fp16_accumulation",
+        "allow_fp16_reduced_precision_reduction",
+        "allow_bf16_reduced_precision_reduction",
+    )
+    if hasattr(_CUBLAS, name)
+]
+_FLAGS.append((torch.backends.cudnn, "allow_tf32"))
+"""Owner and name of each flag for reduced precision on CUDA."""
 
-    `allow_tf32` is left out if torch raises, because the `fp32_precision` values differ.
-    """
-    matmul: Any = torch.backends.cuda.matmul
-    names = [(matmul, name) for name in _MATMUL_FLAGS if hasattr(matmul, name)]
-    flags = {}
-    for owner, name in [*names, (torch.backends.cudnn, "allow_tf32")]:
-        with contextlib.suppress(RuntimeError):
-            flags[owner, name] = getattr(owner, name)
-    return flags
 
-
-_MATMUL_FLAGS = (
-    "allow_fp16_accumulation",
-    "allow_fp16_reduced_precision_reduction",
-    "allow_bf16_reduced_precision_reduction",
-)
+def _flags() -> list[Any]:
+    """Return the values of `_FLAGS`, `None` where torch raises: the `fp32_precision` differ."""
+    values = []
+    for owner, name in _FLAGS:
+        try:
+            values.append(getattr(owner, name))
+        except RuntimeError:
+            values.append(None)
+    return values
 
 
 def matmul_precision() -> str | None:
@@ -229,6 +241,101 @@ def _assign_precisions(values: dict[tuple[str, str], str]) -> None:
         for candidate in ("none", value):  # "none" inherits the backend's setting
             if _precisions()[key] != value:
                 assign(*key, candidate)
+
+
+def _autocast() -> list[Any]:
+    states = [(torch.is_autocast_enabled(d), torch.get_autocast_dtype(d)) for d in _AUTOCAST]
+    return [torch.is_autocast_cache_enabled(), *states]
+
+
+def _assign_autocast(values: list[Any]) -> None:
+    torch.set_autocast_cache_enabled(values[0])
+    for device, (enabled, dtype) in zip(_AUTOCAST, values[1:], strict=True):
+        torch.set_autocast_enabled(device, enabled)
+        torch.set_autocast_dtype(device, dtype)
+
+
+_AUTOCAST = [
+    device
+    for device in ("cpu", "cuda", "xpu", "mps", "mtia", "hpu", "xla", "maia", "privateuseone")
+    if torch.amp.is_autocast_available(device)
+]
+
+
+def _default_device() -> torch.device | None:
+    # `torch.get_default_device` also reads `with torch.device(...)`, which ends by itself.
+    mode = getattr(get("default_device"), "device_context", None)
+    return None if mode is None else mode.device
+
+
+def _assign_default_device(device: torch.device | None) -> None:
+    torch.set_default_device(device)
+    if device is None:  # before torch 2.10, `torch.get_default_device` raises on a `None` here
+        del get("default_device").device_context
+
+
+_Switch = tuple[Callable[[], Any], Callable[[Any], object]]
+
+
+def _attribute(owner: Any, name: str) -> _Switch:
+    return lambda: getattr(owner, name), lambda value: setattr(owner, name, value)
+
+
+_ATTENTION = torch.backends.cuda
+_SWITCHES: list[_Switch] = [
+    (torch.is_grad_enabled, torch.set_grad_enabled),
+    (torch.get_default_dtype, torch.set_default_dtype),
+    (_default_device, _assign_default_device),
+    (torch.get_num_threads, torch.set_num_threads),
+    (
+        lambda: (
+            torch.are_deterministic_algorithms_enabled(),
+            torch.is_deterministic_algorithms_warn_only_enabled(),
+        ),
+        lambda value: torch.use_deterministic_algorithms(value[0], warn_only=value[1]),
+    ),
+    _attribute(torch.utils.deterministic, "fill_uninitialized_memory"),
+    (
+        lambda: (torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()),
+        lambda value: torch.set_anomaly_enabled(*value),
+    ),
+    (_autocast, _assign_autocast),
+    (_precision_settings, _assign_precision_settings),
+    (_ATTENTION.flash_sdp_enabled, _ATTENTION.enable_flash_sdp),
+    (_ATTENTION.mem_efficient_sdp_enabled, _ATTENTION.enable_mem_efficient_sdp),
+    (_ATTENTION.math_sdp_enabled, _ATTENTION.enable_math_sdp),
+    (_ATTENTION.cudnn_sdp_enabled, _ATTENTION.enable_cudnn_sdp),
+    (
+        _ATTENTION.fp16_bf16_reduction_math_sdp_allowed,
+        _ATTENTION.allow_fp16_bf16_reduction_math_sdp,
+    ),
+    *(_attribute(torch.backends.cudnn, name) for name in ("enabled", "benchmark", "deterministic")),
+    _attribute(torch.backends.mkldnn, "enabled"),
+    (torch.is_warn_always_enabled, torch.set_warn_always),
+]
+"""Functions that read and assign each of torch's global switches."""
+
+
+def switches() -> list[Any]:
+    """Return the values of torch's global switches, for `assign_switches`."""
+    return [read() for read, _ in _SWITCHES]
+
+
+def assign_switches(values: list[Any]) -> None:
+    """Assign the values of `switches`, of this process or of another."""
+    for (read, assign), value in zip(_SWITCHES, values, strict=True):
+        if read() != value:
+            assign(value)
+
+
+@contextlib.contextmanager
+def switches_restored() -> Iterator[None]:
+    """Restore torch's global switches: modes, defaults, precisions, backends, threads."""
+    before = switches()
+    try:
+        yield
+    finally:
+        assign_switches(before)
 
 
 def forget_aborted_compilation() -> None:

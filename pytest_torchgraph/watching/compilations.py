@@ -130,6 +130,8 @@ def _begins(event: Event, current: Compilation) -> bool:
     """Return True if an event begins a new compilation under a used id, after a Dynamo reset."""
     if isinstance(event, CompilationStarted):
         return current.started
+    if event.id is None and (current.finished or isinstance(event, CompilationFinished)):
+        return True  # the skipped frame of a generator, or graphs after it
     if isinstance(event, GuardsFailed):
         return current.started or bool(current.failed_guards)
     if isinstance(event, CacheMissEvent):

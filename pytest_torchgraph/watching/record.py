@@ -31,6 +31,7 @@ from .observe import (
 from .output_code import CudagraphSkip, skips_of
 from .recompiles import Recompile, recompiles_of
 
+EARLIER = "compiled before the watch: "
 _IN_TORCH = "skipfiles"
 """Marker in Dynamo's reason for skipping torch's own code."""
 
@@ -126,6 +127,7 @@ class WatchRecord:
     Attributes:
         compiled: compilations, in order.
         runs: run count of each compiled graph.
+        compiled_names: names of the graphs that were compiled in the watch.
         counters: change of `torch._dynamo.utils.counters`, by group.
         callables: compiled callables that were called.
         mesh_dimensions: purpose of each process group, see `EventRecorder`.
@@ -139,6 +141,7 @@ class WatchRecord:
 
     compiled: tuple[Compilation, ...]
     runs: Counts
+    compiled_names: frozenset[str]
     counters: Mapping[str, Counter[Any]]
     callables: tuple[CompiledCallable, ...]
     mesh_dimensions: Mapping[str, str] = field(default_factory=dict)
@@ -192,7 +195,7 @@ class WatchRecord:
         """Return how often a graph of a compilation ran in the watch.
 
         After `torch._dynamo.reset()` another compilation may have the same id, so file and line of
-        the code are compared too, if known.
+        the code are compared too, if known. Runs of code compiled before the watch do not count.
 
         Args:
             compiled: the compilation.
@@ -206,7 +209,8 @@ class WatchRecord:
     def _runs_by_name(self) -> dict[tuple[str, str], list[tuple[CountedGraph, int]]]:
         runs: dict[tuple[str, str], list[tuple[CountedGraph, int]]] = {}
         for run, count in self.runs.items():
-            runs.setdefault((run.id, run.part), []).append((run, count))
+            if run.name in self.compiled_names:
+                runs.setdefault((run.id, run.part), []).append((run, count))
         return runs
 
     @property
@@ -222,10 +226,25 @@ class WatchRecord:
         return dict(frames)
 
     @property
-    def ran_earlier(self) -> list[str]:
-        """Return the compile ids of graphs that ran in the watch but were compiled before it."""
-        compiled_ids = {str(compilation.id) for compilation in self.compiled}
-        return [run.id for run, count in self.runs.items() if count and run.id not in compiled_ids]
+    def ran_earlier(self) -> list[CountedGraph]:
+        """Return the graphs that ran in the watch but were compiled before it."""
+        return [run for run in self.runs if run.name not in self.compiled_names]
+
+    @property
+    def compiled_earlier(self) -> list[str]:
+        """Return a line for each function in `ran_earlier`, empty after a warm-up."""
+        earlier = [] if self.warmed_up else self.ran_earlier
+        return [*dict.fromkeys(f"{EARLIER}{self._describe(run)}" for run in earlier)]
+
+    def _describe(self, run: CountedGraph) -> str:
+        if run.id.startswith("!"):
+            return "backward"
+        # torch wraps callables without Python code of their own, such as torch.nn modules.
+        name, file, line = run.function or str(run), run.file, run.line
+        for callee in [] if is_user_file(file) else self.callables:
+            if run.id in callee.served_by:
+                name, file, line = callee.name, callee.file, callee.line
+        return f"{name} ({relative(file)}:{line})" if file else name
 
     def only(self, within: Any, function: str | None) -> WatchRecord:
         """Restrict the record to some code.
@@ -257,7 +276,8 @@ class WatchRecord:
                 {
                     run: n
                     for run, n in self.runs.items()
-                    if run.id in ids or (run.function and has(run))
+                    if (run.id in ids and run.name in self.compiled_names)
+                    or (run.function and has(run))
                 }
             ),
             callables=tuple(
@@ -287,6 +307,7 @@ def record_of(recorder: EventRecorder) -> WatchRecord:
     return WatchRecord(
         compiled=tuple(compilations(recorder.events)),
         runs=recorder.executed(now),
+        compiled_names=recorder.compiled(now),
         counters=recorder.counted(now),
         callables=tuple(recorder.callables(now).values()),
         mesh_dimensions=dict(recorder.mesh_dimensions),

@@ -292,3 +292,16 @@ def test_flops_budget_without_counted_flops_fails() -> None:
         "flops: no FLOPs were counted, because torch has no formula for aten.linalg_inv_ex.default"
         in str(error.value)
     )
+
+
+@pytest.mark.parametrize("via", ["aot", "dispatch"])
+def test_saved_bytes_without_a_backward_are_refused(via: str) -> None:
+    model, x = torch.nn.Linear(4, 4), torch.ones(2, 4)
+    captured = capture(model, x, via=via, backward=False)
+    for read in (lambda: captured.saved_bytes, lambda: captured.assert_budget(saved_bytes=0)):
+        with pytest.raises(CaptureError, match="no backward ran although an output requires"):
+            read()
+    assert {cost.saved_bytes for cost in captured.by_module().values()} == {None}
+    captured.assert_budget(flops=2 * 2 * 4 * 4)
+    with torch.no_grad():
+        capture(model, x, via=via).assert_budget(saved_bytes=0)

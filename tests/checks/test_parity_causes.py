@@ -14,7 +14,7 @@ import torch
 from subjects.models import SUBJECTS
 from torch import Tensor, nn
 
-from pytest_torchgraph import capture
+from pytest_torchgraph import Aot, capture
 
 COUNTS = {"op": 0}
 
@@ -395,6 +395,58 @@ def test_a_planted_cause_is_named_with_its_line(name: str) -> None:
     assert re.search(f"(, at ){line}", text), text
     assert "says so: assert_matches_eager(atol=" not in text
     assert "rounds in a different order" not in text
+
+
+class WarmAndRounded(nn.Module):
+    """A model whose second call changes a value by 3.7, and whose gradient `rounded` rounds.
+
+    Args:
+        names: the names of its parameters, in order; "rounded" and "scaled".
+        output: True if the second call changes the output, too.
+    """
+
+    def __init__(self, names: tuple[str, str], output: bool) -> None:
+        super().__init__()
+        self.is_warm, self.output = False, output
+        for name in names:
+            self.register_parameter(name, nn.Parameter(torch.full((4,), 0.5)))
+
+    def forward(self, x: Tensor) -> Tensor:
+        scale = 4.7 if self.is_warm else 1.0
+        self.is_warm = True
+        value = self.scaled.detach()
+        scaled = (value * scale if self.output else value) + (self.scaled - value) * scale
+        return x * self.rounded.tanh() + scaled  # type: ignore[no-any-return]
+
+
+def message_of_warm(names: tuple[str, str], *, output: bool, error: float) -> str:
+    """Return the failure of a capture whose gradient `rounded` is off by a relative error."""
+
+    def tanh_backward(grad: Tensor, out: Tensor) -> Tensor:
+        return grad * (1 - out * out) * (1 + error)
+
+    via = Aot(decompositions={torch.ops.aten.tanh_backward.default: tanh_backward})
+    captured = capture(WarmAndRounded(names, output), torch.ones(4, 4), via=via)
+    with pytest.raises(AssertionError) as failure:
+        captured.assert_matches_eager()
+    return str(failure.value)
+
+
+@pytest.mark.parametrize("output", [True, False], ids=["output", "gradient"])
+@pytest.mark.parametrize("names", [("rounded", "scaled"), ("scaled", "rounded")])
+def test_changed_value_is_named_although_rounding_remains(
+    names: tuple[str, str], output: bool
+) -> None:
+    text = message_of_warm(names, output=output, error=2e-5)
+    assert "comes from Python values that have changed since the capture began" in text, text
+    assert "no value of the eager run differs by more than 0.0" in text
+    assert "Python state changed: `is_warm` was False, and is now True" in text
+
+
+@pytest.mark.parametrize("error", [2e-2, 10.0])
+def test_changed_value_is_not_named_if_another_difference_is_not_negligible(error: float) -> None:
+    text = message_of_warm(("rounded", "scaled"), output=True, error=error)
+    assert "Python state changed" not in text, text
 
 
 def test_changed_state_without_effect_is_not_named() -> None:

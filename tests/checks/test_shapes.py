@@ -61,7 +61,8 @@ def test_assert_dynamic_of_a_size_fixed_by_code_names_the_line() -> None:
         "  inference: y is [5]: dim -1 was dynamic and was fixed to 5 at "
         f"tests/checks/test_shapes.py:{line} in scaled: "
         "return x.sum() + y if y.shape[0] == 5 else y\n"
-        "change the code at these lines, so that it does not need a number"
+        "change the code at these lines, so that it works for all sizes, or pass the sizes that "
+        "occur: sizes=(2, 64)"
     )
 
 

@@ -281,21 +281,31 @@ def test_backward_module_takes_saved_values_by_name(name: str, via: str) -> None
     assert_equal_but_for_rounding(gradients, list(expected)[-len(gradients) :])
 
 
-def test_the_backward_of_an_eager_forward_takes_other_values_and_another_hook() -> None:
+def reading(grad: Tensor) -> Tensor:
+    return grad / 2 if grad.sum().item() else grad
+
+
+@pytest.mark.parametrize(
+    ("hook", "factor"), [(reading, 3), (lambda grad: grad / 2, 0.5)], ids=["reads", "recorded"]
+)
+def test_the_backward_of_an_eager_forward_takes_other_values_and_another_hook(
+    hook: Callable[[Tensor], Tensor], factor: float
+) -> None:
+    """A hook that reads a number is an input. The ops of any other hook are in the graph."""
     torch.manual_seed(0)
     model, x = nn.Linear(4, 2).double(), example(3, 4).double()
-    handle = model.weight.register_hook(lambda grad: grad / 2)
+    handle = model.weight.register_hook(hook)
     captured = capture(model, x, via=CompiledAutograd(forward="eager"))
     graph = captured.backward
     values = {
         "input": x + 1,
         "tangent.0": torch.ones(3, 2).double(),
-        "weight.hook": lambda grad: grad * 3,
+        f"weight.{hook.__name__}": lambda grad: grad * 3,
         **dict(model.named_parameters()),
     }
     captured.fx(graph)(*(values[node.name] for node in graph.inputs))
     handle.remove()
-    assert_equal_but_for_rounding(model.weight.grad, (x + 1).sum(0).expand(2, 4) * 3)
+    assert_equal_but_for_rounding(model.weight.grad, (x + 1).sum(0).expand(2, 4) * factor)
     assert_equal_but_for_rounding(model.bias.grad, torch.full((2,), 3.0).double())
 
 

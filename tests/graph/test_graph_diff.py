@@ -128,6 +128,15 @@ def test_equal_graphs_have_no_difference(g: Graph, seed: int) -> None:
     assert (diff.added, diff.removed, diff.changed, diff.rewired) == ((), (), (), ())
 
 
+def test_equal_calls_of_python_code_are_not_compared() -> None:
+    body = "%w = torch._dynamo.external_utils.call_hook(%x, %y) : f32[2, 3] !opaque\nreturn %w"
+    hooked = text_graph(body, "backward @ compiled_autograd")
+    diff = difference(hooked, hooked)
+    assert not diff
+    not_compared = "not compared: ops of Python code: %w in backward"
+    assert str(diff) == diff.to_text() == f"no difference; {not_compared}"
+
+
 def inputs_and(body: str) -> Graph:
     return text_graph(body, inputs="%x0 = input : f32[2, 3]\n%x1 = input : f32[2, 3]")
 

@@ -38,6 +38,30 @@ def test_overlapping_ops_are_listed() -> None:
     assert first.overlap == ("aten.mm.default",)
 
 
+@pytest.mark.parametrize(
+    "between",
+    [
+        "%e = aten.empty_like.default(%x) : bf16[4, 8]",
+        "%e = aten.empty_permuted.default([4, 8], [0, 1]) : bf16[4, 8]",
+        "%e = aten.detach_.default(%x) : bf16[4, 8] !mutates %x",
+        "%e = aten.swapdims_.default(%w, 0, 1) : bf16[8, 8] !mutates %w",
+        "%e = aten.unsafe_split.Tensor(%x, 2) : (bf16[2, 8], bf16[2, 8])",
+        "%e = aten._assert_tensor_metadata.default(%x)",
+        "%e = aten.is_same_size.default(%x, %w) : bool",
+        "%e = aten.sym_size.int(%x, 0) : int",
+        "%e = torch._dynamo.compiled_autograd.ops.validate_outputs([%x], []) : (bf16[4, 8])",
+    ],
+)
+def test_op_that_computes_nothing_is_no_overlap(between: str) -> None:
+    with pytest.raises(AssertionError, match="expected 0, found 1 of 1"):
+        graph(between).assert_overlapped()
+    graph(between, MM).assert_overlapped()
+
+
+def test_op_that_only_writes_is_overlap() -> None:
+    graph("%e = aten._foreach_add_.Scalar([%x], 1) !mutates %x").assert_overlapped()
+
+
 def test_wait_for_several_collectives_ends_each_collective() -> None:
     """`wait_tensors` exists from torch 2.15 on."""
     text = """torchgraph 1

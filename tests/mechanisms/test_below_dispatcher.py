@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import ctypes
+import linecache
+import math
+import sys
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -266,3 +270,95 @@ def test_memory_filled_by_a_compiled_graph_is_not_refused(grad: bool) -> None:
         return out * x
 
     assert capture(target, example(4, grad=grad)).count("aten.sin") >= 1
+
+
+# -- refused only for values that another library computed ----------------------------------------
+
+
+PLAIN = [
+    "2.0",
+    "[1.0, -2.0]",
+    "scale",
+    "float(3)",
+    "options.scale",
+    "x.item()",
+    "x.T.sum(-1)[0].item() + 1",
+    "torch.sum(x).tolist()",
+    "x.shape[0] / math.sqrt(x.ndim)",
+    "[\n        2.0,\n    ]",
+]
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="Python 3.10 has no columns")
+@pytest.mark.parametrize("number", PLAIN)
+def test_plain_number_after_a_call_of_numpy_is_recorded(number: str) -> None:
+    names = {
+        "torch": torch,
+        "math": math,
+        "scale": 2.0,
+        "options": types.SimpleNamespace(scale=2.0),
+    }
+    source = f"def target(x):\n    x.numpy()\n    return x * torch.tensor({number}).sum()\n"
+    graph = capture(function(source, names), torch.ones(1, 1), via="dispatch").forward
+    assert graph.count("aten.mul") == 1
+
+
+OF_NUMPY = [
+    "x.numpy().mean()",
+    "x.numpy().round()",
+    "y",
+    "np.float64(2)",
+    "float(y)",
+    "math.sqrt(y)",
+    "[max(y, 1)]",
+    "y.item()",
+    "x.numpy().mean().item()",
+    "np.sin(x.numpy()).tolist()",
+    "torch.from_numpy(np.sin(x.numpy())).sum().item()",
+]
+
+
+@pytest.mark.parametrize("number", OF_NUMPY)
+def test_number_of_numpy_is_refused_with_its_line(number: str) -> None:
+    source = f"def target(x):\n    y = x.numpy().mean()\n    return x * torch.tensor({number})\n"
+    target = function(source, {"torch": torch, "np": np, "math": math})
+    with pytest.raises(CaptureError, match=r"another library .* first used at .*target.py:3"):
+        capture(target, torch.ones(2, 4), via="dispatch")
+
+
+def function(source: str, names: dict[str, Any]) -> Any:
+    """Return the function `target` of a source whose lines Python can read."""
+    file = f"{abs(hash(source))}_target.py"
+    linecache.cache[file] = (len(source), None, source.splitlines(True), file)
+    exec(compile(source, file, "exec"), names)
+    return names["target"]
+
+
+@pytest.mark.parametrize("via", ["dispatch", "aot"])
+def test_lengths_that_torch_fills_in_cpp_are_recorded(via: str) -> None:
+    targets = torch.tensor([[1, 2], [3, 4]])
+
+    def loss(x: Tensor) -> Tensor:
+        return torch.nn.functional.ctc_loss(x.log_softmax(-1), targets, (6, 6), (2, 2))
+
+    captured = capture(loss, example(6, 2, 8, grad=True), via=via)
+    captured.assert_op_counts({"aten._ctc_loss": 1})
+
+
+def test_array_that_comes_back_unchanged_is_the_tensor() -> None:
+    def target(x: Tensor) -> Tensor:
+        y = x.sin()
+        return torch.from_numpy(y.numpy()) * x
+
+    graph = capture(target, example(2, 4), via="dispatch").forward
+    assert graph.find("aten.lift_fresh")[0].refs == ("sin",)
+
+
+def test_array_that_numpy_has_written_is_refused() -> None:
+    def target(x: Tensor) -> Tensor:
+        array = x.sin().numpy()
+        array += 1
+        return torch.from_numpy(array) * x
+
+    with pytest.raises(CaptureError, match="another library may have computed"):
+        capture(target, example(2, 4), via="dispatch")

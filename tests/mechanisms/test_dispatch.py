@@ -117,22 +117,49 @@ def test_write_to_another_part_of_the_returned_value_differs() -> None:
     assert run(write_through_view, example(2, 4)) != run(write_to_second_row, example(2, 4))
 
 
-def test_a_write_to_a_dead_local_is_dead_code() -> None:
-    def dead(x: Tensor) -> Tensor:
+def test_op_with_an_unused_result_is_in_the_graph() -> None:
+    def wasteful(x: Tensor) -> Tensor:
         x.clone().add_(1)
-        return x * 2
-
-    assert run(dead, example(2, 4)).forward.op_counts == {"aten.mul.Tensor": 1}
-
-
-def test_dead_code_appears_only_on_request() -> None:
-    def dead(x: Tensor) -> Tensor:
-        x.sin()
+        (x.t() @ x).view(-1)
         return x.cos()
 
-    assert run(dead, example(4)).forward.op_counts == {"aten.cos.default": 1}
-    kept = run(dead, example(4), keep_dead=True).forward
-    assert kept.op_counts == {"aten.cos.default": 1, "aten.sin.default": 1}
+    captured = run(wasteful, example(4, 4))
+    assert captured.op_counts == {
+        "aten.clone.default": 1,
+        "aten.add_.Tensor": 1,
+        "aten.t.default": 1,
+        "aten.mm.default": 1,
+        "aten.cos.default": 1,
+    }
+    assert captured.flops == 2 * 4**3
+    with pytest.raises(AssertionError, match=r"aten\.mm: found 1"):
+        captured.assert_no_ops("aten.mm")
+    assert Graph.from_text(captured.forward.to_text()) == captured.forward
+
+
+def test_unused_views_and_detach_are_left_out_until_none_is_left() -> None:
+    def views(x: Tensor) -> Tensor:
+        x.t()[0].detach().view(2, 2)
+        x.chunk(2)
+        return x.cos()
+
+    assert run(views, example(4, 4)).forward.op_counts == {"aten.cos.default": 1}
+
+
+def test_backward_ops_with_unused_results_are_counted() -> None:
+    class Wasteful(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Tensor) -> Tensor:
+            return x.sin()
+
+        @staticmethod
+        def backward(ctx: Any, grad: Tensor) -> Tensor:
+            grad @ grad
+            return grad
+
+    captured = run(Wasteful.apply, example(4, 4, grad=True))
+    assert captured.backward.count("aten.mm") == 1
+    assert captured.flops == 2 * 4**3
 
 
 def test_random_draws_stay_and_keep_their_order() -> None:

@@ -9,7 +9,7 @@ from ranks.counts import by_torch, by_us
 from ranks.formulas import FLOAT, FORMULAS, MESH, RANK
 from ranks.parallel_models import DIM, MODELS, ROWS, broken_blocks, stages
 
-from pytest_torchgraph import CaptureError, CompiledAutograd, capture_ranks
+from pytest_torchgraph import CompiledAutograd, capture_ranks
 
 
 @pytest.mark.slow(
@@ -40,11 +40,13 @@ def test_collective_counts_of_compiled_ranks_equal_torchs(name: str, via: str) -
 
 @pytest.mark.slow("two mechanisms are in every run", unless=["tensor parallel"])
 @pytest.mark.parametrize("name", ["tensor parallel", "experts"])
-def test_collectives_of_a_python_backward_are_refused(name: str) -> None:
-    """Without a compiled forward, compiled autograd only calls the backward."""
+def test_collectives_of_a_python_backward_equal_torchs(name: str) -> None:
+    """Without a compiled forward, Dynamo traces the backward of each `autograd.Function`."""
     via = CompiledAutograd(forward="eager")
     (rank_capture,) = capture_ranks(MODELS[name], ranks=(RANK,), via=via, **MESH)
-    with pytest.raises(CaptureError, match=r"runs a backward in Python|first graph break"):
+    _, of_torch = by_torch(MODELS[name], RANK, MESH)
+    rank_capture.assert_collectives(of_torch)
+    with pytest.raises(AssertionError, match="collectives differ"):
         rank_capture.assert_collectives({})
 
 

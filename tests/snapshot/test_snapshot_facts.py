@@ -119,3 +119,33 @@ def test_update_adds_facts_to_an_older_file_once(pytester: pytest.Pytester, run:
     failed = run(NAME="logits", RUNS="4")
     failed.assert_outcomes(failed=1)
     failed.stdout.fnmatch_lines(["*forward ran 4 times, stored: 3*"])
+
+
+HOOKED = '''
+from pytest_torchgraph.graph import Graph
+
+TEXT = """torchgraph 1
+
+backward @ compiled_autograd {
+  %hook = input
+  %x = input : f32[4]
+  %call_hook = torch._dynamo.external_utils.call_hook(%hook, %x) : f32[4] !opaque
+  return %call_hook
+}
+"""
+
+def test_net(graph_snapshot):
+    assert Graph.from_text(TEXT) == graph_snapshot
+'''
+
+
+def test_code_whose_ops_are_unknown_is_listed_as_not_compared(
+    pytester: pytest.Pytester, run: Run
+) -> None:
+    pytester.makepyfile(test_net=HOOKED)
+    run("--torchgraph-update").assert_outcomes(passed=1)
+    passed = run()
+    passed.assert_outcomes(passed=1)
+    passed.stdout.fnmatch_lines(
+        ["not compared  *test_net.tgraph: ops of Python code: %call_hook in backward"]
+    )

@@ -7,6 +7,7 @@ which they are created. Two rules of the package are applied; "Rule:" marks them
 from __future__ import annotations
 
 import contextlib
+import itertools
 import logging
 import operator
 import re
@@ -21,7 +22,6 @@ import torch.utils._pytree as pytree
 from subjects.models import Subject
 from torch import Tensor
 from torch._dynamo.backends.common import aot_autograd
-from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.weak import WeakIdKeyDictionary
 
@@ -117,13 +117,12 @@ def count(graph: torch.fx.Graph) -> Counter[str]:
 
 @dataclass
 class Op:
-    """An op that ran: the numbers of its tensors, and True if Python reads its result."""
+    """An op that ran, with the numbers of its tensors."""
 
     name: str
     taken: set[int]
     given: set[int]
-    written: set[int]
-    reads: bool
+    is_view: bool
 
 
 class Dispatched(TorchDispatchMode):
@@ -133,12 +132,11 @@ class Dispatched(TorchDispatchMode):
         super().__init__()
         self.ops: list[Op] = []
         self.numbers = WeakIdKeyDictionary()
-        self.storage_of: list[StorageWeakRef] = []
+        self.met = itertools.count()
 
     def number(self, tensor: Tensor) -> int:
         if tensor not in self.numbers:
-            self.numbers[tensor] = len(self.storage_of)
-            self.storage_of.append(StorageWeakRef(tensor.untyped_storage()))
+            self.numbers[tensor] = next(self.met)
         return int(self.numbers[tensor])
 
     def all(self, value: Any) -> set[int]:
@@ -149,23 +147,17 @@ class Dispatched(TorchDispatchMode):
         taken = self.all((args, kwargs))
         output = func(*args, **(kwargs or {}))
         given = self.all(output)
-        self.ops.append(Op(str(func), taken, given, given & taken, not given))
+        self.ops.append(Op(str(func), taken, given, func.is_view))
         return output
-
-    def storages(self, numbers: set[int]) -> set[int]:
-        return {self.storage_of[number].cdata for number in numbers}
 
     def live(self, first: int, last: int, needed: set[int]) -> Counter[str]:
         """Count the live ops of a range. `needed` has the values that they must give, and grows.
 
-        Rule: an op is left out if nothing depends on it: no returned value, no memory that existed
-        before, and no value that Python reads.
+        Rule: a view is left out if nothing uses it.
         """
         found: Counter[str] = Counter()
-        born = self.storages({number for op in self.ops for number in op.given - op.taken})
         for op in self.ops[first:last][::-1]:
-            written = self.storages(op.written)
-            if op.given & needed or written - born or written & self.storages(needed) or op.reads:
+            if op.given & needed or not op.is_view:
                 found[op.name] += 1
                 needed |= op.taken
         return found

@@ -80,8 +80,7 @@ def test_recomputed_ops_of_an_eager_backward(name: str, how: str, tmp_path: Path
     capture = captured(subject)
     assert counted(capture) == ops.counts
     assert counted(capture, formula=True) == Counter(FORMULAS.get(name, {}))
-    # A file has no dead ops, such as the last op of a checkpoint.
-    assert stored(capture, tmp_path) <= counted(capture) + counted(capture, formula=True)
+    assert stored(capture, tmp_path) == counted(capture) + counted(capture, formula=True)
 
 
 COMPILED = [

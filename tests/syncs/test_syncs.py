@@ -198,7 +198,7 @@ def test_sync_with_an_unused_result_is_found() -> None:
         return x * 2
 
     seen = capture(forgotten, example(), via="dispatch")
-    assert not seen.forward.op_counts.keys() & {"aten.nonzero.default"}
+    assert seen.forward.count("aten.nonzero") == 1
     assert [sync.op for sync in seen.syncs] == ["aten.nonzero.default"]
 
 
@@ -376,7 +376,6 @@ def masking(grad: Tensor) -> Tensor:
 
 @pytest.mark.slow("compiles many times")
 def test_sync_in_a_hook_of_a_captured_backward_is_found() -> None:
-    """The graph of the backward only calls the hook. Dynamo's graph of the hook has the sync."""
     via = "compiled_autograd"
     (sync,) = capture(hooked(masking), example(), via=via).syncs
     assert sync.kind == "indexes by a bool mask"
@@ -402,13 +401,14 @@ def test_syncs_of_an_eager_forward_are_unknown() -> None:
 
 
 def test_syncs_after_a_break_in_a_captured_backward_are_unknown() -> None:
-    """The backward is traced only up to its first break."""
+    """Dynamo traces the backward only up to its first break; the ops of `masking` are recorded."""
     seen = capture(hooked(reading, masking), example(), via="compiled_autograd")
-    certain, unknown = seen.syncs
+    masked, certain, unknown = seen.syncs
+    assert (masked.function, masked.certain) == ("masking", True)
     assert (certain.function, certain.op, certain.certain) == ("reading", "Tensor.item", True)
     assert (unknown.function, unknown.certain) == ("reading", False)
     with pytest.raises(AssertionError, match="found 0 certain and 1 possible"):
-        seen.assert_no_syncs(allow="Tensor.item")
+        seen.assert_no_syncs(allow=["Tensor.item", "bool mask"])
     with pytest.raises(AssertionError, match="found 0 certain and 1 possible"):
         seen.assert_no_transfers()
 

@@ -110,6 +110,15 @@ def test_copies_of_several_tensors_at_once_are_found(via: str) -> None:
         seen.assert_no_transfers()
 
 
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_fill_reads_a_value_back_unless_the_host_has_it(device: str) -> None:
+    tensor, mask = TensorMeta("f32", (3,), (1,), "cuda"), TensorMeta("bool", (3,), (1,), "cuda")
+    value = TensorMeta("f32", (), (), device)
+    call = SyncCall("aten.masked_fill.Tensor", (tensor, mask, value), {}, tensor)
+    assert may_sync_or_copy(call.op)
+    assert sync_kind(call) == ("reads a value back" if device == "cuda" else "")
+
+
 def test_tensor_from_python_numbers_on_a_device_is_a_transfer() -> None:
     """Dispatch records this for `torch.tensor([1.0], device="cuda")`, but not on CPU and meta."""
 

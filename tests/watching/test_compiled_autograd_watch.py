@@ -139,7 +139,7 @@ def test_backward_captured_before_the_watch_is_reported() -> None:
     # The capture itself, in C++, is counted only if a watch was open during it.
     assert seen.executions == {"0/0": 1, traced(seen): 1}
     with pytest.raises(
-        AssertionError, match=r"compiled earlier \(compile id !0/\d+/0\)\. Open the watch before"
+        AssertionError, match=r"before the watch \(compile id !0/\d+/0\)\. Open the watch before"
     ):
         seen.assert_single_backward_graph()
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TypeAlias
 
 from ...errors import CaptureError
@@ -161,14 +161,8 @@ def changed_recomputation(
     if not all(any(graph.kind == "backward" for graph in graphs) for graphs in sides):
         return {}
     old, new = map(_count_runs, sides)
-    if any(by == "" for _, by in (*old, *new)):
-        # A file lacks the ops with unused results, and the reason for each recomputation.
-        old, new = (
-            _count_runs([replace(graph, whole=None) for graph in graphs]) for graphs in sides
-        )
-        formula = None
-    else:
-        formula = "formula"
+    # A file lacks the reason for each recomputation.
+    formula = None if any(by == "" for _, by in (*old, *new)) else "formula"
     before_and_after: dict[str, list[int]] = {}
     for side, counts in enumerate((old, new)):
         for (op, by), count in counts.items():
@@ -231,7 +225,7 @@ def _make_entry(original: Node, reruns: Sequence[_Run]) -> Recomputed:
 
     values, node = reruns[0]
     graph = values.graph
-    flops = flops_if_known(values.whole, node)
+    flops = flops_if_known(graph, node)
     cost = Cost(None if flops is None else flops * len(reruns) * graph.runs, 0)
     return Recomputed(
         executed(original).op,
@@ -287,7 +281,6 @@ class _Values:
         received: see `step.Received`.
 
     Attributes:
-        whole: the graph; for a backward, including ops with unused results.
         work: calls that compute something, with the number of their result.
     """
 
@@ -316,8 +309,7 @@ class _Values:
         """Values that depend only on constants."""
         self._buffers: set[str] = set()
         self._drawn: Counter[_Key] = Counter()
-        self.whole = graph.whole or graph
-        for node in self.whole.nodes:
+        for node in graph.nodes:
             if node.is_call:
                 self._number_call(node)
             elif node.kind != "output":
@@ -371,7 +363,7 @@ class _Values:
                 node, self._number[refs[0]], refs[0], constant=refs[0] in self._constant
             )
             return
-        producer = producer_of(self.whole, node) if node.op == "operator.getitem" else None
+        producer = producer_of(self.graph, node) if node.op == "operator.getitem" else None
         if producer is not None:
             self._number_projection(node, producer)
             return
@@ -402,7 +394,7 @@ class _Values:
         namespace, _, name = op.partition(".")
         packet, _, overload = name.partition("_.")
         if namespace == "aten" and overload and not draws and packet not in _OTHER_DTYPE:
-            results = [call.result, *(self.whole.by_name[name].result for name in call.refs)]
+            results = [call.result, *(self.graph.by_name[name].result for name in call.refs)]
             if len({getattr(result, "dtype", None) for result in results}) == 1:
                 # `x.clone().exp_()` computes the value of `x.exp()`.
                 op = f"aten.{packet}.{overload}"

@@ -10,6 +10,7 @@ from itertools import count
 
 from ...ops.dtypes import DTYPE_NAMES
 from ...words import amount, counted, format_ranks, listed
+from ..census import describe_python_calls
 from ..cost import Cost
 from ..model import Arg, Atom, Node
 from ..module_paths import common_path
@@ -259,7 +260,9 @@ def diff_heading(diff: GraphDiff) -> str:
     """See `GraphDiff.heading`."""
     files = diff.files
     if files is None or not (files.of_directories or files.counts):
-        return heading(diff.findings)
+        after = () if diff.origins is None else (new for _, new in diff.origins.pairs if new)
+        calls = describe_python_calls(after)
+        return heading(diff.findings) + (f"; not compared: {calls}" if calls else "")
     if not files.of_directories:
         return "; ".join([*([heading(diff.findings)] if diff.findings else []), "op counts differ"])
     parts = []
@@ -294,7 +297,7 @@ def diff_text(diff: GraphDiff, limit: int | None) -> str:
             lines.append(f"{format_ranks(ranks)}:")
             texts = [f"  {line}" for text in texts for line in text.splitlines()]
         lines += texts
-    return "\n".join(lines) or "no difference"
+    return "\n".join(lines) or diff_heading(diff)
 
 
 def _directory_lines(diff: GraphDiff, files: FilesDiff, limit: int | None) -> Iterator[str]:

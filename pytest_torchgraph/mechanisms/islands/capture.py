@@ -125,9 +125,9 @@ def run_recorded(
         with around(), recorder.recording(backward=backward), on_method_call(hand_over):
             yield
 
-    def hand_over(method: str, _: Any) -> None:
+    def hand_over(method: str, tensor: Any) -> None:
         if not recorder.is_suspended:
-            recorder.hand_over(method)
+            recorder.hand_over(method, tensor)
 
     with (
         precompiled_noted(recorder),

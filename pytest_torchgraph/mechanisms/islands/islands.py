@@ -216,7 +216,10 @@ class _IslandSection(Section):
     ):
         self.part = part
         self.backward_sections = backward_sections
-        super().__init__(replay, part.section, returned, saved, keep_dead=True)
+        super().__init__(replay, part.section, returned, saved)
+
+    def computes(self, _draft: Draft) -> bool:
+        return True  # an island may consist of views alone
 
     def role(self, i: int) -> str:
         draft = self.drafts[i]

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from .mode import RecordingMode as RecordingMode
     from .mode import Value as Value
     from .mode import collector_paused as collector_paused
+    from .mode import line_of_target as line_of_target
     from .mode import parts_of as parts_of
     from .replay import Draft as Draft
     from .replay import Replay as Replay
@@ -29,7 +30,7 @@ else:
         {
             "mode": (
                 "FIRST_LEAF_SEQUENCE HANDS_OVER LIFT OpRecord RecordingMode Value collector_paused "
-                "parts_of"
+                "line_of_target parts_of"
             ),
             "replay": "Draft Replay",
             "section": "Section UnwrittenReads refuse_unwritten",

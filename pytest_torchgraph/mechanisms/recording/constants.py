@@ -7,14 +7,20 @@ of the constant.
 
 from __future__ import annotations
 
+import ast
 import gc
+import inspect
+import linecache
 import math
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import FrameType
 from typing import Any
 
 import torch
 
 from ... import torch_private
+from ...convert import source_lines
 
 _MOST_ELEMENTS = 4096
 """Maximum number of elements of an examined constant. Source code contains no longer lists."""
@@ -54,6 +60,59 @@ def tensors_inside(constant: torch.Tensor, alive: Sequence[torch.Tensor]) -> lis
 
 def _has_value(tensor: torch.Tensor) -> bool:
     return not tensor.is_meta and not torch_private.is_fake(tensor)
+
+
+def is_made_of_numbers(frame: FrameType) -> bool:
+    """Return True if the code of the running call shows that its argument is a plain number.
+
+    False if the argument may be an array or a number of another library.
+    """
+    try:
+        first, last, start, end = source_lines.position(frame.f_code, frame.f_lasti)
+        lines = [
+            linecache.getline(frame.f_code.co_filename, number).encode()
+            for number in range(first, last + 1)  # type: ignore[arg-type, operator]
+        ]
+        lines[-1] = lines[-1][:end]
+        lines[0] = lines[0][start:]
+        (argument, *_) = ast.parse(b"".join(lines), mode="eval").body.args  # type: ignore[attr-defined]
+    except (SyntaxError, AttributeError, ValueError, TypeError):
+        return False
+    return _is_number(argument, {**frame.f_globals, **frame.f_locals})
+
+
+def _is_number(node: ast.expr, scope: Mapping[str, Any]) -> bool:
+    if isinstance(node, ast.Subscript):
+        return _is_number(node.value, scope)
+    parts: Iterable[ast.AST] = ast.iter_child_nodes(node)
+    if isinstance(node, ast.Call):
+        called = ast.unparse(node.func)
+        if called == "len" or called.endswith((".numel", ".size", ".dim")):
+            return True
+        if called.endswith((".item", ".tolist")) and not _HANDS_OVER.search(called):
+            # A tensor that shares memory with an array is met when an op reads it.
+            root = scope.get(re.split(r"\W", called)[0])
+            return root is torch or isinstance(root, torch.Tensor)
+        if called not in _OF_PYTHON and not called.startswith("math."):
+            return False
+        parts = node.args
+    elif not isinstance(node, ast.List | ast.Tuple | ast.UnaryOp | ast.BinOp):
+        is_plain = isinstance(node, ast.Constant) or getattr(node, "attr", "") in ("shape", "ndim")
+        return is_plain or type(_value(node, scope)) in (bool, float, int)
+    return all(_is_number(part, scope) for part in parts if isinstance(part, ast.expr))
+
+
+_OF_PYTHON = frozenset("float int bool abs min max round sum".split())
+"""Functions that return a plain number if their arguments are plain numbers."""
+_HANDS_OVER = re.compile("numpy|__array__")
+"""Methods that return an array of another library."""
+
+
+def _value(node: ast.expr, scope: Mapping[str, Any]) -> Any:
+    """Return the value of a name or an attribute without running code."""
+    if isinstance(node, ast.Attribute):
+        return inspect.getattr_static(_value(node.value, scope), node.attr, None)
+    return scope.get(node.id) if isinstance(node, ast.Name) else None
 
 
 def read(tensor: torch.Tensor) -> Any:

@@ -8,6 +8,7 @@ reused. Names, order and dead code are determined after the run, in `replay`.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import gc
 import sys
 import threading
@@ -26,7 +27,7 @@ from ...convert.source_lines import Line, is_user_file, line_of
 from ...errors import CaptureError
 from ...graph.model import RecomputedBy
 from ..step import NamedTensors, Step
-from .constants import read, tensors_inside
+from .constants import is_made_of_numbers, read, tensors_inside
 
 if TYPE_CHECKING:
     from .unseen import UnseenWrites
@@ -47,6 +48,7 @@ _WRITE, _WRITTEN = "CopySlices", "AsStridedBackward0"
 
 _REENTRANT = "CheckpointFunctionBackward"
 """Name of the autograd node of a reentrant checkpoint."""
+_PACKAGE = __name__.partition(".")[0] + "."
 _grad_is_enabled = torch.is_grad_enabled
 _PLAIN = frozenset((type(None), bool, int, float, str, torch.dtype, torch.device, torch.layout))
 """Argument types that hold no tensor."""
@@ -165,6 +167,7 @@ class RecordingMode(torch_private.TorchDispatchMode):  # type: ignore[no-untyped
         self._storages: dict[int, int] = {}
         self._pins = torch_private.StoragePins()
         self._places: dict[tuple[Any, ...], Value] = {}
+        self._shared: dict[Any, Value | None] = {}
         self._first_on: dict[int, Value] = {}
         self._owners: dict[int, torch.Tensor] | None = None
         self._composite: dict[Any, bool] = {}
@@ -332,6 +335,8 @@ class RecordingMode(torch_private.TorchDispatchMode):  # type: ignore[no-untyped
         if not output:
             # The same place in a known storage: another Python object for a known tensor.
             met_value = self._places.get(place)
+            if met_value is None and self._shared:
+                met_value = self._shared.get(_contents(tensor))
             if met_value is not None:
                 self._tensors[id(tensor)] = (weakref.ref(tensor), met_value)
                 return met_value
@@ -359,7 +364,8 @@ class RecordingMode(torch_private.TorchDispatchMode):  # type: ignore[no-untyped
         self.storage_of.append(storage)
         if torch_private.is_fake(tensor):
             self.without_memory.add(storage)
-        if output and tensor.dtype is torch.int64 and tensor.ndim == 1 and _is_in_pad_packed():
+        is_row = output and tensor.ndim == 1 and tensor.is_cpu
+        if is_row and not _FILL.isdisjoint(_caller().f_code.co_names):
             self.filled.add(storage)
         self._tensors[id(tensor)] = (weakref.ref(tensor), value)
         self._places.setdefault(place, value)
@@ -415,10 +421,14 @@ class RecordingMode(torch_private.TorchDispatchMode):  # type: ignore[no-untyped
             frame = frame.f_back
         return not any(value is tensor for scope in scopes for value in scope.values())
 
-    def hand_over(self, method: str) -> None:
+    def hand_over(self, method: str, tensor: Any) -> None:
         """Note a method call that may pass a tensor to another library."""
         if method in HANDS_OVER:
             self.handed_over.append((method, line_of_target()))
+            # An array that comes back unchanged is the tensor. Dynamo passes arrays like this.
+            value = self.find_value(tensor)
+            if value is not None and (contents := _contents(tensor)) is not None:
+                self._shared[contents] = value
 
     def lifted(self, tensor: torch.Tensor) -> None:
         """Meet a constant that `torch.tensor` has just made from numbers, tensors or an array.
@@ -426,7 +436,9 @@ class RecordingMode(torch_private.TorchDispatchMode):  # type: ignore[no-untyped
         `torch.tensor` reads tensors in a list without dispatching an op. Each of them is therefore
         read again here, as by `.item()`.
         """
-        if self.handed_over:
+        if self._shared and _contents(tensor) in self._shared:
+            return
+        if self.handed_over and not is_made_of_numbers(_caller()):
             self.unknown_inputs.append(UnknownInput("outside", line_of_target()))
         if not torch_private.is_fake(tensor):
             for element in tensors_inside(tensor, self.alive()):
@@ -500,17 +512,27 @@ def unrecorded(reason: str) -> CaptureError:
     return CaptureError(f"something ran unrecorded, so the graphs would be incomplete: {reason}")
 
 
-_PAD_PACKED = torch.nn.utils.rnn.pad_packed_sequence.__code__
-"""Function whose lengths torch computes in C++, without an op that writes them."""
+_FILL = frozenset({"_pad_packed_sequence", "ctc_loss"})
+"""Functions of torch that write lengths to a tensor in C++, without an op."""
 
 
-def _is_in_pad_packed() -> bool:
-    frame: FrameType | None = sys._getframe(2)
-    while frame is not None and frame.f_code is not _STEP:
-        if frame.f_code is _PAD_PACKED:
-            return True
+def _caller() -> FrameType:
+    """Return the innermost frame outside this package."""
+    frame = sys._getframe(2)
+    while frame.f_back is not None and str(frame.f_globals.get("__name__")).startswith(_PACKAGE):
         frame = frame.f_back
-    return False
+    return frame
+
+
+def _contents(tensor: torch.Tensor) -> Any:
+    """Return what identifies the memory of a tensor and its contents, `None` if unknown."""
+    if not (tensor.is_cpu and tensor.layout is _STRIDED and tensor.is_contiguous()):
+        return None
+    if torch_private.is_fake(tensor) or torch_private.subclass_of(tensor):
+        return None
+    address = tensor.data_ptr()
+    memory = ctypes.string_at(address, tensor.nbytes)
+    return address, tensor.dtype, tensor.shape, hash(memory)
 
 
 def line_of_target() -> Line | None:

@@ -8,18 +8,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import torch
 
 from ...convert import effects, source_lines
 from ...convert.canonical_names import NodeNamer
-from ...graph.model import Arg, Effect, EffectKind, Graph, GraphKind, Node, Ref
+from ...graph.model import Arg, Effect, Graph, GraphKind, Node, Ref
 from ...graph.module_paths import module_of
 from ...ops.views import is_view
 from .mode import OpRecord, RecordingMode, Value, parts_of, unrecorded
-from .replay import Operand, Replay
+from .replay import Draft, Operand, Replay
 
 
 class Section:
@@ -31,7 +30,6 @@ class Section:
         returned: the drafts that the graph returns.
         saved: the drafts that the graph saves for a backward.
         writes: for each draft, the last writes to its memory by later drafts.
-        keep_dead: whether ops with unused results are live.
 
     Attributes:
         input_names: preset names of inputs.
@@ -47,7 +45,6 @@ class Section:
         saved: Sequence[int] = (),
         *,
         writes: Mapping[int, Sequence[int]] | None = None,
-        keep_dead: bool = False,
     ):
         self.replay = replay
         self.drafts = replay.drafts
@@ -70,16 +67,20 @@ class Section:
         self.reserved: Iterable[str] = ()
         self.names: dict[int, str] = {}
         self.refs: dict[int, Ref] = {}
-        self.live = self.find_live(keep_dead)
+        ran = [i for i in replay.of_section.get(section, ()) if self.computes(self.drafts[i])]
+        self.live = self._closure([*returned, *saved, *ran])
 
-    def find_live(self, keep_dead: bool) -> set[int]:
-        """Return the drafts needed by the results or by a lasting effect, or all drafts."""
-        worklist = [*self.returned, *self.saved, *self.after]
-        for i in self.replay.of_section.get(self.section, ()):
-            draft = self.drafts[i]
-            if keep_dead or (draft.effects and any(map(self.lasts, draft.effects))):
-                worklist.append(i)
-        return self._closure(worklist)
+    def computes(self, draft: Draft) -> bool:
+        """Return True for an op that is live even if nothing uses its result.
+
+        Autograd makes views that it never uses. They compute nothing.
+        """
+        if draft.kind == "placeholder" or draft.projects is not None:
+            return False
+        # Nor do queries of a fake tensor's device, and marks of the profiler, which torch 2.9 sets
+        # in its own backward.
+        no_work = is_view(draft.op) or draft.op.startswith(("prim.", "profiler."))
+        return bool(draft.effects) or not no_work
 
     def _closure(self, worklist: list[int]) -> set[int]:
         """Return drafts, and all that they depend on in this section. Empties the list."""
@@ -98,11 +99,6 @@ class Section:
                     if kind == "mutates":
                         worklist.append(owner)
         return live
-
-    def lasts(self, effect: tuple[EffectKind, int]) -> bool:
-        """Return True if an effect outlives the graph, unlike a write to a storage made inside."""
-        kind, owner = effect
-        return kind != "mutates" or self.drafts[owner].kind == "placeholder"
 
     def outside(self) -> list[int]:
         """Return the live drafts from earlier sections, in order."""
@@ -140,29 +136,6 @@ class Section:
         saved = tuple(self.refs[i] for i in self.saved)
         groups = self.replay.canon.ranks_of_groups()
         return Graph(tuple(nodes), kind, kind, "dispatch", saved, groups=groups)
-
-    def whole(self, graph: Graph) -> Graph | None:
-        """Build `Graph.whole` for the graph of this section."""
-        section_drafts = self.replay.of_section.get(self.section, ())
-        left_out = [self.drafts[i] for i in section_drafts if i not in self.live]
-        # Dead views compute nothing, so they are no reason to build a second graph.
-        if all(draft.kind == "placeholder" or is_view(draft.op) for draft in left_out):
-            return None
-        all_drafts = self.in_order(self.find_live(True))
-        namer = NodeNamer()
-        namer.reserve((*graph.by_name, *self.reserved))
-        inputs: list[Node] = []
-        computed: list[Node] = []
-        for i in all_drafts:
-            if i in self.live:
-                node = graph.by_name[self.names[i]]
-            elif self._is_input(i):  # named as in the forward, if it has a name there
-                name = self.input_names.get(i) or namer.claim(self.drafts[i].wanted)
-                node = self.input(i, name)
-            else:
-                node = self.node(i, namer)
-            (inputs if node.kind == "placeholder" else computed).append(node)
-        return replace(graph, nodes=(*inputs, *computed, graph.nodes[-1]))
 
     def _is_input(self, i: int) -> bool:
         draft = self.drafts[i]

@@ -23,7 +23,7 @@ from ...watching.observe import HUB
 from .invocation import Invocation
 from .named_tensors import DEPTH, held_by
 from .python_state import PythonState
-from .saved_state import RandomState, SavedState, autocast, preserve_state
+from .saved_state import RandomState, SavedState, preserve_state
 from .saved_tensor import same_bits, storage_of, version_of
 from .step import Step
 
@@ -272,7 +272,8 @@ class EagerRun:
         self.backends: set[tuple[str, bool]] = set()
         if callback is not None:
             self._note_backend(callback)
-        self.modes = _Modes()
+        self.switches = torch_private.switches()
+        self.inference = torch.is_inference_mode_enabled()
         self.versions = {name: (tensor, version_of(tensor)) for name, tensor in self._tensors()}
 
     def _note_backend(self, callback: Any) -> None:
@@ -298,8 +299,9 @@ class EagerRun:
         with (
             HUB.paused(),
             preserve_state(self.invocation.named) as saved,
-            self.modes.reenter(),
+            torch.inference_mode(self.inference),
         ):
+            torch_private.assign_switches(self.switches)
             step = Step(self.invocation, saved)
             # Dropout has to draw the same numbers as in the capture.
             self.random.restore()
@@ -330,26 +332,6 @@ class EagerRun:
         yield from named.inputs
         yield from named.all_parameters
         yield from named.current_buffers()
-
-
-class _Modes:
-    """Grad mode and autocast around the capture."""
-
-    def __init__(self) -> None:
-        self.grad = torch.is_grad_enabled()
-        self.inference = torch.is_inference_mode_enabled()
-        self.autocast = autocast()
-
-    @contextlib.contextmanager
-    def reenter(self) -> Iterator[None]:
-        with contextlib.ExitStack() as stack:
-            stack.enter_context(torch.inference_mode(self.inference))
-            stack.enter_context(torch.set_grad_enabled(self.grad))
-            now = autocast()
-            for device, dtype in self.autocast.items():
-                if now.get(device) != dtype:
-                    stack.enter_context(torch.autocast(device, dtype, enabled=dtype is not None))
-            yield
 
 
 _LOWER_DTYPES = (torch.float32, torch.float16, torch.bfloat16)

@@ -37,6 +37,7 @@ class NamedTensors:
         held: each tensor in an argument unknown to pytree, with its path.
         plain: tensors that are neither parameters, buffers nor arguments, and that a module, an
             argument or a closure holds, such as the cache of a model.
+        parameters: parameters of no module that an argument, a module or a closure holds.
         numbers: the names of the numbers among the arguments.
         generators: the random generators that an argument, a module or a closure holds.
     """
@@ -58,6 +59,8 @@ class NamedTensors:
         self.numbers = [name for name, leaf in leaves if isinstance(leaf, int | float)]
         self.look()
         self.plain = list(module_search.tensors.values())
+        arguments = [t for _, t in (*self.inputs, *self.held) if isinstance(t, torch.nn.Parameter)]
+        self.parameters = [*arguments, *module_search.parameters]
         generators = [leaf for _, leaf in leaves if isinstance(leaf, torch.Generator)]
         # Setting the state of a generator twice is harmless.
         self.generators = [*generators, *module_search.generators]
@@ -196,6 +199,7 @@ class _ModuleSearch:
     Attributes:
         computed: the found tensors that an op computed.
         tensors: the other found tensors, by id, except parameters.
+        parameters: the found parameters.
         generators: the found random generators.
     """
 
@@ -203,6 +207,7 @@ class _ModuleSearch:
         self._modules_by_id: dict[int, tuple[str, torch.nn.Module]] = {}
         self.computed: list[torch.Tensor] = []
         self.tensors: dict[int, torch.Tensor] = {}
+        self.parameters: list[torch.nn.Parameter] = []
         self.generators: list[torch.Generator] = []
 
     def look(self, name: str, value: Any, depth: int = 0) -> None:
@@ -211,7 +216,9 @@ class _ModuleSearch:
         # the step.
         if isinstance(value, torch.Tensor) and value.grad_fn is not None:
             self.computed.append(value)
-        elif isinstance(value, torch.Tensor) and not isinstance(value, torch.nn.Parameter):
+        elif isinstance(value, torch.nn.Parameter):
+            self.parameters.append(value)
+        elif isinstance(value, torch.Tensor):
             self.tensors[id(value)] = value
         elif type(value) is torch.Generator:
             self.generators.append(value)

@@ -1,8 +1,8 @@
 """Saves the state that a step may change, and restores it afterwards.
 
-This state includes parameters, gradients, buffers, arguments, optimizer state, random number
-generators, grad mode, default dtype, and the marks that torch.compile leaves on tensors and
-modules.
+This state includes parameters, gradients, buffers, arguments, `requires_grad`, `training`,
+optimizer state, random number generators, torch's global switches, and the marks that torch.compile
+leaves on tensors and modules.
 
 A device backend is a torch module, such as `torch.cuda`. The functions for its generators have the
 same names in each backend.
@@ -184,15 +184,6 @@ def _in_use(module: Any) -> bool:
     return bool(module.is_available()) and not (forked is not None and forked())
 
 
-def autocast() -> dict[str, torch.dtype | None]:
-    """Return the autocast dtype of each device type, `None` if autocast is off."""
-    return {
-        type_: torch.get_autocast_dtype(type_) if torch.is_autocast_enabled(type_) else None
-        for type_ in ("cpu", *_types())
-        if torch.amp.is_autocast_available(type_)
-    }
-
-
 WATCH_THE_STEP = "To observe a whole training step: `with graph_capture.watch() as seen: step(x)`."
 """The advice for a step that contains its backward or its optimizer."""
 _COMPILED = "_is_torch_compile"
@@ -260,7 +251,11 @@ class SavedState:
             module for _, module in named.all_modules if _COMPILED not in vars(module)
         ]
         self.random = RandomState(named.generators)
-        self.modes = (torch.is_grad_enabled(), torch.get_default_dtype())
+        self.requires_grad = [
+            (p, p.requires_grad) for p in (*named.parameters, *(p for _, p in named.all_parameters))
+        ]
+        self.training = [(module, module.training) for _, module in named.all_modules]
+        self.switches = torch_private.switches()
         self.python = PythonState(named)
         self.optimizers = SteppedOptimizers({id(p) for _, p in parameters})
         for leaf in named.leaves():
@@ -326,24 +321,31 @@ class SavedState:
             parameters: False skips parameters, if they are known to be unchanged.
             keep: whether to keep the replaced values of buffers and arguments; see `final_values`.
         """
-        for leaf, grad, saved in self.grads.values():
-            leaf.grad = grad
-            if saved is not None and (parameters or saved.looks_changed()):
-                saved.restore()
+        torch_private.assign_switches(self.switches)  # first: the others affect the copies below
         slots = [(module._buffers, before) for module, before in self.slots]
-        if parameters:
-            slots += [(module._parameters, before) for module, before in self.parameter_slots]  # type: ignore[misc]
+        slots += [(module._parameters, before) for module, before in self.parameter_slots]  # type: ignore[misc]
         for now, before in slots:
             if now.keys() != before.keys() or any(
                 now[name] is not tensor for name, tensor in before.items()
             ):
                 now.clear()
                 now.update(before)
+        for parameter, requires_grad in self.requires_grad:
+            if parameter.requires_grad != requires_grad and parameter.is_leaf:
+                parameter.requires_grad_(requires_grad)
+        for module, training in self.training:
+            if module.training != training:
+                module.training = training
         for saved in (*self.buffers, *self.arguments):
             saved.restore(keep=keep)
         if parameters:
             for _, saved in self.parameters:
                 saved.restore()
+        # After the tensors: a tensor that required no gradient loses the one it got.
+        for leaf, grad, former in self.grads.values():
+            leaf.grad = grad
+            if former is not None and (parameters or former.looks_changed()):
+                former.restore()
         self.optimizers.restore()
         for tensor, marks in self.marks:
             # The marks are attributes of the tensor. In the next compilation they would make its
@@ -354,8 +356,6 @@ class SavedState:
         for module in self.uncompiled:
             vars(module).pop(_COMPILED, None)
         self.random.restore()
-        torch.set_grad_enabled(self.modes[0])
-        torch.set_default_dtype(self.modes[1])
 
     def restored(self) -> list[torch.Tensor]:
         """Return the buffers and arguments that `restore` resets to their former values."""
@@ -384,7 +384,7 @@ class SavedState:
     def release(self) -> None:
         """Drop the copies. The capture keeps this object alive, through its step."""
         self.parameters, self.buffers, self.arguments = [], [], []
-        self.grads, self.marks, self.unwritten = {}, [], {}
+        self.grads, self.marks, self.unwritten, self.requires_grad = {}, [], {}, []
 
 
 @contextlib.contextmanager

@@ -107,6 +107,8 @@ class SavedTensor:
         tensor, value = self.tensor, self._value
         if tensor.is_leaf and tensor.requires_grad != self._requires_grad:
             tensor.requires_grad_(self._requires_grad)
+            if not self._requires_grad:
+                tensor.grad = None  # the target ran a backward into it
         elif not tensor.is_leaf and not self._requires_grad:
             # The step wrote a value with a graph into it. A view cannot be detached in place.
             with contextlib.suppress(RuntimeError):

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from .advice import details as details
     from .advice import failed_guard as failed_guard
     from .advice import fixed_at as fixed_at
+    from .advice import made_at as made_at
     from .advice import reasons as reasons
     from .descriptions import sizes_in as sizes_in
     from .observation import GuardObservation as GuardObservation
@@ -29,7 +30,7 @@ else:
     __getattr__ = front_door(
         __name__,
         {
-            "advice": "FailedGuard details failed_guard fixed_at reasons",
+            "advice": "FailedGuard details failed_guard fixed_at made_at reasons",
             "descriptions": "sizes_in",
             "observation": "GuardObservation observe_guard",
             "read": "GuardLine IN_TORCH user_function without_scope",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -13,7 +13,7 @@ from ...graph.events import StackFrame
 from ...graph.model import Source
 from .descriptions import mask_run_details, simplify_guard, sizes_in
 from .observation import GuardObservation
-from .read import IN_TORCH, GuardLine
+from .read import IN_TORCH, GuardLine, parse_comment
 
 if TYPE_CHECKING:
     from ..observe import SizeFixed
@@ -212,6 +212,19 @@ def fixed_at(fix: SizeFixed) -> str:
     lines = [line for line in fix.stack if is_user_file(line.file)]
     place = f"at {_to_stack_frame(lines[-1])}" if lines else "by torch's own code"
     return f"was dynamic and was fixed to {fix.value} {place}"
+
+
+def made_at(line: str, files: Iterable[str]) -> str:
+    """Return the place that torch names for a guard, as part of a sentence.
+
+    Args:
+        line: torch's words, with at least the end of the file's path.
+        files: the possible files.
+    """
+    for place in parse_comment(line)[0]:
+        file = next((file for file in files if file.endswith(place.file)), place.file)
+        return f", made at {_to_stack_frame(place._replace(file=file))}"
+    return ", which no line of the code requires"
 
 
 def _describe_fix(fix: SizeFixed, observation: GuardObservation) -> str:

@@ -244,7 +244,7 @@ def parse(text: str) -> GuardText:
     guard_text, _, stack = guard_text.partition(_STACK)
     check, comment = _split_comment(guard_text)
     check, *trailing = _split_hint(check)
-    lines, hints = _parse_comment(comment)
+    lines, hints = parse_comment(comment)
     frames = tuple(
         GuardLine(file, line, function, code) for file, line, function, code in frames_in(stack)
     )
@@ -275,7 +275,8 @@ def _split_hint(check: str) -> list[str]:
     return [before, hint.rstrip().removesuffix(")")] if separator else [check]
 
 
-def _parse_comment(comment: str) -> tuple[list[GuardLine], list[str]]:
+def parse_comment(comment: str) -> tuple[list[GuardLine], list[str]]:
+    """Return the lines and the hints in the comment of a guard."""
     lines: list[GuardLine] = []
     hints: list[str] = []
     while comment:

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import chain, repeat
+from itertools import chain, count, repeat
 from types import CodeType
 from typing import Any
 
@@ -37,6 +37,7 @@ class CountedGraph:
             backward that AOTAutograd made with it.
         function, file, line: the compiled code, "" and 0 if unknown. They distinguish graphs with
             equal ids, because `torch._dynamo.reset()` restarts compile ids at 0/0.
+        name: name of the graph in this process. Unlike an id, torch never uses it again.
     """
 
     id: str
@@ -44,6 +45,7 @@ class CountedGraph:
     function: str = ""
     file: str = ""
     line: int = 0
+    name: str = ""
 
     def __str__(self) -> str:
         return f"{self.id} {self.part}".strip()
@@ -67,13 +69,15 @@ _captures: weakref.WeakKeyDictionary[Any, CountedGraph] = weakref.WeakKeyDiction
 """Counters of captured backwards. Compiled autograd's cache, in C++, keeps them alive."""
 
 
+_numbers = count()
+
+
 class Executions:
     """Counters of all compiled graphs, starting when the observers are installed."""
 
     def __init__(self) -> None:
         self._counters: list[tuple[CountedGraph, Any]] = []
         self._undo: list[Callable[[], None]] = []
-        self._names: set[str] = set()  # names of the replaced globals
         self._functions: set[int] = set()  # ids of the replaced autograd functions
 
     def attach_compiled(self) -> None:
@@ -82,7 +86,7 @@ class Executions:
             compile_id, original = torch_private.origin_of(code)
             for scope, name in hooks:
                 if name.startswith(GRAPH_PREFIX):
-                    graph = CountedGraph(compile_id or name, "", *_location(original))
+                    graph = CountedGraph(compile_id or name, "", *_location(original), name)
                     call = self._attach(scope, name, graph)
                     for function in _find_autograd_functions(call):
                         self._attach_backward(function, graph)
@@ -90,28 +94,32 @@ class Executions:
             self._attach_backward(function, CountedGraph(f"aot{function._aot_id}"))
         self._counters += [(graph, counter) for counter, graph in list(_captures.items())]
 
-    def attach_new(self, event: CompilationFinished) -> int:
+    def attach_new(self, event: CompilationFinished) -> bool:
         """Attach counters to the graphs of a compilation that has just ended.
 
         Returns:
-            The number of its graphs.
+            True if it has a graph.
         """
-        before = len(self._names)
+        known = {graph.name for graph, _ in self._counters}
+        has_graph = False
         compile_id = str(event.id or "")
         location = (original_name(event.function), event.file, event.line)
         for _, hooks in torch_private.compiled_code():
             for scope, name in hooks:
-                if name.startswith(GRAPH_PREFIX) and name not in self._names:
-                    self._attach(scope, name, CountedGraph(compile_id or name, "", *location))
+                if name.startswith(GRAPH_PREFIX) and name not in known:
+                    has_graph = True
+                    graph = CountedGraph(compile_id or name, "", *location, name)
+                    self._attach(scope, name, graph)
         for function in torch_private.aot_autograd_functions():
             graph = CountedGraph(compile_id or f"aot{function._aot_id}", "", *location)
             self._attach_backward(function, graph)
-        return len(self._names) - before
+        return has_graph
 
     def capture(self, compile_id: CompileId | None, call: Callable[..., Any]) -> Any:
         """Wrap the function that compiled autograd calls for a captured backward in a counter."""
         counter = counting(call)
-        graph = CountedGraph(str(compile_id or "compiled autograd"))
+        name = f"capture {next(_numbers)}"
+        graph = CountedGraph(str(compile_id or "compiled autograd"), name=name)
         _captures[counter] = graph
         self._counters.append((graph, counter))
         return counter
@@ -147,11 +155,9 @@ class Executions:
             undo()
         self._undo.clear()
         self._counters.clear()
-        self._names.clear()
         self._functions.clear()
 
     def _attach(self, scope: dict[str, Any], name: str, graph: CountedGraph) -> Any:
-        self._names.add(name)  # torch never reuses a name, but reuses compile ids
         call = scope[name]
         counter = scope[name] = counting(call)
         self._counters.append((graph, counter))
@@ -170,7 +176,8 @@ class Executions:
         original = vars(function)["backward"]
         counter = counting(original.__func__)
         function.backward = staticmethod(counter)
-        self._counters.append((replace(graph, part=BACKWARD), counter))
+        backward = replace(graph, part=BACKWARD, name=f"aot{function._aot_id}")
+        self._counters.append((backward, counter))
         self._undo.append(lambda: setattr(function, "backward", original))
 
 

@@ -23,6 +23,7 @@ except for the counters of captured backwards, which compiled autograd's cache h
 from __future__ import annotations
 
 import contextlib
+import inspect
 import re
 import threading
 from collections import Counter, defaultdict
@@ -108,6 +109,7 @@ class EventRecorder:
         self._before = State()
         self._executed: Counts = Counter()
         self._counted: Counters = {}
+        self._compiled: frozenset[str] = frozenset()
         self._callables: CallableTable = {}
 
     @property
@@ -146,6 +148,7 @@ class EventRecorder:
         if self._depth == 0:
             self._executed = self.executed(now)
             self._counted = self.counted(now)
+            self._compiled = self.compiled(now)
             self._callables = self.callables(now)
             self._before = State()
         return self._depth == 0
@@ -160,6 +163,13 @@ class EventRecorder:
         if now is not None:
             total += now.executed - self._before.executed
         return total
+
+    def compiled(self, now: State | None) -> frozenset[str]:
+        """Return the names of the graphs compiled while this was open; see `executed`."""
+        if now is None:
+            return self._compiled
+        before = {graph.name for graph in self._before.executed}
+        return self._compiled | {graph.name for graph in now.executed}.difference(before)
 
     def counted(self, now: State | None) -> Counters:
         """Return the change of Dynamo's counters while this was open; see `executed`."""
@@ -203,6 +213,11 @@ class IdleRecorder(EventRecorder):
         return {}
 
 
+_GENERATOR = """Attempt to trace generator
+  Explanation: Generators cannot be compiled directly with `torch.compile`.
+  Hint: Call a generator from inside of a non-generator Python function and compile that function \
+instead."""
+"""Dynamo's report for the frame of a generator."""
 _PACKAGE = __package__.partition(".")[0]
 SKIPPED_BY_DYNAMO = (f"{_PACKAGE}.watching", f"{_PACKAGE}.convert")
 """Packages that Dynamo must skip: observers of compiled autograd run inside compiled code."""
@@ -327,7 +342,7 @@ class Hub:
             stack.enter_context(torch_private.guard_hook(self._cache_hit_hook()))
             # A torch without any function that reports skips.
             with contextlib.suppress(TorchGraphError):
-                stack.enter_context(torch_private.on_skip(self._callables.skipped))
+                stack.enter_context(torch_private.on_skip(self._skipped))
             with contextlib.suppress(TorchGraphError):  # a torch without `_in_hop_compile`
                 stack.enter_context(torch_private.on_traced_call(self._record_traced_call))
             stack.enter_context(torch_private.on_precompiled_call(self._record_precompiled_call))
@@ -375,7 +390,8 @@ class Hub:
                 r"(?s)^.*?Graph Break Reason: ([^\n]*:\n\n)?", "", event.report
             )
         elif isinstance(event, GraphPrinted) and event.stage == "dynamo":
-            event = replace(event, files=torch_private.traced_files())
+            files, env = torch_private.traced_files(), torch_private.shape_env()
+            event = replace(event, files=files, shape_env=env)
         elif isinstance(event, GuardsFailed):
             miss = torch_private.cache_miss()
             event = replace(
@@ -417,8 +433,8 @@ class Hub:
         elif isinstance(event, CompilationFinished):
             # torch writes the metrics before the compiled code first runs, so its first run is
             # counted.
-            graph_count = self._executions.attach_new(event)
-            self._callables.finished(event, has_graph=graph_count > 0)
+            has_graph = self._executions.attach_new(event)
+            self._callables.finished(event, has_graph=has_graph)
 
     def _publish(self, event: Event) -> None:
         if event.id and event.id.autograd is None and threading.get_ident() in self._ending:
@@ -428,6 +444,18 @@ class Hub:
                 return
         for recorder in self._open:
             recorder.add(event)
+
+    @report_errors
+    def _skipped(self, reason: str, frame: Any) -> None:
+        self._callables.skipped(reason, frame)
+        code = frame.f_code
+        # The only frames that Dynamo gives up without a compile id, so its trace omits them.
+        # The standard library and sympy also have generators, which compilers run.
+        package = str(frame.f_globals.get("__name__")).partition(".")[0]
+        is_user = is_user_file(code.co_filename) and package not in ("sympy", "mpmath")
+        if code.co_flags & inspect.CO_GENERATOR and is_user and reason in torch_private.GAVE_UP:
+            location = code.co_name, code.co_filename, code.co_firstlineno
+            self._publish(CompilationFinished(None, 0, *location, "Unsupported", _GENERATOR))
 
     @report_errors
     def _record_traced_call(self, call: Any) -> None:

@@ -95,11 +95,13 @@ class GraphPrinted(Event):
             `post_grad`.
         text: the graph, as Python code.
         files: files of the functions that Dynamo traced, for Dynamo's own graph.
+        shape_env: torch's record of its dynamic sizes, for Dynamo's own graph.
     """
 
     stage: str
     text: str
     files: frozenset[str] = frozenset()
+    shape_env: Any = None
 
 
 @dataclass(frozen=True, slots=True)
