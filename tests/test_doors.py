@@ -51,13 +51,12 @@ def test_front_door_names_what_type_checkers_see(package: str) -> None:
     init = Path(door.__file__ or "")
     tree = ast.parse(init.read_text(encoding="utf-8"))
     seen = {
-        alias.asname: node.module
+        (alias.asname or alias.name): node.module
         for branch in tree.body
         if isinstance(branch, ast.If) and ast.unparse(branch.test) == "TYPE_CHECKING"
         for node in branch.body
         if isinstance(node, ast.ImportFrom) and node.level == 1
         for alias in node.names
-        if alias.asname
     }
     [table] = [
         ast.literal_eval(node)

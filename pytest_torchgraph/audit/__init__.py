@@ -20,20 +20,13 @@ from ..doors import front_door
 from ..torch_release import why_unsupported
 
 if TYPE_CHECKING:
-    from .baseline import Baseline as Baseline
-    from .baseline import BaselineError as BaselineError
-    from .baseline import Entry as Entry
-    from .baseline import Function as Function
-    from .baseline import ReleaseSection as ReleaseSection
-    from .facts import Cause as Cause
-    from .facts import LeakedSetting as LeakedSetting
-    from .facts import TestFacts as TestFacts
-    from .judge import Verdict as Verdict
-    from .read import facts_of as facts_of
-    from .suite_watch import SuiteWatch as SuiteWatch
-    from .summary import summary_lines as summary_lines
-    from .verdict import AuditOutcome as AuditOutcome
-    from .verdict import verdict_lines as verdict_lines
+    from .baseline import Baseline, BaselineError, Entry, Function, ReleaseSection
+    from .facts import Cause, LeakedSetting, TestFacts
+    from .judge import Verdict
+    from .read import facts_of
+    from .suite_watch import SuiteWatch
+    from .summary import summary_lines
+    from .verdict import AuditOutcome, verdict_lines
 else:
     __getattr__ = front_door(
         __name__,
@@ -56,7 +49,7 @@ def install(config: pytest.Config) -> None:
     """Register the plugin that watches and, except in a worker, the plugin that reports.
 
     Raises:
-        pytest.UsageError: if the baseline cannot be read, or if torch is too old for the requested
+    import pytest
             mode: a check that compared nothing must not look like a full check.
     """
     if reason := why_unsupported():

@@ -16,20 +16,18 @@ from typing import TYPE_CHECKING
 from ..doors import front_door
 
 if TYPE_CHECKING:
-    from .canonical_names import CanonicalNames as CanonicalNames
-    from .from_fx import Naming as Naming
-    from .from_fx import convert as convert
-    from .printed import Printed as Printed
-    from .printed import PrintedGraphError as PrintedGraphError
-    from .printed import aot_names as aot_names
-    from .printed import convert_printed as convert_printed
-    from .printed import describe_like as describe_like
-    from .printed import dynamo_names as dynamo_names
-    from .printed import read_printed as read_printed
-    from .source_lines import is_own_file as is_own_file
-    from .source_lines import is_torch_file as is_torch_file
-    from .source_lines import is_user_file as is_user_file
-    from .source_lines import relative as relative
+    from .canonical_names import CanonicalNames
+    from .from_fx import Naming, convert
+    from .printed import (
+        Printed,
+        PrintedGraphError,
+        aot_names,
+        convert_printed,
+        describe_like,
+        dynamo_names,
+        read_printed,
+    )
+    from .source_lines import is_own_file, is_torch_file, is_user_file, relative
 else:
     __getattr__ = front_door(
         __name__,

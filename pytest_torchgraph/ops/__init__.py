@@ -13,16 +13,11 @@ from typing import TYPE_CHECKING
 from ..doors import front_door
 
 if TYPE_CHECKING:
-    from .collectives import collective_kinds as collective_kinds
-    from .dtypes import ABBREVIATIONS as ABBREVIATIONS
-    from .dtypes import item_size as item_size
-    from .flop_formulas import formula_of as formula_of
-    from .matching import LEVELS as LEVELS
-    from .matching import Level as Level
-    from .matching import base_name as base_name
-    from .matching import matches as matches
-    from .views import is_view as is_view
-    from .views import shared_argument as shared_argument
+    from .collectives import collective_kinds
+    from .dtypes import ABBREVIATIONS, item_size
+    from .flop_formulas import formula_of
+    from .matching import LEVELS, Level, base_name, matches
+    from .views import is_view, shared_argument
 else:
     __getattr__ = front_door(
         __name__,

@@ -56,19 +56,13 @@ from typing import TYPE_CHECKING
 from ..doors import front_door
 
 if TYPE_CHECKING:
-    from .difference import diff_to_dot as diff_to_dot
-    from .difference import surplus_drawing as surplus_drawing
-    from .layout import Element as Element
-    from .look import CATEGORY_PAINTS as CATEGORY_PAINTS
-    from .look import CHANGE_PAINTS as CHANGE_PAINTS
-    from .look import HEAT_PAINTS as HEAT_PAINTS
-    from .look import op_category as op_category
-    from .output import RenderResult as RenderResult
-    from .output import draw as draw
-    from .program import drawing_of_breaks as drawing_of_breaks
-    from .to_file import render as render
-    from .whole import Drawing as Drawing
-    from .whole import to_dot as to_dot
+    from .difference import diff_to_dot, surplus_drawing
+    from .layout import Element
+    from .look import CATEGORY_PAINTS, CHANGE_PAINTS, HEAT_PAINTS, op_category
+    from .output import RenderResult, draw
+    from .program import drawing_of_breaks
+    from .to_file import render
+    from .whole import Drawing, to_dot
 else:
     __getattr__ = front_door(
         __name__,

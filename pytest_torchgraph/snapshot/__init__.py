@@ -21,13 +21,17 @@ import pytest
 from ..doors import front_door
 
 if TYPE_CHECKING:
-    from .compare import Comparison as Comparison
-    from .compare import read_stored as read_stored
+    from .compare import Comparison, read_stored
     from .pending import PendingUpdate
-    from .subject import program_of as program_of
+    from .subject import program_of
 else:
     __getattr__ = front_door(
-        __name__, {"compare": "Comparison read_stored", "subject": "program_of"}
+        __name__,
+        {
+            "compare": "Comparison read_stored",
+            "pending": "PendingUpdate",
+            "subject": "program_of",
+        },
     )
 
 

@@ -7,12 +7,9 @@ from typing import TYPE_CHECKING
 from ..doors import front_door
 
 if TYPE_CHECKING:
-    from .kernels import Kernel as Kernel
-    from .kernels import Origin as Origin
-    from .kernels import kernels_of as kernels_of
-    from .observe import HUB as HUB
-    from .observe import EventRecorder as EventRecorder
-    from .record import record_of as record_of
+    from .kernels import Kernel, Origin, kernels_of
+    from .observe import HUB, EventRecorder
+    from .record import record_of
 else:
     __getattr__ = front_door(
         __name__,

@@ -27,41 +27,26 @@ from typing import TYPE_CHECKING
 from ...doors import front_door
 
 if TYPE_CHECKING:
-    from .align import align_items as align_items
-    from .align import longest_increasing as longest_increasing
-    from .compare import diff_graphs as diff_graphs
-    from .compare import diff_programs as diff_programs
-    from .compare import find_changes as find_changes
-    from .compare import same_ranks as same_ranks
-    from .findings import SIGNS as SIGNS
-    from .findings import Change as Change
-    from .findings import ChangeKind as ChangeKind
-    from .findings import FilesDiff as FilesDiff
-    from .findings import Finding as Finding
-    from .findings import GraphDiff as GraphDiff
-    from .findings import GraphPair as GraphPair
-    from .findings import Place as Place
-    from .joining import MAX_CAUSES as MAX_CAUSES
-    from .joining import finding_heading as finding_heading
-    from .joining import finding_lines as finding_lines
-    from .joining import group_same_edits as group_same_edits
-    from .joining import list_some as list_some
-    from .joining import merge_edits as merge_edits
-    from .joining import merge_findings as merge_findings
-    from .joining import merge_ranks as merge_ranks
-    from .joining import problem_finding as problem_finding
-    from .joining import shorten as shorten
-    from .joining import source_text as source_text
-    from .origins import Matched as Matched
-    from .origins import Pair as Pair
-    from .paths import abridged as abridged
-    from .paths import holds as holds
-    from .paths import instances_of as instances_of
-    from .paths import is_index as is_index
-    from .paths import natural_key as natural_key
-    from .union_find import UnionFind as UnionFind
-    from .words import cost_text as cost_text
-    from .words import heading as heading
+    from .align import align_items, longest_increasing
+    from .compare import diff_graphs, diff_programs, find_changes, same_ranks
+    from .findings import SIGNS, Change, ChangeKind, FilesDiff, Finding, GraphDiff, GraphPair, Place
+    from .joining import (
+        MAX_CAUSES,
+        finding_heading,
+        finding_lines,
+        group_same_edits,
+        list_some,
+        merge_edits,
+        merge_findings,
+        merge_ranks,
+        problem_finding,
+        shorten,
+        source_text,
+    )
+    from .origins import Matched, Pair
+    from .paths import abridged, holds, instances_of, is_index, natural_key
+    from .union_find import UnionFind
+    from .words import cost_text, heading
 else:
     __getattr__ = front_door(
         __name__,

@@ -7,12 +7,9 @@ from typing import TYPE_CHECKING
 from ...doors import front_door
 
 if TYPE_CHECKING:
-    from .capture import CompiledGraph as CompiledGraph
-    from .capture import recorded_islands as recorded_islands
-    from .capture import run_instead as run_instead
-    from .capture import run_recorded as run_recorded
-    from .island_recorder import IslandRecorder as IslandRecorder
-    from .islands import Islands as Islands
+    from .capture import CompiledGraph, recorded_islands, run_instead, run_recorded
+    from .island_recorder import IslandRecorder
+    from .islands import Islands
 else:
     __getattr__ = front_door(
         __name__,

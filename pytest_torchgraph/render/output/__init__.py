@@ -7,14 +7,8 @@ from typing import TYPE_CHECKING
 from ...doors import front_door
 
 if TYPE_CHECKING:
-    from .rendering import INSTALL as INSTALL
-    from .rendering import PATIENCE as PATIENCE
-    from .rendering import SUFFIXES as SUFFIXES
-    from .rendering import RenderResult as RenderResult
-    from .rendering import draw as draw
-    from .rendering import format_of as format_of
-    from .rendering import write as write
-    from .style import dark as dark
+    from .rendering import INSTALL, PATIENCE, SUFFIXES, RenderResult, draw, format_of, write
+    from .style import dark
 else:
     __getattr__ = front_door(
         __name__,

@@ -27,12 +27,10 @@ from typing import TYPE_CHECKING
 from ...doors import front_door
 
 if TYPE_CHECKING:
-    from .collect import comparison_data as comparison_data
-    from .collect import picture_data as picture_data
-    from .gather import PICTURES as PICTURES
-    from .gather import merge_pages as merge_pages
-    from .html import page as page
-    from .run_data import RED as RED
+    from .collect import comparison_data, picture_data
+    from .gather import PICTURES, merge_pages
+    from .html import page
+    from .run_data import RED
 else:
     __getattr__ = front_door(
         __name__,

@@ -23,7 +23,7 @@ from ...doors import front_door
 from ...settings import config as settings
 
 if TYPE_CHECKING:
-    from .document import audit_document as audit_document
+    from .document import audit_document
 else:
     __getattr__ = front_door(__name__, {"document": "audit_document"})
 

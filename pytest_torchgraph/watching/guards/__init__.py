@@ -13,19 +13,10 @@ from typing import TYPE_CHECKING
 from ...doors import front_door
 
 if TYPE_CHECKING:
-    from .advice import FailedGuard as FailedGuard
-    from .advice import details as details
-    from .advice import failed_guard as failed_guard
-    from .advice import fixed_at as fixed_at
-    from .advice import made_at as made_at
-    from .advice import reasons as reasons
-    from .descriptions import sizes_in as sizes_in
-    from .observation import GuardObservation as GuardObservation
-    from .observation import observe_guard as observe_guard
-    from .read import IN_TORCH as IN_TORCH
-    from .read import GuardLine as GuardLine
-    from .read import user_function as user_function
-    from .read import without_scope as without_scope
+    from .advice import FailedGuard, details, failed_guard, fixed_at, made_at, reasons
+    from .descriptions import sizes_in
+    from .observation import GuardObservation, observe_guard
+    from .read import IN_TORCH, GuardLine, user_function, without_scope
 else:
     __getattr__ = front_door(
         __name__,
