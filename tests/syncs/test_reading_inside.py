@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from syncs import profiled
+from syncs import op_samples, profiled
 from torch import Tensor
 
 from pytest_torchgraph import capture
@@ -125,3 +125,16 @@ def test_syncs_of_random_programs_are_those_of_the_profiler_quick() -> None:
 @pytest.mark.slow("200 captures")
 def test_syncs_of_random_programs_are_those_of_the_profiler() -> None:
     check_random_programs(range(200))
+
+
+@pytest.mark.slow("the sample inputs of all of torch's ops, under the profiler")
+def test_ops_that_read_back_are_those_of_torchs_own_samples() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        rows = list(op_samples.disagreements())
+    unseen = {op for op, reads, syncs in rows if reads > syncs}
+    assert unseen - op_samples.CPU_KERNELS.keys() == set()
+    unread = {op for op, reads, syncs in rows if syncs > reads}
+    assert unread - op_samples.OTHER_DEVICES - op_samples.NOT_FOR_EMPTY == set()
+    assert "aten.var.correction" in unseen, "the samples show no read of a CPU kernel"
+    assert "aten.equal.default" in unread, "the samples show no sync of another device"
