@@ -402,7 +402,8 @@ class Assertions(OpChecks):
         Raises:
             AssertionError: if a size is constant, with each graph in which it is, and the line of
                 the code that required a number of a dynamic size; if a guard ties the size to
-                another size of the input or refuses a size in `sizes`, with the guard and its line.
+                another size of the input or refuses a size in `sizes`, with the guard and its
+                line; if there was a graph break, because code after it may compile again.
             CaptureError: for a capture loaded from a file, which has no guards. Via "export", only
                 the symbols are checked: the exported program has range constraints, not guards.
             TypeError: if `dim` is neither an int nor a sequence of ints, or is empty.

@@ -123,6 +123,11 @@ def assert_sizes(
             elif dynamic:
                 broken = _broken_guards(capture, graph, (name, number), low, high)
                 problems += [prefix + text for text in broken]
+    # Guards of code after a break are on values that follow from the size in unknown ways.
+    record = record_of_compiler(capture) if dynamic else None
+    for graph_break in record.breaks if record is not None else ():
+        where = f"{graph_break.file}:{graph_break.line} ({graph_break.kind})"
+        problems.append(f"  code after the graph break at {where} may compile again for a size")
     if problems:
         word = "dynamic" if dynamic else "static"
         remedy = f"call torch._dynamo.mark_{word}({name}, {wrong}) before the model"

@@ -83,16 +83,20 @@ class Fx:
         defaults = {
             name: value for name, value in _defaults(root, method).items() if name not in values
         }
+        attributes = dict(vars(root))
         try:
             with _lines_recorded(tracer):
                 graph = tracer.trace(root, concrete_args={**defaults, **fixed} or None)
+            for name in defaults.keys() - fixed.keys():
+                _remove_placeholder(graph, name)
+            return torch.fx.GraphModule(tracer.root, graph, type(root).__name__)
         except Exception as error:
             if not _is_about_tracing(error):
                 invocation.raise_what_the_target_raises()
             raise CaptureError(_explain_failure(error)) from error
-        for name in defaults.keys() - fixed.keys():
-            _remove_placeholder(graph, name)
-        return torch.fx.GraphModule(tracer.root, graph, type(root).__name__)
+        finally:  # the tracer keeps constants, such as `_tensor_constant0`, on the traced module
+            for name in vars(root).keys() - attributes:
+                delattr(root, name)
 
 
 class _CreatedTensors(TorchFunctionMode):

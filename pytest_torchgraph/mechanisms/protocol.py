@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
@@ -20,6 +21,7 @@ from ..graph.cost import with_savers
 from ..graph.events import ScheduledCall
 from ..graph.model import Arg, Atom, Device, Graph, InputRef, Ref, Symbol, TensorMeta
 from ..ops.matching import Level
+from ..ops.qualified import op_name
 from ..syncs.detect import RecordedCalls
 from ..watching.cache_lookups import CacheBypass
 from ..watching.kernels import Kernel
@@ -238,14 +240,20 @@ def _constant(leaf: Leaf, exact: bool) -> Arg:
     value = leaf.value
     if isinstance(value, enum.Enum):
         return Atom(f"{type(value).__qualname__}.{value.name}")
-    if isinstance(value, bool | int | float | complex) and not exact:
+    if isinstance(value, bool | int | float | complex | range) and not exact:
         return Atom(type(value).__name__)
     if type(value) in _CONSTANTS or type(value) is tuple:
         return rounded(value)
     if isinstance(value, torch.device):
         return Device(str(value))
-    if isinstance(value, torch.dtype | torch.layout | torch.memory_format):
+    if isinstance(value, torch.dtype | torch.layout | torch.memory_format | range):
         return Atom(str(value))
+    if isinstance(value, slice):
+        return slice(*[_constant(leaf._replace(value=n), exact) for n in value.__reduce__()[1]])
+    if exact and isinstance(value, set | frozenset) and {*map(type, value)} <= {*_CONSTANTS}:
+        return Atom(f"{type(value).__name__}({sorted(map(repr, value))})")
+    if isinstance(value, type | types.FunctionType | types.BuiltinFunctionType):
+        return Atom(op_name(value))
     return Atom(type(value).__qualname__)
 
 

@@ -67,7 +67,19 @@ def test_changed_output_is_one_finding(via: str, what: str) -> None:
 
 @pytest.mark.parametrize("via", ["aot", "dynamo", "dispatch"])
 @pytest.mark.parametrize(
-    ("before", "after"), [(3, 4), (3, 3.0), (0, False), (None, 0), ("mean", "sum"), (1.5, 1.25)]
+    ("before", "after"),
+    [
+        (3, 4),
+        (3, 3.0),
+        (0, False),
+        (None, 0),
+        ("mean", "sum"),
+        (1.5, 1.25),
+        (slice(1, 2), slice(1, 3)),
+        (range(3), range(4)),
+        ({1}, {2}),
+        (torch.sin, torch.cos),
+    ],
 )
 def test_changed_returned_constant_is_a_difference(via: str, before: Any, after: Any) -> None:
     a, b, again = (

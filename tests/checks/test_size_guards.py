@@ -232,3 +232,33 @@ def _compare(seeds: range) -> None:
     results = [_agrees(seed) for seed in seeds]
     wrong = [text for served, passed, text in results if served != passed]
     assert not wrong, f"{len(wrong)}:\n" + "\n".join(wrong[:5])
+
+
+def branches_after_a_break(x: torch.Tensor) -> torch.Tensor:
+    size = x.shape[0]
+    torch._dynamo.graph_break()
+    return x.sin() if size > 10 else x.cos()
+
+
+@torch.compiler.disable
+def is_long(size: int) -> bool:
+    return size > 10
+
+
+def asks_eager_code(x: torch.Tensor) -> torch.Tensor:
+    return x.sin() if is_long(x.shape[0]) else x.cos()
+
+
+@pytest.mark.parametrize("function", [branches_after_a_break, asks_eager_code])
+def test_assert_dynamic_fails_for_code_after_a_graph_break(function: Any) -> None:
+    captured = capture(function, torch.randn(8, 4), via=Aot(dynamic=True))
+    with pytest.raises(AssertionError, match=r"code after the graph break at .*may compile again"):
+        captured.assert_dynamic("x", dim=0)
+
+
+def test_assert_dynamic_fails_for_a_graph_break_in_a_watch() -> None:
+    torch._dynamo.reset()
+    with watch() as watched:
+        torch.compile(branches_after_a_break, backend="aot_eager", dynamic=True)(torch.randn(8, 4))
+    with pytest.raises(AssertionError, match=r"code after the graph break at .*may compile again"):
+        watched.assert_dynamic("x", dim=0)

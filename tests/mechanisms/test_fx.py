@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import re
 from pathlib import Path
@@ -442,3 +443,23 @@ def test_random_functions_of_proxies_and_leaves_are_nodes() -> None:
     model = nn.Sequential(nn.Dropout(0.5), LeafThatDraws())
     leaves = capture(model, torch.ones(2, 4), via=Fx(tracer=Tracer()))
     leaves.assert_matches_eager()
+
+
+class Constant(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * torch.tensor([1.0, 2.0])
+
+
+class ConstantThenError(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        _ = x * torch.tensor([1.0, 2.0])
+        raise KeyError("boom")
+
+
+@pytest.mark.parametrize("kind", [Constant, ConstantThenError])
+def test_a_trace_leaves_no_attribute_on_the_module(kind: type[nn.Module]) -> None:
+    model = kind()
+    before = {*vars(model)}
+    with contextlib.suppress(KeyError):
+        capture(model, torch.rand(2, 2), via="fx")
+    assert {*vars(model)} == before
