@@ -53,7 +53,8 @@ def diff(a: Any, b: Any = None) -> GraphDiff:
             and the other ranks, or the ranks differ.
         TorchGraphError: if the ranks have different meshes or numbers, or there are no ranks; or if
             neither directory has a `.tgraph` file, because the comparison would be vacuous.
-        AssertionError: for two watches without graphs, with the cause.
+        AssertionError: for two watches without graphs, with the cause; for a watch in which code ran
+            that was compiled before it.
         OSError: if a path does not exist or cannot be read.
     """
     if b is None:
@@ -71,6 +72,11 @@ def diff(a: Any, b: Any = None) -> GraphDiff:
             f"ranks can only be compared with ranks, not with a {other_type}: to compare one rank, "
             "pass ranks[0]"
         )
+    for side in (a, b):
+        if getattr(side, "watched", None) is not None:
+            from ..checks.compilation import need_recorded
+
+            need_recorded(side.watched)
     if not (old.graphs or new.graphs):
         from ..checks.compilation import need_graphs
 

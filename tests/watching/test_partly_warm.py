@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from pytest_torchgraph import CaptureError, capture, steady, watch
+from pytest_torchgraph import CaptureError, capture, diff, steady, watch
 
 pytest_plugins = ["pytester"]
 
@@ -44,6 +44,7 @@ CHECKS: dict[str, Callable[[Any], object]] = {
     "transfers": lambda seen: seen.assert_no_transfers(),
     "distinct": lambda seen: seen.assert_distinct_graphs(1),
     "equality": lambda seen: seen == capture(cosine, torch.ones(3)),
+    "difference": lambda seen: diff(capture(cosine, torch.ones(3)), seen),
 }
 
 
