@@ -96,7 +96,7 @@ hf("GLPNForDepthEstimation", pixels(32, label=False, labels=lambda: torch.rand(2
     decoder_hidden_size=8)
 hf("DPTForDepthEstimation", pixels(32, label=False), **{**VIT, "image_size": 32,
     "num_hidden_layers": 4, "backbone_out_indices": [0, 1, 2, 3], "neck_hidden_sizes": [4, 4, 8, 8],
-    "fusion_hidden_size": 8, "is_hybrid": False})
+    "fusion_hidden_size": 8, "is_hybrid": False, "initializer_range": 0.5})
 hf("VideoMAEForVideoClassification", lambda: {"pixel_values": floats(1, 4, 3, 16, 16),
     "labels": torch.tensor([1])}, **{**VIT, "num_frames": 4})
 hf("TimesformerForVideoClassification", lambda: {"pixel_values": floats(1, 2, 3, 16, 16),
