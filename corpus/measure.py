@@ -169,7 +169,7 @@ def wrong(result: Capture) -> list[str]:
         if Graph.from_text(graph.to_text()) != graph:
             found.append(f"{graph.name}: its text is another graph")
     try:
-        result.assert_matches_eager(rtol=1e-3, atol=1e-4)
+        result.assert_matches_eager(rtol=1e-3, atol=1e-4, strides=True)
     except AssertionError as problem:
         found.append(str(problem).partition("\n")[0])
     except CaptureError as problem:
