@@ -53,8 +53,8 @@ def diff(a: Any, b: Any = None) -> GraphDiff:
             and the other ranks, or the ranks differ.
         TorchGraphError: if the ranks have different meshes or numbers, or there are no ranks; or if
             neither directory has a `.tgraph` file, because the comparison would be vacuous.
-        AssertionError: for two watches without graphs, with the cause; for a watch in which code ran
-            that was compiled before it.
+        AssertionError: for two watches without graphs, with the cause; for a watch in which code
+            ran that was compiled before it.
         OSError: if a path does not exist or cannot be read.
     """
     if b is None:
