@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ..errors import TorchGraphError
+from ..files import read_bytes
 from .facts import TestFacts
 
 VERSION = 2
@@ -182,8 +183,6 @@ def read(path: Path, *, pytest: str = "pytest") -> Baseline:
         BaselineError: if the file does not exist or is not a valid baseline.
         OldBaselineError: if release 0.2 recorded the file.
     """
-    from ..snapshot.files import read_bytes
-
     try:
         text = read_bytes(path).decode("utf-8")
     except FileNotFoundError:

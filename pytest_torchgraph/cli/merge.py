@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import TorchGraphError
+from ..files import write
 from ..words import counted
 from .formats import EXIT_OK
 
@@ -61,10 +62,9 @@ def _is_page(path: Path) -> bool:
 
 def _merge_pages(pages: Sequence[Path], output: Path) -> str:
     from ..report.page import RED, merge_pages, page
-    from ..snapshot.files import write_text
 
     data, parts = merge_pages(pages)
-    write_text(output, page(data, parts.texts))
+    write(output, page(data, parts.texts))
     failed_count = sum(test["outcome"] in RED for test in data["tests"])
     tests = counted(len(data["tests"]), "test")
     return f"{tests} from {counted(len(pages), 'page')}, {failed_count} failed"
@@ -72,9 +72,8 @@ def _merge_pages(pages: Sequence[Path], output: Path) -> str:
 
 def _merge_baselines(shards: Sequence[Path], output: Path) -> str:
     from ..audit.baseline import merge, read, to_text
-    from ..snapshot.files import write_text
 
     base = read(output) if output.exists() else None
     merged = merge([read(path) for path in shards], base)
-    write_text(output, to_text(merged))
+    write(output, to_text(merged))
     return counted(sum(len(section.tests) for section in merged.values()), "test")

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from ..files import write
 from ..settings import config as settings
 from ..snapshot.file_names import picture_stem
 
@@ -16,7 +17,7 @@ _TEMPORARY = pytest.StashKey[Path]()
 
 
 def path(item: pytest.Item, name: str, suffix: str) -> Path:
-    """Return the path of a picture or text of a test, creating the directory if necessary.
+    """Return the path of a picture or text of a test.
 
     Each process started by torchrun has its own files, tagged with the rank (none for rank 0).
 
@@ -28,6 +29,13 @@ def path(item: pytest.Item, name: str, suffix: str) -> Path:
     return directory(item.config) / file_name(item, name, suffix)
 
 
+def save(item: pytest.Item, name: str, suffix: str, text: str) -> Path:
+    """Write a text of a test, and return its path; see `path`."""
+    file = path(item, name, suffix)
+    write(file, text, root=file.parent)
+    return file
+
+
 def file_name(item: pytest.Item, name: str, suffix: str) -> str:
     """Return the file name of a picture or text of a test; see `path`."""
     rank = settings.get(item.config).rank
@@ -37,13 +45,10 @@ def file_name(item: pytest.Item, name: str, suffix: str) -> str:
 
 def directory(config: pytest.Config) -> Path:
     """Return the directory from the settings, else one in pytest's cache, else a temporary one."""
-    configured = settings.get(config).artifacts
-    if configured is not None:
-        configured.mkdir(parents=True, exist_ok=True)
-        return configured
-    cache = getattr(config, "cache", None)
-    if cache is not None:
-        return Path(cache.mkdir("torchgraph"))
+    if known := known_directory(config):
+        if settings.get(config).artifacts is None and config.cache is not None:
+            config.cache.mkdir("torchgraph")  # with the files that tell others it is a cache
+        return known
     if _TEMPORARY not in config.stash:
         config.stash[_TEMPORARY] = Path(tempfile.mkdtemp(prefix="pytest-torchgraph-"))
     return config.stash[_TEMPORARY]
@@ -57,7 +62,24 @@ def known_directory(config: pytest.Config) -> Path | None:
     configured = settings.get(config).artifacts
     if configured is not None or not config.pluginmanager.hasplugin("cacheprovider"):
         return configured
-    cache = Path(os.path.expandvars(os.path.expanduser(config.getini("cache_dir"))))
+    return None if linked_outside(config) else _in_cache(config)
+
+
+def linked_outside(config: pytest.Config) -> Path | None:
+    """Return the target if a link leads the directory in pytest's cache outside the root.
+
+    A branch may bring such a link, and so would choose where artifacts are written.
+    """
+    if settings.get(config).artifacts or not config.pluginmanager.hasplugin("cacheprovider"):
+        return None
+    directory, root = _in_cache(config), os.path.realpath(config.rootpath)
+    target = Path(os.path.realpath(directory))
+    is_linked = str(target) != os.path.normpath(Path(root, directory))
+    return target if is_linked and not target.is_relative_to(root) else None
+
+
+def _in_cache(config: pytest.Config) -> Path:
+    cache: str = os.path.expandvars(os.path.expanduser(config.getini("cache_dir")))
     return config.rootpath / cache / "d" / "torchgraph"
 
 

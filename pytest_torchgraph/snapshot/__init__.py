@@ -70,12 +70,12 @@ results of `report.comparisons.data_of`, and `replaced` a list of pairs of a pat
 """
 
 SUFFIX = "tgraph"
-TEMPORARY = "tgraph-tmp"
-"""Suffix of the temporary file that is written before it replaces the stored file."""
 
 
 def hide_from_cleanup(config: pytest.Config) -> None:
     """Prevent syrupy from reporting or deleting the files of this package."""
+    from ..files import TEMPORARY
+
     option = config.option
     # Older releases of syrupy lack this option.
     ignored_suffixes = getattr(option, "ignore_file_extensions", None) or []

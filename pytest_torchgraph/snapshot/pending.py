@@ -14,12 +14,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath, PureWindowsPath
 
 from ..errors import GraphFormatError, TorchGraphError
+from ..files import read_bytes
 from ..graph.diff import Place
 from ..graph.text import format_node
 from . import SUFFIX
 from .compare import read_stored
 from .file_names import ReleaseFiles
-from .files import read_bytes, read_text
+from .files import read_text
 
 PENDING_SUFFIX = ".update.json"
 VERSION = 2

@@ -1,4 +1,4 @@
-"""`python -m pytest_torchgraph`: show, diff, render; `test_compare` has directories."""
+"""`pytest-torchgraph`: show, diff, render; `test_compare` has directories."""
 
 from __future__ import annotations
 

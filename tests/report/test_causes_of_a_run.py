@@ -83,7 +83,7 @@ def test_edit_that_fails_40_tests_is_one_cause(
         "    in test_a.py::test_net[0], test_a.py::test_net[10], test_a.py::test_net[11] "
         "and 37 more",
         "accept all:  pytest --lf --torchgraph-update",
-        "review:      python -m pytest_torchgraph review",
+        "review:      pytest-torchgraph review",
     ]
 
 

@@ -63,8 +63,8 @@ def add_command(commands: Any) -> None:
     parser.add_argument(
         "--root",
         type=Path,
-        help="pytest's root directory in this checkout (default: the closest directory, from here "
-        "upwards, that contains most of the test files)",
+        help="pytest's root directory in this checkout (default: the one that pytest finds from "
+        "here, but not above git's work tree)",
     )
     add_format(parser)
     parser.set_defaults(run=run)

@@ -16,8 +16,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ...errors import OutsideRootError, TorchGraphError
+from ...files import write
 from ...graph.diff import cost_text, list_some
-from ...snapshot.files import read_text, remove_file, write_text
+from ...snapshot.files import read_text
 from ...words import counted, first_lines
 from ..formats import printable
 from .listing import describe_open, notes, open_causes
@@ -84,12 +85,10 @@ def accept(
 def _apply(update: Update, *, dry_run: bool) -> str:
     """Make an update, unless this is a dry run; return "created", "updated" or "removed"."""
     text, is_new = update.saved.text, read_text(update.path) is None
-    if text is None:
-        if not dry_run:
-            remove_file(update.path, root=update.root)
-        return "removed"
     if not dry_run:
-        write_text(update.path, text, root=update.root)
+        write(update.path, text, root=update.root)
+    if text is None:
+        return "removed"
     return "created" if is_new else "updated"
 
 

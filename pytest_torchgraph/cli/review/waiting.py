@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Literal
 
 from ...errors import GraphFormatError, OutsideRootError, TorchGraphError
+from ...files import inside
 from ...graph.diff import Finding, group_same_edits, merge_findings, problem_finding, shorten
 from ...report.comparisons import NOT_STORED, headline
-from ...settings.paths import inside
+from ...settings.paths import find_rootdir
 from ...snapshot.compare import Comparison, compare, read_stored
 from ...snapshot.files import read_text
 from ...snapshot.pending import PENDING_SUFFIX, SavedUpdate, digest, place_key
@@ -205,9 +206,6 @@ class Update:
             return "refused", str(error)
         if current_digests[self.target] == digest(saved.text):
             return "stored", ""
-        test_file = saved.test.partition("::")[0]
-        if not os.path.exists(self.root / test_file):
-            return "refused", f"{test_file} no longer exists"
         for name, recorded_digest in saved.digests.items():
             if current_digests[name] != recorded_digest:
                 return "refused", f"{name} changed after the comparison: run the test again"
@@ -316,7 +314,7 @@ class PendingUpdates:
                     raise TorchGraphError(
                         f"no cause {number} in {self.directory}, only 1 to "
                         f"{len(causes_by_number)}: run "
-                        f"`python -m pytest_torchgraph review --list {self.directory}`"
+                        f"`pytest-torchgraph review --list {self.directory}`"
                     )
             targets &= {name for number in causes for name in causes_by_number[number].words.files}
         if tests is not None:
@@ -371,12 +369,13 @@ def read_pending(*directories: Path, root: Path | None = None) -> PendingUpdates
 
     Args:
         directories: the directories, at least one.
-        root: the directory that paths are relative to; `None` for the nearest directory, from here
-            upwards, that contains most of the test files and stored files of the updates.
+        root: the directory that paths are relative to; `None` for pytest's rootdir, as pytest finds
+            it from the working directory, but not above git's work tree. The updates have no say:
+            a stranger's artifacts would choose where `review` writes.
 
     Raises:
-        TorchGraphError: if no checkout is found; if there is no update, except in pytest's cache,
-            where a run without failures writes none.
+        TorchGraphError: if pytest's ini file cannot be read; if there is no update, except in
+            pytest's cache, where a run without failures writes none.
     """
     saved: list[tuple[Path, SavedUpdate]] = []
     unreadable: list[str] = []
@@ -391,16 +390,22 @@ def read_pending(*directories: Path, root: Path | None = None) -> PendingUpdates
         return empty
     if not saved:
         raise TorchGraphError(_why_none(directories))
-    root_directory = root or _root([update for _, update in saved], empty.directory)
+    root_directory = root or find_rootdir()
     storable = []
     for file, update in saved:
+        test_file = update.test.partition("::")[0]
         try:
             # A refused update writes nothing, so its paths need no check.
-            for name in () if update.refused else update.digests:
+            for name in () if update.refused else (test_file, *update.digests):
                 inside(root_directory / name, root_directory)
+            if not (update.refused or os.path.isfile(root_directory / test_file)):
+                raise OutsideRootError(
+                    f"{root_directory} has no test file {test_file!r}. Go to the checkout, or give "
+                    "pytest's root directory with --root=DIR"
+                )
             storable.append((file, update))
         except OutsideRootError as error:
-            unreadable.append(f"{file}: cannot store {name}: {error}")
+            unreadable.append(f"{file}: cannot store {update.target}: {error}")
     updates = tuple(_updates(storable, root_directory))
     return replace(empty, updates=updates, unreadable=tuple(unreadable))
 
@@ -437,25 +442,6 @@ def _updates(saved: Sequence[tuple[Path, SavedUpdate]], root: Path) -> Iterator[
         yield Update(file, root, update, differences[key], conflict)
 
 
-def _root(updates: Sequence[SavedUpdate], directory: str) -> Path:
-    current = Path.cwd()
-    names = dict.fromkeys(
-        name
-        for update in updates
-        for name in (update.test.partition("::")[0], update.target)
-        if not os.path.isabs(name) and ".." not in name.split("/")
-    )
-    # Count the existing names: an update could name "." to choose the root.
-    roots = (current, *current.parents)
-    counts = [sum(os.path.exists(root / name) for name in names) for root in roots]
-    if any(counts):
-        return roots[counts.index(max(counts))]
-    raise TorchGraphError(
-        f"no test file of {directory} (such as {next(iter(names), None)}) is here or in a parent "
-        "directory: go to the checkout, or give pytest's root directory with --root=DIR"
-    )
-
-
 def _why_none(directories: Sequence[Path]) -> str:
     directory = shlex.join(map(str, directories))
     if any(file for directory in directories for file in directory.rglob("*.received.tgraph")):
@@ -463,7 +449,7 @@ def _why_none(directories: Sequence[Path]) -> str:
             f"{directory} has no *{PENDING_SUFFIX} file, because an older release of "
             "pytest-torchgraph wrote it. Run the tests again with this release, or list the "
             "causes only: "
-            f"`python -m pytest_torchgraph diff {directory}`"
+            f"`pytest-torchgraph diff {directory}`"
         )
     return (
         f"no pending changes in {directory}: run `pytest --torchgraph-artifacts=DIR`, which "

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from ...audit.session import outcome_of
-from ...snapshot.files import write_text
+from ...files import write
 from ...torch_release import torch_version
 from ...words import counted
 from ..causes import PLUGIN, FailedComparisons
@@ -250,7 +250,7 @@ class Page:
 
         try:
             data = self.data()
-            write_text(self.path, page(data, self.parts.texts))
+            write(self.path, page(data, self.parts.texts))
         except Exception as error:
             self.problem = f"{type(error).__name__}: {error}"
 

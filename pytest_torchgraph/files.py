@@ -1,0 +1,222 @@
+"""Read, write and remove files safely, in a checkout that may have links from a stranger's branch.
+
+`write` is the only function of this package that writes or removes a file outside a new temporary
+directory. A file is written completely under a temporary name and then moved into place. If
+anything fails before the move, the old file is unchanged.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import sys
+import unicodedata
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+
+from .errors import OutsideRootError, TorchGraphError
+
+MOST_BYTES = 64 * 2**20
+"""Maximum size of a file to read, in bytes."""
+TEMPORARY = "tgraph-tmp"
+"""Suffix of the temporary file that is written before it replaces a file."""
+REPOSITORIES = frozenset({".git", "git~1", ".hg", ".jj", ".svn"})
+"""Names of directories that belong to version control; `git~1` is the short name on Windows."""
+# O_PATH needs no permission to list the directory.
+_DIRECTORY = sum(getattr(os, name, 0) for name in ("O_PATH", "O_DIRECTORY", "O_NOFOLLOW"))
+
+
+def read_bytes(path: Path) -> bytes:
+    """Return the content of a regular file.
+
+    Raises:
+        OSError: if the file cannot be read, has more than `MOST_BYTES`, or is a FIFO, socket or
+            device.
+    """
+    # Check the file type first: opening a FIFO waits for a writer, and /dev/zero never ends.
+    status = path.stat()
+    if not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):
+        raise OSError(errno.EINVAL, "not a regular file")
+    with path.open("rb") as file:
+        # Files in /proc report 0 bytes, so checking the size is not enough.
+        data = file.read(MOST_BYTES + 1) if status.st_size <= MOST_BYTES else None
+    if data is None or len(data) > MOST_BYTES:
+        raise OSError(errno.EFBIG, f"larger than {MOST_BYTES // 2**20} MiB")
+    return data
+
+
+def write(path: Path, content: str | bytes | None, *, root: Path | None = None) -> bool:
+    """Write a complete file, or remove it. If this fails, the file is unchanged.
+
+    A link at `path` itself is replaced or removed; the file that it points to is unchanged. Missing
+    directories are created.
+
+    Args:
+        path: the file.
+        content: the new content; `None` to remove the file, or the empty directory.
+        root: the directory that must contain the file, see `inside`; `None` for an output whose
+            path the user chose. If such an output is a device, a FIFO or a socket, the content is
+            written to it.
+
+    Returns:
+        False if there is nothing to remove, else True.
+
+    Raises:
+        OutsideRootError: if the file is not inside `root`.
+        TorchGraphError: if the directory or the file cannot be written.
+    """
+    __tracebackhide__ = True
+    action = "remove" if content is None else "write"
+    data = content.encode() if isinstance(content, str) else content
+    try:
+        if root is None and is_stream(path) and data is not None:
+            _write_stream(path, data)
+        else:
+            _replace(path, data, root)
+    except OutsideRootError as error:
+        raise OutsideRootError(error.reason, f"cannot {action} {path}") from None
+    except OSError as error:
+        if data is None and isinstance(error, FileNotFoundError):
+            return False
+        raise failed(action, path, error) from None
+    return True
+
+
+def _replace(path: Path, data: bytes | None, root: Path | None) -> None:
+    with _opened_parent(path, root, create=data is not None) as (target, folder):
+        # Names relative to the opened directory: a branch cannot swap it for a link.
+        home = target.parent if folder is None else Path()
+        name, temporary = home / target.name, home / f".{os.urandom(8).hex()}.{TEMPORARY}"
+        try:
+            mode = os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode
+        except FileNotFoundError:
+            mode = 0
+        if data is None:
+            (os.rmdir if stat.S_ISDIR(mode) else os.unlink)(name, dir_fd=folder)
+            return
+
+        def create(name: str, flags: int) -> int:
+            # Not mkstemp, which creates files that only the owner can read.
+            return os.open(name, flags, 0o666, dir_fd=folder)
+
+        try:
+            with open(temporary, "xb", opener=create) as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            if stat.S_ISREG(mode):
+                os.chmod(temporary, stat.S_IMODE(mode), dir_fd=folder)
+            # A link may have been created since `_opened_parent`.
+            if _resolve(path, root) != target:
+                raise OSError(errno.EBUSY, "a symbolic link in the path changed during the write")
+            os.replace(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
+        except BaseException:
+            with suppress(OSError):
+                os.unlink(temporary, dir_fd=folder)
+            raise
+
+
+@contextmanager
+def _opened_parent(
+    path: Path, root: Path | None, *, create: bool
+) -> Iterator[tuple[Path, int | None]]:
+    """Yield the path with all links of directories resolved, and its opened directory.
+
+    Below `root`, each directory is opened relative to the one above it, without following links.
+    On Windows, which cannot do so, the directory is `None`.
+    """
+    target = _resolve(path, root)
+    base = target.parent if root is None else Path(os.path.realpath(root))
+    opens = os.open in os.supports_dir_fd
+    if create:
+        (base if opens else target.parent).mkdir(parents=True, exist_ok=True)
+    folder = None
+    with ExitStack() as stack:
+        for part in (str(base), *target.parent.relative_to(base).parts) if opens else ():
+            if create:
+                with suppress(FileExistsError):
+                    os.mkdir(part, dir_fd=folder)
+            folder = os.open(part, _DIRECTORY, dir_fd=folder)
+            stack.callback(os.close, folder)
+        yield target, folder
+
+
+def _resolve(path: Path, root: Path | None) -> Path:
+    """Return the path of a file to write, with all links of directories resolved."""
+    if root is not None:
+        return inside(path, root)
+    return Path(os.path.realpath(path.parent), path.name)
+
+
+def inside(path: Path, root: Path) -> Path:
+    """Return the path of a file that may be written, with all links of directories resolved.
+
+    git stores symbolic links, so a branch may contain a link to any location: as the file itself,
+    which `write` replaces, or as a directory on the path of the file.
+
+    Args:
+        path: the file, which need not exist.
+        root: pytest's root directory.
+
+    Raises:
+        OutsideRootError: if the path is outside `root`, or inside a version control directory.
+    """
+    real_root, real_path = Path(os.path.realpath(root)), _resolve(path, None)
+    if not real_path.is_relative_to(real_root):
+        raise OutsideRootError(f"{real_path} is outside the root directory {real_root}")
+    below_root = real_path.relative_to(real_root)
+    if any(_is_repository(part) for part in below_root.parts):
+        raise OutsideRootError(f"{below_root} is inside a version control directory")
+    return real_path
+
+
+def _is_repository(name: str) -> bool:
+    """Return True for a version control directory in any spelling that a file system accepts."""
+    # macOS ignores format characters and case. Windows ignores trailing dots and spaces, and
+    # treats `.git::$INDEX_ALLOCATION` as `.git`.
+    visible_name = "".join(c for c in name if unicodedata.category(c) != "Cf").partition(":")[0]
+    return visible_name.rstrip(". ").casefold() in REPOSITORIES
+
+
+def is_stream(path: Path) -> bool:
+    """Return True for a device, FIFO or socket, and for this process's output: /dev/stdout."""
+    try:
+        status = path.stat()
+    except OSError:
+        return False
+    is_file = stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)
+    return not is_file or _descriptor(status) is not None
+
+
+def _descriptor(status: os.stat_result) -> int | None:
+    """Return 1 or 2 if a file is the standard output or error of this process."""
+    for descriptor in (1, 2):
+        with suppress(OSError):  # a closed descriptor
+            if os.path.samestat(os.fstat(descriptor), status):
+                return descriptor
+    return None
+
+
+def _write_stream(path: Path, data: bytes) -> None:
+    status = path.stat()
+    sys.stdout.flush()
+    descriptor = _descriptor(status)
+    if descriptor is None and stat.S_ISSOCK(status.st_mode):
+        import socket
+
+        with socket.socket(socket.AF_UNIX) as client:
+            client.connect(str(path))
+            client.sendall(data)
+        return
+    # A socket cannot be opened by its name, and a redirected file would be truncated.
+    with open(path if descriptor is None else os.dup(descriptor), "wb") as stream:
+        stream.write(data)
+
+
+def failed(action: str, path: Path, error: OSError) -> TorchGraphError:
+    """Return the error of a file that cannot be read, written or removed."""
+    name = str(error.filename or path)
+    name_text = "" if name == str(path) or name.endswith(TEMPORARY) else f" ({name})"
+    return TorchGraphError(f"cannot {action} {path}: {error.strerror or error}{name_text}")
