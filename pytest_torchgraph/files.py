@@ -24,6 +24,8 @@ TEMPORARY = "tgraph-tmp"
 """Suffix of the temporary file that is written before it replaces a file."""
 REPOSITORIES = frozenset({".git", "git~1", ".hg", ".jj", ".svn"})
 """Names of directories that belong to version control; `git~1` is the short name on Windows."""
+HAS_DIR_FD = os.open in os.supports_dir_fd
+"""True where the system can open a file relative to an opened directory; not on Windows."""
 # O_PATH needs no permission to list the directory.
 _DIRECTORY = sum(getattr(os, name, 0) for name in ("O_PATH", "O_DIRECTORY", "O_NOFOLLOW"))
 
@@ -129,12 +131,11 @@ def _opened_parent(
     """
     target = _resolve(path, root)
     base = target.parent if root is None else Path(os.path.realpath(root))
-    opens = os.open in os.supports_dir_fd
     if create:
-        (base if opens else target.parent).mkdir(parents=True, exist_ok=True)
+        (base if HAS_DIR_FD else target.parent).mkdir(parents=True, exist_ok=True)
     folder = None
     with ExitStack() as stack:
-        for part in (str(base), *target.parent.relative_to(base).parts) if opens else ():
+        for part in (str(base), *target.parent.relative_to(base).parts) if HAS_DIR_FD else ():
             if create:
                 with suppress(FileExistsError):
                     os.mkdir(part, dir_fd=folder)
