@@ -1,4 +1,4 @@
-"""`python -m pytest_torchgraph`: see `cli`. Prefer the script `pytest-torchgraph`."""
+"""`python -m pytest_torchgraph`, which puts the working directory first on the import path."""
 
 import sys
 

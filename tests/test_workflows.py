@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from console_script import environment_with, write_script
 
 import pytest_torchgraph
 
@@ -181,12 +182,11 @@ def summarise(directory: Path, python: str = sys.executable) -> tuple[str, str]:
     summary = directory / "summary.md"
     summary.write_text("of a step before\n", encoding="utf-8")
     environment = {
-        **os.environ,
+        **environment_with(write_script(directory / "bin")),
         "GITHUB_ACTION_PATH": str(ACTION.parent),
         "GITHUB_STEP_SUMMARY": str(summary),
         "ARTIFACTS": "torchgraph",
         "PYTHON": python,
-        "PYTHONPATH": str(ROOT),
     }
     assert step["env"].keys() == {"ARTIFACTS", "PYTHON"}
     done = subprocess.run(

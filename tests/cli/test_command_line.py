@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from console_script import environment_with, write_script
 
 from pytest_torchgraph.cli import main
 from pytest_torchgraph.graph import Graph
@@ -317,26 +320,23 @@ def test_render_needs_a_graph_and_a_difference(
     assert "nothing to draw" in output
 
 
-def test_git_shows_and_compares_with_it(files: Path) -> None:
+@pytest.fixture
+def git(files: Path) -> Callable[..., str]:
+    """Return a function that runs git with the configuration that the page shows."""
     if shutil.which("git") is None:
         pytest.skip("git is not there")
-    command = f'"{sys.executable}" -m pytest_torchgraph'
+    script = write_script(files / "bin")
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "command_line.md").read_text()
+    shown = re.findall(r"^git config (diff\S+) '(.+)'$", page, re.M)
+    assert [name for name, _ in shown] == ["diff.tgraph.textconv", "difftool.tgraph.cmd"]
+    options = [word for pair in shown for word in ("-c", "=".join(pair))]
 
     def git(*words: str) -> str:
-        names = [
-            "-c",
-            "user.name=n",
-            "-c",
-            "user.email=e",
-            "-c",
-            f"diff.tgraph.textconv={command} show --ops",
-        ]
-        tool = ["-c", f'difftool.tgraph.cmd={command} diff "$LOCAL" "$REMOTE"']
-        home = str(Path(__file__).parents[2])
-        path = os.pathsep.join([home, os.environ.get("PYTHONPATH", "")])
-        environment = {**os.environ, "PYTHONPATH": path, "GIT_PAGER": "cat"}
         done = subprocess.run(
-            ["git", *names, *tool, *words], capture_output=True, text=True, env=environment
+            ["git", "-c", "user.name=n", "-c", "user.email=e", *options, *words],
+            capture_output=True,
+            text=True,
+            env={**environment_with(script), "GIT_PAGER": "cat"},
         )
         return done.stdout + done.stderr
 
@@ -344,9 +344,48 @@ def test_git_shows_and_compares_with_it(files: Path) -> None:
     Path(".gitattributes").write_text("*.tgraph diff=tgraph\n")
     git("add", "old.tgraph", ".gitattributes")
     git("commit", "-qm", "first")
+    return git
+
+
+def test_git_shows_and_compares_with_it(git: Callable[..., str]) -> None:
     Path("old.tgraph").write_text(NEW)
-    assert "-       1 aten.relu.default" in git("diff")
+    assert "aten.tanh.default" in git("diff")
     assert "1 edit: aten.relu -> aten.tanh" in git("difftool", "--no-prompt", "--tool=tgraph")
+
+
+@pytest.mark.slow("each case runs five processes", unless=["argparse"])
+@pytest.mark.parametrize("module", ["argparse", "json", "pytest", "pytest_torchgraph/__init__"])
+def test_code_of_the_checkout_does_not_run(
+    git: Callable[..., str], files: Path, module: str
+) -> None:
+    path = files / f"{module}.py"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(f"open({str(files / 'ran')!r}, 'w')")
+    Path("old.tgraph").write_text(NEW)
+    assert "aten.tanh.default" in git("diff")
+    environment = environment_with(files / "bin" / "pytest-torchgraph")
+    for words in (["review", "--list", "."], ["show", "old.tgraph"]):
+        done = subprocess.run(
+            ["pytest-torchgraph", *words], capture_output=True, text=True, env=environment
+        )
+        assert "aten.tanh" in done.stdout or "no pending changes" in done.stderr
+    assert not (files / "ran").exists()
+
+
+def test_only_the_page_that_gives_the_reason_names_python_m() -> None:
+    root = Path(__file__).parents[2]
+    named = {}
+    folders = ("docs", "action", ".github", ".ci", "pytest_torchgraph", "examples", "benchmarks")
+    pages = [path for name in folders for path in (root / name).rglob("*") if path.is_file()]
+    for path in (root / "README.md", root / "CONTRIBUTING.md", *pages):
+        if path.suffix in (".png", ".pyc"):
+            continue
+        for paragraph in path.read_text(encoding="utf-8").split("\n\n"):
+            if "-m pytest_torchgraph" in paragraph:
+                is_reason = "import path" in paragraph or "argparse.py" in paragraph
+                named[path.relative_to(root).as_posix()] = is_reason
+    assert all(named.values()), named
+    assert "docs/reference/command_line.md" in named
 
 
 def test_console_that_lacks_a_character_gets_it_escaped(files: Path) -> None:
