@@ -30,6 +30,7 @@ fi
 
 # GitHub does not show a summary larger than 1 MiB.
 if [ "$(printf '%s' "$text" | wc -c)" -gt 1000000 ]; then
+    rm -f -- "$ARTIFACTS/causes.md" # which may be a link of the branch
     printf '%s\n' "$text" >"$ARTIFACTS/causes.md"
     text="${text%%$'\n'*}"$'\n\nThe table of causes is too long for a job summary: see `causes.md` in the artifact.'
 fi

@@ -1,4 +1,4 @@
-"""Read, write and remove files safely, in a checkout that may have links from a stranger's branch.
+"""Read, write and remove files safely, in a checkout with files and links of a stranger's branch.
 
 `write` is the only function of this package that writes or removes a file outside a new temporary
 directory. A file is written completely under a temporary name and then moved into place. If
@@ -8,13 +8,18 @@ anything fails before the move, the old file is unchanged.
 from __future__ import annotations
 
 import errno
+import functools
+import json
+import math
 import os
 import stat
 import sys
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from types import UnionType
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from .errors import OutsideRootError, TorchGraphError
 
@@ -47,6 +52,80 @@ def read_bytes(path: Path) -> bytes:
     if data is None or len(data) > MOST_BYTES:
         raise OSError(errno.EFBIG, f"larger than {MOST_BYTES // 2**20} MiB")
     return data
+
+
+def parse_json(text: str | bytes, pairs: Callable[..., Any] | None = None) -> Any:
+    """Return the JSON values of a text from others.
+
+    Args:
+        text: the text.
+        pairs: as `object_pairs_hook` of `json.loads`.
+
+    Raises:
+        ValueError: for invalid JSON, values nested too deep, and numbers that are not finite or
+            have more than 20 digits.
+    """
+    try:
+        return json.loads(
+            text,
+            object_pairs_hook=pairs,
+            parse_int=lambda digits: int(_checked(digits, len(digits) <= 20)),
+            parse_float=lambda number: float(_checked(number, math.isfinite(float(number)))),
+            parse_constant=lambda name: _checked(name, valid=False),
+        )
+    except RecursionError:
+        raise ValueError("nested too deep") from None
+
+
+def _checked(text: str, valid: bool) -> str:
+    if not valid:
+        raise ValueError(f"{text[:20]} is out of range")
+    return text
+
+
+def decode(hint: Any, value: Any, where: str = "value") -> Any:
+    """Return JSON values as values of a type, so that nothing else has to check their types.
+
+    Args:
+        hint: the type, as in annotations: `Any`, a class, a dataclass, or `Literal`, `tuple`,
+            `list`, `dict`, `Mapping` or `| None` with other types. Or a list with the type of its
+            elements, a tuple with a type that may be `None` or missing, or a dictionary of the
+            types of keys; keys with the same type are separated by spaces. Other keys are left out.
+        value: the values.
+        where: their place, for the message.
+
+    Raises:
+        TypeError, ValueError: for a value of another type, and an unknown or missing key.
+    """
+    origin, arguments = get_origin(hint), get_args(hint)
+    if isinstance(hint, list | tuple):
+        origin, arguments = (list if isinstance(hint, list) else UnionType), tuple(hint)
+    if origin is UnionType:
+        return None if value is None else decode(arguments[0], value, where)
+    if isinstance(value, dict):
+        if isinstance(hint, dict):
+            hints = {name: hint[names] for names in hint for name in names.split()}
+            return {n: decode(hints[n], value.get(n), f"{where}.{n}") for n in hints}
+        if hasattr(hint, "__dataclass_fields__"):
+            hints = _hints(hint)
+            if unknown := value.keys() - hints.keys():
+                raise ValueError(f"{where}: unknown: {', '.join(sorted(unknown))}")
+            return hint(**{n: decode(hints[n], value[n], f"{where}.{n}") for n in value})
+        if origin in (dict, Mapping):
+            return {key: decode(arguments[1], value[key], f"{where}.{key}") for key in value}
+    if isinstance(value, list | tuple) and origin in (list, tuple):
+        is_fixed = origin is tuple and arguments[-1] is not Ellipsis
+        item_hints = arguments if is_fixed else arguments[:1] * len(value)
+        if len(item_hints) == len(value):
+            return origin(map(decode, item_hints, value, [where] * len(value)))
+    if (origin is Literal and value in arguments) or hint is Any:
+        return value
+    if isinstance(hint, type) and isinstance(value, (int, float) if hint is float else hint):
+        return value
+    raise ValueError(f"{where}: expected {getattr(hint, '__name__', hint)}, got {value!r:.40}")
+
+
+_hints: Any = functools.cache(get_type_hints)
 
 
 def write(path: Path, content: str | bytes | None, *, root: Path | None = None) -> bool:

@@ -276,14 +276,22 @@ def test_action_summary_with_an_unreadable_file_lists_causes(tmp_path: Path) -> 
 @pytest.mark.slow("runs pytest in a new process")
 def test_action_summary_that_is_too_long_is_a_file(tmp_path: Path) -> None:
     made = artifacts(tmp_path)
-    long = tmp_path / "prints-much"
-    long.write_text("#!/bin/sh\necho '**many causes**'\nyes '| a row |' | head -n 200000\nexit 1\n")
-    long.chmod(0o755)
-    text, _ = summarise(tmp_path, str(long))
+    notes = tmp_path / "notes"
+    notes.write_text("mine")
+    (made / "causes.md").symlink_to(notes)
+    (tmp_path / "env").mkdir()
+    for name in ("python", "pytest-torchgraph"):
+        long = tmp_path / "env" / name
+        long.write_text(
+            "#!/bin/sh\necho '**many causes**'\nyes '| a row |' | head -n 200000\nexit 1\n"
+        )
+        long.chmod(0o755)
+    text, _ = summarise(tmp_path, str(tmp_path / "env" / "python"))
     assert "**many causes**" in text
     assert "`causes.md` in the artifact" in text
     assert len(text) < 1000
     assert (made / "causes.md").read_text().count("| a row |") == 200_000
+    assert notes.read_text() == "mine"
 
 
 def test_action_summary_without_artifacts_is_unchanged(tmp_path: Path) -> None:

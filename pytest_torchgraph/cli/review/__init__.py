@@ -121,9 +121,9 @@ def _store(pending: PendingUpdates, *, dry_run: bool) -> bool:
     from .prompt import accept, outcome
 
     accepted = accept(pending, pending.chosen, pending.numbers, dry_run=dry_run)
-    problems = [*pending.unreadable, *(reason for _, reason in accepted.outside)]
-    lines = [*outcome(accepted, dry_run=dry_run), *(f"! {problem}" for problem in problems)]
+    problems = (f"! {problem}" for problem in pending.unreadable)
+    lines = [*outcome(accepted, dry_run=dry_run), *problems]
     if not lines:
         lines = ["nothing to write: all chosen graphs are already stored"]
     print("\n".join(map(printable, lines)))
-    return not (problems or accepted.held or accepted.refused)
+    return not (pending.unreadable or accepted.held or accepted.refused)

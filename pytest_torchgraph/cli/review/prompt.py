@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ...errors import OutsideRootError, TorchGraphError
+from ...errors import TorchGraphError
 from ...files import write
 from ...graph.diff import cost_text, list_some
 from ...snapshot.files import read_text
@@ -34,14 +34,11 @@ class Accepted:
             "removed".
         held: the updates that also have causes not accepted yet, with the numbers of these causes.
         refused: the updates that are impossible or could not be written, with the reason.
-        outside: the updates whose path resolves to a file outside the root directory, with the
-            reason.
     """
 
     written: list[tuple[Update, str]] = field(default_factory=list)
     held: list[tuple[Update, list[int]]] = field(default_factory=list)
     refused: list[tuple[Update, str]] = field(default_factory=list)
-    outside: list[tuple[Update, str]] = field(default_factory=list)
 
 
 def accept(
@@ -74,9 +71,6 @@ def accept(
         else:
             try:
                 accepted.written.append((update, _apply(update, dry_run=dry_run)))
-            # A symlink out of the root appeared after the updates were read.
-            except OutsideRootError as error:
-                accepted.outside.append((update, str(error)))
             except TorchGraphError as error:
                 accepted.refused.append((update, str(error)))
     return accepted
@@ -217,7 +211,7 @@ def _outcome(accepted: Accepted) -> Iterator[str]:
         other_causes = sorted({number for _, numbers in accepted.held for number in numbers})
         held = counted(len(accepted.held), "graph")
         yield f"{held} pending until you also accept cause {', '.join(map(str, other_causes))}"
-    for update, reason in (*accepted.refused, *accepted.outside):
+    for update, reason in accepted.refused:
         yield f"refused  {update.describe_refusal(reason)}"
 
 

@@ -463,7 +463,7 @@ def test_link_created_during_a_review_is_refused(place: Place) -> None:
     before = place.protected()
     done = prompt.accept(waiting, waiting.updates)
     assert not done.written
-    assert len(done.outside) == 2
+    assert len(done.refused) == 2
     assert place.protected() == before
 
 
