@@ -10,7 +10,6 @@ from __future__ import annotations
 import errno
 import functools
 import json
-import math
 import os
 import stat
 import sys
@@ -35,16 +34,16 @@ HAS_DIR_FD = os.open in os.supports_dir_fd
 _DIRECTORY = sum(getattr(os, name, 0) for name in ("O_PATH", "O_DIRECTORY", "O_NOFOLLOW"))
 
 
-def read_bytes(path: Path) -> bytes:
-    """Return the content of a regular file.
+def read_bytes(path: Path, *, only_files: bool = True) -> bytes:
+    """Return the content of a file.
 
     Raises:
-        OSError: if the file cannot be read, has more than `MOST_BYTES`, or is a FIFO, socket or
-            device.
+        OSError: if the file cannot be read, has more than `MOST_BYTES`, or, with `only_files`, is a
+            FIFO, socket or device.
     """
     # Check the file type first: opening a FIFO waits for a writer, and /dev/zero never ends.
     status = path.stat()
-    if not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):
+    if only_files and not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):
         raise OSError(errno.EINVAL, "not a regular file")
     with path.open("rb") as file:
         # Files in /proc report 0 bytes, so checking the size is not enough.
@@ -62,25 +61,25 @@ def parse_json(text: str | bytes, pairs: Callable[..., Any] | None = None) -> An
         pairs: as `object_pairs_hook` of `json.loads`.
 
     Raises:
-        ValueError: for invalid JSON, values nested too deep, and numbers that are not finite or
-            have more than 20 digits.
+        ValueError: for invalid JSON, values nested too deep, and numbers from 1e20 on.
     """
     try:
         return json.loads(
             text,
             object_pairs_hook=pairs,
-            parse_int=lambda digits: int(_checked(digits, len(digits) <= 20)),
-            parse_float=lambda number: float(_checked(number, math.isfinite(float(number)))),
-            parse_constant=lambda name: _checked(name, valid=False),
+            parse_int=functools.partial(_bounded, int),
+            parse_float=functools.partial(_bounded, float),
+            parse_constant=functools.partial(_bounded, float),
         )
     except RecursionError:
         raise ValueError("nested too deep") from None
 
 
-def _checked(text: str, valid: bool) -> str:
-    if not valid:
+def _bounded(kind: type[float], text: str) -> float:
+    number = kind(text)
+    if not abs(number) < 1e20:  # NaN is not
         raise ValueError(f"{text[:20]} is out of range")
-    return text
+    return number
 
 
 def decode(hint: Any, value: Any, where: str = "value") -> Any:
@@ -177,12 +176,9 @@ def _replace(path: Path, data: bytes | None, root: Path | None) -> None:
         if data is None:
             (os.rmdir if stat.S_ISDIR(mode) else os.unlink)(name, dir_fd=folder)
             return
-
-        def create(name: str, flags: int) -> int:
-            # Not mkstemp, which creates files that only the owner can read.
-            return os.open(name, flags, 0o666, dir_fd=folder)
-
         try:
+            # Not mkstemp, which creates files that only the owner can read.
+            create = functools.partial(os.open, mode=0o666, dir_fd=folder)
             with open(temporary, "xb", opener=create) as file:
                 file.write(data)
                 file.flush()
@@ -262,28 +258,23 @@ def _is_repository(name: str) -> bool:
 
 def is_stream(path: Path) -> bool:
     """Return True for a device, FIFO or socket, and for this process's output: /dev/stdout."""
-    try:
-        status = path.stat()
-    except OSError:
-        return False
-    is_file = stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)
-    return not is_file or _descriptor(status) is not None
+    is_special = path.exists() and not (path.is_file() or path.is_dir())
+    return is_special or _descriptor(path) is not None
 
 
-def _descriptor(status: os.stat_result) -> int | None:
-    """Return 1 or 2 if a file is the standard output or error of this process."""
+def _descriptor(path: Path) -> int | None:
+    """Return 1 or 2 if a path leads to the standard output or error of this process."""
     for descriptor in (1, 2):
-        with suppress(OSError):  # a closed descriptor
-            if os.path.samestat(os.fstat(descriptor), status):
+        with suppress(OSError):  # a missing file, or a closed descriptor
+            if os.path.samestat(os.fstat(descriptor), path.stat()):
                 return descriptor
     return None
 
 
 def _write_stream(path: Path, data: bytes) -> None:
-    status = path.stat()
     sys.stdout.flush()
-    descriptor = _descriptor(status)
-    if descriptor is None and stat.S_ISSOCK(status.st_mode):
+    descriptor = _descriptor(path)
+    if descriptor is None and path.is_socket():
         import socket
 
         with socket.socket(socket.AF_UNIX) as client:

@@ -29,9 +29,10 @@ def path(item: pytest.Item, name: str, suffix: str) -> Path:
     return directory(item.config) / file_name(item, name, suffix)
 
 
-def save(item: pytest.Item, name: str, suffix: str, text: str) -> Path:
-    """Write a text of a test, and return its path; see `path`."""
-    file = path(item, name, suffix)
+def save(item: pytest.Item, name: str, suffix: str, text: str | None) -> Path:
+    """Write a text of a test, or with `None` remove it, and return its path; see `path`."""
+    folder = known_directory(item.config) if text is None else directory(item.config)
+    file = (folder or Path()) / file_name(item, name, suffix)
     write(file, text, root=file.parent)
     return file
 
@@ -57,30 +58,18 @@ def directory(config: pytest.Config) -> Path:
 def known_directory(config: pytest.Config) -> Path | None:
     """Return the directory without creating it; `None` if it is a temporary directory.
 
-    No later command finds a temporary directory.
+    No later command finds a temporary directory. It replaces the one in pytest's cache if a link
+    leads that directory outside the root directory.
     """
     configured = settings.get(config).artifacts
     if configured is not None or not config.pluginmanager.hasplugin("cacheprovider"):
         return configured
-    return None if linked_outside(config) else _in_cache(config)
-
-
-def linked_outside(config: pytest.Config) -> Path | None:
-    """Return the target if a link leads the directory in pytest's cache outside the root.
-
-    A branch may bring such a link, and so would choose where artifacts are written.
-    """
-    if settings.get(config).artifacts or not config.pluginmanager.hasplugin("cacheprovider"):
-        return None
-    directory, root = _in_cache(config), os.path.realpath(config.rootpath)
-    target = Path(os.path.realpath(directory))
-    is_linked = str(target) != os.path.normpath(Path(root, directory))
-    return target if is_linked and not target.is_relative_to(root) else None
-
-
-def _in_cache(config: pytest.Config) -> Path:
     cache: str = os.path.expandvars(os.path.expanduser(config.getini("cache_dir")))
-    return config.rootpath / cache / "d" / "torchgraph"
+    directory = config.rootpath / cache / "d" / "torchgraph"
+    # A branch may bring a link, and so would choose where artifacts are written.
+    root, target = os.path.realpath(config.rootpath), os.path.realpath(directory)
+    is_linked = target != os.path.normpath(Path(root, directory))
+    return None if is_linked and not Path(target).is_relative_to(root) else directory
 
 
 def attach(item: pytest.Item, report: pytest.TestReport, picture: Path, name: str) -> None:

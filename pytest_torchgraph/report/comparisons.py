@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ..errors import OutsideRootError
-from ..files import inside, write
-from ..graph.diff import source_text
+from ..files import inside
+from ..graph.diff import cost_text, source_text
 from ..settings import config as settings
 from ..snapshot.pending import OUTSIDE, PENDING_SUFFIX, SavedUpdate, digest, place_key
 from ..snapshot.summary import brief
@@ -50,6 +50,8 @@ def data_of(failed: Comparison) -> Data:
         problem = "; ".join([problem, *failed.details])
     try:
         difference = failed.diff.to_json(MAX_FINDINGS) if failed.diff else None
+        for finding in failed.diff.findings[:MAX_FINDINGS]:
+            cost_text(finding.cost)  # an error here must not hide the causes of other tests
     except Exception:  # the section of the report has the reason
         problem = failed.problem or "cannot describe the difference"
     return {"problem": problem, "releases": failed.releases, "difference": difference}
@@ -176,22 +178,19 @@ def save_pending(
         The error of the last file that could not be written; "" if all files were written.
     """
     pending_updates = record.pending
-    directory = artifacts.known_directory(item.config) if pending_updates else None
     problem = ""
-    if directory is None:
+    if not pending_updates or artifacts.known_directory(item.config) is None:
         return problem
     for name, pending in pending_updates.values():
         try:
-            if pending is None or not failed:
-                file = directory / artifacts.file_name(item, name, PENDING_SUFFIX)
-                write(file, None, root=directory)
-                continue
-            paths = map(str, pending.digests)
-            comparison = next((record.failed[p] for p in paths if p in record.failed), None)
-            summary = headline(comparison) if comparison else " ".join(pending.problem.split())
-            content = _saved_update(item, pending, comparison).to_json(
-                summary, pending.refused or settings.rerun_command(item, UPDATE)
-            )
+            content = None
+            if pending is not None and failed:
+                paths = map(str, pending.digests)
+                comparison = next((record.failed[p] for p in paths if p in record.failed), None)
+                summary = headline(comparison) if comparison else " ".join(pending.problem.split())
+                content = _saved_update(item, pending, comparison).to_json(
+                    summary, pending.refused or settings.rerun_command(item, UPDATE)
+                )
             artifacts.save(item, name, PENDING_SUFFIX, content)
         except Exception as error:
             problem = brief(error)
@@ -203,12 +202,10 @@ def save_pending_text(item: pytest.Item, failed: Comparison | None) -> None:
 
     A review lists this update and refuses it, because only a run of the test can write its text.
     """
-    directory = artifacts.known_directory(item.config)
-    if directory is None:
+    if artifacts.known_directory(item.config) is None:
         return
     if failed is None:
-        file = directory / artifacts.file_name(item, TEXT_TARGET, PENDING_SUFFIX)
-        write(file, None, root=directory)
+        artifacts.save(item, TEXT_TARGET, PENDING_SUFFIX, None)
         return
     stored = failed.stored
     command = settings.rerun_command(item, UPDATE)

@@ -129,7 +129,10 @@ WRITTEN = '{"torchgraph-audit": 2, "torch": {"2.13": {"functions": {}, "tests": 
         ("{}", "not a baseline"),
         ('{"torchgraph-audit": 3}', "version 3"),
         ('{"torchgraph-audit": 1, "torch": {}}', "record it again: pytest --torchgraph-audit=rec"),
-        ('{"torchgraph-audit": 2}', "invalid baseline (file.torch: expected dict, got None); record it again"),
+        (
+            '{"torchgraph-audit": 2}',
+            "invalid baseline (file.torch: expected dict, got None); ",
+        ),
         (WRITTEN % '{"graphs": "x"}', "record it again"),
         (WRITTEN % '{"grahps": 1}', "invalid baseline (a: unknown: grahps)"),
         ('{"torchgraph-audit": 2,\n<<<<<<< ours\n', ":2: merge conflict"),

@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
-from ...errors import GraphFormatError, OutsideRootError, TorchGraphError
+from ...errors import GraphFormatError, TorchGraphError
 from ...files import inside
 from ...graph.diff import Finding, group_same_edits, merge_findings, problem_finding, shorten
 from ...report.comparisons import NOT_STORED, headline
@@ -19,6 +19,7 @@ from ...settings.paths import find_rootdir
 from ...snapshot.compare import Comparison, compare, read_stored
 from ...snapshot.files import read_text
 from ...snapshot.pending import PENDING_SUFFIX, SavedUpdate, digest, place_key
+from ...snapshot.summary import brief
 
 SAME_GRAPHS = "only names, line order, strides or devices differ, so the graphs are equal"
 
@@ -200,10 +201,7 @@ class Update:
         saved = self.saved
         if self.conflict or saved.refused:
             return "refused", self.conflict or saved.refused
-        try:
-            current_digests = {name: digest(read_text(self.root / name)) for name in saved.digests}
-        except TorchGraphError as error:
-            return "refused", str(error)
+        current_digests = {name: digest(read_text(self.root / name)) for name in saved.digests}
         if current_digests[self.target] == digest(saved.text):
             return "stored", ""
         for name, recorded_digest in saved.digests.items():
@@ -377,41 +375,54 @@ def read_pending(*directories: Path, root: Path | None = None) -> PendingUpdates
         TorchGraphError: if pytest's ini file cannot be read; if there is no update, except in
             pytest's cache, where a run without failures writes none.
     """
+    root = root or find_rootdir()
     saved: list[tuple[Path, SavedUpdate]] = []
     unreadable: list[str] = []
     files = {file for directory in directories for file in directory.rglob(f"*{PENDING_SUFFIX}")}
     for file in sorted(files):
         try:
-            saved.append((file, SavedUpdate.read(file)))
+            update = SavedUpdate.read(file)
         except TorchGraphError as error:
             unreadable.append(str(error))
-    empty = PendingUpdates(directories, (), tuple(unreadable))
-    if not saved and (unreadable or empty.is_default):
-        return empty
-    if not saved:
+            continue
+        if reason := _why_unfit(update, root):
+            unreadable.append(f"{file}: cannot store {update.target}: {reason}")
+        else:
+            saved.append((file, update))
+    updates = tuple(_updates(saved, root, unreadable))
+    pending = PendingUpdates(directories, updates, tuple(unreadable))
+    if not (saved or unreadable or pending.is_default):
         raise TorchGraphError(_why_none(directories))
-    root_directory = root or find_rootdir()
-    storable = []
-    for file, update in saved:
-        test_file = update.test.partition("::")[0]
-        try:
-            # A refused update writes nothing, so its paths need no check.
-            for name in () if update.refused else (test_file, *update.digests):
-                inside(root_directory / name, root_directory)
-            if not (update.refused or os.path.isfile(root_directory / test_file)):
-                raise OutsideRootError(
-                    f"{root_directory} has no test file {test_file!r}. Go to the checkout, or give "
-                    "pytest's root directory with --root=DIR"
-                )
-            storable.append((file, update))
-        except OutsideRootError as error:
-            unreadable.append(f"{file}: cannot store {update.target}: {error}")
-    updates = tuple(_updates(storable, root_directory))
-    return replace(empty, updates=updates, unreadable=tuple(unreadable))
+    return pending
 
 
-def _updates(saved: Sequence[tuple[Path, SavedUpdate]], root: Path) -> Iterator[Update]:
-    """Yield one update per stored file: the first, if shards or releases left several."""
+def _why_unfit(update: SavedUpdate, root: Path) -> str:
+    """Return why an update cannot be applied below the root; "" if it can."""
+    if update.refused:  # it writes nothing
+        return ""
+    test_file = update.test.partition("::")[0]
+    try:
+        for name in (*update.digests, test_file):
+            file = inside(root / name, root)
+            if name != test_file:
+                read_text(file)
+    except TorchGraphError as error:
+        return str(error)
+    if os.path.isfile(file):
+        return ""
+    return (
+        f"{root} has no test file {test_file!r}. Go to the checkout, or give pytest's root "
+        "directory with --root=DIR"
+    )
+
+
+def _updates(
+    saved: Sequence[tuple[Path, SavedUpdate]], root: Path, unreadable: list[str]
+) -> Iterator[Update]:
+    """Yield one update per stored file: the first, if shards or releases left several.
+
+    An update whose texts cannot be compared is added to `unreadable`.
+    """
 
     def read(name: str) -> str | None:
         try:
@@ -437,9 +448,13 @@ def _updates(saved: Sequence[tuple[Path, SavedUpdate]], root: Path) -> Iterator[
             compared_digest,
             *((update.target,) if None in (update.text, compared_digest) else ()),
         )
-        if key not in differences:
-            differences[key] = difference_of(update, read)
-        yield Update(file, root, update, differences[key], conflict)
+        try:
+            if key not in differences:
+                differences[key] = difference_of(update, read)
+        except Exception as error:  # whatever the texts of a stranger contain
+            unreadable.append(f"{file}: cannot compare {update.target}: {brief(error)}")
+        else:
+            yield Update(file, root, update, differences[key], conflict)
 
 
 def _why_none(directories: Sequence[Path]) -> str:

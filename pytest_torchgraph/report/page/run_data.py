@@ -152,8 +152,7 @@ class RunData:
         page: Data = decode(_PAGE, data, "page")
         run: Data = decode(_RUN, parts.get(page["run"]), "run")
         texts = decode(list[str], parts.get(page["search"]), "search")
-        for facts in run["facts"].values():
-            TestFacts.from_json(facts)
+        decode(dict[str, TestFacts], run["facts"], "facts")
         for test, failed in run["comparisons"].items():
             run["comparisons"][test] = decode([_COMPARISON], failed, test)
         return cls(
