@@ -49,9 +49,9 @@ def data_of(failed: Comparison) -> Data:
         # Different edits have the same problem, such as "2 op counts differ".
         problem = "; ".join([problem, *failed.details])
     try:
-        difference = failed.diff.to_json(MAX_FINDINGS) if failed.diff else None
         for finding in failed.diff.findings[:MAX_FINDINGS]:
             cost_text(finding.cost)  # an error here must not hide the causes of other tests
+        difference = failed.diff.to_json(MAX_FINDINGS) if failed.diff else None
     except Exception:  # the section of the report has the reason
         problem = failed.problem or "cannot describe the difference"
     return {"problem": problem, "releases": failed.releases, "difference": difference}

@@ -49,6 +49,22 @@ def end(result: pytest.RunResult) -> list[str]:
     return lines
 
 
+@pytest.mark.parametrize("text", ["size", "not a graph", "\udcff"])
+def test_unreadable_stored_graph_leaves_the_causes_and_the_page_of_others(
+    few: Run, pytester: pytest.Pytester, text: str
+) -> None:
+    path = pytester.path / "__snapshots__/test_a/test_net[0].tgraph"
+    stored = path.read_text().replace("f32[2, 16]", f"f32[{'9' * 400}]") if text == "size" else text
+    path.write_text(stored, errors="surrogateescape")
+    result = few("--torchgraph-report=page.html", OP="relu")
+    result.assert_outcomes(failed=4, passed=2)
+    lines = end(result)
+    assert any("aten.gelu -> aten.relu" in line and "3 tests" in line for line in lines)
+    assert sum("test_a.py::test_net[0]" in line for line in lines) >= 1
+    page = (pytester.path / "page.html").read_text()
+    assert "test_b.py::test_net[1]" in page
+
+
 def test_missing_snapshot_is_not_a_cause(pytester: pytest.Pytester, run: Run) -> None:
     pytester.makepyfile(test_a=TESTS)
     result = run()

@@ -15,10 +15,10 @@ from projects import GRAPHS
 
 from pytest_torchgraph import files
 from pytest_torchgraph.cli import main
-from pytest_torchgraph.cli.review import prompt
+from pytest_torchgraph.cli.review import prompt, waiting
 from pytest_torchgraph.cli.review.waiting import read_pending
 from pytest_torchgraph.graph import problem_finding
-from pytest_torchgraph.snapshot.pending import place_key
+from pytest_torchgraph.snapshot.pending import SavedUpdate, place_key
 
 posix = pytest.mark.skipif(os.name != "posix", reason="links and FIFOs need rights on Windows")
 pytestmark = posix
@@ -339,14 +339,50 @@ def test_unreadable_stored_file_is_refused_and_kept(
 ) -> None:
     path = place.root / BAD
     make(path)
-    place.leave("bad", BAD, RELU, GELU)
+    file = place.leave("bad", BAD, RELU, GELU)
     before = path.lstat()
     code, said = run("review", "--accept", str(place.artifacts))
     assert code == 2
-    assert said.count("refused  ") == 1
-    assert f"refused  {BAD}: cannot read the stored graph" in said
+    assert said.count(f"! {file}: cannot store {BAD}: cannot read the stored graph") == 1
     assert place.good == GELU
     assert path.lstat() == before
+    for words in (["--list"], ["--format=markdown"], ["--format=json"]):
+        code, said = run("review", *words, place.artifacts)
+        assert code == 2
+        assert str(file) in said
+
+
+@pytest.mark.parametrize("text", ["what", "torchgraph 4\n\nforward {\n", GELU + "\0"])
+def test_update_with_an_unreadable_text_does_not_stop_the_others(
+    place: Place, run: Run, text: str
+) -> None:
+    for name, refused in (("bad", ""), ("worse", "an obsolete file")):
+        place.leave(name, BAD.replace("bad", name), RELU, text, refused=refused)
+    for words in (["--list"], ["--format=markdown"], ["--format=json"], ["--accept"]):
+        code, said = run("review", *words, place.artifacts)
+        assert code == 2
+        assert "bad.update.json" in said
+        assert "worse.update.json" in said
+        assert "aten.gelu" in said
+    assert place.good == GELU
+
+
+def test_update_that_cannot_be_compared_does_not_stop_the_others(
+    place: Place, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = waiting.difference_of
+
+    def fails(update: SavedUpdate, read: Any) -> waiting.Difference:
+        if update.target == BAD:
+            raise RecursionError("too deep")
+        return real(update, read)
+
+    monkeypatch.setattr(waiting, "difference_of", fails)
+    file = place.leave("bad", BAD, None, GELU)
+    code, said = run("review", "--accept", place.artifacts)
+    assert code == 2
+    assert f"! {file}: cannot compare {BAD}: RecursionError: too deep" in said
+    assert place.good == GELU
 
 
 def test_artifact_descriptions_are_not_shown(

@@ -169,7 +169,7 @@ def key_of(data: bytes) -> str:
 
 def with_part(key: str, text: str) -> str:
     part = f'<script type="text/plain" data-part="{key}">{text}</script>\n'
-    return text_of(page_of("t")).replace('<script type="text/plain"', part + '<script type="text/plain"', 1)  # fmt: skip
+    return text_of(page_of("t")).replace("<script type=", f"{part}<script type=", 1)
 
 
 DATA = re.compile(r'(id="data">)(.*?)(</script>)')
