@@ -42,13 +42,13 @@ def read_bytes(path: Path, *, only_files: bool = True) -> bytes:
             FIFO, socket or device.
     """
     # Check the file type first: opening a FIFO waits for a writer, and /dev/zero never ends.
-    status = path.stat()
-    if only_files and not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):
+    mode = path.stat().st_mode
+    if only_files and not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
         raise OSError(errno.EINVAL, "not a regular file")
     with path.open("rb") as file:
-        # Files in /proc report 0 bytes, so checking the size is not enough.
-        data = file.read(MOST_BYTES + 1) if status.st_size <= MOST_BYTES else None
-    if data is None or len(data) > MOST_BYTES:
+        # Files in /proc report 0 bytes, so their size says nothing.
+        data = file.read(MOST_BYTES + 1)
+    if len(data) > MOST_BYTES:
         raise OSError(errno.EFBIG, f"larger than {MOST_BYTES // 2**20} MiB")
     return data
 
@@ -63,13 +63,14 @@ def parse_json(text: str | bytes, pairs: Callable[..., Any] | None = None) -> An
     Raises:
         ValueError: for invalid JSON, values nested too deep, and numbers from 1e20 on.
     """
+    integer, number = (functools.partial(_bounded, kind) for kind in (int, float))
     try:
         return json.loads(
             text,
             object_pairs_hook=pairs,
-            parse_int=functools.partial(_bounded, int),
-            parse_float=functools.partial(_bounded, float),
-            parse_constant=functools.partial(_bounded, float),
+            parse_int=integer,
+            parse_float=number,
+            parse_constant=number,
         )
     except RecursionError:
         raise ValueError("nested too deep") from None
@@ -88,8 +89,8 @@ def decode(hint: Any, value: Any, where: str = "value") -> Any:
     Args:
         hint: the type, as in annotations: `Any`, a class, a dataclass, or `Literal`, `tuple`,
             `list`, `dict`, `Mapping` or `| None` with other types. Or a list with the type of its
-            elements, a tuple with a type that may be `None` or missing, or a dictionary of the
-            types of keys; keys with the same type are separated by spaces. Other keys are left out.
+            elements, or a dictionary of the types of keys, which may be `None`. Keys with the same
+            type are separated by spaces, and other keys are left out.
         value: the values.
         where: their place, for the message.
 
@@ -97,26 +98,28 @@ def decode(hint: Any, value: Any, where: str = "value") -> Any:
         TypeError, ValueError: for a value of another type, and an unknown or missing key.
     """
     origin, arguments = get_origin(hint), get_args(hint)
-    if isinstance(hint, list | tuple):
-        origin, arguments = (list if isinstance(hint, list) else UnionType), tuple(hint)
-    if origin is UnionType:
+    if isinstance(hint, list):
+        origin, arguments = list, tuple(hint)
+    if origin is UnionType or (value is None and isinstance(hint, dict)):
         return None if value is None else decode(arguments[0], value, where)
+    hints, build = None, hint
     if isinstance(value, dict):
         if isinstance(hint, dict):
-            hints = {name: hint[names] for names in hint for name in names.split()}
-            return {n: decode(hints[n], value.get(n), f"{where}.{n}") for n in hints}
-        if hasattr(hint, "__dataclass_fields__"):
+            hints, build = {name: hint[names] for names in hint for name in names.split()}, dict
+            value = {name: value.get(name) for name in hints}
+        elif origin in (dict, Mapping):
+            hints, build = dict.fromkeys(value, arguments[1]), dict
+        elif hasattr(hint, "__dataclass_fields__"):
             hints = _hints(hint)
             if unknown := value.keys() - hints.keys():
                 raise ValueError(f"{where}: unknown: {', '.join(sorted(unknown))}")
-            return hint(**{n: decode(hints[n], value[n], f"{where}.{n}") for n in value})
-        if origin in (dict, Mapping):
-            return {key: decode(arguments[1], value[key], f"{where}.{key}") for key in value}
+    if hints is not None:
+        return build(**{key: decode(hints[key], value[key], f"{where}.{key}") for key in value})
     if isinstance(value, list | tuple) and origin in (list, tuple):
         is_fixed = origin is tuple and arguments[-1] is not Ellipsis
         item_hints = arguments if is_fixed else arguments[:1] * len(value)
-        if len(item_hints) == len(value):
-            return origin(map(decode, item_hints, value, [where] * len(value)))
+        pairs = zip(item_hints, value, strict=True)
+        return origin(decode(*pair, where) for pair in pairs)
     if (origin is Literal and value in arguments) or hint is Any:
         return value
     if isinstance(hint, type) and isinstance(value, (int, float) if hint is float else hint):
@@ -186,7 +189,7 @@ def _replace(path: Path, data: bytes | None, root: Path | None) -> None:
             if stat.S_ISREG(mode):
                 os.chmod(temporary, stat.S_IMODE(mode), dir_fd=folder)
             # A link may have been created since `_opened_parent`.
-            if _resolve(path, root) != target:
+            if inside(path, root) != target:
                 raise OSError(errno.EBUSY, "a symbolic link in the path changed during the write")
             os.replace(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
         except BaseException:
@@ -204,7 +207,7 @@ def _opened_parent(
     Below `root`, each directory is opened relative to the one above it, without following links.
     On Windows, which cannot do so, the directory is `None`.
     """
-    target = _resolve(path, root)
+    target = inside(path, root)
     base = target.parent if root is None else Path(os.path.realpath(root))
     if create:
         (base if HAS_DIR_FD else target.parent).mkdir(parents=True, exist_ok=True)
@@ -219,14 +222,7 @@ def _opened_parent(
         yield target, folder
 
 
-def _resolve(path: Path, root: Path | None) -> Path:
-    """Return the path of a file to write, with all links of directories resolved."""
-    if root is not None:
-        return inside(path, root)
-    return Path(os.path.realpath(path.parent), path.name)
-
-
-def inside(path: Path, root: Path) -> Path:
+def inside(path: Path, root: Path | None) -> Path:
     """Return the path of a file that may be written, with all links of directories resolved.
 
     git stores symbolic links, so a branch may contain a link to any location: as the file itself,
@@ -234,12 +230,15 @@ def inside(path: Path, root: Path) -> Path:
 
     Args:
         path: the file, which need not exist.
-        root: pytest's root directory.
+        root: pytest's root directory; `None` if the file may be anywhere.
 
     Raises:
         OutsideRootError: if the path is outside `root`, or inside a version control directory.
     """
-    real_root, real_path = Path(os.path.realpath(root)), _resolve(path, None)
+    real_path = Path(os.path.realpath(path.parent), path.name)
+    if root is None:
+        return real_path
+    real_root = Path(os.path.realpath(root))
     if not real_path.is_relative_to(real_root):
         raise OutsideRootError(f"{real_path} is outside the root directory {real_root}")
     below_root = real_path.relative_to(real_root)
@@ -274,13 +273,6 @@ def _descriptor(path: Path) -> int | None:
 def _write_stream(path: Path, data: bytes) -> None:
     sys.stdout.flush()
     descriptor = _descriptor(path)
-    if descriptor is None and path.is_socket():
-        import socket
-
-        with socket.socket(socket.AF_UNIX) as client:
-            client.connect(str(path))
-            client.sendall(data)
-        return
     # A socket cannot be opened by its name, and a redirected file would be truncated.
     with open(path if descriptor is None else os.dup(descriptor), "wb") as stream:
         stream.write(data)

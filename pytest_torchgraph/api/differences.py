@@ -287,8 +287,7 @@ def _compare_files(
             many tests may store the same graphs. Updated.
     """
     # In a directory of a stranger, a link may lead to a device.
-    of_directories = compared_texts is not None
-    texts = read_text(before, of_directories), read_text(after, of_directories)
+    texts = read_text(before, only_files=True), read_text(after, only_files=True)
     if _is_document(texts[0]) and _comparable_text(texts[0]) == _comparable_text(texts[1]):
         return _Pair()
     if compared_texts is None:

@@ -402,13 +402,10 @@ def _why_unfit(update: SavedUpdate, root: Path) -> str:
         return ""
     test_file = update.test.partition("::")[0]
     try:
-        for name in (*update.digests, test_file):
-            file = inside(root / name, root)
-            if name != test_file:
-                read_text(file)
+        texts = [read_text(inside(root / name, root)) for name in (*update.digests, test_file)]
     except TorchGraphError as error:
         return str(error)
-    if os.path.isfile(file):
+    if texts[-1] is not None:
         return ""
     return (
         f"{root} has no test file {test_file!r}. Go to the checkout, or give pytest's root "

@@ -407,10 +407,9 @@ def read_page(path: Path, most: int = MOST_BYTES) -> tuple[Data, Parts]:
     try:
         data: Data = parse_json(match[1])
         if data.get("format") != FORMAT:
-            raise TorchGraphError(
-                f"{path}: page of a different version of pytest-torchgraph (format "
-                f"{data.get('format')}, this version reads {FORMAT}): write all pages with one "
-                "version"
+            raise ValueError(
+                f"format {data.get('format')} of a different version of pytest-torchgraph, which "
+                f"reads {FORMAT}: write all pages with one version"
             )
         for key, part in _PART.findall(text):
             parts.take(key, part)
@@ -420,9 +419,7 @@ def read_page(path: Path, most: int = MOST_BYTES) -> tuple[Data, Parts]:
         run = RunData.of_page(data, parts)
         _ = run.comparisons.every_cause
         _combine_runs([run], [str(path)]).data(Parts())
-    except TorchGraphError:
-        raise
-    except Exception as error:
-        reason = f"{type(error).__name__}: {error}"
-        raise TorchGraphError(f"{path}: the page is incomplete or malformed ({reason})") from None
+    except Exception as error:  # whatever a stranger wrote
+        problem = f"the page is incomplete or malformed ({brief(error)})"
+        raise TorchGraphError(f"{path}: {problem}") from None
     return data, parts

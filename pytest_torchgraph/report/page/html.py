@@ -156,7 +156,7 @@ class Parts:
         text = gzip.GzipFile(fileobj=packed).read(self.most + 1)
         self.most -= len(text)
         if self.most < 0:
-            raise ValueError(f"the parts of all pages have more than {MOST_BYTES >> 20} MiB")
+            raise ValueError("the parts of all pages have more than 256 MiB")
         if self._store(text) != digest:
             raise ValueError(f"part {digest} has another digest")
 

@@ -51,7 +51,7 @@ _FINDING: Data = {
 _COMPARISON: Data = {
     "problem": str,
     "releases": tuple[str, str] | None,
-    "difference": ({"findings": [_FINDING], "left": int},),
+    "difference": {"findings": [_FINDING], "left": int},
 }
 _CHANGE: Data = {"text file function": str, "line": int, "tests": list[str]}
 _VERDICT: Data = {
@@ -65,9 +65,9 @@ _AUDIT: Data = {
     "totals": {"tests": int},
     "settings_left": list[dict[str, str]],
     "tests": dict[str, dict[str, Any]],
-    "baseline": ({"file": str, "said": list[str], "compared": int, "verdict": (_VERDICT,)},),
+    "baseline": {"file": str, "said": list[str], "compared": int, "verdict": _VERDICT},
 }
-_PAGE: Data = {"search run": str, "tests": [_TEST], "audit": (_AUDIT,)}
+_PAGE: Data = {"search run": str, "tests": [_TEST], "audit": _AUDIT}
 _RUN: Data = {
     "versions": {"torch pytest Python": str},
     "others crashed": int,
