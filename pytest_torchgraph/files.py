@@ -42,12 +42,12 @@ def read_bytes(path: Path, *, only_files: bool = True) -> bytes:
             FIFO, socket or device.
     """
     # Check the file type first: opening a FIFO waits for a writer, and /dev/zero never ends.
-    mode = path.stat().st_mode
-    if only_files and not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+    status = path.stat()
+    if only_files and not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):
         raise OSError(errno.EINVAL, "not a regular file")
     with path.open("rb") as file:
-        # Files in /proc report 0 bytes, so their size says nothing.
-        data = file.read(MOST_BYTES + 1)
+        # A limit costs time. Devices and files in /proc report 0 bytes.
+        data = file.read() if 0 < status.st_size <= MOST_BYTES else file.read(MOST_BYTES + 1)
     if len(data) > MOST_BYTES:
         raise OSError(errno.EFBIG, f"larger than {MOST_BYTES // 2**20} MiB")
     return data
@@ -97,6 +97,8 @@ def decode(hint: Any, value: Any, where: str = "value") -> Any:
     Raises:
         TypeError, ValueError: for a value of another type, and an unknown or missing key.
     """
+    if type(value) is hint:  # most values
+        return value
     origin, arguments = get_origin(hint), get_args(hint)
     if isinstance(hint, list):
         origin, arguments = list, tuple(hint)
@@ -130,7 +132,9 @@ def decode(hint: Any, value: Any, where: str = "value") -> Any:
 _hints: Any = functools.cache(get_type_hints)
 
 
-def write(path: Path, content: str | bytes | None, *, root: Path | None = None) -> bool:
+def write(
+    path: Path, content: str | bytes | None, *, root: Path | None = None, sync: bool = True
+) -> bool:
     """Write a complete file, or remove it. If this fails, the file is unchanged.
 
     A link at `path` itself is replaced or removed; the file that it points to is unchanged. Missing
@@ -142,6 +146,8 @@ def write(path: Path, content: str | bytes | None, *, root: Path | None = None) 
         root: the directory that must contain the file, see `inside`; `None` for an output whose
             path the user chose. If such an output is a device, a FIFO or a socket, the content is
             written to it.
+        sync: if True, the file survives a power failure right after this call, which takes a few
+            milliseconds.
 
     Returns:
         False if there is nothing to remove, else True.
@@ -157,7 +163,7 @@ def write(path: Path, content: str | bytes | None, *, root: Path | None = None) 
         if root is None and is_stream(path) and data is not None:
             _write_stream(path, data)
         else:
-            _replace(path, data, root)
+            _replace(path, data, root, sync)
     except OutsideRootError as error:
         raise OutsideRootError(error.reason, f"cannot {action} {path}") from None
     except OSError as error:
@@ -167,7 +173,7 @@ def write(path: Path, content: str | bytes | None, *, root: Path | None = None) 
     return True
 
 
-def _replace(path: Path, data: bytes | None, root: Path | None) -> None:
+def _replace(path: Path, data: bytes | None, root: Path | None, sync: bool) -> None:
     with _opened_parent(path, root, create=data is not None) as (target, folder):
         # Names relative to the opened directory: a branch cannot swap it for a link.
         home = target.parent if folder is None else Path()
@@ -185,7 +191,8 @@ def _replace(path: Path, data: bytes | None, root: Path | None) -> None:
             with open(temporary, "xb", opener=create) as file:
                 file.write(data)
                 file.flush()
-                os.fsync(file.fileno())
+                if sync:
+                    os.fsync(file.fileno())
             if stat.S_ISREG(mode):
                 os.chmod(temporary, stat.S_IMODE(mode), dir_fd=folder)
             # A link may have been created since `_opened_parent`.
@@ -280,6 +287,4 @@ def _write_stream(path: Path, data: bytes) -> None:
 
 def failed(action: str, path: Path, error: OSError) -> TorchGraphError:
     """Return the error of a file that cannot be read, written or removed."""
-    name = str(error.filename or path)
-    name_text = "" if name == str(path) or name.endswith(TEMPORARY) else f" ({name})"
-    return TorchGraphError(f"cannot {action} {path}: {error.strerror or error}{name_text}")
+    return TorchGraphError(f"cannot {action} {path}: {error.strerror or error}")

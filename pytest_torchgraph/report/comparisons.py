@@ -11,7 +11,7 @@ import pytest
 
 from ..errors import OutsideRootError
 from ..files import inside
-from ..graph.diff import cost_text, source_text
+from ..graph.diff import source_text
 from ..settings import config as settings
 from ..snapshot.pending import OUTSIDE, PENDING_SUFFIX, SavedUpdate, digest, place_key
 from ..snapshot.summary import brief
@@ -49,8 +49,6 @@ def data_of(failed: Comparison) -> Data:
         # Different edits have the same problem, such as "2 op counts differ".
         problem = "; ".join([problem, *failed.details])
     try:
-        for finding in failed.diff.findings[:MAX_FINDINGS]:
-            cost_text(finding.cost)  # an error here must not hide the causes of other tests
         difference = failed.diff.to_json(MAX_FINDINGS) if failed.diff else None
     except Exception:  # the section of the report has the reason
         problem = failed.problem or "cannot describe the difference"

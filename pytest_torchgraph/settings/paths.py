@@ -57,12 +57,11 @@ def find_rootdir() -> Path:
     from _pytest.config.findpaths import determine_setup
 
     directory = Path.cwd()
-    given = {"args": [], "invocation_dir": directory}
+    given: Any = {"args": [], "invocation_dir": directory}
     # The parameters differ between the releases of pytest.
     parameters = inspect.signature(determine_setup).parameters
-    values: Any = {name: given.get(name) for name in parameters}
     try:
-        root: Path = determine_setup(**values)[0]
+        root: Path = determine_setup(**{name: given.get(name) for name in parameters})[0]
     except pytest.UsageError as error:
         raise TorchGraphError(str(error)) from None
     trees = (path for path in (directory, *directory.parents) if (path / ".git").exists())

@@ -220,7 +220,7 @@ def write(
     problems: list[str] = []
     text = source.encode("utf-8", "replace")
     if kind == "dot":
-        files.write(path, text, root=root)
+        files.write(path, text, root=root, sync=False)
         return None, problems
     with tempfile.TemporaryDirectory(prefix="torchgraph-", ignore_cleanup_errors=True) as folder:
         directory = Path(folder).resolve()
@@ -237,7 +237,7 @@ def write(
                     from .style import with_dark
 
                     data = with_dark(data)
-                files.write(path, data, root=root)
+                files.write(path, data, root=root, sync=False)
                 # Problems of an earlier renderer no longer matter.
                 return renderer, []
             problems.append(f"{renderer}: {problem}")

@@ -10,8 +10,8 @@ from __future__ import annotations
 import base64
 import gzip
 import hashlib
-import io
 import json
+import zlib
 from collections.abc import Iterable, Mapping
 from importlib.resources import files
 from typing import Any
@@ -150,10 +150,10 @@ class Parts:
 
         Raises:
             ValueError: if the part is not base64, has more than `most` bytes, or another digest.
-            EOFError, OSError, zlib.error: if it is not compressed with gzip.
+            zlib.error: if it is not compressed with gzip.
         """
-        packed = io.BytesIO(base64.b64decode(part, validate=True))
-        text = gzip.GzipFile(fileobj=packed).read(self.most + 1)
+        packed = base64.b64decode(part, validate=True)
+        text = zlib.decompressobj(zlib.MAX_WBITS | 16).decompress(packed, self.most + 1)
         self.most -= len(text)
         if self.most < 0:
             raise ValueError("the parts of all pages have more than 256 MiB")
