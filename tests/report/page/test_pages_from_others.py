@@ -14,20 +14,26 @@ from typing import Any
 
 import pytest
 
-from pytest_torchgraph.audit.facts import Cause, FunctionFacts, TestFacts
 from pytest_torchgraph.cli import main
 from pytest_torchgraph.graph import problem_finding
-from pytest_torchgraph.report.page import html
-from pytest_torchgraph.report.page.gather import read_page
-from pytest_torchgraph.report.page.html import Parts
-from pytest_torchgraph.report.page.html import page as html_of
+from pytest_torchgraph.report.page import gather, html
 
 Data = dict[str, Any]
 
-FACTS = TestFacts(
-    1, 1, compiles=True, causes=(Cause("break", "a.py", "f", "t", "c", 1),), frames=("a.py:1 f",),
-    callables=("a.py:1 f",), frame_seconds=(0.5,), functions=(FunctionFacts("a.py | f", ops=(1,)),),
-).to_json()  # fmt: skip
+CAUSE = {
+    "kind": "break", "file": "a.py", "function": "f", "text": "t", "code": "c", "line": 1,
+    "count": 1, "shared": False, "guard": "", "guard_place": "",
+}  # fmt: skip
+FUNCTION = {
+    "key": "a.py | f", "line": 1, "called": True, "ops": [1], "backends": ["eager"],
+    "backward": False, "nested": False,
+}  # fmt: skip
+FACTS = {
+    "calls": 1, "graphs": 1, "backwards": 0, "ops": 1, "seconds": 0.5, "compiles": True,
+    "causes": [CAUSE], "frames": ["a.py:1 f"], "callables": ["a.py:1 f"], "backends": ["eager"],
+    "shared": False, "nested": False, "eager_calls": 0, "frame_seconds": [0.5],
+    "functions": [FUNCTION],
+}  # fmt: skip
 CHANGE = {"text": "worse", "file": "a.py", "line": 1, "function": "f", "tests": ["t.py::a"]}
 AUDIT: Data = {
     "mode": "check",
@@ -82,10 +88,10 @@ def page_of(name: str) -> tuple[Data, Data, list[str], Data]:
 
 def text_of(page: tuple[Data, Any, Any, Any]) -> str:
     data, run, search, details = page
-    parts = Parts()
+    parts = html.Parts()
     if data.get("tests"):
         data["tests"][0].setdefault("part", parts.add(details))
-    return html_of({**data, "run": parts.add(run), "search": parts.add(search)}, parts.texts)
+    return html.page({**data, "run": parts.add(run), "search": parts.add(search)}, parts.texts)
 
 
 @pytest.fixture
@@ -105,7 +111,7 @@ def merge(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., t
 
 def test_page_of_the_right_form_is_merged(merge: Any, tmp_path: Path) -> None:
     assert merge(text_of(page_of("t")), text_of(page_of("u")))[0] == 0
-    data, parts = read_page(tmp_path / "out.html")
+    data, parts = gather.read_page(tmp_path / "out.html")
     assert [test["id"] for test in data["tests"]] == ["t.py::a", "u.py::a"]
     assert parts.get(data["tests"][1]["part"])["message"] == "u"
     assert data["causes"]["list"][0]["files"] == ["t.py::a", "u.py::a"]
@@ -152,7 +158,7 @@ def test_wrong_type_anywhere_never_harms_other_pages(
             assert not out.exists()
         else:
             assert code == 0
-            data, parts = read_page(out)
+            data, parts = gather.read_page(out)
             assert data["tests"][-1] == json.loads(json.dumps(data["tests"][-1]))
             assert parts.get(data["tests"][-1]["part"])["message"] == "u"
             assert data["causes"] is not None
