@@ -134,13 +134,40 @@ WRITTEN = '{"torchgraph-audit": 2, "torch": {"2.13": {"functions": {}, "tests": 
             "invalid baseline (file.torch: expected dict, got None); ",
         ),
         (WRITTEN % '{"graphs": "x"}', "record it again"),
+        (WRITTEN % '{"graphs": Infinity}', "invalid baseline (Infinity is out of range)"),
+        (WRITTEN % '{"graphs": NaN}', "invalid baseline (NaN is out of range)"),
+        (WRITTEN % '{"graphs": 1e999}', "invalid baseline (1e999 is out of range)"),
+        (WRITTEN % f'{{"graphs": {"9" * 30}}}', "is out of range)"),
+        (WRITTEN % f'{{"graphs": {"9" * 5000}}}', "invalid baseline ("),
+        (WRITTEN % '{"graphs": 1, "backends": "abc"}', "a.backends: expected tuple, got 'abc'"),
+        (WRITTEN % '{"graphs": 1, "causes": {"b": []}}', "a.causes.b: expected int, got []"),
+        (WRITTEN % '{"graphs": 1, "shared": "no"}', "a.shared: expected bool, got 'no'"),
+        (WRITTEN % "[]", "a: expected Entry, got []"),
+        (WRITTEN.replace("2.13", "two") % '{"graphs": 1}', "'two' is not a release of torch"),
+        (WRITTEN.replace("2.13", "2.13.0") % '{"graphs": 1}', "is not a release of torch"),
+        ('{"torchgraph-audit": 2, "torch": []}', "file.torch: expected dict, got []"),
+        ('{"torchgraph-audit": 2, "torch": {"2.13": {}}}', "missing key 'tests'"),
+        ('{"torchgraph-audit": 2, "torch": ' + "[" * 200_000, "nested too deep"),
         (WRITTEN % '{"grahps": 1}', "invalid baseline (a: unknown: grahps)"),
         ('{"torchgraph-audit": 2,\n<<<<<<< ours\n', ":2: merge conflict"),
     ],
 )
-def test_malformed_baseline_is_refused(tmp_path: Path, text: str, message: str) -> None:
+def test_malformed_baseline_is_refused(
+    tmp_path: Path, text: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = tmp_path / "audit.json"
     path.write_text(text)
     with pytest.raises(BaselineError, match=r"audit\.json") as error:
         read(path)
     assert message in str(error.value)
+    good, out = tmp_path / "good.json", tmp_path / "out.json"
+    good.write_text(WRITTEN % '{"graphs": 1}')
+    for words in ([good, path, "-o", out], [good, "-o", path]):
+        code = main(["merge", *map(str, words)])
+        said = capsys.readouterr().err
+        assert code == 2
+        if text.startswith("{"):  # else it is no baseline, but a page
+            assert f"{path}:" in said
+        assert said.count("\n") == 1
+        assert not out.exists()
+        assert path.read_text() == text

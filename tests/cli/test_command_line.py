@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -400,6 +401,31 @@ def test_console_that_lacks_a_character_gets_it_escaped(files: Path) -> None:
     )
     assert done.stderr == b""
     assert b'%"h\\u2192/relu" = aten.relu' in done.stdout
+
+
+@pytest.mark.skipif(os.name != "posix", reason="Windows has no FIFOs")
+@pytest.mark.parametrize("name", ["fifo.dot", "link.dot"])
+def test_picture_is_written_to_a_fifo(files: Path, name: str) -> None:
+    os.mkfifo("fifo.dot")
+    Path("link.dot").symlink_to("fifo.dot")
+    received: list[str] = []
+    reader = threading.Thread(target=lambda: received.append(Path("fifo.dot").read_text()))
+    reader.start()
+    assert main(["render", "old.tgraph", name]) == 0
+    reader.join(20)
+    assert received[0].startswith("digraph")
+    assert Path("fifo.dot").is_fifo()
+    assert Path("link.dot").is_symlink()
+
+
+@pytest.mark.skipif(os.name != "posix", reason="links need rights on Windows")
+def test_picture_replaces_a_link(files: Path) -> None:
+    (files / "sub").mkdir()
+    (files / "sub" / "notes").write_text("mine")
+    Path("out.dot").symlink_to("sub/notes")
+    assert main(["render", "old.tgraph", "out.dot"]) == 0
+    assert Path("out.dot").read_text().startswith("digraph")
+    assert (files / "sub" / "notes").read_text() == "mine"
 
 
 def test_commands_do_not_import_torch(files: Path) -> None:
