@@ -178,10 +178,9 @@ def _replace(path: Path, data: bytes | None, root: Path | None, sync: bool) -> N
         # Names relative to the opened directory: a branch cannot swap it for a link.
         home = target.parent if folder is None else Path()
         name, temporary = home / target.name, home / f".{os.urandom(8).hex()}.{TEMPORARY}"
-        try:
+        mode = 0
+        with suppress(FileNotFoundError):
             mode = os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode
-        except FileNotFoundError:
-            mode = 0
         if data is None:
             (os.rmdir if stat.S_ISDIR(mode) else os.unlink)(name, dir_fd=folder)
             return
@@ -264,8 +263,8 @@ def _is_repository(name: str) -> bool:
 
 def is_stream(path: Path) -> bool:
     """Return True for a device, FIFO or socket, and for this process's output: /dev/stdout."""
-    is_special = path.exists() and not (path.is_file() or path.is_dir())
-    return is_special or _descriptor(path) is not None
+    is_file = path.is_file() or path.is_dir() or not path.exists()
+    return not is_file or _descriptor(path) is not None
 
 
 def _descriptor(path: Path) -> int | None:
@@ -280,7 +279,14 @@ def _descriptor(path: Path) -> int | None:
 def _write_stream(path: Path, data: bytes) -> None:
     sys.stdout.flush()
     descriptor = _descriptor(path)
-    # A socket cannot be opened by its name, and a redirected file would be truncated.
+    if descriptor is None and path.is_socket():
+        import socket
+
+        with socket.socket(socket.AF_UNIX) as client:
+            client.connect(str(path))
+            client.sendall(data)
+        return
+    # Opening a redirected file again would truncate it.
     with open(path if descriptor is None else os.dup(descriptor), "wb") as stream:
         stream.write(data)
 

@@ -257,12 +257,18 @@ def test_named_fifo_is_written_to(root: Path, linked: bool) -> None:
 
 
 @posix
-def test_named_socket_is_an_error_and_stays(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_named_socket_is_written_to(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(root)  # the path of a socket is short
     with socket.socket(socket.AF_UNIX) as server:
         server.bind("s")
-        with pytest.raises(TorchGraphError, match="cannot write s: "):
-            files.write(Path("s"), "new")
+        server.listen()
+        files.write(Path("s"), "new")
+        client, _ = server.accept()
+        with client:
+            assert client.recv(99) == b"new"
+    assert Path("s").is_socket()
+    with pytest.raises(TorchGraphError, match="cannot write s: "):
+        files.write(Path("s"), "new")
     assert Path("s").is_socket()
 
 

@@ -221,7 +221,6 @@ class AuditReport:
         from .baseline import Entry, ReleaseSection, functions_of, to_text
         from .judge import is_explained_by_order, judge, merged_functions
 
-        inside(self._path, config.rootpath)
         release = running_release()
         old_section = self._baseline.get(release, ReleaseSection())
         tests = dict(old_section.tests)

@@ -32,7 +32,8 @@ def path(item: pytest.Item, name: str, suffix: str) -> Path:
 def save(item: pytest.Item, name: str, suffix: str, text: str | None) -> Path:
     """Write a text of a test, or with `None` remove it, and return its path; see `path`."""
     folder = known_directory(item.config) if text is None else directory(item.config)
-    file = (folder or Path()) / file_name(item, name, suffix)
+    assert folder
+    file = folder / file_name(item, name, suffix)
     write(file, text, root=file.parent, sync=False)
     return file
 

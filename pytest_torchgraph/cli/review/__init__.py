@@ -121,8 +121,8 @@ def _store(pending: PendingUpdates, *, dry_run: bool) -> bool:
     from .prompt import accept, outcome
 
     accepted = accept(pending, pending.chosen, pending.numbers, dry_run=dry_run)
-    problems = (f"! {problem}" for problem in pending.unreadable)
-    lines = [*outcome(accepted, dry_run=dry_run), *problems]
+    lines = [*outcome(accepted, dry_run=dry_run)]
+    lines += (f"! {problem}" for problem in pending.unreadable)
     if not lines:
         lines = ["nothing to write: all chosen graphs are already stored"]
     print("\n".join(map(printable, lines)))
