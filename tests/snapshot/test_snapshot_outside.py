@@ -106,8 +106,8 @@ def test_artifacts_replace_links_at_their_names(
     run("--torchgraph-update")
     run("--torchgraph-artifacts=out", OP="gelu").assert_outcomes(failed=2)
     artifacts = [*(pytester.path / "out").iterdir()]
-    suffixes = {"".join(path.suffixes[-2:]) for path in artifacts}
-    assert {".update.json", ".received.tgraph", ".expected.tgraph", ".diff", ".txt"} < suffixes
+    for suffix in (".update.json", ".received.tgraph", ".expected.tgraph", ".diff", ".txt"):
+        assert sum(path.name.endswith(suffix) for path in artifacts) == 2
     victim, missing = outside / "notes", outside / "missing"
     victim.write_text("mine")
     for number, path in enumerate(artifacts):

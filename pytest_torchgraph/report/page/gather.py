@@ -408,8 +408,8 @@ def read_page(path: Path, most: int = MOST_BYTES) -> tuple[Data, Parts]:
         data: Data = parse_json(match[1])
         if data.get("format") != FORMAT:
             raise ValueError(
-                f"format {data.get('format')} of a different version of pytest-torchgraph, which "
-                f"reads {FORMAT}: write all pages with one version"
+                f"format {data.get('format')}, this version reads {FORMAT}: write all pages with "
+                "one version of pytest-torchgraph"
             )
         for key, part in _PART.findall(text):
             parts.take(key, part)
