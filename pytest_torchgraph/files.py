@@ -263,8 +263,8 @@ def _is_repository(name: str) -> bool:
 
 def is_stream(path: Path) -> bool:
     """Return True for a device, FIFO or socket, and for this process's output: /dev/stdout."""
-    is_file = path.is_file() or path.is_dir() or not path.exists()
-    return not is_file or _descriptor(path) is not None
+    is_special = path.exists() and not (path.is_file() or path.is_dir())
+    return is_special or _descriptor(path) is not None
 
 
 def _descriptor(path: Path) -> int | None:

@@ -69,8 +69,8 @@ def known_directory(config: pytest.Config) -> Path | None:
     directory = config.rootpath / cache / "d" / "torchgraph"
     # A branch may bring a link, and so would choose where artifacts are written.
     root, target = os.path.realpath(config.rootpath), os.path.realpath(directory)
-    is_linked = target != os.path.normpath(Path(root, directory))
-    return None if is_linked and not Path(target).is_relative_to(root) else directory
+    is_direct = target == os.path.normpath(Path(root, directory))
+    return directory if is_direct or Path(target).is_relative_to(root) else None
 
 
 def attach(item: pytest.Item, report: pytest.TestReport, picture: Path, name: str) -> None:

@@ -74,7 +74,7 @@ class FailedComparisons(Comparisons):
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> Generator[None]:
         """Print the causes after all other output, so they are visible without scrolling."""
         has_cache = self.config.pluginmanager.hasplugin("cacheprovider")
-        if has_cache and known_directory(self.config) is None:
+        if has_cache and not known_directory(self.config):
             terminalreporter.line(
                 "torchgraph: no pending updates are kept, because a link leads pytest's cache "
                 "outside the root directory. Remove the link, or add --torchgraph-artifacts=DIR"

@@ -177,7 +177,7 @@ def save_pending(
     """
     pending_updates = record.pending
     problem = ""
-    if not pending_updates or artifacts.known_directory(item.config) is None:
+    if not pending_updates or not artifacts.known_directory(item.config):
         return problem
     for name, pending in pending_updates.values():
         try:
@@ -200,7 +200,7 @@ def save_pending_text(item: pytest.Item, failed: Comparison | None) -> None:
 
     A review lists this update and refuses it, because only a run of the test can write its text.
     """
-    if artifacts.known_directory(item.config) is None:
+    if not artifacts.known_directory(item.config):
         return
     if failed is None:
         artifacts.save(item, TEXT_TARGET, PENDING_SUFFIX, None)

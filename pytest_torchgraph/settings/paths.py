@@ -64,8 +64,8 @@ def find_rootdir() -> Path:
         root: Path = determine_setup(**{name: given.get(name) for name in parameters})[0]
     except pytest.UsageError as error:
         raise TorchGraphError(str(error)) from None
-    trees = (path for path in (directory, *directory.parents) if (path / ".git").exists())
-    top = next(trees, root)
+    above = (directory, *directory.parents)
+    top = next((path for path in above if (path / ".git").exists()), root)
     return top if top.is_relative_to(root) else root
 
 

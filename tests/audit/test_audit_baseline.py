@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -116,6 +119,21 @@ def test_baseline_merge_command(tmp_path: Path, capsys: pytest.CaptureFixture[st
     (tmp_path / "page.html").write_text("<!doctype html>")
     assert main(["merge", str(paths[0]), str(tmp_path / "page.html"), "-o", str(whole)]) == 2
     assert "give files of one kind" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(os.name != "posix", reason="Windows has no /dev")
+@pytest.mark.parametrize("redirected", [True, False])
+def test_merged_baseline_is_written_to_standard_output(tmp_path: Path, redirected: bool) -> None:
+    path, out = tmp_path / "a.json", tmp_path / "out"
+    text = to_text({"2.13": ReleaseSection({"a": Entry(1)})})
+    path.write_text(text)
+    code = "import sys; from pytest_torchgraph.cli import main; sys.exit(main())"
+    command = [sys.executable, "-c", code, "merge", path, "-o", "/dev/stdout"]
+    with out.open("wb") as file:
+        done = subprocess.run(command, stdout=file if redirected else subprocess.PIPE)
+    assert done.returncode == 0
+    printed = out.read_text() if redirected else done.stdout.decode()
+    assert printed == text
 
 
 WRITTEN = '{"torchgraph-audit": 2, "torch": {"2.13": {"functions": {}, "tests": {"a": %s}}}}'

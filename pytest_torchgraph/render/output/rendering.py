@@ -25,7 +25,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from ... import files
-from ...errors import TorchGraphError
 
 if TYPE_CHECKING:
     import graphviz
@@ -175,8 +174,7 @@ def draw(digraph: graphviz.Digraph, path: Path, timeout: float = DRAW_PATIENCE) 
             if renderer is not None or kind == "dot":
                 return RenderResult(path, renderer)
         write(digraph.source, fallback, "dot", timeout, path.parent)
-        with suppress(TorchGraphError):
-            files.write(path, None, root=path.parent)
+        files.write(path, None, root=path.parent)
         return RenderResult(fallback, None, _advice(problems, path, fallback))
     except Exception as error:  # the test has failed already: its message is what matters
         note = f"no picture: {type(error).__name__}: {error}"

@@ -60,11 +60,8 @@ _VERDICT: Data = {
     "renamed": list[tuple[str, str]],
 }
 _AUDIT: Data = {
-    "mode broken": str | None,
-    "isolated": bool,
+    "mode broken isolated settings_left tests": Any,
     "totals": {"tests": int},
-    "settings_left": list[dict[str, str]],
-    "tests": dict[str, dict[str, Any]],
     "baseline": {"file": str, "said": list[str], "compared": int, "verdict": _VERDICT},
 }
 _PAGE: Data = {"search run": str, "tests": [_TEST], "audit": _AUDIT}
