@@ -247,10 +247,12 @@ def _renderers() -> tuple[tuple[Renderer, list[str], str], ...]:
 
     Every command takes the arguments of `dot`.
     """
-    dot = shutil.which("dot")
+    dot = Path(shutil.which("dot") or "dot").absolute()
+    # Windows looks in the working directory first, where a branch may have put another program.
+    is_there = dot.parent != Path.cwd()
     start = [sys.executable, "-m", f"{__package__}._pygraphviz"]
     return (
-        ("dot", [str(Path(dot).absolute())] if dot else [], "not found on the PATH"),
+        ("dot", [str(dot)] if is_there else [], "not found on the PATH"),
         ("pygraphviz", start if _has_pygraphviz() else [], "not installed"),
     )
 
