@@ -3,7 +3,7 @@
     assertion            the `graph_snapshot` fixture: syrupy's assertion and its storage
     subject              converts a captured value to a `Program`
     compare              compares this program with a stored program, for ranks class by class
-    file_names, files    names the files, reads and writes them
+    file_names, files    names the files, reads them
     run, stale, summary  the files that a run compared, the files to remove, the printed section
     pending              updates that `review` can make later
     inline, literals     `assert_graph_text`, and edits of the text in a test's source
