@@ -9,11 +9,14 @@ if [ ! -d "$ARTIFACTS" ]; then
 fi
 
 export PYTHONUTF8=1
+# Not `python -m pytest_torchgraph`, which runs an `argparse.py` of the checkout.
+COMMAND=$(dirname "$(command -v "$PYTHON")")/pytest-torchgraph
+[ -x "$COMMAND" ] || COMMAND=pytest-torchgraph
 # A directory of an older release has only texts: `review` prints nothing, and `diff` compares them.
-text=$("$PYTHON" -m pytest_torchgraph review "$ARTIFACTS" --format=markdown 2>/dev/null)
+text=$("$COMMAND" review "$ARTIFACTS" --format=markdown 2>/dev/null)
 status=$?
 if [ -z "$text" ]; then
-    text=$("$PYTHON" -m pytest_torchgraph diff "$ARTIFACTS" --format=markdown)
+    text=$("$COMMAND" diff "$ARTIFACTS" --format=markdown)
     status=$?
 fi
 case $status in
@@ -27,6 +30,7 @@ fi
 
 # GitHub does not show a summary larger than 1 MiB.
 if [ "$(printf '%s' "$text" | wc -c)" -gt 1000000 ]; then
+    rm -f -- "$ARTIFACTS/causes.md" # which may be a link of the branch
     printf '%s\n' "$text" >"$ARTIFACTS/causes.md"
     text="${text%%$'\n'*}"$'\n\nThe table of causes is too long for a job summary: see `causes.md` in the artifact.'
 fi

@@ -39,7 +39,8 @@ class UnsupportedTorchError(TorchGraphError, ImportError):
 class OutsideRootError(TorchGraphError):
     """A stored file would be written or removed outside pytest's root directory.
 
-    Raised by an update, by `review`, and while a baseline is recorded. Links are resolved.
+    Raised by an update, by `review`, and while a baseline is recorded. Links of directories are
+    resolved.
 
     Attributes:
         reason: why the path is refused, with its target.

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from console_script import environment_with, write_script
 
 import pytest_torchgraph
 
@@ -181,12 +182,11 @@ def summarise(directory: Path, python: str = sys.executable) -> tuple[str, str]:
     summary = directory / "summary.md"
     summary.write_text("of a step before\n", encoding="utf-8")
     environment = {
-        **os.environ,
+        **environment_with(write_script(directory / "bin")),
         "GITHUB_ACTION_PATH": str(ACTION.parent),
         "GITHUB_STEP_SUMMARY": str(summary),
         "ARTIFACTS": "torchgraph",
         "PYTHON": python,
-        "PYTHONPATH": str(ROOT),
     }
     assert step["env"].keys() == {"ARTIFACTS", "PYTHON"}
     done = subprocess.run(
@@ -276,14 +276,22 @@ def test_action_summary_with_an_unreadable_file_lists_causes(tmp_path: Path) -> 
 @pytest.mark.slow("runs pytest in a new process")
 def test_action_summary_that_is_too_long_is_a_file(tmp_path: Path) -> None:
     made = artifacts(tmp_path)
-    long = tmp_path / "prints-much"
-    long.write_text("#!/bin/sh\necho '**many causes**'\nyes '| a row |' | head -n 200000\nexit 1\n")
-    long.chmod(0o755)
-    text, _ = summarise(tmp_path, str(long))
+    notes = tmp_path / "notes"
+    notes.write_text("mine")
+    (made / "causes.md").symlink_to(notes)
+    (tmp_path / "env").mkdir()
+    for name in ("python", "pytest-torchgraph"):
+        long = tmp_path / "env" / name
+        long.write_text(
+            "#!/bin/sh\necho '**many causes**'\nyes '| a row |' | head -n 200000\nexit 1\n"
+        )
+        long.chmod(0o755)
+    text, _ = summarise(tmp_path, str(tmp_path / "env" / "python"))
     assert "**many causes**" in text
     assert "`causes.md` in the artifact" in text
     assert len(text) < 1000
     assert (made / "causes.md").read_text().count("| a row |") == 200_000
+    assert notes.read_text() == "mine"
 
 
 def test_action_summary_without_artifacts_is_unchanged(tmp_path: Path) -> None:

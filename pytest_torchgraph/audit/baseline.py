@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 from ..errors import TorchGraphError
+from ..files import decode, parse_json, read_bytes
 from .facts import TestFacts
 
 VERSION = 2
@@ -21,6 +23,7 @@ _END = "end"
 """Key of the last line, which never changes. Without it, appending a test would change two lines,
 because JSON allows no comma after the last entry.
 """
+_DOCUMENT = {"torch": dict[str, dict[str, dict[str, Any]]]}
 _E = TypeVar("_E")
 
 
@@ -49,21 +52,6 @@ class Function:
         """Return the JSON values, without empty values."""
         return {name: value for name, value in asdict(self).items() if value}
 
-    @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> Function:
-        """Restore the entry from `to_json`.
-
-        Raises:
-            AttributeError, TypeError, ValueError: if the values are malformed.
-        """
-        _need_known(values, cls)
-        return cls(
-            tuple(map(int, values.get("ops", ()))),
-            tuple(map(str, values.get("backends", ()))),
-            bool(values.get("backward", False)),
-            bool(values.get("nested", False)),
-        )
-
     def __or__(self, other: Function) -> Function:
         return Function(
             tuple(sorted({*self.ops, *other.ops})),
@@ -71,12 +59,6 @@ class Function:
             self.backward or other.backward,
             self.nested or other.nested,
         )
-
-
-def _need_known(values: Mapping[str, Any], cls: type[Function | Entry]) -> None:
-    """Raise `ValueError` if JSON values contain a name that is not a field of the class."""
-    if unknown := values.keys() - {attribute.name for attribute in fields(cls)}:
-        raise ValueError(f"unknown: {', '.join(sorted(unknown))}")
 
 
 def functions_of(facts: Iterable[TestFacts]) -> dict[str, Function]:
@@ -133,25 +115,14 @@ class Entry:
         return {name: value for name, value in values.items() if value or name == "graphs"}
 
     @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> Entry:
+    def from_json(cls, values: Mapping[str, Any], where: str) -> Entry:
         """Restore the entry from `to_json`.
 
         Raises:
-            TypeError, ValueError: if the values are malformed.
+            ValueError: if the values are malformed.
         """
-        _need_known(values, cls)
-        graphs = int(values["graphs"])
-        return cls(
-            graphs,
-            int(values.get("ops", 0)),
-            int(values.get("backwards", 0)),
-            tuple(map(str, values.get("backends", ()))),
-            bool(values.get("shared", False)),
-            bool(values.get("compiles", graphs > 0)),
-            bool(values.get("nested", False)),
-            {str(key): int(count) for key, count in values.get("causes", {}).items()},
-            tuple(map(str, values.get("calls", ()))),
-        )
+        entry: Entry = decode(cls, values, where)
+        return replace(entry, compiles=entry.compiles or entry.graphs > 0)
 
 
 @dataclass
@@ -182,8 +153,6 @@ def read(path: Path, *, pytest: str = "pytest") -> Baseline:
         BaselineError: if the file does not exist or is not a valid baseline.
         OldBaselineError: if release 0.2 recorded the file.
     """
-    from ..snapshot.files import read_bytes
-
     try:
         text = read_bytes(path).decode("utf-8")
     except FileNotFoundError:
@@ -198,8 +167,8 @@ def read(path: Path, *, pytest: str = "pytest") -> Baseline:
     if conflict := _conflict(text):
         raise BaselineError(f"{path}:{conflict}: merge conflict: resolve it, or {remedy}")
     try:
-        document = json.loads(text, object_pairs_hook=_without_repetition)
-    except (ValueError, RecursionError) as error:
+        document = parse_json(text, _without_repetition)
+    except ValueError as error:
         raise BaselineError(f"{path}: invalid baseline ({error}); {remedy}") from error
     if not isinstance(document, dict) or _MARK not in document:
         raise BaselineError(
@@ -216,20 +185,22 @@ def read(path: Path, *, pytest: str = "pytest") -> Baseline:
             f"{VERSION}; {remedy}"
         )
     try:
+        sections = decode(_DOCUMENT, document, "file")["torch"]
         return {
-            str(release): ReleaseSection(
+            release: ReleaseSection(
                 _entries(section["tests"], Entry.from_json),
-                _entries(section["functions"], Function.from_json),
+                _entries(section["functions"], partial(decode, Function)),
             )
-            for release, section in document["torch"].items()
+            for release, section in sections.items()
+            if [*map(int, release.split("."))]  # `to_text` sorts by these numbers
         }
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError) as error:
         missing = "missing key " if isinstance(error, KeyError) else ""
         raise BaselineError(f"{path}: invalid baseline ({missing}{error}); {remedy}") from error
 
 
-def _entries(values: Mapping[str, Any], read_entry: Callable[[Any], _E]) -> dict[str, _E]:
-    return {str(key): read_entry(entry) for key, entry in values.items() if key != _END}
+def _entries(values: Mapping[str, Any], read_entry: Callable[[Any, str], _E]) -> dict[str, _E]:
+    return {key: read_entry(entry, key) for key, entry in values.items() if key != _END}
 
 
 def _without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

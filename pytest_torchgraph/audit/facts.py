@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, NamedTuple
 
+from ..files import decode
+
 CauseKind = Literal["break", "recompile", "limit", "bypass", "eager", "nothing"]
 """Kinds of causes.
 
@@ -102,12 +104,6 @@ class FunctionFacts:
     backward: bool = False
     nested: bool = False
 
-    @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> FunctionFacts:
-        """Restore the facts from an element of `TestFacts.to_json()["functions"]`."""
-        lists = {name: tuple(values[name]) for name in ("ops", "backends")}
-        return cls(**{**values, **lists})
-
     @property
     def place(self) -> str:
         """Location, as `file:line name`."""
@@ -176,11 +172,10 @@ class TestFacts:
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> TestFacts:
-        """Restore the facts from `to_json`, before or after a round trip through JSON."""
-        fields: dict[str, Any] = {
-            name: tuple(value) if isinstance(value, list | tuple) else value
-            for name, value in values.items()
-        }
-        fields["causes"] = tuple(Cause(**cause) for cause in values["causes"])
-        fields["functions"] = tuple(map(FunctionFacts.from_json, values["functions"]))
-        return cls(**fields)
+        """Restore the facts from `to_json`, before or after a round trip through JSON.
+
+        Raises:
+            TypeError, ValueError: if the values are malformed.
+        """
+        facts: TestFacts = decode(cls, values)
+        return facts

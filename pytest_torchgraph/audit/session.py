@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ..errors import OutsideRootError
+from ..files import inside, write
 from ..settings import config as settings
 from ..settings.config import pytest_command
-from ..settings.paths import active_filter, inside
+from ..settings.paths import active_filter
 from ..snapshot.run import TROUBLE
 from ..torch_release import running_release
 from ..words import counted
@@ -217,11 +218,9 @@ class AuditReport:
         A test keeps its line if test order explains every difference. The old id of a renamed test
         is removed.
         """
-        from ..snapshot.files import write_text
         from .baseline import Entry, ReleaseSection, functions_of, to_text
         from .judge import is_explained_by_order, judge, merged_functions
 
-        inside(self._path, config.rootpath)
         release = running_release()
         old_section = self._baseline.get(release, ReleaseSection())
         tests = dict(old_section.tests)
@@ -253,7 +252,7 @@ class AuditReport:
         test_count = counted(len(tests), "test")
         if self._path.is_file() and self._path.read_text("utf-8") == text:
             return f"unchanged  {self._shown_path}: {test_count} with torch {release}"
-        write_text(self._path, text, root=config.rootpath)
+        write(self._path, text, root=config.rootpath)
         return f"recorded  {self._shown_path}: {test_count} with torch {release}"
 
 

@@ -1,10 +1,13 @@
-"""`python -m pytest_torchgraph`: read, compare and draw stored graphs.
+"""`pytest-torchgraph`: read, compare and draw stored graphs.
 
     show FILE                print the graphs; as git's textconv
     diff OLD NEW             print the difference of two files or directories; as git's difftool
     review [DIR]             review the graphs that differ, by cause, and store them
     render FILE OUT          draw the graphs, or with --against=OLD the difference
     merge FILE... -o OUT     combine the pages, or the audit baselines, of several runs
+
+`python -m pytest_torchgraph` would do the same, but puts the working directory first on the import
+path, and so runs an `argparse.py` of a stranger's branch.
 
 Only `show --cost` and `render --heat=flops` import torch, for its FLOP formulas.
 
@@ -18,6 +21,7 @@ returns the exit code. `run` imports the modules that it needs, so that `--help`
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -42,6 +46,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Raises:
         SystemExit: with code 2 for arguments that argparse refuses, 0 after `--help`.
     """
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # Windows encodings may lack characters of a name
+            stream.reconfigure(errors="backslashreplace")
     options = _parser().parse_args(arguments)
     try:
         code: int = options.run(options)
@@ -67,7 +74,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m pytest_torchgraph",
+        prog="pytest-torchgraph",
         description="Commands for stored graphs (.tgraph files).",
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import TorchGraphError
+from ..files import is_stream, write
 from ..words import counted
 from .formats import EXIT_OK
 
@@ -49,7 +50,9 @@ def run(options: argparse.Namespace) -> int:
     if len({*pages}) > 1:
         raise TorchGraphError("cannot merge pages with audit baselines: give files of one kind")
     merge = _merge_pages if pages[0] else _merge_baselines
-    print(f"{options.output}: {merge(options.files, options.output)}")
+    summary = merge(options.files, options.output)
+    if not is_stream(options.output):  # the line would be part of the output
+        print(f"{options.output}: {summary}")
     return EXIT_OK
 
 
@@ -61,10 +64,9 @@ def _is_page(path: Path) -> bool:
 
 def _merge_pages(pages: Sequence[Path], output: Path) -> str:
     from ..report.page import RED, merge_pages, page
-    from ..snapshot.files import write_text
 
     data, parts = merge_pages(pages)
-    write_text(output, page(data, parts.texts))
+    write(output, page(data, parts.texts))
     failed_count = sum(test["outcome"] in RED for test in data["tests"])
     tests = counted(len(data["tests"]), "test")
     return f"{tests} from {counted(len(pages), 'page')}, {failed_count} failed"
@@ -72,9 +74,8 @@ def _merge_pages(pages: Sequence[Path], output: Path) -> str:
 
 def _merge_baselines(shards: Sequence[Path], output: Path) -> str:
     from ..audit.baseline import merge, read, to_text
-    from ..snapshot.files import write_text
 
-    base = read(output) if output.exists() else None
+    base = read(output) if output.exists() and not is_stream(output) else None
     merged = merge([read(path) for path in shards], base)
-    write_text(output, to_text(merged))
+    write(output, to_text(merged))
     return counted(sum(len(section.tests) for section in merged.values()), "test")

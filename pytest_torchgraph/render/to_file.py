@@ -48,7 +48,6 @@ def render(
     if kind is None:
         raise ValueError(f"cannot draw {path.name!r}: the suffix must be one of {SUFFIXES}")
     source = _digraph(subject, heat).source
-    path.parent.mkdir(parents=True, exist_ok=True)
     renderer, problems = write(source, path, kind, PATIENCE)
     if kind != "dot" and renderer is None:
         raise TorchGraphError(

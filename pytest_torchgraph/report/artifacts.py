@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from ..files import write
 from ..settings import config as settings
 from ..snapshot.file_names import picture_stem
 
@@ -16,7 +17,7 @@ _TEMPORARY = pytest.StashKey[Path]()
 
 
 def path(item: pytest.Item, name: str, suffix: str) -> Path:
-    """Return the path of a picture or text of a test, creating the directory if necessary.
+    """Return the path of a picture or text of a test.
 
     Each process started by torchrun has its own files, tagged with the rank (none for rank 0).
 
@@ -28,6 +29,15 @@ def path(item: pytest.Item, name: str, suffix: str) -> Path:
     return directory(item.config) / file_name(item, name, suffix)
 
 
+def save(item: pytest.Item, name: str, suffix: str, text: str | None) -> Path:
+    """Write a text of a test, or with `None` remove it, and return its path; see `path`."""
+    folder = known_directory(item.config) if text is None else directory(item.config)
+    assert folder
+    file = folder / file_name(item, name, suffix)
+    write(file, text, root=file.parent, sync=False)
+    return file
+
+
 def file_name(item: pytest.Item, name: str, suffix: str) -> str:
     """Return the file name of a picture or text of a test; see `path`."""
     rank = settings.get(item.config).rank
@@ -37,13 +47,10 @@ def file_name(item: pytest.Item, name: str, suffix: str) -> str:
 
 def directory(config: pytest.Config) -> Path:
     """Return the directory from the settings, else one in pytest's cache, else a temporary one."""
-    configured = settings.get(config).artifacts
-    if configured is not None:
-        configured.mkdir(parents=True, exist_ok=True)
-        return configured
-    cache = getattr(config, "cache", None)
-    if cache is not None:
-        return Path(cache.mkdir("torchgraph"))
+    if known := known_directory(config):
+        if settings.get(config).artifacts is None and config.cache is not None:
+            config.cache.mkdir("torchgraph")  # with the files that tell others it is a cache
+        return known
     if _TEMPORARY not in config.stash:
         config.stash[_TEMPORARY] = Path(tempfile.mkdtemp(prefix="pytest-torchgraph-"))
     return config.stash[_TEMPORARY]
@@ -52,13 +59,18 @@ def directory(config: pytest.Config) -> Path:
 def known_directory(config: pytest.Config) -> Path | None:
     """Return the directory without creating it; `None` if it is a temporary directory.
 
-    No later command finds a temporary directory.
+    No later command finds a temporary directory. It replaces the one in pytest's cache if a link
+    leads that directory outside the root directory.
     """
     configured = settings.get(config).artifacts
     if configured is not None or not config.pluginmanager.hasplugin("cacheprovider"):
         return configured
-    cache = Path(os.path.expandvars(os.path.expanduser(config.getini("cache_dir"))))
-    return config.rootpath / cache / "d" / "torchgraph"
+    cache: str = os.path.expandvars(os.path.expanduser(config.getini("cache_dir")))
+    directory = config.rootpath / cache / "d" / "torchgraph"
+    # A branch may bring a link, and so would choose where artifacts are written.
+    root, target = os.path.realpath(config.rootpath), os.path.realpath(directory)
+    is_direct = target == os.path.normpath(Path(root, directory))
+    return directory if is_direct or Path(target).is_relative_to(root) else None
 
 
 def attach(item: pytest.Item, report: pytest.TestReport, picture: Path, name: str) -> None:

@@ -20,6 +20,7 @@ from ..snapshot.run import RunRecord
 from ..snapshot.summary import brief
 from ..torch_release import running_release
 from ..words import counted
+from .artifacts import known_directory
 from .comparisons import Comparisons, count_left_out, findings_of, review_command
 
 PLUGIN = "torchgraph-causes"
@@ -72,6 +73,12 @@ class FailedComparisons(Comparisons):
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> Generator[None]:
         """Print the causes after all other output, so they are visible without scrolling."""
+        has_cache = self.config.pluginmanager.hasplugin("cacheprovider")
+        if has_cache and not known_directory(self.config):
+            terminalreporter.line(
+                "torchgraph: no pending updates are kept, because a link leads pytest's cache "
+                "outside the root directory. Remove the link, or add --torchgraph-artifacts=DIR"
+            )
         whole_sections = [(report, report.sections) for report in self._failed_reports.values()]
         with suppress(Exception):  # then the sections are printed in full
             self._shorten_sections(terminalreporter)

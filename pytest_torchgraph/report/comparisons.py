@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ..errors import OutsideRootError
+from ..files import inside
 from ..graph.diff import source_text
 from ..settings import config as settings
-from ..settings.paths import inside
 from ..snapshot.pending import OUTSIDE, PENDING_SUFFIX, SavedUpdate, digest, place_key
 from ..snapshot.summary import brief
 from ..words import counted
@@ -142,7 +142,7 @@ class Comparisons:
 
 
 UPDATE = "--torchgraph-update"
-REVIEW = "python -m pytest_torchgraph review"
+REVIEW = "pytest-torchgraph review"
 TEXT_TARGET = "assert_graph_text"
 """Name of the pending update of a text in a test, in place of the name of a stored file."""
 
@@ -176,23 +176,20 @@ def save_pending(
         The error of the last file that could not be written; "" if all files were written.
     """
     pending_updates = record.pending
-    directory = artifacts.known_directory(item.config) if pending_updates else None
     problem = ""
-    if directory is None:
+    if not pending_updates or not artifacts.known_directory(item.config):
         return problem
     for name, pending in pending_updates.values():
-        file = directory / artifacts.file_name(item, name, PENDING_SUFFIX)
         try:
-            if pending is None or not failed:
-                file.unlink(missing_ok=True)
-                continue
-            paths = map(str, pending.digests)
-            comparison = next((record.failed[p] for p in paths if p in record.failed), None)
-            summary = headline(comparison) if comparison else " ".join(pending.problem.split())
-            content = _saved_update(item, pending, comparison).to_json(
-                summary, pending.refused or settings.rerun_command(item, UPDATE)
-            )
-            artifacts.path(item, name, PENDING_SUFFIX).write_text(content, encoding="utf-8")
+            content = None
+            if pending is not None and failed:
+                paths = map(str, pending.digests)
+                comparison = next((record.failed[p] for p in paths if p in record.failed), None)
+                summary = headline(comparison) if comparison else " ".join(pending.problem.split())
+                content = _saved_update(item, pending, comparison).to_json(
+                    summary, pending.refused or settings.rerun_command(item, UPDATE)
+                )
+            artifacts.save(item, name, PENDING_SUFFIX, content)
         except Exception as error:
             problem = brief(error)
     return problem
@@ -203,11 +200,10 @@ def save_pending_text(item: pytest.Item, failed: Comparison | None) -> None:
 
     A review lists this update and refuses it, because only a run of the test can write its text.
     """
-    directory = artifacts.known_directory(item.config)
-    if directory is None:
+    if not artifacts.known_directory(item.config):
         return
     if failed is None:
-        (directory / artifacts.file_name(item, TEXT_TARGET, PENDING_SUFFIX)).unlink(missing_ok=True)
+        artifacts.save(item, TEXT_TARGET, PENDING_SUFFIX, None)
         return
     stored = failed.stored
     command = settings.rerun_command(item, UPDATE)
@@ -222,8 +218,7 @@ def save_pending_text(item: pytest.Item, failed: Comparison | None) -> None:
         refused=f"this text is in the test: run {command}",
         **_sources(failed),
     )
-    file = artifacts.path(item, TEXT_TARGET, PENDING_SUFFIX)
-    file.write_text(saved.to_json(headline(failed), command), encoding="utf-8")
+    artifacts.save(item, TEXT_TARGET, PENDING_SUFFIX, saved.to_json(headline(failed), command))
 
 
 def _saved_update(

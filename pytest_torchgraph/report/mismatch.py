@@ -261,7 +261,7 @@ def _write_texts(item: pytest.Item, failed: Comparison) -> None:
         texts[".expected.tgraph"] = failed.stored_text
         texts[".diff"] = "".join(f"{line}\n" for line in failed.text_diff)
     for suffix, text in texts.items():
-        artifacts.path(item, failed.name, suffix).write_text(text, encoding="utf-8")
+        artifacts.save(item, failed.name, suffix, text)
 
 
 def _add_to_page(
@@ -328,12 +328,12 @@ def _draw(
         return None
     rank = f".rank-{part.ranks[0]}" if part.ranks else ""
     ranks_text = f" of {format_ranks(part.ranks)}" if part.ranks else ""
-    text = artifacts.path(item, failed.name, f"{rank}.txt")
     findings = "\n".join(
         finding.to_text(limit=sum(len(p.changes) + len(p.consequences) for p in finding.places))
         for finding in diff.findings
     )
-    text.write_text(f"{item.nodeid}\n{summary}\n{findings}\n", encoding="utf-8")
+    content = f"{item.nodeid}\n{summary}\n{findings}\n"
+    text = artifacts.save(item, failed.name, f"{rank}.txt", content)
     from ..render.difference import drawing as drawing_of
     from ..render.output import draw
 

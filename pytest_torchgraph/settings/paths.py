@@ -1,22 +1,20 @@
-"""Paths: containment, permission to write, and the arguments `within` and `allow`."""
+"""Paths: permission to write, and the arguments `within` and `allow`."""
 
 from __future__ import annotations
 
 import functools
 import importlib.util
+import inspect
 import os
 import re
-import unicodedata
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ..errors import OutsideRootError
-
-REPOSITORIES = frozenset({".git", "git~1", ".hg", ".jj", ".svn"})
-"""Names of directories that belong to version control; `git~1` is the short name on Windows."""
+from ..errors import TorchGraphError
+from ..files import is_stream
 
 
 def below(file: str, directory: str) -> str | None:
@@ -40,7 +38,9 @@ def unwritable(path: Path) -> str:
 
     Missing parent directories are allowed, because they can be created.
     """
-    directory = Path(os.path.realpath(path)).parent
+    if is_stream(path):
+        return ""
+    directory = Path(os.path.realpath(path.parent))
     while not directory.exists() and directory != directory.parent:
         directory = directory.parent
     if not directory.is_dir():
@@ -48,37 +48,25 @@ def unwritable(path: Path) -> str:
     return "" if os.access(directory, os.W_OK) else f"no permission to write in {directory}"
 
 
-def inside(path: Path, root: Path) -> Path:
-    """Return the real path of a file that may be written, with all links resolved.
-
-    git stores symbolic links, so a branch may contain a link to any location: as the file itself,
-    or as a directory on the path of the file.
-
-    Args:
-        path: the file, which need not exist.
-        root: pytest's root directory.
+def find_rootdir() -> Path:
+    """Return pytest's rootdir for the working directory, but not above git's work tree.
 
     Raises:
-        OutsideRootError: if the real path is outside `root`, inside a version control directory,
-            or has another suffix.
+        TorchGraphError: if pytest cannot read its ini file.
     """
-    real_root, real_path = Path(os.path.realpath(root)), Path(os.path.realpath(path))
-    if not real_path.is_relative_to(real_root):
-        raise OutsideRootError(f"{real_path} is outside the root directory {real_root}")
-    below_root = real_path.relative_to(real_root)
-    if any(_is_repository(part) for part in below_root.parts):
-        raise OutsideRootError(f"{below_root} is inside a version control directory")
-    if real_path.suffix != path.suffix:
-        raise OutsideRootError(f"it is a link to {below_root}, which is not a {path.suffix} file")
-    return real_path
+    from _pytest.config.findpaths import determine_setup
 
-
-def _is_repository(name: str) -> bool:
-    """Return True for a version control directory in any spelling that a file system accepts."""
-    # macOS ignores format characters and case. Windows ignores trailing dots and spaces, and
-    # treats `.git::$INDEX_ALLOCATION` as `.git`.
-    visible_name = "".join(c for c in name if unicodedata.category(c) != "Cf").partition(":")[0]
-    return visible_name.rstrip(". ").casefold() in REPOSITORIES
+    directory = Path.cwd()
+    given: Any = {"args": [], "invocation_dir": directory}
+    # The parameters differ between the releases of pytest.
+    parameters = inspect.signature(determine_setup).parameters
+    try:
+        root: Path = determine_setup(**{name: given.get(name) for name in parameters})[0]
+    except pytest.UsageError as error:
+        raise TorchGraphError(str(error)) from None
+    above = (directory, *directory.parents)
+    top = next((path for path in above if (path / ".git").exists()), root)
+    return top if top.is_relative_to(root) else root
 
 
 def is_within(file: str, within: Any) -> bool:

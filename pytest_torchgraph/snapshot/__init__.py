@@ -3,7 +3,7 @@
     assertion            the `graph_snapshot` fixture: syrupy's assertion and its storage
     subject              converts a captured value to a `Program`
     compare              compares this program with a stored program, for ranks class by class
-    file_names, files    names the files, reads and writes them
+    file_names, files    names the files, reads them
     run, stale, summary  the files that a run compared, the files to remove, the printed section
     pending              updates that `review` can make later
     inline, literals     `assert_graph_text`, and edits of the text in a test's source
@@ -74,12 +74,12 @@ results of `report.comparisons.data_of`, and `replaced` a list of pairs of a pat
 """
 
 SUFFIX = "tgraph"
-TEMPORARY = "tgraph-tmp"
-"""Suffix of the temporary file that is written before it replaces the stored file."""
 
 
 def hide_from_cleanup(config: pytest.Config) -> None:
     """Prevent syrupy from reporting or deleting the files of this package."""
+    from ..files import TEMPORARY
+
     option = config.option
     # Older releases of syrupy lack this option.
     ignored_suffixes = getattr(option, "ignore_file_extensions", None) or []

@@ -34,18 +34,12 @@ from syrupy.extensions.single_file import SingleFileSnapshotExtension, WriteMode
 from syrupy.location import PyTestLocation
 
 from ..errors import GraphFormatError, OutsideRootError, TorchGraphError
+from ..files import write
 from ..settings import config as settings
 from ..words import checked_digits, counted
 from . import RECORD, SUFFIX, Record
 from .file_names import ReleaseFiles, release_files, stem_of
-from .files import (
-    CallSite,
-    read_text,
-    refuse_hypothesis,
-    refuse_loop,
-    remove_file,
-    write_text,
-)
+from .files import CallSite, read_text, refuse_hypothesis, refuse_loop
 from .run import PLUGIN
 
 if TYPE_CHECKING:
@@ -215,11 +209,8 @@ class GraphSnapshot(SnapshotAssertion):
         record = self._record
         for key, text in self._unnamed.items():
             path = Path(key)
-            if text is not None:
-                if read_text(path) != text:
-                    write_text(path, text, root=self._root)
-            else:
-                remove_file(path, root=self._root)
+            if text is None or read_text(path) != text:
+                write(path, text, root=self._root)
             if key in record.pending:
                 record.pending[key] = record.pending[key][0], None
         record.stored = [entry for entry in record.stored if entry[1] not in self._unnamed]
@@ -339,7 +330,7 @@ class GraphSnapshot(SnapshotAssertion):
             outcome, change = "created", summary.describe_new_file(lookup.release, files, change)
         if outcome != "unchanged":
             with self._recording_refusal(lookup.key):
-                write_text(Path(lookup.key), str(result.asserted_data), root=self._root)
+                write(Path(lookup.key), str(result.asserted_data), root=self._root)
             result.created, result.updated = outcome == "created", outcome != "created"
         if failed is not None and not failed.is_new:
             self._record.replaced.append((lookup.key, failed))
@@ -366,7 +357,7 @@ class GraphSnapshot(SnapshotAssertion):
         release, file = files.next
         self._handled.add(os.path.abspath(files.own))
         with self._recording_refusal(os.path.abspath(files.own)):
-            removed = remove_file(files.own, root=self._root)
+            removed = write(files.own, None, root=self._root)
         if removed:
             reason = f"equal to the graph stored for torch {release}"
             self._record_outcome("removed", os.path.abspath(files.own), reason)

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ..errors import GraphFormatError, OutsideRootError, TorchGraphError
+from ..files import read_bytes, write
 from ..words import counted, first_lines
-from .files import read_bytes, write_text
 from .literals import Edit, SourceFile, apply_edits, call_in, edit_of, literal_of
 from .run import RunRecord
 
@@ -311,7 +311,7 @@ class TextUpdates:
             text = apply_edits(data.decode(), (Edit(*note["edit"]) for note in notes))
             # Compile first: writing invalid Python would destroy the user's file.
             compile(text.removeprefix("\ufeff"), str(path), "exec", dont_inherit=True)
-            write_text(path, text, root=self.config.rootpath)
+            write(path, text, root=self.config.rootpath)
         except OutsideRootError as error:
             return error.reason
         except (OSError, TorchGraphError, SyntaxError, UnicodeError) as error:

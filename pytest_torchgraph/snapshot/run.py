@@ -97,7 +97,9 @@ class RunRecord:
     def pytest_unconfigure(self) -> None:
         """Remove the journal."""
         if self._journal and not hasattr(self.config, "workerinput"):
-            Path(self._journal).unlink(missing_ok=True)
+            from ..files import write
+
+            write(Path(self._journal), None)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Record one phase of one test."""

@@ -32,13 +32,14 @@ import pytest
 
 from ..device_types import KNOWN
 from ..errors import TorchGraphError
+from ..files import write
 from ..settings import config as settings
 from ..settings.paths import active_filter
 from ..torch_release import running_release
 from ..words import listed
 from . import SUFFIX
 from .file_names import ReleaseFiles, may_be_of, rank_in, release_in
-from .files import read_text, remove_file
+from .files import read_text
 from .run import DIRECTORY, RunRecord, file_of
 
 if TYPE_CHECKING:
@@ -257,13 +258,14 @@ def remove(stale: StaleFiles, root: Path) -> Iterator[tuple[Path, TorchGraphErro
     """
     for path in stale.files:
         try:
-            remove_file(path, root=root)
+            write(path, None, root=root)
         except TorchGraphError as error:
             yield path, error
             continue
         yield path, None
-        with suppress(OSError):  # another process may have removed or filled it
-            path.parent.rmdir()
+        with suppress(TorchGraphError):  # another process may have filled it
+            if not path.parent.is_symlink():
+                write(path.parent, None, root=root)
 
 
 MOST_CANDIDATES = 20

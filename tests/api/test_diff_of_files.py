@@ -49,6 +49,25 @@ exec(GRAPHS, stored := {"__name__": "graphs"})
 text = stored["text"]
 
 
+@pytest.mark.skipif(os.name != "posix", reason="links and FIFOs need rights on Windows")
+@pytest.mark.parametrize("kind", ["/dev/zero", "fifo", "missing", "loop"])
+def test_link_to_a_device_in_a_directory_is_unreadable(tmp_path: Path, kind: str) -> None:
+    for side, op in (("old", "relu"), ("new", "gelu")):
+        (tmp_path / side).mkdir()
+        lines = f"  %x = input : f32[2]\n  %a = aten.{op}.default(%x) : f32[2]\n  return %a\n"
+        text = f"torchgraph 1\nvia aot, torch 2.13.0\n\nforward {{\n{lines}}}\n"
+        (tmp_path / side / "good.tgraph").write_text(text)
+        path = tmp_path / side / "bad.tgraph"
+        if kind == "fifo":
+            os.mkfifo(path)
+        else:
+            path.symlink_to(path.name if kind == "loop" else kind)
+    difference = diff(tmp_path / "old", tmp_path / "new")
+    assert difference.files is not None
+    assert [*difference.files.unreadable] == ["bad.tgraph"]
+    assert difference.files.changed == ("good.tgraph",)
+
+
 def directory(path: Path, files: dict[str, str]) -> Path:
     path.mkdir()
     for name, content in files.items():

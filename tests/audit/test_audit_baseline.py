@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -118,6 +121,21 @@ def test_baseline_merge_command(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert "give files of one kind" in capsys.readouterr().err
 
 
+@pytest.mark.skipif(os.name != "posix", reason="Windows has no /dev")
+@pytest.mark.parametrize("redirected", [True, False])
+def test_merged_baseline_is_written_to_standard_output(tmp_path: Path, redirected: bool) -> None:
+    path, out = tmp_path / "a.json", tmp_path / "out"
+    text = to_text({"2.13": ReleaseSection({"a": Entry(1)})})
+    path.write_text(text)
+    code = "import sys; from pytest_torchgraph.cli import main; sys.exit(main())"
+    command = [sys.executable, "-c", code, "merge", path, "-o", "/dev/stdout"]
+    with out.open("wb") as file:
+        done = subprocess.run(command, stdout=file if redirected else subprocess.PIPE)
+    assert done.returncode == 0
+    printed = out.read_text() if redirected else done.stdout.decode()
+    assert printed == text
+
+
 WRITTEN = '{"torchgraph-audit": 2, "torch": {"2.13": {"functions": {}, "tests": {"a": %s}}}}'
 
 
@@ -129,15 +147,48 @@ WRITTEN = '{"torchgraph-audit": 2, "torch": {"2.13": {"functions": {}, "tests": 
         ("{}", "not a baseline"),
         ('{"torchgraph-audit": 3}', "version 3"),
         ('{"torchgraph-audit": 1, "torch": {}}', "record it again: pytest --torchgraph-audit=rec"),
-        ('{"torchgraph-audit": 2}', "invalid baseline (missing key 'torch'); record it again"),
+        (
+            '{"torchgraph-audit": 2}',
+            "invalid baseline (file.torch: expected dict, got None); ",
+        ),
         (WRITTEN % '{"graphs": "x"}', "record it again"),
-        (WRITTEN % '{"grahps": 1}', "invalid baseline (unknown: grahps)"),
+        (WRITTEN % '{"graphs": Infinity}', "invalid baseline (Infinity is out of range)"),
+        (WRITTEN % '{"graphs": NaN}', "invalid baseline (NaN is out of range)"),
+        (WRITTEN % '{"graphs": 1e999}', "invalid baseline (1e999 is out of range)"),
+        (WRITTEN % f'{{"graphs": {"9" * 30}}}', "is out of range)"),
+        (WRITTEN % f'{{"graphs": {"9" * 5000}}}', "invalid baseline ("),
+        (WRITTEN % '{"graphs": 1, "backends": "abc"}', "a.backends: expected tuple, got 'abc'"),
+        (WRITTEN % '{"graphs": 1, "causes": {"b": []}}', "a.causes.b: expected int, got []"),
+        (WRITTEN % '{"graphs": 1, "shared": "no"}', "a.shared: expected bool, got 'no'"),
+        (WRITTEN % "[]", "a: expected Entry, got []"),
+        (
+            WRITTEN.replace("2.13", "two") % '{"graphs": 1}',
+            "invalid literal for int() with base 10: 'two'",
+        ),
+        (WRITTEN.replace("2.13", "") % '{"graphs": 1}', "invalid literal for int()"),
+        ('{"torchgraph-audit": 2, "torch": []}', "file.torch: expected dict, got []"),
+        ('{"torchgraph-audit": 2, "torch": {"2.13": {}}}', "missing key 'tests'"),
+        ('{"torchgraph-audit": 2, "torch": ' + "[" * 200_000, "nested too deep"),
+        (WRITTEN % '{"grahps": 1}', "invalid baseline (a: unknown: grahps)"),
         ('{"torchgraph-audit": 2,\n<<<<<<< ours\n', ":2: merge conflict"),
     ],
 )
-def test_malformed_baseline_is_refused(tmp_path: Path, text: str, message: str) -> None:
+def test_malformed_baseline_is_refused(
+    tmp_path: Path, text: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = tmp_path / "audit.json"
     path.write_text(text)
     with pytest.raises(BaselineError, match=r"audit\.json") as error:
         read(path)
     assert message in str(error.value)
+    good, out = tmp_path / "good.json", tmp_path / "out.json"
+    good.write_text(WRITTEN % '{"graphs": 1}')
+    for words in ([good, path, "-o", out], [good, "-o", path]):
+        code = main(["merge", *map(str, words)])
+        said = capsys.readouterr().err
+        assert code == 2
+        if text.startswith("{"):  # else it is no baseline, but a page
+            assert f"{path}:" in said
+        assert said.count("\n") == 1
+        assert not out.exists()
+        assert path.read_text() == text

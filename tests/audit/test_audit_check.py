@@ -138,16 +138,25 @@ def test_another_release_of_torch_is_a_usage_error(pytester: pytest.Pytester, su
     )
 
 
+INFINITE = """{"torchgraph-audit": 2,
+"torch": {"2.13": {"functions": {}, "tests": {"t": {"graphs": Infinity}}}}}"""
+
+
 @pytest.mark.parametrize("mode", ["check", "record"])
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [("{}", "not a baseline written by --torchgraph-audit"), (INFINITE, "*Infinity is out of")],
+    ids=["empty", "infinity"],
+)
 def test_audit_with_a_malformed_baseline_is_a_usage_error(
-    pytester: pytest.Pytester, run: Run, mode: str
+    pytester: pytest.Pytester, run: Run, mode: str, text: str, message: str
 ) -> None:
     pytester.makepyfile("def test_one(): pass")
-    (pytester.path / FILE).write_text("{}")
+    (pytester.path / FILE).write_text(text)
     result = run(f"--torchgraph-audit={mode}")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines([f"*{FILE}: not a baseline written by --torchgraph-audit*"])
-    assert (pytester.path / FILE).read_text() == "{}"
+    result.stderr.fnmatch_lines([f"*{FILE}: {message}*"])
+    assert (pytester.path / FILE).read_text() == text
 
 
 def test_audit_check_without_a_baseline_is_a_usage_error(

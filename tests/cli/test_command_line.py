@@ -1,14 +1,18 @@
-"""`python -m pytest_torchgraph`: show, diff, render; `test_compare` has directories."""
+"""`pytest-torchgraph`: show, diff, render; `test_compare` has directories."""
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
+import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from console_script import environment_with, write_script
 
 from pytest_torchgraph.cli import main
 from pytest_torchgraph.graph import Graph
@@ -317,26 +321,23 @@ def test_render_needs_a_graph_and_a_difference(
     assert "nothing to draw" in output
 
 
-def test_git_shows_and_compares_with_it(files: Path) -> None:
+@pytest.fixture
+def git(files: Path) -> Callable[..., str]:
+    """Return a function that runs git with the configuration that the page shows."""
     if shutil.which("git") is None:
         pytest.skip("git is not there")
-    command = f'"{sys.executable}" -m pytest_torchgraph'
+    script = write_script(files / "bin")
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "command_line.md").read_text()
+    shown = re.findall(r"^git config (diff\S+) '(.+)'$", page, re.M)
+    assert [name for name, _ in shown] == ["diff.tgraph.textconv", "difftool.tgraph.cmd"]
+    options = [word for pair in shown for word in ("-c", "=".join(pair))]
 
     def git(*words: str) -> str:
-        names = [
-            "-c",
-            "user.name=n",
-            "-c",
-            "user.email=e",
-            "-c",
-            f"diff.tgraph.textconv={command} show --ops",
-        ]
-        tool = ["-c", f'difftool.tgraph.cmd={command} diff "$LOCAL" "$REMOTE"']
-        home = str(Path(__file__).parents[2])
-        path = os.pathsep.join([home, os.environ.get("PYTHONPATH", "")])
-        environment = {**os.environ, "PYTHONPATH": path, "GIT_PAGER": "cat"}
         done = subprocess.run(
-            ["git", *names, *tool, *words], capture_output=True, text=True, env=environment
+            ["git", "-c", "user.name=n", "-c", "user.email=e", *options, *words],
+            capture_output=True,
+            text=True,
+            env={**environment_with(script), "GIT_PAGER": "cat"},
         )
         return done.stdout + done.stderr
 
@@ -344,9 +345,48 @@ def test_git_shows_and_compares_with_it(files: Path) -> None:
     Path(".gitattributes").write_text("*.tgraph diff=tgraph\n")
     git("add", "old.tgraph", ".gitattributes")
     git("commit", "-qm", "first")
+    return git
+
+
+def test_git_shows_and_compares_with_it(git: Callable[..., str]) -> None:
     Path("old.tgraph").write_text(NEW)
-    assert "-       1 aten.relu.default" in git("diff")
+    assert "aten.tanh.default" in git("diff")
     assert "1 edit: aten.relu -> aten.tanh" in git("difftool", "--no-prompt", "--tool=tgraph")
+
+
+@pytest.mark.slow("each case runs five processes", unless=["argparse"])
+@pytest.mark.parametrize("module", ["argparse", "json", "pytest", "pytest_torchgraph/__init__"])
+def test_code_of_the_checkout_does_not_run(
+    git: Callable[..., str], files: Path, module: str
+) -> None:
+    path = files / f"{module}.py"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(f"open({str(files / 'ran')!r}, 'w')")
+    Path("old.tgraph").write_text(NEW)
+    assert "aten.tanh.default" in git("diff")
+    environment = environment_with(files / "bin" / "pytest-torchgraph")
+    for words in (["review", "--list", "."], ["show", "old.tgraph"]):
+        done = subprocess.run(
+            ["pytest-torchgraph", *words], capture_output=True, text=True, env=environment
+        )
+        assert "aten.tanh" in done.stdout or "no pending changes" in done.stderr
+    assert not (files / "ran").exists()
+
+
+def test_only_the_page_that_gives_the_reason_names_python_m() -> None:
+    root = Path(__file__).parents[2]
+    named = {}
+    folders = ("docs", "action", ".github", ".ci", "pytest_torchgraph", "examples", "benchmarks")
+    pages = [path for name in folders for path in (root / name).rglob("*") if path.is_file()]
+    for path in (root / "README.md", root / "CONTRIBUTING.md", *pages):
+        if path.suffix in (".png", ".pyc"):
+            continue
+        for paragraph in path.read_text(encoding="utf-8").split("\n\n"):
+            if "-m pytest_torchgraph" in paragraph:
+                is_reason = "import path" in paragraph or "argparse.py" in paragraph
+                named[path.relative_to(root).as_posix()] = is_reason
+    assert all(named.values()), named
+    assert "docs/reference/command_line.md" in named
 
 
 def test_console_that_lacks_a_character_gets_it_escaped(files: Path) -> None:
@@ -361,6 +401,31 @@ def test_console_that_lacks_a_character_gets_it_escaped(files: Path) -> None:
     )
     assert done.stderr == b""
     assert b'%"h\\u2192/relu" = aten.relu' in done.stdout
+
+
+@pytest.mark.skipif(os.name != "posix", reason="Windows has no FIFOs")
+@pytest.mark.parametrize("name", ["fifo.dot", "link.dot"])
+def test_picture_is_written_to_a_fifo(files: Path, name: str) -> None:
+    os.mkfifo("fifo.dot")
+    Path("link.dot").symlink_to("fifo.dot")
+    received: list[str] = []
+    reader = threading.Thread(target=lambda: received.append(Path("fifo.dot").read_text()))
+    reader.start()
+    assert main(["render", "old.tgraph", name]) == 0
+    reader.join(20)
+    assert received[0].startswith("digraph")
+    assert Path("fifo.dot").is_fifo()
+    assert Path("link.dot").is_symlink()
+
+
+@pytest.mark.skipif(os.name != "posix", reason="links need rights on Windows")
+def test_picture_replaces_a_link(files: Path) -> None:
+    (files / "sub").mkdir()
+    (files / "sub" / "notes").write_text("mine")
+    Path("out.dot").symlink_to("sub/notes")
+    assert main(["render", "old.tgraph", "out.dot"]) == 0
+    assert Path("out.dot").read_text().startswith("digraph")
+    assert (files / "sub" / "notes").read_text() == "mine"
 
 
 def test_commands_do_not_import_torch(files: Path) -> None:

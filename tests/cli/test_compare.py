@@ -1,4 +1,4 @@
-"""`python -m pytest_torchgraph diff` of directories, and its output formats."""
+"""`pytest-torchgraph diff` of directories, and its output formats."""
 
 from __future__ import annotations
 

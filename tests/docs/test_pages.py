@@ -55,12 +55,19 @@ def test_code_blocks_of_a_page_work(page: str, pytester: pytest.Pytester, run: R
         assert result.ret == 0, result.stdout.str()
 
 
+_COMMAND = "import sys; from pytest_torchgraph.cli import main; sys.exit(main())"
+
+
 def _run(run: Run, words: tuple[str, ...]) -> list[str]:
     if words[0] == "pytest":
         return run(*words[1:], COLUMNS="80").outlines  # the width of a reader's terminal
-    assert words[:3] == ("python", "-m", "pytest_torchgraph"), f"what does {words[0]} do?"
+    assert words[0] == "pytest-torchgraph", f"what does {words[0]} do?"
     done = subprocess.run(
-        [sys.executable, *words[1:]], capture_output=True, text=True, check=False, timeout=300
+        [sys.executable, "-c", _COMMAND, *words[1:]],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
     )
     return (done.stdout + done.stderr).splitlines()
 

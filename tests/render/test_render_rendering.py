@@ -310,6 +310,21 @@ def test_keyboard_interrupt_kills_the_renderer(tmp_path, digraph, fake_dot, monk
     assert sorted(p.name for p in tmp_path.iterdir()) == ["fake"]
 
 
+@posix
+def test_dot_in_the_working_directory_does_not_run(
+    tmp_path, digraph, fake_dot, no_pygraphviz, monkeypatch
+):
+    fake_dot(f"touch {tmp_path}/ran; exit 1")
+    assert "dot: exit status 1" in draw(digraph, tmp_path / "g.svg").note
+    (tmp_path / "ran").unlink()
+    monkeypatch.chdir(tmp_path / "fake")
+
+    drawing = draw(digraph, tmp_path / "g.svg")
+
+    assert "dot: not found on the PATH" in drawing.note
+    assert not (tmp_path / "ran").exists()
+
+
 @needs_dot
 def test_dot_is_looked_up_on_each_use(tmp_path, digraph, monkeypatch):
     dot_folder = str(Path(shutil.which("dot")).parent)  # type: ignore[arg-type]

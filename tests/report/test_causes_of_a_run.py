@@ -49,6 +49,21 @@ def end(result: pytest.RunResult) -> list[str]:
     return lines
 
 
+@pytest.mark.parametrize("text", ["not a graph", "\udcff"])
+def test_unreadable_stored_graph_leaves_the_causes_and_the_page_of_others(
+    few: Run, pytester: pytest.Pytester, text: str
+) -> None:
+    path = pytester.path / "__snapshots__/test_a/test_net[0].tgraph"
+    path.write_text(text, errors="surrogateescape")
+    result = few("--torchgraph-report=page.html", OP="relu")
+    result.assert_outcomes(failed=4, passed=2)
+    lines = end(result)
+    assert any("aten.gelu -> aten.relu" in line and "3 tests" in line for line in lines)
+    assert "FAILED test_a.py::test_net[0]" in result.stdout.str()
+    page = (pytester.path / "page.html").read_text()
+    assert "test_b.py::test_net[1]" in page
+
+
 def test_missing_snapshot_is_not_a_cause(pytester: pytest.Pytester, run: Run) -> None:
     pytester.makepyfile(test_a=TESTS)
     result = run()
@@ -83,7 +98,7 @@ def test_edit_that_fails_40_tests_is_one_cause(
         "    in test_a.py::test_net[0], test_a.py::test_net[10], test_a.py::test_net[11] "
         "and 37 more",
         "accept all:  pytest --lf --torchgraph-update",
-        "review:      python -m pytest_torchgraph review",
+        "review:      pytest-torchgraph review",
     ]
 
 

@@ -79,8 +79,8 @@ def test_pending_file_equals_that_of_an_update(pytester: pytest.Pytester, run: R
     assert (
         "__snapshots__/test_a/test_unreadable.tgraph:3:5" in updates["test_unreadable"]["headline"]
     )
-    result.stdout.fnmatch_lines(["review:  python -m pytest_torchgraph review out"])
-    result.stdout.fnmatch_lines(["review:      python -m pytest_torchgraph review out"])
+    result.stdout.fnmatch_lines(["review:  pytest-torchgraph review out"])
+    result.stdout.fnmatch_lines(["review:      pytest-torchgraph review out"])
 
     assert main(["review", "--accept", "out", "--test=test_a.py::test_unreadable"]) == 0
     assert main(["review", "--accept", "out"]) == 2

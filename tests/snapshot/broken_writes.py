@@ -4,7 +4,7 @@
     python broken_writes.py full PATH     the step fails: no space left on the device
     python broken_writes.py race PATH     two processes write different texts at the same time
 
-A step is the start or the end of a system call of `write_text`. Prints, for each step, its name,
+A step is the start or the end of a system call of `files.write`. Prints, for each step, its name,
 the content of the file afterwards, and the number of temporary files left.
 """
 
@@ -21,8 +21,7 @@ from types import FrameType
 from typing import Any
 
 from pytest_torchgraph.errors import TorchGraphError
-from pytest_torchgraph.snapshot import TEMPORARY
-from pytest_torchgraph.snapshot.files import write_text
+from pytest_torchgraph.files import TEMPORARY, write
 
 OLD, NEW = "old\n" * 1000, "new\n" * 5000
 WRITING = {"open", "write", "flush", "fsync", "__exit__", "chmod", "replace"}
@@ -45,7 +44,7 @@ def steps(action: Callable[[int, str], None]) -> Callable[[FrameType, str, Any],
 def profiled(path: Path, action: Callable[[int, str], None]) -> None:
     sys.setprofile(steps(action))
     try:
-        write_text(path, NEW)
+        write(path, NEW)
     finally:
         sys.setprofile(None)
 
@@ -96,7 +95,7 @@ def race(path: Path) -> None:
         child = os.fork()
         if child == 0:
             for _ in range(40):
-                write_text(path, text)
+                write(path, text)
             os._exit(0)
         children.append(child)
     reads: Counter[str] = Counter()

@@ -36,7 +36,7 @@ def link(pytester: pytest.Pytester, name: str, to: object) -> None:
 
 
 @pytest.mark.parametrize("exists", [True, False])
-def test_update_refuses_a_link_to_a_file_outside_and_stores_the_rest(
+def test_update_replaces_a_link_to_a_file_outside(
     pytester: pytest.Pytester, run: Run, outside: Path, exists: bool
 ) -> None:
     pytester.makepyfile(test_a=TESTS)
@@ -44,15 +44,11 @@ def test_update_refuses_a_link_to_a_file_outside_and_stores_the_rest(
     if exists:
         victim.write_text("mine")
     link(pytester, ONE, victim)
-    result = run("--torchgraph-update")
-    assert result.ret == 2
-    result.assert_outcomes(passed=1, failed=1)
+    run("--torchgraph-update").assert_outcomes(passed=2)
     assert (victim.read_text() if exists else victim.exists()) == ("mine" if exists else False)
-    refused = [line for line in stored_graphs(result) if line.startswith("refused  ")]
-    assert refused == [
-        f"refused  {ONE}: {victim} is outside the root directory {os.path.realpath(pytester.path)}"
-    ]
-    assert (pytester.path / TWO).read_text().startswith("torchgraph ")
+    assert not (pytester.path / ONE).is_symlink()
+    for name in (ONE, TWO):
+        assert (pytester.path / name).read_text().startswith("torchgraph ")
 
 
 @pytest.mark.parametrize("name", [HOME, "__snapshots__"])
@@ -69,38 +65,99 @@ def test_update_refuses_a_directory_that_leads_outside(
     assert (pytester.path / "__snapshots__/test_b").is_dir() == (name == HOME)
 
 
-def test_update_refuses_a_link_to_a_source_file(pytester: pytest.Pytester, run: Run) -> None:
+def test_update_replaces_a_link_to_a_source_file(pytester: pytest.Pytester, run: Run) -> None:
     pytester.makepyfile(test_a=TESTS, conftest="")
     link(pytester, ONE, "../../conftest.py")
-    result = run("--torchgraph-update")
-    assert result.ret == 2
-    assert (pytester.path / "conftest.py").read_text() == ""
-    result.stdout.fnmatch_lines(
-        ["refused *it is a link to conftest.py, which is not a .tgraph file"]
-    )
-
-
-def test_update_follows_a_link_inside_the_root(pytester: pytest.Pytester, run: Run) -> None:
-    pytester.makepyfile(test_a=TESTS)
-    link(pytester, ONE, "../../shared.tgraph")
     assert run("--torchgraph-update").ret == 0
-    assert (pytester.path / "shared.tgraph").read_text().startswith("torchgraph ")
-    assert (pytester.path / ONE).is_symlink()
+    assert (pytester.path / "conftest.py").read_text() == ""
+    assert not (pytester.path / ONE).is_symlink()
 
 
-def test_failed_comparison_with_a_link_outside_leaves_no_update_to_accept(
+def test_update_follows_a_directory_link_inside_the_root(
+    pytester: pytest.Pytester, run: Run
+) -> None:
+    pytester.makepyfile(test_a=TESTS)
+    (pytester.path / "shared").mkdir()
+    link(pytester, HOME, "../shared")
+    assert run("--torchgraph-update").ret == 0
+    assert len([*(pytester.path / "shared").glob("*.tgraph")]) == 2
+    assert (pytester.path / HOME).is_symlink()
+
+
+def test_failed_comparison_in_a_directory_outside_leaves_no_update_to_accept(
     pytester: pytest.Pytester, run: Run, outside: Path
 ) -> None:
     pytester.makepyfile(test_a=TESTS)
     run("--torchgraph-update")
-    moved = outside / "one.tgraph"
-    (pytester.path / ONE).rename(moved)
-    link(pytester, ONE, moved)
-    before = moved.read_text()
+    (pytester.path / HOME).rename(outside / "moved")
+    link(pytester, HOME, outside / "moved")
+    before = [path.read_text() for path in sorted((outside / "moved").iterdir())]
     run("--torchgraph-artifacts=out", OP="gelu").assert_outcomes(failed=2)
     left = [path.read_text() for path in (pytester.path / "out").glob("*.update.json")]
-    assert sum("outside pytest's root directory" in text for text in left) == 1
-    assert moved.read_text() == before
+    assert sum("outside pytest's root directory" in text for text in left) == 2
+    assert [path.read_text() for path in sorted((outside / "moved").iterdir())] == before
+
+
+@pytest.mark.slow("runs pytest four times")
+def test_artifacts_replace_links_at_their_names(
+    pytester: pytest.Pytester, run: Run, outside: Path
+) -> None:
+    pytester.makepyfile(test_a=TESTS)
+    run("--torchgraph-update")
+    run("--torchgraph-artifacts=out", OP="gelu").assert_outcomes(failed=2)
+    artifacts = [*(pytester.path / "out").iterdir()]
+    for suffix in (".update.json", ".received.tgraph", ".expected.tgraph", ".diff", ".txt"):
+        assert sum(path.name.endswith(suffix) for path in artifacts) == 2
+    victim, missing = outside / "notes", outside / "missing"
+    victim.write_text("mine")
+    for number, path in enumerate(artifacts):
+        path.unlink()
+        path.symlink_to((victim, missing)[number % 2])
+    run("--torchgraph-artifacts=out", OP="tanh").assert_outcomes(failed=2)
+    assert [path for path in artifacts if path.is_symlink()] == []
+    run("--torchgraph-artifacts=out").assert_outcomes(passed=2)
+    assert (victim.read_text(), missing.exists()) == ("mine", False)
+
+
+@pytest.mark.slow("each case runs pytest twice", unless=["below"])
+@pytest.mark.parametrize(
+    ("ini", "linked"),
+    [
+        ("", ".pytest_cache"),
+        ("", ".pytest_cache/d"),
+        ("", ".pytest_cache/d/torchgraph"),
+        ("sub/cache", "sub"),
+        ("{}/beside", "../beside"),
+    ],
+    ids=["cache", "d", "below", "ini", "absolute"],
+)
+def test_default_artifacts_do_not_follow_a_link_outside(
+    pytester: pytest.Pytester, run: Run, outside: Path, ini: str, linked: str
+) -> None:
+    pytester.makepyfile(test_a=TESTS)
+    options = [f"-ocache_dir={ini.format(pytester.path.parent)}"] if ini else []
+    run("--torchgraph-update", "-pno:cacheprovider")
+    link(pytester, linked, outside)
+    result = run(*options, OP="gelu")
+    result.assert_outcomes(failed=2)
+    lines = [line for line in result.outlines if line.startswith("torchgraph: ")]
+    assert len(lines) == 1
+    assert "a link leads pytest's cache outside the root" in lines[0]
+    assert not [*outside.rglob("*.update.json"), *outside.rglob("*.svg"), *outside.rglob("*.txt")]
+    assert "review:" not in result.stdout.str()
+
+
+@pytest.mark.slow("runs pytest three times")
+def test_default_artifacts_are_below_the_cache_of_the_user(
+    pytester: pytest.Pytester, run: Run, outside: Path
+) -> None:
+    pytester.makepyfile(test_a=TESTS)
+    run("--torchgraph-update")
+    (pytester.path / "real").mkdir()
+    link(pytester, "linked", "real")
+    for cache in (outside, "linked"):
+        run(f"-ocache_dir={cache}", OP="gelu").assert_outcomes(failed=2)
+        assert len([*(pytester.path / cache).glob("d/torchgraph/*.update.json")]) == 2
 
 
 def test_prune_refuses_paths_outside_and_removes_the_rest(
@@ -119,11 +176,9 @@ def test_prune_refuses_paths_outside_and_removes_the_rest(
     result.assert_outcomes(passed=2)
     lines = stored_graphs(result)
     assert f"removed  {HOME}/old.tgraph" in lines
+    assert f"removed  {HOME}/linked.tgraph" in lines
     refused = sorted(line.partition(":")[0] for line in lines if line.startswith("refused  "))
-    assert refused == [
-        f"refused  {HOME}/linked.tgraph",
-        "refused  __snapshots__/test_gone/mine.tgraph",
-    ]
+    assert refused == ["refused  __snapshots__/test_gone/mine.tgraph"]
     assert sorted(os.listdir(outside)) == [".0123456789abcdef.tgraph-tmp", "mine.tgraph"]
     assert (pytester.path / "__snapshots__/test_gone").is_symlink()
 
@@ -142,18 +197,31 @@ AUDITED = "def test_x():\n    pass\n"
 
 
 @pytest.mark.parametrize("exists", [True, False])
-@pytest.mark.parametrize("how", ["link", "ini"])
+def test_audit_replaces_a_link_at_the_baseline(
+    pytester: pytest.Pytester, run: Run, outside: Path, exists: bool
+) -> None:
+    pytester.makepyfile(test_x=AUDITED)
+    run("--torchgraph-audit=record")
+    baseline, victim = pytester.path / "torchgraph-audit.json", outside / "mine.json"
+    old = baseline.read_text().replace("2.", "1.")
+    baseline.unlink()
+    if exists:
+        victim.write_text(old)
+    link(pytester, baseline.name, victim)
+    assert run("--torchgraph-audit=record").ret == 0
+    assert not baseline.is_symlink()
+    assert (victim.read_text() if exists else victim.exists()) == (old if exists else False)
+
+
+@pytest.mark.parametrize("exists", [True, False])
 def test_audit_records_no_baseline_outside_the_root(
-    pytester: pytest.Pytester, run: Run, outside: Path, exists: bool, how: str
+    pytester: pytest.Pytester, run: Run, outside: Path, exists: bool
 ) -> None:
     pytester.makepyfile(test_x=AUDITED)
     victim = outside / "mine.json"
     if exists:
         victim.write_text("mine")
-    if how == "link":
-        link(pytester, "torchgraph-audit.json", victim)
-    else:
-        pytester.makeini(f"[pytest]\ntorchgraph_audit_file = {victim}\n")
+    pytester.makeini(f"[pytest]\ntorchgraph_audit_file = {victim}\n")
     result = run("--torchgraph-audit=record")
     assert result.ret == 2
     result.assert_outcomes(passed=1)

@@ -63,8 +63,8 @@ def add_command(commands: Any) -> None:
     parser.add_argument(
         "--root",
         type=Path,
-        help="pytest's root directory in this checkout (default: the closest directory, from here "
-        "upwards, that contains most of the test files)",
+        help="pytest's root directory in this checkout (default: the one that pytest finds from "
+        "here, but not above git's work tree)",
     )
     add_format(parser)
     parser.set_defaults(run=run)
@@ -121,9 +121,9 @@ def _store(pending: PendingUpdates, *, dry_run: bool) -> bool:
     from .prompt import accept, outcome
 
     accepted = accept(pending, pending.chosen, pending.numbers, dry_run=dry_run)
-    problems = [*pending.unreadable, *(reason for _, reason in accepted.outside)]
-    lines = [*outcome(accepted, dry_run=dry_run), *(f"! {problem}" for problem in problems)]
+    lines = [*outcome(accepted, dry_run=dry_run)]
+    lines += (f"! {problem}" for problem in pending.unreadable)
     if not lines:
         lines = ["nothing to write: all chosen graphs are already stored"]
     print("\n".join(map(printable, lines)))
-    return not (problems or accepted.held or accepted.refused)
+    return not (pending.unreadable or accepted.held or accepted.refused)

@@ -12,7 +12,7 @@ from ...words import counted, markdown_code
 from ..formats import markdown_table
 from .waiting import NumberedCause, PendingUpdates, State
 
-ACCEPT = "python -m pytest_torchgraph review --accept"
+ACCEPT = "pytest-torchgraph review --accept"
 
 
 def listing(pending: PendingUpdates) -> Iterator[str]:

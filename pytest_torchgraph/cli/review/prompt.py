@@ -15,9 +15,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ...errors import OutsideRootError, TorchGraphError
+from ...errors import TorchGraphError
+from ...files import write
 from ...graph.diff import cost_text, list_some
-from ...snapshot.files import read_text, remove_file, write_text
+from ...snapshot.files import read_text
 from ...words import counted, first_lines
 from ..formats import printable
 from .listing import describe_open, notes, open_causes
@@ -33,14 +34,11 @@ class Accepted:
             "removed".
         held: the updates that also have causes not accepted yet, with the numbers of these causes.
         refused: the updates that are impossible or could not be written, with the reason.
-        outside: the updates whose path resolves to a file outside the root directory, with the
-            reason.
     """
 
     written: list[tuple[Update, str]] = field(default_factory=list)
     held: list[tuple[Update, list[int]]] = field(default_factory=list)
     refused: list[tuple[Update, str]] = field(default_factory=list)
-    outside: list[tuple[Update, str]] = field(default_factory=list)
 
 
 def accept(
@@ -73,9 +71,6 @@ def accept(
         else:
             try:
                 accepted.written.append((update, _apply(update, dry_run=dry_run)))
-            # A symlink out of the root appeared after the updates were read.
-            except OutsideRootError as error:
-                accepted.outside.append((update, str(error)))
             except TorchGraphError as error:
                 accepted.refused.append((update, str(error)))
     return accepted
@@ -84,12 +79,10 @@ def accept(
 def _apply(update: Update, *, dry_run: bool) -> str:
     """Make an update, unless this is a dry run; return "created", "updated" or "removed"."""
     text, is_new = update.saved.text, read_text(update.path) is None
-    if text is None:
-        if not dry_run:
-            remove_file(update.path, root=update.root)
-        return "removed"
     if not dry_run:
-        write_text(update.path, text, root=update.root)
+        write(update.path, text, root=update.root)
+    if text is None:
+        return "removed"
     return "created" if is_new else "updated"
 
 
@@ -218,7 +211,7 @@ def _outcome(accepted: Accepted) -> Iterator[str]:
         other_causes = sorted({number for _, numbers in accepted.held for number in numbers})
         held = counted(len(accepted.held), "graph")
         yield f"{held} pending until you also accept cause {', '.join(map(str, other_causes))}"
-    for update, reason in (*accepted.refused, *accepted.outside):
+    for update, reason in accepted.refused:
         yield f"refused  {update.describe_refusal(reason)}"
 
 

@@ -11,13 +11,15 @@ from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
-from ...errors import GraphFormatError, OutsideRootError, TorchGraphError
+from ...errors import GraphFormatError, TorchGraphError
+from ...files import inside
 from ...graph.diff import Finding, group_same_edits, merge_findings, problem_finding, shorten
 from ...report.comparisons import NOT_STORED, headline
-from ...settings.paths import inside
+from ...settings.paths import find_rootdir
 from ...snapshot.compare import Comparison, compare, read_stored
 from ...snapshot.files import read_text
 from ...snapshot.pending import PENDING_SUFFIX, SavedUpdate, digest, place_key
+from ...snapshot.summary import brief
 
 SAME_GRAPHS = "only names, line order, strides or devices differ, so the graphs are equal"
 
@@ -199,15 +201,9 @@ class Update:
         saved = self.saved
         if self.conflict or saved.refused:
             return "refused", self.conflict or saved.refused
-        try:
-            current_digests = {name: digest(read_text(self.root / name)) for name in saved.digests}
-        except TorchGraphError as error:
-            return "refused", str(error)
+        current_digests = {name: digest(read_text(self.root / name)) for name in saved.digests}
         if current_digests[self.target] == digest(saved.text):
             return "stored", ""
-        test_file = saved.test.partition("::")[0]
-        if not os.path.exists(self.root / test_file):
-            return "refused", f"{test_file} no longer exists"
         for name, recorded_digest in saved.digests.items():
             if current_digests[name] != recorded_digest:
                 return "refused", f"{name} changed after the comparison: run the test again"
@@ -316,7 +312,7 @@ class PendingUpdates:
                     raise TorchGraphError(
                         f"no cause {number} in {self.directory}, only 1 to "
                         f"{len(causes_by_number)}: run "
-                        f"`python -m pytest_torchgraph review --list {self.directory}`"
+                        f"`pytest-torchgraph review --list {self.directory}`"
                     )
             targets &= {name for number in causes for name in causes_by_number[number].words.files}
         if tests is not None:
@@ -371,42 +367,59 @@ def read_pending(*directories: Path, root: Path | None = None) -> PendingUpdates
 
     Args:
         directories: the directories, at least one.
-        root: the directory that paths are relative to; `None` for the nearest directory, from here
-            upwards, that contains most of the test files and stored files of the updates.
+        root: the directory that paths are relative to; `None` for pytest's rootdir, as pytest finds
+            it from the working directory, but not above git's work tree. The updates have no say:
+            a stranger's artifacts would choose where `review` writes.
 
     Raises:
-        TorchGraphError: if no checkout is found; if there is no update, except in pytest's cache,
-            where a run without failures writes none.
+        TorchGraphError: if pytest's ini file cannot be read; if there is no update, except in
+            pytest's cache, where a run without failures writes none.
     """
+    root = root or find_rootdir()
     saved: list[tuple[Path, SavedUpdate]] = []
     unreadable: list[str] = []
     files = {file for directory in directories for file in directory.rglob(f"*{PENDING_SUFFIX}")}
     for file in sorted(files):
         try:
-            saved.append((file, SavedUpdate.read(file)))
+            update = SavedUpdate.read(file)
         except TorchGraphError as error:
             unreadable.append(str(error))
-    empty = PendingUpdates(directories, (), tuple(unreadable))
-    if not saved and (unreadable or empty.is_default):
-        return empty
-    if not saved:
+            continue
+        if reason := _why_unfit(update, root):
+            unreadable.append(f"{file}: cannot store {update.target}: {reason}")
+        else:
+            saved.append((file, update))
+    updates = tuple(_updates(saved, root, unreadable))
+    pending = PendingUpdates(directories, updates, tuple(unreadable))
+    if not (saved or unreadable or pending.is_default):
         raise TorchGraphError(_why_none(directories))
-    root_directory = root or _root([update for _, update in saved], empty.directory)
-    storable = []
-    for file, update in saved:
-        try:
-            # A refused update writes nothing, so its paths need no check.
-            for name in () if update.refused else update.digests:
-                inside(root_directory / name, root_directory)
-            storable.append((file, update))
-        except OutsideRootError as error:
-            unreadable.append(f"{file}: cannot store {name}: {error}")
-    updates = tuple(_updates(storable, root_directory))
-    return replace(empty, updates=updates, unreadable=tuple(unreadable))
+    return pending
 
 
-def _updates(saved: Sequence[tuple[Path, SavedUpdate]], root: Path) -> Iterator[Update]:
-    """Yield one update per stored file: the first, if shards or releases left several."""
+def _why_unfit(update: SavedUpdate, root: Path) -> str:
+    """Return why an update cannot be applied below the root; "" if it can."""
+    if update.refused:  # it writes nothing
+        return ""
+    test_file = update.test.partition("::")[0]
+    try:
+        texts = [read_text(inside(root / name, root)) for name in (*update.digests, test_file)]
+    except TorchGraphError as error:
+        return str(error)
+    if texts[-1] is not None:
+        return ""
+    return (
+        f"{root} has no test file {test_file!r}. Go to the checkout, or give pytest's root "
+        "directory with --root=DIR"
+    )
+
+
+def _updates(
+    saved: Sequence[tuple[Path, SavedUpdate]], root: Path, unreadable: list[str]
+) -> Iterator[Update]:
+    """Yield one update per stored file: the first, if shards or releases left several.
+
+    An update whose texts cannot be compared is added to `unreadable`.
+    """
 
     def read(name: str) -> str | None:
         try:
@@ -432,28 +445,13 @@ def _updates(saved: Sequence[tuple[Path, SavedUpdate]], root: Path) -> Iterator[
             compared_digest,
             *((update.target,) if None in (update.text, compared_digest) else ()),
         )
-        if key not in differences:
-            differences[key] = difference_of(update, read)
-        yield Update(file, root, update, differences[key], conflict)
-
-
-def _root(updates: Sequence[SavedUpdate], directory: str) -> Path:
-    current = Path.cwd()
-    names = dict.fromkeys(
-        name
-        for update in updates
-        for name in (update.test.partition("::")[0], update.target)
-        if not os.path.isabs(name) and ".." not in name.split("/")
-    )
-    # Count the existing names: an update could name "." to choose the root.
-    roots = (current, *current.parents)
-    counts = [sum(os.path.exists(root / name) for name in names) for root in roots]
-    if any(counts):
-        return roots[counts.index(max(counts))]
-    raise TorchGraphError(
-        f"no test file of {directory} (such as {next(iter(names), None)}) is here or in a parent "
-        "directory: go to the checkout, or give pytest's root directory with --root=DIR"
-    )
+        try:
+            if key not in differences:
+                differences[key] = difference_of(update, read)
+        except Exception as error:  # whatever the texts of a stranger contain
+            unreadable.append(f"{file}: cannot compare {update.target}: {brief(error)}")
+        else:
+            yield Update(file, root, update, differences[key], conflict)
 
 
 def _why_none(directories: Sequence[Path]) -> str:
@@ -463,7 +461,7 @@ def _why_none(directories: Sequence[Path]) -> str:
             f"{directory} has no *{PENDING_SUFFIX} file, because an older release of "
             "pytest-torchgraph wrote it. Run the tests again with this release, or list the "
             "causes only: "
-            f"`python -m pytest_torchgraph diff {directory}`"
+            f"`pytest-torchgraph diff {directory}`"
         )
     return (
         f"no pending changes in {directory}: run `pytest --torchgraph-artifacts=DIR`, which "

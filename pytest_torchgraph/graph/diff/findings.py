@@ -254,7 +254,7 @@ class Finding:
             ranks=None if ranks is None else tuple(ranks),
             identity=Identity(**{**identity, "edits": tuple(identity["edits"])}),
             costs=lambda: cost,
-            recomputations=lambda: tuple(map(tuple, data.get("recomputed", ()))),
+            recomputations=lambda: tuple(map(tuple, data.get("recomputed") or ())),
             data=data,
         )
 

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from ...errors import GraphFormatError
+from ...files import read_bytes
 from ...words import format_ranks
 from ..program import Program
 from .format import EAGER_VERSION, FACTS_VERSION, RANKS_VERSION
@@ -157,15 +158,15 @@ def _read_document(lines: list[str], origin: list[str], start: int, end: int) ->
         raise GraphFormatError(error.problem, line, error.column) from None
 
 
-def read_text(path: Path) -> str:
-    """Read the text of a file.
+def read_text(path: Path, only_files: bool = False) -> str:
+    """Read the text of a file, or unless `only_files` of a FIFO or device.
 
     Raises:
         GraphFormatError: with the path, if the file is not UTF-8.
         OSError: if the file cannot be read.
     """
     try:
-        return path.read_bytes().decode("utf-8")
+        return read_bytes(path, only_files=only_files).decode("utf-8")
     except UnicodeDecodeError as error:
         raise GraphFormatError(f"not UTF-8: {error.reason}", path=str(path)) from None
 

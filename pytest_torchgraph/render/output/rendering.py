@@ -24,6 +24,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from ... import files
+
 if TYPE_CHECKING:
     import graphviz
 
@@ -164,17 +166,15 @@ def draw(digraph: graphviz.Digraph, path: Path, timeout: float = DRAW_PATIENCE) 
     path = Path(path)
     fallback = path.with_suffix(".dot") if path.name else path
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
         kind = format_of(path)
         if kind is None:
             problems = [f"unknown suffix {path.suffix!r}, expected one of {SUFFIXES}"]
         else:
-            renderer, problems = write(digraph.source, path, kind, timeout)
+            renderer, problems = write(digraph.source, path, kind, timeout, path.parent)
             if renderer is not None or kind == "dot":
                 return RenderResult(path, renderer)
-        write(digraph.source, fallback, "dot", timeout)
-        with suppress(OSError):
-            path.unlink()
+        write(digraph.source, fallback, "dot", timeout, path.parent)
+        files.write(path, None, root=path.parent)
         return RenderResult(fallback, None, _advice(problems, path, fallback))
     except Exception as error:  # the test has failed already: its message is what matters
         note = f"no picture: {type(error).__name__}: {error}"
@@ -199,41 +199,43 @@ def format_of(path: Path) -> str | None:
     return kind if kind in (*FORMATS, "dot") else None
 
 
-def write(source: str, path: Path, kind: str, timeout: float) -> tuple[Renderer | None, list[str]]:
+def write(
+    source: str, path: Path, kind: str, timeout: float, root: Path | None = None
+) -> tuple[Renderer | None, list[str]]:
     """Write a picture, or the DOT text, into a file.
 
     Args:
         source: the DOT text.
-        path: output file in an existing folder.
+        path: output file.
         kind: "svg", "png", "pdf" or "dot".
         timeout: seconds for each renderer.
+        root: as in `files.write`.
 
     Returns:
         The renderer that succeeded (`None` for DOT text, or if all failed), and a list of problems,
         one per renderer, empty unless all failed.
     """
     problems: list[str] = []
-    # A folder next to the output file, because a rename within a file system is atomic.
-    with tempfile.TemporaryDirectory(
-        prefix=".torchgraph-", dir=path.parent, ignore_cleanup_errors=True
-    ) as folder:
+    text = source.encode("utf-8", "replace")
+    if kind == "dot":
+        files.write(path, text, root=root, sync=False)
+        return None, problems
+    with tempfile.TemporaryDirectory(prefix="torchgraph-", ignore_cleanup_errors=True) as folder:
         directory = Path(folder).resolve()
         dot_file = directory / "graph.dot"
-        dot_file.write_text(source, encoding="utf-8", errors="replace")
-        if kind == "dot":
-            os.replace(dot_file, path)
-            return None, problems
+        dot_file.write_bytes(text)
         for renderer, command, why_missing in _renderers():
             picture = directory / f"{renderer}.{kind}"
             command_line = [*command, f"-T{kind}", "-o", str(picture), str(dot_file)]
             problem = why_missing if not command else run(command_line, directory, timeout)
             problem = problem or _flaw(picture, kind)
             if not problem:
+                data = picture.read_bytes()
                 if kind == "svg":
-                    from .style import add_dark
+                    from .style import with_dark
 
-                    add_dark(picture)
-                os.replace(picture, path)
+                    data = with_dark(data)
+                files.write(path, data, root=root, sync=False)
                 # Problems of an earlier renderer no longer matter.
                 return renderer, []
             problems.append(f"{renderer}: {problem}")
@@ -245,10 +247,12 @@ def _renderers() -> tuple[tuple[Renderer, list[str], str], ...]:
 
     Every command takes the arguments of `dot`.
     """
-    dot = shutil.which("dot")
+    dot = Path(shutil.which("dot") or "dot").absolute()
+    # Windows looks in the working directory first, where a branch may have put another program.
+    is_there = dot.parent != Path.cwd()
     start = [sys.executable, "-m", f"{__package__}._pygraphviz"]
     return (
-        ("dot", [str(Path(dot).absolute())] if dot else [], "not found on the PATH"),
+        ("dot", [str(dot)] if is_there else [], "not found on the PATH"),
         ("pygraphviz", start if _has_pygraphviz() else [], "not installed"),
     )
 

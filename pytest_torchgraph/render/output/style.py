@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from pathlib import Path
 
 from ..layout import css_classes
 from ..look import CATEGORY_PAINTS, CHANGE_PAINTS, HEAT_PAINTS, Paint
@@ -109,15 +108,13 @@ def _rules() -> Iterator[tuple[list[str], str]]:
     yield [f".tg-break {_FILLED}"], f"fill: {fill}; stroke: {border};"
 
 
-def add_dark(path: Path) -> None:
+def with_dark(svg: bytes) -> bytes:
     """Add `dark_rules` to an SVG, for viewers that prefer a dark background.
 
     An SVG that this package did not draw stays unchanged.
     """
-    text = path.read_text(encoding="utf-8", errors="replace")
+    text = svg.decode("utf-8", "replace")
     if not _OUR_GRAPH.search(text):
-        return
+        return svg
     rules = f"\n<style>@media (prefers-color-scheme: dark) {{\n{dark_rules()}\n}}</style>"
-    path.write_text(
-        _SVG_TAG.sub(lambda match: match[0] + rules, text, count=1), encoding="utf-8", newline=""
-    )
+    return _SVG_TAG.sub(lambda match: match[0] + rules, text, count=1).encode()

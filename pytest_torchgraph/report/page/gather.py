@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import sys
 from collections import Counter
@@ -17,6 +16,7 @@ from ...audit.facts import LeakedSetting, TestFacts
 from ...audit.verdict import AuditOutcome
 from ...context import CONTEXT
 from ...errors import CaptureError, TorchGraphError
+from ...files import parse_json
 from ...graph.text import format_mesh
 from ...snapshot import RECORD, REPORTED
 from ...snapshot.summary import brief
@@ -24,7 +24,7 @@ from ...words import format_ranks
 from ..comparisons import Comparisons
 from ..surfaces import audit_document
 from .collect import capture_data
-from .html import FORMAT, Data, Parts
+from .html import FORMAT, MOST_BYTES, Data, Parts
 from .run_data import ATTRIBUTE, RunData
 
 if TYPE_CHECKING:
@@ -257,7 +257,8 @@ def merge_pages(pages: Sequence[Path]) -> tuple[Data, Parts]:
     parts = Parts()
     runs = []
     for path in pages:
-        data, page_parts = read_page(path)
+        data, page_parts = read_page(path, parts.most)
+        parts.most = page_parts.most
         runs.append(RunData.of_page(data, page_parts))
         # `RunData.data` writes these two parts anew, from all runs together.
         obsolete = {data["run"], data["search"]}
@@ -385,11 +386,14 @@ _DATA = re.compile(r'<script type="application/json" id="data">(.*?)</script>', 
 _PART = re.compile(r'<script type="text/plain" data-part="(\w+)">(.*?)</script>', re.DOTALL)
 
 
-def read_page(path: Path) -> tuple[Data, Parts]:
+def read_page(path: Path, most: int = MOST_BYTES) -> tuple[Data, Parts]:
     """Return the data of a page and the parts that the data refer to.
+
+    The page may come from others.
 
     Args:
         path: file written by `--torchgraph-report`.
+        most: maximum size of the parts, in bytes.
 
     Raises:
         TorchGraphError: if the file is not a complete page, or is from another plugin version.
@@ -399,20 +403,23 @@ def read_page(path: Path) -> tuple[Data, Parts]:
     match = _DATA.search(text)
     if match is None:
         raise TorchGraphError(f"{path}: not a page written by pytest --torchgraph-report=FILE")
+    parts = Parts(most)
     try:
-        data: Data = json.loads(match[1])
-    except ValueError as error:
-        raise TorchGraphError(f"{path}: the page is incomplete (invalid data: {error})") from error
-    if data.get("format") != FORMAT:
-        raise TorchGraphError(
-            f"{path}: page of a different version of pytest-torchgraph (format "
-            f"{data.get('format')}, "
-            f"this version reads {FORMAT}): write all pages with one version"
-        )
-    parts = Parts(dict(_PART.findall(text)))
-    missing = {test["part"] for test in data["tests"]} - parts.texts.keys()
-    if missing:
-        raise TorchGraphError(
-            f"{path}: the page is incomplete (the details of its tests are missing)"
-        )
+        data: Data = parse_json(match[1])
+        if data.get("format") != FORMAT:
+            raise ValueError(
+                f"format {data.get('format')}, this version reads {FORMAT}: write all pages with "
+                "one version of pytest-torchgraph"
+            )
+        for key, part in _PART.findall(text):
+            parts.take(key, part)
+        if {test["part"] for test in data["tests"]} - parts.texts.keys():
+            raise ValueError("the details of its tests are missing")
+        # A page that fails alone would fail with the others.
+        run = RunData.of_page(data, parts)
+        _ = run.comparisons.every_cause
+        _combine_runs([run], [str(path)]).data(Parts())
+    except Exception as error:  # whatever a stranger wrote
+        problem = f"the page is incomplete or malformed ({brief(error)})"
+        raise TorchGraphError(f"{path}: {problem}") from None
     return data, parts

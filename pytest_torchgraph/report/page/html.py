@@ -11,9 +11,12 @@ import base64
 import gzip
 import hashlib
 import json
+import zlib
 from collections.abc import Iterable, Mapping
 from importlib.resources import files
 from typing import Any
+
+from ...files import parse_json
 
 _TEMPLATE = """\
 <!DOCTYPE html>
@@ -111,6 +114,8 @@ DETAILS = ("message", "captures", "ranks", "differences", "pictures")
 FORMAT = 2
 """Version of a page's data, checked when pages are combined."""
 
+MOST_BYTES = 256 << 20
+"""Maximum size of the decompressed parts of all pages that are merged, in bytes."""
 _LEVEL = 6
 _DIGEST_BYTES = 12
 
@@ -120,15 +125,19 @@ class Parts:
 
     Attributes:
         texts: the parts as embedded in a page: gzip-compressed JSON in base64.
+        most: number of bytes that `take` may still decompress.
     """
 
-    def __init__(self, texts: Mapping[str, str] | None = None):
-        self.texts: dict[str, str] = dict(texts or {})
+    def __init__(self, most: int = MOST_BYTES) -> None:
+        self.texts: dict[str, str] = {}
+        self.most = most
 
     def add(self, data: object) -> str:
         """Store data and return their digest."""
         # ASCII as in `embedded`, because `encode` raises for a lone surrogate.
-        text = json.dumps(data, ensure_ascii=True, separators=(",", ":")).encode()
+        return self._store(json.dumps(data, ensure_ascii=True, separators=(",", ":")).encode())
+
+    def _store(self, text: bytes) -> str:
         digest = hashlib.blake2b(text, digest_size=_DIGEST_BYTES).hexdigest()
         if digest not in self.texts:
             # gzip stores the time by default: equal runs would have pages with different bytes.
@@ -136,13 +145,29 @@ class Parts:
             self.texts[digest] = base64.b64encode(packed).decode()
         return digest
 
+    def take(self, digest: str, part: str) -> None:
+        """Add a part of a page from others, encoded anew.
+
+        Raises:
+            ValueError: if the part is not base64, has more than `most` bytes, or another digest.
+            zlib.error: if it is not compressed with gzip.
+        """
+        packed = base64.b64decode(part, validate=True)
+        text = zlib.decompressobj(zlib.MAX_WBITS | 16).decompress(packed, self.most + 1)
+        self.most -= len(text)
+        if self.most < 0:
+            raise ValueError("the parts of all pages have more than 256 MiB")
+        if self._store(text) != digest:
+            raise ValueError(f"part {digest} has another digest")
+
     def get(self, digest: str) -> Any:
         """Return the data with a digest.
 
         Raises:
             KeyError: if no data have this digest.
+            ValueError: if they are not JSON.
         """
-        return json.loads(gzip.decompress(base64.b64decode(self.texts[digest])))
+        return parse_json(gzip.decompress(base64.b64decode(self.texts[digest])))
 
 
 def summary(test: Mapping[str, Any], part: str) -> Data:

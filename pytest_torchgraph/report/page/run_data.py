@@ -14,12 +14,13 @@ import platform
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
+from ...audit.facts import TestFacts
 from ...audit.session import outcome_of
-from ...snapshot.files import write_text
+from ...files import decode, write
 from ...torch_release import torch_version
 from ...words import counted
 from ..causes import PLUGIN, FailedComparisons
@@ -29,6 +30,51 @@ from .html import DETAILS, FORMAT, Data, Parts, search_text, summary
 
 RED = ("failed", "error", "crashed")
 """Outcomes of tests that failed."""
+
+
+_TEST: Data = {
+    "id where part": str,
+    "outcome": Literal["passed", "failed", "error", "crashed", "skipped", "xfailed", "xpassed"],
+    "seconds": float,
+    "place": tuple[str, int],
+    "facts": dict[str, int],
+}
+_FINDING: Data = {
+    "sign what where before after": str,
+    "modules sources files": list[str],
+    "places": int,
+    "ranks": list[int] | None,
+    "cost": dict[str, int | None],
+    "identity": dict[str, Any],
+    "recomputed": list[tuple[str, int, int]] | None,
+}
+_COMPARISON: Data = {
+    "problem": str,
+    "releases": tuple[str, str] | None,
+    "difference": {"findings": [_FINDING], "left": int},
+}
+_CHANGE: Data = {"text file function": str, "line": int, "tests": list[str]}
+_VERDICT: Data = {
+    "worse better": [_CHANGE],
+    "new gone": list[str],
+    "renamed": list[tuple[str, str]],
+}
+_AUDIT: Data = {
+    "mode broken isolated settings_left tests": Any,
+    "totals": {"tests": int},
+    "baseline": {"file": str, "said": list[str], "compared": int, "verdict": _VERDICT},
+}
+_PAGE: Data = {"search run": str, "tests": [_TEST], "audit": _AUDIT}
+_RUN: Data = {
+    "versions": {"torch pytest Python": str},
+    "others crashed": int,
+    "accept": str,
+    "failures": dict[str, str],
+    "comparisons": dict[str, list[dict[str, Any]]],
+    "facts": dict[str, Any],
+    "shards": list[str],
+}
+"""Types of the parts of a page that `RunData` reads; see `files.decode`."""
 
 
 @dataclass
@@ -95,16 +141,24 @@ class RunData:
 
     @classmethod
     def of_page(cls, data: Mapping[str, Any], parts: Parts) -> RunData:
-        """Return the run data that a page was made from."""
-        run: Data = parts.get(data["run"])
-        texts = parts.get(data["search"])
+        """Return the run data that a page was made from.
+
+        Raises:
+            AttributeError, TypeError, ValueError, LookupError: for a malformed page.
+        """
+        page: Data = decode(_PAGE, data, "page")
+        run: Data = decode(_RUN, parts.get(page["run"]), "run")
+        texts = decode(list[str], parts.get(page["search"]), "search")
+        decode(dict[str, TestFacts], run["facts"], "facts")
+        for test, failed in run["comparisons"].items():
+            run["comparisons"][test] = decode([_COMPARISON], failed, test)
         return cls(
             **{**run, "comparisons": Comparisons(run["comparisons"])},
-            tests=data["tests"],
+            tests=page["tests"],
             search_texts={
-                test["id"]: text for test, text in zip(data["tests"], texts, strict=True)
+                test["id"]: text for test, text in zip(page["tests"], texts, strict=True)
             },
-            audit=data["audit"],
+            audit=page["audit"],
         )
 
     def _about(self) -> str:
@@ -250,7 +304,7 @@ class Page:
 
         try:
             data = self.data()
-            write_text(self.path, page(data, self.parts.texts))
+            write(self.path, page(data, self.parts.texts))
         except Exception as error:
             self.problem = f"{type(error).__name__}: {error}"
 

@@ -75,7 +75,7 @@ from ...audit.judge import AuditChange, Verdict
 from ...audit.session import outcome_of
 from ...audit.summary import CauseOverTests, causes_over_tests, describe, frames_over_tests
 from ...audit.verdict import AuditOutcome
-from ...snapshot.files import write_text
+from ...files import write
 from ...snapshot.summary import brief
 from ...torch_release import torch_version
 from ..causes import PLUGIN as FAILED_COMPARISONS
@@ -307,7 +307,7 @@ class RunJson:
             assert outcome is not None
             data = run_document(outcome, int(session.exitstatus))
             data["comparisons"] = _comparisons(self._config)
-            write_text(self._path, json.dumps(data, indent=1) + "\n")
+            write(self._path, json.dumps(data, indent=1) + "\n")
         except Exception as error:
             self._problem = brief(error)
 

@@ -42,7 +42,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     shutil.copytree(project, updated)
     second = run_tests(project, "--torchgraph-artifacts=out", **EDITED)
     assert "41 failed" in second.stdout, second.stdout + second.stderr
-    assert "review:      python -m pytest_torchgraph review out" in second.stdout
+    assert "review:      pytest-torchgraph review out" in second.stdout
     third = run_tests(updated, "--torchgraph-update", **EDITED)
     assert "41 passed" in third.stdout, third.stdout + third.stderr
     return project, updated

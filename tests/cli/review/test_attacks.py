@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 from projects import GRAPHS
 
+from pytest_torchgraph import files
 from pytest_torchgraph.cli import main
-from pytest_torchgraph.cli.review import prompt
+from pytest_torchgraph.cli.review import prompt, waiting
 from pytest_torchgraph.cli.review.waiting import read_pending
 from pytest_torchgraph.graph import problem_finding
-from pytest_torchgraph.snapshot import files
-from pytest_torchgraph.snapshot.pending import place_key
+from pytest_torchgraph.snapshot.pending import SavedUpdate, place_key
 
 posix = pytest.mark.skipif(os.name != "posix", reason="links and FIFOs need rights on Windows")
 pytestmark = posix
@@ -114,12 +114,32 @@ def link(place: Place, name: str, to: object) -> None:
     path.symlink_to(str(to).replace("HOME", str(place.outside)))
 
 
+FILE_LINKS: dict[str, tuple[str, str | None]] = {
+    "file": ("HOME/notes.tgraph", RELU),
+    "file of another kind": ("HOME/notes.txt", RELU),
+    "relative file": ("../../../home/notes.tgraph", RELU),
+    "dangling": ("HOME/new.tgraph", None),
+    "dangling in a new directory": ("HOME/a/b/new.tgraph", None),
+    "file in .git": ("../../.git/config", RELU),
+    "source file": ("../../test_a.py", "def test_good(): pass\n"),
+}
+
+
+@pytest.mark.parametrize("kind", FILE_LINKS)
+def test_accept_replaces_a_link_at_the_file_itself(place: Place, run: Run, kind: str) -> None:
+    to, old = FILE_LINKS[kind]
+    link(place, BAD, to)
+    place.leave("bad", BAD, old, GELU)
+    before = place.protected()
+    del before[f"repo/{BAD}"]
+    code, said = run("review", "--accept", str(place.artifacts))
+    assert code == 0, said
+    assert (place.root / BAD).read_text() == place.good == GELU
+    assert place.protected() == before
+    assert (place.root / "test_a.py").read_text() == "def test_good(): pass\n"
+
+
 LINKS = {
-    "file": (BAD, "HOME/notes.tgraph", BAD, RELU),
-    "file of another kind": (BAD, "HOME/notes.txt", BAD, RELU),
-    "relative file": (BAD, "../../../home/notes.tgraph", BAD, RELU),
-    "dangling": (BAD, "HOME/new.tgraph", BAD, None),
-    "dangling in a new directory": (BAD, "HOME/a/b/new.tgraph", BAD, None),
     "directory": ("__snapshots__/out", "HOME", "__snapshots__/out/new.tgraph", None),
     "relative directory": ("__snapshots__/out", "../../home", "__snapshots__/out/n.tgraph", None),
     "directory, known file": ("__snapshots__/out", "HOME", "__snapshots__/out/notes.tgraph", RELU),
@@ -129,9 +149,6 @@ LINKS = {
     "parent of the root": ("sub", "..", "sub/home/__snapshots__/new.tgraph", None),
     "process": ("sub", "/proc/self/root/tmp", "sub/__snapshots__/new.tgraph", None),
     "to .git": ("__snapshots__/out", "../.git", "__snapshots__/out/new.tgraph", None),
-    "file in .git": (BAD, "../../.git/config", BAD, RELU),
-    "source file": (BAD, "../../test_a.py", BAD, "def test_good(): pass\n"),
-    "device": (BAD, "/dev/null", BAD, None),
 }
 
 
@@ -148,7 +165,6 @@ def test_accept_refuses_a_link_out_of_the_root_and_stores_the_rest(
     assert said.count(f"! {file}: cannot store {target}: ") == 1
     assert place.good == GELU
     assert place.protected() == before
-    assert (place.root / "test_a.py").read_text() == "def test_good(): pass\n"
     code, said = run("review", "--list", place.artifacts)
     assert code == 2
     assert said.count(f"!  {file}: cannot store {target}: ") == 1
@@ -323,14 +339,50 @@ def test_unreadable_stored_file_is_refused_and_kept(
 ) -> None:
     path = place.root / BAD
     make(path)
-    place.leave("bad", BAD, RELU, GELU)
+    file = place.leave("bad", BAD, RELU, GELU)
     before = path.lstat()
     code, said = run("review", "--accept", str(place.artifacts))
     assert code == 2
-    assert said.count("refused  ") == 1
-    assert f"refused  {BAD}: cannot read the stored graph" in said
+    assert said.count(f"! {file}: cannot store {BAD}: cannot read the stored graph") == 1
     assert place.good == GELU
     assert path.lstat() == before
+    for words in (["--list"], ["--format=markdown"], ["--format=json"]):
+        code, said = run("review", *words, place.artifacts)
+        assert code == 2
+        assert str(file) in said
+
+
+@pytest.mark.parametrize("text", ["what", "torchgraph 4\n\nforward {\n", GELU + "\0"])
+def test_update_with_an_unreadable_text_does_not_stop_the_others(
+    place: Place, run: Run, text: str
+) -> None:
+    for name, refused in (("bad", ""), ("worse", "an obsolete file")):
+        place.leave(name, BAD.replace("bad", name), RELU, text, refused=refused)
+    for words in (["--list"], ["--format=markdown"], ["--format=json"], ["--accept"]):
+        code, said = run("review", *words, place.artifacts)
+        assert code == 2
+        assert "bad.update.json" in said
+        assert "worse.update.json" in said
+        assert "aten.gelu" in said
+    assert place.good == GELU
+
+
+def test_update_that_cannot_be_compared_does_not_stop_the_others(
+    place: Place, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = waiting.difference_of
+
+    def fails(update: SavedUpdate, read: Any) -> waiting.Difference:
+        if update.target == BAD:
+            raise RecursionError("too deep")
+        return real(update, read)
+
+    monkeypatch.setattr(waiting, "difference_of", fails)
+    file = place.leave("bad", BAD, None, GELU)
+    code, said = run("review", "--accept", place.artifacts)
+    assert code == 2
+    assert f"! {file}: cannot compare {BAD}: RecursionError: too deep" in said
+    assert place.good == GELU
 
 
 def test_artifact_descriptions_are_not_shown(
@@ -447,19 +499,17 @@ def test_link_created_during_a_review_is_refused(place: Place) -> None:
     before = place.protected()
     done = prompt.accept(waiting, waiting.updates)
     assert not done.written
-    assert len(done.outside) == 2
+    assert len(done.refused) == 2
     assert place.protected() == before
 
 
-def test_link_inside_the_root_is_followed_and_stays(place: Place, run: Run) -> None:
-    real = place.root / "shared" / "real.tgraph"
-    real.parent.mkdir()
-    real.write_text(RELU)
-    link(place, BAD, "../../shared/real.tgraph")
-    place.leave("bad", BAD, RELU, GELU)
+def test_directory_link_inside_the_root_is_followed_and_stays(place: Place, run: Run) -> None:
+    (place.root / "shared").mkdir()
+    link(place, "__snapshots__/test_b", "../shared")
+    place.leave("bad", "__snapshots__/test_b/test_bad.tgraph", None, GELU)
     assert run("review", "--accept", str(place.artifacts))[0] == 0
-    assert real.read_text() == GELU
-    assert (place.root / BAD).is_symlink()
+    assert (place.root / "shared" / "test_bad.tgraph").read_text() == GELU
+    assert (place.root / "__snapshots__/test_b").is_symlink()
 
 
 def test_root_that_is_a_link_does_not_widen_the_root(
@@ -475,15 +525,64 @@ def test_root_that_is_a_link_does_not_widen_the_root(
 def test_artifact_cannot_choose_the_root_or_stop_the_others(
     place: Place, run: Run, monkeypatch: pytest.MonkeyPatch, test: str
 ) -> None:
-    place.leave("bad", BAD, None, GELU, test=f"{test}::test_x")
+    file = place.leave("bad", BAD, None, GELU, test=f"{test}::test_x")
     below = place.root / "sub"
     below.mkdir()
+    (place.root / "pytest.ini").touch()
     monkeypatch.chdir(below)
-    code, said = run("review", "--accept", str(place.artifacts))
-    assert code in (0, 2)
+    for words in (["--list"], ["--accept"]):
+        code, said = run("review", *words, str(place.artifacts))
+        assert code == 2
+        assert said.count(f"{file}: cannot store {BAD}: ") == 1
+    assert not (place.root / BAD).exists()
     assert f"updated  {GOOD}: 1 edit: aten.relu -> aten.gelu" in said
     assert place.good == GELU
     assert not (below / "__snapshots__").exists()
+
+
+@pytest.fixture
+def voters(place: Place) -> Place:
+    """Add updates whose names exist in the parent of the checkout, and none below the checkout."""
+    place.leave("bad", "home/__snapshots__/x.tgraph", None, GELU, test="repo/test_a.py::test_x")
+    for name in ("art", "home"):
+        place.leave(name, name, None, None, test=f"{name}::t", digests={}, refused="obsolete")
+    return place
+
+
+@pytest.mark.parametrize("ini", ["repo/pytest.ini", "pytest.ini", ""])
+def test_root_is_that_of_pytest_and_not_above_the_work_tree(
+    voters: Place, run: Run, ini: str
+) -> None:
+    if ini:
+        (voters.root.parent / ini).touch()
+    before = voters.protected()
+    code, said = run("review", "--accept", voters.artifacts)
+    assert code == 2
+    assert f"{voters.root} has no test file 'repo/test_a.py'" in said
+    assert voters.good == GELU
+    assert voters.protected() == before
+
+
+def test_root_without_a_work_tree_is_that_of_pytest(voters: Place, run: Run) -> None:
+    (voters.root / ".git").rename(voters.root.parent / "git")
+    (voters.root.parent / "pytest.ini").touch()
+    (voters.artifacts / "good.update.json").unlink()
+    code, _ = run("review", "--accept", voters.artifacts)
+    assert code == 2  # the refused updates
+    assert (voters.outside / "__snapshots__/x.tgraph").read_text() == GELU
+
+
+def test_explicit_root_is_not_limited(voters: Place, run: Run) -> None:
+    run("review", "--accept", voters.artifacts, f"--root={voters.root.parent}")
+    assert (voters.outside / "__snapshots__/x.tgraph").read_text() == GELU
+
+
+def test_malformed_ini_file_is_one_error(place: Place, run: Run) -> None:
+    (place.root / "pyproject.toml").write_text("[tool.pytest")
+    code, said = run("review", "--accept", place.artifacts)
+    assert code == 2
+    assert "pyproject.toml" in said
+    assert place.good == RELU
 
 
 def test_unreadable_artifact_is_reported_with_an_escaped_name(place: Place, run: Run) -> None:

@@ -1,4 +1,4 @@
-"""`python -m pytest_torchgraph merge`: one page from the pages of several runs."""
+"""`pytest-torchgraph merge`: one page from the pages of several runs."""
 
 from __future__ import annotations
 
