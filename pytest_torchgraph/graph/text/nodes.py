@@ -22,6 +22,7 @@ from typing import Any, NamedTuple, NoReturn, cast
 
 from ...errors import GraphFormatError
 from ...ops.dtypes import DTYPE_NAMES
+from ...words import one_line
 from ..model import (
     ANY_FLOAT,
     INPUT_OPS,
@@ -196,9 +197,13 @@ class ValueReader:
         except ValueError:
             self.fail("expected a JSON string, found an invalid escape", start)
 
+    def read_text(self) -> str:
+        """Read a JSON string that is printed as it is, not quoted, as one line."""
+        return one_line(self.read_string())
+
     def read_name(self) -> str:
         """Read a name, bare or quoted."""
-        return self.read_string() if self.at('"') else self.match(_NAME, "a name")
+        return self.read_text() if self.at('"') else self.match(_NAME, "a name")
 
     def read_ref(self) -> Ref:
         """Read a reference to a node."""
@@ -212,7 +217,7 @@ class ValueReader:
 
     def read_op(self) -> str:
         """Read the name of an op."""
-        return self.read_string() if self.at('"') else self.match(_OP, "an op")
+        return self.read_text() if self.at('"') else self.match(_OP, "an op")
 
     # -- arguments -------------------------------------------------------------------------------
 
@@ -226,7 +231,7 @@ class ValueReader:
             # A word is a keyword only if `=` follows; otherwise it is read again, as a value.
             key = None
             if self.at('"'):
-                key = self.read_string()
+                key = self.read_text()
             elif (word := WORD.match(self.text, self.pos)) is not None:
                 key = word.group()
                 self.pos = word.end()
@@ -280,7 +285,7 @@ class ValueReader:
             self.pos += 1
             return ANY_FLOAT
         if first == "`":
-            return Symbol(self.match(_SYMBOL, "a symbol")[1:-1])
+            return Symbol(one_line(self.match(_SYMBOL, "a symbol")[1:-1]))
         if first == "{":
             return self.read_mapping()
         if first == "@":
@@ -292,7 +297,7 @@ class ValueReader:
             return SubgraphRef(name)
         if first == "&":
             self.pos += 1
-            return Atom(self.read_string())
+            return Atom(self.read_text())
         if self.skip("..."):
             return Ellipsis
         # Before words, because `inf` and `nan` are numbers.
@@ -414,7 +419,7 @@ class ValueReader:
             shape = self.read_sizes()
             layout = self.read_layout()
             stride = self.read_sizes() if self.skip(" stride ") else None
-            device = self.read_string() if self.skip(" on ") else None
+            device = self.read_text() if self.skip(" on ") else None
             dtype = DTYPE_NAMES.get(word.group(), word.group())
             return TensorMeta(dtype, shape, stride, device, layout)
         start = self.pos
@@ -475,10 +480,10 @@ class NodeReader(ValueReader):
         op = self.read_op()
         target = options = None
         if self.skip("["):
-            target = self.read_string()
+            target = self.read_text()
             # A file of an older version does not record options. `None` equals any options.
             omitted_options = "" if self.allows_facts else None
-            options = self.read_string() if self.skip(", ") else omitted_options
+            options = self.read_text() if self.skip(", ") else omitted_options
             self.expect("]")
         called = self.at("(")
         # The argument of a constant is its value, which cannot contain an input.
@@ -549,5 +554,5 @@ class NodeReader(ValueReader):
             while self.skip(", "):
                 after.append(self.read_ref())
         if self.skip(" in "):
-            module = self.read_string()
+            module = self.read_text()
         return tuple(effects), tuple(after), module

@@ -40,7 +40,7 @@ from typing import NamedTuple, NoReturn, cast
 
 from ...errors import GraphFormatError
 from ...ops.matching import LEVELS, Level
-from ...words import MOST_DIGITS
+from ...words import MOST_DIGITS, one_line
 from ..digits import with_digits
 from ..model import (
     GRAPH_KINDS,
@@ -222,7 +222,7 @@ class _Parser(NodeReader):
             if key not in ("via", "torch", "detail", *["digits"] * self.allows_facts):
                 self.fail(f"expected 'via', 'torch' or 'detail', found {key!r}", start)
             self.expect(" ")
-            fields[key] = self.match(_FIELD_VALUE, "a word")
+            fields[key] = one_line(self.match(_FIELD_VALUE, "a word"))
             if not self.skip(", "):
                 break
         self.expect_end_of_line()

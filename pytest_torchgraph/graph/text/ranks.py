@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from ...errors import GraphFormatError
-from ...words import format_ranks
+from ...words import format_ranks, one_line
 from ..program import Program
 from .format import EAGER_VERSION, FACTS_VERSION, RANKS_VERSION
 from .nodes import lines_of
@@ -108,7 +108,7 @@ def _unquote(name: str, row: int, pos: int) -> str:
     if name[0] != '"':
         return name
     try:
-        return str(json.loads(name))
+        return one_line(json.loads(name))
     except json.JSONDecodeError as error:
         _fail(f"not a JSON string: {error.msg}", row, pos)
 
