@@ -131,3 +131,50 @@ def test_headings_of_markdown_have_no_markup(
     for file in ("op", "counts"):
         main(["diff", "base.tgraph", f"{file}.tgraph", "--format=markdown"])
         check_markdown(capsys.readouterr().out)
+
+
+HUGE = f"{2**63 - 1}, " * 63 + str(2**63 - 1)
+"""The sizes of the largest tensor that the format has."""
+HUGE_TEXT = f"""torchgraph 4
+via dispatch, torch 2.13.0
+
+inference {{
+  %x = input : f32[{HUGE}]
+  %m = aten.mm.default(%x, %x) : f32[{HUGE}]
+  %c = aten.convolution.default(%x, %x, None, [1], [0], [1], False, [0], 1) : f32[{HUGE}]
+  %d = aten.bmm.default(%x) : nonsense[4]
+  return %m
+  save %m
+}}
+"""
+
+
+@pytest.mark.parametrize("word", ["--cost", "--table", "--ops", "--flat", "--collectives"])
+def test_show_of_the_largest_sizes(
+    word: str, files: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("huge.tgraph").write_text(HUGE_TEXT)
+    assert main(["show", "huge.tgraph", word]) == 0
+    out = capsys.readouterr().out
+    if word == "--cost":
+        assert "no formula: the arguments of %c (aten.convolution.default: " in out
+        assert "the arguments of %d (aten.bmm.default: " in out
+        assert main(["show", "huge.tgraph", word, "--table"]) == 0
+        assert "?" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("form", ["text", "markdown", "json"])
+def test_diff_of_the_largest_sizes(
+    form: str, files: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("huge.tgraph").write_text(HUGE_TEXT)
+    Path("small.tgraph").write_text(HUGE_TEXT.replace(HUGE, "2, 2").replace("  save %m\n", ""))
+    assert main(["diff", "small.tgraph", "huge.tgraph", f"--format={form}"]) == 1
+    out = capsys.readouterr().out
+    assert form == "json" or "> 1,000.0 EB" in out
+
+
+@pytest.mark.parametrize("heat", ["flops", "saved_bytes"])
+def test_picture_of_the_largest_sizes(heat: str, files: Path) -> None:
+    Path("huge.tgraph").write_text(HUGE_TEXT)
+    assert main(["render", "huge.tgraph", "o.dot", f"--heat={heat}"]) == 0

@@ -31,7 +31,8 @@ def test_other(graph_snapshot):
     assert Capture(graph("relu")) == graph_snapshot
 
 def test_message():
-    Graph.from_text(HOSTILE).renamed(chr(27) + "[31m" + chr(10) + ":" * 2 + "error::").assert_no_ops("*")
+    name = chr(27) + "[31m" + chr(10) + ":" * 2 + "error::"
+    Graph.from_text(HOSTILE).renamed(name).assert_no_ops("*")
 
 def test_difference():
     difference = diff(Graph.from_text(HOSTILE), graph("relu"))

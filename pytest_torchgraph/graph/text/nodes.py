@@ -55,6 +55,19 @@ MAX_DIGITS = 400
 
 64 bits have up to 20 digits. Python's own `int` raises above 4,300 digits.
 """
+MAX_SIZE = 2**63 - 1
+"""Largest size of a tensor: torch's sizes have 64 bits."""
+MAX_DIMS = 64
+"""Maximum number of dimensions, as in torch."""
+MAX_LEVELS = 200
+"""Maximum number of levels of a module path. Costs and pictures have each of its prefixes."""
+MAX_LINES = 200_000
+"""Maximum number of lines after expansion, blocks included.
+
+`fold` never writes a text that expands to more lines.
+"""
+MAX_CHARACTERS = 100_000_000
+"""Maximum number of characters after expansion, blocks included."""
 _EFFECTS = ("mutates", "random", "communicates", "syncs", "opaque")
 MAX_EQUAL_HASHES = 100
 """Maximum number of dictionary keys with equal hashes."""
@@ -69,11 +82,20 @@ _NUMBER = re.compile(r"-?(?:\d+(\.\d+)?(e[+-]?\d+)?|inf|nan)(?![\w.])", re.ASCII
 
 
 def lines_of(text: str) -> list[str]:
-    """Split a text into lines; at least one."""
+    """Split a text into lines; at least one.
+
+    Raises:
+        GraphFormatError: for more than `MAX_LINES` or `MAX_CHARACTERS`.
+    """
     if not isinstance(text, str):
         raise TypeError(f"expected the text of a graph as str, not {type(text).__name__}")
     # Not splitlines(): that also splits at characters that a string may hold.
-    return text.replace("\r\n", "\n").split("\n")
+    lines = text.replace("\r\n", "\n").split("\n")
+    if len(lines) > MAX_LINES + 1:
+        raise GraphFormatError(f"the text has more than {MAX_LINES:,} lines", MAX_LINES + 1)
+    if len(text) > MAX_CHARACTERS:
+        raise GraphFormatError(f"the text has more than {MAX_CHARACTERS:,} characters")
+    return lines
 
 
 class Declared(NamedTuple):
@@ -418,7 +440,7 @@ class ValueReader:
             self.pos = word.end()
             shape = self.read_sizes()
             layout = self.read_layout()
-            stride = self.read_sizes() if self.skip(" stride ") else None
+            stride = self.read_sizes(-MAX_SIZE) if self.skip(" stride ") else None
             device = self.read_text() if self.skip(" on ") else None
             dtype = DTYPE_NAMES.get(word.group(), word.group())
             return TensorMeta(dtype, shape, stride, device, layout)
@@ -436,8 +458,8 @@ class ValueReader:
         self.pos = word.end()
         return word.group()
 
-    def read_sizes(self) -> tuple[int | Symbol, ...]:
-        """Read a shape or strides."""
+    def read_sizes(self, least: int = 0) -> tuple[int | Symbol, ...]:
+        """Read a shape, or strides, which may be negative."""
         sizes: list[int | Symbol] = []
 
         def read_item() -> None:
@@ -448,6 +470,10 @@ class ValueReader:
                 value = Symbol(value.name)
             if isinstance(value, bool) or not isinstance(value, int | Symbol):
                 self.fail("expected a size, such as 2 or s0", start)
+            if isinstance(value, int) and not least <= value <= MAX_SIZE:
+                self.fail(f"expected a size from {least} to 2**63 - 1", start)
+            if len(sizes) == MAX_DIMS:
+                self.fail(f"expected at most {MAX_DIMS} dimensions", start)
             sizes.append(value)
 
         self.read_sequence("[", "]", read_item)
