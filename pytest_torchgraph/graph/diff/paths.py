@@ -135,16 +135,16 @@ def _form_of(path: str) -> _Form:
 def _merge_forms(forms: dict[_Form, None]) -> list[_Form]:
     """Merge forms that differ in only one position, innermost position first."""
     for depth in range(max(map(len, forms), default=0) - 1, -1, -1):
-        numbers_by_rest: dict[_Form, frozenset[int]] = {}
+        numbers_by_rest: dict[_Form, set[int]] = {}
         for form in forms:
             numbers = form[depth] if depth < len(form) else ""
             if isinstance(numbers, str):
-                numbers_by_rest[form] = frozenset()
+                numbers_by_rest[form] = set()
                 continue
             rest = (*form[:depth], frozenset[int](), *form[depth + 1 :])
-            numbers_by_rest[rest] = numbers_by_rest.get(rest, frozenset()) | numbers
+            numbers_by_rest.setdefault(rest, set()).update(numbers)
         forms = {
-            (*form[:depth], numbers, *form[depth + 1 :]) if numbers else form: None
+            (*form[:depth], frozenset(numbers), *form[depth + 1 :]) if numbers else form: None
             for form, numbers in numbers_by_rest.items()
         }
     return list(forms)
