@@ -94,7 +94,7 @@ def amount(count: int, unit: str, *, signed: bool = False) -> str:
         signed: True adds a plus sign to non-negative numbers, for differences.
     """
     sign = "-" if count < 0 else "+" if signed else ""
-    size, prefixes = min(abs(count), 10**21), " kMGTPE"
+    size, prefixes = min(abs(count), 10**24), " kMGTPE"
     sign += "> " * (abs(count) > size)  # beyond the prefixes; a float cannot hold any int
     if size < 1000:
         return f"{sign}{size} {unit}"

@@ -117,6 +117,6 @@ def test_markdown_text_is_no_markup(text: str, markdown: str) -> None:
 
 
 def test_amounts_beyond_floats_are_capped() -> None:
-    assert amount(10**400, "B") == "> 1,000.0 EB"
-    assert amount(-(10**400), "B") == "-> 1,000.0 EB"
+    assert amount(10**400, "B") == "> 1,000,000.0 EB"
+    assert amount(-(10**400), "B") == "-> 1,000,000.0 EB"
     assert amount(999 * 10**18, "B") == "999.0 EB"

@@ -171,7 +171,7 @@ def test_diff_of_the_largest_sizes(
     Path("small.tgraph").write_text(HUGE_TEXT.replace(HUGE, "2, 2").replace("  save %m\n", ""))
     assert main(["diff", "small.tgraph", "huge.tgraph", f"--format={form}"]) == 1
     out = capsys.readouterr().out
-    assert form == "json" or "> 1,000.0 EB" in out
+    assert form == "json" or "> 1,000,000.0 EB" in out
 
 
 @pytest.mark.parametrize("heat", ["flops", "saved_bytes"])
