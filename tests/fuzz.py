@@ -421,7 +421,7 @@ BLOCK = 25
 
 
 def read_block(numbers: range, readers: list[str], seeds: list[str], home: Path) -> list[str]:
-    """Read mutations in a child until one falls; return the problem, and the numbers left."""
+    """Read mutations in children, each until one falls; return the falls."""
     found, left = [], numbers
     while left:
         report = home / "report"
@@ -491,21 +491,22 @@ def wrong_lines(text: str) -> set[str]:
     }
 
 
-def run(first: int, count: int, readers: list[str]) -> list[str]:
-    """Read these mutations; return the falls."""
+def run(first: int, count: int, readers: list[str]) -> Iterator[str]:
+    """Read these mutations; yield the falls."""
     seeds = texts()
     with tempfile.TemporaryDirectory() as home:
-        blocks = (
-            range(n, min(n + BLOCK, first + count)) for n in range(first, first + count, BLOCK)
-        )
-        return [text for block in blocks for text in read_block(block, readers, seeds, Path(home))]
+        for n in range(first, first + count, BLOCK):
+            yield from read_block(
+                range(n, min(n + BLOCK, first + count)), readers, seeds, Path(home)
+            )
 
 
 if __name__ == "__main__":
     import torch.utils.flop_counter  # noqa: F401  # once, for all children
 
-    numbers, chosen = map(int, sys.argv[1:3]), sys.argv[3:]
-    falls = run(*numbers, chosen or [*READERS])
-    print("\n".join(falls))
-    print(f"{len(falls)} falls")
+    numbers, chosen, falls = map(int, sys.argv[1:3]), sys.argv[3:], 0
+    for fall in run(*numbers, chosen or [*READERS]):
+        falls += 1
+        print(fall, flush=True)
+    print(f"{falls} falls")
     sys.exit(bool(falls))

@@ -486,9 +486,11 @@ class _Parser(NodeReader):
                 self.fail_undefined(effect.target, start)
         if node.name in names:
             self.fail(f"%{node.name} is defined twice", start)
-        for path in (node.name, node.module, node.target, *[d.node.name for d in declared]):
-            if path.count(".") >= MAX_LEVELS:
-                self.fail(f"expected a module path of at most {MAX_LEVELS} levels", start)
+        # A path in this line has a dot, or an escaped one, between two levels.
+        if self.text.count(".") + self.text.count("\\") >= MAX_LEVELS:
+            for path in (node.name, node.module, node.target, *[d.node.name for d in declared]):
+                if path.count(".") >= MAX_LEVELS:
+                    self.fail(f"expected a module path of at most {MAX_LEVELS} levels", start)
         names.add(node.name)
         body.nodes.append(node)
         body.returned = node.kind == "output"
