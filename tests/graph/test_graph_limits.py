@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -10,8 +11,6 @@ from graph.build import document
 
 from pytest_torchgraph import CaptureError, GraphFormatError, load
 from pytest_torchgraph.graph import Graph, Node, Ref, TensorMeta, parse_document, parse_text
-from pytest_torchgraph.graph.text import nodes as limits
-from pytest_torchgraph.graph.text import ranks
 
 MESH = "torchgraph 4\nmesh dp=9\n\n"
 
@@ -82,13 +81,13 @@ def test_text_of_too_many_lines_is_refused(monkeypatch: pytest.MonkeyPatch) -> N
     with pytest.raises(GraphFormatError, match="has more than 200,000 lines") as caught:
         parse_document("torchgraph 4\n" + "\n" * 200_000)
     assert caught.value.line == 200_001
-    monkeypatch.setattr(limits, "MAX_CHARACTERS", 100)
+    monkeypatch.setattr("pytest_torchgraph.graph.text.nodes.MAX_CHARACTERS", 100)
     with pytest.raises(GraphFormatError, match="has more than 100 characters"):
         parse_document("x" * 101)
 
 
 def test_ranks_share_one_limit_of_lines(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ranks, "MAX_LINES", 200)
+    monkeypatch.setattr("pytest_torchgraph.graph.text.ranks.MAX_LINES", 200)
     sections = [f"rank {rank}\n\n{folded('m.0 .. 29')}" for rank in range(4)]
     assert len(parse_text(MESH + "\n".join(sections[:1])).graphs) == 1
     with pytest.raises(GraphFormatError, match="expands to more than 200,000 lines") as caught:
@@ -116,8 +115,7 @@ def test_model_of_200_layers_and_60000_nodes_is_read() -> None:
 
 
 def test_capture_error_names_the_limit() -> None:
-    from pytest_torchgraph.snapshot.compare import storable
-
+    storable = import_module("pytest_torchgraph.snapshot.compare").storable
     text = document("%x = input : f32[-1]\nreturn %x")
     with pytest.raises(CaptureError, match="cannot be stored: expected a size from 0"):
         storable(text)
