@@ -6,6 +6,8 @@ wrong option, ini value or marker a `pytest.UsageError`.
 
 from __future__ import annotations
 
+from .words import one_line, printable
+
 
 class TorchGraphError(Exception):
     """The base class of all errors of this package.
@@ -56,9 +58,16 @@ class OutsideRootError(TorchGraphError):
         return f"{self.action}: {self.reason}" if self.action else self.reason
 
 
+def make_printable(error: BaseException) -> None:
+    """Make all texts of an error of this package safe to print; see `words.one_line`."""
+    error.args = tuple([printable(a) if isinstance(a, str) else a for a in error.args])
+    texts = {name: text for name, text in vars(error).items() if isinstance(text, str)}
+    vars(error).update({name: printable(text) for name, text in texts.items()})
+
+
 def add_note(error: BaseException, note: str) -> None:
     """Add a note like `BaseException.add_note`, which Python 3.10 lacks. pytest shows the note."""
-    notes = [*getattr(error, "__notes__", []), note]
+    notes = [*getattr(error, "__notes__", []), printable(note)]
     error.__notes__ = notes  # type: ignore[attr-defined, unused-ignore]
 
 
@@ -82,7 +91,7 @@ class GraphFormatError(TorchGraphError, ValueError):
         super().__init__(problem, line, column, path)
 
     def __str__(self) -> str:
-        return f"{self.path or '<text>'}:{self.line}:{self.column}: {self.problem}"
+        return f"{one_line(self.path or '<text>')}:{self.line}:{self.column}: {self.problem}"
 
 
 def only_counts_error(path: object) -> GraphFormatError:

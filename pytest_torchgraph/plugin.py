@@ -16,9 +16,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from . import device_types
+from .errors import make_printable
 from .settings import options
 from .snapshot import RECORD, REPORTED, hide_from_cleanup
 from .snapshot.run import PLUGIN, RunRecord
+from .words import one_line, printable
 
 if TYPE_CHECKING:
     import torch
@@ -56,7 +58,11 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", options.DESCRIPTION)
     config.addinivalue_line("markers", device_types.DESCRIPTION)
     if config.stash[ANY_SET]:
-        _configure_what_is_set(config)
+        try:
+            _configure_what_is_set(config)
+        except pytest.UsageError as error:
+            make_printable(error)
+            raise
     if config.pluginmanager.hasplugin("syrupy"):
         hide_from_cleanup(config)
 
@@ -140,7 +146,7 @@ def pytest_make_collect_report(
     from . import devices
 
     if mistakes := devices.find_misused_markers(report.result or ()):
-        report.outcome, report.longrepr, report.result = "failed", mistakes, []
+        report.outcome, report.longrepr, report.result = "failed", printable(mistakes), []
     return report
 
 
@@ -179,10 +185,9 @@ def pytest_torchgraph_edit_exception(item: pytest.Item, call: pytest.CallInfo[No
         fail_ignored_mismatches(item, call)
     if call.excinfo is None:
         return
-    if not item.config.getoption("fulltrace"):
-        from .report.failed_check import hide_own_frames
+    from .report.failed_check import edit_own_error
 
-        hide_own_frames(call.excinfo)
+    edit_own_error(call.excinfo, hide=not item.config.getoption("fulltrace"))
     if INLINE in sys.modules:
         from .report.mismatch import add_accept_command
 
@@ -220,12 +225,12 @@ def pytest_terminal_summary(
     run = config.stash[RUN]
     if run.passed and _ini_limits(config) and (reason := _why_unsupported()):
         terminalreporter.section("torchgraph", sep="-")
-        terminalreporter.line(f"the limits in the ini file were not checked: {reason}")
+        terminalreporter.line(one_line(f"the limits in the ini file were not checked: {reason}"))
     if run.used:
         from . import __version__, torch_release
 
         if untried := torch_release.why_untried(__version__):
-            terminalreporter.line(untried)
+            terminalreporter.line(one_line(untried))
     is_requested = config.option.torchgraph_update or config.option.torchgraph_prune
     if not hasattr(config, "workerinput") and (is_requested or run.has_stored()):
         from .snapshot.stale import judge
@@ -256,7 +261,7 @@ def pytest_assertrepr_compare(
         if type(side).__module__ == f"{__package__}.snapshot.assertion":
             from .report.mismatch import assertion_lines
 
-            return [assertion_lines(op, side)]
+            return [[*map(one_line, assertion_lines(op, side))]]
     return answers
 
 

@@ -5,8 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-_MARKUP = re.compile(r"[|`\\*~\[\]$!@#]|(?<![0-9A-Za-z])_|_(?![0-9A-Za-z])|:(?=//)|(?<=www)\.")
-"""Characters that Markdown may parse as markup, such as emphasis or links.
+_COMMAND = re.compile(r"(^ *(?=::)|(?=##\w*\[)).")
+"""The first character of a workflow command: `::` begins a line, `##[` may be anywhere in it."""
+_MARKUP = re.compile(
+    r"[&<|`\\*~\[\]$!@#]|(?<![0-9A-Za-z])_|_(?![0-9A-Za-z])|:(?=//|[\w+-]+:)|(?<=www)\."
+    r"|\A(?:[-+=>]|\d(?=\d*[.)]))"
+)
+"""Characters that Markdown may parse as markup, such as emphasis, links, emoji or lists.
 
 Character references are never parsed as markup.
 """
@@ -18,6 +23,25 @@ CHECK_BACKWARD = (
 
 IN_SUBTEST = "\x1f"
 """Separator between the subTest parameters and the name, in the name of a stored graph."""
+
+
+def one_line(text: str) -> str:
+    """Return the text of a file or of a stranger's code as one line that is safe to print.
+
+    Characters that do not print, such as control characters and line breaks, could send commands to
+    a terminal or reorder a text. Each becomes `?`, as does the start of a workflow command of a CI.
+    """
+    if not text.isprintable():
+        text = "".join([c if c.isprintable() else "?" for c in text.expandtabs(4)])
+    # The search would take longer than all else, and most texts have neither.
+    return _COMMAND.sub(r"\1?", text) if "::" in text or "##" in text else text
+
+
+def printable(text: str) -> str:
+    """Return a text of several lines, each as `one_line` returns it."""
+    # Most texts are safe, which three searches find sooner than a look at each line.
+    safe = text.replace("\n", "").isprintable() and "::" not in text and "##" not in text
+    return text if safe else "\n".join(map(one_line, text.split("\n")))
 
 
 def counted(count: int, noun: str) -> str:
@@ -52,15 +76,12 @@ def first_lines(lines: Sequence[str], limit: int, noun: str = "line") -> list[st
 
 def markdown_text(text: str) -> str:
     """Escape a text for one line of Markdown, so that nothing is parsed as markup."""
-    from html import escape  # imported here because most runs write no Markdown
-
-    escaped = escape(" ".join(text.split()), quote=False)
-    return _MARKUP.sub(lambda match: f"&#{ord(match[0])};", escaped)
+    return _MARKUP.sub(lambda match: f"&#{ord(match[0])};", one_line(" ".join(text.split())))
 
 
 def markdown_code(text: str) -> str:
     """Format a text as Markdown code, valid in table cells; "" for an empty text."""
-    text = " ".join(text.split())
+    text = one_line(" ".join(text.split()))
     if "`" in text or "|" in text or "\\" in text:  # invalid in a code span in a table
         return f"<code>{markdown_text(text)}</code>"
     return f"`{text}`" if text else ""
@@ -75,7 +96,8 @@ def amount(count: int, unit: str, *, signed: bool = False) -> str:
         signed: True adds a plus sign to non-negative numbers, for differences.
     """
     sign = "-" if count < 0 else "+" if signed else ""
-    size, prefixes = abs(count), " kMGTPE"
+    size, prefixes = min(abs(count), 10**24), " kMGTPE"
+    sign += "> " * (abs(count) > size)  # beyond the prefixes; a float cannot hold any int
     if size < 1000:
         return f"{sign}{size} {unit}"
     power = 1

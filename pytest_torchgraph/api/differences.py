@@ -15,6 +15,7 @@ from ..graph.equality import as_captured
 from ..graph.model import Graph, Result
 from ..graph.program import Program
 from ..graph.text import Header, parse_file, read_text
+from ..words import one_line
 from .many_ranks import NO_RANKS, are_ranks
 
 if TYPE_CHECKING:
@@ -204,7 +205,7 @@ def _diff_paths(before: Path, after: Path) -> GraphDiff:
         )
     if before.is_dir():
         return _diff_directories(_files(before), _files(after), f"in {before} or {after}")
-    name = after.name
+    name = one_line(after.name)
     pair = _compare_files(before, after)
     findings = tuple(replace(finding, files=(name,)) for finding in pair.diff.findings)
     files = replace(_files_diff({name: pair}), compared=(name,), of_directories=False)
@@ -249,7 +250,8 @@ def _diff_directories(
         except GraphFormatError as error:
             unreadable[name] = str(error)
         except Exception as error:  # whatever the texts of a stranger contain
-            unreadable[name] = f"{name}: {getattr(error, 'strerror', None) or error}"
+            reason = getattr(error, "strerror", None) or error
+            unreadable[name] = one_line(f"{name}: {reason}")
     listed = replace(
         _files_diff(pairs),
         compared=in_both,
@@ -275,10 +277,13 @@ def _files_diff(pairs: Mapping[str, _Pair]) -> FilesDiff:
 def _files(directory: Path) -> dict[str, Path]:
     """Return the files below a directory by relative path, sorted."""
     files: dict[str, Path] = {}
-    for path in directory.rglob(f"*{SUFFIX}"):
+    for path in sorted(directory.rglob(f"*{SUFFIX}")):
         if not path.is_dir():
             name = os.fsencode(path.relative_to(directory).as_posix())
-            files[name.decode("utf-8", "backslashreplace")] = path  # printable
+            shown = one_line(name.decode("utf-8", "backslashreplace"))
+            while shown in files:  # no file hides another one
+                shown = f"?{shown}"
+            files[shown] = path
     return dict(sorted(files.items()))
 
 

@@ -18,7 +18,7 @@ from ..settings.config import pytest_command
 from ..settings.paths import active_filter
 from ..snapshot.run import TROUBLE
 from ..torch_release import running_release
-from ..words import counted
+from ..words import counted, one_line
 from .suite_watch import ATTRIBUTE, BROKEN, SETTINGS, TestWatcher
 
 if TYPE_CHECKING:
@@ -167,10 +167,11 @@ class AuditReport:
 
         terminalreporter.section("torchgraph audit")
         if self._broken:
-            terminalreporter.line(
+            problem = (
                 "incomplete audit, because of an internal error in pytest-torchgraph (please "
                 f"report it): {self._broken}"
             )
+            terminalreporter.line(one_line(problem))
         if not self._mode:
             return
         verbose = terminalreporter.config.option.verbose > 0
@@ -183,10 +184,10 @@ class AuditReport:
             isolated=self._isolated,
         )
         for line in lines:
-            terminalreporter.line(line)
+            terminalreporter.line(one_line(line))
         for number, line in enumerate(self._outcome_lines):
             colour = {self._colour: True} if self._colour and number == 0 else {}
-            terminalreporter.line(line, **colour)
+            terminalreporter.line(one_line(line), **colour)
 
     def _missing(self, config: pytest.Config, section: ReleaseSection) -> set[str]:
         """Return the tests of the baseline that no longer exist, as far as this run shows it."""
@@ -346,4 +347,4 @@ class _UnwatchedReport:
         if not self._mode:
             return
         terminalreporter.section("torchgraph audit")
-        terminalreporter.line(f"no test was watched: {self._reason}")
+        terminalreporter.line(one_line(f"no test was watched: {self._reason}"))

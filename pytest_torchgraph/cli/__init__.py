@@ -25,12 +25,33 @@ import io
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import redirect_stderr, redirect_stdout
+from typing import Any
 
 from ..errors import TorchGraphError
+from ..words import printable
 from . import diff, merge, render, review, show
-from .formats import EXIT_OK, EXIT_TROUBLE, printable
+from .formats import EXIT_OK, EXIT_TROUBLE
 
 COMMANDS = (show, diff, review, render, merge)
+
+
+class _SafeStream:
+    """A stream that prints the text of a stranger's files without commands; see `words.one_line`.
+
+    Args:
+        stream: stdout or stderr.
+    """
+
+    def __init__(self, stream: Any):
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> None:
+        """Write a text."""
+        self._stream.write(printable(text))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -49,6 +70,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # Windows encodings may lack characters of a name
             stream.reconfigure(errors="backslashreplace")
+    safe: Any = _SafeStream
+    with redirect_stdout(safe(sys.stdout)), redirect_stderr(safe(sys.stderr)):
+        return _run(arguments)
+
+
+def _run(arguments: Sequence[str] | None) -> int:
     options = _parser().parse_args(arguments)
     try:
         code: int = options.run(options)
@@ -63,11 +90,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("pytest_torchgraph: FLOPs require torch, which is not installed", file=sys.stderr)
         return EXIT_TROUBLE
     except (TorchGraphError, OSError) as error:
-        lines = str(error).splitlines()
-        print(
-            "\n".join(map(printable, [f"pytest_torchgraph: {lines[0]}", *lines[1:]])),
-            file=sys.stderr,
-        )
+        print(f"pytest_torchgraph: {error}", file=sys.stderr)
         return EXIT_TROUBLE
     return code
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import TorchGraphError
-from ..words import format_ranks, markdown_code
+from ..words import format_ranks, markdown_code, markdown_text, one_line
 from .formats import (
     EXIT_DIFFERENT,
     EXIT_OK,
@@ -120,6 +120,7 @@ def _files(options: argparse.Namespace) -> int:
     else:
         lines = [*filter(None, (_note_counts_only(pairs, options), upgrade))]
         if options.format == "markdown":
+            lines = [*map(markdown_text, lines)]
             lines += [*_markdown(difference), *(f"- {markdown_code(line)}" for line in counts)]
         elif difference:
             full_text = difference.to_text(limit=len(difference.findings))
@@ -171,7 +172,7 @@ def _note_counts_only(
 def _with_file_name(difference: GraphDiff | None, file: Path) -> GraphDiff | None:
     if difference is None:
         return None
-    findings = (replace(finding, files=(file.name,)) for finding in difference.findings)
+    findings = (replace(finding, files=(one_line(file.name),)) for finding in difference.findings)
     return replace(difference, findings=tuple(findings))
 
 
@@ -186,7 +187,11 @@ def _markdown(difference: GraphDiff | None) -> list[str]:
     if not difference:
         return []
     noun = "rank" if difference.parts else "file"
-    return [f"**{difference.heading()}**", "", *markdown_table(difference.findings, noun)]
+    return [_heading(difference), "", *markdown_table(difference.findings, noun)]
+
+
+def _heading(difference: GraphDiff) -> str:
+    return f"**{markdown_text(difference.heading())}**"
 
 
 def _data_of_directories(difference: GraphDiff) -> dict[str, Any]:
@@ -196,7 +201,7 @@ def _data_of_directories(difference: GraphDiff) -> dict[str, Any]:
 
 
 def _markdown_of_directories(difference: GraphDiff) -> list[str]:
-    lines = [f"**{difference.heading()}**"]
+    lines = [_heading(difference)]
     table = markdown_table(difference.findings)
     lines += ["", *table] if table else []
     files = difference.files

@@ -61,11 +61,6 @@ def markdown_table(causes: Sequence[Finding], noun: str = "file") -> list[str]:
     return lines
 
 
-def printable(text: str) -> str:
-    """Replace control characters, which could send commands to a terminal, with `?`."""
-    return text if text.isprintable() else "".join(c if c.isprintable() else "?" for c in text)
-
-
 def add_rank(parser: argparse.ArgumentParser) -> None:
     """Declare `--rank` for a command that reads one program."""
     parser.add_argument(

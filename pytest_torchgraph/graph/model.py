@@ -428,9 +428,11 @@ class Graph(OpChecks):
         return hash((len(nodes), frozenset(counts.items())))
 
     def __repr__(self) -> str:
-        from .text import ops_in_words
+        from .text import format_name, ops_in_words
 
-        return f"<Graph {self.name}: {self.kind} at {self.level}, {ops_in_words(self)}>"
+        return (
+            f"<Graph {format_name(self.name)}: {self.kind} at {self.level}, {ops_in_words(self)}>"
+        )
 
     # -- text and pictures -----------------------------------------------------------------------
 

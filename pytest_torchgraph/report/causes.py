@@ -19,7 +19,7 @@ from ..snapshot import REPORTED
 from ..snapshot.run import RunRecord
 from ..snapshot.summary import brief
 from ..torch_release import running_release
-from ..words import counted
+from ..words import counted, one_line
 from .artifacts import known_directory
 from .comparisons import Comparisons, count_left_out, findings_of, review_command
 
@@ -92,12 +92,12 @@ class FailedComparisons(Comparisons):
             state = "not stored" if self.are_new else "differ"
             heading = f"graphs {state}: {self.heading()}" if lines else ""
         except Exception as error:  # the section of each test still has its findings
-            terminalreporter.line(f"torchgraph: cannot list the causes: {brief(error)}")
+            terminalreporter.line(one_line(f"torchgraph: cannot list the causes: {brief(error)}"))
             return
         if lines:
-            terminalreporter.section(heading)
+            terminalreporter.section(one_line(heading))
         for line in lines:
-            terminalreporter.line(line)
+            terminalreporter.line(one_line(line))
 
     def _shorten_sections(self, reporter: pytest.TerminalReporter) -> None:
         """Replace the sections of a test by one line each if earlier tests show all its causes.
@@ -123,7 +123,7 @@ class FailedComparisons(Comparisons):
                 line = f"{'; '.join(causes)} (-vv prints this section in full)"
                 sections = {data["section"]: line for data in failed if "section" in data}
                 report.sections = [
-                    (name, sections.get(number, text))
+                    (name, one_line(sections[number]) if number in sections else text)
                     for number, (name, text) in enumerate(report.sections)
                 ]
             elif failed:
@@ -150,11 +150,12 @@ def report_causes(reporter: pytest.TerminalReporter, run: RunRecord) -> None:
     try:
         heading, *lines = _lines_of_update(run)
     except Exception as error:  # the graphs are already stored
-        reporter.line(f"torchgraph: cannot list the causes of this update: {brief(error)}")
+        problem = f"torchgraph: cannot list the causes of this update: {brief(error)}"
+        reporter.line(one_line(problem))
         return
-    reporter.section(heading, yellow=True)
+    reporter.section(one_line(heading), yellow=True)
     for line in lines:
-        reporter.line(line)
+        reporter.line(one_line(line))
 
 
 def _lines_of_update(run: RunRecord) -> Iterator[str]:
@@ -226,8 +227,8 @@ class LimitedTests:
         if self._tests and not self._compiled:
             tests = counted(self._tests, "test")
             terminalreporter.section("torchgraph limits")
-            terminalreporter.line(
+            problem = (
                 f"no compiled code ran in {tests}: {self._options} in the ini file checked "
-                "nothing. Call a compiled function in a test, or remove the limits",
-                yellow=True,
+                "nothing. Call a compiled function in a test, or remove the limits"
             )
+            terminalreporter.line(one_line(problem), yellow=True)

@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ..errors import TorchGraphError
+from ..errors import TorchGraphError, make_printable
 from ..settings import config as settings
 from ..settings.paths import is_below
 from ..snapshot.summary import brief
-from ..words import first_lines
+from ..words import first_lines, one_line
 from . import artifacts
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ def add_differences(report: pytest.TestReport, error: BaseException) -> None:
 
 
 def _add_section(report: pytest.TestReport, *lines: str) -> None:
-    report.sections.append(("torchgraph", "\n".join(lines)))
+    report.sections.append(("torchgraph", "\n".join(map(one_line, lines))))
 
 
 def _drawing(failure: Failure) -> tuple[str, tuple[Graph, ...], Drawing]:
@@ -130,19 +130,24 @@ _RAISE = opcode.opmap["RAISE_VARARGS"]
 _ARGUMENT_ERRORS = (TypeError, ValueError)
 
 
-def hide_own_frames(excinfo: pytest.ExceptionInfo[BaseException]) -> None:
-    """Hide the frames of this package in a traceback, unless the error may be our own bug.
+def edit_own_error(excinfo: pytest.ExceptionInfo[BaseException], *, hide: bool) -> None:
+    """Make the message of an error that this package raised safe to print, and hide our frames.
+
+    The frames are hidden only if `hide` is set, and unless the error may be our own bug:
 
     - If a `raise` statement of this package raised the error, all frames of this package are
       hidden, and all frames after the last user frame.
     - Any other error may be a bug of this package. Its frames are hidden only up to the last user
       frame or the call of the capture target. Without user code and target, no frame is hidden.
     """
-    if not isinstance(excinfo.value, Exception):  # an outcome of pytest's, such as pytest.fail
-        return
     steps = list(_traceback_steps(excinfo.tb))
     files = [step.tb_frame.f_code.co_filename for step in steps]
     if not any(is_below(file, _OURS) for file in files):
+        return
+    is_outcome = not isinstance(excinfo.value, Exception)  # of pytest's, such as pytest.fail
+    if is_outcome or is_below(files[-1], _OURS) or isinstance(excinfo.value, TorchGraphError):
+        make_printable(excinfo.value)
+    if is_outcome or not hide:
         return
     users = [number for number, file in enumerate(files) if _is_user_file(file)]
     last_user_frame = users[-1] if users else -1

@@ -19,7 +19,7 @@ from ..snapshot import RECORD, REPORTED, Record
 from ..snapshot.compare import ONLY_FLOATS, Comparison
 from ..snapshot.inline import FAILED
 from ..snapshot.summary import brief
-from ..words import first_lines, format_ranks
+from ..words import first_lines, format_ranks, one_line
 from . import artifacts
 from .comparisons import (
     UPDATE,
@@ -88,7 +88,7 @@ def add_comparisons(item: pytest.Item, report: pytest.TestReport) -> None:
         ):
             lines = _report_lines(item, report, failed, why_not_saved)
             data["section"] = len(report.sections)
-            report.sections.append(("torchgraph", "\n".join(lines)))
+            report.sections.append(("torchgraph", "\n".join(map(one_line, lines))))
 
 
 def add_accept_command(item: pytest.Item, error: BaseException) -> None:
@@ -124,7 +124,8 @@ def add_text_comparison(
         elif report.passed and not item.stash.get(_TEXT_FAILED, False):
             save_pending_text(item, None)
     except Exception as error:
-        report.sections.append(("torchgraph", f"no pending update of this text: {brief(error)}"))
+        problem = f"no pending update of this text: {brief(error)}"
+        report.sections.append(("torchgraph", one_line(problem)))
 
 
 def fail_ignored_mismatches(item: pytest.Item, call: pytest.CallInfo[None]) -> None:
@@ -219,7 +220,7 @@ def _report_lines(
     # Skip the headline if the assertion's message already shows it.
     if not (failed.is_new and head in report.longreprtext):
         yield head
-    item.user_properties.append(("torchgraph", f"{failed.path}: {head}"))
+    item.user_properties.append(("torchgraph", one_line(f"{failed.path}: {head}")))
     lines: list[str] = list(failed.details)
     try:
         lines += _findings(failed)

@@ -297,6 +297,7 @@ class GraphSnapshot(SnapshotAssertion):
         result.success, same_text = True, result.success
         from ..graph.census import describe_python_calls
         from . import summary
+        from .compare import storable
 
         if not lookup.may_write:
             if calls := describe_python_calls(self._current.graphs):
@@ -329,8 +330,9 @@ class GraphSnapshot(SnapshotAssertion):
         if lookup.release != files.running:
             outcome, change = "created", summary.describe_new_file(lookup.release, files, change)
         if outcome != "unchanged":
+            text = storable(str(result.asserted_data))
             with self._recording_refusal(lookup.key):
-                write(Path(lookup.key), str(result.asserted_data), root=self._root)
+                write(Path(lookup.key), text, root=self._root)
             result.created, result.updated = outcome == "created", outcome != "created"
         if failed is not None and not failed.is_new:
             self._record.replaced.append((lookup.key, failed))

@@ -16,7 +16,7 @@ from difflib import unified_diff
 from functools import cached_property
 from typing import get_args
 
-from ..errors import GraphFormatError
+from ..errors import CaptureError, GraphFormatError
 from ..graph import Graph, GraphDiff
 from ..graph.digits import only_floats_differ
 from ..graph.equality import strict
@@ -154,6 +154,19 @@ def read_stored(stored: str) -> Program:
     """
     _check_encoding(stored)
     return parse_text(stored)
+
+
+def storable(text: str) -> str:
+    """Return a text that is about to be stored.
+
+    Raises:
+        CaptureError: if it cannot be read again, because it exceeds a limit of the format.
+    """
+    try:
+        read_stored(text)
+    except GraphFormatError as error:
+        raise CaptureError(f"the graph cannot be stored: {error.problem}") from None
+    return text
 
 
 def parse_stored(stored: str, path: str, update: str = "--torchgraph-update") -> Program:

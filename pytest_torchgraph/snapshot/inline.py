@@ -157,7 +157,9 @@ def _position(text: str, lines: list[str], error: GraphFormatError, header: int)
 
 
 def _lines(now: Program, detail: Detail) -> list[str]:
-    body = now.to_text(detail).partition("\n\n")[2]
+    from .compare import storable
+
+    body = storable(now.to_text(detail)).partition("\n\n")[2]
     return [line for line in body.split("\n") if line.strip()]
 
 

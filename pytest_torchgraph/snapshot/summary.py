@@ -16,7 +16,7 @@ import pytest
 
 from ..errors import OutsideRootError
 from ..settings import config as settings
-from ..words import counted, format_ranks, listed
+from ..words import counted, format_ranks, listed, one_line
 from .files import remove_leftovers
 from .run import RunRecord
 from .stale import StaleFiles, remove
@@ -62,7 +62,7 @@ def summarize(reporter: pytest.TerminalReporter, run: RunRecord, stale: StaleFil
     if lines:
         reporter.section("stored graphs")
         for line in lines:
-            reporter.line(line)
+            reporter.line(one_line(line))
 
 
 def _update_lines(config: pytest.Config, run: RunRecord) -> Iterator[str]:

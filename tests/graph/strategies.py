@@ -28,6 +28,7 @@ from pytest_torchgraph.graph import (
 from pytest_torchgraph.graph.model import GRAPH_KINDS, INPUT_OPS
 from pytest_torchgraph.graph.text.format import EAGER_NAME, LAYOUTS
 from pytest_torchgraph.ops import LEVELS, Level
+from pytest_torchgraph.words import one_line
 
 checked = settings(deadline=None, database=None, max_examples=40)
 """No deadline: on two busy cores, wall-clock time is random."""
@@ -55,7 +56,9 @@ HOSTILE = (
 PATHS = st.from_regex(r"[a-z]{1,4}(\.[0-9a-z]{1,3}){0,2}/[a-z_]{1,6}(\.[0-9])?", fullmatch=True)
 TEXTS = st.sampled_from(HOSTILE) | st.text(max_size=8)
 OF_ANOTHER_GRAPH = st.builds("{}:{}".format, st.sampled_from(["forward_0", "eager_12"]), PATHS)
-NAMES = PATHS | OF_ANOTHER_GRAPH | TEXTS
+ONE_LINE = TEXTS.map(one_line)
+"""Names as a file has them: a character that does not print is read as `?`."""
+NAMES = PATHS | OF_ANOTHER_GRAPH | ONE_LINE
 SYMBOLS = st.builds(
     Symbol,
     st.sampled_from(
@@ -73,10 +76,10 @@ METAS = st.builds(
     DTYPES,
     SHAPES,
     st.none() | STRIDES,
-    st.none() | st.sampled_from(["cpu", "cuda", "cuda:1", "meta"]) | TEXTS,
+    st.none() | st.sampled_from(["cpu", "cuda", "cuda:1", "meta"]) | ONE_LINE,
     st.just("strided") | st.sampled_from(sorted(LAYOUTS)),
 )
-ATOMS = st.builds(Atom, st.sampled_from(["torch.float32", "torch.strided", "int", "f"]) | TEXTS)
+ATOMS = st.builds(Atom, st.sampled_from(["torch.float32", "torch.strided", "int", "f"]) | ONE_LINE)
 RESULTS = st.recursive(
     st.none() | METAS | SYMBOLS | ATOMS, lambda inner: st.lists(inner, max_size=3).map(tuple)
 )
@@ -129,13 +132,13 @@ DRAFTS = st.fixed_dictionaries(
     {
         "kind": st.sampled_from(["get_attr", "call_function", "call_method", "call_module"]),
         "name": NAMES,
-        "op": OPS | TEXTS,
-        "target": TEXTS,
+        "op": OPS | ONE_LINE,
+        "target": ONE_LINE,
         "value": st.lists(VALUES, max_size=1).map(tuple),
         "args": st.lists(ARGS, max_size=3).map(tuple),
-        "kwargs": st.dictionaries(TEXTS, ARGS, max_size=2),
+        "kwargs": st.dictionaries(ONE_LINE, ARGS, max_size=2),
         "result": RESULTS,
-        "module": st.none() | TEXTS,
+        "module": st.none() | ONE_LINE,
         "effects": st.lists(st.sampled_from(get_args(EffectKind)), max_size=2),
         "after": st.lists(HOLES, max_size=2),
     }
@@ -147,7 +150,7 @@ INPUTS = st.fixed_dictionaries(
         "op": st.sampled_from(INPUT_OPS),
         "args": st.lists(CONSTANTS, max_size=1).map(tuple),
         "result": RESULTS,
-        "module": st.none() | TEXTS,
+        "module": st.none() | ONE_LINE,
     }
 )
 
@@ -229,7 +232,7 @@ def graphs(depth: int = 1) -> st.SearchStrategy[Graph]:
 
 
 OUTPUTS = st.lists(
-    st.tuples(TEXTS | PATHS, CONSTANTS | HOLES | st.builds(InputRef, st.integers(0, 9), NAMES)),
+    st.tuples(ONE_LINE | PATHS, CONSTANTS | HOLES | st.builds(InputRef, st.integers(0, 9), NAMES)),
     max_size=3,
     unique_by=lambda leaf: leaf[0],
 )

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 import pytest
-from graph.build import graph
+from graph.build import document, graph
 from graph.hostile import FILES, READABLE, REPEATED, Text
 from graph.test_graph_diff_hard import calls
 
@@ -125,6 +125,30 @@ def test_reading_work_grows_with_the_size_of_the_text_not_its_square(name: str) 
     assert small.keys() == large.keys()
     for step, count in small.items():
         assert large[step] < 7 * count + 500, step
+
+
+EVERY_OP = {
+    "chain": lambda k, op: f"%l.{k}/a = {op}(%{f'l.{k - 1}/a' if k else 'x'})",
+    "names": lambda k, op: f"%l{k}x/a = {op}(%x)",
+    "kinds": lambda k, op: f"%l.{k}/a = {op}{k}(%x)",
+    "constants": lambda k, op: f"%l.{k}/a = {op}(%x, {k}.5)",
+    "deep": lambda k, op: f"%{'1.' * 190}{k}/a = {op}(%x)",
+}
+"""Lines of graphs of which each op differs."""
+
+
+@pytest.mark.slow("further lines", unless=["names-100"])
+@pytest.mark.parametrize(("name", "least"), [("names", 100), *((name, 300) for name in EVERY_OP)])
+def test_diff_of_other_ops_takes_work_in_proportion(name: str, least: int) -> None:
+    def made(count: int, op: str) -> Program:
+        lines = [EVERY_OP[name](k, op) for k in range(count)]
+        return parse_document(document("\n".join(["%x = input", *lines, "return %x"])))
+
+    counted = []
+    for count in (least, 4 * least):
+        old, new = made(count, "f").graphs, made(count, "g").graphs
+        counted.append(calls(lambda old=old, new=new: str(diff_graphs(old, new))))  # type: ignore[misc]
+    assert counted[1] < 5 * counted[0]
 
 
 def test_reading_a_repeated_piece_takes_work_in_proportion() -> None:

@@ -481,7 +481,7 @@ ROWS: dict[str, Row] = {
         {"aten.mm": 3, "aten.sin": 3},
         ("aten.cos ~> aten.mm", "aten.sin ~> aten.tan"),
         ("aten.cos -> aten.mm", "aten.sin -> aten.tan"),
-        "its formula rejects",
+        "no formula for the arguments of",
         by_hand=GPU,
     ),
     "foreach_map": _called("foreach_map"),

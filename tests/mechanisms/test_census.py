@@ -81,7 +81,9 @@ def test_a_formula_of_an_op_that_writes_takes_the_arguments_that_it_declares() -
         return out
 
     assert capture(whole, square(), backward=False).flops == 4000
-    with pytest.raises(CaptureError, match=r"tg_census\.product.* formula rejects its arguments"):
+    with pytest.raises(
+        CaptureError, match=r"no formula for the arguments of .* \(tg_census\.product"
+    ):
         _ = capture(part, square(), backward=False).flops
 
 

@@ -12,7 +12,7 @@ import torch
 from projects import Run
 
 from pytest_torchgraph import CaptureError, capture
-from pytest_torchgraph.report.failed_check import hide_own_frames
+from pytest_torchgraph.report.failed_check import edit_own_error
 
 
 def compiled_inside(x: torch.Tensor) -> torch.Tensor:
@@ -24,7 +24,7 @@ def shown(call: Callable[[], Any], error: type[Exception]) -> list[tuple[str, st
     """Return the files and functions that the report of a failing call shows."""
     with pytest.raises(error) as caught:
         call()
-    hide_own_frames(caught)
+    edit_own_error(caught, hide=True)
     frames = caught.traceback[1:].filter(caught)
     return [(Path(frame.path).name, frame.name) for frame in frames]
 

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...errors import TorchGraphError
-from ..formats import EXIT_DIFFERENT, EXIT_OK, EXIT_TROUBLE, add_format, print_json, printable
+from ...words import one_line
+from ..formats import EXIT_DIFFERENT, EXIT_OK, EXIT_TROUBLE, add_format, print_json
 
 if TYPE_CHECKING:
     from .waiting import PendingUpdates
@@ -100,13 +101,13 @@ def run(options: argparse.Namespace) -> int:
     elif options.format == "json":
         print_json(data(pending))
     elif options.format == "markdown":
-        print("\n".join(map(printable, markdown(pending))))
+        print("\n".join(map(one_line, markdown(pending))))
     elif not options.list and any_pending(pending.states()) and _in_terminal():
         from .prompt import ask
 
         ask(pending)
     else:
-        print("\n".join(map(printable, listing(pending))))
+        print("\n".join(map(one_line, listing(pending))))
     if pending.unreadable:
         return EXIT_TROUBLE
     return EXIT_DIFFERENT if any_pending(pending.states()) else EXIT_OK
@@ -125,5 +126,5 @@ def _store(pending: PendingUpdates, *, dry_run: bool) -> bool:
     lines += (f"! {problem}" for problem in pending.unreadable)
     if not lines:
         lines = ["nothing to write: all chosen graphs are already stored"]
-    print("\n".join(map(printable, lines)))
+    print("\n".join(map(one_line, lines)))
     return not (pending.unreadable or accepted.held or accepted.refused)

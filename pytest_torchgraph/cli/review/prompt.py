@@ -19,8 +19,7 @@ from ...errors import TorchGraphError
 from ...files import write
 from ...graph.diff import cost_text, list_some
 from ...snapshot.files import read_text
-from ...words import counted, first_lines
-from ..formats import printable
+from ...words import counted, first_lines, one_line
 from .listing import describe_open, notes, open_causes
 from .waiting import NumberedCause, PendingUpdates, State, Update
 
@@ -145,7 +144,7 @@ def ask(pending: PendingUpdates) -> None:
 
 def _print(lines: Iterable[str]) -> None:
     for line in lines:
-        print(printable(line))
+        print(one_line(line))
 
 
 def _answer(cause: NumberedCause) -> str:

@@ -73,6 +73,10 @@ class Flops:
             self.unknown[op] = self.unknown.get(op, 0) + count
 
 
+class _RejectedError(Exception):
+    """Raised if the formula of an op rejects its arguments; the text names both."""
+
+
 def flops_of(graph: Graph) -> Flops:
     """Return the floating-point operations of one run of a graph.
 
@@ -113,6 +117,13 @@ def flops_of_call(graph: Graph, node: Node, homes: Homes | None = None) -> Flops
     Raises:
         CaptureError: if a size required by a formula is unknown or a symbol.
     """
+    try:
+        return _flops_of_call(graph, node, homes)
+    except _RejectedError as error:
+        return Flops(unknown={str(error): 1})
+
+
+def _flops_of_call(graph: Graph, node: Node, homes: Homes | None) -> Flops:
     if not graph.subgraphs and not node.op.startswith(PREFIX) and node.op not in KINDS:
         own_flops = _node_flops(graph, node)
         unknown = {node.op: 1} if own_flops is None or calls_python(node.op) else {}
@@ -163,19 +174,19 @@ def _node_flops(graph: Graph, node: Node) -> int | None:
         return None
     if formula is None:
         return 0
-    args = tuple(_formula_argument(graph, node, arg) for arg in node.args)
     declared = declared_arguments(node.kwargs)
-    kwargs = {name: _formula_argument(graph, node, arg) for name, arg in declared.items()}
-    out = _formula_tensors(node, node.result)
     try:
+        args = tuple(_formula_argument(graph, node, arg) for arg in node.args)
+        kwargs = {name: _formula_argument(graph, node, arg) for name, arg in declared.items()}
+        out = _formula_tensors(node, node.result)
         return int(formula(*args, **kwargs, out_val=out))
+    except CaptureError:
+        raise
     except KeyError:  # a part of the op has no formula
         return None
     except Exception as error:  # shapes that do not fit, in a graph that was not captured
-        raise CaptureError(
-            f"the FLOPs of %{node.name} ({node.op}) are unknown, because its formula rejects its "
-            f"arguments: {error}. Correct the shapes in the graph, or the registered formula"
-        ) from error
+        problem = str(error).partition("\n")[0]
+        raise _RejectedError(f"the arguments of %{node.name} ({node.op}: {problem})") from error
 
 
 def _formula_argument(graph: Graph, node: Node, arg: Any) -> Any:

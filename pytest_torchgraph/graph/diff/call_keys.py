@@ -8,6 +8,7 @@ equal.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping
 
@@ -15,7 +16,6 @@ from ..equality import NumberedGraph
 from .findings import Change, Finding, ops_of
 from .key_forms import call_form, result_form, without_derived
 from .origins import Key, Occurrence, Origins, take_same_operands
-from .paths import holds
 
 METHODS = ("forward", "__call__", "<module>", "<lambda>")
 """Names of functions that many classes or files define.
@@ -41,6 +41,7 @@ class CallKeys:
         self.lines = Counter(line for f in findings if (line := _lines_of(f)) is not None)
         self._colours: dict[tuple[int, str], dict[int, Hashable]] = {}
         self._ids: dict[Hashable, int] = {}
+        self._calls: dict[int, tuple[dict[str, list[int]], list[str]]] = {}
 
     def key(self, finding: Finding) -> Hashable:
         """Return a key that is equal for one edit in several calls of a module or function."""
@@ -157,9 +158,7 @@ class CallKeys:
         """Return the place of each node of a module. Equal calls have equal places."""
         colours = self._colours.get((id(flat), module))
         if colours is None:
-            module_nodes = [
-                i for i, n in enumerate(flat.nodes) if n.is_call and holds(module, n.module)
-            ]
+            module_nodes = self._calls_in(flat, module)
             past: dict[int, int] = {}
             for i in module_nodes:
                 operands = flat.operands[i][: flat.arity[i]]
@@ -180,6 +179,19 @@ class CallKeys:
                 i: (past[i], future[i]) for i in module_nodes
             }
         return colours
+
+    def _calls_in(self, flat: NumberedGraph, module: str) -> list[int]:
+        """Return the numbers of the calls in a module, in order."""
+        if id(flat) not in self._calls:
+            by_path: dict[str, list[int]] = {}
+            for i, node in enumerate(flat.nodes):
+                if node.is_call:
+                    by_path.setdefault(node.module, []).append(i)
+            self._calls[id(flat)] = by_path, sorted(by_path)
+        by_path, paths = self._calls[id(flat)]
+        # The paths inside begin with the module and a dot or a slash, which precede 0.
+        start, end = bisect_left(paths, f"{module}."), bisect_left(paths, f"{module}0")
+        return sorted(i for path in (module, *paths[start:end]) for i in by_path.get(path, ()))
 
 
 def _outside_form(flat: NumberedGraph, i: int) -> Hashable:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
 
 from ...words import spans
 from ..model import Node
@@ -15,6 +16,8 @@ from ..module_paths import module_of
 
 MAX_DIGITS = 9
 """Maximum number of digits of a module index. Longer numbers do not count as indices."""
+MAX_INSTANCES = 20
+"""Maximum number of nested instances, as in `fold`. Networks have three or four."""
 _NUMBER = re.compile(rf"(?:(?<=[._])|^)([0-9]{{1,{MAX_DIGITS}}})(?=\.|\Z)")
 """A number in a path: a whole component, or the end of a component, as in `encoder_layer_0`."""
 
@@ -25,11 +28,10 @@ def is_index(part: str) -> bool:
 
 
 def instances_of(path: str) -> tuple[str, ...]:
-    """Return the instances around a module path, innermost first."""
+    """Return the instances around a module path, innermost first; at most `MAX_INSTANCES`."""
     parts = path.split(".")
-    return tuple(
-        ".".join(parts[: k + 1]) for k in range(len(parts) - 1, -1, -1) if is_index(parts[k])
-    )
+    ends = (k for k in range(len(parts), 0, -1) if is_index(parts[k - 1]))
+    return tuple([".".join(parts[:end]) for end in islice(ends, MAX_INSTANCES)])
 
 
 def group_by_layer(nodes: Sequence[Node], numbers: Iterable[int]) -> Mapping[str, list[int]]:
@@ -135,16 +137,16 @@ def _form_of(path: str) -> _Form:
 def _merge_forms(forms: dict[_Form, None]) -> list[_Form]:
     """Merge forms that differ in only one position, innermost position first."""
     for depth in range(max(map(len, forms), default=0) - 1, -1, -1):
-        numbers_by_rest: dict[_Form, frozenset[int]] = {}
+        numbers_by_rest: dict[_Form, set[int]] = {}
         for form in forms:
             numbers = form[depth] if depth < len(form) else ""
             if isinstance(numbers, str):
-                numbers_by_rest[form] = frozenset()
+                numbers_by_rest[form] = set()
                 continue
             rest = (*form[:depth], frozenset[int](), *form[depth + 1 :])
-            numbers_by_rest[rest] = numbers_by_rest.get(rest, frozenset()) | numbers
+            numbers_by_rest.setdefault(rest, set()).update(numbers)
         forms = {
-            (*form[:depth], numbers, *form[depth + 1 :]) if numbers else form: None
+            (*form[:depth], frozenset(numbers), *form[depth + 1 :]) if numbers else form: None
             for form, numbers in numbers_by_rest.items()
         }
     return list(forms)

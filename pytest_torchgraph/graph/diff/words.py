@@ -361,7 +361,8 @@ def edit_name(finding: Finding) -> str:
         if not values and len({*map(node_name, nodes)}) > 1:
             names = f"{node_name(change.node)} and {counted(len(nodes) - 1, 'more op')}"
         first = f"{values} of {names}" if values else f"{names} {change.kind}"
-        others = [other for other in rest if other not in shown]
+        named = {*map(id, shown)}
+        others = [other for other in rest if id(other) not in named]
     return f"{first} (and {count_changes(others)})" if others else first
 
 

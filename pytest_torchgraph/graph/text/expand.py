@@ -42,7 +42,7 @@ from .names import (
     key_of,
     shared_path,
 )
-from .nodes import MAX_DEPTH, ValueReader, lines_of
+from .nodes import MAX_CHARACTERS, MAX_DEPTH, MAX_LINES, ValueReader, lines_of
 
 
 @dataclass(frozen=True)
@@ -95,13 +95,6 @@ def _find_folded_column(line: str, folded: str, column: int) -> int:
     return min(folded_end + column - line_end, len(folded))
 
 
-MAX_LINES = 500_000
-"""Maximum number of lines after expansion, blocks included.
-
-`fold` never writes a text that expands to more lines.
-"""
-MAX_CHARACTERS = 100_000_000
-"""Maximum number of characters after expansion, blocks included."""
 MAX_NUMBERS = 20
 """Maximum number of expressions in the instance number within one name."""
 
@@ -153,27 +146,30 @@ def expand(text: str) -> str:
     return text if expanded is None else "\n".join(expanded.lines)
 
 
-def expand_lines(lines: list[str]) -> Expanded | None:
-    """Expand lines and record the origin of each line. Return `None` if nothing is folded."""
+def expand_lines(lines: list[str], room: list[int] | None = None) -> Expanded | None:
+    """Expand lines and record the origin of each line. Return `None` if nothing is folded.
+
+    Args:
+        room: number of lines and of characters that may still be added; updated. `None` for
+            `MAX_LINES` and `MAX_CHARACTERS`.
+    """
     if not _FIRST.match(lines[0]) or (len(lines) > 1 and _OPS.match(lines[1])):
         return None
     if not any(map(_FOLDED.match, lines)):
         return None
-    return _Expander(lines).read_document()
+    return _Expander(lines, room or [MAX_LINES, MAX_CHARACTERS]).read_document()
 
 
 class _Expander(ValueReader):
     """Reader of the lines of a folded text.
 
     Attributes:
-        remaining_lines: number of lines that may still be added.
-        remaining_characters: number of characters that may still be added.
+        room: number of lines and of characters that may still be added.
     """
 
-    def __init__(self, lines: list[str]):
+    def __init__(self, lines: list[str], room: list[int]):
         super().__init__(lines)
-        self.remaining_lines = MAX_LINES
-        self.remaining_characters = MAX_CHARACTERS
+        self.room = room
 
     def read_document(self) -> Expanded:
         scope = _Scope()
@@ -196,11 +192,11 @@ class _Expander(ValueReader):
 
     def charge_work(self, lines: int, characters: int) -> None:
         """Count lines and characters. Fail if their sums exceed the limits."""
-        self.remaining_lines -= lines
-        self.remaining_characters -= characters
-        if self.remaining_lines < 0:
+        self.room[0] -= lines
+        self.room[1] -= characters
+        if self.room[0] < 0:
             self.fail(f"the text expands to more than {MAX_LINES:,} lines", 0)
-        if self.remaining_characters < 0:
+        if self.room[1] < 0:
             self.fail(f"the text expands to more than {MAX_CHARACTERS:,} characters", 0)
 
     # -- blocks ----------------------------------------------------------------------------------
@@ -287,7 +283,7 @@ class _Expander(ValueReader):
         self.expect_end_of_line()
         numbers = _range(first, last)
         row, text = self.row, self.text
-        if len(numbers) * len(block.lines) > self.remaining_lines:
+        if len(numbers) * len(block.lines) > self.room[0]:
             self.fail(f"the text expands to more than {MAX_LINES:,} lines", start)
         has_next_line = self.next_line()
         changed_blocks: dict[int, Block] = {}

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple, NoReturn, cast
 
 from ...errors import GraphFormatError
 from ...ops.dtypes import DTYPE_NAMES
+from ...words import one_line
 from ..model import (
     ANY_FLOAT,
     INPUT_OPS,
@@ -54,6 +55,19 @@ MAX_DIGITS = 400
 
 64 bits have up to 20 digits. Python's own `int` raises above 4,300 digits.
 """
+MAX_SIZE = 2**63 - 1
+"""Largest size of a tensor: torch's sizes have 64 bits."""
+MAX_DIMS = 64
+"""Maximum number of dimensions, as in torch."""
+MAX_LEVELS = 200
+"""Maximum number of levels of a module path. Costs and pictures have each of its prefixes."""
+MAX_LINES = 200_000
+"""Maximum number of lines after expansion, blocks included.
+
+`fold` never writes a text that expands to more lines.
+"""
+MAX_CHARACTERS = 100_000_000
+"""Maximum number of characters after expansion, blocks included."""
 _EFFECTS = ("mutates", "random", "communicates", "syncs", "opaque")
 MAX_EQUAL_HASHES = 100
 """Maximum number of dictionary keys with equal hashes."""
@@ -68,11 +82,20 @@ _NUMBER = re.compile(r"-?(?:\d+(\.\d+)?(e[+-]?\d+)?|inf|nan)(?![\w.])", re.ASCII
 
 
 def lines_of(text: str) -> list[str]:
-    """Split a text into lines; at least one."""
+    """Split a text into lines; at least one.
+
+    Raises:
+        GraphFormatError: for more than `MAX_LINES` or `MAX_CHARACTERS`.
+    """
     if not isinstance(text, str):
         raise TypeError(f"expected the text of a graph as str, not {type(text).__name__}")
     # Not splitlines(): that also splits at characters that a string may hold.
-    return text.replace("\r\n", "\n").split("\n")
+    lines = text.replace("\r\n", "\n").split("\n")
+    if len(lines) > MAX_LINES + 1:
+        raise GraphFormatError(f"the text has more than {MAX_LINES:,} lines", MAX_LINES + 1)
+    if len(text) > MAX_CHARACTERS:
+        raise GraphFormatError(f"the text has more than {MAX_CHARACTERS:,} characters")
+    return lines
 
 
 class Declared(NamedTuple):
@@ -196,9 +219,13 @@ class ValueReader:
         except ValueError:
             self.fail("expected a JSON string, found an invalid escape", start)
 
+    def read_text(self) -> str:
+        """Read a JSON string that is printed as it is, not quoted, as one line."""
+        return one_line(self.read_string())
+
     def read_name(self) -> str:
         """Read a name, bare or quoted."""
-        return self.read_string() if self.at('"') else self.match(_NAME, "a name")
+        return self.read_text() if self.at('"') else self.match(_NAME, "a name")
 
     def read_ref(self) -> Ref:
         """Read a reference to a node."""
@@ -212,7 +239,7 @@ class ValueReader:
 
     def read_op(self) -> str:
         """Read the name of an op."""
-        return self.read_string() if self.at('"') else self.match(_OP, "an op")
+        return self.read_text() if self.at('"') else self.match(_OP, "an op")
 
     # -- arguments -------------------------------------------------------------------------------
 
@@ -226,7 +253,7 @@ class ValueReader:
             # A word is a keyword only if `=` follows; otherwise it is read again, as a value.
             key = None
             if self.at('"'):
-                key = self.read_string()
+                key = self.read_text()
             elif (word := WORD.match(self.text, self.pos)) is not None:
                 key = word.group()
                 self.pos = word.end()
@@ -280,7 +307,7 @@ class ValueReader:
             self.pos += 1
             return ANY_FLOAT
         if first == "`":
-            return Symbol(self.match(_SYMBOL, "a symbol")[1:-1])
+            return Symbol(one_line(self.match(_SYMBOL, "a symbol")[1:-1]))
         if first == "{":
             return self.read_mapping()
         if first == "@":
@@ -292,7 +319,7 @@ class ValueReader:
             return SubgraphRef(name)
         if first == "&":
             self.pos += 1
-            return Atom(self.read_string())
+            return Atom(self.read_text())
         if self.skip("..."):
             return Ellipsis
         # Before words, because `inf` and `nan` are numbers.
@@ -413,8 +440,8 @@ class ValueReader:
             self.pos = word.end()
             shape = self.read_sizes()
             layout = self.read_layout()
-            stride = self.read_sizes() if self.skip(" stride ") else None
-            device = self.read_string() if self.skip(" on ") else None
+            stride = self.read_sizes(-MAX_SIZE) if self.skip(" stride ") else None
+            device = self.read_text() if self.skip(" on ") else None
             dtype = DTYPE_NAMES.get(word.group(), word.group())
             return TensorMeta(dtype, shape, stride, device, layout)
         start = self.pos
@@ -431,8 +458,8 @@ class ValueReader:
         self.pos = word.end()
         return word.group()
 
-    def read_sizes(self) -> tuple[int | Symbol, ...]:
-        """Read a shape or strides."""
+    def read_sizes(self, least: int = 0) -> tuple[int | Symbol, ...]:
+        """Read a shape, or strides, which may be negative."""
         sizes: list[int | Symbol] = []
 
         def read_item() -> None:
@@ -443,6 +470,10 @@ class ValueReader:
                 value = Symbol(value.name)
             if isinstance(value, bool) or not isinstance(value, int | Symbol):
                 self.fail("expected a size, such as 2 or s0", start)
+            if isinstance(value, int) and not least <= value <= MAX_SIZE:
+                self.fail(f"expected a size from {least} to 2**63 - 1", start)
+            if len(sizes) == MAX_DIMS:
+                self.fail(f"expected at most {MAX_DIMS} dimensions", start)
             sizes.append(value)
 
         self.read_sequence("[", "]", read_item)
@@ -475,10 +506,10 @@ class NodeReader(ValueReader):
         op = self.read_op()
         target = options = None
         if self.skip("["):
-            target = self.read_string()
+            target = self.read_text()
             # A file of an older version does not record options. `None` equals any options.
             omitted_options = "" if self.allows_facts else None
-            options = self.read_string() if self.skip(", ") else omitted_options
+            options = self.read_text() if self.skip(", ") else omitted_options
             self.expect("]")
         called = self.at("(")
         # The argument of a constant is its value, which cannot contain an input.
@@ -549,5 +580,5 @@ class NodeReader(ValueReader):
             while self.skip(", "):
                 after.append(self.read_ref())
         if self.skip(" in "):
-            module = self.read_string()
+            module = self.read_text()
         return tuple(effects), tuple(after), module

@@ -40,7 +40,7 @@ from typing import NamedTuple, NoReturn, cast
 
 from ...errors import GraphFormatError
 from ...ops.matching import LEVELS, Level
-from ...words import MOST_DIGITS
+from ...words import MOST_DIGITS, one_line
 from ..digits import with_digits
 from ..model import (
     GRAPH_KINDS,
@@ -67,7 +67,7 @@ from .format import (
     Header,
 )
 from .inputs import PLACED, sort_inputs
-from .nodes import MAX_DEPTH, WORD, Declared, NodeReader, lines_of
+from .nodes import MAX_DEPTH, MAX_LEVELS, WORD, Declared, NodeReader, lines_of
 
 _FIELD_VALUE = re.compile(r"[^\s,]+")
 _DIGITS = re.compile(r"[0-9]{1,2}\Z")
@@ -77,15 +77,18 @@ _CONFLICT = re.compile(r"(?:<<<<<<<|\|\|\|\|\|\|\||=======|>>>>>>>)(?: |\Z)")
 """A line of git's conflict markers; no line of a graph begins like this."""
 
 
-def parse_document(text: str) -> Program:
+def parse_document(text: str, room: list[int] | None = None) -> Program:
     """Parse a whole `.tgraph` text, folded or with one line a node.
+
+    Args:
+        room: see `expand_lines`.
 
     Raises:
         GraphFormatError: with line and column.
     """
     lines = lines_of(text)
     refuse_conflict(lines)
-    expanded = expand_lines(lines)
+    expanded = expand_lines(lines, room)
     if expanded is None:
         return _Parser(lines).read_document()
     try:
@@ -222,7 +225,7 @@ class _Parser(NodeReader):
             if key not in ("via", "torch", "detail", *["digits"] * self.allows_facts):
                 self.fail(f"expected 'via', 'torch' or 'detail', found {key!r}", start)
             self.expect(" ")
-            fields[key] = self.match(_FIELD_VALUE, "a word")
+            fields[key] = one_line(self.match(_FIELD_VALUE, "a word"))
             if not self.skip(", "):
                 break
         self.expect_end_of_line()
@@ -463,10 +466,10 @@ class _Parser(NodeReader):
         start = self.pos
         names = body.names
         self.subgraphs = body.subgraph_names
+        declared: list[Declared] = []
         if self.skip("return "):
             node = self.read_output()
         else:
-            declared: list[Declared] = []
             self.declared = declared if self.allows_facts else None
             node = self.read_node()
             self.declared = None
@@ -483,6 +486,11 @@ class _Parser(NodeReader):
                 self.fail_undefined(effect.target, start)
         if node.name in names:
             self.fail(f"%{node.name} is defined twice", start)
+        # A path in this line has a dot, or an escaped one, between two levels.
+        if self.text.count(".") + self.text.count("\\") >= MAX_LEVELS:
+            for path in (node.name, node.module, node.target, *[d.node.name for d in declared]):
+                if path.count(".") >= MAX_LEVELS:
+                    self.fail(f"expected a module path of at most {MAX_LEVELS} levels", start)
         names.add(node.name)
         body.nodes.append(node)
         body.returned = node.kind == "output"

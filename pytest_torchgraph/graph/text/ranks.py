@@ -22,10 +22,10 @@ from typing import NoReturn
 
 from ...errors import GraphFormatError
 from ...files import read_bytes
-from ...words import format_ranks
+from ...words import format_ranks, one_line
 from ..program import Program
 from .format import EAGER_VERSION, FACTS_VERSION, RANKS_VERSION
-from .nodes import lines_of
+from .nodes import MAX_CHARACTERS, MAX_LINES, lines_of
 from .parse import parse_document, refuse_conflict
 
 MOST_RANKS = 1_000_000
@@ -67,10 +67,11 @@ def parse_ranks(text: str) -> Program:
     mesh = _read_mesh(lines[row], row)
     origin = lines[1:row]
     sections: list[tuple[tuple[int, ...], Program]] = []
+    room = [MAX_LINES, MAX_CHARACTERS]  # of all ranks together
     ranks_so_far: set[int] = set()
     for start, end in _spans_of_sections(lines, row + 1):
         ranks = _read_ranks(lines[start], start, ranks_so_far, math.prod(mesh.values()))
-        sections.append((ranks, _read_document(lines, origin, start, end)))
+        sections.append((ranks, _read_document(lines, origin, start, end, room)))
     if not sections:
         _fail("the file contains no rank: it is empty or truncated", len(lines) - 1)
     return Program.of_ranks(mesh, sections)
@@ -109,7 +110,7 @@ def _unquote(name: str, row: int, pos: int) -> str:
     if name[0] != '"':
         return name
     try:
-        return str(json.loads(name))
+        return one_line(json.loads(name))
     except json.JSONDecodeError as error:
         _fail(f"not a JSON string: {error.msg}", row, pos)
 
@@ -140,18 +141,21 @@ def _read_ranks(line: str, row: int, ranks_so_far: set[int], world: int) -> tupl
     return tuple(ranks)
 
 
-def _read_document(lines: list[str], origin: list[str], start: int, end: int) -> Program:
+def _read_document(
+    lines: list[str], origin: list[str], start: int, end: int, room: list[int]
+) -> Program:
     """Parse the graphs of a section.
 
     Args:
         lines: lines of the whole text.
         origin: the origin line; empty if the text has no origin line.
         start, end: bounds of the section; its heading is the first line.
+        room: see `expand_lines`; shared by all sections.
     """
     head = [lines[0].replace(f" {RANKS_VERSION}", f" {EAGER_VERSION}"), *origin, ""]
     text = "\n".join([*head, *lines[start + 1 : end]])
     try:
-        return parse_document(text)
+        return parse_document(text, room)
     except GraphFormatError as error:
         row = error.line - len(head)
         line = start + 1 + row if row > 0 else error.line

@@ -22,7 +22,7 @@ from ...audit.facts import TestFacts
 from ...audit.session import outcome_of
 from ...files import decode, write
 from ...torch_release import torch_version
-from ...words import counted
+from ...words import counted, one_line
 from ..causes import PLUGIN, FailedComparisons
 from ..comparisons import Comparisons
 from ..surfaces import audit_document
@@ -337,9 +337,10 @@ class Page:
         """Print the path of the page, or the error that prevented writing it."""
         if self.problem:
             line = f"torchgraph: the page was not written: {self.problem}"
-            terminalreporter.write_line(line, red=True)
+            terminalreporter.write_line(one_line(line), red=True)
         else:
-            terminalreporter.write_line(f"torchgraph: page of this run in {self.path}")
+            line = f"torchgraph: page of this run in {self.path}"
+            terminalreporter.write_line(one_line(line))
 
 
 def _new_test(report: pytest.TestReport) -> Data:

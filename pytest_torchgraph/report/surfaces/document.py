@@ -78,6 +78,7 @@ from ...audit.verdict import AuditOutcome
 from ...files import write
 from ...snapshot.summary import brief
 from ...torch_release import torch_version
+from ...words import one_line
 from ..causes import PLUGIN as FAILED_COMPARISONS
 from ..causes import FailedComparisons
 
@@ -315,9 +316,10 @@ class RunJson:
         """Print the path of the file, or the error that prevented writing it."""
         if self._problem:
             line = f"torchgraph: the JSON of this run was not written: {self._problem}"
-            terminalreporter.write_line(line, red=True)
+            terminalreporter.write_line(one_line(line), red=True)
         else:
-            terminalreporter.write_line(f"torchgraph: JSON of this run in {self._path}")
+            line = f"torchgraph: JSON of this run in {self._path}"
+            terminalreporter.write_line(one_line(line))
 
 
 def run_document(outcome: AuditOutcome, exit_status: int) -> Data:

@@ -18,7 +18,7 @@ from ...audit.summary import CauseOverTests, causes_over_tests, summary_lines
 from ...audit.verdict import AuditOutcome
 from ...graph.diff import list_some
 from ...snapshot.summary import brief
-from ...words import counted, markdown_code, markdown_text
+from ...words import counted, markdown_code, markdown_text, one_line, printable
 from .document import (
     NOWHERE,
     ChangeOverTests,
@@ -177,7 +177,7 @@ def _with_tests(text: str, place: CodePlace, tests: Sequence[str]) -> str:
 
 
 def _data(text: str) -> str:
-    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+    return printable(text).replace("%", "%25").replace("\n", "%0A")
 
 
 def _property(text: str) -> str:
@@ -393,4 +393,4 @@ class GitHub:
             terminalreporter.write_line(annotation.command(self._workspace))
         if self._problem:
             line = f"torchgraph: cannot write the GitHub step summary: {self._problem}"
-            terminalreporter.write_line(line, red=True)
+            terminalreporter.write_line(one_line(line), red=True)

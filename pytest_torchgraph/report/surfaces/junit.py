@@ -14,6 +14,7 @@ from ...audit.facts import TestFacts
 from ...audit.session import outcome_of
 from ...audit.suite_watch import ATTRIBUTE
 from ...audit.summary import describe
+from ...words import one_line
 from .document import count_causes, totals
 
 PREFIX = "torchgraph_"
@@ -51,7 +52,7 @@ class JUnitProperties:
             file.add_global_property(f"{PREFIX}worse", str(len(outcome.verdict.worse)))
             file.add_global_property(f"{PREFIX}better", str(len(outcome.verdict.better)))
         if outcome.broken:
-            file.add_global_property(f"{PREFIX}broken", outcome.broken)
+            file.add_global_property(f"{PREFIX}broken", one_line(outcome.broken))
 
     def _file(self) -> _JUnitFile | None:
         plugins: Any = self._config.pluginmanager.get_plugins()
@@ -69,5 +70,5 @@ def properties(facts: TestFacts) -> list[tuple[str, object]]:
         "recompiles": count_causes(facts, "recompile", "limit"),
         "compile_seconds": facts.seconds,
     }
-    causes = [("cause", describe(cause)) for cause in facts.causes]
+    causes = [("cause", one_line(describe(cause))) for cause in facts.causes]
     return [(f"{PREFIX}{name}", value) for name, value in (*counts.items(), *causes)]

@@ -340,12 +340,12 @@ def test_unreadable_stored_file_is_refused_and_kept(
     path = place.root / BAD
     make(path)
     file = place.leave("bad", BAD, RELU, GELU)
-    before = path.lstat()
+    before = path.lstat()[:7]  # not the time of the last access
     code, said = run("review", "--accept", str(place.artifacts))
     assert code == 2
     assert said.count(f"! {file}: cannot store {BAD}: cannot read the stored graph") == 1
     assert place.good == GELU
-    assert path.lstat() == before
+    assert path.lstat()[:7] == before
     for words in (["--list"], ["--format=markdown"], ["--format=json"]):
         code, said = run("review", *words, place.artifacts)
         assert code == 2

@@ -86,9 +86,9 @@ def test_texts_are_escaped_as_githubs_toolkit_does(repository: Path) -> None:
     checkout = workspace(repository, WORKSPACE=repository)
     odd = repository / "100%,a:b.py"
     odd.write_text("")
-    annotation = Annotation("error", "a, b: c", "50%25\r\nné", CodePlace(odd.name, 3, "f"))
+    annotation = Annotation("error", "a, b: c", "50%25\nné\x1b", CodePlace(odd.name, 3, "f"))
     assert annotation.command(checkout) == (
-        "::error file=100%25%2Ca%3Ab.py,line=3,title=torchgraph%3A a%2C b%3A c::50%2525%0D%0Ané"
+        "::error file=100%25%2Ca%3Ab.py,line=3,title=torchgraph%3A a%2C b%3A c::50%2525%0Ané?"
     )
 
 
@@ -271,7 +271,7 @@ def test_summary_keeps_and_counts_earlier_content(
     odd = replace(broken_at(1), code="half \ud800 of a pair")
     (tmp_path / "new").touch()
     append_summary(tmp_path / "new", made({"t": compiling(odd)}), checkout)
-    assert "half \\ud800 of" in (tmp_path / "new").read_text()
+    assert "half ? of" in (tmp_path / "new").read_text()
 
 
 @pytest.mark.parametrize(
@@ -279,7 +279,7 @@ def test_summary_keeps_and_counts_earlier_content(
     [
         ("x.sin() * 2", "x.sin() &#42; 2"),
         ("a|b `c` \\d", "a&#124;b &#96;c&#96; &#92;d"),
-        ("<img src=x onerror=y> & &lt;", "&lt;img src=x onerror=y&gt; &amp; &amp;lt;"),
+        ("<img src=x onerror=y> & &lt;", "&#60;img src=x onerror=y> &#38; &#38;lt;"),
         ("[text](https://x.y) www.x.y", "&#91;text&#93;(https&#58;//x.y) www&#46;x.y"),
         ("__init__ test_net.py::test_a", "&#95;&#95;init&#95;&#95; test_net.py::test_a"),
         ("one\r\n| two\t#1 @me", "one &#124; two &#35;1 &#64;me"),
