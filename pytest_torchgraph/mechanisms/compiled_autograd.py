@@ -41,7 +41,6 @@ from .recording import FIRST_LEAF_SEQUENCE
 from .step import NamedTensors, Step
 from .torch_compile import Frame, run_compiled, switched_off
 
-
 _SHORTER = {
     torch.float64: torch.float32,
     torch.int64: torch.int32,
