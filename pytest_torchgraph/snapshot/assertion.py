@@ -132,7 +132,7 @@ class GraphSnapshot(SnapshotAssertion):
         self._pending: tuple[str, str, PendingUpdate | None] | None = None
         self._handled: set[str] = set()
         self._call_sites: set[CallSite] = set()
-        self._unnamed: dict[str, str | None] = {}
+        self._unnamed: dict[str, tuple[str | None, AssertionResult]] = {}
 
     def __call__(  # type: ignore[override]
         self, *, name: str | None = None, detail: Detail | None = None, digits: int | None = None
@@ -213,13 +213,13 @@ class GraphSnapshot(SnapshotAssertion):
     def _undo_unnamed(self) -> None:
         """Restore the files of unnamed comparisons, which a loop would number by iteration."""
         record = self._record
-        for key, text in self._unnamed.items():
+        for key, (text, result) in self._unnamed.items():
+            result.created = result.updated = result.success = False  # in syrupy's summary
             path = Path(key)
-            if text is not None:
-                if read_text(path) != text:
-                    write_text(path, text, root=self._root)
-            else:
+            if text is None:
                 remove_file(path, root=self._root)
+            elif read_text(path) != text:
+                write_text(path, text, root=self._root)
             if key in record.pending:
                 record.pending[key] = record.pending[key][0], None
         record.stored = [entry for entry in record.stored if entry[1] not in self._unnamed]
@@ -268,7 +268,7 @@ class GraphSnapshot(SnapshotAssertion):
                 raise error
             lookup = Lookup(result, files, self._may_write(result, files))
             if self._custom_index is None:
-                self._unnamed.setdefault(lookup.key, read_text(Path(lookup.key)))
+                self._unnamed.setdefault(lookup.key, (read_text(Path(lookup.key)), result))
             if lookup.may_write and self._next_has_graph(files):
                 self._remove_redundant_file(files)
                 result.success = True
