@@ -14,6 +14,9 @@ otherwise shift the indices of the other values:
     prologue(...)[n + k]  -> item k of the remaining call, which returns only its own results
     any other node        -> itself
 
+A number that eager autograd saved, such as the 2.5 of `x * 2.5`, becomes a constant. The engine
+passes it as a tensor or, from a C++ function, in the list of scalars.
+
 Nodes are classified from the graph only. Facts from the run supply names, module paths and
 shapes; a printed graph has none.
 """
@@ -30,7 +33,7 @@ import torch
 import torch.fx
 
 from .. import torch_private
-from ..graph.model import Effect, Node, Ref, Result, Source, Symbol, TensorMeta
+from ..graph.model import Arg, Effect, Node, Ref, Result, Source, Symbol, TensorMeta
 from ..graph.module_paths import module_of
 from ..ops.matching import base_name
 from . import source_lines
@@ -229,6 +232,8 @@ class RunFacts:
         paths: module path of each backward step, if the forward ran eagerly.
         results: description of each node's value, by node name.
         numbers: values of the nodes that returned an int, by node name.
+        constant_inputs: the Python number that eager autograd saved for its backward, by name of
+            the node that reads it from a list.
         outside: (role, name) of each tensor that a Python call got elsewhere, by placeholder name.
         constants: the constants that Python calls read, each with True if the call made it.
     """
@@ -239,6 +244,7 @@ class RunFacts:
     paths: list[str] = field(default_factory=list)
     results: dict[str, Result] = field(default_factory=dict)
     numbers: dict[str, int] = field(default_factory=dict)
+    constant_inputs: dict[str, tuple[Arg]] = field(default_factory=dict)
     outside: dict[str, tuple[str, str]] = field(default_factory=dict)
     constants: list[tuple[torch.Tensor, bool]] = field(default_factory=list)
 
@@ -263,6 +269,7 @@ def fold(
     naming = Naming(
         inputs=folded.inputs,
         input_order=input_order or {},
+        values=facts.constant_inputs,
         is_made=lambda tensor: made.get(id(tensor), True),
     )
     owner = FoldedOwner(module, graph, folded.bodies)
@@ -484,6 +491,8 @@ class _GraphFolder:
             return origin.op, origin.name
         user = self.users[node]
         note = notes[user]
+        if node.name in self.facts.constant_inputs:
+            return "constant", note.name("constant")
         if group == "inputs":
             if step_of(user) == 0:
                 return "tangent", f"tangent.{user.all_input_nodes.index(node)}"

@@ -41,6 +41,13 @@ from .recording import FIRST_LEAF_SEQUENCE
 from .step import NamedTensors, Step
 from .torch_compile import Frame, run_compiled, switched_off
 
+_SHORTER = {
+    torch.float64: torch.float32,
+    torch.int64: torch.int32,
+    torch.complex128: torch.complex64,
+}
+"""A shorter dtype for each dtype in which eager autograd saves a Python number as a tensor."""
+
 
 @dataclass(eq=False)
 class ForwardRecorder:
@@ -420,10 +427,6 @@ class _Recorder:
         inputs, _, _, hooks, _ = lists
         is_first = all(number != id(module) for number, _ in self.graph_of_module)
         has_python_calls = any(map(runs_python, module.graph.nodes))
-        if not is_first and not has_python_calls:
-            # The graph was converted before; this counts the run of each AOT backward in it.
-            self.facts(inputs, hooks)
-            return self.ran(self.graph_of_module[id(module), ""], inputs, module(*lists))
         # Only the user's Python code can cause a graph break, so Dynamo traces no other backward.
         if is_first and (self.options.backward_fullgraph or has_python_calls):
             fullgraph = self.options.backward_fullgraph
@@ -439,10 +442,10 @@ class _Recorder:
                 result = list(interpreter.run(*lists, enable_io_processing=False))
         finally:
             self.recorded_graph = None
-        # The engine runs the same graph for other hooks, so the ops tell the graphs apart.
-        key = id(module), "" if recorded is None else str(recorded.owner.graph)
+        owner = module if recorded is None else recorded.owner
+        # The engine runs the same graph for other numbers and hooks.
+        key = id(module), f"{facts.constant_inputs} {recorded and owner.graph}"
         if key not in self.graph_of_module:
-            owner = module if recorded is None else recorded.owner
             converted = fold(owner, facts, self.canon, self.named.input_order())
             self.graph_of_module[key] = self.note(converted)
         return self.ran(self.graph_of_module[key], inputs, result)
@@ -530,6 +533,14 @@ class _Interpreter(torch.fx.Interpreter):
             self.facts.results[n.name] = self.canon.result(value)
             if type(value) is int:
                 self.facts.numbers[n.name] = value
+            if [*map(str, n.all_input_nodes)] == ["scalars"]:
+                self.facts.constant_inputs[n.name] = (value,)
+            elif type(value) is torch.Tensor and value.dtype in _SHORTER:
+                with torch_private.get("without_modes")():
+                    shorter = torch.zeros((), dtype=_SHORTER[value.dtype])
+                    # A Python number, unlike a tensor, leaves the dtype of `shorter` as it is.
+                    if torch.result_type(value, shorter) == shorter.dtype:
+                        self.facts.constant_inputs[n.name] = (value.item(),)
         return value
 
 

@@ -77,7 +77,8 @@ def capture_ranks(
     for rank in ranks_to_capture:
         try:
             random.restore()
-            with torch_private.switches_restored():  # `build` may change defaults
+            # `build` may change defaults.
+            with torch_private.switches_restored(), torch_private.configs_restored():
                 captures.append(_capture_rank(build, rank, dimensions, device, options))
         except Exception as error:
             _note_rank(error, rank, dimensions)

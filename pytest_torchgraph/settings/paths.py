@@ -183,7 +183,6 @@ FILTERS = {
     "markexpr": "-m",
     "deselect": "--deselect",
     "lf": "--last-failed",
-    "last_failed": "--last-failed",
     "stepwise": "--stepwise",
     "collectonly": "--collect-only",
 }
@@ -192,7 +191,4 @@ FILTERS = {
 
 def active_filter(config: pytest.Config) -> str:
     """Return the option that excludes tests from this run; "" if there is none."""
-    given_options = (
-        option for name, option in FILTERS.items() if getattr(config.option, name, None)
-    )
-    return next(given_options, "")
+    return next((o for name, o in FILTERS.items() if getattr(config.option, name, None)), "")

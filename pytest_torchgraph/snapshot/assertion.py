@@ -126,7 +126,7 @@ class GraphSnapshot(SnapshotAssertion):
         self._pending: tuple[str, str, PendingUpdate | None] | None = None
         self._handled: set[str] = set()
         self._call_sites: set[CallSite] = set()
-        self._unnamed: dict[str, str | None] = {}
+        self._unnamed: dict[str, tuple[str | None, AssertionResult]] = {}
 
     def __call__(  # type: ignore[override]
         self, *, name: str | None = None, detail: Detail | None = None, digits: int | None = None
@@ -207,7 +207,8 @@ class GraphSnapshot(SnapshotAssertion):
     def _undo_unnamed(self) -> None:
         """Restore the files of unnamed comparisons, which a loop would number by iteration."""
         record = self._record
-        for key, text in self._unnamed.items():
+        for key, (text, result) in self._unnamed.items():
+            result.created = result.updated = result.success = False  # in syrupy's summary
             path = Path(key)
             if text is None or read_text(path) != text:
                 write(path, text, root=self._root)
@@ -259,7 +260,7 @@ class GraphSnapshot(SnapshotAssertion):
                 raise error
             lookup = Lookup(result, files, self._may_write(result, files))
             if self._custom_index is None:
-                self._unnamed.setdefault(lookup.key, read_text(Path(lookup.key)))
+                self._unnamed.setdefault(lookup.key, (read_text(Path(lookup.key)), result))
             if lookup.may_write and self._next_has_graph(files):
                 self._remove_redundant_file(files)
                 result.success = True

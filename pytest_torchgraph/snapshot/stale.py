@@ -4,6 +4,7 @@
 |---|---|
 | the run was filtered, interrupted or not green | no file is judged |
 | a test file was skipped whole, or no test of it passed | none of its files is judged |
+| no test of a test file was collected | none of its files is judged; with `--ignore`, no file |
 | a test did not run and pass | none of its files is judged, whatever its parameters |
 | no test compared the file, and its path names a device that no test ran on | kept |
 | the file belongs to another torch release in `torchgraph_releases` | kept for that release |
@@ -56,6 +57,8 @@ INSIDE_WORDS = re.compile("cuda|gpu|rocm")
 `npu` does not, because `input` contains it.
 """
 
+UNCOLLECTED = "no test of it was collected"
+
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 
 
@@ -105,8 +108,15 @@ def judge(run: RunRecord, exitstatus: int) -> StaleFiles:
             kept_files.setdefault(file_of(nodeid), f"{nodeid} {reason}")
     rank = settings.get(run.config).rank
     candidates = _candidates(run.config, files_run, kept_files)
-    uncompared = [path for path in candidates if path not in run.compared]
-    uncompared = [path for path in uncompared if rank_in(release_in(path.stem)[0])[1] == rank]
+    uncompared = [
+        path
+        for path in candidates
+        if path not in run.compared and rank_in(release_in(path.stem)[0])[1] == rank
+    ]
+    option = run.config.option
+    for file, reason in kept_files.items():
+        if reason == UNCOLLECTED and (option.ignore or option.ignore_glob):
+            return StaleFiles(reason=f"no test of {file} was collected")
     # Symbolic links may give a file two paths.
     compared = set(map(os.path.realpath, run.compared)) if uncompared else set()
     uncompared = [path for path in uncompared if os.path.realpath(path) not in compared]
@@ -184,7 +194,7 @@ def _reason(run: RunRecord, exitstatus: int) -> str:
     config = run.config
     if filter_option := active_filter(config):
         return f"{filter_option} was given, so not all tests ran"
-    for text in getattr(config.option, "override_ini", None) or ():
+    for text in config.option.override_ini or ():
         # `python_files`, `python_classes` and `python_functions` decide which tests are collected.
         if text.startswith("python_"):
             return f"-o {text} was given, so not all tests ran"
@@ -213,7 +223,10 @@ def _test_directories(config: pytest.Config) -> Iterator[Path]:
 def _candidates(
     config: pytest.Config, files_run: set[str], kept_files: dict[str, str]
 ) -> Iterator[Path]:
-    """Yield the stored files of test files that ran completely or no longer exist."""
+    """Yield the stored files of test files that ran completely or no longer exist.
+
+    Add test files that were not collected, although they have stored files, to `kept_files`.
+    """
     root = config.rootpath
     test_directories = {(root / file).parent for file in (*files_run, *kept_files)}
     test_directories |= {path for path in _test_directories(config) if path.is_relative_to(root)}
@@ -224,10 +237,15 @@ def _candidates(
         for directory in sorted((test_directory / DIRECTORY).iterdir()):
             sources = [name for name in file_names if Path(name).stem == directory.name]
             files = {(test_directory / name).relative_to(root).as_posix() for name in sources}
-            # No test file of this name exists: it was renamed or removed, so the whole directory is
-            # judged.
-            if not files or (files & files_run and not files & kept_files.keys()):
-                yield from sorted(directory.glob(f"*.{SUFFIX}"))
+            if files & kept_files.keys():
+                continue
+            graphs = sorted(directory.glob(f"*.{SUFFIX}"))
+            if graphs and files and not files & files_run:
+                kept_files |= dict.fromkeys(files, UNCOLLECTED)
+            else:
+                # If no test file of this name exists, it was renamed or removed, so the whole
+                # directory is judged.
+                yield from graphs
 
 
 def _below(root: Path, path: Path) -> str:

@@ -324,6 +324,7 @@ _NAMES_BY_PURPOSE = {
         "fx_config": ("torch.fx.experimental:_config", "2.0"),
         "log_state": ("torch._logging._internal:log_state", "2.0"),
         "init_logs": ("torch._logging._internal:_init_logs", "2.0"),
+        "multithreading": ("torch._C:_is_multithreading_enabled", "1.11"),
         "get_fp32_precision": ("torch._C:_get_fp32_precision_getter", "2.9"),
         "set_fp32_precision": ("torch._C:_set_fp32_precision_setter", "2.9"),
     },

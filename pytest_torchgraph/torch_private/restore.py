@@ -74,7 +74,7 @@ def override(entry: Any) -> Any:
 
 def copied(value: Any) -> Any:
     """Return a copy of a collection, which a test may change in place, else the value itself."""
-    if not isinstance(value, list | dict | set):
+    if not isinstance(value, _MUTABLE):
         return value
     try:
         return copy.deepcopy(value)
@@ -312,6 +312,7 @@ _SWITCHES: list[_Switch] = [
     *(_attribute(torch.backends.cudnn, name) for name in ("enabled", "benchmark", "deterministic")),
     _attribute(torch.backends.mkldnn, "enabled"),
     (torch.is_warn_always_enabled, torch.set_warn_always),
+    (lambda: get("multithreading")(), torch.autograd.set_multithreading_enabled),
 ]
 """Functions that read and assign each of torch's global switches."""
 

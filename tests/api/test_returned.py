@@ -90,6 +90,25 @@ def test_changed_returned_constant_is_a_difference(via: str, before: Any, after:
     assert a == again
 
 
+@pytest.mark.parametrize(
+    ("one", "other", "equal"),
+    [
+        (lambda x, y: x, lambda x, y: (x,), True),
+        (lambda x, y: (x, y), lambda x, y: [x, y], True),
+        (lambda x, y: ((x,), y), lambda x, y: (x, (y,)), True),
+        (lambda x, y: {"a": {"b": x}}, lambda x, y: {"a.b": x}, True),
+        (lambda x, y: {"a": (x,), "b": y}, lambda x, y: {"a": x, "b": y}, False),
+        (lambda x, y: ((3, 4), x), lambda x, y: (3, (4, x)), False),
+    ],
+)
+def test_only_the_names_in_returned_containers_are_compared(
+    one: Any, other: Any, equal: bool
+) -> None:
+    """As `docs/limits.md` says."""
+    a, b = (capture(lambda x, f=f: f(x.sin(), x.cos()), X, via="dispatch") for f in (one, other))
+    assert (a == b) is equal
+
+
 @pytest.mark.parametrize("via", ["aot", "dispatch"])
 def test_tensor_attributes_of_a_returned_object_are_outputs(via: str) -> None:
     def run(x: torch.Tensor, y: torch.Tensor, swap: bool) -> Any:

@@ -292,6 +292,45 @@ def test_another_autograd_structure_is_another_graph() -> None:
     assert third.find(ACCUMULATE)[0].args[1] is not None  # a gradient already exists
 
 
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (lambda x: x.sin() * 2.5, lambda x: x.sin() * 3.5),
+        (lambda x: x.sin() / 2.0, lambda x: x.sin() / 3.0),
+        (lambda x: x.sin() * 2, lambda x: x.sin() * -7),
+        (lambda x: (x * 1j).abs(), lambda x: (x * 2j).abs()),
+    ],
+    ids=["mul", "div", "int", "complex"],
+)
+def test_numbers_that_eager_autograd_saved_are_compared(one: Any, other: Any) -> None:
+    via = CompiledAutograd(forward="eager")
+    x = torch.ones(4, dtype=torch.float64, requires_grad=True)
+    backward, again, changed = (capture(f, x, via=via).backward for f in (one, one, other))
+    assert backward == again != changed
+    assert Graph.from_text(backward.to_text()) == backward
+    [number] = [node for node in backward.inputs if node.op == "constant"]
+    assert len(number.args) == 1
+
+
+def test_a_float64_tensor_of_an_eager_forward_is_no_number() -> None:
+    via, factor = CompiledAutograd(forward="eager"), torch.tensor(2.5, dtype=torch.float64)
+    backward = capture(lambda x: x * factor, torch.ones(4, requires_grad=True), via=via).backward
+    assert "%saved = saved : f64[]" in backward.to_text()
+
+
+def test_each_number_that_autograd_saved_makes_another_graph() -> None:
+    def train(x: Tensor) -> None:
+        for factor in (2.0, 3.0, 2.0):
+            x.grad = None
+            (x.sin() * factor).sum().backward()
+
+    captured = capture(train, example(4, grad=True), via=CompiledAutograd(forward="eager"))
+    assert [(graph.runs, graph.inputs[1].args) for graph in captured.backwards] == [
+        (2, (2.0,)),
+        (1, (3.0,)),
+    ]
+
+
 def test_a_size_is_symbolic_once_it_has_changed() -> None:
     def train(*xs: Tensor) -> None:
         for x in xs:

@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 import torch
+import torch._functorch.config
+import torch._inductor.config
 from mechanisms.models import MECHANISMS
 from torch import Tensor, nn
 from torch_releases import skip_before
@@ -55,6 +57,14 @@ def account() -> dict[str, Any]:
         "autocast": (torch.is_autocast_cache_enabled(), autocast),
         "precisions": precisions,
         "warn": torch.is_warn_always_enabled(),
+        "multithreading": _C._is_multithreading_enabled(),
+        "configs": (
+            torch._dynamo.config.recompile_limit,
+            set(torch._dynamo.config.reorderable_logging_functions),
+            torch._inductor.config.max_autotune,
+            torch._functorch.config.donated_buffer,
+            torch.compiler.config.job_id,
+        ),
     }
 
 
@@ -91,6 +101,12 @@ FLIPS: dict[str, Callable[[], object]] = {
     "cudnn deterministic": lambda: setattr(torch.backends.cudnn, "deterministic", True),
     "mkldnn": lambda: setattr(torch.backends.mkldnn, "enabled", False),
     "warn always": lambda: torch.set_warn_always(True),
+    "multithreading": lambda: torch.autograd.set_multithreading_enabled(False),
+    "dynamo config": lambda: setattr(torch._dynamo.config, "recompile_limit", 3),
+    "set in a config": lambda: torch._dynamo.config.reorderable_logging_functions.add(print),
+    "inductor config": lambda: setattr(torch._inductor.config, "max_autotune", True),
+    "functorch config": lambda: setattr(torch._functorch.config, "donated_buffer", False),
+    "compiler config": lambda: setattr(torch.compiler.config, "job_id", "mine"),
 }
 
 
@@ -98,7 +114,7 @@ FLIPS: dict[str, Callable[[], object]] = {
 def _switches() -> Iterator[None]:
     """Restore what the tests flip themselves, and check that by the independent account."""
     before = account()
-    with torch_private.switches_restored():
+    with torch_private.switches_restored(), torch_private.configs_restored():
         yield
     assert account() == before
 
@@ -260,6 +276,7 @@ def test_eager_runs_and_ranks_restore_switches() -> None:
         y = model(x)
         model.eval()
         torch.set_anomaly_enabled(True)
+        torch._inductor.config.max_autotune = True
         return y
 
     captured = capture(target, torch.ones(2, 4), via="dispatch")
@@ -270,6 +287,7 @@ def test_eager_runs_and_ranks_restore_switches() -> None:
     def build(mesh: Any) -> tuple[Any, ...]:
         torch.set_default_device("cpu")
         torch.backends.cudnn.benchmark = True
+        torch._dynamo.config.recompile_limit = 3
         return target, (torch.ones(2, 4),)
 
     capture_ranks(build, dp=1, via="dispatch")

@@ -51,6 +51,14 @@ def stored(pytester: pytest.Pytester, run: Run, **parts: str) -> dict[str, bytes
     return files(pytester)
 
 
+def in_two_directories(pytester: pytest.Pytester, run: Run) -> None:
+    test = "from graphs import graph\n\ndef test_step(graph_snapshot):\n"
+    test += "    assert graph() == graph_snapshot"
+    pytester.mkdir("sub").joinpath("test_net.py").write_text(test)
+    pytester.makepyfile(test_other=test)
+    run("--torchgraph-update").assert_outcomes(passed=2)
+
+
 # -- removed files ---------------------------------------------------------------------------------
 
 
@@ -112,6 +120,41 @@ def test_prune_gives_the_reason_for_keeping_all(
 ) -> None:
     stored(pytester, run)
     assert lines(run(*words, "--torchgraph-prune")) == [f"nothing removed: {reason}"]
+
+
+@pytest.mark.slow("the same with another option", unless=["--ignore=sub"])
+@pytest.mark.parametrize(
+    "option", ["--ignore=sub", "--ignore-glob=s*b", "--ignore=sub/test_net.py"]
+)
+def test_check_cannot_tell_if_an_option_ignores_stored_graphs(
+    pytester: pytest.Pytester, run: Run, option: str
+) -> None:
+    in_two_directories(pytester, run)
+    result = run(option, "--torchgraph-prune=check")
+    reason = "no test of sub/test_net.py was collected"
+    assert (result.ret, lines(result)) == (1, [f"nothing checked: {reason}"])
+    assert lines(run(option, "--torchgraph-prune")) == [f"nothing removed: {reason}"]
+    # Nothing is stored below the directory, so all tests that matter ran.
+    Path("docs").mkdir()
+    result = run("--ignore=docs", "--torchgraph-prune=check")
+    assert (result.ret, lines(result)) == (0, ["no stale file"])
+
+
+@pytest.mark.slow("the same without workers is in every run", unless=["one"])
+@WORKERS
+def test_check_names_what_the_project_does_not_collect(
+    pytester: pytest.Pytester, run: Run, workers: tuple[str, ...]
+) -> None:
+    in_two_directories(pytester, run)
+    Path("conftest.py").write_text("collect_ignore = ['sub']")
+    result = run(*workers, "--torchgraph-prune=check")
+    kept = "kept all of sub/test_net.py: no test of it was collected"
+    assert (result.ret, lines(result)) == (0, ["no stale file", kept])
+    Path("conftest.py").unlink()
+    for excluded in ("norecursedirs = sub", "testpaths = test_other.py"):
+        pytester.makeini(f"[pytest]\n{excluded}\n")
+        result = run(*workers, "--torchgraph-prune=check")
+        assert (result.ret, lines(result)) == (0, ["no stale file"])
 
 
 def test_prune_respects_arguments_from_the_environment(pytester: pytest.Pytester, run: Run) -> None:

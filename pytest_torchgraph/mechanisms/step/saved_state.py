@@ -397,7 +397,7 @@ def preserve_state(named: NamedTensors, *, sees_writes: bool = False) -> Iterato
     Raises:
         CaptureError: if the target changed its parameters.
     """
-    with torch_private.counters_restored():
+    with torch_private.counters_restored(), torch_private.configs_restored():
         saved = SavedState(named, sees_writes=sees_writes)
         torch.clear_autocast_cache()  # a cast cached by an earlier call would be in no graph
         refusal = unrestored = ""
