@@ -83,7 +83,9 @@ class GraphBreak:
             for a module called after another graph break, because Dynamo does not know its name.
         compile_id: id of the first compilation with the break.
         occurrences: how often Dynamo met the break. Compiling a caller or recompiling meets it
-            again.
+            again. The sum over all breaks is what torch counts in
+            `torch._dynamo.utils.counters["graph_break"]`, plus all frames that Dynamo skipped,
+            wholly or from a break on (`frame skipped: ...`), which this counter omits.
         path: the file as named by Dynamo.
     """
 

@@ -47,6 +47,7 @@ from .compile_cache import nodes_behind as nodes_behind
 from .compile_cache import on_unsaved as on_unsaved
 from .compile_cache import stable_cache_keys as stable_cache_keys
 from .compile_cache import why_uncacheable as why_uncacheable
+from .compiled import LastCompilation as LastCompilation
 from .compiled import aot_autograd_functions as aot_autograd_functions
 from .compiled import autograd_functions_behind as autograd_functions_behind
 from .compiled import backend_name as backend_name
@@ -57,7 +58,7 @@ from .compiled import disabled_in as disabled_in
 from .compiled import is_at_recompile_limit as is_at_recompile_limit
 from .compiled import is_compiled_code as is_compiled_code
 from .compiled import is_inline_wrapper as is_inline_wrapper
-from .compiled import last_compilation as last_compilation
+from .compiled import last_compilations as last_compilations
 from .compiled import on_aot_compiled_call as on_aot_compiled_call
 from .compiled import on_compile_call as on_compile_call
 from .compiled import on_precompiled_call as on_precompiled_call

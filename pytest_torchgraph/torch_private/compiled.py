@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from types import BuiltinMethodType, CodeType, FrameType, FunctionType, MethodType
 from typing import Any, NamedTuple
@@ -199,29 +199,29 @@ def code_at_recompile_limit() -> list[CodeType]:
 
 
 class LastCompilation(NamedTuple):
-    """Result of Dynamo's last attempt to compile a function.
+    """Result of an attempt of Dynamo to compile a function.
 
     Attributes:
+        function, file, line: the function.
         failure, reason: type and text of the exception that ended it; "" if it succeeded.
         ops: number of ops in its graph: 0 if all ops run outside the graph, at graph breaks; `None`
             if Dynamo found no tensor operation.
     """
 
+    function: str
+    file: str
+    line: int
     failure: str
     reason: str
     ops: int | None
 
 
-def last_compilation(name: str, file: str, line: int) -> LastCompilation | None:
-    """Return the result of a function's last compilation; `None` if Dynamo no longer has it.
-
-    Dynamo keeps the metrics of the last 64 compilations of the process, even after a reset.
-    """
-    for metrics in reversed(get("compilation_metrics")()):
-        if (metrics.co_name, metrics.co_filename, metrics.co_firstlineno) == (name, file, line):
-            failure, reason = metrics.fail_type, metrics.fail_reason
-            return LastCompilation(failure or "", reason or "", metrics.graph_op_count)
-    return None
+def last_compilations() -> Iterator[LastCompilation]:
+    """Yield the last 64 compilations of the process, oldest first. A reset does not clear them."""
+    for metrics in get("compilation_metrics")():
+        key = metrics.co_name or "", metrics.co_filename or "", metrics.co_firstlineno or 0
+        failure, reason = metrics.fail_type or "", metrics.fail_reason or ""
+        yield LastCompilation(*key, failure, reason, metrics.graph_op_count)
 
 
 def disabled_in(call: Any) -> str:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from types import CodeType
 
 from ..convert.source_lines import original_name
 from .guards import GuardObservation
@@ -48,8 +50,7 @@ class Compilation:
         failed_at: file and line that raised the exception, if known.
         cudagraphs: reasons why graphs of the compilation have no CUDA graph, if torch reports any.
         lookups: lookups in torch.compile's caches.
-        code_hash: hash of the code object, 0 if unknown.
-        own_resets: number of resets of Dynamo by this package before the compilation.
+        code_ref, own_resets: see `CompilationStarted`.
         started: True once Dynamo began to trace the frame.
         finished: True once the compilation ended.
         ops: number of ops in Dynamo's graph, 0 without a graph.
@@ -75,7 +76,7 @@ class Compilation:
     failed_at: tuple[str, int] = ("", 0)
     cudagraphs: list[str] = field(default_factory=list)
     lookups: list[CacheEvent] = field(default_factory=list)
-    code_hash: int = 0
+    code_ref: weakref.ref[CodeType] | None = None
     own_resets: int = 0
     started: bool = False
     finished: bool = False
@@ -146,7 +147,7 @@ def _add_event(current: Compilation, event: Event) -> None:
         case CompilationStarted():
             current.started = True
             current.callable_name = event.callable_name
-            current.code_hash, current.own_resets = event.code_hash, event.own_resets
+            current.code_ref, current.own_resets = event.code_ref, event.own_resets
             current.function, current.line = original_name(event.function), event.line
         case GraphPrinted():
             if not current.finished:

@@ -78,15 +78,15 @@ def recompiles_of(compiled: Sequence[Compilation]) -> tuple[Recompile, ...]:
                 else _describe_recompile(compilation, earlier)
             )
         elif number in after_reset:
-            recompiles.append(_recompile_after_reset(compilation))
+            recompiles.append(_recompile_after_reset(compilation, after_reset[number]))
     return tuple(recompiles)
 
 
-def _compiled_after_reset(compiled: Sequence[Compilation]) -> set[int]:
-    """Return the indexes of compilations that repeat work done before a reset of Dynamo."""
+def _compiled_after_reset(compiled: Sequence[Compilation]) -> dict[int, str]:
+    """Map compilations that repeat work done before a reset of Dynamo to the reset, by index."""
     resets, highest = 0, -1
-    first: dict[tuple[object, ...], int] = {}
-    numbers = set()
+    first: dict[tuple[object, ...], tuple[int, Compilation]] = {}
+    after = {}
     for number, compilation in enumerate(compiled):
         if compilation.id is None or compilation.id.frame is None or compilation.id.compile:
             continue
@@ -99,19 +99,23 @@ def _compiled_after_reset(compiled: Sequence[Compilation]) -> set[int]:
         # With `own_resets` in the key, resets by this package, for example in a capture, do not
         # count: only resets by the user's code are reported.
         key = (
-            compilation.code_hash,
+            hash(compilation.code_ref),
             compilation.file,
             compilation.line,
             compilation.function,
             compilation.own_resets,
         )
-        if first.setdefault(key, resets) < resets:
-            numbers.add(number)
-    return numbers
+        period, earlier = first.setdefault(key, (resets, compilation))
+        if period < resets:
+            after[number] = "torch._dynamo.reset()"
+        elif earlier is not compilation and earlier.code_ref is compilation.code_ref is not None:
+            # Only code whose cache was cleared gets another number. Equal code is not the same.
+            after[number] = "torch._dynamo.reset_code() or reset()"
+    return after
 
 
-def _recompile_after_reset(compiled: Compilation) -> Recompile:
-    words = "torch._dynamo.reset() cleared the earlier compilations"
+def _recompile_after_reset(compiled: Compilation, reset: str) -> Recompile:
+    words = f"{reset} cleared the earlier compilations"
     path = compiled.file
     return Recompile(
         compiled.function,

@@ -44,10 +44,10 @@ class EagerCall:
         function: name of the function, or of the module's class.
         file, line: start of its code; the file as in `GraphBreak`; "" and 0 if it has no code.
         kind: "stance" (`torch.compiler.set_stance`), "limit" (a recompile limit), "disabled"
-            (`torch.compiler.disable` or `torch._dynamo.config.disable`), "skipped" (Dynamo skipped
-            the frame, or a mode, transform or trace was active; also a call of a
-            `torch.compiler.precompile` result, which cannot be observed) or "backend" (the backend
-            raised under `torch._dynamo.config.suppress_errors`).
+            (`torch.compiler.disable`, `torch._dynamo.config.disable` or `torch._dynamo.run`),
+            "skipped" (Dynamo skipped the frame, or a mode, transform or trace was active; also a
+            call of a `torch.compiler.precompile` result, which cannot be observed) or "backend"
+            (the backend raised under `torch._dynamo.config.suppress_errors`).
         reason: Dynamo's words, or ours.
         count: number of eager calls.
         calls: number of all calls of the function, compiled or eager.

@@ -6,7 +6,9 @@ import dataclasses
 import functools
 import gc
 import json
+import os
 import re
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -40,6 +42,39 @@ REFUSED = [name for name, way in WAYS.items() if not way.kind]
 
 def ones() -> Tensor:
     return torch.ones(4)
+
+
+def opens_file(x: Tensor) -> Tensor:
+    with open(os.devnull) as file:
+        file.read()
+    return x.sin().cos()
+
+
+def forks_rng(x: Tensor) -> Tensor:
+    with torch.random.fork_rng():
+        x = x.sin()
+    return x.cos()
+
+
+class BreaksInProperty(nn.Module):
+    @property
+    def factor(self) -> int:
+        torch._dynamo.graph_break()
+        return 2
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.sin() * self.factor
+
+
+def calls_helper(x: Tensor) -> Tensor:
+    return opens_file(x)
+
+
+def sometimes(x: Tensor, whole: bool) -> Tensor:
+    if whole:
+        return x.sin()
+    with open(os.devnull):
+        return x.cos()
 
 
 def watched(step: Callable[[Tensor], Any]) -> Capture:
@@ -473,6 +508,130 @@ def test_code_marked_under_a_dispatch_mode_is_named_in_later_calls() -> None:
     assert len(later) + sum(seen.executions.values()) == 1  # torch 2.15 does not mark it
 
 
+# -- Dynamo compiled some code of the call, but no graph ran --------------------------------------
+
+
+def truth(target: Any, calls: int, warm: bool = False) -> tuple[Capture, list[EagerCall], int]:
+    """Watch calls beside compiled calls. Return also the eager calls, and all graph runs."""
+    runs: list[None] = []
+
+    def backend(module: Any, inputs: Any) -> Any:
+        return lambda *arguments: [runs.append(None), module(*arguments)][1]
+
+    compiled = torch.compile(target, backend=backend)
+    tame = torch.compile(lambda x: x.tan(), backend="eager")
+    if warm:
+        compiled(ones())
+    with watch() as seen:
+        for _ in range(calls):
+            compiled(ones())
+        tame(ones())
+        tame(ones())
+    return seen, list(seen.eager_calls), len(runs)
+
+
+@pytest.mark.parametrize("warm", [False, True], ids=["cold", "warm"])
+@pytest.mark.parametrize("target", [opens_file, forks_rng, BreaksInProperty()])
+def test_call_that_runs_no_graph_because_a_frame_was_skipped_is_listed(
+    target: Any, warm: bool
+) -> None:
+    torch._dynamo.reset()
+    seen, calls, runs = truth(target, 2, warm)
+    assert runs == 0
+    (call,) = calls
+    assert (call.kind, call.count, call.calls) == ("skipped", 2, 2)
+    assert re.search(r"Unsupported context manager|torch\._dynamo\.graph_break", call.reason)
+    for check in (seen.assert_no_recompiles, lambda: seen.at("dynamo").assert_no_ops("aten.mm")):
+        with pytest.raises(AssertionError, match="these calls ran eagerly"):
+            check()
+    problems = find_problems(seen, Limits(max_graph_breaks=None))
+    assert "these calls ran eagerly" in "".join(str(error) for _, error in problems)
+
+
+def test_call_whose_helper_was_skipped_is_listed() -> None:
+    torch._dynamo.reset()
+    _, (call,), _ = truth(calls_helper, 2)
+    assert (call.function, call.count) == ("calls_helper", 2)
+    assert "opens_file at " in call.reason
+
+
+@pytest.mark.parametrize("warm", [False, True], ids=["cold", "warm"])
+def test_calls_that_run_no_graph_are_listed_beside_calls_that_run_one(warm: bool) -> None:
+    torch._dynamo.reset()
+    function = torch.compile(sometimes, backend="eager")
+    step = lambda x: [function(x, whole) for whole in (True, False, True, False)]  # noqa: E731
+    if warm:
+        step(ones())
+    (call,) = watched(step).eager_calls
+    assert (call.count, call.calls) == (2, 4)
+
+
+def test_call_that_runs_no_graph_is_listed_in_steady_nested_watches_and_threads() -> None:
+    torch._dynamo.reset()
+    function = torch.compile(opens_file, backend="eager")
+    with watch() as outer:
+        function(ones())
+        with watch() as inner:
+            thread = threading.Thread(target=function, args=(ones(),))
+            thread.start()
+            thread.join()
+    seen = steady(function, (ones(),), (ones(),), (ones(),))
+    assert [[call.count for call in c.eager_calls] for c in (outer, inner, seen)] == [[2], [1], [2]]
+
+
+# -- calls that raise, run-only mode ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"error_on_recompile": True}, {"recompile_limit": 1, "fail_on_recompile_limit_hit": True}],
+)
+def test_call_that_raises_at_a_recompile_is_not_listed(settings: dict[str, Any]) -> None:
+    torch._dynamo.reset()
+    function = torch.compile(lambda x, n: x.sin() + len(n), backend="eager")
+    with watch() as seen, torch._dynamo.config.patch(**settings):
+        function(ones(), "a")
+        with pytest.raises(Exception, match=r"[Rr]ecompil"):
+            function(ones(), "ab")
+        function(ones(), "a")
+    assert seen.eager_calls == ()
+
+
+def test_call_that_raises_at_the_recompile_limit_is_not_listed() -> None:
+    def raises(x: Tensor, text: str) -> Tensor:
+        if len(text) > 1:
+            raise ValueError(text)
+        return x * len(text)
+
+    torch._dynamo.reset()
+    function = torch.compile(raises, backend="eager")
+    with watch() as seen, torch._dynamo.config.patch(recompile_limit=1):
+        function(ones(), "a")
+        for _ in range(2):
+            with pytest.raises(ValueError, match="ab"):
+                function(ones(), "ab")
+    assert all(call.count == 1 for call in seen.eager_calls)  # the limit itself
+
+
+@pytest.mark.parametrize("broken", [False, True], ids=["whole", "part"])
+def test_call_in_run_only_mode_is_listed_with_this_reason(broken: bool) -> None:
+    torch._dynamo.reset()
+
+    def scaled(x: Tensor, text: str) -> Tensor:
+        x = x.sin()
+        if broken:
+            torch._dynamo.graph_break()
+        return x * len(text)
+
+    function = torch.compile(scaled, backend="eager")
+    function(ones(), "a")
+    run_only = torch._dynamo.run(function)
+    seen = watched(lambda x: [run_only(x, "a"), run_only(x, "ab"), function(x, "a")])
+    (call,) = seen.eager_calls
+    assert (call.kind, call.reason) == ("disabled", "torch._dynamo.run compiles nothing")
+    assert (call.count, call.calls) == (1, 3)
+
+
 # -- resets ----------------------------------------------------------------------------------------
 
 
@@ -504,6 +663,41 @@ def test_reset_in_every_step_is_not_a_steady_state() -> None:
     seen = steady(step, (ones(),), (ones(),), (ones(),))
     with pytest.raises(AssertionError, match=r"torch\._dynamo\.reset"):
         seen.assert_no_recompiles()
+
+
+def test_function_that_compiles_again_after_reset_code_is_a_recompile() -> None:
+    def again(x: Tensor) -> Tensor:
+        return x.sin()
+
+    torch._dynamo.reset()
+    function = torch.compile(again, backend="eager")
+
+    def step(x: Tensor) -> Tensor:
+        function(x)
+        reset_code(again.__code__)
+        return function(x)
+
+    (recompile,) = (seen := watched(step)).recompiles
+    assert recompile.function.endswith("again")
+    assert recompile.reasons == (
+        "torch._dynamo.reset_code() or reset() cleared the earlier compilations",
+    )
+    with pytest.raises(AssertionError, match=r"expected 0, found 1\n.*reset_code\(\)"):
+        seen.assert_no_recompiles()
+    steps = steady(step, (ones(),), (ones(),), (ones(),))
+    with pytest.raises(AssertionError, match=r"reset_code\(\)"):
+        steps.assert_no_recompiles()
+
+
+def test_equal_code_of_another_function_is_not_a_recompile() -> None:
+    def step(x: Tensor) -> None:
+        scopes: list[dict[str, Any]] = [{}, {}]
+        for scope in scopes:
+            exec(compile("def twin(x): return x.sin()", "/twin.py", "exec"), scope)
+            torch.compile(scope["twin"], backend="eager")(x)
+
+    torch._dynamo.reset()
+    assert watched(step).recompiles == ()
 
 
 @OWN_CODE

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import linecache
 import random
+import threading
+from collections.abc import Iterator
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
+from torch._dynamo.symbolic_convert import InstructionTranslatorBase
 from torch._dynamo.utils import counters
 from torch_releases import skip_before
 
@@ -53,7 +58,56 @@ LINES = (
     "for _ in range(2): torch._dynamo.graph_break(); x = x + 1",
     "with torch.no_grad(): x = g{n}(x)",
     "x = x + len(list(p{n}(x)))",
+    "with lock: x = x + 1",
+    "with open(os.devnull) as file: x = x + len(file.read())",
+    "with torch.random.fork_rng(): x = x + 1",
+    "x = x * module.factor",
+    "x = module(x)",
 )
+
+
+class BreaksInProperty(torch.nn.Module):
+    @property
+    def factor(self) -> int:
+        torch._dynamo.graph_break()
+        return 2
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.sin() * self.factor
+
+
+@contextlib.contextmanager
+def _skipped_rests() -> Iterator[list[str]]:
+    """Collect the breaks after which Dynamo skips the rest of a frame: torch counts them nowhere."""
+    reasons: list[str] = []
+    original = InstructionTranslatorBase.log_graph_break
+
+    def log(self: Any, *args: Any, reason: str = "", **kwargs: Any) -> Any:
+        if "then skipping the rest of the function" in reason:
+            reasons.append(reason)
+        return original(self, *args, reason=reason, **kwargs)
+
+    with mock.patch.object(InstructionTranslatorBase, "log_graph_break", log):
+        yield reasons
+
+
+def test_break_is_counted_where_torch_counts_none() -> None:
+    def rest(x: torch.Tensor) -> torch.Tensor:
+        x = x.sin()
+        with lock:
+            x = x + 1
+        return x.cos()
+
+    lock = threading.Lock()
+    torch._dynamo.reset()
+    counters.clear()
+    with watch() as seen, _skipped_rests() as rests:
+        torch.compile(rest, backend="eager")(torch.ones(3))
+    (found,) = seen.breaks
+    assert (found.kind, found.occurrences) == ("frame skipped: Unsupported context manager", 1)
+    if rests:  # since torch 2.10
+        assert not counters["graph_break"]
+        assert counters["frames"]["total"] == counters["frames"]["ok"] == 1
 
 
 def _counts(seed: int) -> tuple[int, int]:
@@ -64,7 +118,7 @@ def _counts(seed: int) -> tuple[int, int]:
         lines = [choice.choice(LINES).format(n=choice.randint(0, 1)) for _ in range(3)]
         return "".join(f"    {line}\n" for line in lines)
 
-    source = "import torch\n"
+    source = "import os, torch\n"
     for n in range(2):
         source += f"def p{n}(x):\n"
         source += "    torch._dynamo.graph_break()\n" * (choice.random() < 0.3)
@@ -75,13 +129,13 @@ def _counts(seed: int) -> tuple[int, int]:
     source += f"def f(x):\n{body()}    return x\n"
     file = f"/random/seed_{seed}.py"
     linecache.cache[file] = len(source), None, source.splitlines(keepends=True), file
-    scope: dict[str, Any] = {}
+    scope: dict[str, Any] = {"lock": threading.Lock(), "module": BreaksInProperty()}
     exec(compile(source, file, "exec"), scope)
     torch._dynamo.reset()
     counters.clear()
-    with watch() as seen:
+    with watch() as seen, _skipped_rests() as rests:
         torch.compile(scope["f"], backend="eager")(torch.ones(3, 3))
-    skipped = counters["frames"]["total"] - counters["frames"]["ok"]
+    skipped = counters["frames"]["total"] - counters["frames"]["ok"] + len(rests)
     expected = sum(counters["graph_break"].values()) + skipped
     return expected, sum(found.occurrences for found in seen.breaks)
 

@@ -21,7 +21,7 @@ CallKind = Literal["stance", "limit", "disabled", "skipped", "backend"]
 
 - `stance`: `torch.compiler.set_stance` requires it.
 - `limit`: Dynamo had reached its recompile limit for the code.
-- `disabled`: `torch.compiler.disable` or `torch._dynamo.config.disable`.
+- `disabled`: `torch.compiler.disable`, `torch._dynamo.config.disable` or `torch._dynamo.run`.
 - `skipped`: Dynamo skipped the frame, or a mode, transform or trace is active, or
   `torch.compiler.precompile` made the callable, so Dynamo is not asked.
 - `backend`: the backend raised, and `torch._dynamo.config.suppress_errors` is set."""
@@ -64,8 +64,7 @@ class CompiledCallable:
         entries: number of calls.
         uncompiled: number of eager calls, by cause.
         backend: name of its backend, "" if it cannot be read.
-        disabled: Dynamo's words for a call of a function under `torch.compiler.disable`, found
-            while compiling this callable; "" if there was none.
+        no_graph: why calls for which Dynamo has code ran no graph; `None` if no call did.
         owner: reference to the module if the callable is a module or its method, else `None`.
         served_by: compile ids of graphs that its calls ran, in order. Recorded for calls in which
             Dynamo compiled, and for the first call after the observers were installed or after code
@@ -74,7 +73,8 @@ class CompiledCallable:
             torch marks the wrapper's code as skipped, and all torch.nn modules share that code. So
             after an `nn.Identity`, every other torch.nn module runs eagerly.
         unproven: True if no call has run a compiled graph yet, or none since code of its file was
-            compiled. Such calls are observed more closely, which costs some Python frames.
+            compiled, or if `no_graph` is set. Such calls are observed more closely, which costs
+            some Python frames.
     """
 
     name: str
@@ -84,7 +84,7 @@ class CompiledCallable:
     entries: int = 0
     uncompiled: Counter[EagerCause] = field(default_factory=Counter)
     backend: str = ""
-    disabled: str = ""
+    no_graph: EagerCause | None = None
     owner: weakref.ref[Any] | None = None
     served_by: dict[str, None] = field(default_factory=dict)
     without_ops: bool = False
@@ -208,7 +208,8 @@ class Call(dict[str, bool]):
             fits, and did not compile them again.
         cause: reason why Dynamo left a frame to the interpreter; `None` if it left none.
         cause_rank: 0 for a cause that is about all code, 1 for a frame of the user's or a frame
-            that failed to compile, 2 for a frame of torch's.
+            that failed to compile, 2 for a call of a function under `torch.compiler.disable`, 3 for
+            a frame of torch's.
         partial_cause: cause of an eager frame inside a call that also ran compiled code.
         cleanups: torch's list of functions to run when the call ends; `None` once `_leave` is in
             the list.
@@ -245,7 +246,7 @@ class Call(dict[str, bool]):
         self.clear()
         self[HIT] = True
         self.callee = self.cause = self.partial_cause = self.cleanups = None
-        self.misses = 0
+        self.misses = self.cause_rank = 0
 
     @property
     def served(self) -> bool:
@@ -313,6 +314,8 @@ class ThreadState(threading.local):
         return call
 
 
+RUN_ONLY = EagerCause("disabled", "torch._dynamo.run compiles nothing")
+"""Cause for a call of the result of `torch._dynamo.run(f)`."""
 EAGER_STANCES = frozenset(
     {"force_eager", "eager_on_recompile", "eager_then_compile", "aot_eager_then_compile"}
 )
@@ -340,11 +343,16 @@ _MARKED = _SKIPPED.format("or an error")
 
 
 class CompileAttempts:
-    """Results of Dynamo's latest attempt to compile each function."""
+    """Results of Dynamo's latest attempt to compile each function, in this process."""
 
     def __init__(self) -> None:
         self.without_graph: set[CodeKey] = set()
         self.failures: dict[CodeKey, EagerCause] = {}
+        for last in torch_private.last_compilations():
+            if not last.failure:
+                self.compiled(last[:3], has_graph=last.ops is not None)
+            elif not is_recompile_limit(last.failure, last.reason):
+                self.failures[last[:3]] = _cause_of_earlier(last)
 
     def compiled(self, key: CodeKey, *, has_graph: bool) -> None:
         """Record that Dynamo compiled a function. A function without tensor ops has no graph."""
@@ -365,6 +373,10 @@ class CompileAttempts:
         self.failures[key] = EagerCause(kind, first_line(reason) or failure, *key)
         return self.failures[key]
 
+    def explain_failure(self, callee: CompiledCallable) -> EagerCause | None:
+        """Return why Dynamo gave up a part of a callable's code; `None` if it gave up none."""
+        return next(filter(callee.names_of, reversed(self.failures.values())), None)
+
     def explain_uncompiled(self, callee: CompiledCallable, *, missed: bool) -> EagerCause | None:
         """Return why Dynamo left a call uncompiled; `None` if there is nothing to compile in it.
 
@@ -375,8 +387,7 @@ class CompileAttempts:
         if callee.code is None:
             return EagerCause("skipped", _MARKED_WRAPPER, earlier=True)
         key = code_key(callee.code)
-        # From certain to inferred: observations of this watch come first. Only without any, the
-        # results of earlier compilations and the mark on the code are read.
+        # From certain to inferred: only without a result, the mark on the code is read.
         if key in self.failures:
             return self.failures[key]
         if key in self.without_graph or callee.without_ops:
@@ -387,21 +398,19 @@ class CompileAttempts:
                 "To clear the limit, call torch._dynamo.reset()"
             )
             return EagerCause("limit", words, *key, earlier=True)
-        last = torch_private.last_compilation(*key)
-        if last is not None and last.failure:
-            kind: CallKind = "backend" if last.failure == _BACKEND_FAILED else "skipped"
-            words = f"Dynamo abandoned it earlier in this process: {first_line(last.reason)}"
-            return EagerCause(kind, words, *key, earlier=True)
-        if last is not None and last.ops is None:
-            return None
         words = _MARKED_WRAPPER if is_torch_file(callee.code.co_filename) else _MARKED
         return EagerCause("skipped", words, earlier=True)
 
 
-def explain_partial(stance: str) -> EagerCause:
+def _cause_of_earlier(last: torch_private.LastCompilation) -> EagerCause:
+    kind: CallKind = "backend" if last.failure == _BACKEND_FAILED else "skipped"
+    words = f"Dynamo abandoned it earlier in this process: {first_line(last.reason)}"
+    function = original_name(last.function)
+    return EagerCause(kind, words, function, last.file, last.line, earlier=True)
+
+
+def explain_partial() -> EagerCause:
     """Return why a frame inside a call ran eagerly although Dynamo had compiled its code before."""
-    if stance in EAGER_STANCES:
-        return cause_of_stance(stance)
     # Dynamo does not report which frame it left to the interpreter. So name all of the user's code
     # that is at the recompile limit.
     codes = torch_private.code_at_recompile_limit()
@@ -440,10 +449,11 @@ def read_disabled(report: str) -> str:
     return line and f"{_NO_GRAPH}: {line}"
 
 
-def find_disabled(call: Any) -> str:
-    """Return why Dynamo compiled code without a graph for a call; "" if unknown."""
+def find_disabled(call: Any) -> EagerCause | None:
+    """Return why Dynamo compiled code without a graph for a call; `None` if unknown."""
     name = "" if call is None else torch_private.disabled_in(call)
-    return name and f"{_NO_GRAPH}: {name!r} is marked with {_DISABLED}"
+    words = f"{_NO_GRAPH}: {name!r} is marked with {_DISABLED}"
+    return EagerCause("disabled", words) if name else None
 
 
 def first_line(text: str) -> str:

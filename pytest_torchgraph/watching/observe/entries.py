@@ -2,8 +2,8 @@
 
 Dynamo's trace shows what Dynamo compiles, but not what it silently leaves uncompiled. Each call of
 a compiled callable is therefore recorded when it begins and judged when it ends. The call ran
-eagerly if Dynamo neither found compiled code in its cache nor compiled any. The reason is Dynamo's,
-if Dynamo gave one.
+eagerly if Dynamo neither found compiled code in its cache nor compiled any, or if that code ran no
+graph, because Dynamo skipped a frame. The reason is Dynamo's, if Dynamo gave one.
 
 A warm call, served from Dynamo's cache, costs one Python frame of this package:
 
@@ -56,6 +56,7 @@ from .callables import (
     COMPILED,
     EAGER_STANCES,
     HIT,
+    RUN_ONLY,
     Call,
     CallableTable,
     CallKind,
@@ -114,7 +115,10 @@ class CompiledCallables:
 
     def missed(self) -> bool:
         """Record that Dynamo has no compiled code that fits a frame."""
-        self._local.current.misses += 1
+        call = self._local.current
+        call.misses += 1
+        if not call.judged_at_end:  # it may raise: `error_on_recompile`, or the eager code itself
+            self._judge_at_end(call)
         return True
 
     def started(self, event: CompilationStarted) -> None:
@@ -123,16 +127,15 @@ class CompiledCallables:
         call = local.current
         self._explain_miss(call, torch_private.code_being_compiled())
         if not call.judged_at_end:
-            self._judge_at_end(call, self._executions.forward_runs())
+            self._judge_at_end(call)
         local.calls.compiling.append(InterruptedCall(event.id, call))
         local.hit = Call(local).setdefault
 
     def broke(self, report: str) -> None:
         """Record a graph break that Dynamo reports while tracing."""
         compiling = self._local.calls.compiling
-        callee = compiling[-1].call.callee if compiling else None
-        if callee is not None and not callee.disabled:
-            callee.disabled = read_disabled(report)
+        if compiling and (reason := read_disabled(report)):
+            _add_cause(compiling[-1].call, EagerCause("disabled", reason), _DISABLED)
 
     def finished(self, event: CompilationFinished, *, has_graph: bool) -> None:
         """Record that Dynamo compiled a frame, or failed to."""
@@ -162,7 +165,7 @@ class CompiledCallables:
         if cause.kind == "limit":
             self._explain_miss(call, torch_private.code_being_compiled())
             call.partial_cause = call.partial_cause or cause
-        self._add_cause(cause, failed=True)
+        _add_cause(call, cause, _FRAME)
 
     @report_errors
     def skipped(self, reason: str, frame: Any) -> None:
@@ -175,31 +178,22 @@ class CompiledCallables:
         code = frame.f_code
         if _is_in_collection(frame):
             return
-        self._explain_miss(self._local.current, code)
+        call = self._local.current
+        self._explain_miss(call, code)
         key = code_key(code)
         if has_no_ops(reason):
             self._reasons.compiled((original_name(key[0]), *key[1:]), has_graph=False)
         elif disabled := torch_private.compile_is_disabled():
-            self._add_cause(cause_of_setting(disabled))
+            _add_cause(call, cause_of_setting(disabled))
         else:
             kind: CallKind = "disabled" if "disabled" in reason else "skipped"
-            self._add_cause(EagerCause(kind, reason, *key))
+            rank = _FRAME if is_user_file(code.co_filename) else _FRAME_OF_TORCH
+            _add_cause(call, EagerCause(kind, reason, *key), rank)
 
     def _explain_miss(self, call: Call, code: Any) -> None:
         """Uncount a miss. Dynamo is handling the frame, so the interpreter has not run it."""
         if call.misses and code is not None and torch_private.is_compiled_code(code):
             call.misses -= 1
-
-    def _add_cause(self, cause: EagerCause, *, failed: bool = False) -> None:
-        """Record why a frame, or all code, is left to the interpreter.
-
-        A call keeps only the cause with the lowest rank; see `Call.cause_rank`. If ranks are equal,
-        it keeps the first cause, which belongs to the outermost frame.
-        """
-        call = self._local.current
-        rank = 0 if not cause.file else 1 if failed or is_user_file(cause.file) else 2
-        if call.cause is None or rank < call.cause_rank:
-            call.cause, call.cause_rank = cause, rank
 
     # -- calls -------------------------------------------------------------------------------------
 
@@ -223,7 +217,7 @@ class CompiledCallables:
                 callee = by_id.get(id(variables.get("fn")))
                 outer = local.hit.__self__
                 if not outer.judged_at_end:  # then it is `last`, which this call reuses
-                    self._judge_at_end(outer, None)
+                    self._judge_at_end(outer)
                 call = local.calls.last
                 if (
                     callee is None
@@ -234,6 +228,7 @@ class CompiledCallables:
                     or call.cause
                     or call.partial_cause
                     or cleanups is None
+                    or variables.get("callback") is False
                     or modes()
                     or stance_of("_stance").stance != "default"
                 ):
@@ -277,23 +272,24 @@ class CompiledCallables:
         call = Call(local, callee)
         call[ACTIVE] = True
         call.resume()
-        before = self._executions.forward_runs() if callee.unproven else None
-        leave = partial(self._leave, call, function, _handled_exception(), before, stance)
+        mode = RUN_ONLY if variables.get("callback") is False else None
+        mode = cause_of_stance(stance) if stance in EAGER_STANCES else mode
+        before = self._executions.forward_runs()
+        leave = partial(self._leave, call, function, _handled_exception(), before, mode)
         variables["cleanups"].extend([outer.resume, call.mark_returned, leave])
         if disabled := torch_private.compile_is_disabled():
-            self._add_cause(cause_of_setting(disabled))
-        if stance in EAGER_STANCES:
-            self._add_cause(cause_of_stance(stance))
-        for mode in torch_private.modes_that_stop_compilation():
-            words = f"{mode} is active: Dynamo compiles nothing under a TorchDispatchMode"
-            self._add_cause(EagerCause("skipped", words))
+            _add_cause(call, cause_of_setting(disabled))
+        if mode is not None:
+            _add_cause(call, mode)
+        for dispatch_mode in torch_private.modes_that_stop_compilation():
+            words = f"{dispatch_mode} is active: Dynamo compiles nothing under a TorchDispatchMode"
+            _add_cause(call, EagerCause("skipped", words))
 
-    def _judge_at_end(self, call: Call, runs_before: Sequence[int] | None) -> None:
+    def _judge_at_end(self, call: Call) -> None:
         """Arrange for an ordinary running call to be judged when it returns."""
         assert call.cleanups is not None
-        leave = partial(
-            self._leave, call, None, _handled_exception(), runs_before, "default", call.served
-        )
+        runs = self._executions.forward_runs()
+        leave = partial(self._leave, call, None, _handled_exception(), runs, None, call.served)
         call.cleanups.append(leave)
         call.cleanups = None
         call.judged_at_end = True
@@ -308,8 +304,8 @@ class CompiledCallables:
         call: Call,
         function: Any,
         handled: int,
-        runs_before: Sequence[int] | None,
-        stance: str,
+        runs_before: Sequence[int],
+        mode: EagerCause | None,
         served_before: bool = False,
     ) -> None:
         """Judge a call that returns or raises.
@@ -318,9 +314,8 @@ class CompiledCallables:
             call: the call.
             function: the callable, `None` for a call that began as an ordinary one.
             handled: `_handled_exception()` at the start of the call.
-            runs_before: run counts of the graphs at the start of the call; `None` if the callable
-                is known to run compiled graphs, so they need not be compared.
-            stance: the stance.
+            runs_before: run counts of the graphs at the start of the call.
+            mode: the stance or mode under which code may run eagerly, `None` if there is none.
             served_before: True if the call already had compiled code when `_leave` was installed.
         """
         thread, callee = self._local.calls, call.callee
@@ -335,18 +330,22 @@ class CompiledCallables:
                 call[COMPILED] = True
         if callee is None or _handled_exception() != handled:  # it raises
             return
-        graphs = {} if runs_before is None else self._executions.ran_since(runs_before)
+        graphs = self._executions.ran_since(runs_before)
         callee.served_by |= graphs
-        ran = runs_before is None or served_before or bool(graphs)
+        ran = served_before or bool(graphs)
         if call.served:
-            callee.unproven = not ran
-            if not ran and COMPILED not in call and not callee.disabled:
-                # Dynamo's cached code has no graph for this call, so only its graph breaks ran.
-                callee.disabled = find_disabled(function)
-            if not ran and callee.disabled:
-                callee.uncompiled[EagerCause("disabled", callee.disabled)] += 1
-                return
-        self._judge(call, stance)
+            cause = callee.no_graph or self._reasons.explain_failure(callee)
+            if not ran:
+                # Dynamo's code has no graph for this call, so only its graph breaks ran.
+                if call.cause_rank in (_FRAME, _DISABLED):
+                    cause = call.cause
+                if cause is None and COMPILED not in call:
+                    cause = find_disabled(function)
+                call.partial_cause = call.partial_cause or cause
+            callee.no_graph = cause
+            # With a cause, a call may run no graph even if the call before ran one.
+            callee.unproven = not ran or cause is not None
+        self._judge(call, mode)
 
     def _judge_last(self, thread: ThreadCalls) -> None:
         """Judge the latest ordinary call, if it has returned."""
@@ -354,17 +353,15 @@ class CompiledCallables:
             self._judge(thread.last)
             thread.last.end()
 
-    def _judge(self, call: Call, stance: str = "default") -> None:
+    def _judge(self, call: Call, mode: EagerCause | None = None) -> None:
         """Count a call if all of it, or a frame inside it, ran eagerly."""
         callee = call.callee
         if callee is None:
             return
         if not call.served:
             cause = call.cause or self._reasons.explain_uncompiled(callee, missed=call.misses > 0)
-        elif call.misses and call.partial_cause is None:
-            cause = explain_partial(stance)
         else:
-            cause = call.partial_cause
+            cause = call.partial_cause or (mode or explain_partial() if call.misses else None)
         if cause is not None:
             callee.uncompiled[cause] += 1
 
@@ -413,6 +410,20 @@ class CompiledCallables:
         self._by_id.clear()
         self._references.clear()
         self._threads.clear()
+
+
+_FRAME, _DISABLED, _FRAME_OF_TORCH = 1, 2, 3
+"""Ranks of causes, see `Call.cause_rank`."""
+
+
+def _add_cause(call: Call, cause: EagerCause, rank: int = 0) -> None:
+    """Record why a frame, or all code, is left to the interpreter.
+
+    A call keeps only the cause with the lowest rank. If ranks are equal, it keeps the first cause,
+    which belongs to the outermost frame.
+    """
+    if call.cause is None or rank < call.cause_rank:
+        call.cause, call.cause_rank = cause, rank
 
 
 def _handled_exception() -> int:

@@ -26,6 +26,7 @@ import contextlib
 import inspect
 import re
 import threading
+import weakref
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
@@ -410,10 +411,12 @@ class Hub:
         elif isinstance(event, CompilationStarted):
             self._break_reason = ""
             code = torch_private.code_being_compiled()
+            code_ref = code and weakref.ref(code)
+            hash(code_ref)  # now, because the code may be freed
             event = replace(
                 event,
                 callable_name=self._callables.current_name,
-                code_hash=0 if code is None else hash(code),
+                code_ref=code_ref,
                 own_resets=torch_private.own_resets(),
             )
         elif isinstance(event, CompilationFinished):

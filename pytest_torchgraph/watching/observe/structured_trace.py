@@ -9,8 +9,10 @@ The format is not public. `torch._logging._internal.trace_structured` writes it.
 from __future__ import annotations
 
 import json
+import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from types import CodeType
 from typing import Any, Literal, NamedTuple
 
 from ... import torch_private
@@ -75,14 +77,14 @@ class CompilationStarted(Event):
     Attributes:
         function, line: name and first line of the code.
         callable_name: name of the compiled callable that was entered last.
-        code_hash: hash of the code object, 0 if unknown.
+        code_ref: a reference to the code object, which keeps its hash; `None` if unknown.
         own_resets: number of resets of Dynamo by this package so far.
     """
 
     function: str
     line: int
     callable_name: str = ""
-    code_hash: int = 0
+    code_ref: weakref.ref[CodeType] | None = None
     own_resets: int = 0
 
 
