@@ -540,7 +540,9 @@ def test_call_that_runs_no_graph_because_a_frame_was_skipped_is_listed(
     assert runs == 0
     (call,) = calls
     assert (call.kind, call.count, call.calls) == ("skipped", 2, 2)
-    assert re.search(r"Unsupported context manager|torch\._dynamo\.graph_break", call.reason)
+    assert re.search(
+        r"Unsupported context manager|non-Tensor|torch\._dynamo\.graph_break", call.reason
+    )
     for check in (seen.assert_no_recompiles, lambda: seen.at("dynamo").assert_no_ops("aten.mm")):
         with pytest.raises(AssertionError, match="these calls ran eagerly"):
             check()
@@ -690,6 +692,8 @@ def test_function_that_compiles_again_after_reset_code_is_a_recompile() -> None:
 
 
 def test_equal_code_of_another_function_is_not_a_recompile() -> None:
+    skip_before("2.13", "Dynamo compiles functions that have no file as one wrapper")
+
     def step(x: Tensor) -> None:
         scopes: list[dict[str, Any]] = [{}, {}]
         for scope in scopes:

@@ -181,8 +181,11 @@ class CompiledCallables:
         call = self._local.current
         self._explain_miss(call, code)
         key = code_key(code)
-        if has_no_ops(reason):
-            self._reasons.compiled((original_name(key[0]), *key[1:]), has_graph=False)
+        name = original_name(key[0]), *key[1:]
+        # Before torch 2.13, Dynamo gives no reason after it compiled a frame without a graph.
+        without_graph = COMPILED in call and name in self._reasons.without_graph
+        if has_no_ops(reason) or without_graph:
+            self._reasons.compiled(name, has_graph=False)
         elif disabled := torch_private.compile_is_disabled():
             _add_cause(call, cause_of_setting(disabled))
         else:
