@@ -13,8 +13,8 @@ from pytest_torchgraph.words import amount, markdown_text, one_line, printable
 PACKAGE = Path(pytest_torchgraph.__file__).parent
 PRINTING = frozenset({"line", "write_line", "section", "write_sep", "write", "ensure_newline"})
 """Methods of pytest's terminal reporter that print their argument."""
-STREAMS = frozenset({"cli/__init__.py", "__main__.py", "cli/review/__init__.py"})
-"""Modules that may use stdout: for the safe stream, its encoding, and `isatty`."""
+STREAMS = frozenset({"files.py", "cli/__init__.py", "__main__.py", "cli/review/__init__.py"})
+"""Modules that may use stdout: for the safe stream, its encoding, `isatty`, and to flush it."""
 SAFE = ("one_line", "printable", "annotation.command")
 """Functions whose result is safe to print. An annotation is a command, made of safe texts."""
 

@@ -98,7 +98,7 @@ def test_break_is_counted_where_torch_counts_none() -> None:
         x = x.cos()
         with lock:
             x = x + 1
-        return x
+        return x  # noqa: RET504
 
     lock = threading.Lock()
     torch._dynamo.reset()
