@@ -7,13 +7,15 @@
 
 from __future__ import annotations
 
-from .reading import Printed as Printed
-from .reading import aot_names as aot_names
-from .reading import convert_printed as convert_printed
-from .reading import describe_by_joint as describe_by_joint
-from .reading import describe_like as describe_like
-from .reading import dynamo_names as dynamo_names
-from .reading import is_size as is_size
-from .reading import read_printed as read_printed
-from .syntax import PrintedGraphError as PrintedGraphError
-from .values import PrintedNames as PrintedNames
+from .reading import (
+    Printed,
+    aot_names,
+    convert_printed,
+    describe_by_joint,
+    describe_like,
+    dynamo_names,
+    is_size,
+    read_printed,
+)
+from .syntax import PrintedGraphError
+from .values import PrintedNames
