@@ -83,7 +83,7 @@ def main() -> None:
     # The first process needs only the lookups, so do not send code objects and guard values.
     record = replace(half.record, runs=Counter(), counters={}, callables=())
     for compiled in record.compiled:
-        compiled.observations = ()
+        compiled.observations, compiled.code_ref = (), None
     half = half._replace(record=record)
     written.joinpath(_OUT).write_bytes(pickle.dumps(half))
 
