@@ -497,7 +497,7 @@ def test_interrupted_update_keeps_the_old_file(
         """
         import os
 
-        def replace(*args):
+        def replace(*args, **names):
             raise KeyboardInterrupt
 
         os.replace = replace
