@@ -9,8 +9,11 @@ from pathlib import Path
 if sys.version_info >= (3, 11):
     import tomllib
 
+# A path after `#!` must not hold a space.
 _SCRIPT = """\
-#!{python}
+#!/bin/sh
+'''exec' "{python}" "$0" "$@"
+' '''
 import sys
 from {module} import {function}
 sys.exit({function}())
