@@ -127,7 +127,7 @@ _NAMES_BY_PURPOSE = {
         "callback_from_stance": ("torch._dynamo.eval_frame:_callback_from_stance", "2.6")
     },
     "code that a backward runs at its end": {
-        "execution_engine": ("torch.autograd.variable:Variable._execution_engine", "1.0")
+        "execution_engine": ("torch.autograd.variable:Variable._execution_engine", "1.8")
     },
     "recognizing torch's own backends": {
         "lookup_backend": ("torch._dynamo.backends.registry:lookup_backend", "2.0"),
