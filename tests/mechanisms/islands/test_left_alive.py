@@ -42,7 +42,9 @@ def test_deleted_capture_keeps_no_compilation_alive(via: str) -> None:
     for _ in range(4):
         pytest_torchgraph.capture(model, torch.ones(2, 4), via=via)
         found.append(alive())
-    assert len(set(found[1:])) == 1, found
+    # What earlier tests left behind may end in between.
+    assert found[3][0] <= found[1][0], found
+    assert found[3][1] <= found[1][1], found
 
 
 class Retaining(nn.Module):
