@@ -125,14 +125,17 @@ def assert_sizes(
                 problems += [prefix + text for text in broken]
     # Guards of code after a break are on values that follow from the size in unknown ways.
     record = record_of_compiler(capture) if dynamic else None
-    for graph_break in record.breaks if record is not None else ():
+    breaks = record.breaks if record is not None else ()
+    for graph_break in breaks:
         where = f"{graph_break.file}:{graph_break.line} ({graph_break.kind})"
         problems.append(f"  code after the graph break at {where} may compile again for a size")
     if problems:
         word = "dynamic" if dynamic else "static"
         remedy = f"call torch._dynamo.mark_{word}({name}, {wrong}) before the model"
         remedy += ". If code needs a fixed size, torch raises an error with its line" * dynamic
-        if not wrong:
+        if not wrong and breaks:
+            remedy = "remove the graph break"
+        elif not wrong:
             remedy = (
                 "change the code at these lines, so that it works for all sizes, or pass the sizes "
                 "that occur: sizes=(2, 64)"
