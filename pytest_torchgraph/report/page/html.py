@@ -117,7 +117,10 @@ FORMAT = 2
 MOST_BYTES = 256 << 20
 """Maximum size of the decompressed parts of all pages that are merged, in bytes."""
 _LEVEL = 6
-_DIGEST_BYTES = 12
+
+
+def _digest(text: bytes) -> str:
+    return hashlib.blake2b(text, digest_size=12).hexdigest()
 
 
 class Parts:
@@ -135,10 +138,8 @@ class Parts:
     def add(self, data: object) -> str:
         """Store data and return their digest."""
         # ASCII as in `embedded`, because `encode` raises for a lone surrogate.
-        return self._store(json.dumps(data, ensure_ascii=True, separators=(",", ":")).encode())
-
-    def _store(self, text: bytes) -> str:
-        digest = hashlib.blake2b(text, digest_size=_DIGEST_BYTES).hexdigest()
+        text = json.dumps(data, ensure_ascii=True, separators=(",", ":")).encode()
+        digest = _digest(text)
         if digest not in self.texts:
             # gzip stores the time by default: equal runs would have pages with different bytes.
             packed = gzip.compress(text, _LEVEL, mtime=0)
@@ -146,19 +147,25 @@ class Parts:
         return digest
 
     def take(self, digest: str, part: str) -> None:
-        """Add a part of a page from others, encoded anew.
+        """Add a part of a page from others.
 
         Raises:
             ValueError: if the part is not base64, has more than `most` bytes, or another digest.
             zlib.error: if it is not compressed with gzip.
         """
+        # Only what base64 consists of: no text that ends a script element, and no line end.
         packed = base64.b64decode(part, validate=True)
-        text = zlib.decompressobj(zlib.MAX_WBITS | 16).decompress(packed, self.most + 1)
+        stream = zlib.decompressobj(zlib.MAX_WBITS | 16)
+        text = stream.decompress(packed, self.most + 1)
         self.most -= len(text)
         if self.most < 0:
             raise ValueError("the parts of all pages have more than 256 MiB")
-        if self._store(text) != digest:
+        if _digest(text) != digest:
             raise ValueError(f"part {digest} has another digest")
+        if not stream.eof or stream.unused_data:
+            raise ValueError(f"part {digest} is not one gzip stream")
+        # Compressing it anew would take most of the time of merging large pages.
+        self.texts[digest] = part
 
     def get(self, digest: str) -> Any:
         """Return the data with a digest.
