@@ -12,6 +12,7 @@ Mutation N depends only on N: the reader, the file, the edits. A fall is printed
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import io
 import json
@@ -293,7 +294,8 @@ def mutated_json(rng: random.Random, text: str, others: list[str]) -> str:
         elif isinstance(holder, dict) and rng.random() < 0.3:
             holder[rng.choice((str(rng.choice(WORDS)), "evil"))] = holder.pop(key)
         else:
-            holder[key] = rng.choice(VALUES)
+            # A copy: a list that holds an edit would be another one for the next mutation.
+            holder[key] = copy.deepcopy(rng.choice(VALUES))
     return json.dumps(data)
 
 
