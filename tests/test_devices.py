@@ -13,6 +13,8 @@ from torch import nn
 from pytest_torchgraph import capture, devices
 from pytest_torchgraph.graph import Graph
 
+pytestmark = pytest.mark.gpu
+
 WITHOUT_CUDA = """
 import pytest
 

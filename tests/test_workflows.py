@@ -92,6 +92,8 @@ def test_every_script_runs_somewhere_on_github_or_in_ci_run() -> None:
     run = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
     used = [command for path in WORKFLOWS for command in commands(path)]
     for script in (ROOT / ".ci").iterdir():
+        if script.name == "cuda":
+            continue  # GitHub's machines have no GPU
         assert f"bash .ci/{script.name}" in used or f"bash .ci/{script.name}\n" in run, script
 
 
@@ -116,6 +118,39 @@ def test_newest_installs_test_dependencies_and_runs_the_readme(
     names = {re.match(r"[\w-]+", each)[0] for each in beside}  # type: ignore[index]
     assert {"numpy", "transformers", "pytest-xdist", "ruff"} <= names
     assert "torch" not in names
+
+
+def test_cuda_script_ends_in_time_and_names_what_exists() -> None:
+    """Eight minutes for all, two for what failed: the sum of the limits of the parts."""
+    text = (ROOT / ".ci" / "cuda").read_text(encoding="utf-8")
+    again, everything = (
+        [int(seconds) for seconds in re.findall(r"^ +part \w+ (\d+) ", branch, re.MULTILINE)]
+        for branch in text.partition("= again ]; then")[2].split("else\n")
+    )
+    assert sum(everything) <= 8 * 60
+    assert sum(again) <= 2 * 60
+    assert len(everything) == 4
+    assert len(again) == 3
+    assert (ROOT / "tests" / "cuda" / "summary.py").is_file()
+
+
+JUNIT = """<testsuites><testsuite>
+<testcase classname="a" name="test_a" time="0.5"/>
+<testcase classname="a" name="test_b" time="1.5"><skipped message="no GPU"/></testcase>
+<testcase classname="a" name="test_c" time="0.1"><failure message="it fails&#10;x"/></testcase>
+<testcase classname="a" name="test_d" time="0.1"><error message="differs">
+stored with torch 2.13.0, now running torch 2.11.0</error></testcase>
+</testsuite></testsuites>"""
+
+
+def test_summary_of_the_cuda_script(tmp_path: Path) -> None:
+    (tmp_path / "examples.xml").write_text(JUNIT)
+    command = [sys.executable, ROOT / "tests" / "cuda" / "summary.py", tmp_path]
+    lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    assert "| examples | 1 | 2 | 1 | 0 | test_b 1.5 s |" in lines
+    assert lines.index("## failed: 1") < lines.index("- examples: `a::test_c`: it fails")
+    apart = next(n for n, line in enumerate(lines) if "made with another release: 1" in line)
+    assert lines[apart + 2] == "- examples: `a::test_d`: differs"
 
 
 def test_portable_script_paths_exist() -> None:

@@ -12,6 +12,8 @@ from torch import nn
 
 from pytest_torchgraph import CaptureError, capture, capture_ranks
 
+pytestmark = pytest.mark.gpu
+
 WITHOUT_ACCELERATOR = pytest.mark.skipif(
     torch.accelerator.is_available(), reason="an accelerator is available"
 )

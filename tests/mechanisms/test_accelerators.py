@@ -15,6 +15,8 @@ from torch import Tensor, nn
 from pytest_torchgraph import capture
 from pytest_torchgraph.mechanisms.step.saved_state import RandomState
 
+pytestmark = pytest.mark.gpu
+
 
 class Backend:
     """A device module with two devices and generators on the host."""

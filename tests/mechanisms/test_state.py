@@ -23,6 +23,8 @@ from torch_releases import skip_before
 
 from pytest_torchgraph import CaptureError, capture, torch_private
 
+pytestmark = pytest.mark.gpu
+
 MISSING = torch_private.probe()
 """Settings that exist only in newer releases of torch."""
 

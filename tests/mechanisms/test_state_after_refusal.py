@@ -17,6 +17,8 @@ from torch_releases import skip_before
 
 from pytest_torchgraph import CaptureError, capture
 
+pytestmark = pytest.mark.gpu
+
 OPTIMIZERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
     "sgd": lambda parameters: torch.optim.SGD(parameters, 0.1, momentum=0.9),
     "adamw": lambda parameters: torch.optim.AdamW(parameters, 0.1),

@@ -19,6 +19,8 @@ from torch_releases import skip_before
 
 from pytest_torchgraph import CaptureError, Fx, capture, capture_ranks, steady, torch_private
 
+pytestmark = pytest.mark.gpu
+
 _C: Any = torch._C
 GLOBAL = nn.Parameter(torch.ones(4))
 """A parameter of no module."""

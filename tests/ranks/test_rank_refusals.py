@@ -17,6 +17,8 @@ from torch_releases import skip_before
 
 from pytest_torchgraph import CaptureError, capture_ranks
 
+pytestmark = pytest.mark.gpu
+
 
 def test_build_that_makes_another_process_group_is_refused() -> None:
     def build(mesh: DeviceMesh) -> tuple[Any, ...]:

@@ -42,7 +42,10 @@ def start(output: Any) -> tuple[list[Tensor], list[Tensor]]:
     if isinstance(output, dict) and output.get("loss") is not None:
         leaves = [output["loss"]]
     roots = [leaf for leaf in leaves if leaf.requires_grad]
-    return roots, [torch.linspace(0.5, 1.5, root.numel()).reshape(root.shape) for root in roots]
+    return roots, [
+        torch.linspace(0.5, 1.5, root.numel(), device=root.device).reshape(root.shape)
+        for root in roots
+    ]
 
 
 def backward(output: Any) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 import torch.utils.checkpoint
 from torch import Tensor, nn
+from torch.utils._pytree import tree_map
 
 
 @dataclass
@@ -22,6 +23,17 @@ class Subject:
 
 
 SUBJECTS: dict[str, Callable[[], Subject]] = {}
+
+
+def on(subject: Subject, device: torch.device | str) -> Subject:
+    """Move a subject to a device."""
+
+    def moved(value: Any) -> Any:
+        return value.to(device) if isinstance(value, Tensor) else value
+
+    subject.model.to(device)
+    subject.args, subject.kwargs = tree_map(moved, (subject.args, subject.kwargs))
+    return subject
 
 
 def subject(make: Callable[[], Subject]) -> Callable[[], Subject]:

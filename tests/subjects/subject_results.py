@@ -14,7 +14,7 @@ from convert.printed.live_and_printed import compiled, post_grad, read_all
 from convert.printed.subjects import Subject as Compiled
 from mechanisms.islands.account import everything, unlike
 from subjects import counting
-from subjects.models import SUBJECTS, Subject
+from subjects.models import SUBJECTS, Subject, on
 
 from pytest_torchgraph import Capture, CaptureError, capture
 
@@ -38,9 +38,9 @@ class Found:
     wrong: list[str] = field(default_factory=list)
 
 
-def look(name: str, via: str) -> Found:
+def look(name: str, via: str, device: torch.device | str = "cpu") -> Found:
     """Capture, compare with a count by torch only, and compare with an eager run."""
-    subject = SUBJECTS[name]()
+    subject = on(SUBJECTS[name](), device)
     with torch.set_grad_enabled(subject.grad):
         try:
             with counting.post_grad() as counts:
@@ -48,14 +48,14 @@ def look(name: str, via: str) -> Found:
         except CaptureError as refusal:
             return Found(reason(refusal), refused=True)
         if via != "inductor":
-            counts = counting.COUNTED[via](SUBJECTS[name]())
+            counts = counting.COUNTED[via](on(SUBJECTS[name](), device))
         ops = sum(sum(graph.op_counts.values()) for graph in captured.graphs)
         number = len(captured.graphs)
         found = Found(f"{graphs(number)}, {ops} ops")
         found.wrong += [*miscounted(captured, counts), *unlike_eager(captured)]
         if via == "aot":
             found.eager = eager(captured)
-            found.wrong += unaccounted(captured, SUBJECTS[name]())
+            found.wrong += unaccounted(captured, on(SUBJECTS[name](), device))
         return found
 
 

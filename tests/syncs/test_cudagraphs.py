@@ -8,7 +8,7 @@ from torch import Tensor
 
 from pytest_torchgraph import CaptureError, CudagraphSkip, Inductor, capture, watch
 
-pytestmark = pytest.mark.filterwarnings(r"ignore:::torch")
+pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings(r"ignore:::torch")]
 
 
 def double(x: Tensor) -> Tensor:

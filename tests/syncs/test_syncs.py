@@ -30,7 +30,7 @@ FILE = str(Path(waiting.__file__).relative_to(Path.cwd()))
 FILE_HERE = str(Path(__file__).relative_to(Path.cwd()))
 
 # The tests run untraceable code, about which torch warns.
-pytestmark = pytest.mark.filterwarnings(r"ignore:::torch")
+pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings(r"ignore:::torch")]
 
 
 def example() -> Tensor:

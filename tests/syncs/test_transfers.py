@@ -10,6 +10,8 @@ from pytest_torchgraph import Capture, Transfer, capture, watch
 from pytest_torchgraph.graph import TensorMeta
 from pytest_torchgraph.syncs.op_calls import SyncCall, device_copy_of, may_sync_or_copy, sync_kind
 
+pytestmark = pytest.mark.gpu
+
 
 def moved(x: Tensor) -> Tensor:
     y = x * 2
