@@ -64,9 +64,9 @@ class _Identities:
             edits,
             line=digest("line", lines, columns) if lines else "",
             op=digest("op", constants, removed, added),
-            rewrite=digest("rewrite", removed, added) if everywhere else "",
-            release=digest("release", *release_ops) if removed or added else "",
-            where=where_token(finding.places, (removed, added)),
+            rewrite=digest("rewrite", constants, removed, added) if everywhere else "",
+            release=digest("release", constants, *release_ops) if removed or added else "",
+            where=where_token(finding.places, (removed, added), constants),
         )
 
     def _new_ops(self, finding: Finding) -> frozenset[str]:
@@ -215,7 +215,9 @@ def _relative_path(path: str, outer: str) -> str:
     return ".".join(path.split(".")[len(outer.split(".")) if outer else 0 :])
 
 
-def where_token(places: Iterable[Place], ops: tuple[tuple[str, ...], tuple[str, ...]]) -> str:
+def where_token(
+    places: Iterable[Place], ops: tuple[tuple[str, ...], tuple[str, ...]], constants: Hashable = ()
+) -> str:
     """Return a token for an edit from its old nodes; "" if a place has no old node.
 
     The names of added nodes are not used, because they say too little.
@@ -223,7 +225,7 @@ def where_token(places: Iterable[Place], ops: tuple[tuple[str, ...], tuple[str, 
     nodes = [place.changes[0].before for place in places]
     if not any(ops) or None in nodes:
         return ""
-    return digest("where", tuple(sorted({node.name for node in nodes if node})), *ops)
+    return digest("where", tuple(sorted({node.name for node in nodes if node})), constants, *ops)
 
 
 def _numbers_after_layer(path: str) -> tuple[str, ...]:
