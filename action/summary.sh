@@ -9,9 +9,12 @@ if [ ! -d "$ARTIFACTS" ]; then
 fi
 
 export PYTHONUTF8=1
-# Not `python -m pytest_torchgraph`, which runs an `argparse.py` of the checkout.
-COMMAND=$(dirname "$(command -v "$PYTHON")")/pytest-torchgraph
-[ -x "$COMMAND" ] || COMMAND=pytest-torchgraph
+# Not `python -m pytest_torchgraph`, which runs an `argparse.py` of the checkout; and without a path, `dirname` is the
+# checkout.
+COMMAND=pytest-torchgraph
+if path=$(command -v "$PYTHON") && [ -x "$(dirname "$path")/pytest-torchgraph" ]; then
+    COMMAND=$(dirname "$path")/pytest-torchgraph
+fi
 # A directory of an older release has only texts: `review` prints nothing, and `diff` compares them.
 text=$("$COMMAND" review "$ARTIFACTS" --format=markdown 2>/dev/null)
 status=$?
@@ -30,8 +33,12 @@ fi
 
 # GitHub does not show a summary larger than 1 MiB.
 if [ "$(printf '%s' "$text" | wc -c)" -gt 1000000 ]; then
-    rm -f -- "$ARTIFACTS/causes.md" # which may be a link of the branch
-    printf '%s\n' "$text" >"$ARTIFACTS/causes.md"
+    # A link of the branch may lead the directory outside the checkout.
+    inside=$(realpath -- "$ARTIFACTS")
+    if [ "${ARTIFACTS:0:1}" = / ] || [ "${inside#"$(realpath .)"/}" != "$inside" ]; then
+        rm -f -- "$ARTIFACTS/causes.md" # which may be a link as well
+        printf '%s\n' "$text" >"$ARTIFACTS/causes.md"
+    fi
     text="${text%%$'\n'*}"$'\n\nThe table of causes is too long for a job summary: see `causes.md` in the artifact.'
 fi
 printf '### Graphs that differ\n\n%s\n' "$text" >>"$GITHUB_STEP_SUMMARY"

@@ -76,7 +76,13 @@ def first_lines(lines: Sequence[str], limit: int, noun: str = "line") -> list[st
 
 def markdown_text(text: str) -> str:
     """Escape a text for one line of Markdown, so that nothing is parsed as markup."""
-    return _MARKUP.sub(lambda match: f"&#{ord(match[0])};", one_line(" ".join(text.split())))
+    return _MARKUP.sub(_escaped, one_line(" ".join(text.split())))
+
+
+def _escaped(match: re.Match[str]) -> str:
+    # GitHub looks for e-mail addresses and for names of users after it has read the references,
+    # but only within one piece of text.
+    return "<b></b>@<b></b>" if match[0] == "@" else f"&#{ord(match[0])};"
 
 
 def markdown_code(text: str) -> str:

@@ -7,6 +7,7 @@ bytes, and two branches that each add a test change different lines.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
@@ -214,8 +215,7 @@ def _without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     # `json` keeps only the last of two equal keys, without an error.
     entries = dict(pairs)
     if len(entries) < len(pairs):
-        keys = [key for key, _ in pairs]
-        repeated_key = next(key for key in keys if keys.count(key) > 1)
+        (repeated_key, _), *_ = Counter(key for key, _ in pairs).most_common(1)
         raise ValueError(f"{repeated_key} occurs twice")
     return entries
 

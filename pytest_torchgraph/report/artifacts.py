@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from ..files import write
+from ..errors import OutsideRootError
+from ..files import inside, write
 from ..settings import config as settings
 from ..snapshot.file_names import picture_stem
 
@@ -34,8 +35,18 @@ def save(item: pytest.Item, name: str, suffix: str, text: str | None) -> Path:
     folder = known_directory(item.config) if text is None else directory(item.config)
     assert folder
     file = folder / file_name(item, name, suffix)
-    write(file, text, root=file.parent, sync=False)
+    write(file, text, root=root_of(item.config, file), sync=False)
     return file
+
+
+def root_of(config: pytest.Config, file: Path) -> Path:
+    """Return the directory that a file of artifacts must not leave through a link.
+
+    This is pytest's root directory for a path inside it, where a branch may bring links. Elsewhere,
+    the user chose the directory, and links.
+    """
+    path = Path(os.path.normpath(config.rootpath / file))
+    return config.rootpath if path.is_relative_to(config.rootpath) else file.parent
 
 
 def file_name(item: pytest.Item, name: str, suffix: str) -> str:
@@ -59,18 +70,22 @@ def directory(config: pytest.Config) -> Path:
 def known_directory(config: pytest.Config) -> Path | None:
     """Return the directory without creating it; `None` if it is a temporary directory.
 
-    No later command finds a temporary directory. It replaces the one in pytest's cache if a link
-    leads that directory outside the root directory.
+    No later command finds a temporary directory. It replaces a directory that a link leads outside
+    the root directory, or into one of version control.
     """
-    configured = settings.get(config).artifacts
-    if configured is not None or not config.pluginmanager.hasplugin("cacheprovider"):
-        return configured
-    cache: str = os.path.expandvars(os.path.expanduser(config.getini("cache_dir")))
-    directory = config.rootpath / cache / "d" / "torchgraph"
+    directory = settings.get(config).artifacts
+    if directory is None:
+        if not config.pluginmanager.hasplugin("cacheprovider"):
+            return None
+        cache: str = os.path.expandvars(os.path.expanduser(config.getini("cache_dir")))
+        directory = config.rootpath / cache / "d" / "torchgraph"
     # A branch may bring a link, and so would choose where artifacts are written.
-    root, target = os.path.realpath(config.rootpath), os.path.realpath(directory)
-    is_direct = target == os.path.normpath(Path(root, directory))
-    return directory if is_direct or Path(target).is_relative_to(root) else None
+    file = config.rootpath / directory / "file"
+    try:
+        inside(file, root_of(config, file))
+    except OutsideRootError:
+        return None
+    return directory
 
 
 def attach(item: pytest.Item, report: pytest.TestReport, picture: Path, name: str) -> None:

@@ -73,11 +73,13 @@ class FailedComparisons(Comparisons):
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> Generator[None]:
         """Print the causes after all other output, so they are visible without scrolling."""
+        configured = settings.get(self.config).artifacts
         has_cache = self.config.pluginmanager.hasplugin("cacheprovider")
-        if has_cache and not known_directory(self.config):
+        if (configured or has_cache) and not known_directory(self.config):
             terminalreporter.line(
-                "torchgraph: no pending updates are kept, because a link leads pytest's cache "
-                "outside the root directory. Remove the link, or add --torchgraph-artifacts=DIR"
+                "torchgraph: no pending updates are kept, because a link leads "
+                f"{configured or 'the cache of pytest'} outside the root directory or into that "
+                "of version control. Remove the link, or pass another --torchgraph-artifacts=DIR"
             )
         whole_sections = [(report, report.sections) for report in self._failed_reports.values()]
         with suppress(Exception):  # then the sections are printed in full

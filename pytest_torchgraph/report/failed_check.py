@@ -59,7 +59,7 @@ def add_picture(item: pytest.Item, report: pytest.TestReport, error: BaseExcepti
     try:
         title, graphs, drawing = _drawing(failure)
         path = artifacts.path(item, title, ".svg")
-        rendered = draw(drawing.digraph, path)
+        rendered = draw(drawing.digraph, path, root=artifacts.root_of(item.config, path))
     except Exception as error:
         _add_section(report, f"picture: none, {brief(error)}")
         return

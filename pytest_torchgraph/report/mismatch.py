@@ -339,7 +339,8 @@ def _draw(
     from ..render.output import draw
 
     drawing = drawing_of(diff)
-    rendered = draw(drawing.digraph, text.with_suffix(".svg"))
+    root = artifacts.root_of(item.config, text)
+    rendered = draw(drawing.digraph, text.with_suffix(".svg"), root=root)
     if rendered.renderer is None:
         yield f"picture: none, {rendered.note.removeprefix('no picture: ')}"
         return DrawnDifference(drawing, "", rendered.note)

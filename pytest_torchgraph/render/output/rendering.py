@@ -154,7 +154,12 @@ class RenderResult:
     note: str = ""
 
 
-def draw(digraph: graphviz.Digraph, path: Path, timeout: float = DRAW_PATIENCE) -> RenderResult:
+def draw(
+    digraph: graphviz.Digraph,
+    path: Path,
+    timeout: float = DRAW_PATIENCE,
+    root: Path | None = None,
+) -> RenderResult:
     """Draw into a file, or write the DOT text. Never raise an `Exception`, and never hang.
 
     Args:
@@ -162,19 +167,21 @@ def draw(digraph: graphviz.Digraph, path: Path, timeout: float = DRAW_PATIENCE) 
         path: output file. The suffix selects the format. If drawing fails, the DOT text is written
             next to it, and an older picture at `path` is removed.
         timeout: seconds for each of the two renderers.
+        root: as in `files.write`; `None` for the directory of the file.
     """
     path = Path(path)
+    root = root or path.parent
     fallback = path.with_suffix(".dot") if path.name else path
     try:
         kind = format_of(path)
         if kind is None:
             problems = [f"unknown suffix {path.suffix!r}, expected one of {SUFFIXES}"]
         else:
-            renderer, problems = write(digraph.source, path, kind, timeout, path.parent)
+            renderer, problems = write(digraph.source, path, kind, timeout, root)
             if renderer is not None or kind == "dot":
                 return RenderResult(path, renderer)
-        write(digraph.source, fallback, "dot", timeout, path.parent)
-        files.write(path, None, root=path.parent)
+        write(digraph.source, fallback, "dot", timeout, root)
+        files.write(path, None, root=root)
         return RenderResult(fallback, None, _advice(problems, path, fallback))
     except Exception as error:  # the test has failed already: its message is what matters
         note = f"no picture: {type(error).__name__}: {error}"

@@ -382,8 +382,9 @@ def _changes(lists: Iterable[Sequence[Data]]) -> list[Data]:
     return sorted(groups.values(), key=lambda change: (-len(change["tests"]), change["text"]))
 
 
-_DATA = re.compile(r'<script type="application/json" id="data">(.*?)</script>', re.DOTALL)
-_PART = re.compile(r'<script type="text/plain" data-part="(\w+)">(.*?)</script>', re.DOTALL)
+# Not `.*?`: with a million opening tags and none that closes, the search would be quadratic.
+_DATA = re.compile(r'<script type="application/json" id="data">([^<]*)</script>')
+_PART = re.compile(r'<script type="text/plain" data-part="(\w+)">([^<]*)</script>')
 
 
 def read_page(path: Path, most: int = MOST_BYTES) -> tuple[Data, Parts]:
