@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -301,3 +302,23 @@ def test_standard_output_is_written_to(root: Path, kind: str) -> None:
             printed = here.recv(99)
     assert printed == b"before\nnewafter\n"
     assert Path("/dev/stdout").is_symlink()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="swaps two names in one step")
+def test_file_that_becomes_a_fifo_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the look at its type and the opening."""
+    file = tmp_path / "a"
+    file.write_text("x")
+    real = Path.stat
+
+    def stat(path: Path, **options: Any) -> os.stat_result:
+        found = real(path, **options)
+        file.unlink()
+        os.mkfifo(file)
+        return found
+
+    monkeypatch.setattr(Path, "stat", stat)
+    with pytest.raises(OSError, match="not a regular file"):
+        files.read_bytes(file)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -75,7 +76,12 @@ def findings_of(data: Mapping[str, Any]) -> Iterator[Finding]:
     if data["difference"] is None:
         yield problem_finding(data["problem"])
         return
-    yield from map(Finding.from_json, data["difference"]["findings"])
+    for finding in map(Finding.from_json, data["difference"]["findings"]):
+        # A stranger's page may have the tokens of another edit. Equal edits have equal words.
+        tokens = asdict(finding.identity)
+        bound = {key: token and f"{finding.summary} {token}" for key, token in tokens.items()}
+        bound["edits"] = tuple(f"{finding.summary} {token}" for token in tokens["edits"])
+        yield replace(finding, identity=replace(finding.identity, **bound))
 
 
 def count_left_out(data: Mapping[str, Any]) -> int:

@@ -62,8 +62,11 @@ def find_rootdir() -> Path:
     parameters = inspect.signature(determine_setup).parameters
     try:
         root: Path = determine_setup(**{name: given.get(name) for name in parameters})[0]
-    except pytest.UsageError as error:
-        raise TorchGraphError(str(error)) from None
+    except (Exception, pytest.fail.Exception) as error:  # of a stranger's file
+        problem = f"cannot read the ini file of {directory}: {type(error).__name__}"
+        raise TorchGraphError(
+            str(error) if isinstance(error, pytest.UsageError) else problem
+        ) from None
     above = (directory, *directory.parents)
     top = next((path for path in above if (path / ".git").exists()), root)
     return top if top.is_relative_to(root) else root

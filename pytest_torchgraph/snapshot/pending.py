@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath, PureWindowsPath
@@ -23,6 +24,8 @@ from .file_names import ReleaseFiles
 from .files import read_text
 
 PENDING_SUFFIX = ".update.json"
+MAX_FILES = 8
+"""Maximum number of digests of an update, which has at most three. Each is a file to read."""
 VERSION = 2
 """Version of the JSON, incremented if older releases cannot read a new form.
 
@@ -153,6 +156,8 @@ class SavedUpdate:
             return
         if self.target not in self.digests:
             raise ValueError(f"target {self.target!r} has no digest")
+        if len(self.digests) > MAX_FILES:
+            raise ValueError(f"it has digests of {len(self.digests)} files")
         for name in (self.target, *self.digests):
             if not _is_stored_graph(name):
                 raise ValueError(
@@ -162,6 +167,20 @@ class SavedUpdate:
             read_stored(self.text)
         elif self.successor is None:
             raise ValueError("it removes a stored graph, but names no replacement")
+
+    @property
+    def is_of_its_test(self) -> bool:
+        """True if the target's path is that of a stored graph of the test.
+
+        `review` asks about tests, and an update of a stranger may name any test.
+        """
+        file, *identifiers = self.test.partition("[")[0].split("::")
+        path, test_path = PurePosixPath(self.target), PurePosixPath(file)
+        plain = ".".join(identifiers)
+        is_short = re.fullmatch(r"[\w.]{1,150}", plain, re.ASCII)  # others are changed or cut
+        return path.parent == test_path.parent / "__snapshots__" / test_path.stem and (
+            not is_short or re.match(rf"{re.escape(plain)}(?!\w)", path.name) is not None
+        )
 
     @property
     def compared(self) -> str | None:

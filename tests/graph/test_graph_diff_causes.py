@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import random
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from types import FrameType
 
 import pytest
 from graph.build import difference, graph
@@ -97,6 +99,25 @@ def activation(module: str, word: str, tail: str = "cos") -> Graph:
 def swapped(module: str, before: str, after: str, tail: str = "cos", line: int = 0) -> GraphDiff:
     new = activation(module, after, tail)
     return difference(activation(module, before, tail), on_line(new, line) if line else new)
+
+
+def scaled(module: str, by: str, tail: str) -> GraphDiff:
+    new = f'%{module}/act = aten.add.Tensor(%h, {by}) : f32[2, 3] in "{module}"'
+    return difference(activation(module, "gelu", tail), model(module, new, tail))
+
+
+def test_other_constants_are_another_cause() -> None:
+    """Only the first node of a cause is printed, so it must not speak for another number."""
+    for tails in (("cos", "sin"), ("cos", "cos")):  # other code, and nodes of the same names
+        modules = ("encoder.act", "decoder.mlp.fn") if tails[1] == "sin" else ("act", "act")
+        diffs = [
+            (name, scaled(module, by, tail))
+            for name, module, by, tail in zip("ab", modules, ("1", "1000"), tails, strict=True)
+        ]
+        assert [cause.files for cause in causes_of(diffs)] == [("a",), ("b",)]
+        assert len(causes_of(diffs, upgraded=("a", "b"))) == 2
+        alike = [(name, scaled(modules[0], "7", tails[0])) for name in "ab"]
+        assert len(causes_of(alike)) == 1
 
 
 def test_op_replaced_everywhere_is_one_cause() -> None:
@@ -357,3 +378,24 @@ def test_added_nodes_of_the_same_name_may_be_two_edits() -> None:
 
     diffs = [("a", diff("%m/sin")), ("b", diff("%m/cos"))]
     assert [cause.files for cause in causes_of(diffs)] == [("a",), ("b",)]
+
+
+def test_results_of_a_long_return_in_another_order_take_little_work() -> None:
+    """The work is limited inside the loop over the results, too."""
+    rng = random.Random(0)
+    ops = "\n".join(f"%a{n} = aten.relu.default(%x) : f32[2]" for n in range(100))
+    texts = [", ".join(f"%a{rng.randrange(100)}" for _ in range(1000)) for _ in range(2)]
+    graphs = [graph(f"{ops}\nreturn [{text}]") for text in texts]
+    calls = 0
+
+    def count(frame: FrameType, event: str, _argument: object) -> None:
+        nonlocal calls
+        calls += event == "call" and frame.f_code.co_name == "agreement"
+
+    sys.setprofile(count)
+    try:
+        found = difference(*graphs)
+    finally:
+        sys.setprofile(None)
+    assert found
+    assert 0 < calls < 50_000

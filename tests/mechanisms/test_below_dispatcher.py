@@ -362,3 +362,28 @@ def test_array_that_numpy_has_written_is_refused() -> None:
 
     with pytest.raises(CaptureError, match="another library may have computed"):
         capture(target, example(2, 4), via="dispatch")
+
+
+def test_numpy_that_dynamo_compiles_is_no_other_library() -> None:
+    """As in the masks of transformers' audio models: no tensor of the model gets to numpy."""
+    weight = torch.ones(4, requires_grad=True)
+
+    def target(x: Tensor) -> Tensor:
+        count = int(2.5 + np.random.rand(1).item() / 4)
+        chosen = np.random.choice(np.arange(4), count, replace=False)
+        mask = np.zeros(4, dtype=bool)
+        mask[chosen] = True
+        return x * weight * torch.tensor(mask)
+
+    captured = capture(target, torch.ones(4), via="aot")
+    assert captured.forwards[-1].op_counts["aten.mul.Tensor"] == 2
+
+
+def test_numpy_between_graphs_that_gets_a_result_is_another_library() -> None:
+    def target(x: Tensor) -> Tensor:
+        values = x.sin().detach().numpy()
+        mask = np.random.choice(values, 2)  # Dynamo does not compile this function
+        return x * torch.tensor(mask)
+
+    with pytest.raises(CaptureError, match="another library may have computed"):
+        capture(target, torch.ones(2), via="aot")

@@ -142,7 +142,7 @@ def test_default_artifacts_do_not_follow_a_link_outside(
     result.assert_outcomes(failed=2)
     lines = [line for line in result.outlines if line.startswith("torchgraph: ")]
     assert len(lines) == 1
-    assert "a link leads pytest's cache outside the root" in lines[0]
+    assert "a link leads the cache of pytest outside the root" in lines[0]
     assert not [*outside.rglob("*.update.json"), *outside.rglob("*.svg"), *outside.rglob("*.txt")]
     assert "review:" not in result.stdout.str()
 

@@ -319,7 +319,10 @@ class PendingUpdates:
             test_targets: set[str] = set()
             for test in tests:
                 targets_of_test = {
-                    u.target for u in self.updates if _belongs_to(u.saved.test, test)
+                    update.target
+                    for update in self.updates
+                    if _belongs_to(update.saved.test, test)
+                    and (update.saved.is_of_its_test or update.saved.refused)
                 }
                 if not targets_of_test:
                     raise TorchGraphError(f"no pending change of test {test} in {self.directory}")

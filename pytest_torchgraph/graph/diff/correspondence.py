@@ -178,6 +178,8 @@ class _LocalSearch:
             if j == -1:
                 continue
             for p, q in self.m.edges(i, j):
+                if self.work_left <= 0:  # a return may have thousands of edges
+                    break
                 if not self.m.edge_agrees(p, q) and self.mend_edge(p, q):
                     # The step changed edges of these nodes, so each may now need its own step.
                     todo.extend((i, p, *(u for u, _ in self.m.a.users[p])))
@@ -272,7 +274,8 @@ class _LocalSearch:
 
     def count_bad_edges(self, region: Iterable[int]) -> int:
         nodes = list(region)
-        self.work_left -= 2 * len(nodes)
+        # A list of thousands of operands is one node, and takes as long as hundreds.
+        self.work_left -= sum(2 + len(self.m.a.operands[i]) // 8 for i in nodes)
         return sum(map(self.m.bad_edges, nodes))
 
     def affected_nodes(self, side: int, old: Mapping[int, int], new: Mapping[int, int]) -> set[int]:
@@ -305,6 +308,7 @@ class _LocalSearch:
         candidates.update(user for user, _ in other.users[moved.get(i, -1)][:MANY_USERS])
         token, excluded = self.token(flat, i), self.m.unmatchable[1 - side]
         self.work_left -= len(candidates) * (1 + len(flat.operands[i]) + len(flat.users[i]))
+        self.work_left -= sum(len(other.users[j]) // 8 for j in candidates)
         scores = [
             (self.agreement(side, i, j), owners[j] == -1, -j)
             for j in candidates

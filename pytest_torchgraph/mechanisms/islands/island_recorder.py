@@ -193,6 +193,19 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
         self.sequence_marks.append((self._sequence(), len(self.events) - 1))
         return output
 
+    def is_of_numpy(self, value: Value | None) -> bool:
+        """Return True if graphs made a value from no tensor of the step.
+
+        Dynamo compiles numpy, such as `np.random.rand(1)`, and returns its results as arrays.
+        """
+        own: set[Value] = set()
+        for event in self.events:
+            if isinstance(event, CompiledRun) and own.issuperset(
+                each for each in event.inputs if type(each) is Value
+            ):
+                own.update(each for each in event.outputs if type(each) is Value)
+        return value in own
+
     # -- ops -------------------------------------------------------------------------------------
 
     def __torch_dispatch__(

@@ -424,11 +424,16 @@ class RecordingMode(torch_private.TorchDispatchMode):  # type: ignore[no-untyped
     def hand_over(self, method: str, tensor: Any) -> None:
         """Note a method call that may pass a tensor to another library."""
         if method in HANDS_OVER:
-            self.handed_over.append((method, line_of_target()))
-            # An array that comes back unchanged is the tensor. Dynamo passes arrays like this.
             value = self.find_value(tensor)
+            if not self.is_of_numpy(value):
+                self.handed_over.append((method, line_of_target()))
+            # An array that comes back unchanged is the tensor. Dynamo passes arrays like this.
             if value is not None and (contents := _contents(tensor)) is not None:
                 self._shared[contents] = value
+
+    def is_of_numpy(self, value: Value | None) -> bool:
+        """Return True if a value stands for a numpy array that depends on no tensor of the step."""
+        return False
 
     def lifted(self, tensor: torch.Tensor) -> None:
         """Meet a constant that `torch.tensor` has just made from numbers, tensors or an array.

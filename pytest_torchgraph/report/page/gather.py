@@ -263,10 +263,13 @@ def merge_pages(pages: Sequence[Path]) -> tuple[Data, Parts]:
         # `RunData.data` writes these two parts anew, from all runs together.
         obsolete = {data["run"], data["search"]}
         parts.texts |= {key: text for key, text in page_parts.texts.items() if key not in obsolete}
-    test_counts = Counter(test["id"] for run in runs for test in run.tests)
+    ids = [[*dict.fromkeys([*(test["id"] for test in run.tests), *run.facts])] for run in runs]
+    counts = Counter(test for each in ids for test in each)
+    # A name that ends with a page could be the new name of a test of that page.
+    ends = tuple(f" @ {path}" for path in pages)
+    repeated = {test for test in counts if counts[test] > 1 or test.endswith(ends)}
     renamed_runs = [
-        _with_unique_ids(run, str(path), {test for test, count in test_counts.items() if count > 1})
-        for run, path in zip(runs, pages, strict=True)
+        _with_unique_ids(run, str(path), repeated) for run, path in zip(runs, pages, strict=True)
     ]
     return _combine_runs(renamed_runs, [str(path) for path in pages]).data(parts), parts
 
@@ -285,6 +288,7 @@ def _with_unique_ids(run: RunData, page: str, repeated_ids: set[str]) -> RunData
         },
         failures={name(test): text for test, text in run.failures.items()},
         comparisons=Comparisons({name(t): data for t, data in run.comparisons.tests.items()}),
+        facts={name(test): facts for test, facts in run.facts.items()},
     )
 
 
@@ -412,7 +416,10 @@ def read_page(path: Path, most: int = MOST_BYTES) -> tuple[Data, Parts]:
                 f"format {data.get('format')}, this version reads {FORMAT}: write all pages with "
                 "one version of pytest-torchgraph"
             )
-        for key, part in _PART.findall(text):
+        embedded = _PART.findall(text)
+        if len(embedded) != text.count(_PART.pattern.partition("(")[0]):
+            raise ValueError("a part has markup")
+        for key, part in embedded:
             parts.take(key, part)
         if {test["part"] for test in data["tests"]} - parts.texts.keys():
             raise ValueError("the details of its tests are missing")

@@ -469,8 +469,10 @@ def test_removal_is_reported_as_a_removal(place: Place, run: Run) -> None:
 @pytest.fixture
 def late(place: Place, monkeypatch: pytest.MonkeyPatch) -> Place:
     """Create a link out of the root after the temporary file has been written."""
-    new = "sub/__snapshots__/new.tgraph"
-    place.leave("bad", new, None, GELU)
+    new = "sub/__snapshots__/test_a/test_good.tgraph"
+    (place.root / "sub").mkdir(exist_ok=True)
+    (place.root / "sub/test_a.py").touch()
+    place.leave("bad", new, None, GELU, test="sub/test_a.py::test_good")
     real = os.fsync
 
     def fsync(number: int) -> None:
@@ -483,7 +485,7 @@ def late(place: Place, monkeypatch: pytest.MonkeyPatch) -> Place:
 
 
 def test_link_created_during_a_write_is_refused(late: Place, run: Run) -> None:
-    code, said = run("review", "--accept", str(late.artifacts), "--test=test_a.py")
+    code, said = run("review", "--accept", str(late.artifacts), "--test=sub/test_a.py")
     assert code == 2
     assert "is outside the root directory" in said
     assert not (late.outside / "__snapshots__").exists()
@@ -638,3 +640,56 @@ def test_artifact_cannot_hide_a_change_behind_another_on_the_same_line(
         place.leave(name, target, RELU, new, torchgraph_update=2, stored=RELU, lines=lines)
     _, said = run("review", place.artifacts, "--list")
     assert said.startswith("2 causes in 2 stored graphs")
+
+
+@pytest.mark.parametrize("test", ["test_a.py", "test_a.py::test_good"])
+@pytest.mark.parametrize(
+    "target", ["b/__snapshots__/test_b/test_b.tgraph", "__snapshots__/test_a/test_b.tgraph"]
+)
+def test_update_that_names_another_test_is_not_chosen_by_it(
+    place: Place,
+    run: Run,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: Any,
+    target: str,
+    test: str,
+) -> None:
+    """Otherwise `--test` stores a graph of another test, and the question names only the test."""
+    file = place.root / target
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(RELU)
+    place.leave("bad", target, RELU, GELU)
+    run("review", "--accept", str(place.artifacts), f"--test={test}")
+    assert file.read_text() == RELU
+    monkeypatch.setattr("builtins.input", lambda _: "n")
+    capsys.readouterr()
+    prompt.ask(read_pending(place.artifacts))
+    assert f"  test_a.py::test_good: {target}" in capsys.readouterr().out
+
+
+def test_update_with_many_digests_is_refused(place: Place) -> None:
+    """Each is a file to read."""
+    digests = {f"{'./' * n}{BAD}": "0" * 64 for n in range(1, 100)} | {BAD: None}
+    place.leave("bad", BAD, None, GELU, digests=digests)
+    pending = read_pending(place.artifacts)
+    assert any("it has digests of 100 files" in line for line in pending.unreadable)
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("pytest.ini", b"\xff"),
+        ("setup.cfg", b"[pytest]\n"),
+        ("pyproject.toml", b"tool=1\n"),
+        ("pyproject.toml", b"a=" + b"[" * 100_000),
+    ],
+)
+def test_ini_file_that_pytest_cannot_read_is_one_line(
+    place: Place, run: Run, name: str, content: bytes
+) -> None:
+    for each in ("pytest.ini", "pyproject.toml", "setup.cfg", "tox.ini"):
+        (place.root / each).unlink(missing_ok=True)
+    (place.root / name).write_bytes(content)
+    code, said = run("review", "--list", str(place.artifacts))
+    assert code == 2
+    assert said.count("\n") == 1

@@ -207,6 +207,7 @@ MALFORMED = {
     "data after the stream": with_part(
         key_of(b"{}"), base64.b64encode(gzip.compress(b"{}") + b"<h1>").decode()
     ),
+    "tags that nothing closes": '<script type="application/json" id="data">' * 20_000,
     "other digest": with_part(key_of(b"{}"), packed(b"[]")),
     "bomb": with_part("z", packed(b" " * (300 << 20))),
 }
@@ -248,3 +249,30 @@ def test_page_cannot_take_the_parts_of_another(merge: Any, tmp_path: Path) -> No
         code, said = merge(victim, hostile.replace(own[key], part))
         assert code == 2
         assert str(tmp_path / "1.html") in said
+
+
+def test_page_does_not_speak_for_a_test_of_another_page(merge: Any, tmp_path: Path) -> None:
+    """Neither with the name that the other test gets in the merged page, nor with facts alone."""
+    renamed = json.dumps(page_of("t")).replace("t.py::a", f"t.py::a @ {tmp_path / '0.html'}")
+    only_facts = page_of("t")
+    only_facts[0]["tests"] = []
+    only_facts[2].clear()
+    only_facts[1].update(failures={}, comparisons={})
+    pages = [page_of("t"), page_of("t"), json.loads(renamed), only_facts]
+    assert merge(*map(text_of, pages))[0] == 0
+    data, parts = gather.read_page(tmp_path / "out.html")
+    run = parts.get(data["run"])
+    assert len({test["id"] for test in data["tests"]}) == 3
+    assert len(run["comparisons"]) == 3
+    assert len(run["facts"]) == 4
+    assert data["audit"]["totals"]["graph_breaks"] == 4
+
+
+def test_finding_does_not_speak_for_that_of_another_page(merge: Any, tmp_path: Path) -> None:
+    """Although it has the tokens of the other one."""
+    evil = page_of("a")
+    finding = evil[1]["comparisons"]["a.py::a"][0]["difference"]["findings"][0]
+    finding["what"] = "harmless"
+    assert merge(text_of(page_of("t")), text_of(evil))[0] == 0
+    data, _ = gather.read_page(tmp_path / "out.html")
+    assert {cause["what"] for cause in data["causes"]["list"]} == {"harmless", FINDING["what"]}

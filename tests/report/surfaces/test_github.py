@@ -282,7 +282,7 @@ def test_summary_keeps_and_counts_earlier_content(
         ("<img src=x onerror=y> & &lt;", "&#60;img src=x onerror=y> &#38; &#38;lt;"),
         ("[text](https://x.y) www.x.y", "&#91;text&#93;(https&#58;//x.y) www&#46;x.y"),
         ("__init__ test_net.py::test_a", "&#95;&#95;init&#95;&#95; test_net.py::test_a"),
-        ("one\r\n| two\t#1 @me", "one &#124; two &#35;1 &#64;me"),
+        ("one\r\n| two\t#1 @me", "one &#124; two &#35;1 <b></b>@<b></b>me"),
     ],
 )
 def test_summary_escapes_markup(words: str, markdown: str) -> None:
