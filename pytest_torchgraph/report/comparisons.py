@@ -79,7 +79,9 @@ def findings_of(data: Mapping[str, Any]) -> Iterator[Finding]:
     for finding in map(Finding.from_json, data["difference"]["findings"]):
         # A stranger's page may have the tokens of another edit. Equal edits have equal words.
         tokens = asdict(finding.identity)
-        bound = {key: token and f"{finding.summary} {token}" for key, token in tokens.items()}
+        bound: dict[str, Any] = {
+            key: token and f"{finding.summary} {token}" for key, token in tokens.items()
+        }
         bound["edits"] = tuple(f"{finding.summary} {token}" for token in tokens["edits"])
         yield replace(finding, identity=replace(finding.identity, **bound))
 
