@@ -305,7 +305,7 @@ def _assign_validate_args(value: bool) -> None:
 
 
 _ATTENTION = torch.backends.cuda
-_SPARSE = torch.sparse.check_sparse_tensor_invariants
+_SPARSE: Any = torch.sparse.check_sparse_tensor_invariants
 _SWITCHES: list[_Switch] = [
     (torch.is_grad_enabled, torch.set_grad_enabled),
     (torch.get_default_dtype, torch.set_default_dtype),

@@ -118,11 +118,13 @@ def _compiled_after_reset(
         period, earlier = first.setdefault(key, (resets, compilation))
         if period < resets:
             after[number] = "torch._dynamo.reset()"
-        elif any(
+            continue
+        before: list[Compilation | CountedGraph] = [earlier, *ran_earlier]
+        if any(
             one is not compilation
             and one.code_ref is compilation.code_ref is not None
             and one.own_resets == compilation.own_resets
-            for one in (earlier, *ran_earlier)
+            for one in before
         ):
             # Only code whose cache was cleared gets another number. Equal code is not the same.
             after[number] = "torch._dynamo.reset_code() or reset()"
