@@ -6,9 +6,10 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ..errors import CaptureError
-from ..ops.collectives import calls_python
+from ..ops.collectives import calls_python, is_autograd_node
 from ..ops.impossible import pattern_name, refuse_impossible
 from ..ops.matching import ATEN_LEVELS, Level, matches
+from ..ops.registry import matching as registered_ops
 from ..words import listed
 from .census import OpCall, calls, calls_of, hiding_calls
 from .higher_order import HIGHER_ORDER, WRAPPERS
@@ -113,17 +114,22 @@ def refuse_hidden(graphs: Sequence[Graph], pattern: str = "") -> None:
 
     Args:
         graphs: the graphs.
-        pattern: the pattern that the user searches for. Python calls that match it are allowed.
+        pattern: the pattern that the user searches for. Python calls that match it are allowed, and
+            nodes of autograd if it matches no registered op.
 
     Raises:
         CaptureError: with the op and its place.
     """
     for graph, node, op in hiding_calls(graphs):
-        if matches(op, pattern) and calls_python(op):
+        is_node = is_autograd_node(op)
+        if not registered_ops(pattern) if is_node else matches(op, pattern) and calls_python(op):
             continue
         location = f" ({node.source})" if node.source is not None else ""
         remedy = "via 'aot' or 'dispatch'" if calls_python(op) else "the called function by itself"
+        problem = "calls code that is not traced"
+        if is_node:
+            problem, remedy = "is a node of autograd", "via 'aot' or 'dispatch'"
         raise CaptureError(
             f"{graph.name} does not contain the ops that {op} runs, because %{node.name}{location} "
-            f"calls code that is not traced: capture {remedy}"
+            f"{problem}: capture {remedy}"
         )

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Literal, TypeAlias
 
-from ..ops.collectives import calls_python
+from ..ops.collectives import calls_python, is_autograd_node
 from .model import Arg, Atom, Node, SubgraphRef
 
 PREFIX = "higher_order."
@@ -149,7 +149,7 @@ def declared_arguments(kwargs: Mapping[str, Arg]) -> dict[str, Arg]:
 def hides(node: Node) -> bool:
     """Return True if a call runs, or may run, ops outside every graph."""
     if not node.op.startswith(PREFIX):
-        return node.op in HIDING or calls_python(node.op)
+        return node.op in HIDING or calls_python(node.op) or is_autograd_node(node.op)
     op = executed(node).op
     if not op.startswith(PREFIX):
         return False

@@ -285,7 +285,8 @@ class CompiledAutograd:
     Args:
         forward: "aot" compiles the forward up to AOTAutograd. "eager" runs it eagerly and
             unrecorded; its backward consists of autograd's own functions, for example
-            `torch._dynamo.compiled_autograd.ops.AddmmBackward0`. Recording the forward would change
+            `torch._dynamo.compiled_autograd.ops.AddmmBackward0`. The ops that they run are unknown,
+            so costs and checks of aten ops raise `CaptureError`. Recording the forward would change
             the backward: under a dispatch mode some ops, such as `reshape`, create different
             autograd nodes than in a training step.
         forward_fullgraph: `fullgraph` of `torch.compile` for the forward: True raises at a graph

@@ -62,6 +62,9 @@ _HIDDEN = re.compile(
 _CALLS_PYTHON = re.compile(r"torch\._dynamo\.(external_utils\.call_(module_)?hook|.*\.self_invoke)")
 """Calls of hooks in a backward captured by compiled autograd. A hook may communicate."""
 
+_AUTOGRAD_NODE = re.compile(r"torch\._dynamo\.compiled_autograd\.ops\.(?!validate_outputs\Z)")
+"""Nodes of autograd in a backward captured by compiled autograd, which traces their ops later."""
+
 CALL_BACKWARD_OP = "torch._dynamo.external_utils.call_backward"
 """The op for the backward of an `autograd.Function` that compiled autograd does not trace."""
 
@@ -72,6 +75,11 @@ _PYTHON_API = "torch.distributed."
 def calls_python(op: str) -> bool:
     """Return True for an op that runs a hook, or the backward of an `autograd.Function`."""
     return op == CALL_BACKWARD_OP or bool(_CALLS_PYTHON.match(op))
+
+
+def is_autograd_node(op: str) -> bool:
+    """Return True for a node of autograd, such as `AddmmBackward0`, whose ops are in no graph."""
+    return bool(_AUTOGRAD_NODE.match(op))
 
 
 def hides_collectives(op: str, *, dispatched: bool) -> bool:

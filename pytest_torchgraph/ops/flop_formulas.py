@@ -12,6 +12,7 @@ from torch.utils.flop_counter import flop_registry
 
 from .. import torch_private
 from . import registry
+from .collectives import is_autograd_node
 from .qualified import op_name
 
 _CPU_ATTENTION = {
@@ -70,7 +71,7 @@ def formula_of(op: str) -> Any:
     if formula is not None:
         return formula
     namespace, _, name = packet.partition(".")
-    if namespace not in _FREE:
+    if namespace not in _FREE or is_autograd_node(op):
         raise KeyError(op)
     if namespace in _OF_TORCH and _COMPUTING.match(name) and not _PREPARING.match(name):
         # torch.export keeps composite ops whole. Sum over the parts, except for sparse ops: their

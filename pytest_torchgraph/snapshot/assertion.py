@@ -187,10 +187,16 @@ class GraphSnapshot(SnapshotAssertion):
         self._refuse_unordered(sys._getframe(1))
         with self._without_update():
             equal = self._assert(other)
-        if self.failed is not None and not self.failed.is_new:
-            # The test expects the difference, so the comparison did not fail.
+        if (failed := self.failed) is not None:
+            reason = failed.refused or "none, because != stores nothing: compare with =="
+            self.failed = replace(failed, refused=reason, writes="")
+            # If the test expects the difference, the comparison did not fail.
             record = self._record
-            record.failed = {key: c for key, c in record.failed.items() if c is not self.failed}
+            record.failed = {
+                key: self.failed if c is failed else c
+                for key, c in record.failed.items()
+                if c is not failed or failed.is_new
+            }
         return not equal
 
     def _refuse_unordered(self, caller: FrameType) -> None:

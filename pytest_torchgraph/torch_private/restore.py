@@ -299,7 +299,13 @@ def _attribute(owner: Any, name: str) -> _Switch:
     return lambda: getattr(owner, name), lambda value: setattr(owner, name, value)
 
 
+def _assign_validate_args(value: bool) -> None:
+    torch.distributions.Distribution.set_default_validate_args(value)
+    get("patch_torch").cache_clear()  # the next compilation of the user sets it to False again
+
+
 _ATTENTION = torch.backends.cuda
+_SPARSE: Any = torch.sparse.check_sparse_tensor_invariants
 _SWITCHES: list[_Switch] = [
     (torch.is_grad_enabled, torch.set_grad_enabled),
     (torch.get_default_dtype, torch.set_default_dtype),
@@ -331,6 +337,12 @@ _SWITCHES: list[_Switch] = [
     _attribute(torch.backends.mkldnn, "enabled"),
     (torch.is_warn_always_enabled, torch.set_warn_always),
     (lambda: get("multithreading")(), torch.autograd.set_multithreading_enabled),
+    (torch.backends.mha.get_fastpath_enabled, torch.backends.mha.set_fastpath_enabled),
+    (lambda: get("nnpack")(), torch.backends.nnpack.set_flags),
+    (_SPARSE.is_enabled, lambda value: _SPARSE.enable() if value else _SPARSE.disable()),
+    (lambda: get("forward_grad")(), lambda value: get("set_forward_grad")(value)),
+    _attribute(torch.backends.opt_einsum, "enabled"),
+    (lambda: get("validate_args"), _assign_validate_args),
 ]
 """Functions that read and assign each of torch's global switches."""
 

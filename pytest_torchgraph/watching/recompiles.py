@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from ..convert.source_lines import is_torch_file, relative
 from .compilations import Compilation
 from .guards import FailedGuard, details, failed_guard, observe_guard, reasons, sizes_in
+from .observe import CountedGraph
 
 FIRST_DYNAMIC = "; the size became dynamic in compilation "
 """Suffix of a recompile reason for a size that became dynamic."""
@@ -65,9 +66,16 @@ class Recompile:
         return "\n".join(lines)
 
 
-def recompiles_of(compiled: Sequence[Compilation]) -> tuple[Recompile, ...]:
-    """Return the recompilations among compilations, in order."""
-    after_reset = _compiled_after_reset(compiled)
+def recompiles_of(
+    compiled: Sequence[Compilation], ran_earlier: Sequence[CountedGraph]
+) -> tuple[Recompile, ...]:
+    """Return the recompilations among compilations, in order.
+
+    Args:
+        compiled: the compilations.
+        ran_earlier: graphs that ran, but were compiled before them.
+    """
+    after_reset = _compiled_after_reset(compiled, ran_earlier)
     recompiles = []
     for number, compilation in enumerate(compiled):
         if compilation.is_recompilation:
@@ -82,7 +90,9 @@ def recompiles_of(compiled: Sequence[Compilation]) -> tuple[Recompile, ...]:
     return tuple(recompiles)
 
 
-def _compiled_after_reset(compiled: Sequence[Compilation]) -> dict[int, str]:
+def _compiled_after_reset(
+    compiled: Sequence[Compilation], ran_earlier: Sequence[CountedGraph]
+) -> dict[int, str]:
     """Map compilations that repeat work done before a reset of Dynamo to the reset, by index."""
     resets, highest = 0, -1
     first: dict[tuple[object, ...], tuple[int, Compilation]] = {}
@@ -108,7 +118,14 @@ def _compiled_after_reset(compiled: Sequence[Compilation]) -> dict[int, str]:
         period, earlier = first.setdefault(key, (resets, compilation))
         if period < resets:
             after[number] = "torch._dynamo.reset()"
-        elif earlier is not compilation and earlier.code_ref is compilation.code_ref is not None:
+            continue
+        before: list[Compilation | CountedGraph] = [earlier, *ran_earlier]
+        if any(
+            one is not compilation
+            and one.code_ref is compilation.code_ref is not None
+            and one.own_resets == compilation.own_resets
+            for one in before
+        ):
             # Only code whose cache was cleared gets another number. Equal code is not the same.
             after[number] = "torch._dynamo.reset_code() or reset()"
     return after

@@ -176,7 +176,7 @@ class WatchRecord:
     @cached_property
     def recompiles(self) -> tuple[Recompile, ...]:
         """Recompilations, in order."""
-        return recompiles_of(self.compiled)
+        return recompiles_of(self.compiled, self.ran_earlier)
 
     @cached_property
     def eager_calls(self) -> tuple[EagerCall, ...]:

@@ -147,6 +147,25 @@ def test_saved_bytes_of_a_capture_without_saved_values_are_an_error() -> None:
         _ = symbolic.saved_bytes
 
 
+CONSTANT = torch.tensor([1, 2] * 500)
+
+
+@pytest.mark.parametrize("via", ["dispatch", "aot"])
+def test_saved_bytes_include_tensors_that_the_target_makes_from_numbers(via: str) -> None:
+    w, x = torch.ones(4, 4, requires_grad=True), torch.ones(4)
+    targets: list[Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = [
+        lambda w, x: w[torch.tensor([1, 2] * 500)] * x,
+        lambda w, x: w[CONSTANT] * x,  # exists before the step
+    ]
+    captures = [capture(target, w, x, via=via) for target in targets]
+    assert [captured.saved_bytes for captured in captures] == [8000, 0]
+    assert kept(lambda: targets[0](w, x), w, x) == 8000
+    assert captures[0].peak_bytes == captures[1].peak_bytes + 8000
+    captures[0].assert_budget(saved_bytes=8000)
+    with pytest.raises(AssertionError, match="saved_bytes: expected 0, found 8000"):
+        captures[0].assert_budget(saved_bytes=0)
+
+
 LOST = """torchgraph 1
 
 forward @ aot {

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import weakref
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -170,12 +170,12 @@ def test_outputs_and_gradients_are_those_of_an_eager_run(model: nn.Module, forwa
 def test_ops_of_a_tensor_hook_name_their_parameter_and_line(forward: Any) -> None:
     via = CompiledAutograd(forward=forward)
     captured = capture(Hooked(), example(2, 8), via=via)
-    (halved,) = captured.backward.find("aten.div")
-    assert (halved.name, halved.module) == ("fc/weight.div", "fc")
+    halved = captured.backward["fc/weight.div"]
+    assert (halved.op, halved.module) == ("aten.div.Tensor", "fc")
     assert halved.source is not None
     assert halved.source.code == "return grad / 2"
     assert captured.backward.count(HOOK) == 0
-    captured.assert_no_ops("aten.atan")
+    assert not [node for node in captured.backward.nodes if "atan" in node.op]
 
 
 @pytest.mark.slow("further cases; a few are in every run", unless=["eager"])
@@ -250,7 +250,7 @@ def test_a_break_in_a_hook_is_an_error_only_under_backward_fullgraph(forward: An
     x = example(4, grad=True)
     x.register_hook(hook)
     captured = capture(torch.sin, x, via=CompiledAutograd(forward=forward))
-    assert captured.backward.count("aten.exp") == len(calls) == 1
+    assert captured.backward.op_counts["aten.exp"] == len(calls) == 1
     with pytest.raises(torch._dynamo.exc.Unsupported, match="graph_break"):
         capture(torch.sin, x, via=CompiledAutograd(forward=forward, backward_fullgraph=True))
     assert len(calls) == 1
@@ -592,6 +592,40 @@ def test_an_op_of_autograd_is_a_pattern_and_a_misspelt_one_is_refused() -> None:
         captured.backward.assert_no_ops("torch.nn.functional.relu")
 
 
+def test_ops_of_an_autograd_node_are_unknown() -> None:
+    model = nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 4))
+    captured: Capture = capture(model, example(3, 4), via=CompiledAutograd(forward="eager"))
+    refusals: list[tuple[Callable[[], Any], str]] = [
+        (lambda: captured.flops, r"no formula for .*AddmmBackward0 \(2 times\)"),
+        (lambda: captured.assert_budget(flops=1), r"no formula for .*AddmmBackward0"),
+        (lambda: captured.saved_bytes, "saved bytes are unknown: backward uses "),
+        (lambda: captured.assert_budget(peak_bytes=(0, 1000)), "saved bytes are unknown"),
+        (lambda: captured.assert_no_ops("aten.mm"), r"the ops that .*AddmmBackward0 runs"),
+        (lambda: captured.assert_no_ops("aten.*"), r"the ops that .*AddmmBackward0 runs"),
+        (lambda: captured.assert_op_counts({"aten.mm": 0}), r"the ops that .*AddmmBackward0 runs"),
+        (lambda: captured.backward.count("aten.mm"), r"the ops that .*AddmmBackward0 runs"),
+    ]
+    for refused, message in refusals:
+        with pytest.raises(CaptureError, match=message):
+            refused()
+    captured.assert_op_counts({"*.AddmmBackward0": 2, ACCUMULATE: 4})
+
+
+def test_the_backward_of_an_eager_op_has_unknown_ops() -> None:
+    def target(x: Tensor) -> Tensor:
+        y = x.sin()
+        torch._dynamo.graph_break()
+        return matmul(y).cos()
+
+    matmul = torch.compiler.disable(lambda y: y @ y)
+    captured: Capture = capture(target, example(4, 4, grad=True), via="compiled_autograd")
+    with pytest.raises(CaptureError, match=r"no formula for .*MmBackward0"):
+        _ = captured.flops
+    with pytest.raises(CaptureError, match=r"the ops that .*MmBackward0 runs"):
+        captured.assert_op_counts({"aten.mm": 1})
+    captured.eager[0].assert_op_counts({"aten.mm": 1})
+
+
 @pytest.mark.parametrize("kind", ["tensor", "module"])
 def test_ops_of_a_hook_that_leaves_torch_are_unknown(kind: str) -> None:
     model, x = nn.Linear(4, 4), torch.ones(2, 4, requires_grad=True)
@@ -702,15 +736,15 @@ def test_condition_that_a_hook_reads_is_an_op() -> None:
 
     x = torch.ones(3, requires_grad=True)
     x.register_hook(check)
-    backward = capture(torch.sin, x, via=CompiledAutograd(forward="eager")).backward
-    assert backward.count("aten.atan") == backward.count("aten._local_scalar_dense") == 1
+    counts = capture(torch.sin, x, via=CompiledAutograd(forward="eager")).backward.op_counts
+    assert counts["aten.atan"] == counts["aten._local_scalar_dense"] == 1
 
 
 def test_write_of_a_hook_precedes_what_reads_the_gradient() -> None:
     x = torch.ones(3, requires_grad=True)
     x.register_hook(lambda grad: grad.mul_(2))
     backward = capture(torch.sin, x, via=CompiledAutograd(forward="eager")).backward
-    (write,) = backward.find("aten.mul_")
+    (write,) = (node for node in backward.nodes if node.op == "aten.mul_.Tensor")
     assert write.effects[0].kind == "mutates"
     (accumulated,) = backward.find(ACCUMULATE)
     assert write.name in accumulated.refs

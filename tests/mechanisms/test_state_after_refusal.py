@@ -169,6 +169,51 @@ def test_optimizer_of_parameters_outside_modules_is_restored(via: str) -> None:
     assert not optimizer.state
 
 
+@pytest.mark.slow("Dynamo traces the optimizer")
+def test_optimizer_without_groups_is_ignored() -> None:
+    weight = torch.ones(3, requires_grad=True)
+    weight.grad = torch.ones(3)
+    optimizer = torch.optim.SGD([weight], 0.1)
+    # While Dynamo traces a function that creates an optimizer, it creates such an object.
+    half_made = object.__new__(torch.optim.SGD)
+
+    def train(x: Tensor) -> Tensor:
+        optimizer.step()
+        return x * 2
+
+    with pytest.raises(CaptureError, match="changed its parameters"):
+        capture(train, torch.ones(3), via="dynamo", backward=False)
+    assert not vars(half_made)
+
+
+@pytest.mark.slow("Dynamo traces the optimizer", only=["aot"])
+@pytest.mark.parametrize("via", ["dispatch", "aot"])
+def test_optimizer_of_parameters_that_the_target_creates_has_its_own_advice(via: str) -> None:
+    def target(x: Tensor) -> Tensor:
+        parameter = nn.Parameter(torch.ones(3))
+        optimizer = torch.optim.SGD([parameter], 0.1)
+        (parameter * x).sum().backward()
+        optimizer.step()
+        return parameter.detach() * x
+
+    advice = r"unless the target creates them \(then update them without torch\.optim\)"
+    with pytest.raises(CaptureError, match=advice):
+        capture(target, torch.ones(3), via=via, backward=False)
+
+    def advised(x: Tensor) -> Tensor:
+        parameter = nn.Parameter(torch.ones(3))
+        (parameter * x).sum().backward()
+        with torch.no_grad():
+            parameter.sub_(0.1 * parameter.grad)
+        return parameter.detach() * x
+
+    assert capture(advised, torch.ones(3), via="dispatch", backward=False).count("aten.sub_") == 1
+    model = nn.Linear(3, 3)
+    with pytest.raises(CaptureError, match=r"get a different model\. If the target") as caught:
+        capture(lambda x: (model.weight.data.mul_(2), model(x))[1], torch.ones(3), via=via)
+    assert "torch.optim" not in str(caught.value)
+
+
 LARGE = (600, 600)
 """Above this size (1.4 MB), dispatch copies a parameter only once something may write to it."""
 

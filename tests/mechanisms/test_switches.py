@@ -15,6 +15,8 @@ import torch._functorch.config
 import torch._inductor.config
 from mechanisms.models import MECHANISMS
 from torch import Tensor, nn
+from torch._dynamo.eval_frame import TorchPatcher
+from torch.distributions import Distribution
 from torch_releases import skip_before
 
 from pytest_torchgraph import CaptureError, Fx, capture, capture_ranks, steady, torch_private
@@ -22,6 +24,7 @@ from pytest_torchgraph import CaptureError, Fx, capture, capture_ranks, steady, 
 pytestmark = pytest.mark.gpu
 
 _C: Any = torch._C
+opt_einsum: Any = torch.backends.opt_einsum
 GLOBAL = nn.Parameter(torch.ones(4))
 """A parameter of no module."""
 
@@ -59,6 +62,11 @@ def account() -> dict[str, Any]:
         "autocast": (torch.is_autocast_cache_enabled(), autocast),
         "precisions": precisions,
         "warn": torch.is_warn_always_enabled(),
+        "backends": (torch.backends.mha._is_fastpath_enabled, _C._get_nnpack_enabled()),
+        "sparse": _C._check_sparse_tensor_invariants(),
+        "forward grad": _C._is_fwd_grad_enabled(),
+        "einsum": opt_einsum.enabled,
+        "distributions": Distribution._validate_args,
         "multithreading": _C._is_multithreading_enabled(),
         "configs": (
             torch._dynamo.config.recompile_limit,
@@ -103,6 +111,14 @@ FLIPS: dict[str, Callable[[], object]] = {
     "cudnn deterministic": lambda: setattr(torch.backends.cudnn, "deterministic", True),
     "mkldnn": lambda: setattr(torch.backends.mkldnn, "enabled", False),
     "warn always": lambda: torch.set_warn_always(True),
+    "fast path": lambda: torch.backends.mha.set_fastpath_enabled(False),
+    "nnpack": lambda: torch.backends.nnpack.set_flags(not _C._get_nnpack_enabled()),
+    "sparse": lambda: torch.sparse.check_sparse_tensor_invariants.enable(),
+    "forward grad": lambda: _C._set_fwd_grad_enabled(False),
+    "einsum": lambda: setattr(opt_einsum, "enabled", not opt_einsum.enabled),
+    "distributions": lambda: Distribution.set_default_validate_args(
+        not Distribution._validate_args
+    ),
     "multithreading": lambda: torch.autograd.set_multithreading_enabled(False),
     "dynamo config": lambda: setattr(torch._dynamo.config, "recompile_limit", 3),
     "set in a config": lambda: torch._dynamo.config.reorderable_logging_functions.add(print),
@@ -205,6 +221,19 @@ def test_switches_are_restored(via: str, flip: str) -> None:
         assert account() == before
     FLIPS[flip]()
     assert account() != before  # the flip changes what the account reads
+
+
+def test_validation_of_distributions_is_as_without_a_capture() -> None:
+    for via in ("aot", "dynamo", "dispatch"):
+        TorchPatcher.patch.cache_clear()  # as in a new process
+        Distribution.set_default_validate_args(True)
+        capture(nn.Linear(4, 4), torch.ones(2, 4), via=via)
+        assert Distribution._validate_args, via
+        compiled: Any = torch.compile(torch.sin, backend="eager")  # Dynamo switches it off
+        compiled(torch.ones(3))
+        assert not Distribution._validate_args, via
+        capture(nn.Linear(4, 4), torch.ones(2, 4), via=via)
+        assert not Distribution._validate_args, via
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -52,6 +52,29 @@ def test_ignored_comparison_result_fails(pytester: pytest.Pytester, run: Run, wa
         run().assert_outcomes(passed=1)
 
 
+def test_not_equal_does_not_advise_an_update(pytester: pytest.Pytester, run: Run) -> None:
+    project(pytester, "assert not (graph() != graph_snapshot)")
+    result = run("--torchgraph-update")
+    result.assert_outcomes(failed=1)
+    advice = "accept:  none, because != stores nothing: compare with =="
+    result.stdout.fnmatch_lines([f"E*{advice}", advice])
+    assert "--torchgraph-update" not in result.stdout.str()
+
+
+@pytest.mark.slow("runs pytest several times")
+def test_not_equal_of_different_graphs_does_not_advise_an_update(
+    pytester: pytest.Pytester, run: Run
+) -> None:
+    project(pytester, "assert graph() == graph_snapshot")
+    run("--torchgraph-update").assert_outcomes(passed=1)
+    project(pytester, "assert not (graph() != graph_snapshot)")
+    run().assert_outcomes(passed=1)
+    result = run(OP="tanh")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["E*accept:  none, because != stores nothing: compare with =="])
+    assert "--torchgraph-update" not in result.stdout.str()
+
+
 @pytest.mark.slow("runs pytest several times")
 def test_not_equal_requires_a_stored_graph(pytester: pytest.Pytester, run: Run) -> None:
     project(pytester, "assert graph() != graph_snapshot")

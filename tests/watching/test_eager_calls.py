@@ -691,6 +691,47 @@ def test_function_that_compiles_again_after_reset_code_is_a_recompile() -> None:
         steps.assert_no_recompiles()
 
 
+@pytest.mark.parametrize("reset", ["reset", "compiler", "code", "none"])
+def test_warm_function_that_compiles_again_after_a_reset_is_a_recompile(reset: str) -> None:
+    def warm(x: Tensor) -> Tensor:
+        return x.sin()
+
+    resets: dict[str, Callable[[], object]] = {
+        "reset": torch._dynamo.reset,
+        "compiler": torch.compiler.reset,
+        "code": lambda: reset_code(warm.__code__),
+        "none": lambda: None,
+    }
+    function, calls = torch.compile(warm, backend="eager"), []
+
+    def step(x: Tensor) -> Tensor:
+        result = function(x)
+        calls.append(x)
+        if len(calls) % 2 == 0:
+            resets[reset]()
+        return result
+
+    step(ones())
+    twice = watched(lambda x: (step(x), step(x)))
+    calls.clear()
+    for seen in (twice, steady(step, (ones(),), (ones(),), (ones(),))):
+        if reset == "none":
+            seen.assert_no_recompiles()
+            continue
+        with pytest.raises(AssertionError, match=r"found 1\n.*reset_code\(\) or reset\(\)"):
+            seen.assert_no_recompiles()
+
+
+def test_new_function_after_a_warm_call_is_not_a_recompile() -> None:
+    skip_before("2.13", "Dynamo compiles functions that have no file as one wrapper")
+    scopes: list[dict[str, Any]] = [{}, {}]
+    for scope in scopes:
+        exec(compile("def twin(x): return x.sin()", "/twin.py", "exec"), scope)
+    first, second = (torch.compile(scope["twin"], backend="eager") for scope in scopes)
+    first(ones())
+    watched(lambda x: (first(x), second(x))).assert_no_recompiles()
+
+
 def test_equal_code_of_another_function_is_not_a_recompile() -> None:
     skip_before("2.13", "Dynamo compiles functions that have no file as one wrapper")
 

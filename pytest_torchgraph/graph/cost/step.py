@@ -53,7 +53,10 @@ def viewed_by(graph: Graph, node: Node) -> Node | None:
     if producer is not None and body is not None:
         return _viewed_through(graph, node, producer, body)
     viewed = _viewed_argument(executed(producer or node))
-    return None if viewed is None else graph.by_name[viewed.name]
+    base = None if viewed is None else graph.by_name[viewed.name]
+    # `torch.tensor` makes a new constant in each run.
+    is_made = node.op == "aten.lift_fresh.default" and base is not None and base.op == "constant"
+    return None if is_made else base
 
 
 def _body_called_by(graph: Graph, node: Node) -> Graph | None:
@@ -119,12 +122,12 @@ def need_saved(graphs: Sequence[Graph]) -> None:
     forwards = [graph for graph in graphs if graph.kind == "forward" and not graph.eager]
     saved = {ref.name for graph in forwards for ref in graph.saved}
     backwards = [graph for graph in graphs if graph.kind == "backward" and not graph.eager]
-    for graph in backwards if forwards else ():
+    for graph in backwards:
         # A backward of compiled autograd also takes values that eager ops saved. No forward has
         # the names of these values.
         takes_eager_values = graph.level == "compiled_autograd"
         for node in graph.inputs:
-            is_unsaved = not saved or (takes_eager_values and node.name not in saved)
+            is_unsaved = node.name not in saved if takes_eager_values else forwards and not saved
             if node.op == "saved" and is_unsaved:
                 raise CaptureError(
                     f"saved bytes are unknown: {graph.name} uses %{node.name}, which no compiled "

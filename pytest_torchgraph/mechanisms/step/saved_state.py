@@ -157,7 +157,12 @@ def note_all() -> None:
     Waiting for the step itself is too late, because tracing creates the optimizer's state.
     """
     # `isinstance` would access weak proxies, which raise if their referent is dead.
-    alive = [value for value in gc.get_objects() if issubclass(type(value), Optimizer)]
+    alive = [
+        value
+        for value in gc.get_objects()
+        # Dynamo creates the object of an optimizer that the trace creates, but does not fill it.
+        if issubclass(type(value), Optimizer) and "param_groups" in vars(value)
+    ]
     for opened in _open:
         for optimizer in alive:
             opened.note(optimizer)
@@ -443,8 +448,11 @@ def _parameters_changed(names: Sequence[str], *, by_moves: bool) -> str:
             "casting, before the hooks are attached), or cast to a new tensor: F.linear(x, "
             f"weight.to(x.dtype)). {restored}"
         )
+    # Optimizers come last. The parameters of an optimizer may be older than the step or not.
+    unless = ", unless the target creates them (then update them without torch.optim)"
     return (
-        f"{changed}, so another run would get a different model. If the target is a training "
+        f"{changed}, so another run would get a different model"
+        f"{unless * (' of ' in names[-1])}. If the target is a training "
         "step: remove the optimizer step and the backward, and return the loss (the capture runs "
         f"the backward). {restored} {WATCH_THE_STEP}"
     )

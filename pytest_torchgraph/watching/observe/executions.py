@@ -11,7 +11,7 @@ from __future__ import annotations
 import weakref
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import chain, count, repeat
 from types import CodeType
@@ -38,6 +38,7 @@ class CountedGraph:
         function, file, line: the compiled code, "" and 0 if unknown. They distinguish graphs with
             equal ids, because `torch._dynamo.reset()` restarts compile ids at 0/0.
         name: name of the graph in this process. Unlike an id, torch never uses it again.
+        code_ref, own_resets: as in `CompilationStarted`; `None` if the code is unknown.
     """
 
     id: str
@@ -46,6 +47,8 @@ class CountedGraph:
     file: str = ""
     line: int = 0
     name: str = ""
+    code_ref: weakref.ref[CodeType] | None = field(default=None, compare=False)
+    own_resets: int = field(default_factory=torch_private.own_resets, compare=False)
 
     def __str__(self) -> str:
         return f"{self.id} {self.part}".strip()
@@ -86,7 +89,9 @@ class Executions:
             compile_id, original = torch_private.origin_of(code)
             for scope, name in hooks:
                 if name.startswith(GRAPH_PREFIX):
-                    graph = CountedGraph(compile_id or name, "", *_location(original), name)
+                    location = _location(original)
+                    code_ref = original and weakref.ref(original)
+                    graph = CountedGraph(compile_id or name, "", *location, name, code_ref)
                     call = self._attach(scope, name, graph)
                     for function in _find_autograd_functions(call):
                         self._attach_backward(function, graph)
@@ -104,11 +109,13 @@ class Executions:
         has_graph = False
         compile_id = str(event.id or "")
         location = (original_name(event.function), event.file, event.line)
-        for _, hooks in torch_private.compiled_code():
+        for code, hooks in torch_private.compiled_code():
             for scope, name in hooks:
                 if name.startswith(GRAPH_PREFIX) and name not in known:
                     has_graph = True
-                    graph = CountedGraph(compile_id or name, "", *location, name)
+                    original = torch_private.origin_of(code)[1]
+                    code_ref = original and weakref.ref(original)
+                    graph = CountedGraph(compile_id or name, "", *location, name, code_ref)
                     self._attach(scope, name, graph)
         for function in torch_private.aot_autograd_functions():
             graph = CountedGraph(compile_id or f"aot{function._aot_id}", "", *location)
