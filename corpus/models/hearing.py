@@ -83,7 +83,7 @@ hf("UnivNetModel", lambda: {"input_features": floats(1, 6, 8), "noise_sequence":
     kernel_predictor_hidden_channels=4)
 hf("SpeechT5HifiGan", lambda: {"spectrogram": floats(1, 6, 8)}, model_in_dim=8,
     upsample_initial_channel=8, upsample_rates=[2, 2], upsample_kernel_sizes=[4, 4],
-    resblock_kernel_sizes=[3], resblock_dilation_sizes=[[1, 3]])
+    resblock_kernel_sizes=[3], resblock_dilation_sizes=[[1, 3]], initializer_range=0.5)
 hf("ParakeetForCTC", lambda: {"input_features": floats(1, 32, 8),
     "attention_mask": torch.ones(1, 32, dtype=torch.bool), "labels": ids(1, 3, high=20)},
     vocab_size=20, encoder_config={"hidden_size": 16, "num_hidden_layers": 2,
