@@ -198,7 +198,8 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
 
         Dynamo compiles numpy, such as `np.random.rand(1)`, and returns its results as arrays.
         """
-        own: set[Value] = set()
+        # Constants are arrays as well: those of numpy calls that Dynamo does not compile.
+        own = {each for each in self.origin if self.origin[each] == ("constant", "constant")}
         for event in self.events:
             if isinstance(event, CompiledRun) and own.issuperset(
                 each for each in event.inputs if type(each) is Value
