@@ -33,9 +33,8 @@ fi
 
 # GitHub does not show a summary larger than 1 MiB.
 if [ "$(printf '%s' "$text" | wc -c)" -gt 1000000 ]; then
-    # A link of the branch may lead the directory outside the checkout.
-    inside=$(realpath -- "$ARTIFACTS")
-    if [ "${ARTIFACTS:0:1}" = / ] || [ "${inside#"$(realpath .)"/}" != "$inside" ]; then
+    # A link of the branch may lead the directory outside the checkout, or into `.git`.
+    if [ "$(realpath -- "$ARTIFACTS")" = "$(realpath -s -- "$ARTIFACTS")" ]; then
         rm -f -- "$ARTIFACTS/causes.md" # which may be a link as well
         printf '%s\n' "$text" >"$ARTIFACTS/causes.md"
     fi

@@ -45,8 +45,10 @@ def root_of(config: pytest.Config, file: Path) -> Path:
     This is pytest's root directory for a path inside it, where a branch may bring links. Elsewhere,
     the user chose the directory, and links.
     """
-    path = Path(os.path.normpath(config.rootpath / file))
-    return config.rootpath if path.is_relative_to(config.rootpath) else file.parent
+    path, root = Path(os.path.normpath(config.rootpath / file)), config.rootpath
+    # The path of the root directory may contain links, and be given in another form.
+    is_inside = any(each.exists() and each.samefile(root) for each in path.parents)
+    return root if is_inside else file.parent
 
 
 def file_name(item: pytest.Item, name: str, suffix: str) -> str:

@@ -79,10 +79,11 @@ def findings_of(data: Mapping[str, Any]) -> Iterator[Finding]:
     for finding in map(Finding.from_json, data["difference"]["findings"]):
         # A stranger's page may have the tokens of another edit. Equal edits have equal words.
         tokens = asdict(finding.identity)
+        words = finding.summary
         bound: dict[str, Any] = {
-            key: token and f"{finding.summary} {token}" for key, token in tokens.items()
+            key: token and repr((words, token)) for key, token in tokens.items()
         }
-        bound["edits"] = tuple(f"{finding.summary} {token}" for token in tokens["edits"])
+        bound["edits"] = tuple(repr((words, token)) for token in tokens["edits"])
         yield replace(finding, identity=replace(finding.identity, **bound))
 
 

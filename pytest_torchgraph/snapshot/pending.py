@@ -12,6 +12,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from itertools import takewhile
 from pathlib import Path, PurePosixPath, PureWindowsPath
 
 from ..errors import GraphFormatError, TorchGraphError
@@ -23,6 +24,7 @@ from .compare import read_stored
 from .file_names import ReleaseFiles
 from .files import read_text
 
+_IDENTIFIER = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 PENDING_SUFFIX = ".update.json"
 MAX_FILES = 8
 """Maximum number of digests of an update, which has at most three. Each is a file to read."""
@@ -170,17 +172,23 @@ class SavedUpdate:
 
     @property
     def is_of_its_test(self) -> bool:
-        """True if the target's path is that of a stored graph of the test.
+        """True if the target may be a stored graph of the test.
 
         `review` asks about tests, and an update of a stranger may name any test.
         """
         file, *identifiers = self.test.partition("[")[0].split("::")
         path, test_path = PurePosixPath(self.target), PurePosixPath(file)
-        plain = ".".join(identifiers)
-        is_short = re.fullmatch(r"[\w.]{1,150}", plain, re.ASCII)  # others are changed or cut
-        return path.parent == test_path.parent / "__snapshots__" / test_path.stem and (
-            not is_short or re.match(rf"{re.escape(plain)}(?!\w)", path.name) is not None
-        )
+        # Other characters are replaced, and long names are cut.
+        plain = ".".join(takewhile(_IDENTIFIER.fullmatch, identifiers))[:100]
+        end = r"(?!\w)" if 0 < len(plain) < 100 else ""
+        directory = test_path.parent / "__snapshots__" / test_path.stem
+        return path.parent == directory and re.match(re.escape(plain) + end, path.name) is not None
+
+    @property
+    def is_named_after_its_test(self) -> bool:
+        """True if the target's path says the same as the id of the test."""
+        name = self.test.partition("::")[2].replace("::", ".")
+        return self.is_of_its_test and PurePosixPath(self.target).stem == name
 
     @property
     def compared(self) -> str | None:

@@ -147,6 +147,20 @@ def test_default_artifacts_do_not_follow_a_link_outside(
     assert "review:" not in result.stdout.str()
 
 
+@pytest.mark.parametrize("aliased", [False, True])
+def test_named_artifacts_do_not_follow_a_link_of_the_branch(
+    pytester: pytest.Pytester, run: Run, outside: Path, tmp_path: Path, aliased: bool
+) -> None:
+    pytester.makepyfile(test_a=TESTS)
+    (tmp_path / "alias").symlink_to(pytester.path)
+    link(pytester, "out", outside)
+    base = tmp_path / "alias" if aliased else pytester.path
+    result = run(f"--torchgraph-artifacts={base}/out", OP="gelu")
+    result.assert_outcomes(failed=2)
+    assert "a link leads" in result.stdout.str()
+    assert not [*outside.rglob("*.json"), *outside.rglob("*.svg"), *outside.rglob("*.tgraph")]
+
+
 @pytest.mark.slow("runs pytest three times")
 def test_default_artifacts_are_below_the_cache_of_the_user(
     pytester: pytest.Pytester, run: Run, outside: Path

@@ -189,7 +189,7 @@ def _details(
         if other_causes and not mark:
             mark = f" (also has cause {', '.join(map(str, other_causes))})"
         # The id of a test is shorter, but does not say which file a stranger's update replaces.
-        file = "" if update.saved.is_of_its_test else f": {update.target}"
+        file = "" if update.saved.is_named_after_its_test else f": {update.target}"
         graphs.append(f"  {update.saved.test}{file}{mark}")
     yield from first_lines(graphs, MAX_GRAPHS, "graph")
 

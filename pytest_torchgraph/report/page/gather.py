@@ -263,8 +263,7 @@ def merge_pages(pages: Sequence[Path]) -> tuple[Data, Parts]:
         # `RunData.data` writes these two parts anew, from all runs together.
         obsolete = {data["run"], data["search"]}
         parts.texts |= {key: text for key, text in page_parts.texts.items() if key not in obsolete}
-    ids = [[*dict.fromkeys([*(test["id"] for test in run.tests), *run.facts])] for run in runs]
-    counts = Counter(test for each in ids for test in each)
+    counts = Counter(test for run in runs for test in _tests_of(run))
     # A name that ends with a page could be the new name of a test of that page.
     ends = tuple(f" @ {path}" for path in pages)
     repeated = {test for test in counts if counts[test] > 1 or test.endswith(ends)}
@@ -272,6 +271,12 @@ def merge_pages(pages: Sequence[Path]) -> tuple[Data, Parts]:
         _with_unique_ids(run, str(path), repeated) for run, path in zip(runs, pages, strict=True)
     ]
     return _combine_runs(renamed_runs, [str(path) for path in pages]).data(parts), parts
+
+
+def _tests_of(run: RunData) -> set[str]:
+    """Return the ids of all tests that a page says something of."""
+    listed = {test["id"] for test in run.tests}
+    return listed | run.facts.keys() | run.failures.keys() | run.comparisons.tests.keys()
 
 
 def _with_unique_ids(run: RunData, page: str, repeated_ids: set[str]) -> RunData:

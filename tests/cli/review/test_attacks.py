@@ -644,7 +644,12 @@ def test_artifact_cannot_hide_a_change_behind_another_on_the_same_line(
 
 @pytest.mark.parametrize("test", ["test_a.py", "test_a.py::test_good"])
 @pytest.mark.parametrize(
-    "target", ["b/__snapshots__/test_b/test_b.tgraph", "__snapshots__/test_a/test_b.tgraph"]
+    "target",
+    [
+        "b/__snapshots__/test_b/test_b.tgraph",
+        "__snapshots__/test_a/test_b.tgraph",
+        "__snapshots__/test_a/test_goods.tgraph",
+    ],
 )
 def test_update_that_names_another_test_is_not_chosen_by_it(
     place: Place,
@@ -693,3 +698,29 @@ def test_ini_file_that_pytest_cannot_read_is_one_line(
     code, said = run("review", "--list", str(place.artifacts))
     assert code == 2
     assert said.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("test", "name", "shown"),
+    [
+        ("test_a", "test_a", False),
+        ("TestNet::test_a", "TestNet.test_a", False),
+        ("test_a[cpu]", "test_a[cpu]", False),
+        ("test_a[cpu]", "test_a[cuda]", True),
+        ("test_a", "test_a[forward]", True),
+        ("test_a[Ä]", "test_a[-]-0123456789", True),
+        ("test_a::é", "test_b", True),
+    ],
+)
+def test_question_names_the_file_unless_the_test_does(
+    place: Place, run: Run, capsys: Any, monkeypatch: Any, test: str, name: str, shown: bool
+) -> None:
+    target = f"__snapshots__/test_a/{name}.tgraph"
+    place.leave("one", target, None, GELU, test=f"test_a.py::{test}")
+    monkeypatch.setattr("builtins.input", lambda _: "n")
+    prompt.ask(read_pending(place.artifacts))
+    output = capsys.readouterr().out
+    assert f"  test_a.py::{test}\n" in output or shown
+    assert (f": {target}\n" in output) == shown
+    code, _ = run("review", "--accept", str(place.artifacts), f"--test=test_a.py::{test}")
+    assert (code == 0) == (name.partition("[")[0] in ("test_a", "TestNet.test_a"))

@@ -258,21 +258,26 @@ def test_page_does_not_speak_for_a_test_of_another_page(merge: Any, tmp_path: Pa
     only_facts[0]["tests"] = []
     only_facts[2].clear()
     only_facts[1].update(failures={}, comparisons={})
-    pages = [page_of("t"), page_of("t"), json.loads(renamed), only_facts]
+    unlisted = page_of("v")
+    unlisted[1]["comparisons"]["t.py::a"] = []
+    pages = [page_of("t"), page_of("t"), json.loads(renamed), only_facts, unlisted]
     assert merge(*map(text_of, pages))[0] == 0
     data, parts = gather.read_page(tmp_path / "out.html")
     run = parts.get(data["run"])
-    assert len({test["id"] for test in data["tests"]}) == 3
-    assert len(run["comparisons"]) == 3
-    assert len(run["facts"]) == 4
-    assert data["audit"]["totals"]["graph_breaks"] == 4
+    assert len({test["id"] for test in data["tests"]}) == 4
+    assert sum(map(bool, run["comparisons"].values())) == 4
+    assert len(run["facts"]) == 5
+    assert data["audit"]["totals"]["graph_breaks"] == 5
 
 
-def test_finding_does_not_speak_for_that_of_another_page(merge: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize("what", ["harmless", "op", "op counts"])
+def test_finding_does_not_speak_for_that_of_another_page(
+    merge: Any, tmp_path: Path, what: str
+) -> None:
     """Although it has the tokens of the other one."""
     evil = page_of("a")
     finding = evil[1]["comparisons"]["a.py::a"][0]["difference"]["findings"][0]
-    finding["what"] = "harmless"
+    finding["what"] = what
     assert merge(text_of(page_of("t")), text_of(evil))[0] == 0
     data, _ = gather.read_page(tmp_path / "out.html")
-    assert {cause["what"] for cause in data["causes"]["list"]} == {"harmless", FINDING["what"]}
+    assert {cause["what"] for cause in data["causes"]["list"]} == {what, FINDING["what"]}
