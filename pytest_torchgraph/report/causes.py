@@ -76,11 +76,13 @@ class FailedComparisons(Comparisons):
         configured = settings.get(self.config).artifacts
         has_cache = self.config.pluginmanager.hasplugin("cacheprovider")
         if (configured or has_cache) and not known_directory(self.config):
-            terminalreporter.line(
-                "torchgraph: no pending updates are kept, because a link leads "
-                f"{configured or 'the cache of pytest'} outside the root directory or into that "
-                "of version control. Remove the link, or pass another --torchgraph-artifacts=DIR"
+            directory = configured or "the cache of pytest"
+            line = (
+                f"torchgraph: no pending updates are kept, because a link leads {directory} "
+                "outside the root directory or into that of version control. Remove the link, or "
+                "pass another --torchgraph-artifacts=DIR"
             )
+            terminalreporter.line(one_line(line))
         whole_sections = [(report, report.sections) for report in self._failed_reports.values()]
         with suppress(Exception):  # then the sections are printed in full
             self._shorten_sections(terminalreporter)
