@@ -88,3 +88,12 @@ def test_a_child_without_time_is_reported(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(fuzz, "SECONDS", 1)
     (problem,) = fuzz.read_block(range(3, 4), ["graph"], texts()[:1], tmp_path)
     assert problem.startswith("3 graph: signal ")
+
+
+def test_mutation_with_a_lone_surrogate_in_a_baseline_is_merged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = fuzz.BASELINE.replace("a.py:3 f: print", "a.py:3 f: \\ud800")
+    READERS["baseline"][0](random.Random(0), fuzz.BASELINE, text)
+    assert "\\ud800" in Path("o.json").read_text()

@@ -237,7 +237,9 @@ def to_text(baseline: Baseline) -> str:
         lines.append(f'"{_END}": 0}}, "tests": {{')
         lines += _lines(section.tests)
         lines.append(f'"{_END}": 0}}}}' + ("," if number < len(sections) - 1 else ""))
-    return "\n".join([*lines, "}}"]) + "\n"
+    text = "\n".join([*lines, "}}"]) + "\n"
+    # A lone surrogate of a stranger's baseline cannot be encoded; this escape is that of JSON.
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def _lines(entries: Mapping[str, Entry | Function]) -> Iterator[str]:
