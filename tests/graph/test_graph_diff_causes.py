@@ -120,6 +120,26 @@ def test_other_constants_are_another_cause() -> None:
         assert len(causes_of(alike)) == 1
 
 
+def test_other_constants_in_several_layers_are_another_cause() -> None:
+    """The findings of all places are united before causes are compared."""
+
+    def layers(op: str) -> Graph:
+        ops = "\n".join(
+            f"%layers.{n}/act = {op.format('%h' if not n else f'%layers.{n - 1}/act')}"
+            f' : f32[2, 3] in "layers.{n}"'
+            for n in range(3)
+        )
+        return graph(f"%h = aten.mm.default(%x, %y) : f32[2, 3]\n{ops}\nreturn %layers.2/act")
+
+    old = layers("aten.gelu.default({})")
+    diffs = [
+        (name, difference(old, layers(f"aten.add.Tensor({{}}, {by})")))
+        for name, by in (("a", "7"), ("b", "1000"), ("c", "7"))
+    ]
+    assert {len(diff.findings) for _, diff in diffs} == {1}
+    assert [cause.files for cause in causes_of(diffs)] == [("a", "c"), ("b",)]
+
+
 def test_op_replaced_everywhere_is_one_cause() -> None:
     diffs = [
         ("a", swapped("encoder.act", "gelu", "relu")),

@@ -60,13 +60,14 @@ class _Identities:
         # If the new graphs still contain the removed op elsewhere, the user replaced it in one
         # place. A new release or a rewrite replaces an op everywhere.
         everywhere = removed and added and self._new_ops(finding).isdisjoint(removed)
+        op = digest("op", constants, removed, added)
         return Identity(
             edits,
             line=digest("line", lines, columns) if lines else "",
-            op=digest("op", constants, removed, added),
+            op=op,
             rewrite=digest("rewrite", constants, removed, added) if everywhere else "",
             release=digest("release", constants, *release_ops) if removed or added else "",
-            where=where_token(finding.places, (removed, added), constants),
+            where=where_token(finding.places, op) if removed or added else "",
         )
 
     def _new_ops(self, finding: Finding) -> frozenset[str]:
@@ -215,17 +216,19 @@ def _relative_path(path: str, outer: str) -> str:
     return ".".join(path.split(".")[len(outer.split(".")) if outer else 0 :])
 
 
-def where_token(
-    places: Iterable[Place], ops: tuple[tuple[str, ...], tuple[str, ...]], constants: Hashable = ()
-) -> str:
+def where_token(places: Iterable[Place], op: str) -> str:
     """Return a token for an edit from its old nodes; "" if a place has no old node.
 
     The names of added nodes are not used, because they say too little.
+
+    Args:
+        places: the places of the edit.
+        op: the edit's `Identity.op`.
     """
     nodes = [place.changes[0].before for place in places]
-    if not any(ops) or None in nodes:
+    if None in nodes:
         return ""
-    return digest("where", tuple(sorted({node.name for node in nodes if node})), constants, *ops)
+    return digest("where", tuple(sorted({node.name for node in nodes if node})), op)
 
 
 def _numbers_after_layer(path: str) -> tuple[str, ...]:

@@ -406,8 +406,8 @@ def _unite_places(group: Sequence[Finding]) -> Finding:
         return first
     edits = tuple(dict.fromkeys(edit for finding in group for edit in finding.identity.edits))
     places = tuple(place for finding in group for place in finding.places)
-    identity_token = where_token(places, ops_of_edit(first))
-    identity = replace(first.identity, edits=edits[:MAX_EDITS], where=identity_token)
+    where = where_token(places, first.identity.op) if any(ops_of_edit(first)) else ""
+    identity = replace(first.identity, edits=edits[:MAX_EDITS], where=where)
     return replace(first, places=places, identity=identity)
 
 
