@@ -43,7 +43,7 @@ def markdown_table(causes: Sequence[Finding], noun: str = "file") -> list[str]:
     """Return a table with one row per finding and a column with its files or ranks."""
     if not causes:
         return []
-    from ..graph.diff import cost_text, list_some
+    from ..graph.diff import cost_text, form_lines, list_some
 
     costs = [cost_text(cause.cost) for cause in causes]
     head, rule = ("cost | ", "---|") if any(costs) else ("", "")
@@ -55,7 +55,9 @@ def markdown_table(causes: Sequence[Finding], noun: str = "file") -> list[str]:
             location += f"<br>{list_some([markdown_code(line) for line in data['sources']], 1)}"
         owners = [*map(str, data["ranks"])] if noun == "rank" else data["files"]
         files = list_some([*map(markdown_code, owners)], MAX_FILES)
-        change = markdown_code(f"{data['sign']} {data['what']}")
+        lines_of_change = [f"{data['sign']} {data['what']}"]
+        lines_of_change += form_lines(data) if "forms" in data else ()
+        change = "<br>".join(map(markdown_code, lines_of_change))
         cells = (change, location, f"{data['places']:,}", *([cost] if any(costs) else []))
         lines.append(f"| {' | '.join(cells)} | {len(owners):,}: {files} |")
     return lines

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from ...errors import TorchGraphError
 from ...files import write
-from ...graph.diff import cost_text, list_some
+from ...graph.diff import cost_text, form_lines, list_some
 from ...snapshot.files import read_text
 from ...words import counted, first_lines, one_line
 from .listing import describe_open, notes, open_causes
@@ -174,11 +174,10 @@ def _details(
     parts = {
         "in": words["where"],
         "line": list_some(words["sources"], MAX_SOURCES),
-        "before": words["before"],
-        "after": words["after"],
-        "costs": cost_text(cause.words.cost),
-        "note": notes(pending, cause, states),
     }
+    yield from (f"{name:<8}{text}" for name, text in parts.items() if text)
+    yield from form_lines(words)
+    parts = {"costs": cost_text(cause.words.cost), "note": notes(pending, cause, states)}
     yield from (f"{name:<8}{text}" for name, text in parts.items() if text)
     yield f"{counted(words['places'], 'place')} in {counted(len(cause.updates), 'graph')}:"
     graphs = []

@@ -32,7 +32,7 @@ def finding_text(finding: Finding, limit: int) -> str:
         changes = (change for place in finding.places for change in place.changes)
         lines += _change_lines("with   ", outside_modules(changes, finding.modules), limit)
         return "\n".join([*lines, *_cost_lines(finding), *_consequence_lines(finding, limit)])
-    before, after, rest = shown_nodes(finding)
+    before, after, rest = shown_nodes(finding.changes)
     verb = "replaced" if is_replacement(finding) else finding.kind
     head = f"{sign} {verb} in {_format_places(finding)}"
     if finding.source is not None:
@@ -49,12 +49,12 @@ def finding_text(finding: Finding, limit: int) -> str:
     return "\n".join([*lines, *_cost_lines(finding), *_consequence_lines(finding, limit)])
 
 
-def shown_nodes(finding: Finding) -> tuple[Node | None, Node | None, list[Change]]:
-    """Return the nodes to show as before and after, and the other ops of an edit.
+def shown_nodes(changes: Sequence[Change]) -> tuple[Node | None, Node | None, list[Change]]:
+    """Return the nodes to show as before and after, and the other ops of an edit in one place.
 
     If ops were replaced, `before` is the first removed op and `after` the first added op.
     """
-    first, rest = finding.changes[0], ops_of(finding.changes[1:])
+    first, rest = changes[0], ops_of(changes[1:])
     other = _counterpart(first, rest)
     if other is None:
         return first.before, first.after, rest
@@ -373,7 +373,7 @@ def _changed_values(changes: Sequence[Change]) -> tuple[str, Sequence[Change]]:
     differ only by sizes of results, the sizes: `size 32 -> 48`, or the dtypes.
     """
     results = [
-        _differences(format_result(c.before.result), format_result(c.after.result))
+        changed_words(format_result(c.before.result), format_result(c.after.result))
         if c.before and c.after
         else []
         for c in changes
@@ -382,7 +382,7 @@ def _changed_values(changes: Sequence[Change]) -> tuple[str, Sequence[Change]]:
     arguments = [
         f"{name}: {x} -> {y}"
         for name, x, y in _pair_arguments(changes[0])
-        if any(pair not in sizes for pair in _differences(x, y))
+        if any(pair not in sizes for pair in changed_words(x, y))
     ]
     if arguments:
         return f"argument {listed(arguments, MAX_NAMED)}", changes[:1]
@@ -393,7 +393,7 @@ def _changed_values(changes: Sequence[Change]) -> tuple[str, Sequence[Change]]:
     return "", changes
 
 
-def _differences(old: str, new: str) -> list[tuple[str, str]]:
+def changed_words(old: str, new: str) -> list[tuple[str, str]]:
     """Return the constants, sizes and dtypes that differ in two printed values."""
     words, new_words = _WORD.findall(old), _WORD.findall(new)
     if len(words) != len(new_words):

@@ -41,7 +41,7 @@ _TEST: Data = {
 }
 _FINDING: Data = {
     "sign what where before after": str,
-    "modules sources files": list[str],
+    "modules sources files with": list[str],
     "places": int,
     "ranks": list[int] | None,
     "cost": dict[str, int | None],
