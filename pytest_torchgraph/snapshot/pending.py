@@ -21,7 +21,7 @@ from ..graph.diff import Place
 from ..graph.text import format_node
 from . import SUFFIX
 from .compare import read_stored
-from .file_names import ReleaseFiles
+from .file_names import MAX_BYTES, SHORTEST_CUT, ReleaseFiles, release_in
 from .files import read_text
 
 _IDENTIFIER = re.compile(r"[A-Za-z_]\w*", re.ASCII)
@@ -165,6 +165,8 @@ class SavedUpdate:
                 raise ValueError(
                     f"{name!r} is not the path of a stored graph below the root directory"
                 )
+            if _comparison_of(name) != _comparison_of(self.target):
+                raise ValueError(f"{name!r} stores another graph than {self.target!r}")
         if self.text is not None:
             read_stored(self.text)
         elif self.successor is None:
@@ -235,6 +237,14 @@ def merge_updates(
     latest = later or earlier
     are_equal = earlier and later and (earlier.text, earlier.refused) == (later.text, later.refused)
     return latest if are_equal or latest is None else replace(latest, refused=SHARED_FILE)
+
+
+def _comparison_of(name: str) -> tuple[PurePosixPath, str]:
+    """Return what the paths of a stored graph for several releases have in common."""
+    path = PurePosixPath(name)
+    stem, _ = release_in(path.stem)
+    # A long name is cut to make room for the release.
+    return path.parent, stem if len(stem.encode()) < MAX_BYTES - 50 else stem[: SHORTEST_CUT // 4]
 
 
 def _is_stored_graph(name: str) -> bool:
