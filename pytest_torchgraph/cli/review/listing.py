@@ -7,11 +7,13 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from ...graph.diff import Finding, finding_lines, merge_findings
+from ...graph.diff import Finding, finding_lines, list_some, merge_findings
 from ...words import counted, markdown_code
 from ..formats import markdown_table
 from .waiting import NumberedCause, PendingUpdates, State
 
+MAX_OTHERS = 3
+"""Maximum number of causes to name that a cause shares files with."""
 ACCEPT = "pytest-torchgraph review --accept"
 
 
@@ -125,10 +127,11 @@ def notes(
     other_causes = Counter(
         k for name in open_names for k in pending.causes_by_target[name] - {cause.number}
     )
-    for number, files in sorted(other_causes.items()):
-        verb = "has" if files == 1 else "have"
-        parts.append(f"{counted(files, 'file')} also {verb} cause {number}")
-    return "; ".join(parts)
+    others = [
+        f"{counted(files, 'file')} also {'has' if files == 1 else 'have'} cause {number}"
+        for number, files in sorted(other_causes.items())
+    ]
+    return "; ".join(filter(None, [*parts, list_some(others, MAX_OTHERS)]))
 
 
 def any_pending(states: dict[str, tuple[State, str]]) -> bool:

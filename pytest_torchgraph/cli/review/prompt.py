@@ -20,7 +20,7 @@ from ...files import write
 from ...graph.diff import cost_text, form_lines, list_some
 from ...snapshot.files import read_text
 from ...words import counted, first_lines, one_line
-from .listing import describe_open, notes, open_causes
+from .listing import MAX_OTHERS, describe_open, notes, open_causes
 from .waiting import NumberedCause, PendingUpdates, State, Update
 
 
@@ -186,7 +186,7 @@ def _details(
         other_causes = sorted(pending.causes_by_target[update.target] - {cause.number})
         mark = f" ({state}{': ' if reason else ''}{reason})" if state != "waits" else ""
         if other_causes and not mark:
-            mark = f" (also has cause {', '.join(map(str, other_causes))})"
+            mark = f" (also has cause {list_some([*map(str, other_causes)], MAX_OTHERS)})"
         # The id of a test is shorter, but does not say which file a stranger's update replaces.
         file = "" if update.saved.is_named_after_its_test else f": {update.target}"
         graphs.append(f"  {update.saved.test}{file}{mark}")

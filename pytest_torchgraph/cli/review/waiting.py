@@ -213,7 +213,10 @@ class Update:
         saved = self.saved
         if self.conflict or saved.refused:
             return "refused", self.conflict or saved.refused
-        current_digests = {name: digest(read_text(self.root / name)) for name in saved.digests}
+        try:
+            current_digests = {name: digest(read_text(self.root / name)) for name in saved.digests}
+        except TorchGraphError as error:  # it was readable before
+            return "refused", str(error)
         if current_digests[self.target] == digest(saved.text):
             return "stored", ""
         for name, recorded_digest in saved.digests.items():

@@ -16,7 +16,7 @@ from ...audit.facts import LeakedSetting, TestFacts
 from ...audit.verdict import AuditOutcome
 from ...context import CONTEXT
 from ...errors import CaptureError, TorchGraphError
-from ...files import parse_json
+from ...files import parse_json, read_bytes
 from ...graph.text import format_mesh
 from ...snapshot import RECORD, REPORTED
 from ...snapshot.summary import brief
@@ -275,7 +275,7 @@ def merge_pages(pages: Sequence[Path]) -> tuple[Data, Parts]:
 
 def _tests_of(run: RunData) -> set[str]:
     """Return the ids of all tests that a page says something of."""
-    listed = {test["id"] for test in run.tests}
+    listed = {test["id"] for test in run.tests} | {*(run.audit or {}).get("tests", ())}
     return listed | run.facts.keys() | run.failures.keys() | run.comparisons.tests.keys()
 
 
@@ -294,6 +294,8 @@ def _with_unique_ids(run: RunData, page: str, repeated_ids: set[str]) -> RunData
         failures={name(test): text for test, text in run.failures.items()},
         comparisons=Comparisons({name(t): data for t, data in run.comparisons.tests.items()}),
         facts={name(test): facts for test, facts in run.facts.items()},
+        audit=run.audit
+        and {**run.audit, "tests": {name(t): result for t, result in run.audit["tests"].items()}},
     )
 
 
@@ -368,10 +370,7 @@ def _baseline(baselines: Sequence[Data], facts: Iterable[str]) -> Data:
 
 def _verdict(verdicts: Sequence[Data], tests_run: set[str]) -> Data:
     """Return the combined verdict of all shards. A test that any shard ran is not gone."""
-    gone_somewhere = {test for verdict in verdicts for test in verdict["gone"]}
-    gone_everywhere = {
-        test for test in gone_somewhere if all(test in verdict["gone"] for verdict in verdicts)
-    }
+    gone_everywhere = set.intersection(*(set(verdict["gone"]) for verdict in verdicts))
     return {
         "worse": _changes(verdict["worse"] for verdict in verdicts),
         "better": _changes(verdict["better"] for verdict in verdicts),
@@ -386,9 +385,9 @@ def _changes(lists: Iterable[Sequence[Data]]) -> list[Data]:
     groups: dict[tuple[Any, ...], Data] = {}
     for change in (change for changes in lists for change in changes):
         key = tuple(change[part] for part in ("text", "file", "line", "function"))
-        merged_change = groups.setdefault(key, {**change, "tests": []})
-        merged_change["tests"] = sorted({*merged_change["tests"], *change["tests"]})
-    return sorted(groups.values(), key=lambda change: (-len(change["tests"]), change["text"]))
+        groups.setdefault(key, {**change, "tests": set()})["tests"].update(change["tests"])
+    changes = [{**change, "tests": sorted(change["tests"])} for change in groups.values()]
+    return sorted(changes, key=lambda change: (-len(change["tests"]), change["text"]))
 
 
 # Not `.*?`: with a million opening tags and none that closes, the search would be quadratic.
@@ -409,7 +408,7 @@ def read_page(path: Path, most: int = MOST_BYTES) -> tuple[Data, Parts]:
         TorchGraphError: if the file is not a complete page, or is from another plugin version.
         OSError: if the file cannot be read.
     """
-    text = path.read_text(encoding="utf-8", errors="replace")
+    text = read_bytes(path).decode(errors="replace")
     match = _DATA.search(text)
     if match is None:
         raise TorchGraphError(f"{path}: not a page written by pytest --torchgraph-report=FILE")

@@ -802,3 +802,16 @@ def test_source_lines_of_equal_changes_are_each_shown(place: Place, run: Run) ->
     (cause,) = json.loads(said)["causes"]
     lines = ("a.py:1: harmless", "b.py:2: evil", "c.py:3: third")
     assert cause["sources"] == [f"{line} (recorded by the run)" for line in lines]
+
+
+def test_stored_file_that_becomes_unreadable_does_not_stop_the_others(place: Place) -> None:
+    """A link to /proc/kmsg can be read once."""
+    (place.root / BAD).write_text(RELU)
+    place.leave("bad", BAD, RELU, GELU)
+    pending = read_pending(place.artifacts)
+    (place.root / BAD).unlink()
+    _stored_fifo(place.root / BAD)
+    states = pending.states()
+    assert states[GOOD][0] == "waits"
+    assert states[BAD][0] == "refused"
+    assert "not a regular file" in states[BAD][1]

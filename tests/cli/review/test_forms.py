@@ -139,5 +139,27 @@ def test_lines_of_artifacts_hide_no_form(root: Path, capsys: Any) -> None:
         assert f"after   %y = aten.sub.Tensor({operands}) {T}\n" in output
 
 
+def test_list_names_few_other_causes_of_a_file(root: Path, capsys: Any) -> None:
+    """Otherwise the list grows with the square of the edits of one file."""
+    old, new = (
+        [
+            line
+            for k in range(9)
+            for line in (
+                f"%k{k} = aten.keep{k}.default(%x) {T}",
+                f"%y{k} = aten.{op}{k}(%k{k}) {T}",
+            )
+        ]
+        for op in ("a", "b")
+    )
+    leave(root, "a", text(*old, f"%y = aten.c(%y0) {T}"), text(*new, f"%y = aten.c(%y0) {T}"))
+    assert main(["review", "../art", "--list"]) == 1
+    output = capsys.readouterr().out
+    causes = int(output.split()[0])
+    assert causes > 8
+    assert f"1 file also has cause 4 and {causes - 4} more\n" in output
+    assert output.count("also has cause") == 3 * causes
+
+
 def read_pending_or_none(root: Path) -> Any:
     return read_pending(root / "art").updates if (root / "art").exists() else ()
