@@ -44,6 +44,7 @@ import hashlib
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -142,9 +143,10 @@ def may_be_of(stem: str, nodeid: str) -> bool:
         nodeid: the id of the test; the test file in the id is ignored.
     """
     identifiers = nodeid.partition("::")[2].partition("[")[0].split("::")
-    if not all(map(_PLAIN_IDENTIFIER.match, identifiers)):
+    # Other characters may be replaced in the name.
+    name = ".".join(takewhile(_PLAIN_IDENTIFIER.match, identifiers))
+    if not name:
         return True
-    name = ".".join(identifiers)
     if stem.startswith(name):
         return not _IDENTIFIER_CHARACTER.match(stem, len(name))
     # Otherwise the file can only have a truncated name of the test: its beginning, a `-` and the

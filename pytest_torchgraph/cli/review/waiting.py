@@ -80,7 +80,7 @@ def difference_of(saved: SavedUpdate, read: Callable[[str], str | None]) -> Diff
     return replace(
         difference,
         headline=f"{removed}: {difference.headline}",
-        findings=(_problem(removed), *difference.findings),
+        findings=(problem_finding(removed), *difference.findings),
     )
 
 
@@ -137,7 +137,7 @@ def _compare_texts(saved: SavedUpdate, stored: str | None, new: str) -> Differen
             ]
         ),
         details,
-        findings or (_problem(words),),
+        findings or (problem_finding(words),),
         comparison,
         (stored, new),
     )
@@ -157,12 +157,7 @@ def _with_source(finding: Finding, updates: Sequence[SavedUpdate]) -> Finding:
 
 
 def _without_graphs(problem: str) -> Difference:
-    return Difference(problem, (), (_problem(problem),))
-
-
-def _problem(text: str) -> Finding:
-    """Return a finding for a problem, identified by its whole text."""
-    return problem_finding(text, limit=None)
+    return Difference(problem, (), (problem_finding(problem),))
 
 
 State = Literal["waits", "stored", "refused"]

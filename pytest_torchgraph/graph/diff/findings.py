@@ -231,6 +231,9 @@ class Finding:
         - `recomputed`: see the attribute; missing if it is empty.
         - `sources`: the lines of the user's code, if known.
         - `before`, `after`: the primary node in the old and the new graph; "" if there is none.
+        - `with`: the first further added and removed nodes, each with its sign.
+        - `forms`: if a finding of several files did not change the same in all of them, each form:
+          `before`, `after`, `with`, and `file`, the first file that has it; missing otherwise.
         - `files`, `ranks`: see the attributes.
         - `identity`: the tokens by which `joining.merge_edits` matches edits.
         """

@@ -13,11 +13,12 @@ from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, S
 from dataclasses import asdict, replace
 from typing import Any
 
-from ...words import counted
+from ...words import counted, listed
 from ..cost import sum_of
 from ..model import Node
 from ..text import format_node
 from .findings import Finding, GraphDiff, Identity
+from .identify import digest
 from .paths import abridged
 from .union_find import UnionFind
 from .words import changed_words, cost_text, edit_name, recomputed_text, shown_nodes, sign_of
@@ -114,15 +115,10 @@ _OWN_NAME = re.compile(r"^(?:[-+] )?%\S+ = ")
 _SIZES = re.compile(r"\[[^\]]*\]")
 
 
-def problem_finding(problem: str, limit: int | None = MAX_TEXT) -> Finding:
-    """Return a finding for a comparison that failed without findings. Equal problems merge.
-
-    Args:
-        problem: the text of the problem.
-        limit: number of leading characters that distinguish two problems; `None` for all.
-    """
+def problem_finding(problem: str) -> Finding:
+    """Return a finding for a comparison that failed without findings. Equal problems merge."""
     problem = " ".join(problem.split())
-    tokens = Identity(edits=(f"problem {problem if limit is None else shorten(problem)}",))
+    tokens = Identity(edits=(digest("problem", problem),))
     data = _complete_data(
         sign="!",
         what=shorten(problem),
@@ -329,9 +325,7 @@ def finding_heading(finding: Finding, noun: str = "file") -> str:
 
 def list_some(items: Sequence[str], limit: int | None) -> str:
     """Return the first texts, shortened if long, and the number of remaining texts."""
-    more = f" and {len(items) - limit} more" if limit is not None and len(items) > limit else ""
-    named = items if limit is None else [shorten(item) for item in items[:limit]]
-    return ", ".join(named) + more
+    return listed(items if limit is None else map(shorten, items), limit)
 
 
 def shorten(text: str) -> str:

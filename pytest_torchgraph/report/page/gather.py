@@ -285,17 +285,18 @@ def _with_unique_ids(run: RunData, page: str, repeated_ids: set[str]) -> RunData
     def name(test: str) -> str:
         return f"{test} @ {page}" if test in repeated_ids else test
 
+    def renamed(values: Data) -> Data:
+        return {name(test): value for test, value in values.items()}
+
+    search_texts = renamed(run.search_texts).items()
     return replace(
         run,
         tests=[{**test, "id": name(test["id"])} for test in run.tests],
-        search_texts={
-            name(test): _search_text(name(test), text) for test, text in run.search_texts.items()
-        },
-        failures={name(test): text for test, text in run.failures.items()},
-        comparisons=Comparisons({name(t): data for t, data in run.comparisons.tests.items()}),
-        facts={name(test): facts for test, facts in run.facts.items()},
-        audit=run.audit
-        and {**run.audit, "tests": {name(t): result for t, result in run.audit["tests"].items()}},
+        search_texts={test: _search_text(test, text) for test, text in search_texts},
+        failures=renamed(run.failures),
+        comparisons=Comparisons(renamed(run.comparisons.tests)),
+        facts=renamed(run.facts),
+        audit=run.audit and {**run.audit, "tests": renamed(run.audit["tests"])},
     )
 
 
