@@ -174,11 +174,11 @@ def _details(
     parts = {
         "in": words["where"],
         "line": list_some(words["sources"], MAX_SOURCES),
+        "costs": cost_text(cause.words.cost),
+        "note": notes(pending, cause, states),
     }
     yield from (f"{name:<8}{text}" for name, text in parts.items() if text)
     yield from form_lines(words)
-    parts = {"costs": cost_text(cause.words.cost), "note": notes(pending, cause, states)}
-    yield from (f"{name:<8}{text}" for name, text in parts.items() if text)
     yield f"{counted(words['places'], 'place')} in {counted(len(cause.updates), 'graph')}:"
     graphs = []
     for update in cause.updates:

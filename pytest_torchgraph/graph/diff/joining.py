@@ -88,12 +88,10 @@ def _forms(
     forms = []
     for (file, finding), entry in zip(group, entries, strict=True):
         form = {word: entry[word] for word in ("before", "after", "with")}
-        parts = [_parts(text) for text in (form["before"], form["after"], *form["with"])]
-        (_, old), (_, new) = parts[:2]
-        both = 2 if old and new else 0
-        sizes = changed_words(old, new) if both else []
-        dtypes = [_SIZES.sub("", result) for _, result in parts[both:]]
-        text = "\n".join([*(call for call, _ in parts), *map(" -> ".join, sizes), *dtypes])
+        nodes = (form["before"], form["after"])
+        results = (node.rpartition(" : ")[2] for node in nodes)
+        sizes = map(" -> ".join, changed_words(*results) if all(nodes) else ())
+        text = "\n".join([_VARYING.sub(r"\1", "\n".join([*nodes, *form["with"]])), *sizes])
         names = _NAME.findall(text)
         roles = (*_NAME.split(text), *map(names.index, names))
         keys = {text, (finding.identity.edits[:1], roles)}
@@ -103,16 +101,9 @@ def _forms(
     return forms
 
 
-def _parts(text: str) -> tuple[str, str]:
-    """Return the call and the result of a printed node, without its name."""
-    call, colon, result = text.rpartition(" : ")
-    result, _, effects = result.partition(" !")
-    return (_OWN_NAME.sub("", call) + effects, result) if colon else (text, "")
-
-
 _NAME = re.compile(r"%[^\s,()[\]]+")
-_OWN_NAME = re.compile(r"^(?:[-+] )?%\S+ = ")
-_SIZES = re.compile(r"\[[^\]]*\]")
+_VARYING = re.compile(r"^(?:[-+] )?%\S+ = |\b([a-z]+\d\w*)\[[^\]]*\]", re.MULTILINE)
+"""Names and sizes of results, which depend on the code around an edit."""
 
 
 def problem_finding(problem: str) -> Finding:

@@ -115,6 +115,7 @@ class RunData:
         """
         failed = {test["id"] for test in self.tests if test["outcome"] in RED}
         causes = self._causes(failed)
+        run = {name: getattr(self, name) for names in _RUN for name in names.split()}
         workers = "a worker" if self.crashed == 1 else f"{self.crashed} workers"
         return {
             "format": FORMAT,
@@ -125,18 +126,7 @@ class RunData:
             "failures": self._failures(failed, causes),
             "tests": self.tests,
             "search": parts.add([self.search_texts[test["id"]] for test in self.tests]),
-            "run": parts.add(
-                {
-                    "versions": self.versions,
-                    "others": self.others,
-                    "crashed": self.crashed,
-                    "failures": self.failures,
-                    "comparisons": self.comparisons.tests,
-                    "accept": self.accept,
-                    "facts": self.facts,
-                    "shards": list(self.shards),
-                }
-            ),
+            "run": parts.add({**run, "comparisons": self.comparisons.tests}),
         }
 
     @classmethod
