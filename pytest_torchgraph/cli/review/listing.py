@@ -48,14 +48,10 @@ def markdown(pending: PendingUpdates) -> Iterator[str]:
     """Yield the pending causes as a Markdown table."""
     states = pending.states()
     yield f"**{heading(pending, states)}**"
-    table = markdown_table(
-        [_without_accepted(cause, states) for cause in open_causes(pending, states)]
-    )
-    if table:
-        head, rule, *rows = table
-        numbers = [cause.number for cause in open_causes(pending, states)]
+    if causes := open_causes(pending, states):
+        head, rule, *rows = markdown_table([_without_accepted(cause, states) for cause in causes])
         yield from ("", f"| cause {head}", f"|---:{rule}")
-        yield from (f"| {number} {row}" for number, row in zip(numbers, rows, strict=True))
+        yield from (f"| {cause.number} {row}" for cause, row in zip(causes, rows, strict=True))
     refused = [(name, reason) for name, (state, reason) in states.items() if state == "refused"]
     problems = [f"{name}: {reason}" for name, reason in refused] + list(pending.unreadable)
     if problems:

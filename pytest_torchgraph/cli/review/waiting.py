@@ -102,9 +102,8 @@ def _compare_texts(saved: SavedUpdate, stored: str | None, new: str) -> Differen
     program = read_stored(new).canonical()
     detail = program.header.detail
     comparison = Comparison(program, path=saved.target)
-    is_known = saved.compared is not None
     details: tuple[str, ...] = ()
-    if not is_known:
+    if saved.compared is None:
         comparison = replace(
             comparison, problem=f"{NOT_STORED} for this comparison yet", is_new=True
         )
@@ -316,15 +315,14 @@ class PendingUpdates:
             return self
         targets = {update.target for update in self.updates}
         if causes is not None:
-            causes_by_number = {cause.number: cause for cause in self.causes}
             for number in causes:
-                if number not in causes_by_number:
+                if not 0 < number <= len(self.causes):
                     raise TorchGraphError(
                         f"no cause {number} in {self.directory}, only 1 to "
-                        f"{len(causes_by_number)}: run "
+                        f"{len(self.causes)}: run "
                         f"`pytest-torchgraph review --list {self.directory}`"
                     )
-            targets &= {name for number in causes for name in causes_by_number[number].words.files}
+            targets &= {name for number in causes for name in self.causes[number - 1].words.files}
         if tests is not None:
             test_targets: set[str] = set()
             for test in tests:

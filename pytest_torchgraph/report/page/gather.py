@@ -312,19 +312,21 @@ def _combine_runs(runs: Sequence[RunData], pages: Sequence[str]) -> RunData:
         for name in runs[0].versions
     }
     tests = [test for run in runs for test in run.tests]
+
+    def joined(values: Iterable[dict[str, Any]]) -> Data:
+        return {test: value for part in values for test, value in part.items()}
+
     return RunData(
         versions=versions,
         others=sum(run.others for run in runs),
         crashed=sum(run.crashed for run in runs),
         tests=sorted(tests, key=lambda test: (test["place"], test["id"])),
-        search_texts={key: text for run in runs for key, text in run.search_texts.items()},
-        failures={key: text for run in runs for key, text in run.failures.items()},
-        comparisons=Comparisons(
-            {key: data for run in runs for key, data in run.comparisons.tests.items()}
-        ),
+        search_texts=joined(run.search_texts for run in runs),
+        failures=joined(run.failures for run in runs),
+        comparisons=Comparisons(joined(run.comparisons.tests for run in runs)),
         accept="",  # `--lf` only covers the failures of one run
         audit=_audit(runs),
-        facts={key: data for run in runs for key, data in run.facts.items()},
+        facts=joined(run.facts for run in runs),
         shards=[
             shard for run, page in zip(runs, pages, strict=True) for shard in run.shards or [page]
         ],

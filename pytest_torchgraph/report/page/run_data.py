@@ -325,12 +325,9 @@ class Page:
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Print the path of the page, or the error that prevented writing it."""
-        if self.problem:
-            line = f"torchgraph: the page was not written: {self.problem}"
-            terminalreporter.write_line(one_line(line), red=True)
-        else:
-            line = f"torchgraph: page of this run in {self.path}"
-            terminalreporter.write_line(one_line(line))
+        failed = self.problem and f"the page was not written: {self.problem}"
+        line = f"torchgraph: {failed or f'page of this run in {self.path}'}"
+        terminalreporter.write_line(one_line(line), red=bool(failed))
 
 
 def _new_test(report: pytest.TestReport) -> Data:

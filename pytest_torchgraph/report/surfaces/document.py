@@ -314,12 +314,9 @@ class RunJson:
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Print the path of the file, or the error that prevented writing it."""
-        if self._problem:
-            line = f"torchgraph: the JSON of this run was not written: {self._problem}"
-            terminalreporter.write_line(one_line(line), red=True)
-        else:
-            line = f"torchgraph: JSON of this run in {self._path}"
-            terminalreporter.write_line(one_line(line))
+        failed = self._problem and f"the JSON of this run was not written: {self._problem}"
+        line = f"torchgraph: {failed or f'JSON of this run in {self._path}'}"
+        terminalreporter.write_line(one_line(line), red=bool(failed))
 
 
 def run_document(outcome: AuditOutcome, exit_status: int) -> Data:
