@@ -15,7 +15,7 @@ from ..graph.diff import source_text
 from ..settings import config as settings
 from ..snapshot.pending import OUTSIDE, PENDING_SUFFIX, SavedUpdate, digest, place_key
 from ..snapshot.summary import brief
-from ..words import counted
+from ..words import counted, grouped
 from . import artifacts
 
 if TYPE_CHECKING:
@@ -111,10 +111,11 @@ class Comparisons:
                 if any(data["releases"] for data in failures)
             ]
             # A stranger's page may have the tokens of another edit. Equal edits have equal words.
-            by_words: dict[str, list[tuple[str, Finding]]] = {}
-            for test, failures in sorted(self.tests.items()):
-                for finding in chain.from_iterable(map(findings_of, failures)):
-                    by_words.setdefault(finding.summary, []).append((test, finding))
+            by_words = grouped(
+                (finding.summary, (test, finding))
+                for test, failures in sorted(self.tests.items())
+                for finding in chain.from_iterable(map(findings_of, failures))
+            )
             merged = (merge_edits(items, upgraded=upgraded) for items in by_words.values())
             causes = chain.from_iterable(merged)
             self._every_cause = sorted(causes, key=lambda cause: -len(cause.files))

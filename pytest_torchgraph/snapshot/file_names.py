@@ -121,8 +121,7 @@ def release_in(stem: str) -> tuple[str, str]:
     The release is "" if there is none. No test name can end in a release, because `@` only occurs
     inside brackets or before a digest.
     """
-    match = _TAG.search(stem)
-    return (stem[: match.start()], match[1]) if match else (stem, "")
+    return _split(stem, _TAG)
 
 
 def rank_in(stem: str) -> tuple[str, str]:
@@ -131,7 +130,11 @@ def rank_in(stem: str) -> tuple[str, str]:
     Args:
         stem: the name, without a release.
     """
-    match = _RANK.search(stem)
+    return _split(stem, _RANK)
+
+
+def _split(stem: str, end: re.Pattern[str]) -> tuple[str, str]:
+    match = end.search(stem)
     return (stem[: match.start()], match[1]) if match else (stem, "")
 
 

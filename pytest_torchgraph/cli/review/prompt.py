@@ -200,8 +200,7 @@ def _update_details(update: Update) -> Iterator[str]:
     yield from (*difference.details, "")
     comparison = difference.comparison
     for finding in comparison.diff.findings if comparison is not None else ():
-        size = sum(len(place.changes) + len(place.consequences) for place in finding.places)
-        yield from (*finding.to_text(limit=size).splitlines(), "")
+        yield from (*finding.to_text(limit=sys.maxsize).splitlines(), "")
     yield from difference.text_lines()
 
 

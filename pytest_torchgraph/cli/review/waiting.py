@@ -20,6 +20,7 @@ from ...snapshot.compare import Comparison, compare, read_stored
 from ...snapshot.files import read_text
 from ...snapshot.pending import PENDING_SUFFIX, SavedUpdate, digest, place_key
 from ...snapshot.summary import brief
+from ...words import grouped
 
 SAME_GRAPHS = "only names, line order, strides or devices differ, so the graphs are equal"
 
@@ -439,9 +440,7 @@ def _updates(
             return None
 
     differences: dict[tuple[object, ...], Difference] = {}
-    by_target: dict[str, list[tuple[Path, SavedUpdate]]] = {}
-    for file, update in saved:
-        by_target.setdefault(update.target, []).append((file, update))
+    by_target = grouped((update.target, (file, update)) for file, update in saved)
     for _, same_target in sorted(by_target.items()):
         # The first speaks for all: not one that is refused, or names another test.
         same_target.sort(key=lambda pair: (pair[1].refused, not pair[1].is_named_after_its_test))

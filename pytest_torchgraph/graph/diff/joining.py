@@ -13,7 +13,7 @@ from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, S
 from dataclasses import asdict, replace
 from typing import Any
 
-from ...words import counted, listed
+from ...words import counted, grouped, listed
 from ..cost import sum_of
 from ..model import Node
 from ..text import format_node
@@ -232,9 +232,7 @@ def group_same_edits(
             for k in members:
                 edits.join(k, members[0])
     # Groups are in the order of their first items, whichever item represents a group.
-    groups: dict[int, list[int]] = {}
-    for k in range(len(items)):
-        groups.setdefault(edits.find(k), []).append(k)
+    groups = grouped((edits.find(k), k) for k in range(len(items)))
     return [*groups.values()]
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import count
 
 from ...ops.dtypes import DTYPE_NAMES
-from ...words import amount, counted, format_ranks, listed
+from ...words import amount, counted, format_ranks, grouped, listed
 from ..census import describe_python_calls
 from ..cost import Cost
 from ..model import Arg, Atom, Node
@@ -30,21 +30,21 @@ def finding_text(finding: Finding, limit: int) -> str:
     if finding.modules:
         lines = [f"{sign} {finding.summary} [{_list_graphs(finding.places)}]"]
         changes = (change for place in finding.places for change in place.changes)
-        lines += _change_lines("with   ", outside_modules(changes, finding.modules), limit)
-        return "\n".join([*lines, *_cost_lines(finding), *_consequence_lines(finding, limit)])
-    before, after, rest = shown_nodes(finding.changes)
-    verb = "replaced" if is_replacement(finding) else finding.kind
-    head = f"{sign} {verb} in {_format_places(finding)}"
-    if finding.source is not None:
-        head += f"  {finding.source}: {finding.source.code}".rstrip(": ")
-    lines = [head]
-    if before is not None:
-        lines.append(f"    before  {format_node(before)}")
-    if after is not None:
-        lines.append(f"    after   {format_node(after)}")
-    if renamed := finding.changes[0].renamed:
-        names = ", ".join(f"%{format_name(x)} is now %{format_name(y)}" for x, y in renamed)
-        lines.append(f"    names   {names}")
+        rest = outside_modules(changes, finding.modules)
+    else:
+        before, after, rest = shown_nodes(finding.changes)
+        verb = "replaced" if is_replacement(finding) else finding.kind
+        head = f"{sign} {verb} in {_format_places(finding)}"
+        if finding.source is not None:
+            head += f"  {finding.source}: {finding.source.code}".rstrip(": ")
+        lines = [head]
+        if before is not None:
+            lines.append(f"    before  {format_node(before)}")
+        if after is not None:
+            lines.append(f"    after   {format_node(after)}")
+        if renamed := finding.changes[0].renamed:
+            names = ", ".join(f"%{format_name(x)} is now %{format_name(y)}" for x, y in renamed)
+            lines.append(f"    names   {names}")
     lines += _change_lines("with   ", rest, limit)
     return "\n".join([*lines, *_cost_lines(finding), *_consequence_lines(finding, limit)])
 
@@ -285,9 +285,7 @@ def diff_text(diff: GraphDiff, limit: int | None) -> str:
     if files is not None and files.of_directories:
         return "\n".join(_directory_lines(diff, files, limit))
     lines = [] if files is None else [line for lines in files.counts.values() for line in lines]
-    groups: dict[tuple[int, ...] | None, list[Finding]] = {}
-    for finding in diff.findings:
-        groups.setdefault(finding.ranks, []).append(finding)
+    groups = grouped((finding.ranks, finding) for finding in diff.findings)
     for ranks, findings in groups.items():
         shown = findings[:limit]
         texts = [finding.to_text(limit=4 if len(findings) <= 3 else 1) for finding in shown]
@@ -306,9 +304,7 @@ def _directory_lines(diff: GraphDiff, files: FilesDiff, limit: int | None) -> It
     if releases := dict.fromkeys(files.releases.values()):
         yield f"torch {list_some([f'{old} -> {new}' for old, new in releases], limit)}"
     yield from finding_lines(diff.findings, limit=limit)
-    by_counts: dict[tuple[str, ...], list[str]] = {}
-    for file, lines in files.counts.items():
-        by_counts.setdefault(lines, []).append(file)
+    by_counts = grouped((lines, file) for file, lines in files.counts.items())
     for lines, named in [*by_counts.items()][:limit]:
         yield f"~ op counts: {list_some(lines, limit)}"
         yield f"    in {list_some(named, limit)}"

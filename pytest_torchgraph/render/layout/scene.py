@@ -17,6 +17,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from ...graph.model import Node
+from ...words import grouped
 from ..look import (
     MAX_LINE,
     MAX_TOOLTIP_LINE,
@@ -447,10 +448,11 @@ class Scene:
         ]
         tied_edges = anchor_edges(placed, box_edges)
         yield from ((tail, head, "1") for tail, head in tied_edges)
-        graphs: dict[Segment, list[str]] = {}
-        for key, cluster in placed:
-            if cluster[0] is not root and key not in self._ports:
-                graphs.setdefault(cluster[0], []).append(key)
+        graphs = grouped(
+            (cluster[0], key)
+            for key, cluster in placed
+            if cluster[0] is not root and key not in self._ports
+        )
         stacking = stacking_edges(list(graphs.values()), [*box_edges, *tied_edges])
         yield from ((tail, head, "0") for tail, head in stacking)
 

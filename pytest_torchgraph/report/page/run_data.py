@@ -22,7 +22,7 @@ from ...audit.facts import TestFacts
 from ...audit.session import outcome_of
 from ...files import decode, write
 from ...torch_release import torch_version
-from ...words import counted, one_line
+from ...words import counted, grouped, one_line
 from ..causes import PLUGIN, FailedComparisons
 from ..comparisons import Comparisons
 from ..surfaces import audit_document
@@ -188,9 +188,7 @@ class RunData:
         if len(failed) < 2 and causes is None:
             return []
         listed = {test for cause in (causes or {"list": ()})["list"] for test in cause["files"]}
-        groups: dict[str, list[str]] = {}
-        for test in sorted({*failed} - listed):
-            groups.setdefault(self.failures.get(test, ""), []).append(test)
+        groups = grouped((self.failures.get(test, ""), test) for test in sorted({*failed} - listed))
         failures = sorted(groups.items(), key=lambda group: (-len(group[1]), group[0]))
         return [{"headline": headline, "tests": tests} for headline, tests in failures]
 

@@ -78,7 +78,7 @@ from ...audit.verdict import AuditOutcome
 from ...files import write
 from ...snapshot.summary import brief
 from ...torch_release import torch_version
-from ...words import one_line
+from ...words import grouped, one_line
 from ..causes import PLUGIN as FAILED_COMPARISONS
 from ..causes import FailedComparisons
 
@@ -141,9 +141,7 @@ class ChangeOverTests(NamedTuple):
 
 def changes_over_tests(changes: Iterable[AuditChange]) -> list[ChangeOverTests]:
     """Merge equal changes of all tests, sorted by number of tests, descending."""
-    groups: dict[tuple[str, CodePlace], list[str]] = {}
-    for change in changes:
-        groups.setdefault((change.text, place_of_change(change)), []).append(change.test)
+    groups = grouped(((change.text, place_of_change(change)), change.test) for change in changes)
     shared_changes = [ChangeOverTests(*key, tuple(sorted(tests))) for key, tests in groups.items()]
     return sorted(
         shared_changes, key=lambda change: (-len(change.tests), change.text, change.place)
