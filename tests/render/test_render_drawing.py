@@ -377,15 +377,6 @@ def test_dark_rules_name_only_classes_of_the_package(tmp_path):
     assert named <= used | known | families | {f"tg-{kind}" for kind in kinds}
 
 
-def test_dark_rules_can_be_nested_under_a_selector():
-    lines = dark_rules("html.dark").splitlines()
-
-    selectors = [
-        part.strip() for line in lines for part in re.split(r",(?![^(]*\))", line.split("{")[0])
-    ]
-    assert all(selector.startswith("html.dark .tg-picture ") for selector in selectors)
-
-
 def test_foreign_svg_is_unchanged(tmp_path):
     import graphviz
 

@@ -115,11 +115,10 @@ def notes(
     pending: PendingUpdates, cause: NumberedCause, states: dict[str, tuple[State, str]]
 ) -> str:
     """Count the accepted files of a cause, and its files with other causes; "" if none."""
-    parts = []
     names = [update.target for update in cause.updates]
-    if stored := sum(states[name][0] == "stored" for name in names):
-        parts.append(f"{stored} of {counted(len(names), 'file')} already accepted")
     open_names = [name for name in names if states[name][0] != "stored"]
+    stored = len(names) - len(open_names)
+    accepted = f"{stored} of {counted(len(names), 'file')} already accepted" if stored else ""
     other_causes = Counter(
         k for name in open_names for k in pending.causes_by_target[name] - {cause.number}
     )
@@ -127,7 +126,7 @@ def notes(
         f"{counted(files, 'file')} also {'has' if files == 1 else 'have'} cause {number}"
         for number, files in sorted(other_causes.items())
     ]
-    return "; ".join(filter(None, [*parts, list_some(others, MAX_OTHERS)]))
+    return "; ".join(filter(None, (accepted, list_some(others, MAX_OTHERS))))
 
 
 def any_pending(states: dict[str, tuple[State, str]]) -> bool:

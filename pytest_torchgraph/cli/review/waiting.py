@@ -287,10 +287,9 @@ class PendingUpdates:
     @cached_property
     def causes_by_target(self) -> Mapping[str, frozenset[int]]:
         """For each stored file, the numbers of the causes that change it."""
-        causes: dict[str, set[int]] = {}
-        for cause in self.causes:
-            for update in cause.updates:
-                causes.setdefault(update.target, set()).add(cause.number)
+        causes = grouped(
+            (update.target, cause.number) for cause in self.causes for update in cause.updates
+        )
         return {target: frozenset(numbers) for target, numbers in causes.items()}
 
     @property

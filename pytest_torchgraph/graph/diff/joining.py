@@ -143,7 +143,10 @@ def merge_findings(group: Sequence[tuple[str, Finding]]) -> Finding:
     data = _complete_data(
         **{
             **data_of_findings[0],
-            **{key: _collect_values(data_of_findings, key) for key in ("modules", "sources")},
+            **{
+                key: [*dict.fromkeys(value for entry in data_of_findings for value in entry[key])]
+                for key in ("modules", "sources")
+            },
             "places": sum(entry["places"] for entry in data_of_findings),
             "cost": {"flops": cost.flops, "saved_bytes": cost.saved_bytes},
             "files": files,
@@ -160,10 +163,6 @@ def merge_findings(group: Sequence[tuple[str, Finding]]) -> Finding:
         costs=lambda: cost,
         data=data,
     )
-
-
-def _collect_values(entries: Iterable[dict[str, Any]], key: str) -> list[str]:
-    return [*dict.fromkeys(value for entry in entries for value in entry[key])]
 
 
 def merge_edits(
