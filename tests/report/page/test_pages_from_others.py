@@ -327,3 +327,19 @@ def test_endless_page_is_one_error_with_its_name(tmp_path: Path, capsys: Any) ->
             assert main(["merge", *paths, "-o", str(tmp_path / "out.html")]) == 2
             assert f"not a regular file: '{tmp_path / name}'" in capsys.readouterr().err
     assert not (tmp_path / "out.html").exists()
+
+
+def test_merged_cause_has_each_form(merge: Any, tmp_path: Path) -> None:
+    """Although the other page has the words and tokens of the first."""
+    pages = [page_of("t"), page_of("u"), page_of("v")]
+    for page, constant in zip(pages, (2, 3, 2), strict=True):
+        (comparisons,) = page[1]["comparisons"].values()
+        after = f"%y = aten.add.Tensor(%x, {constant}) : f32[2]"
+        comparisons[0]["difference"]["findings"][0].update(after=after, file="x", forms=[])
+    assert merge(*map(text_of, pages))[0] == 0
+    data, _ = gather.read_page(tmp_path / "out.html")
+    (cause,) = data["causes"]["list"]
+    assert [(form["file"], form["after"][-11:]) for form in cause["forms"]] == [
+        ("t.py::a", "2) : f32[2]"),
+        ("u.py::a", "3) : f32[2]"),
+    ]
