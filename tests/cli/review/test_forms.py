@@ -10,9 +10,7 @@ from typing import Any
 import pytest
 
 from pytest_torchgraph.cli import main
-from pytest_torchgraph.cli.review import prompt
-from pytest_torchgraph.cli.review.waiting import read_pending
-from pytest_torchgraph.snapshot.pending import place_key
+from pytest_torchgraph.cli.review import prompt, waiting
 
 T = ": f32[2, 3, 4, 5]"
 RELU = f"%y = aten.relu.default(%x) {T}"
@@ -72,7 +70,7 @@ def test_cause_prints_each_form(
     for name, form in zip("ab", forms, strict=True):
         leave(root, name, text(RELU), text(form))
     monkeypatch.setattr("builtins.input", lambda _: "n")
-    prompt.ask(read_pending(root / "art"))
+    prompt.ask(waiting.read_pending(root / "art"))
     shown = [capsys.readouterr().out]
     for words in (
         ["review", "../art", "--list"],
@@ -129,7 +127,7 @@ def test_lines_of_artifacts_hide_no_form(root: Path, capsys: Any) -> None:
     old, *new = (text(f"%y = aten.sub.Tensor({o}) {T}") for o in ("%x, %x", "%x, %z", "%z, %x"))
     for _ in range(2):
         findings = [f for u in read_pending_or_none(root) for f in u.findings]
-        lines = {place_key(finding.places[0]): "one" for finding in findings}
+        lines = {waiting.place_key(finding.places[0]): "one" for finding in findings}
         for name, graph in zip("ab", new, strict=True):
             leave(root, name, old, graph, lines=lines)
     assert main(["review", "../art", "--list"]) == 1
@@ -162,4 +160,4 @@ def test_list_names_few_other_causes_of_a_file(root: Path, capsys: Any) -> None:
 
 
 def read_pending_or_none(root: Path) -> Any:
-    return read_pending(root / "art").updates if (root / "art").exists() else ()
+    return waiting.read_pending(root / "art").updates if (root / "art").exists() else ()
