@@ -41,24 +41,25 @@ def read_bytes(path: Path, *, only_files: bool = True) -> bytes:
         OSError: if the file cannot be read, has more than `MOST_BYTES`, or, with `only_files`, is a
             FIFO, socket or device.
     """
+
+    def check(status: os.stat_result) -> os.stat_result:
+        if only_files and not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):
+            raise OSError(errno.EINVAL, "not a regular file", str(path))
+        return status
+
     # Opening a FIFO waits for a writer, and /dev/zero never ends. Check the file type before and
     # after: a branch may swap the file.
-    status = path.stat()
-    check = _check_type if only_files else lambda status: None
-    check(status)
+    check(path.stat())
     flags = getattr(os, "O_NONBLOCK", 0) if only_files else 0
     with open(path, "rb", opener=lambda name, mode: os.open(name, mode | flags)) as file:
-        check(status := os.fstat(file.fileno()))
+        status = check(os.fstat(file.fileno()))
         # A limit costs time. Devices and files in /proc report 0 bytes.
         data = file.read() if 0 < status.st_size <= MOST_BYTES else file.read(MOST_BYTES + 1)
+    if data is None:  # /proc/kmsg is a regular file by its type
+        raise OSError(errno.EINVAL, "not a regular file", str(path))
     if len(data) > MOST_BYTES:
-        raise OSError(errno.EFBIG, f"larger than {MOST_BYTES // 2**20} MiB")
+        raise OSError(errno.EFBIG, f"larger than {MOST_BYTES // 2**20} MiB", str(path))
     return data
-
-
-def _check_type(status: os.stat_result) -> None:
-    if not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):
-        raise OSError(errno.EINVAL, "not a regular file")
 
 
 def parse_json(text: str | bytes, pairs: Callable[..., Any] | None = None) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from typing import TypeVar
 
 _COMMAND = re.compile(r"(^ *(?=::)|(?=##\w*\[)).")
 """The first character of a workflow command: `::` begins a line, `##[` may be anywhere in it."""
@@ -47,6 +48,18 @@ def printable(text: str) -> str:
 def counted(count: int, noun: str) -> str:
     """Return a count with its noun: `1 file`, `1,416 files`."""
     return f"{count:,} {noun}" + ("" if count == 1 else "s")
+
+
+_K = TypeVar("_K")
+_V = TypeVar("_V")
+
+
+def grouped(pairs: Iterable[tuple[_K, _V]]) -> dict[_K, list[_V]]:
+    """Return the values of each key, in order."""
+    groups: dict[_K, list[_V]] = {}
+    for key, value in pairs:
+        groups.setdefault(key, []).append(value)
+    return groups
 
 
 def listed(items: Iterable[str], limit: int | None = 5, noun: str = "", between: str = ", ") -> str:

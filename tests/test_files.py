@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import io
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -322,3 +324,21 @@ def test_file_that_becomes_a_fifo_is_not_waited_for(
     monkeypatch.setattr(Path, "stat", stat)
     with pytest.raises(OSError, match="not a regular file"):
         files.read_bytes(file)
+
+
+def test_file_without_content_for_now_is_not_a_regular_file(root: Path, monkeypatch: Any) -> None:
+    """Such as /proc/kmsg, a regular file by its type: without O_NONBLOCK, `read` would wait."""
+
+    class Waiting(io.BytesIO):
+        def read(self, size: int | None = -1) -> Any:
+            return None
+
+        def fileno(self) -> int:
+            return descriptor
+
+    (root / "kmsg").touch()
+    with open(root / "kmsg", "rb") as file:
+        descriptor = file.fileno()
+        monkeypatch.setattr(files, "open", lambda *_, **__: Waiting(), raising=False)
+        with pytest.raises(OSError, match=re.escape(f"not a regular file: '{root / 'kmsg'}'")):
+            files.read_bytes(root / "kmsg")

@@ -61,6 +61,7 @@ from ..watching.breaks import cause_of
 from ..watching.kernels import Kernel
 from ..watching.observe import HUB, EventRecorder
 from ..watching.record import WatchRecord, record_of
+from ..words import grouped
 from .contents import Contents, EagerPart
 from .result import Capture
 
@@ -482,10 +483,11 @@ def _declared_parameters(target: Any) -> Mapping[str, inspect.Parameter] | None:
 
 def _check_options(target: Any, kwargs: dict[str, Any]) -> None:
     """Refuse options of mechanisms that were passed as arguments of the target."""
-    takers: dict[str, list[str]] = {}
-    for kind in MECHANISMS.values():
-        for option in fields(kind):  # type: ignore[arg-type]
-            takers.setdefault(option.name, []).append(kind.__name__)
+    takers = grouped(
+        (option.name, kind.__name__)
+        for kind in MECHANISMS.values()
+        for option in fields(kind)  # type: ignore[arg-type]
+    )
     passed = takers.keys() & kwargs.keys()
     declared = _declared_parameters(target) if passed else None
     if declared is None or any(p.kind is p.VAR_KEYWORD for p in declared.values()):

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..errors import GraphFormatError, TorchGraphError, only_counts_error
 from ..graph.diff import FilesDiff, GraphDiff, diff_graphs, diff_programs, merge_edits
@@ -15,11 +15,8 @@ from ..graph.equality import as_captured
 from ..graph.model import Graph, Result
 from ..graph.program import Program
 from ..graph.text import Header, parse_file, read_text
-from ..words import one_line
+from ..words import grouped, one_line
 from .many_ranks import NO_RANKS, are_ranks
-
-if TYPE_CHECKING:
-    from .result import Capture
 
 SUFFIX = ".tgraph"
 _DOCUMENT = re.compile(r"torchgraph \d+\n(?:.+\n){0,2}\n(?:ranks? .*\n\n)?.*\{\n")
@@ -126,9 +123,10 @@ def _program(side: Any) -> Program:
         return Program(Header(), graphs_of(side))
     if not side.ranks:
         raise TorchGraphError(f"nothing to compare: {NO_RANKS}")
-    classes: dict[Capture, list[int]] = {}
-    for rank, capture in sorted(zip(side.ranks, side, strict=True), key=lambda item: item[0]):
-        classes.setdefault(capture, []).append(rank)
+    classes = grouped(
+        (capture, rank)
+        for rank, capture in sorted(zip(side.ranks, side, strict=True), key=lambda item: item[0])
+    )
     sections = [
         (ranks, Program(Header(), first_capture.program))
         for first_capture, ranks in classes.items()

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ..words import counted
+from ..words import counted, grouped
 from .facts import LeakedSetting, TestFacts
 from .judge import Verdict
 from .summary import lines_over_tests
@@ -70,9 +70,7 @@ def verdict_lines(verdict: Verdict, file: str, *, width: int = 80) -> Iterator[s
 
 
 def _lines_by_text(changes: Sequence[AuditChange], width: int) -> Iterator[str]:
-    groups: dict[str, list[AuditChange]] = {}
-    for change in changes:
-        groups.setdefault(change.text, []).append(change)
+    groups = grouped((change.text, change) for change in changes)
     for text, group in sorted(groups.items(), key=lambda item: (-len(item[1]), item[0])):
         places = list(dict.fromkeys(change.place for change in group if change.place))
         omitted = len(places) - MOST_PLACES

@@ -14,7 +14,7 @@ from ..graph.higher_order import body_names
 from ..graph.model import Graph
 from ..graph.select import ancestors
 from ..graph.text import format_node
-from ..words import CHECK_BACKWARD, counted, first_lines
+from ..words import CHECK_BACKWARD, counted, first_lines, grouped
 
 if TYPE_CHECKING:
     from .subject import Subject
@@ -57,9 +57,7 @@ def _lines_of_difference(block_kinds: Sequence[BlockKind], glob: str, kinds: int
     common = block_kinds[0]
     alike_text = " alike" if len(common.members) > 1 else ""
     yield f"  {len(common.members)}{alike_text} ({_size(common)}): {abridged(common.members)}"
-    kinds_by_explanation: dict[tuple[Any, ...], list[BlockKind]] = {}
-    for kind in block_kinds[1:]:
-        kinds_by_explanation.setdefault(_explanation(kind), []).append(kind)
+    kinds_by_explanation = grouped((_explanation(kind), kind) for kind in block_kinds[1:])
     groups = [*kinds_by_explanation.values()]
     for group in groups[:MOST]:
         yield from _lines_of_kinds(group, common)
@@ -175,10 +173,7 @@ def _lines_of_unshared(
     bodies: int,
     capture: Subject,
 ) -> Iterator[str]:
-    by_body: dict[tuple[int, str], list[str]] = {}
-    for block, keys in bodies_of_block.items():
-        for key in keys:
-            by_body.setdefault(key, []).append(block)
+    by_body = grouped((key, block) for block, keys in bodies_of_block.items() for key in keys)
     count = len(by_body)
     inlined_text = f", and {counted(len(inlined), 'inlined block')}" if inlined else ""
     expected = counted(bodies, "different subgraph")

@@ -21,7 +21,7 @@ from ..graph.cost import (
 )
 from ..graph.diff import abridged, is_index
 from ..graph.model import Graph, Node, Source
-from ..words import CHECK_BACKWARD, counted
+from ..words import CHECK_BACKWARD, counted, grouped
 
 MOST = 5
 """Maximum number of modules, or ops, in a failure message."""
@@ -186,10 +186,11 @@ def _most_saved(graphs: Sequence[Graph], received: Received) -> Iterator[str]:
 
 def _most_recomputed(entries: Sequence[Recomputed]) -> Iterator[str]:
     """Return lines for the ops with the most recomputed FLOPs, in the format of `_most_saved`."""
-    entries_by_line: dict[tuple[str, Source | None], list[Recomputed]] = {}
-    for entry in entries:
-        if entry.counts and entry.cost.flops:
-            entries_by_line.setdefault((entry.op, entry.original.source), []).append(entry)
+    entries_by_line = grouped(
+        ((entry.op, entry.original.source), entry)
+        for entry in entries
+        if entry.counts and entry.cost.flops
+    )
     return _by_line(
         entries_by_line,
         lambda entry: entry.cost.flops or 0,

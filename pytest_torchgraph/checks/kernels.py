@@ -11,7 +11,7 @@ from ..graph.model import Graph, Node, Result, Symbol, TensorMeta
 from ..settings.paths import allows, patterns
 from ..syncs.model import BREAKS, CALL, STARTS, THREADS, Sync, Transfer
 from ..watching.guards import fixed_at, made_at, sizes_in
-from ..words import listed
+from ..words import grouped, listed
 from .compilation import need_graphs, record_of_compiler, wrong_counts
 
 if TYPE_CHECKING:
@@ -55,9 +55,7 @@ def assert_kernel_count(capture: Subject, n: Any, extern: Any, launches: Any) ->
 
 def _lines_of_kernels(kernels: Sequence[Kernel]) -> Iterator[str]:
     """Yield lines for the launched kernels, with one entry for equal library calls of a graph."""
-    groups: dict[tuple[str, ...], list[Kernel]] = {}
-    for kernel in kernels:
-        groups.setdefault((kernel.graph, kernel.name, kernel.device), []).append(kernel)
+    groups = grouped(((kernel.graph, kernel.name, kernel.device), kernel) for kernel in kernels)
     for group in [*groups.values()][:MOST_LISTED]:
         yield from describe_kernels(group)
     if omitted := [*groups.values()][MOST_LISTED:]:

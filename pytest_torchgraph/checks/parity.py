@@ -523,13 +523,10 @@ def _subclass_difference(
     """
     # In eager, a collective returns a tensor that waits when it is used; compiled code waits.
     captured, eager = torch_private.wait(captured), torch_private.wait(eager)
-    if type(captured) is not type(eager):
-        names = _full_name(type(captured)), _full_name(type(eager))
-        if names[0] != names[1]:
-            return f"{label} is a {names[0]}, but a {names[1]} in the eager run"
-    names = torch_private.subclass_of(captured), torch_private.subclass_of(eager)
-    if names[0] != names[1]:
-        return f"{label} is a {names[0]}, but a {names[1]} in the eager run"
+    names = ([_full_name(type(x)), torch_private.subclass_of(x)] for x in (captured, eager))
+    for name, expected_name in zip(*names, strict=True):
+        if name != expected_name:
+            return f"{label} is a {name}, but a {expected_name} in the eager run"
     if not is_traceable_wrapper_subclass(captured):
         return ""
     inner_names, _ = captured.__tensor_flatten__()

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import TorchGraphError
-from ..words import format_ranks, markdown_code, markdown_text, one_line
+from ..words import format_ranks, grouped, markdown_code, markdown_text, one_line
 from .formats import (
     EXIT_DIFFERENT,
     EXIT_OK,
@@ -206,9 +206,7 @@ def _markdown_of_directories(difference: GraphDiff) -> list[str]:
     lines += ["", *table] if table else []
     files = difference.files
     assert files is not None
-    by_counts: dict[tuple[str, ...], list[str]] = {}
-    for file, counts in files.counts.items():
-        by_counts.setdefault(counts, []).append(file)
+    by_counts = grouped((counts, file) for file, counts in files.counts.items())
     sections: list[tuple[str, Iterable[str]]] = [
         *(
             (f"op counts: {'; '.join(map(markdown_code, counts))}", names)

@@ -43,7 +43,7 @@ def markdown_table(causes: Sequence[Finding], noun: str = "file") -> list[str]:
     """Return a table with one row per finding and a column with its files or ranks."""
     if not causes:
         return []
-    from ..graph.diff import cost_text, list_some
+    from ..graph.diff import cost_text, form_lines, list_some
 
     costs = [cost_text(cause.cost) for cause in causes]
     head, rule = ("cost | ", "---|") if any(costs) else ("", "")
@@ -55,7 +55,9 @@ def markdown_table(causes: Sequence[Finding], noun: str = "file") -> list[str]:
             location += f"<br>{list_some([markdown_code(line) for line in data['sources']], 1)}"
         owners = [*map(str, data["ranks"])] if noun == "rank" else data["files"]
         files = list_some([*map(markdown_code, owners)], MAX_FILES)
-        change = markdown_code(f"{data['sign']} {data['what']}")
+        lines_of_change = [f"{data['sign']} {data['what']}"]
+        lines_of_change += form_lines(data) if "forms" in data else ()
+        change = "<br>".join(map(markdown_code, lines_of_change))
         cells = (change, location, f"{data['places']:,}", *([cost] if any(costs) else []))
         lines.append(f"| {' | '.join(cells)} | {len(owners):,}: {files} |")
     return lines
@@ -68,14 +70,12 @@ def add_rank(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def read_document(file: Path, *, rank: int | None = None, may_be_missing: bool = False) -> Program:
+def read_document(file: Path, *, rank: int | None = None) -> Program:
     """Read a `.tgraph` file; for a file with several ranks, return the program of one rank.
 
     Args:
         file: its path.
         rank: the rank, required for a file with several ranks and refused for other files.
-        may_be_missing: if True, an empty file or the null device, which git passes for a missing
-            file, is a document without graphs.
 
     Raises:
         GraphFormatError: for a malformed text, with the path and the position.
@@ -83,12 +83,17 @@ def read_document(file: Path, *, rank: int | None = None, may_be_missing: bool =
             and for a rank of a file without ranks.
         OSError: if the file cannot be read.
     """
-    document = read_any_document(file, may_be_missing=may_be_missing)
-    return of_rank(document, rank, file)
+    return of_rank(read_any_document(file), rank, file)
 
 
 def read_any_document(file: Path, *, may_be_missing: bool = False) -> Program:
-    """Read a `.tgraph` file with the graphs of one or several ranks."""
+    """Read a `.tgraph` file with the graphs of one or several ranks.
+
+    Args:
+        file: its path.
+        may_be_missing: if True, an empty file or the null device, which git passes for a missing
+            file, is a document without graphs.
+    """
     from ..graph.program import Program
     from ..graph.text import Header, parse_file, read_text
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import TorchGraphError
-from ..files import is_stream, write
+from ..files import is_stream, read_bytes, write
 from ..words import counted
 from .formats import EXIT_OK
 
@@ -58,8 +58,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _is_page(path: Path) -> bool:
     """Return True unless a file starts like JSON; `read_page` reports other invalid files."""
-    with path.open("rb") as file:
-        return not file.read(80).lstrip().startswith(b"{")
+    return not read_bytes(path)[:80].lstrip().startswith(b"{")
 
 
 def _merge_pages(pages: Sequence[Path], output: Path) -> str:

@@ -14,6 +14,7 @@ import torch
 import torch.fx
 
 from ..graph.model import Graph, Node, SubgraphRef, iter_refs
+from ..words import grouped
 from .values import ROUNDED, Budget, copied_value, in_double, is_dense, is_same
 
 Key: TypeAlias = tuple[int, str]
@@ -185,11 +186,7 @@ class ValuedStep:
     @cached_property
     def users(self) -> Mapping[Key, Sequence[Key]]:
         """Maps nodes to the nodes that have them as operands."""
-        users: dict[Key, list[Key]] = {}
-        for key in self.order:
-            for operand in self.operands(key):
-                users.setdefault(operand, []).append(key)
-        return users
+        return grouped((operand, key) for key in self.order for operand in self.operands(key))
 
     def is_input(self, key: Key) -> bool:
         """Return True for an input of the step."""

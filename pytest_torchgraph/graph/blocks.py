@@ -19,6 +19,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ..errors import CaptureError
+from ..words import grouped
 from .census import Homes, bodies_of, is_projection_node, move_path, operands_of, outputs_of
 from .diff import holds, instances_of, natural_key
 from .higher_order import body_names
@@ -192,9 +193,7 @@ def kinds_of(
     sides = [_BlockSide(graph, glob) for graph in graphs]
     # All blocks get the names of the first block, because parameters are paired by name.
     first = members[0]
-    groups: dict[tuple[Graph, ...], list[str]] = {}
-    for member in members:
-        groups.setdefault(_block_graphs(sides, member, first), []).append(member)
+    groups = grouped((_block_graphs(sides, member, first), member) for member in members)
     # Equally common kinds keep their order.
     ordered = sorted(groups.values(), key=lambda group: -len(group))
     common = ordered[0][0]
@@ -246,10 +245,7 @@ class _BlockSide:
 
     def __init__(self, graph: Graph, glob: str) -> None:
         self.graph = graph
-        self.users: dict[str, list[str]] = {}
-        for node in graph.nodes:
-            for name in node.refs:
-                self.users.setdefault(name, []).append(node.name)
+        self.users = grouped((name, node.name) for node in graph.nodes for name in node.refs)
         all_ops_by_block = _assign_ops_to_blocks(graph, glob)
         _refuse_bodies_of_several(graph, glob, all_ops_by_block)
         self.saved = {ref.name for ref in graph.saved}

@@ -12,7 +12,7 @@ from typing import Any
 
 from ..ops.impossible import pattern_name
 from ..ops.matching import matches
-from ..words import first_lines
+from ..words import first_lines, grouped
 from .census import OpCall, calls
 from .failures import UnexpectedOps, failed
 from .find import find_calls, times
@@ -76,10 +76,9 @@ def _find_unmatched(
 ) -> list[tuple[str, list[OpCall]]]:
     """Return the ops that no expected pattern matches, with their calls, sorted by name."""
     patterns = [pattern_name(op) for op in expected]
-    calls_by_op: dict[str, list[OpCall]] = {}
-    for call in calls(graphs):
-        if not selected or call in selected:
-            calls_by_op.setdefault(call.op, []).append(call)
+    calls_by_op = grouped(
+        (call.op, call) for call in calls(graphs) if not selected or call in selected
+    )
     return [
         (op, ops)
         for op, ops in sorted(calls_by_op.items())

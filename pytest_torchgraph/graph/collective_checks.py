@@ -9,7 +9,7 @@ from typing import Any
 
 from ..errors import CaptureError
 from ..ops.matching import ATEN_LEVELS
-from ..words import counted
+from ..words import counted, grouped
 from .checks import bounds, device_of, format_bounds, format_locations, need_a_limit, need_any_graph
 from .collectives import Collective, format_over, format_size, format_wait
 from .failures import UnexpectedOps, failed
@@ -241,9 +241,9 @@ def _need_known_views(graphs: Sequence[Graph]) -> None:
 
 def _explain_exposed(collectives: Sequence[Collective], at_least: int) -> Iterator[str]:
     """Describe collectives and their places, grouped by what lies between start and wait."""
-    by_distance: dict[str, list[Collective]] = {}
-    for collective in collectives:
-        by_distance.setdefault(_describe_distance(collective, at_least), []).append(collective)
+    by_distance = grouped(
+        (_describe_distance(collective, at_least), collective) for collective in collectives
+    )
     for between, group in by_distance.items():
         yield f"  {between}:"
         yield from list_collectives(group)

@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import TypeAlias
 
 from ..errors import CaptureError
+from ..words import grouped
 from .census import is_projection_node, operands_of, outputs_of, runs
 from .higher_order import CONTROL_DEPS, KINDS, PREFIX, body_names, executed, leaves, ops_named
 from .model import Graph, Node, Ref
@@ -109,10 +110,9 @@ class Dataflow:
         for use in self.uses if self.carried else ():
             use.uses = self._without_carried(use.uses)
             use.leads = self._without_carried(use.leads)
-        self.numbers: dict[str, list[int]] = {}
-        for number, use in enumerate(self.uses):
-            for op in use.ops:
-                self.numbers.setdefault(op, []).append(number)
+        self.numbers = grouped(
+            (op, number) for number, use in enumerate(self.uses) for op in use.ops
+        )
 
     def _without_carried(self, values: _Values) -> _Values:
         """Return values with each loop-carried value replaced by the values it carries."""

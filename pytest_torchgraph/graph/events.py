@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..ops.collectives import packet_of
+from ..words import grouped
 from .collectives import Collective
 
 if TYPE_CHECKING:
@@ -140,9 +141,7 @@ def in_schedule(
         calls: calls of the generated code.
     """
     # A single op can be several sends and receives, which stay together.
-    by_node: dict[int, list[Collective]] = {}
-    for collective in collectives:
-        by_node.setdefault(id(collective.node), []).append(collective)
+    by_node = grouped((id(collective.node), collective) for collective in collectives)
     named_nodes = {call.node for call in calls if call.node}
     placed: list[Collective] = []
     for call in calls:

@@ -22,13 +22,12 @@ Data flow, from the top down:
 
 Modules are imported on first use, because most test runs draw nothing.
 
-For an HTML page with several drawings, these functions have variants that take a `prefix` and
-return a `Drawing`: the DOT and, in `elements`, the meaning of each box and cluster of the SVG. Pass
-its `digraph` to `draw` and embed the SVG unchanged.
+For an HTML page, these functions have variants that return a `Drawing`: the DOT and, in `elements`,
+the meaning of each box and cluster of the SVG. Pass its `digraph` to `draw` and embed the SVG
+unchanged.
 
-- Every element has an `id`: `<prefix>box-N`, `<prefix>edge-N`, `<prefix>cluster-N`, and
-  `<prefix>picture` for the drawing. Drawing the same input again yields the same ids. A prefix per
-  drawing keeps ids unique within a page. User-defined names are never part of an `id` or a class.
+- Every element has an `id`: `box-N`, `edge-N`, `cluster-N`, and `picture` for the drawing. Drawing
+  the same input again yields the same ids. User-defined names are never part of an `id` or a class.
 - `Drawing.elements` maps the ids of boxes and clusters to `Element`s: the graph and the names of
   the nodes in the box (one op with the parameters and projections folded into it, or all nodes of a
   group), the module path of a cluster, the kind of change. `Drawing.id_of(graph, node)` is the
@@ -45,8 +44,7 @@ its `digraph` to `draw` and embed the SVG unchanged.
   - edges: `tg-value`, `tg-added`, `tg-removed`, `tg-changed`, `tg-order`, `tg-body`, `tg-cut`
   - clusters: `tg-module`, `tg-body`, `tg-graph`, `tg-eager`, `tg-legend`
   - the whole drawing: `tg-picture`
-- SVGs follow the viewer's `prefers-color-scheme`. A page with its own dark-mode switch inserts
-  `output.style.dark_rules(under)` for its own selector.
+- SVGs follow the viewer's `prefers-color-scheme`.
 """
 
 from __future__ import annotations

@@ -85,15 +85,14 @@ def diff_to_dot(diff: GraphDiff, hops: int = 2) -> graphviz.Digraph:
     return drawing(diff, hops).digraph
 
 
-def drawing(diff: GraphDiff, hops: int = 2, prefix: str = "") -> Drawing:
+def drawing(diff: GraphDiff, hops: int = 2) -> Drawing:
     """Draw like `diff_to_dot` and return the meaning of each element of the SVG as well.
 
     Args:
         diff, hops: as in `diff_to_dot`.
-        prefix: prefix of every `id`, for a page with several drawings.
     """
     title = [diff.heading(), f"{KEY}; dashed: a consequence"]
-    scene = Scene("difference", title, prefix)
+    scene = Scene("difference", title)
     for pair in diff.graphs:
         for graph in (pair.before, pair.after):
             scene.classes.update(graph.classes if graph is not None else {})
@@ -370,18 +369,15 @@ def _style(paint: Paint, kind: str, follows: bool) -> tuple[dict[str, str], tupl
     return {**attributes, "penwidth": "2"}, (kind,)
 
 
-def surplus_drawing(
-    graphs: Sequence[Graph], nodes: Collection[Node], title: str = "", prefix: str = ""
-) -> Drawing:
+def surplus_drawing(graphs: Sequence[Graph], nodes: Collection[Node], title: str = "") -> Drawing:
     """Draw graphs with their surplus nodes marked and the rest folded.
 
     Args:
         graphs: graphs to draw. A graph without a surplus node is left out.
         nodes: surplus nodes, matched by identity, including nodes in bodies of higher-order ops.
         title: description of the problem, shown as a line above the drawing.
-        prefix: prefix of every `id`, for a page with several drawings.
     """
-    scene = Scene("surplus", [title] if title else [], prefix)
+    scene = Scene("surplus", [title] if title else [])
     canvas = Canvas(scene, change_look, change_paint)
     surplus_ids = {id(node) for node in nodes}
     surplus: list[int] = []

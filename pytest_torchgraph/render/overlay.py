@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from ..graph.diff import Change, ChangeKind, GraphPair
 from ..graph.model import Graph, Node
+from ..words import grouped
 from .layout import DrawnValue, FoldedGraph, FoldedNode, OnlySide
 from .look import SIGNS, ChangeMark, ComparedLine, value_label
 
@@ -92,9 +93,7 @@ class Overlay:
         for edge in self.edges:
             self.users[edge.tail].append(edge.head)
             self.operands[edge.head].append(edge.tail)
-        self._by_module: defaultdict[str, list[OverlaidNode]] = defaultdict(list)
-        for node in self.positions:
-            self._by_module[self.folded(node).node.module].append(node)
+        self._by_module = grouped((self.folded(node).node.module, node) for node in self.positions)
         self._sizes: Counter[str] = Counter()
         for path, nodes in self._by_module.items():
             while path:

@@ -53,16 +53,13 @@ NEIGHBOURS = 2
 """Maximum number of operands, and of users, shown around the ends of a graph if there is room."""
 
 
-def drawing(
-    graphs: Sequence[Graph], *, heat: HeatFigure | None = None, prefix: str = ""
-) -> Drawing:
+def drawing(graphs: Sequence[Graph], *, heat: HeatFigure | None = None) -> Drawing:
     """Draw the graphs of a capture's `program` as one.
 
     Args:
         graphs: graphs in program order.
         heat: figure to show as colours in place of op categories, multiplied by the run count of
             the graph.
-        prefix: prefix of every `id`, for a page with several drawings.
 
     Raises:
         CaptureError, ValueError: see `heat` in `Graph.to_dot`.
@@ -70,7 +67,7 @@ def drawing(
     eager = sum(graph.eager for graph in graphs)
     title = f"{counted(len(graphs), 'graph')}: {len(graphs) - eager} compiled"
     heat_values = None if heat is None else Heat.of(graphs, heat, times_run=True)
-    scene = Scene("program", [f"{title}, {eager} eager" if eager else title], prefix, heat_values)
+    scene = Scene("program", [f"{title}, {eager} eager" if eager else title], heat_values)
     canvas = _draw_parts(scene, _with_causes(graphs), MAX_BOXES)
     add_legend(canvas)
     return Drawing.of(scene)
@@ -81,7 +78,6 @@ def drawing_of_breaks(
     breaks: Sequence[GraphBreak],
     executions: Iterable[str] = (),
     program: Sequence[Graph] = (),
-    prefix: str = "",
 ) -> Drawing:
     """Draw the forward graphs of a capture in program order, with the breaks between them.
 
@@ -95,7 +91,6 @@ def drawing_of_breaks(
         executions: compile ids of the graphs that ran. If the number of forward ids differs from
             the number of graphs, graphs and breaks are assumed to alternate, and the title says so.
         program: all graphs of the step, in program order. Only its eager graphs are drawn.
-        prefix: prefix of every `id`, for a page with several drawings.
     """
     title = [f"{counted(len(breaks), 'graph break')}, {counted(len(graphs), 'graph')}"]
     if eager := sum(graph.eager and graph.kind != "backward" for graph in program):
@@ -112,7 +107,7 @@ def drawing_of_breaks(
             "graphs and graph breaks are drawn alternately: it is unknown which break ended which "
             "graph"
         )
-    scene = Scene("breaks", title, prefix)
+    scene = Scene("breaks", title)
     _draw_parts(scene, _with_eager(order, program), MAX_BOXES_OF_BREAKS)
     return Drawing.of(scene)
 

@@ -140,13 +140,11 @@ def drawing(
     focus: Collection[str] = (),
     limit: int | None = MAX_BOXES,
     heat: HeatFigure | None = None,
-    prefix: str = "",
 ) -> Drawing:
     """Like `to_dot`, but also return the meaning of each element of the SVG.
 
     Args:
         graph, focus, limit, heat: as in `to_dot`.
-        prefix: prefix of every `id`, for a page with several drawings.
 
     Raises:
         KeyError: if a name in `focus` is not the name of a node.
@@ -155,7 +153,7 @@ def drawing(
     heading = f"{graph.name}: {graph.kind} graph at level {graph.level}"
     title = [f"{eager_label(graph) if graph.eager else heading}, {ops_in_words(graph)}"]
     heat_values = None if heat is None else Heat.of([graph], heat, times_run=False)
-    scene = Scene(graph.name, title, prefix, heat_values)
+    scene = Scene(graph.name, title, heat_values)
     canvas = Canvas(scene, category_look, category_paint)
     placed = add_graph(canvas, graph)
     focus_numbers = canvas.with_neighbours(_drawables(placed, focus))

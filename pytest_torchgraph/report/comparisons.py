@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +15,7 @@ from ..graph.diff import source_text
 from ..settings import config as settings
 from ..snapshot.pending import OUTSIDE, PENDING_SUFFIX, SavedUpdate, digest, place_key
 from ..snapshot.summary import brief
-from ..words import counted
+from ..words import counted, grouped
 from . import artifacts
 
 if TYPE_CHECKING:
@@ -76,15 +75,7 @@ def findings_of(data: Mapping[str, Any]) -> Iterator[Finding]:
     if data["difference"] is None:
         yield problem_finding(data["problem"])
         return
-    for finding in map(Finding.from_json, data["difference"]["findings"]):
-        # A stranger's page may have the tokens of another edit. Equal edits have equal words.
-        tokens = asdict(finding.identity)
-        words = finding.summary
-        bound: dict[str, Any] = {
-            key: token and repr((words, token)) for key, token in tokens.items()
-        }
-        bound["edits"] = tuple(repr((words, token)) for token in tokens["edits"])
-        yield replace(finding, identity=replace(finding.identity, **bound))
+    yield from map(Finding.from_json, data["difference"]["findings"])
 
 
 def count_left_out(data: Mapping[str, Any]) -> int:
@@ -119,13 +110,16 @@ class Comparisons:
                 for test, failures in self.tests.items()
                 if any(data["releases"] for data in failures)
             ]
-            self._every_cause = merge_edits([*self._items()], upgraded=upgraded)
+            # A stranger's page may have the tokens of another edit. Equal edits have equal words.
+            by_words = grouped(
+                (finding.summary, (test, finding))
+                for test, failures in sorted(self.tests.items())
+                for finding in chain.from_iterable(map(findings_of, failures))
+            )
+            merged = (merge_edits(items, upgraded=upgraded) for items in by_words.values())
+            causes = chain.from_iterable(merged)
+            self._every_cause = sorted(causes, key=lambda cause: -len(cause.files))
         return self._every_cause
-
-    def _items(self) -> Iterator[tuple[str, Finding]]:
-        for test, failures in sorted(self.tests.items()):
-            for data in failures:
-                yield from ((test, finding) for finding in findings_of(data))
 
     @property
     def _failures(self) -> list[Data]:

@@ -7,6 +7,7 @@ report.
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from itertools import zip_longest
@@ -329,10 +330,7 @@ def _draw(
         return None
     rank = f".rank-{part.ranks[0]}" if part.ranks else ""
     ranks_text = f" of {format_ranks(part.ranks)}" if part.ranks else ""
-    findings = "\n".join(
-        finding.to_text(limit=sum(len(p.changes) + len(p.consequences) for p in finding.places))
-        for finding in diff.findings
-    )
+    findings = "\n".join(finding.to_text(limit=sys.maxsize) for finding in diff.findings)
     content = f"{item.nodeid}\n{summary}\n{findings}\n"
     text = artifacts.save(item, failed.name, f"{rank}.txt", content)
     from ..render.difference import drawing as drawing_of

@@ -44,6 +44,7 @@ import hashlib
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -120,8 +121,7 @@ def release_in(stem: str) -> tuple[str, str]:
     The release is "" if there is none. No test name can end in a release, because `@` only occurs
     inside brackets or before a digest.
     """
-    match = _TAG.search(stem)
-    return (stem[: match.start()], match[1]) if match else (stem, "")
+    return _split(stem, _TAG)
 
 
 def rank_in(stem: str) -> tuple[str, str]:
@@ -130,7 +130,11 @@ def rank_in(stem: str) -> tuple[str, str]:
     Args:
         stem: the name, without a release.
     """
-    match = _RANK.search(stem)
+    return _split(stem, _RANK)
+
+
+def _split(stem: str, end: re.Pattern[str]) -> tuple[str, str]:
+    match = end.search(stem)
     return (stem[: match.start()], match[1]) if match else (stem, "")
 
 
@@ -142,9 +146,10 @@ def may_be_of(stem: str, nodeid: str) -> bool:
         nodeid: the id of the test; the test file in the id is ignored.
     """
     identifiers = nodeid.partition("::")[2].partition("[")[0].split("::")
-    if not all(map(_PLAIN_IDENTIFIER.match, identifiers)):
+    # Other characters may be replaced in the name.
+    name = ".".join(takewhile(_PLAIN_IDENTIFIER.match, identifiers))
+    if not name:
         return True
-    name = ".".join(identifiers)
     if stem.startswith(name):
         return not _IDENTIFIER_CHARACTER.match(stem, len(name))
     # Otherwise the file can only have a truncated name of the test: its beginning, a `-` and the

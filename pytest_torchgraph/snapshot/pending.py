@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from itertools import takewhile
 from pathlib import Path, PurePosixPath, PureWindowsPath
 
 from ..errors import GraphFormatError, TorchGraphError
@@ -21,10 +19,9 @@ from ..graph.diff import Place
 from ..graph.text import format_node
 from . import SUFFIX
 from .compare import read_stored
-from .file_names import ReleaseFiles
+from .file_names import SHORTEST_CUT, ReleaseFiles, may_be_of, release_in
 from .files import read_text
 
-_IDENTIFIER = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 PENDING_SUFFIX = ".update.json"
 MAX_FILES = 8
 """Maximum number of digests of an update, which has at most three. Each is a file to read."""
@@ -143,16 +140,14 @@ class SavedUpdate:
         Raises:
             ValueError: with the invalid value. A `GraphFormatError` has the position in the text.
         """
-        texts = (self.test, self.target, self.refused)
-        if any("\0" in text for text in (*texts, *self.digests)):
-            raise ValueError("a text field has a null character")
-        for text in (*texts, *self.digests):
+        texts = (self.test, self.target, self.refused, *self.digests)
+        for text in (*texts, *self.sources.values(), *self.lines.values()):
+            if "\0" in text:
+                raise ValueError("a text field has a null character")
             text.encode()  # json.loads accepts a lone surrogate, which no file name can contain
         # Surrogates that stand for non-UTF-8 bytes are allowed; `digest` fails on any other
         # surrogate.
         digest(self.stored)
-        for source in (*self.sources.values(), *self.lines.values()):
-            source.encode()
         # A refused update writes nothing, so its paths need no check.
         if self.refused:
             return
@@ -165,6 +160,8 @@ class SavedUpdate:
                 raise ValueError(
                     f"{name!r} is not the path of a stored graph below the root directory"
                 )
+            if _comparison_of(name) != _comparison_of(self.target):
+                raise ValueError(f"{name!r} stores another graph than {self.target!r}")
         if self.text is not None:
             read_stored(self.text)
         elif self.successor is None:
@@ -176,13 +173,9 @@ class SavedUpdate:
 
         `review` asks about tests, and an update of a stranger may name any test.
         """
-        file, *identifiers = self.test.partition("[")[0].split("::")
-        path, test_path = PurePosixPath(self.target), PurePosixPath(file)
-        # Other characters are replaced, and long names are cut.
-        plain = ".".join(takewhile(_IDENTIFIER.fullmatch, identifiers))[:100]
-        end = r"(?!\w)" if 0 < len(plain) < 100 else ""
+        path, test_path = PurePosixPath(self.target), PurePosixPath(self.test.partition("::")[0])
         directory = test_path.parent / "__snapshots__" / test_path.stem
-        return path.parent == directory and re.match(re.escape(plain) + end, path.name) is not None
+        return path.parent == directory and may_be_of(release_in(path.stem)[0], self.test)
 
     @property
     def is_named_after_its_test(self) -> bool:
@@ -235,6 +228,13 @@ def merge_updates(
     latest = later or earlier
     are_equal = earlier and later and (earlier.text, earlier.refused) == (later.text, later.refused)
     return latest if are_equal or latest is None else replace(latest, refused=SHARED_FILE)
+
+
+def _comparison_of(name: str) -> tuple[PurePosixPath, bytes]:
+    """Return what the paths of a stored graph for several releases have in common."""
+    path = PurePosixPath(name)
+    # A long name is cut to make room for the release.
+    return path.parent, release_in(path.stem)[0].encode()[:SHORTEST_CUT]
 
 
 def _is_stored_graph(name: str) -> bool:

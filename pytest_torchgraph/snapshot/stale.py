@@ -37,7 +37,7 @@ from ..files import write
 from ..settings import config as settings
 from ..settings.paths import active_filter
 from ..torch_release import running_release
-from ..words import listed
+from ..words import grouped, listed
 from . import SUFFIX
 from .file_names import ReleaseFiles, may_be_of, rank_in, release_in
 from .files import read_text
@@ -340,9 +340,7 @@ def _moved_candidates(
     module = getattr(item, "module", None)
     if expected_names is None or module is None or not home.is_dir():
         return
-    stems: dict[str, list[Path]] = {}
-    for path in sorted(home.glob(f"*.{SUFFIX}")):
-        stems.setdefault(release_in(path.stem)[0], []).append(path)
+    stems = grouped((release_in(path.stem)[0], path) for path in sorted(home.glob(f"*.{SUFFIX}")))
     for stem, paths in stems.items():
         stored_names = _IDENTIFIERS.match(stem)
         if (

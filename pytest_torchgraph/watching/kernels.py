@@ -20,6 +20,7 @@ from .. import torch_private
 from ..graph.events import ScheduledCall
 from ..graph.model import Graph, Source
 from ..ops.collectives import WAITS, is_functional
+from ..words import grouped
 from .output_code import Definition, LibraryCall, dotted, follow, read_output_code
 
 _NUMBER = re.compile(r"_\d+\Z")
@@ -135,9 +136,7 @@ def assign_origins(
     Library calls of the same name get one origin each, in order. They get none if the number of
     origins with this name differs from the number of calls.
     """
-    by_name: dict[str, list[Origin]] = {}
-    for origin in origins:
-        by_name.setdefault(origin.name, []).append(origin)
+    by_name = grouped((origin.name, origin) for origin in origins)
     calls = Counter(launch.name for launch in launched if isinstance(launch, LibraryCall))
     in_order = {
         name: iter(by_name[name])

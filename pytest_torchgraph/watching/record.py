@@ -13,6 +13,7 @@ from ..convert.source_lines import is_user_file, relative
 from ..errors import TorchGraphError
 from ..graph.events import GraphBreak
 from ..settings.paths import is_within
+from ..words import grouped
 from .breaks import breaks_of
 from .cache_lookups import CacheBypass, bypasses_of
 from .compilations import Compilation, compilations
@@ -207,11 +208,11 @@ class WatchRecord:
 
     @cached_property
     def _runs_by_name(self) -> dict[tuple[str, str], list[tuple[CountedGraph, int]]]:
-        runs: dict[tuple[str, str], list[tuple[CountedGraph, int]]] = {}
-        for run, count in self.runs.items():
-            if run.name in self.compiled_names:
-                runs.setdefault((run.id, run.part), []).append((run, count))
-        return runs
+        return grouped(
+            ((run.id, run.part), (run, count))
+            for run, count in self.runs.items()
+            if run.name in self.compiled_names
+        )
 
     @property
     def frames(self) -> dict[str, int]:

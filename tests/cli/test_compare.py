@@ -107,6 +107,7 @@ def test_compare_json_has_all_facts(directories: Path, capsys: pytest.CaptureFix
         "files": ["a.tgraph", "sub/b.tgraph"],
         "modules": ["fc"],
         "ranks": None,
+        "with": [],
     }
     assert (data["added"], data["removed"], data["compared"]) == (["c.tgraph"], [], 3)
     assert data["changed"] == ["a.tgraph", "d.tgraph", "sub/b.tgraph"]

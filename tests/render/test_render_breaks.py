@@ -48,9 +48,9 @@ class Capture:
         return (*self.forwards[:1], *self.eager, *self.forwards[1:])
 
 
-def of_breaks(capture: Capture, prefix: str = "") -> Drawing:
+def of_breaks(capture: Capture) -> Drawing:
     return program.drawing_of_breaks(
-        capture.forwards, capture.breaks, capture.executions, capture.program, prefix
+        capture.forwards, capture.breaks, capture.executions, capture.program
     )
 
 
@@ -139,10 +139,10 @@ def test_large_graphs_are_folded_except_next_to_the_break(look):
 
 
 def test_a_break_is_an_element_of_the_picture():
-    picture = of_breaks(cut("0/0", "1/0"), prefix="p-")
+    picture = of_breaks(cut("0/0", "1/0"))
 
     ((key, element),) = ((key, e) for key, e in picture.elements.items() if e.kind == "break")
-    assert key.startswith("p-box-")
+    assert key.startswith("box-")
     assert element == Element("break", label="model.py:10 Data-dependent branching")
 
 

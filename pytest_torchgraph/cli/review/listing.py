@@ -7,11 +7,13 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from ...graph.diff import Finding, finding_lines, merge_findings
+from ...graph.diff import Finding, finding_lines, list_some, merge_findings
 from ...words import counted, markdown_code
 from ..formats import markdown_table
 from .waiting import NumberedCause, PendingUpdates, State
 
+MAX_OTHERS = 3
+"""Maximum number of causes to name that a cause shares files with."""
 ACCEPT = "pytest-torchgraph review --accept"
 
 
@@ -46,14 +48,10 @@ def markdown(pending: PendingUpdates) -> Iterator[str]:
     """Yield the pending causes as a Markdown table."""
     states = pending.states()
     yield f"**{heading(pending, states)}**"
-    table = markdown_table(
-        [_without_accepted(cause, states) for cause in open_causes(pending, states)]
-    )
-    if table:
-        head, rule, *rows = table
-        numbers = [cause.number for cause in open_causes(pending, states)]
+    if causes := open_causes(pending, states):
+        head, rule, *rows = markdown_table([_without_accepted(cause, states) for cause in causes])
         yield from ("", f"| cause {head}", f"|---:{rule}")
-        yield from (f"| {number} {row}" for number, row in zip(numbers, rows, strict=True))
+        yield from (f"| {cause.number} {row}" for cause, row in zip(causes, rows, strict=True))
     refused = [(name, reason) for name, (state, reason) in states.items() if state == "refused"]
     problems = [f"{name}: {reason}" for name, reason in refused] + list(pending.unreadable)
     if problems:
@@ -117,18 +115,18 @@ def notes(
     pending: PendingUpdates, cause: NumberedCause, states: dict[str, tuple[State, str]]
 ) -> str:
     """Count the accepted files of a cause, and its files with other causes; "" if none."""
-    parts = []
     names = [update.target for update in cause.updates]
-    if stored := sum(states[name][0] == "stored" for name in names):
-        parts.append(f"{stored} of {counted(len(names), 'file')} already accepted")
     open_names = [name for name in names if states[name][0] != "stored"]
+    stored = len(names) - len(open_names)
+    accepted = f"{stored} of {counted(len(names), 'file')} already accepted" if stored else ""
     other_causes = Counter(
         k for name in open_names for k in pending.causes_by_target[name] - {cause.number}
     )
-    for number, files in sorted(other_causes.items()):
-        verb = "has" if files == 1 else "have"
-        parts.append(f"{counted(files, 'file')} also {verb} cause {number}")
-    return "; ".join(parts)
+    others = [
+        f"{counted(files, 'file')} also {'has' if files == 1 else 'have'} cause {number}"
+        for number, files in sorted(other_causes.items())
+    ]
+    return "; ".join(filter(None, (accepted, list_some(others, MAX_OTHERS))))
 
 
 def any_pending(states: dict[str, tuple[State, str]]) -> bool:

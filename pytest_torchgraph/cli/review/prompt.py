@@ -17,10 +17,10 @@ from pathlib import Path
 
 from ...errors import TorchGraphError
 from ...files import write
-from ...graph.diff import cost_text, list_some
+from ...graph.diff import cost_text, form_lines, list_some
 from ...snapshot.files import read_text
 from ...words import counted, first_lines, one_line
-from .listing import describe_open, notes, open_causes
+from .listing import MAX_OTHERS, describe_open, notes, open_causes
 from .waiting import NumberedCause, PendingUpdates, State, Update
 
 
@@ -174,12 +174,11 @@ def _details(
     parts = {
         "in": words["where"],
         "line": list_some(words["sources"], MAX_SOURCES),
-        "before": words["before"],
-        "after": words["after"],
         "costs": cost_text(cause.words.cost),
         "note": notes(pending, cause, states),
     }
     yield from (f"{name:<8}{text}" for name, text in parts.items() if text)
+    yield from form_lines(words)
     yield f"{counted(words['places'], 'place')} in {counted(len(cause.updates), 'graph')}:"
     graphs = []
     for update in cause.updates:
@@ -187,7 +186,7 @@ def _details(
         other_causes = sorted(pending.causes_by_target[update.target] - {cause.number})
         mark = f" ({state}{': ' if reason else ''}{reason})" if state != "waits" else ""
         if other_causes and not mark:
-            mark = f" (also has cause {', '.join(map(str, other_causes))})"
+            mark = f" (also has cause {list_some([*map(str, other_causes)], MAX_OTHERS)})"
         # The id of a test is shorter, but does not say which file a stranger's update replaces.
         file = "" if update.saved.is_named_after_its_test else f": {update.target}"
         graphs.append(f"  {update.saved.test}{file}{mark}")
@@ -201,8 +200,7 @@ def _update_details(update: Update) -> Iterator[str]:
     yield from (*difference.details, "")
     comparison = difference.comparison
     for finding in comparison.diff.findings if comparison is not None else ():
-        size = sum(len(place.changes) + len(place.consequences) for place in finding.places)
-        yield from (*finding.to_text(limit=size).splitlines(), "")
+        yield from (*finding.to_text(limit=sys.maxsize).splitlines(), "")
     yield from difference.text_lines()
 
 

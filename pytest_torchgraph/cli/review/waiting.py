@@ -20,6 +20,7 @@ from ...snapshot.compare import Comparison, compare, read_stored
 from ...snapshot.files import read_text
 from ...snapshot.pending import PENDING_SUFFIX, SavedUpdate, digest, place_key
 from ...snapshot.summary import brief
+from ...words import grouped
 
 SAME_GRAPHS = "only names, line order, strides or devices differ, so the graphs are equal"
 
@@ -80,7 +81,7 @@ def difference_of(saved: SavedUpdate, read: Callable[[str], str | None]) -> Diff
     return replace(
         difference,
         headline=f"{removed}: {difference.headline}",
-        findings=(_problem(removed), *difference.findings),
+        findings=(problem_finding(removed), *difference.findings),
     )
 
 
@@ -102,9 +103,8 @@ def _compare_texts(saved: SavedUpdate, stored: str | None, new: str) -> Differen
     program = read_stored(new).canonical()
     detail = program.header.detail
     comparison = Comparison(program, path=saved.target)
-    is_known = saved.compared is not None
     details: tuple[str, ...] = ()
-    if not is_known:
+    if saved.compared is None:
         comparison = replace(
             comparison, problem=f"{NOT_STORED} for this comparison yet", is_new=True
         )
@@ -119,43 +119,45 @@ def _compare_texts(saved: SavedUpdate, stored: str | None, new: str) -> Differen
         else:
             comparison = compare(old, program, detail) or replace(comparison, problem=SAME_GRAPHS)
             details = comparison.details
+            if saved.compared != saved.target:
+                details = (f"compared with {saved.compared}", *details)
             if old.header.detail != detail:
                 details = (f"detail {detail!r}, was {old.header.detail!r}", *details)
     try:
-        findings = tuple(_with_source(finding, saved) for finding in comparison.diff.findings)
+        findings = comparison.diff.findings
     except TorchGraphError as error:
         findings, details = (), (*details, f"cannot describe the difference: {error}")
     # Different edits may have the same problem, such as "2 op counts differ".
     words = "; ".join([comparison.problem or "the graphs differ", *details])
     return Difference(
         "; ".join(
-            [headline(comparison), *(line for line in details if line.startswith("detail "))]
+            [
+                headline(comparison),
+                *(line for line in details if line.startswith(("detail ", "compared with"))),
+            ]
         ),
         details,
-        findings or (_problem(words),),
+        findings or (problem_finding(words),),
         comparison,
         (stored, new),
     )
 
 
-def _with_source(finding: Finding, saved: SavedUpdate) -> Finding:
-    """Return a finding with the line of code that the run recorded for the same change."""
+def _with_source(finding: Finding, updates: Sequence[SavedUpdate]) -> Finding:
+    """Return a finding with the lines of code that runs recorded for the same change."""
+    if not finding.places:  # a problem
+        return finding
     key = place_key(finding.places[0])
-    source = " ".join(saved.sources.get(key, "").split())
-    sources = [f"{shorten(source)} (recorded by the run)"] if source else []
+    lines = dict.fromkeys(" ".join(saved.sources.get(key, "").split()) for saved in updates)
+    sources = [f"{shorten(line)} (recorded by the run)" for line in lines if line]
     # The line comes from the artifact. Findings on one line also need the same `op` to merge, which
-    # is computed from the texts, so an artifact cannot hide a change behind another.
-    identity = replace(finding.identity, line=saved.lines.get(key, ""))
+    # is computed from the texts, and a cause prints each form of its change.
+    identity = replace(finding.identity, line=updates[0].lines.get(key, ""))
     return replace(finding, identity=identity, data={**finding.to_json(), "sources": sources})
 
 
 def _without_graphs(problem: str) -> Difference:
-    return Difference(problem, (), (_problem(problem),))
-
-
-def _problem(text: str) -> Finding:
-    """Return a finding for a problem, identified by its whole text."""
-    return problem_finding(text, limit=None)
+    return Difference(problem, (), (problem_finding(problem),))
 
 
 State = Literal["waits", "stored", "refused"]
@@ -170,16 +172,21 @@ class Update:
     Attributes:
         file: the JSON file left by a run.
         root: the directory that paths are relative to.
-        saved: the content of the JSON file.
+        equal: the contents of all files with the same change of this stored file, `saved` first.
         difference: the difference from the stored graph.
         conflict: the reason why this stored file cannot be updated; "" if there is none.
     """
 
     file: Path
     root: Path
-    saved: SavedUpdate
+    equal: tuple[SavedUpdate, ...]
     difference: Difference
     conflict: str = ""
+
+    @property
+    def saved(self) -> SavedUpdate:
+        """Content of the JSON file."""
+        return self.equal[0]
 
     @property
     def target(self) -> str:
@@ -201,7 +208,10 @@ class Update:
         saved = self.saved
         if self.conflict or saved.refused:
             return "refused", self.conflict or saved.refused
-        current_digests = {name: digest(read_text(self.root / name)) for name in saved.digests}
+        try:
+            current_digests = {name: digest(read_text(self.root / name)) for name in saved.digests}
+        except TorchGraphError as error:  # it was readable before
+            return "refused", str(error)
         if current_digests[self.target] == digest(saved.text):
             return "stored", ""
         for name, recorded_digest in saved.digests.items():
@@ -277,10 +287,9 @@ class PendingUpdates:
     @cached_property
     def causes_by_target(self) -> Mapping[str, frozenset[int]]:
         """For each stored file, the numbers of the causes that change it."""
-        causes: dict[str, set[int]] = {}
-        for cause in self.causes:
-            for update in cause.updates:
-                causes.setdefault(update.target, set()).add(cause.number)
+        causes = grouped(
+            (update.target, cause.number) for cause in self.causes for update in cause.updates
+        )
         return {target: frozenset(numbers) for target, numbers in causes.items()}
 
     @property
@@ -306,23 +315,22 @@ class PendingUpdates:
             return self
         targets = {update.target for update in self.updates}
         if causes is not None:
-            causes_by_number = {cause.number: cause for cause in self.causes}
             for number in causes:
-                if number not in causes_by_number:
+                if not 0 < number <= len(self.causes):
                     raise TorchGraphError(
                         f"no cause {number} in {self.directory}, only 1 to "
-                        f"{len(causes_by_number)}: run "
+                        f"{len(self.causes)}: run "
                         f"`pytest-torchgraph review --list {self.directory}`"
                     )
-            targets &= {name for number in causes for name in causes_by_number[number].words.files}
+            targets &= {name for number in causes for name in self.causes[number - 1].words.files}
         if tests is not None:
             test_targets: set[str] = set()
             for test in tests:
                 targets_of_test = {
                     update.target
                     for update in self.updates
-                    if _belongs_to(update.saved.test, test)
-                    and (update.saved.is_of_its_test or update.saved.refused)
+                    for saved in update.equal
+                    if _belongs_to(saved.test, test) and (saved.is_of_its_test or saved.refused)
                 }
                 if not targets_of_test:
                     raise TorchGraphError(f"no pending change of test {test} in {self.directory}")
@@ -431,13 +439,13 @@ def _updates(
             return None
 
     differences: dict[tuple[object, ...], Difference] = {}
-    by_target: dict[str, list[tuple[Path, SavedUpdate]]] = {}
-    for file, update in saved:
-        by_target.setdefault(update.target, []).append((file, update))
+    by_target = grouped((update.target, (file, update)) for file, update in saved)
     for _, same_target in sorted(by_target.items()):
+        # The first speaks for all: not one that is refused, or names another test.
+        same_target.sort(key=lambda pair: (pair[1].refused, not pair[1].is_named_after_its_test))
         file, update = same_target[0]
         conflict = ""
-        for other_file, other_update in same_target[1:]:
+        for other_file, other_update in same_target:
             if (other_update.text, other_update.digests) != (update.text, update.digests):
                 conflict = f"{file} and {other_file} have different graphs"
         # Reuse differences: many tests may store the same graphs, and comparing large graphs takes
@@ -446,15 +454,18 @@ def _updates(
         key = (
             update.text,
             compared_digest,
-            *((update.target,) if None in (update.text, compared_digest) else ()),
+            update.target if update.text is None or update.compared != update.target else "",
         )
         try:
             if key not in differences:
                 differences[key] = difference_of(update, read)
+            equal = tuple(saved for _, saved in same_target)
+            findings = [_with_source(finding, equal) for finding in differences[key].findings]
+            difference = replace(differences[key], findings=tuple(findings))
         except Exception as error:  # whatever the texts of a stranger contain
             unreadable.append(f"{file}: cannot compare {update.target}: {brief(error)}")
         else:
-            yield Update(file, root, update, differences[key], conflict)
+            yield Update(file, root, equal, difference, conflict)
 
 
 def _why_none(directories: Sequence[Path]) -> str:

@@ -18,6 +18,8 @@ from typing import Any
 
 import torch
 
+from ...words import grouped
+
 _MISSING = object()
 _MAX_OWNERS = 3
 """Maximum attribute depth of the search in a module, e.g. for `Outer.Inner.method`.
@@ -132,10 +134,7 @@ def _split_name(name: str) -> Iterator[tuple[str, str]]:
 @functools.lru_cache(maxsize=1)
 def _mangled_modules(_count: int) -> dict[str, list[str]]:
     """Return the loaded modules by identifier. The number of modules is the key of the cache."""
-    modules: dict[str, list[str]] = {}
-    for module in list(sys.modules):
-        modules.setdefault(_ILLEGAL.sub("_", module), []).append(module)
-    return modules
+    return grouped((_ILLEGAL.sub("_", module), module) for module in list(sys.modules))
 
 
 def _find_members(owner: Any, mangled: str, depth: int) -> Iterator[Any]:

@@ -22,7 +22,7 @@ from typing import TypeAlias
 from ...errors import CaptureError
 from ...ops.matching import Level
 from ...ops.views import shared_argument
-from ...words import CHECK_BACKWARD
+from ...words import CHECK_BACKWARD, grouped
 from ..census import runs
 from ..dataflow import source_of
 from ..equality import ALIAS_OP, canonical_op
@@ -131,9 +131,7 @@ def _iter_recomputations(
                     runs_by_number[number].append((values, node))
     for number, reruns in backward_runs.items():
         # A derivative formula may compute a value that the partitioner recomputes too.
-        reasons: defaultdict[str, list[_Run]] = defaultdict(list)
-        for values, node in reruns:
-            reasons[node.by].append((values, node))
+        reasons = grouped((node.by, (values, node)) for values, node in reruns)
         # Forward calls that compute the same value share the runs.
         same_value = originals.get(number, ())
         for runs_for_reason in reasons.values():

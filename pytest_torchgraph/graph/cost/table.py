@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ...ops.matching import SAVING_LEVELS
+from ...words import grouped
 from ..model import Graph, GraphKind
 from ..select import ancestors, path_prefix
 from ..text import aligned, right_aligned
@@ -176,11 +177,8 @@ def _format_note(unknown: Iterable[str]) -> str:
 
 def _submodules_of(paths: Iterable[str]) -> Mapping[str, Sequence[str]]:
     """Return the direct submodules of each module, in order."""
-    submodules: defaultdict[str, list[str]] = defaultdict(list)
-    for path in sorted(paths, key=_path_sort_key):
-        if path:
-            submodules[path.rpartition(".")[0]].append(path)
-    return submodules
+    in_order = sorted(paths, key=_path_sort_key)
+    return grouped((path.rpartition(".")[0], path) for path in in_order if path)
 
 
 def _enclosing_paths(module: str) -> list[str]:

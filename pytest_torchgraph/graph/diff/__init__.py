@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         MAX_CAUSES,
         finding_heading,
         finding_lines,
+        form_lines,
         group_same_edits,
         list_some,
         merge_edits,
@@ -54,8 +55,8 @@ else:
             "align": "align_items longest_increasing",
             "findings": "Change ChangeKind FilesDiff Finding GraphDiff GraphPair Place SIGNS",
             "joining": (
-                "MAX_CAUSES finding_heading finding_lines group_same_edits list_some merge_edits "
-                "merge_findings merge_ranks problem_finding shorten source_text"
+                "MAX_CAUSES finding_heading finding_lines form_lines group_same_edits list_some "
+                "merge_edits merge_findings merge_ranks problem_finding shorten source_text"
             ),
             "origins": "Matched Pair",
             "paths": "abridged holds instances_of is_index natural_key",

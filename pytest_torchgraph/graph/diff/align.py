@@ -10,6 +10,8 @@ from bisect import bisect_left
 from collections.abc import Hashable, Iterator, Sequence
 from itertools import pairwise
 
+from ...words import grouped
+
 MAX_EDITS = 1000
 """Maximum number of edits in one gap. With more edits, its items are paired by token, in order."""
 
@@ -129,8 +131,6 @@ def _backtrack(trace: list[dict[int, int]], n: int, m: int) -> Iterator[tuple[in
 
 
 def _pair_by_token(a: Sequence[Hashable], b: Sequence[Hashable]) -> Iterator[tuple[int, int]]:
-    waiting: dict[Hashable, list[int]] = {}
-    for j in range(len(b) - 1, -1, -1):
-        waiting.setdefault(b[j], []).append(j)
+    waiting = grouped((b[j], j) for j in range(len(b) - 1, -1, -1))
     pairs = [(i, waiting[token].pop()) for i, token in enumerate(a) if waiting.get(token)]
     yield from longest_increasing(pairs)

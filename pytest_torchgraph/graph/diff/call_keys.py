@@ -12,6 +12,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping
 
+from ...words import grouped
 from ..equality import NumberedGraph
 from .findings import Change, Finding, ops_of
 from .key_forms import call_form, result_form, without_derived
@@ -183,10 +184,7 @@ class CallKeys:
     def _calls_in(self, flat: NumberedGraph, module: str) -> list[int]:
         """Return the numbers of the calls in a module, in order."""
         if id(flat) not in self._calls:
-            by_path: dict[str, list[int]] = {}
-            for i, node in enumerate(flat.nodes):
-                if node.is_call:
-                    by_path.setdefault(node.module, []).append(i)
+            by_path = grouped((node.module, i) for i, node in enumerate(flat.nodes) if node.is_call)
             self._calls[id(flat)] = by_path, sorted(by_path)
         by_path, paths = self._calls[id(flat)]
         # The paths inside begin with the module and a dot or a slash, which precede 0.

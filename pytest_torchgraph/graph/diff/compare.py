@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
 from ...errors import TorchGraphError
-from ...words import format_ranks, listed
+from ...words import format_ranks, grouped, listed
 from ..digits import fewest, with_digits
 from ..equality import EquivalenceClasses, as_captured, canonical, drop_unshared_facts, pairing
 from ..higher_order import body_names
@@ -164,11 +164,8 @@ def _compare_graphs(
 
 def _callers_by_body(graph: Graph) -> dict[str, list[int]]:
     """Map each body's name to the ids of the nodes that refer to it."""
-    callers: dict[str, list[int]] = {}
-    for node in graph.nodes if graph.subgraphs else ():
-        for name in body_names(node):
-            callers.setdefault(name, []).append(id(node))
-    return callers
+    nodes = graph.nodes if graph.subgraphs else ()
+    return grouped((name, id(node)) for node in nodes for name in body_names(node))
 
 
 def _merge_body(

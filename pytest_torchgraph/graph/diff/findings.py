@@ -80,10 +80,6 @@ Recomputations = tuple[tuple[str, int, int], ...]
 """Ops, and how often the backward recomputes each, before and after."""
 
 
-def _unknown_cost() -> Cost:
-    return UNKNOWN
-
-
 @dataclass(frozen=True, slots=True)
 class Identity:
     """Tokens that identify the same edit in several comparisons; "" for a missing token.
@@ -150,7 +146,7 @@ class Finding:
     ranks: tuple[int, ...] | None = None
     class_name: str = field(default="", repr=False, compare=False)
     identity: Identity = field(default=Identity(), repr=False, compare=False)
-    costs: Callable[[], Cost] = field(default=_unknown_cost, repr=False, compare=False)
+    costs: Callable[[], Cost] = field(default=lambda: UNKNOWN, repr=False, compare=False)
     recomputations: Callable[[], Recomputations] = field(default=tuple, repr=False, compare=False)
     data: Mapping[str, Any] | None = field(default=None, repr=False, hash=False)
 
@@ -231,6 +227,9 @@ class Finding:
         - `recomputed`: see the attribute; missing if it is empty.
         - `sources`: the lines of the user's code, if known.
         - `before`, `after`: the primary node in the old and the new graph; "" if there is none.
+        - `with`: the first further added and removed nodes, each with its sign.
+        - `forms`: if a finding of several files did not change the same in all of them, each form:
+          `before`, `after`, `with`, and `file`, the first file that has it; missing otherwise.
         - `files`, `ranks`: see the attributes.
         - `identity`: the tokens by which `joining.merge_edits` matches edits.
         """

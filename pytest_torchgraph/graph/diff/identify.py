@@ -13,7 +13,7 @@ from ..module_paths import OwnModule, common_path
 from ..text import format_node
 from .call_keys import METHODS
 from .constants import fixed_constants
-from .findings import Change, Finding, Identity, Place, ops_of
+from .findings import Finding, Identity, Place, ops_of
 from .key_forms import without_derived
 from .keys import EditKeys
 from .origins import Origins
@@ -84,7 +84,13 @@ class _Identities:
         if finding.summary or finding.of_graph:
             return (digest("summary", finding.summary),)
         if not all(map(self.origins.knows, finding.changes)):
-            nodes = [(change.kind, *_node_texts(change)) for change in finding.changes]
+            nodes = [
+                (
+                    change.kind,
+                    *(node and format_node(node) for node in (change.before, change.after)),
+                )
+                for change in finding.changes
+            ]
             return (digest("nodes", finding.graph, *nodes),)
         key = self.keys.key(finding)
         # Without these numbers, edits of the first and third module of a sequence in a layer would
@@ -234,10 +240,6 @@ def where_token(places: Iterable[Place], op: str) -> str:
 def _numbers_after_layer(path: str) -> tuple[str, ...]:
     """Return the numbers in a path after the first, which is the number of a layer."""
     return tuple(part for part in path.split(".") if is_index(part))[1:]
-
-
-def _node_texts(change: Change) -> tuple[str, ...]:
-    return tuple("" if n is None else format_node(n) for n in (change.before, change.after))
 
 
 def ops_of_edit(finding: Finding) -> tuple[tuple[str, ...], tuple[str, ...]]:

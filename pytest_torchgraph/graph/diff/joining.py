@@ -8,25 +8,31 @@ plain data of another process.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Iterator, Sequence
+import re
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
-from ...words import counted
+from ...words import counted, grouped, listed
 from ..cost import sum_of
 from ..model import Node
 from ..text import format_node
 from .findings import Finding, GraphDiff, Identity
+from .identify import digest
 from .paths import abridged
 from .union_find import UnionFind
-from .words import cost_text, edit_name, recomputed_text, shown_nodes, sign_of
+from .words import changed_words, cost_text, edit_name, recomputed_text, shown_nodes, sign_of
 
 MAX_TEXT = 160
 """Maximum number of characters of a node or a line of code."""
+MAX_OPS = 16
+"""Maximum number of further added and removed ops in the data of a finding."""
 MAX_MODULES = 64
 """Maximum number of modules in the data of a finding."""
 MAX_CAUSES = 10
 """Maximum number of findings to list. Further findings are only counted."""
+MAX_FORMS = 4
+"""Maximum number of forms of a finding to list, and of further ops of a form."""
 MAX_FILES = 3
 """Maximum number of files, or tests, to name for a finding."""
 
@@ -36,7 +42,8 @@ def finding_data(finding: Finding) -> dict[str, Any]:
     source = source_text(finding.changes[0].node)
     modules = dict.fromkeys(place.module for place in finding.places if place.module)
     simple = not finding.summary
-    before, after, _ = shown_nodes(finding)
+    before, after, rest = shown_nodes(finding.changes)
+    rest = [change for change in rest if simple and change.kind in ("added", "removed")]
     return _complete_data(
         sign=sign_of(finding),
         what=shorten(edit_name(finding)),
@@ -49,6 +56,7 @@ def finding_data(finding: Finding) -> dict[str, Any]:
         files=[*finding.files],
         ranks=None if finding.ranks is None else [*finding.ranks],
         identity=asdict(finding.identity),
+        **{"with": [shorten(str(change)) for change in rest[:MAX_OPS]]},
         **({"recomputed": [*map(list, finding.recomputed)]} if finding.recomputed else {}),
     )
 
@@ -64,15 +72,44 @@ def _complete_data(**data: Any) -> dict[str, Any]:
     return {**data, "where": abridged(data["modules"])}
 
 
-def problem_finding(problem: str, limit: int | None = MAX_TEXT) -> Finding:
-    """Return a finding for a comparison that failed without findings. Equal problems merge.
+def _forms(
+    group: Iterable[tuple[str, Finding]], entries: Iterable[dict[str, Any]]
+) -> list[dict[str, Any]]:
+    """Return the nodes of each finding of a cause, unless an earlier finding did the same.
+
+    Equal edits may have other operands in the same role, and other sizes that the edit did not
+    change. All other words count, so that no edit is hidden behind another.
 
     Args:
-        problem: the text of the problem.
-        limit: number of leading characters that distinguish two problems; `None` for all.
+        group: see `merge_findings`.
+        entries: the data of these findings.
     """
+    seen: set[Hashable] = set()
+    forms = []
+    for (file, finding), entry in zip(group, entries, strict=True):
+        form = {word: entry[word] for word in ("before", "after", "with")}
+        nodes = (form["before"], form["after"])
+        results = (node.rpartition(" : ")[2] for node in nodes)
+        sizes = map(" -> ".join, changed_words(*results) if all(nodes) else ())
+        text = "\n".join([_VARYING.sub(r"\1", "\n".join([*nodes, *form["with"]])), *sizes])
+        names = _NAME.findall(text)
+        roles = (*_NAME.split(text), *map(names.index, names))
+        keys = {text, (finding.identity.edits[:1], roles)}
+        if seen.isdisjoint(keys):
+            forms.append({**form, "file": file})
+        seen |= keys
+    return forms
+
+
+_NAME = re.compile(r"%[^\s,()[\]]+")
+_VARYING = re.compile(r"^(?:[-+] )?%\S+ = |\b([a-z]+\d\w*)\[[^\]]*\]", re.MULTILINE)
+"""Names and sizes of results, which depend on the code around an edit."""
+
+
+def problem_finding(problem: str) -> Finding:
+    """Return a finding for a comparison that failed without findings. Equal problems merge."""
     problem = " ".join(problem.split())
-    tokens = Identity(edits=(f"problem {problem if limit is None else shorten(problem)}",))
+    tokens = Identity(edits=(digest("problem", problem),))
     data = _complete_data(
         sign="!",
         what=shorten(problem),
@@ -85,6 +122,7 @@ def problem_finding(problem: str, limit: int | None = MAX_TEXT) -> Finding:
         files=[],
         ranks=None,
         identity=asdict(tokens),
+        **{"with": []},
     )
     return Finding.from_json(data)
 
@@ -101,14 +139,19 @@ def merge_findings(group: Sequence[tuple[str, Finding]]) -> Finding:
     ranks = sorted({rank for finding in findings for rank in finding.ranks or ()})
     cost = sum_of(finding.cost for finding in findings)
     are_of_ranks = any(finding.ranks is not None for finding in findings)
+    forms = _forms(group, data_of_findings)
     data = _complete_data(
         **{
-            **{key: value for key, value in data_of_findings[0].items() if key != "where"},
-            **{key: _collect_values(data_of_findings, key) for key in ("modules", "sources")},
+            **data_of_findings[0],
+            **{
+                key: [*dict.fromkeys(value for entry in data_of_findings for value in entry[key])]
+                for key in ("modules", "sources")
+            },
             "places": sum(entry["places"] for entry in data_of_findings),
             "cost": {"flops": cost.flops, "saved_bytes": cost.saved_bytes},
             "files": files,
             "ranks": ranks if are_of_ranks else None,
+            **({"forms": forms} if len(forms) > 1 else {}),
         }
     )
     return replace(
@@ -120,10 +163,6 @@ def merge_findings(group: Sequence[tuple[str, Finding]]) -> Finding:
         costs=lambda: cost,
         data=data,
     )
-
-
-def _collect_values(entries: Iterable[dict[str, Any]], key: str) -> list[str]:
-    return [*dict.fromkeys(value for entry in entries for value in entry[key])]
 
 
 def merge_edits(
@@ -192,9 +231,7 @@ def group_same_edits(
             for k in members:
                 edits.join(k, members[0])
     # Groups are in the order of their first items, whichever item represents a group.
-    groups: dict[int, list[int]] = {}
-    for k in range(len(items)):
-        groups.setdefault(edits.find(k), []).append(k)
+    groups = grouped((edits.find(k), k) for k in range(len(items)))
     return [*groups.values()]
 
 
@@ -235,9 +272,7 @@ def finding_lines(
         yield finding_heading(finding, noun)
         if data["sources"]:
             yield f"    {list_some(data['sources'], None if limit is None else 1)}"
-        for word in ("before", "after"):
-            if data[word]:
-                yield f"    {word:<6}  {data[word]}"
+        yield from (f"    {line}" for line in form_lines(data, limit and MAX_FORMS))
         if costs := cost_text(finding.cost):
             yield f"    costs   {costs}{' in all' * (len(finding.files) > 1)}"
         if recomputed := recomputed_text(finding):
@@ -249,19 +284,36 @@ def finding_lines(
         yield f"... and {counted(len(unlisted), 'more cause')} in {counted(files, noun)}"
 
 
+def form_lines(data: Mapping[str, Any], limit: int | None = MAX_FORMS) -> Iterator[str]:
+    """Yield the lines of the forms of a finding: of each, its nodes, and the file that has it.
+
+    Args:
+        data: the plain data of the finding.
+        limit: maximum number of forms; `None` for all.
+    """
+    forms = data.get("forms") or [data]
+    for number, form in enumerate(forms[:limit], 1):
+        if number > 1:
+            yield f"form {number}  in {form['file']}"
+        yield from (f"{word:<8}{form[word]}" for word in ("before", "after") if form[word])
+        if len(forms) > 1:
+            yield from (f"with    {line}" for line in form["with"][:MAX_FORMS])
+    if limit is not None and len(forms) > limit:
+        yield f"... and {counted(len(forms) - limit, 'more form')}"
+
+
 def finding_heading(finding: Finding, noun: str = "file") -> str:
     """Return one line: `~ aten.gelu -> aten.relu in h.{0 … 11}.act (480 places, 40 files)`."""
     data = finding.to_json()
+    forms = f", {len(data['forms'])} forms" if "forms" in data else ""
     size = f"{counted(data['places'], 'place')}, {counted(len(finding.files), noun)}"
     location = f" in {data['where']}" if data["where"] else ""
-    return f"{data['sign']} {data['what']}{location}  ({size})"
+    return f"{data['sign']} {data['what']}{location}  ({size}{forms})"
 
 
 def list_some(items: Sequence[str], limit: int | None) -> str:
     """Return the first texts, shortened if long, and the number of remaining texts."""
-    more = f" and {len(items) - limit} more" if limit is not None and len(items) > limit else ""
-    named = items if limit is None else [shorten(item) for item in items[:limit]]
-    return ", ".join(named) + more
+    return listed(items if limit is None else map(shorten, items), limit)
 
 
 def shorten(text: str) -> str:

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 
+from ...words import grouped
 from .findings import Change, Finding
 from .key_forms import call_form, name_form, place_form, result_form, without_derived
 from .origins import Key, Occurrence, Origins, take_same_operands
@@ -174,12 +175,12 @@ class EditKeys:
     def _users_by_instance(self, value: Occurrence) -> Users:
         cached = self._users.get(value.key)
         if cached is None:
-            users: dict[str, list[tuple[int, int]]] = {}
             flat = value.flat
-            for user, slot in flat.users[value.number]:
-                for instance in instances_of(path_of(flat.nodes[user])):
-                    users.setdefault(instance, []).append((user, slot))
-            cached = self._users[value.key] = users
+            cached = self._users[value.key] = grouped(
+                (instance, (user, slot))
+                for user, slot in flat.users[value.number]
+                for instance in instances_of(path_of(flat.nodes[user]))
+            )
         return cached
 
     def _uses(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from ...words import grouped
 from ..equality import NumberedGraph
 from ..model import Node
 from ..text import format_result
@@ -79,10 +80,7 @@ class NodeChanges:
 
     def group_by_edit(self) -> dict[NodeKey, list[NodeChange]]:
         """Return the changes of each edit, by a key that identifies the edit."""
-        groups: dict[NodeKey, list[NodeChange]] = {}
-        for key, change in self.by_key.items():
-            groups.setdefault(self._edits.find(key), []).append(change)
-        return groups
+        return grouped((self._edits.find(key), change) for key, change in self.by_key.items())
 
 
 def have_same_result(node: Node, other: Node) -> bool:

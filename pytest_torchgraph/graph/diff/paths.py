@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 
-from ...words import spans
+from ...words import grouped, spans
 from ..model import Node
 from ..module_paths import module_of
 
@@ -36,11 +36,8 @@ def instances_of(path: str) -> tuple[str, ...]:
 
 def group_by_layer(nodes: Sequence[Node], numbers: Iterable[int]) -> Mapping[str, list[int]]:
     """Group the numbers of nodes inside instances by outermost instance."""
-    numbers_by_layer: dict[str, list[int]] = {}
-    for i in numbers:
-        if layers := instances_of(path_of(nodes[i])):
-            numbers_by_layer.setdefault(layers[-1], []).append(i)
-    return numbers_by_layer
+    layers_of_nodes = ((instances_of(path_of(nodes[i])), i) for i in numbers)
+    return grouped((layers[-1], i) for layers, i in layers_of_nodes if layers)
 
 
 def path_of(node: Node) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from ...words import grouped
 from ..equality import NumberedGraph
 from ..model import Graph, Node
 from .call_keys import CallKeys
@@ -262,10 +263,11 @@ def _find_similar_modules(
                 if instance.rpartition(".")[0] in lists:
                     line = _relative_form(flat, i, instance)
                     lines.setdefault(instance, Counter())[line] += 1
-    others: dict[str, list[str]] = {}
     # The end of a list comes first, because an appended layer is mostly a copy of the last layer.
-    for path in sorted(lines.keys() - {*paths}, key=natural_key, reverse=True):
-        others.setdefault(path.rpartition(".")[0], []).append(path)
+    others = grouped(
+        (path.rpartition(".")[0], path)
+        for path in sorted(lines.keys() - {*paths}, key=natural_key, reverse=True)
+    )
     equal: dict[str, None] = {}
     similar: dict[str, None] = {}
     for path in paths:
@@ -308,9 +310,7 @@ def merge_equal_edits(
     numbered = list(enumerate(findings))
     merged, others = separate_modules(numbered, before, after, origins)
     keys = EditKeys(origins)
-    groups: dict[Hashable, list[Numbered]] = {}
-    for number, finding in others:
-        groups.setdefault(keys.key(finding), []).append((number, finding))
+    groups = grouped((keys.key(finding), (number, finding)) for number, finding in others)
     merged += map(_merge_group, _merge_calls(list(groups.values()), origins))
     merged.sort(key=lambda numbered_finding: numbered_finding[0])
     return [finding for _, finding in merged]

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import count
 
 from ...ops.dtypes import DTYPE_NAMES
-from ...words import amount, counted, format_ranks, listed
+from ...words import amount, counted, format_ranks, grouped, listed
 from ..census import describe_python_calls
 from ..cost import Cost
 from ..model import Arg, Atom, Node
@@ -30,31 +30,31 @@ def finding_text(finding: Finding, limit: int) -> str:
     if finding.modules:
         lines = [f"{sign} {finding.summary} [{_list_graphs(finding.places)}]"]
         changes = (change for place in finding.places for change in place.changes)
-        lines += _change_lines("with   ", outside_modules(changes, finding.modules), limit)
-        return "\n".join([*lines, *_cost_lines(finding), *_consequence_lines(finding, limit)])
-    before, after, rest = shown_nodes(finding)
-    verb = "replaced" if is_replacement(finding) else finding.kind
-    head = f"{sign} {verb} in {_format_places(finding)}"
-    if finding.source is not None:
-        head += f"  {finding.source}: {finding.source.code}".rstrip(": ")
-    lines = [head]
-    if before is not None:
-        lines.append(f"    before  {format_node(before)}")
-    if after is not None:
-        lines.append(f"    after   {format_node(after)}")
-    if renamed := finding.changes[0].renamed:
-        names = ", ".join(f"%{format_name(x)} is now %{format_name(y)}" for x, y in renamed)
-        lines.append(f"    names   {names}")
+        rest = outside_modules(changes, finding.modules)
+    else:
+        before, after, rest = shown_nodes(finding.changes)
+        verb = "replaced" if is_replacement(finding) else finding.kind
+        head = f"{sign} {verb} in {_format_places(finding)}"
+        if finding.source is not None:
+            head += f"  {finding.source}: {finding.source.code}".rstrip(": ")
+        lines = [head]
+        if before is not None:
+            lines.append(f"    before  {format_node(before)}")
+        if after is not None:
+            lines.append(f"    after   {format_node(after)}")
+        if renamed := finding.changes[0].renamed:
+            names = ", ".join(f"%{format_name(x)} is now %{format_name(y)}" for x, y in renamed)
+            lines.append(f"    names   {names}")
     lines += _change_lines("with   ", rest, limit)
     return "\n".join([*lines, *_cost_lines(finding), *_consequence_lines(finding, limit)])
 
 
-def shown_nodes(finding: Finding) -> tuple[Node | None, Node | None, list[Change]]:
-    """Return the nodes to show as before and after, and the other ops of an edit.
+def shown_nodes(changes: Sequence[Change]) -> tuple[Node | None, Node | None, list[Change]]:
+    """Return the nodes to show as before and after, and the other ops of an edit in one place.
 
     If ops were replaced, `before` is the first removed op and `after` the first added op.
     """
-    first, rest = finding.changes[0], ops_of(finding.changes[1:])
+    first, rest = changes[0], ops_of(changes[1:])
     other = _counterpart(first, rest)
     if other is None:
         return first.before, first.after, rest
@@ -285,9 +285,7 @@ def diff_text(diff: GraphDiff, limit: int | None) -> str:
     if files is not None and files.of_directories:
         return "\n".join(_directory_lines(diff, files, limit))
     lines = [] if files is None else [line for lines in files.counts.values() for line in lines]
-    groups: dict[tuple[int, ...] | None, list[Finding]] = {}
-    for finding in diff.findings:
-        groups.setdefault(finding.ranks, []).append(finding)
+    groups = grouped((finding.ranks, finding) for finding in diff.findings)
     for ranks, findings in groups.items():
         shown = findings[:limit]
         texts = [finding.to_text(limit=4 if len(findings) <= 3 else 1) for finding in shown]
@@ -306,9 +304,7 @@ def _directory_lines(diff: GraphDiff, files: FilesDiff, limit: int | None) -> It
     if releases := dict.fromkeys(files.releases.values()):
         yield f"torch {list_some([f'{old} -> {new}' for old, new in releases], limit)}"
     yield from finding_lines(diff.findings, limit=limit)
-    by_counts: dict[tuple[str, ...], list[str]] = {}
-    for file, lines in files.counts.items():
-        by_counts.setdefault(lines, []).append(file)
+    by_counts = grouped((lines, file) for file, lines in files.counts.items())
     for lines, named in [*by_counts.items()][:limit]:
         yield f"~ op counts: {list_some(lines, limit)}"
         yield f"    in {list_some(named, limit)}"
@@ -373,7 +369,7 @@ def _changed_values(changes: Sequence[Change]) -> tuple[str, Sequence[Change]]:
     differ only by sizes of results, the sizes: `size 32 -> 48`, or the dtypes.
     """
     results = [
-        _differences(format_result(c.before.result), format_result(c.after.result))
+        changed_words(format_result(c.before.result), format_result(c.after.result))
         if c.before and c.after
         else []
         for c in changes
@@ -382,7 +378,7 @@ def _changed_values(changes: Sequence[Change]) -> tuple[str, Sequence[Change]]:
     arguments = [
         f"{name}: {x} -> {y}"
         for name, x, y in _pair_arguments(changes[0])
-        if any(pair not in sizes for pair in _differences(x, y))
+        if any(pair not in sizes for pair in changed_words(x, y))
     ]
     if arguments:
         return f"argument {listed(arguments, MAX_NAMED)}", changes[:1]
@@ -393,7 +389,7 @@ def _changed_values(changes: Sequence[Change]) -> tuple[str, Sequence[Change]]:
     return "", changes
 
 
-def _differences(old: str, new: str) -> list[tuple[str, str]]:
+def changed_words(old: str, new: str) -> list[tuple[str, str]]:
     """Return the constants, sizes and dtypes that differ in two printed values."""
     words, new_words = _WORD.findall(old), _WORD.findall(new)
     if len(words) != len(new_words):

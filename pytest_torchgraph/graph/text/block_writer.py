@@ -7,10 +7,10 @@ An instance that differs from its block has exceptions: the lines of a `but`. Th
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 
+from ...words import grouped
 from ..diff import align_items
 from .names import key_of, outward
 from .ranges import Instance, merge_ranges
@@ -165,9 +165,7 @@ def _exceptions(
         write_line: returns a line of the instance, given its index.
     """
     keys = [key_of(line) for line in block]
-    indices_by_key: defaultdict[str, list[int]] = defaultdict(list)
-    for index, key in enumerate(keys):
-        indices_by_key[key].append(index)
+    indices_by_key = grouped((key, index) for index, key in enumerate(keys))
     # The reader (`expand`) has consumed the block's lines up to this index. Only exceptions advance
     # the reader, so it has not yet consumed the shared lines that follow the last exception.
     reader_position = 0

@@ -29,6 +29,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from ...errors import GraphFormatError
+from ...words import grouped
 from .block_reader import Block
 from .format import EAGER_VERSION, FACTS_VERSION
 from .names import (
@@ -458,9 +459,7 @@ def _make_finder(lines: list[str]) -> Callable[[str, int], int | None]:
 
     The function returns the index of the line, or `None` if there is no such line.
     """
-    indices_by_key: dict[str, list[int]] = {}
-    for index, line in enumerate(lines):
-        indices_by_key.setdefault(key_of(line), []).append(index)
+    indices_by_key = grouped((key_of(line), index) for index, line in enumerate(lines))
 
     def find(key: str, start: int) -> int | None:
         indices = indices_by_key.get(key, [])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from ...words import grouped
 from .names import STEEPEST, numbers_in, with_expressions
 
 
@@ -78,10 +79,9 @@ class Range:
         if assignments:
             line += f": {', '.join(assignments)}"
         lines = [line]
-        changes: dict[tuple[str, ...], list[int]] = {}
-        for instance in self.instances:
-            if instance.changes:
-                changes.setdefault(instance.changes, []).append(instance.number)
+        changes = grouped(
+            (instance.changes, instance.number) for instance in self.instances if instance.changes
+        )
         for changed, numbers in changes.items():
             lines.append(f"{first.indent}but {first.container}{_format_spans(numbers)} {{")
             lines += [f"{first.indent}  {change}" for change in changed]

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 
+from ...words import grouped
 from .block_writer import BlockWriter
 from .runs import MIN_INSTANCES, LineRun, Lines
 
@@ -135,12 +136,11 @@ def _fold_other_sizes(
     """
     remaining = [run for run in runs if run.foldable and not _is_folded(run, blocks)]
     counts = Counter(run.own_names for run in remaining)
-    by_skeleton: defaultdict[str, Cluster] = defaultdict(list)
     # Stages of a convolutional network differ only in sizes. Folding them, and declaring inputs
     # where they are used, shortens resnet18 from 178 lines to 78.
-    for run in remaining:
-        if counts[run.own_names] > 1:
-            by_skeleton[run.sized.skeleton_and_names[0]].append(run)
+    by_skeleton = grouped(
+        (run.sized.skeleton_and_names[0], run) for run in remaining if counts[run.own_names] > 1
+    )
     sized_blocks: list[BlockWriter] = []
     for cluster in by_skeleton.values():
         letters = [block.letter or "a" for block in [*blocks, *sized_blocks]]
@@ -181,10 +181,7 @@ def _saves_enough(block: BlockWriter, runs: Sequence[LineRun], least: int) -> bo
 
 def _fold_same_sizes(runs: Sequence[LineRun], depth: int) -> list[BlockWriter]:
     """Return the blocks of instances with equal sizes and with few exceptions."""
-    by_skeleton: defaultdict[str, Cluster] = defaultdict(list)
-    for run in runs:
-        if run.foldable:
-            by_skeleton[run.skeleton_and_names[0]].append(run)
+    by_skeleton = grouped((run.skeleton_and_names[0], run) for run in runs if run.foldable)
     clusters = _sort_clusters(list(by_skeleton.values()))
     if sum(map(len, clusters)) < MIN_INSTANCES:
         return []

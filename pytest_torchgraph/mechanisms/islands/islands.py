@@ -11,6 +11,7 @@ from ...convert.canonical_names import CanonicalNames
 from ...convert.from_fx import Converted
 from ...graph.events import EagerOp
 from ...graph.model import Graph, GraphKind, Source
+from ...words import grouped
 from ..recording import (
     FIRST_LEAF_SEQUENCE,
     Draft,
@@ -280,10 +281,11 @@ class _Builder:
             (self.saved if self.backward_sections.get(draft.section) else self.needed).update(used)
         for number, section in self.replay.used_as_view:
             (self.saved if self.backward_sections.get(section) else self.needed).add(number)
-        used_outside: dict[int, list[int]] = {}
-        for i in sorted(self.needed | self.saved):
-            if drafts[i].kind != "placeholder":
-                used_outside.setdefault(drafts[i].section, []).append(i)
+        used_outside = grouped(
+            (drafts[i].section, i)
+            for i in sorted(self.needed | self.saved)
+            if drafts[i].kind != "placeholder"
+        )
         number_of_graph: dict[tuple[GraphKind, Graph], int] = {}
         islands: list[Island] = []
         runs: list[int] = []

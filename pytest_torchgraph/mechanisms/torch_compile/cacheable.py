@@ -34,6 +34,13 @@ class _KeptGraph(NamedTuple):
     trains: bool
 
 
+def trains_with(example_inputs: list[Any]) -> bool:
+    """Return True if AOTAutograd makes a backward for a graph with these inputs."""
+    return torch.is_grad_enabled() and any(
+        isinstance(value, torch.Tensor) and value.requires_grad for value in example_inputs
+    )
+
+
 class BypassSearch:
     """The graphs of a capture, and a later search for what keeps them out of the caches.
 
@@ -63,9 +70,7 @@ class BypassSearch:
 
     def keep(self, gm: torch.fx.GraphModule, example_inputs: list[Any]) -> None:
         """Store a Dynamo graph in its current state."""
-        trains = torch.is_grad_enabled() and any(
-            isinstance(value, torch.Tensor) and value.requires_grad for value in example_inputs
-        )
+        trains = trains_with(example_inputs)
         inputs = [
             node.meta.get("example_value", node.meta.get("val"))
             for node in gm.graph.nodes

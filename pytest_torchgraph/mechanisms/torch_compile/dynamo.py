@@ -17,7 +17,7 @@ from ...ops.matching import Level
 from ..islands import CompiledGraph, IslandRecorder, recorded_islands
 from ..protocol import Captured
 from ..step import Step
-from .cacheable import BypassSearch
+from .cacheable import BypassSearch, trains_with
 from .run import Frame, run_compiled
 
 
@@ -49,7 +49,8 @@ class Dynamo:
             with islands.suspended():
                 bypass_search.keep(gm, example_inputs)
                 frame = Frame(gm, example_inputs, step.invocation.named, canon)
-                compiled_graphs.append(CompiledGraph(frame.dynamo(gm, _kind(example_inputs))))
+                kind: GraphKind = "forward" if trains_with(example_inputs) else "inference"
+                compiled_graphs.append(CompiledGraph(frame.dynamo(gm, kind)))
                 call = torch_private.boxed(runnable(gm).forward)
             run = compiled_graphs[-1].recorded(call, islands)
             return frame.record_outputs(lambda *args: run([*args]))
@@ -60,11 +61,3 @@ class Dynamo:
         recorded = recorded_islands(step, islands, canon, compiled_graphs)
         graphs = [compiled_graph.counted for compiled_graph in compiled_graphs]
         return Captured(graphs, why_none, islands=recorded, bypasses=bypass_search.find)
-
-
-def _kind(example_inputs: list[Any]) -> GraphKind:
-    """Return "forward" if an input requires grad, otherwise "inference"."""
-    needs_grad = any(
-        isinstance(value, torch.Tensor) and value.requires_grad for value in example_inputs
-    )
-    return "forward" if needs_grad and torch.is_grad_enabled() else "inference"

@@ -10,7 +10,7 @@ from ...graph.collectives import Collective, awaited, collectives_of, format_byt
 from ...graph.higher_order import body_names
 from ...graph.model import Graph, Node
 from ...graph.module_paths import common_prefix
-from ...words import counted
+from ...words import counted, grouped
 from ..look import op_label
 from .canvas import Canvas
 from .drawables import Drawable, Edge, FoldedGraph, FoldedNode
@@ -25,9 +25,9 @@ def collective_lines(folded: FoldedGraph) -> Mapping[str, list[str]]:
 
     Empty if a graph of torch functions does not record its collectives.
     """
-    collectives: dict[str, list[Collective]] = {}
-    for collective in _top_level_collectives(folded.graph):
-        collectives.setdefault(collective.node.name, []).append(collective)
+    collectives = grouped(
+        (collective.node.name, collective) for collective in _top_level_collectives(folded.graph)
+    )
     lines = {name: list(_message_lines(parts)) for name, parts in collectives.items()}
     # Inductor orders collectives later, during code generation: overlap is unknown here.
     if folded.graph.level == "post_grad":
@@ -137,13 +137,14 @@ class _GraphPlacer:
     def _add_drawables(self) -> None:
         returned_nodes = {value.producer.name for _, value in self.folded.returned}
         has_many_results = len(returned_nodes) > MAX_RETURNED
-        saved_indices: dict[str, list[str]] = {}
-        for value in self.folded.saved:
-            index = "".join(f"[{i}]" for i in value.path)
-            saved_indices.setdefault(value.producer.name, []).append(index)
-        returned_paths: dict[str, list[str]] = {}
-        for path, value in self.folded.returned if has_many_results else ():
-            returned_paths.setdefault(value.producer.name, []).append(path)
+        saved_indices = grouped(
+            (value.producer.name, "".join(f"[{i}]" for i in value.path))
+            for value in self.folded.saved
+        )
+        returned_paths = grouped(
+            (value.producer.name, path)
+            for path, value in (self.folded.returned if has_many_results else ())
+        )
         lines_of_collectives = collective_lines(self.folded)
         for name, folded_node in self.folded.nodes.items():
             if folded_node.node.kind == "output" and has_many_results:

@@ -17,6 +17,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from ...graph.model import Node
+from ...words import grouped
 from ..look import (
     MAX_LINE,
     MAX_TOOLTIP_LINE,
@@ -286,11 +287,10 @@ class Scene:
     Args:
         name: name of the DOT graph.
         title: lines above the drawing.
-        prefix: prefix of every `id`, for a page with several drawings.
         heat: cost of the nodes, if the colours show costs.
 
     Attributes:
-        name, title, prefix, heat: as above; lines can be added to the title.
+        name, title, heat: as above; lines can be added to the title.
         elements: meaning of each box and cluster, keyed by `id`; complete after `digraph`.
         sides: for a difference, the elements of each side; complete after `digraph`.
         classes: known class names of modules, keyed by module path; part of cluster labels.
@@ -302,12 +302,10 @@ class Scene:
         self,
         name: str,
         title: Iterable[str] = (),
-        prefix: str = "",
         heat: Heat | None = None,
     ):
         self.name = name
         self.title = list(title)
-        self.prefix = prefix
         self.heat = heat
         self.elements: dict[str, Element] = {}
         self.sides = Sides()
@@ -357,7 +355,7 @@ class Scene:
 
     def box_id(self, key: str) -> str:
         """Return the `id` in the SVG of the box with a key."""
-        return f"{self.prefix}box-{int(key[1:]) + 1}"
+        return f"box-{int(key[1:]) + 1}"
 
     def add_cost(self, cluster: ClusterPath, cost: int) -> None:
         """Add the cost of a box to all enclosing clusters."""
@@ -384,7 +382,7 @@ class Scene:
             classes: names of CSS classes, without `tg-`.
             attributes: further DOT attributes.
         """
-        attributes["id"] = f"{self.prefix}edge-{len(self.edges) + 1}"
+        attributes["id"] = f"edge-{len(self.edges) + 1}"
         attributes["class"] = css_classes(classes)
         if label:
             attributes["label"] = dot_text([f" {label} "])
@@ -403,7 +401,7 @@ class Scene:
             nodesep="0.2",
             ranksep="0.25",
             bgcolor="white",
-            id=f"{self.prefix}picture",
+            id="picture",
             label=dot_text(self.title, MAX_TITLE),
             labelloc="t",
             tooltip=" ",
@@ -450,10 +448,11 @@ class Scene:
         ]
         tied_edges = anchor_edges(placed, box_edges)
         yield from ((tail, head, "1") for tail, head in tied_edges)
-        graphs: dict[Segment, list[str]] = {}
-        for key, cluster in placed:
-            if cluster[0] is not root and key not in self._ports:
-                graphs.setdefault(cluster[0], []).append(key)
+        graphs = grouped(
+            (cluster[0], key)
+            for key, cluster in placed
+            if cluster[0] is not root and key not in self._ports
+        )
         stacking = stacking_edges(list(graphs.values()), [*box_edges, *tied_edges])
         yield from ((tail, head, "0") for tail, head in stacking)
 
@@ -479,7 +478,7 @@ class Scene:
                 "tooltip": dot_text([new_title], MAX_TOOLTIP_LINE),
                 "fontsize": "9",
                 "labeljust": "l",
-                "id": f"{self.prefix}cluster-{number + 1}",
+                "id": f"cluster-{number + 1}",
                 "class": css_classes([kind]),
                 **CLUSTER_STYLE[kind],
             }

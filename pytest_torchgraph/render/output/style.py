@@ -1,7 +1,6 @@
 """CSS rules for SVGs on a dark background, based on the classes of the elements.
 
 A light background needs no rules, because the colours are attributes, which every viewer supports.
-A page with its own dark-mode switch nests `dark_rules` under its own selector.
 """
 
 from __future__ import annotations
@@ -60,15 +59,10 @@ def mix_colours(first: str, second: str, share: float) -> str:
     return "#" + "".join(f"{round(a + (b - a) * share):02X}" for a, b in parts)
 
 
-def dark_rules(under: str = "") -> str:
-    """Return CSS rules for a dark background.
-
-    Args:
-        under: parent selector of the rules; "" for all drawings of this package.
-    """
+def dark_rules() -> str:
+    """Return CSS rules for a dark background."""
     return "\n".join(
-        f"{', '.join(f'{under} .tg-picture {selector}'.strip() for selector in selectors)} "
-        f"{{ {body} }}"
+        f"{', '.join(f'.tg-picture {selector}' for selector in selectors)} {{ {body} }}"
         for selectors, body in _rules()
     )
 

@@ -16,7 +16,7 @@ from ...audit.facts import LeakedSetting, TestFacts
 from ...audit.verdict import AuditOutcome
 from ...context import CONTEXT
 from ...errors import CaptureError, TorchGraphError
-from ...files import parse_json
+from ...files import parse_json, read_bytes
 from ...graph.text import format_mesh
 from ...snapshot import RECORD, REPORTED
 from ...snapshot.summary import brief
@@ -275,7 +275,7 @@ def merge_pages(pages: Sequence[Path]) -> tuple[Data, Parts]:
 
 def _tests_of(run: RunData) -> set[str]:
     """Return the ids of all tests that a page says something of."""
-    listed = {test["id"] for test in run.tests}
+    listed = {test["id"] for test in run.tests} | {*(run.audit or {}).get("tests", ())}
     return listed | run.facts.keys() | run.failures.keys() | run.comparisons.tests.keys()
 
 
@@ -285,15 +285,18 @@ def _with_unique_ids(run: RunData, page: str, repeated_ids: set[str]) -> RunData
     def name(test: str) -> str:
         return f"{test} @ {page}" if test in repeated_ids else test
 
+    def renamed(values: Data) -> Data:
+        return {name(test): value for test, value in values.items()}
+
+    search_texts = renamed(run.search_texts).items()
     return replace(
         run,
         tests=[{**test, "id": name(test["id"])} for test in run.tests],
-        search_texts={
-            name(test): _search_text(name(test), text) for test, text in run.search_texts.items()
-        },
-        failures={name(test): text for test, text in run.failures.items()},
-        comparisons=Comparisons({name(t): data for t, data in run.comparisons.tests.items()}),
-        facts={name(test): facts for test, facts in run.facts.items()},
+        search_texts={test: _search_text(test, text) for test, text in search_texts},
+        failures=renamed(run.failures),
+        comparisons=Comparisons(renamed(run.comparisons.tests)),
+        facts=renamed(run.facts),
+        audit=run.audit and {**run.audit, "tests": renamed(run.audit["tests"])},
     )
 
 
@@ -309,19 +312,21 @@ def _combine_runs(runs: Sequence[RunData], pages: Sequence[str]) -> RunData:
         for name in runs[0].versions
     }
     tests = [test for run in runs for test in run.tests]
+
+    def joined(values: Iterable[dict[str, Any]]) -> Data:
+        return {test: value for part in values for test, value in part.items()}
+
     return RunData(
         versions=versions,
         others=sum(run.others for run in runs),
         crashed=sum(run.crashed for run in runs),
         tests=sorted(tests, key=lambda test: (test["place"], test["id"])),
-        search_texts={key: text for run in runs for key, text in run.search_texts.items()},
-        failures={key: text for run in runs for key, text in run.failures.items()},
-        comparisons=Comparisons(
-            {key: data for run in runs for key, data in run.comparisons.tests.items()}
-        ),
+        search_texts=joined(run.search_texts for run in runs),
+        failures=joined(run.failures for run in runs),
+        comparisons=Comparisons(joined(run.comparisons.tests for run in runs)),
         accept="",  # `--lf` only covers the failures of one run
         audit=_audit(runs),
-        facts={key: data for run in runs for key, data in run.facts.items()},
+        facts=joined(run.facts for run in runs),
         shards=[
             shard for run, page in zip(runs, pages, strict=True) for shard in run.shards or [page]
         ],
@@ -368,10 +373,7 @@ def _baseline(baselines: Sequence[Data], facts: Iterable[str]) -> Data:
 
 def _verdict(verdicts: Sequence[Data], tests_run: set[str]) -> Data:
     """Return the combined verdict of all shards. A test that any shard ran is not gone."""
-    gone_somewhere = {test for verdict in verdicts for test in verdict["gone"]}
-    gone_everywhere = {
-        test for test in gone_somewhere if all(test in verdict["gone"] for verdict in verdicts)
-    }
+    gone_everywhere = set.intersection(*(set(verdict["gone"]) for verdict in verdicts))
     return {
         "worse": _changes(verdict["worse"] for verdict in verdicts),
         "better": _changes(verdict["better"] for verdict in verdicts),
@@ -386,9 +388,9 @@ def _changes(lists: Iterable[Sequence[Data]]) -> list[Data]:
     groups: dict[tuple[Any, ...], Data] = {}
     for change in (change for changes in lists for change in changes):
         key = tuple(change[part] for part in ("text", "file", "line", "function"))
-        merged_change = groups.setdefault(key, {**change, "tests": []})
-        merged_change["tests"] = sorted({*merged_change["tests"], *change["tests"]})
-    return sorted(groups.values(), key=lambda change: (-len(change["tests"]), change["text"]))
+        groups.setdefault(key, {**change, "tests": set()})["tests"].update(change["tests"])
+    changes = [{**change, "tests": sorted(change["tests"])} for change in groups.values()]
+    return sorted(changes, key=lambda change: (-len(change["tests"]), change["text"]))
 
 
 # Not `.*?`: with a million opening tags and none that closes, the search would be quadratic.
@@ -409,7 +411,7 @@ def read_page(path: Path, most: int = MOST_BYTES) -> tuple[Data, Parts]:
         TorchGraphError: if the file is not a complete page, or is from another plugin version.
         OSError: if the file cannot be read.
     """
-    text = path.read_text(encoding="utf-8", errors="replace")
+    text = read_bytes(path).decode(errors="replace")
     match = _DATA.search(text)
     if match is None:
         raise TorchGraphError(f"{path}: not a page written by pytest --torchgraph-report=FILE")

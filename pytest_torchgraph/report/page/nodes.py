@@ -15,6 +15,7 @@ from ...graph.cost import flops_by_node, saved_by_node
 from ...graph.diff import SIGNS, GraphDiff, Matched
 from ...graph.model import Graph, Node, TensorMeta
 from ...graph.text import format_arg, format_op, format_result
+from ...words import grouped
 from .html import Data
 
 if TYPE_CHECKING:
@@ -130,14 +131,13 @@ def _nodes(
         is_old: True for the old graph of a difference.
         drawn_in: name of the graph in the drawing, if it is not the name of `graph`.
     """
-    users: dict[str, list[str]] = {}
-    later: dict[str, list[str]] = {}
-    for node in graph.nodes:
-        for name in dict.fromkeys(node.refs):
-            users.setdefault(name, []).append(node.name)
-        for ref in node.after:
-            if ref.name not in node.refs:
-                later.setdefault(ref.name, []).append(node.name)
+    users = grouped((name, node.name) for node in graph.nodes for name in dict.fromkeys(node.refs))
+    later = grouped(
+        (ref.name, node.name)
+        for node in graph.nodes
+        for ref in node.after
+        if ref.name not in node.refs
+    )
     end, at_end = path_ends(graph)
     flops, saved = costs_of(graph).values()
     return [

@@ -22,7 +22,7 @@ from ...audit.facts import TestFacts
 from ...audit.session import outcome_of
 from ...files import decode, write
 from ...torch_release import torch_version
-from ...words import counted, one_line
+from ...words import counted, grouped, one_line
 from ..causes import PLUGIN, FailedComparisons
 from ..comparisons import Comparisons
 from ..surfaces import audit_document
@@ -41,7 +41,7 @@ _TEST: Data = {
 }
 _FINDING: Data = {
     "sign what where before after": str,
-    "modules sources files": list[str],
+    "modules sources files with": list[str],
     "places": int,
     "ranks": list[int] | None,
     "cost": dict[str, int | None],
@@ -115,6 +115,7 @@ class RunData:
         """
         failed = {test["id"] for test in self.tests if test["outcome"] in RED}
         causes = self._causes(failed)
+        run = {name: getattr(self, name) for names in _RUN for name in names.split()}
         workers = "a worker" if self.crashed == 1 else f"{self.crashed} workers"
         return {
             "format": FORMAT,
@@ -125,18 +126,7 @@ class RunData:
             "failures": self._failures(failed, causes),
             "tests": self.tests,
             "search": parts.add([self.search_texts[test["id"]] for test in self.tests]),
-            "run": parts.add(
-                {
-                    "versions": self.versions,
-                    "others": self.others,
-                    "crashed": self.crashed,
-                    "failures": self.failures,
-                    "comparisons": self.comparisons.tests,
-                    "accept": self.accept,
-                    "facts": self.facts,
-                    "shards": list(self.shards),
-                }
-            ),
+            "run": parts.add({**run, "comparisons": self.comparisons.tests}),
         }
 
     @classmethod
@@ -198,9 +188,7 @@ class RunData:
         if len(failed) < 2 and causes is None:
             return []
         listed = {test for cause in (causes or {"list": ()})["list"] for test in cause["files"]}
-        groups: dict[str, list[str]] = {}
-        for test in sorted({*failed} - listed):
-            groups.setdefault(self.failures.get(test, ""), []).append(test)
+        groups = grouped((self.failures.get(test, ""), test) for test in sorted({*failed} - listed))
         failures = sorted(groups.items(), key=lambda group: (-len(group[1]), group[0]))
         return [{"headline": headline, "tests": tests} for headline, tests in failures]
 
@@ -335,12 +323,9 @@ class Page:
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Print the path of the page, or the error that prevented writing it."""
-        if self.problem:
-            line = f"torchgraph: the page was not written: {self.problem}"
-            terminalreporter.write_line(one_line(line), red=True)
-        else:
-            line = f"torchgraph: page of this run in {self.path}"
-            terminalreporter.write_line(one_line(line))
+        failed = self.problem and f"the page was not written: {self.problem}"
+        line = f"torchgraph: {failed or f'page of this run in {self.path}'}"
+        terminalreporter.write_line(one_line(line), red=bool(failed))
 
 
 def _new_test(report: pytest.TestReport) -> Data:

@@ -78,7 +78,7 @@ from ...audit.verdict import AuditOutcome
 from ...files import write
 from ...snapshot.summary import brief
 from ...torch_release import torch_version
-from ...words import one_line
+from ...words import grouped, one_line
 from ..causes import PLUGIN as FAILED_COMPARISONS
 from ..causes import FailedComparisons
 
@@ -141,9 +141,7 @@ class ChangeOverTests(NamedTuple):
 
 def changes_over_tests(changes: Iterable[AuditChange]) -> list[ChangeOverTests]:
     """Merge equal changes of all tests, sorted by number of tests, descending."""
-    groups: dict[tuple[str, CodePlace], list[str]] = {}
-    for change in changes:
-        groups.setdefault((change.text, place_of_change(change)), []).append(change.test)
+    groups = grouped(((change.text, place_of_change(change)), change.test) for change in changes)
     shared_changes = [ChangeOverTests(*key, tuple(sorted(tests))) for key, tests in groups.items()]
     return sorted(
         shared_changes, key=lambda change: (-len(change.tests), change.text, change.place)
@@ -314,12 +312,9 @@ class RunJson:
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Print the path of the file, or the error that prevented writing it."""
-        if self._problem:
-            line = f"torchgraph: the JSON of this run was not written: {self._problem}"
-            terminalreporter.write_line(one_line(line), red=True)
-        else:
-            line = f"torchgraph: JSON of this run in {self._path}"
-            terminalreporter.write_line(one_line(line))
+        failed = self._problem and f"the JSON of this run was not written: {self._problem}"
+        line = f"torchgraph: {failed or f'JSON of this run in {self._path}'}"
+        terminalreporter.write_line(one_line(line), red=bool(failed))
 
 
 def run_document(outcome: AuditOutcome, exit_status: int) -> Data:

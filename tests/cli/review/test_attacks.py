@@ -724,3 +724,94 @@ def test_question_names_the_file_unless_the_test_does(
     assert (f": {target}\n" in output) == shown
     code, _ = run("review", "--accept", str(place.artifacts), f"--test=test_a.py::{test}")
     assert (code == 0) == (name.partition("[")[0] in ("test_a", "TestNet.test_a"))
+
+
+@pytest.mark.parametrize("name", ["test_good@torch-2.15", "test_good.other"])
+def test_new_file_is_not_compared_with_another_graph(place: Place, run: Run, name: str) -> None:
+    """Otherwise a decoy of the branch makes any new graph one without a difference."""
+    decoy = "b/__snapshots__/test_b/decoy.tgraph"
+    for other in (decoy, BAD):
+        (place.root / other).parent.mkdir(parents=True, exist_ok=True)
+        (place.root / other).write_text(GELU)
+        digests = {f"{HOME}/{name}.tgraph": None, other: sha256(GELU.encode()).hexdigest()}
+        place.leave("new", f"{HOME}/{name}.tgraph", None, GELU, digests=digests, stored=GELU)
+        code, said = run("review", place.artifacts, "--list")
+        assert code == 2
+        assert f"{other!r} stores another graph than" in said
+        assert "equal" not in said
+
+
+def test_comparison_with_another_release_is_named(place: Place, run: Run) -> None:
+    old, new = (f"{HOME}/test_good@torch-2.{minor}.tgraph" for minor in (14, 15))
+    (place.root / old).write_text(GELU)
+    digests = {new: None, old: sha256(GELU.encode()).hexdigest()}
+    place.leave("good", new, None, GELU, torchgraph_update=2, digests=digests, stored=GELU)
+    _, said = run("review", place.artifacts, "--list")
+    assert f"so the graphs are equal; compared with {old}" in said
+    _, said = run("review", place.artifacts, "--accept")
+    assert f"so the graphs are equal; compared with {old}" in said
+
+
+@pytest.mark.parametrize("length", [150, 238])
+def test_long_name_of_another_release_is_of_the_same_graph(place: Place, length: int) -> None:
+    """A name of 255 bytes is cut to make room for the release, and ends with a digest."""
+    stems = "x" * length, f"{'x' * (length - 12)}-0123456789@torch-2.15"
+    old, new = (f"{HOME}/{stem}.tgraph" for stem in stems)
+    (place.root / old).write_text(RELU)
+    place.leave("good", new, None, GELU, digests={new: None, old: "0" * 64})
+    assert (read_pending(place.artifacts).unreadable == ()) == (length == 238)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"refused": "nothing to see here"},
+        {"test": "test_a.py::other"},
+        {"test": "test_a.py::test_good[other]"},
+    ],
+)
+def test_equal_update_of_a_stranger_does_not_speak_for_the_other(
+    place: Place, run: Run, more: dict[str, str]
+) -> None:
+    place.leave("a", GOOD, RELU, GELU, **more)
+    _, said = run("review", place.artifacts, "--list")
+    assert "nothing to see" not in said
+    code, _ = run("review", "--accept", place.artifacts, "--test=test_a.py::test_good")
+    assert code == 0
+    assert place.good == GELU
+
+
+def test_equal_update_does_not_take_the_name_of_a_test(place: Place, run: Run) -> None:
+    """No name of the two tests is that of the file."""
+    target = f"{HOME}/test_good[-]-0123456789.tgraph"
+    (place.root / target).write_text(RELU)
+    for name, test in (("a", "[ö]"), ("b", "[ä]")):
+        place.leave(name, target, RELU, GELU, test=f"test_a.py::test_good{test}")
+    code, _ = run("review", "--accept", place.artifacts, "--test=test_a.py::test_good[ä]")
+    assert code == 0
+
+
+def test_source_lines_of_equal_changes_are_each_shown(place: Place, run: Run) -> None:
+    (key,) = source_of(place, GELU)
+    (place.root / BAD).write_text(RELU)
+    more = {"torchgraph_update": 2, "stored": RELU}
+    for name, target, line in (("a", BAD, "a.py:1: harmless"), ("b", GOOD, "b.py:2: evil")):
+        place.leave(name, target, RELU, GELU, sources={key: line}, **more)
+    place.leave("good", GOOD, RELU, GELU, sources={key: "c.py:3: third"}, **more)
+    _, said = run("review", place.artifacts, "--format=json")
+    (cause,) = json.loads(said)["causes"]
+    lines = ("a.py:1: harmless", "b.py:2: evil", "c.py:3: third")
+    assert cause["sources"] == [f"{line} (recorded by the run)" for line in lines]
+
+
+def test_stored_file_that_becomes_unreadable_does_not_stop_the_others(place: Place) -> None:
+    """A link to /proc/kmsg can be read once."""
+    (place.root / BAD).write_text(RELU)
+    place.leave("bad", BAD, RELU, GELU)
+    pending = read_pending(place.artifacts)
+    (place.root / BAD).unlink()
+    _stored_fifo(place.root / BAD)
+    states = pending.states()
+    assert states[GOOD][0] == "waits"
+    assert states[BAD][0] == "refused"
+    assert "not a regular file" in states[BAD][1]

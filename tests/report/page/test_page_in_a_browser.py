@@ -84,6 +84,28 @@ def test_page_opens_with_causes_if_any(opened: Any, tmp_path: Path, failed: dict
     assert page.locator("main h2").inner_text() == "failed test_a.py::test_step[5]"
 
 
+def test_cause_shows_each_form(opened: Any, tmp_path: Path, failed: dict[str, Any]) -> None:
+    forms = [
+        {
+            "before": "",
+            "after": f"%y = aten.add.Tensor(%x, {k})",
+            "with": [f"+ %z{k}"],
+            "file": f"{k}",
+        }
+        for k in (2, 3)
+    ]
+    shown = {**CAUSE, "forms": forms}
+    causes = {"heading": "1 cause", "releases": [], "accept": "", "list": [shown]}
+    tests = [{**failed, "id": test} for test in CAUSE["files"]]
+    page = opened.open(written(tmp_path, *tests, causes=causes))
+    assert page.locator("main h2").inner_text() == "1 cause"
+    assert page.locator(".cause pre span").all_text_contents() == [
+        line
+        for k in (2, 3)
+        for line in (f"+ %y = aten.add.Tensor(%x, {k})", f"  + %z{k}", f"  in {k}")
+    ]
+
+
 def test_click_on_a_node_shows_its_details(
     opened: Any, tmp_path: Path, failed: dict[str, Any]
 ) -> None:

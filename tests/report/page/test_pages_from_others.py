@@ -7,6 +7,7 @@ import copy
 import gzip
 import hashlib
 import json
+import os
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -82,7 +83,8 @@ def page_of(name: str) -> tuple[Data, Data, list[str], Data]:
         "facts": {test: FACTS},
         "shards": [],
     }
-    data = {"format": html.FORMAT, "tests": [summary], "audit": AUDIT}
+    audit = {**AUDIT, "tests": {test: {"passed": True}}}
+    data = {"format": html.FORMAT, "tests": [summary], "audit": audit}
     return copy.deepcopy((data, run, [test], details))
 
 
@@ -281,3 +283,63 @@ def test_finding_does_not_speak_for_that_of_another_page(
     assert merge(text_of(page_of("t")), text_of(evil))[0] == 0
     data, _ = gather.read_page(tmp_path / "out.html")
     assert {cause["what"] for cause in data["causes"]["list"]} == {what, FINDING["what"]}
+
+
+def test_page_does_not_say_that_a_test_of_another_page_passed(merge: Any, tmp_path: Path) -> None:
+    """Nor does it take this away by renaming the test."""
+    failed, facts_only, liar = page_of("t"), page_of("u"), page_of("v")
+    failed[0]["audit"]["tests"] = {}
+    facts_only[1]["facts"]["w.py::a"] = FACTS
+    liar[0]["audit"]["tests"]["t.py::a"] = {"passed": True}
+    assert merge(*map(text_of, (failed, facts_only, liar, page_of("w"))))[0] == 0
+    data, _ = gather.read_page(tmp_path / "out.html")
+    passed = {test: result["passed"] for test, result in data["audit"]["tests"].items()}
+    assert passed[f"t.py::a @ {tmp_path / '0.html'}"] is False
+    assert passed[f"w.py::a @ {tmp_path / '1.html'}"] is False
+    assert passed[f"w.py::a @ {tmp_path / '3.html'}"] is True
+
+
+def test_tests_of_equal_changes_are_sorted_once(merge: Any, monkeypatch: Any) -> None:
+    """Otherwise a page of 1 MB takes a minute."""
+    page = page_of("t")
+    changes = [{**CHANGE, "tests": [f"t{number}"]} for number in range(1000)]
+    page[0]["audit"]["baseline"]["verdict"].update(worse=changes)
+    sizes = []
+
+    def count(values: Any, **options: Any) -> list[Any]:
+        result = sorted(values, **options)
+        sizes.append(len(result))
+        return result
+
+    monkeypatch.setattr(gather, "sorted", count, raising=False)
+    assert merge(text_of(page))[0] == 0
+    assert sum(sizes) < 4000
+
+
+@pytest.mark.skipif(os.name != "posix", reason="FIFOs need rights on Windows")
+def test_endless_page_is_one_error_with_its_name(tmp_path: Path, capsys: Any) -> None:
+    (tmp_path / "zero.html").symlink_to("/dev/zero")
+    os.mkfifo(tmp_path / "fifo.html")
+    for name in ("zero.html", "fifo.html"):
+        for files in ([name], [name, "page.html"], ["page.html", name]):
+            (tmp_path / "page.html").write_text(text_of(page_of("t")))
+            paths = [str(tmp_path / file) for file in files]
+            assert main(["merge", *paths, "-o", str(tmp_path / "out.html")]) == 2
+            assert f"not a regular file: '{tmp_path / name}'" in capsys.readouterr().err
+    assert not (tmp_path / "out.html").exists()
+
+
+def test_merged_cause_has_each_form(merge: Any, tmp_path: Path) -> None:
+    """Although the other page has the words and tokens of the first."""
+    pages = [page_of("t"), page_of("u"), page_of("v")]
+    for page, constant in zip(pages, (2, 3, 2), strict=True):
+        (comparisons,) = page[1]["comparisons"].values()
+        after = f"%y = aten.add.Tensor(%x, {constant}) : f32[2]"
+        comparisons[0]["difference"]["findings"][0].update(after=after, file="x", forms=[])
+    assert merge(*map(text_of, pages))[0] == 0
+    data, _ = gather.read_page(tmp_path / "out.html")
+    (cause,) = data["causes"]["list"]
+    assert [(form["file"], form["after"][-11:]) for form in cause["forms"]] == [
+        ("t.py::a", "2) : f32[2]"),
+        ("u.py::a", "3) : f32[2]"),
+    ]

@@ -59,7 +59,9 @@ function testsIn(ids) {
 }
 
 function cause(edit) {
-  const lines = [["del", edit.before], ["add", edit.after]].filter(([, line]) => line);
+  const lines = (edit.forms || [edit]).flatMap((form) => [["del", form.before, "- "], ["add", form.after, "+ "],
+    ...(edit.forms ? [...form.with, `in ${form.file}`] : []).map((line) => ["where", line, "  "])])
+    .filter(([, line]) => line);
   const key = `${edit.sign} ${edit.what}${edit.where ? ` in ${edit.where}` : ""}`; // its name in an address
   return element("section", { class: "card cause", "data-cause": wellFormed(key) },
     element("div", { class: "linked" }, element("h3", {}, element("span", { class: "sign" }, edit.sign), name(edit.what)),
@@ -68,7 +70,7 @@ function cause(edit) {
       `${plural(edit.places, "place")} in ${plural(edit.files.length, "test")}`,
       edit.costs ? ` · costs ${edit.costs}` : ""),
     ...edit.sources.map((line) => element("p", { class: "where" }, name(line))),
-    lines.length ? element("pre", {}, lines.map(([kind, line]) =>
-      element("span", { class: kind }, name(`${kind === "add" ? "+" : "-"} ${line}`)))) : null,
+    lines.length ? element("pre", {}, lines.map(([kind, line, sign]) =>
+      element("span", { class: kind }, name(`${sign}${line}`)))) : null,
     ...testsIn(edit.files));
 }
