@@ -62,7 +62,6 @@ from .compiled import (
     disabled_in,
     is_at_recompile_limit,
     is_compiled_code,
-    is_inline_wrapper,
     last_compilations,
     on_aot_compiled_call,
     on_compile_call,

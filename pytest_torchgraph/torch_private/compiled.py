@@ -148,12 +148,6 @@ def unwrap_inline(call: Any) -> Any:
     return None if inner is None else inner.cell_contents
 
 
-def is_inline_wrapper(name: str, file: str, line: int) -> bool:
-    """Return True for the function that `wrap_inline` puts around a callable."""
-    code = get("wrap_inline")(len).__code__
-    return bool((code.co_name, code.co_filename, code.co_firstlineno) == (name, file, line))
-
-
 def backend_name(callback: Any) -> str:
     """Return the name of the backend in a callback of Dynamo's, "" for a callback without one.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dis
 import threading
 import weakref
 from collections import Counter
@@ -10,6 +11,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from types import CodeType
 from typing import Any, Concatenate, Literal, NamedTuple, ParamSpec
+
+import torch.utils._pytree as pytree
 
 from ... import torch_private
 from ...convert.source_lines import is_torch_file, is_user_file, original_name, relative
@@ -69,9 +72,6 @@ class CompiledCallable:
         served_by: compile ids of graphs that its calls ran, in order. Recorded for calls in which
             Dynamo compiled, and for the first call after the observers were installed or after code
             of the same file was compiled. Other calls are left out to keep them fast.
-        without_ops: True if Dynamo found no tensor operation in torch's wrapper function around it.
-            torch marks the wrapper's code as skipped, and all torch.nn modules share that code. So
-            after an `nn.Identity`, every other torch.nn module runs eagerly.
         unproven: True if no call has run a compiled graph yet, or none since code of its file was
             compiled, or if `no_graph` is set. Such calls are observed more closely, which costs
             some Python frames.
@@ -87,7 +87,6 @@ class CompiledCallable:
     no_graph: EagerCause | None = None
     owner: weakref.ref[Any] | None = None
     served_by: dict[str, None] = field(default_factory=dict)
-    without_ops: bool = False
     unproven: bool = True
 
     @classmethod
@@ -342,11 +341,27 @@ _MARKED_WRAPPER = _SKIPPED.format(
 _MARKED = _SKIPPED.format("or an error")
 
 
+_NO_OPS_EARLIER = (
+    "Dynamo found no tensor operations in an earlier call, and since then skips this code, also in "
+    "calls that compute. Compile only code that computes in each call, and call "
+    "torch._dynamo.reset()"
+)
+_SCALARS = (int, float, complex, str, bytes, type(None))
+_MOVES = ("RESUME", "NOP", "LOAD_FAST", "LOAD_CONST", "LOAD_SMALL_INT", "STORE_FAST", "RETURN_")
+"""Prefixes of Python's instructions that only move values."""
+
+
 class CompileAttempts:
-    """Results of Dynamo's latest attempt to compile each function, in this process."""
+    """Results of Dynamo's latest attempt to compile each function, in this process.
+
+    Attributes:
+        without_graph: code that Dynamo skips, because it found no tensor operation in it, with the
+            call in which it looked; `None` if it looked before the observers were installed.
+        failures: causes of the eager runs of code that Dynamo failed to compile.
+    """
 
     def __init__(self) -> None:
-        self.without_graph: set[CodeKey] = set()
+        self.without_graph: dict[CodeKey, Call | None] = {}
         self.failures: dict[CodeKey, EagerCause] = {}
         for last in torch_private.last_compilations():
             if not last.failure:
@@ -354,11 +369,14 @@ class CompileAttempts:
             elif not is_recompile_limit(last.failure, last.reason):
                 self.failures[last[:3]] = _cause_of_earlier(last)
 
-    def compiled(self, key: CodeKey, *, has_graph: bool) -> None:
+    def compiled(self, key: CodeKey, *, has_graph: bool, call: Call | None = None) -> None:
         """Record that Dynamo compiled a function. A function without tensor ops has no graph."""
-        (self.without_graph.discard if has_graph else self.without_graph.add)(key)
+        if has_graph:
+            self.without_graph.pop(key, None)
+        else:
+            self.without_graph[key] = call
         # A function that failed for one input may compile for the next.
-        self.failures.pop(key, None)
+        self.failures.pop((original_name(key[0]), *key[1:]), None)
 
     def failed(self, key: CodeKey, failure: str, reason: str) -> EagerCause:
         """Record that Dynamo failed to compile a function, and return the cause of its eager runs.
@@ -377,6 +395,25 @@ class CompileAttempts:
         """Return why Dynamo gave up a part of a callable's code; `None` if it gave up none."""
         return next(filter(callee.names_of, reversed(self.failures.values())), None)
 
+    def entered(self, call: Call, *arguments: Any) -> None:
+        """Record that a call without tensors computes nothing, if its code reads only arguments."""
+        code = call.callee and call.callee.code
+        key = None if code is None else code_key(code)
+        if code is None or key not in self.without_graph or code.co_names or code.co_freevars:
+            return
+        if all(isinstance(leaf, _SCALARS) for leaf in pytree.tree_leaves(arguments)):
+            self.without_graph[key] = call
+
+    def explain_skip(self, call: Call) -> EagerCause | None:
+        """Return the cause if Dynamo skips a call since an earlier one had no tensor operations."""
+        code = call.callee and call.callee.code
+        found_in = None if code is None else self.without_graph.get(code_key(code), call)
+        if code is None or found_in is call or _computes_nothing(code):
+            return None
+        if found_in is None and call.served and torch_private.is_compiled_code(code):
+            return None  # it has compiled code without a graph
+        return EagerCause("skipped", _NO_OPS_EARLIER, earlier=True)
+
     def explain_uncompiled(self, callee: CompiledCallable, *, missed: bool) -> EagerCause | None:
         """Return why Dynamo left a call uncompiled; `None` if there is nothing to compile in it.
 
@@ -390,7 +427,7 @@ class CompileAttempts:
         # From certain to inferred: only without a result, the mark on the code is read.
         if key in self.failures:
             return self.failures[key]
-        if key in self.without_graph or callee.without_ops:
+        if key in self.without_graph or _computes_nothing(callee.code):
             return None
         if missed or torch_private.is_at_recompile_limit(callee.code):
             words = (
@@ -400,6 +437,11 @@ class CompileAttempts:
             return EagerCause("limit", words, *key, earlier=True)
         words = _MARKED_WRAPPER if is_torch_file(callee.code.co_filename) else _MARKED
         return EagerCause("skipped", words, earlier=True)
+
+
+def _computes_nothing(code: CodeType) -> bool:
+    """Return True if code cannot run an op, whatever its arguments are: it only moves values."""
+    return all(step.opname.startswith(_MOVES) for step in dis.get_instructions(code))
 
 
 def _cause_of_earlier(last: torch_private.LastCompilation) -> EagerCause:

@@ -149,19 +149,18 @@ class CompiledCallables:
             compiling[indices[-1]].call.resume()
             del compiling[indices[-1] :]
         call = self._local.current
-        key = original_name(event.function), event.file, event.line
+        key = event.function, event.file, event.line
         if not event.failure:
             call[COMPILED] = True
-            self._reasons.compiled(key, has_graph=has_graph)
+            has_graph = has_graph or not torch_private.gave_up_frame()
+            self._reasons.compiled(key, has_graph=has_graph, call=call)
             for callee in self._all:
                 # Dynamo tries the newest compilation first, so this one may also serve other
                 # callables of the file.
                 file = "" if callee.code is None else callee.code.co_filename
                 callee.unproven = callee.unproven or file == event.file
-            if call.callee is not None and torch_private.is_inline_wrapper(*key):
-                call.callee.without_ops = not has_graph
             return
-        cause = self._reasons.failed(key, event.failure, event.reason)
+        cause = self._reasons.failed((original_name(key[0]), *key[1:]), event.failure, event.reason)
         if cause.kind == "limit":
             self._explain_miss(call, torch_private.code_being_compiled())
             call.partial_cause = call.partial_cause or cause
@@ -181,11 +180,10 @@ class CompiledCallables:
         call = self._local.current
         self._explain_miss(call, code)
         key = code_key(code)
-        name = original_name(key[0]), *key[1:]
         # Before torch 2.13, Dynamo gives no reason after it compiled a frame without a graph.
-        without_graph = COMPILED in call and name in self._reasons.without_graph
+        without_graph = COMPILED in call and key in self._reasons.without_graph
         if has_no_ops(reason) or without_graph:
-            self._reasons.compiled(name, has_graph=False)
+            self._reasons.compiled(key, has_graph=False, call=call)
         elif disabled := torch_private.compile_is_disabled():
             _add_cause(call, cause_of_setting(disabled))
         else:
@@ -274,6 +272,7 @@ class CompiledCallables:
         stance = torch_private.stance()
         call = Call(local, callee)
         call[ACTIVE] = True
+        self._reasons.entered(call, variables["args"], variables["kwargs"])
         call.resume()
         mode = RUN_ONLY if variables.get("callback") is False else None
         mode = cause_of_stance(stance) if stance in EAGER_STANCES else mode
@@ -361,9 +360,12 @@ class CompiledCallables:
         callee = call.callee
         if callee is None:
             return
-        if not call.served:
-            cause = call.cause or self._reasons.explain_uncompiled(callee, missed=call.misses > 0)
-        else:
+        cause = self._reasons.explain_skip(call)
+        if call.cause is not None and not call.served and not (cause and call.cause_rank):
+            cause = call.cause
+        elif cause is None and not call.served:
+            cause = self._reasons.explain_uncompiled(callee, missed=call.misses > 0)
+        elif cause is None:
             cause = call.partial_cause or (mode or explain_partial() if call.misses else None)
         if cause is not None:
             callee.uncompiled[cause] += 1
