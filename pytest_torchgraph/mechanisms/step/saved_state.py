@@ -379,7 +379,14 @@ class SavedState:
                 "Not restored, because they were written without an op, for example by numpy: "
                 f"{', '.join(lost[:5])}"
             )
+        if failures := self.failures():
+            sentences.append(f"torch refused to restore {listed(failures)}")
         return ". ".join(sentences)
+
+    def failures(self) -> list[str]:
+        """Return the tensors that torch refused to restore, each with torch's error."""
+        saved = [*self.buffers, *self.arguments, *(saved for _, saved in self.parameters)]
+        return [each.failure for each in saved if each.failure]
 
     def final_values(self) -> dict[int, torch.Tensor]:
         """Return the values that changed buffers and arguments had before `restore`, by id."""
@@ -418,13 +425,13 @@ def preserve_state(named: NamedTensors, *, sees_writes: bool = False) -> Iterato
             torch.clear_autocast_cache()
             undo = failed is not None or bool(refusal)
             saved.restore(parameters=undo, keep=not undo)
-            if undo:
+            if undo or saved.failures():
                 unrestored = saved.describe_unrestored()
                 saved.release()
             notes = getattr(failed, "__notes__", ())
             if isinstance(failed, Exception) and unrestored and unrestored not in notes:
                 add_note(failed, unrestored)
-    if refusal:
+    if refusal or unrestored:
         raise CaptureError(" ".join(filter(None, (refusal, unrestored))))
 
 

@@ -407,8 +407,9 @@ class CompileAttempts:
     def explain_skip(self, call: Call) -> EagerCause | None:
         """Return the cause if Dynamo skips a call since an earlier one had no tensor operations."""
         code = call.callee and call.callee.code
-        found_in = None if code is None else self.without_graph.get(code_key(code), call)
-        if code is None or found_in is call or _computes_nothing(code):
+        key = None if code is None else code_key(code)
+        found_in = self.without_graph.get(key, call)
+        if code is None or found_in is call or key in self.failures or _computes_nothing(code):
             return None
         if found_in is None and call.served and torch_private.is_compiled_code(code):
             return None  # it has compiled code without a graph
