@@ -34,14 +34,22 @@ class _CompilationGroup:
     Attributes:
         frames: by frame, and then by the compile id of a graph that ran, the blocks that the graph
             served.
+        hooks: by the compile id of a hook, which is a frame of its own, the blocks that have it.
+        blocks: the number of blocks.
     """
 
     frames: dict[str, dict[str, list[str]]] = field(default_factory=dict)
+    hooks: dict[str, list[str]] = field(default_factory=dict)
+    blocks: int = 0
 
     @property
     def largest_frame(self) -> Mapping[str, Sequence[str]]:
-        """Frame with the most compilations. A graph break splits a block into several frames."""
-        return max(self.frames.values(), key=len)
+        """Frame with the most compilations, and the hooks that only some of the blocks have.
+
+        A graph break splits a block into several frames.
+        """
+        hooks = {id: paths for id, paths in self.hooks.items() if len(paths) < self.blocks}
+        return {**max(self.frames.values(), key=len), **hooks}
 
 
 def assert_compiled_once(capture: Subject, glob: str, model: Any, kinds: int) -> None:
@@ -166,6 +174,11 @@ def _group_compilations(
     for path, block_callees in callees.items():
         for callee in block_callees:
             group = by_code.setdefault((callee.name, callee.file, callee.line), _CompilationGroup())
+            group.blocks += 1
+            hooks = {*compilation.find_hooks(callee)}
+            for graph in record.runs:
+                if graph.id in callee.served_by and (graph.file, graph.line) in hooks:
+                    group.hooks.setdefault(graph.id, []).append(path)
             for compile_id in _graphs_of(record, callee):
                 ids = group.frames.setdefault(compile_id.rpartition("/")[0], {})
                 ids.setdefault(compile_id, []).append(path)
