@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 
+from ..checks.eager import why_idle
 from ..checks.subject import CallsComparison, StepResult
 from ..context import CONTEXT
 from ..graph.text import Header
@@ -178,7 +179,7 @@ def steady(
 
         eager_run.eagerly(how=how)
 
-    reasons = [*map(str, record_of(recorder).eager_calls)] if idle else []
+    reasons = why_idle(record_of(recorder)) if idle else []
     changes = [*map(str, python.changes())]
     watch.compare(CallsComparison(outcomes, idle, reasons, changes, eager_run.backends, eager))
     return watch.capture
