@@ -417,12 +417,6 @@ def first_of_all_print(x: Tensor) -> Tensor:
     return function(x)
 
 
-def only_print(x: Tensor) -> None:
-    function = torch.compile(lambda: print("hi"), backend="aot_eager")
-    function()
-    function()
-
-
 class Passes(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         return x
@@ -445,7 +439,6 @@ def a_module_without_ops(x: Tensor) -> Tensor:
         hit_under_a_stance,
         served_while_the_config_disables,
         first_of_all_print,
-        only_print,
         a_module_without_ops,
     ],
 )
@@ -555,6 +548,30 @@ def test_call_whose_helper_was_skipped_is_listed() -> None:
     _, (call,), _ = truth(calls_helper, 2)
     assert (call.function, call.count) == ("calls_helper", 2)
     assert "opens_file at " in call.reason
+
+
+def only_prints(x: Tensor) -> Tensor:
+    print("hi")
+    return x
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        only_prints,
+        calls_helper,
+        lambda x: x.nonzero(),
+        nn.Sequential(nn.Flatten(0), nn.Unflatten(0, (4, 1)), nn.BatchNorm1d(1, momentum=None)),
+    ],
+)
+def test_warm_call_whose_code_has_no_graph_is_listed(target: Any) -> None:
+    """The breaks are from before the watch, so nothing else says that the call ran eagerly."""
+    torch._dynamo.reset()
+    seen, (call,), runs = truth(target, 2, warm=True)
+    assert (call.kind, call.count, call.calls, runs) == ("skipped", 2, 2, 0)
+    for check in (seen.assert_no_graph_breaks, seen.assert_no_recompiles):
+        with pytest.raises(AssertionError, match="these calls ran eagerly"):
+            check()
 
 
 @pytest.mark.parametrize("warm", [False, True], ids=["cold", "warm"])

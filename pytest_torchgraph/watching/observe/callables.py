@@ -328,6 +328,12 @@ PRECOMPILED = "torch.compiler.precompile compiled it, so its graph is unknown"
 AOT_COMPILED = "aot_compile compiled it, and a watch does not record its graph"
 """Reason for a call of the result of `torch.compile(f).aot_compile(...)`."""
 _NO_GRAPH = "Dynamo compiled no graph"
+WITHOUT_GRAPH = EagerCause(
+    "skipped",
+    f"{_NO_GRAPH} for it, for example because of a graph break at its start",
+    earlier=True,
+)
+"""Cause for a call for which Dynamo has code without a graph."""
 _SKIPPED = (
     "Dynamo skipped it, because its code was marked as skipped earlier in this process. Possible "
     "reasons: an active dispatch mode, the recompile limit, {}. To clear the mark, call "

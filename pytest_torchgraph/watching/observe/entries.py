@@ -57,6 +57,7 @@ from .callables import (
     EAGER_STANCES,
     HIT,
     RUN_ONLY,
+    WITHOUT_GRAPH,
     Call,
     CallableTable,
     CallKind,
@@ -342,7 +343,7 @@ class CompiledCallables:
                 if call.cause_rank in (_FRAME, _DISABLED):
                     cause = call.cause
                 if cause is None and COMPILED not in call:
-                    cause = find_disabled(function)
+                    cause = find_disabled(function) or WITHOUT_GRAPH
                 call.partial_cause = call.partial_cause or cause
             callee.no_graph = cause
             # With a cause, a call may run no graph even if the call before ran one.
