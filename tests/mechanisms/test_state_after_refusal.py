@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import random
 import threading
 import warnings
+from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -484,6 +486,65 @@ def test_plain_tensors_and_generators_are_restored(via: str, raises: bool, how: 
     for tensor in (held.cache, held.caches[0]):
         assert tensor.equal(torch.ones(4))
     assert generator.get_state().equal(state)
+
+
+class _Slots:
+    __slots__ = ("member",)
+
+    def __init__(self, member: Any) -> None:
+        self.member = member
+
+
+def _by_keyword(held: Any) -> Any:
+    def target(x: Tensor, *, held: Any = held) -> Tensor:
+        return x * _use(held)
+
+    return target
+
+
+def _of_object(held: Any) -> Any:
+    slots = _Slots(held)
+    return lambda x: x * _use(slots.member)
+
+
+def _in_a_deque(held: Any) -> Any:
+    held_values = deque([held])
+    return lambda x: x * _use(held_values[0])
+
+
+def _of_a_module(held: Any) -> Any:
+    model = nn.Identity()
+    model.held = held
+    return lambda x: model(x) * _use(model.held)
+
+
+def _use(held: Any) -> Any:
+    """Write to a tensor, or draw from a generator."""
+    if isinstance(held, Tensor):
+        return held.add_(1).clone()
+    return torch.tensor(float(held.random()))
+
+
+HELD: dict[str, tuple[Callable[[], Any], Callable[[Any], Any]]] = {
+    "tensor": (lambda: torch.zeros(3), Tensor.tolist),
+    "random.Random": (lambda: random.Random(1), random.Random.getstate),
+    "numpy": (lambda: np.random.default_rng(1), lambda held: held.bit_generator.state),
+}
+
+
+@pytest.mark.parametrize("place", [_by_keyword, _of_object, _in_a_deque, _of_a_module, None])
+@pytest.mark.parametrize("kind", HELD)
+def test_tensors_and_generators_that_the_target_holds_are_restored(kind: str, place: Any) -> None:
+    make, state = HELD[kind]
+    held = make()
+    before = state(held)
+    if place is None:
+        seen = capture(lambda x, held: x * _use(held), torch.ones(3), held, via="dispatch")
+    else:
+        seen = capture(place(held), torch.ones(3), via="dispatch")
+    assert state(held) == before
+    seen.assert_matches_eager()
+    assert state(held) == before
 
 
 MEMBERS: dict[str, Callable[[Tensor], Tensor]] = {

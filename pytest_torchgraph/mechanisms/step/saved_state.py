@@ -26,7 +26,7 @@ from ... import torch_private
 from ...errors import CaptureError, add_note
 from ...words import listed
 from .named_tensors import NamedTensors
-from .python_state import PythonState
+from .python_state import PythonState, state_of
 from .saved_tensor import LARGE, SavedTensor, storage_of
 
 _open: list[SteppedOptimizers] = []
@@ -473,7 +473,7 @@ def _list_marks(tensor: torch.Tensor) -> list[str]:
 class RandomState:
     """The state of every random number generator that a model may draw from, at one moment."""
 
-    def __init__(self, generators: list[torch.Generator] | None = None) -> None:
+    def __init__(self, generators: list[Any] | None = None) -> None:
         self.python = random.getstate()
         self.numpy = sys.modules.get("numpy.random")
         self.numpy_state = self.numpy.get_state() if self.numpy is not None else None
@@ -485,7 +485,7 @@ class RandomState:
             for backend in backends
             if _in_use(backend)
         ]
-        self.own = [(generator, generator.get_state()) for generator in generators or []]
+        self.own = [state_of(generator) for generator in generators or []]
 
     def restore(self) -> None:
         """Restore the generators."""
@@ -496,5 +496,5 @@ class RandomState:
         for backend, states in self.devices:
             for index, state in enumerate(states):
                 backend.set_rng_state(state, index)
-        for generator, state in self.own:
-            generator.set_state(state)
+        for restore, state in self.own:
+            restore(state)
