@@ -159,8 +159,16 @@ def why_no_graph(record: WatchRecord) -> str:
     scope_text = f" for {record.part}" if record.part else ""
     if not record.opened:
         return "the watch was not entered: use `with graph_capture.watch() as capture:`"
-    if causes := _causes(record):
-        return "\n".join(f"  {cause}" for cause in causes)
+    causes = []
+    if record.disabled:
+        causes.append(format_disabled(record.disabled))
+    causes += map(str, record.eager_calls)
+    causes += [
+        f"{graph_break.kind}: {graph_break.reason} ({graph_break.file}:{graph_break.line})"
+        for graph_break in record.breaks
+    ]
+    if causes:
+        return "\n".join(f"  {cause}" for cause in dict.fromkeys(causes))
     runs_text = ", ".join(
         f"{run} once" if n == 1 else f"{run} {n} times" for run, n in record.executions.items()
     )
@@ -168,11 +176,10 @@ def why_no_graph(record: WatchRecord) -> str:
         reason = _SERVED_AFTER_WARM_UP if record.warmed_up else _SERVED
         places = "".join(f"\n  {place}" for place in record.compiled_earlier)
         return f"  compiled code ran{scope_text} ({runs_text}), but {reason}{places}"
-    if record.compiled:
-        functions = ", ".join(dict.fromkeys(c.function or "?" for c in record.compiled))
+    names = [compilation.function or "?" for compilation in record.compiled]
+    if names := names or [callee.name for callee in record.callables]:
+        functions = ", ".join(dict.fromkeys(names))
         return f"  Dynamo found no tensor operations in {functions}: {_NO_OPS}"
-    if record.callables:
-        return f"  {why_idle(record)[0]}"
     matching = f" that matches {record.part}" if record.part else ""
     advice = "torch.compile(...) compiles nothing by itself: call its result inside the watch"
     if record.compiled_in_all:
@@ -182,28 +189,6 @@ def why_no_graph(record: WatchRecord) -> str:
             "function instead"
         )
     return f"  no compiled function or module{matching} was called inside the watch. {advice}"
-
-
-def _causes(record: WatchRecord) -> list[str]:
-    """Return the causes of eager code: a setting, the eager calls, and the graph breaks."""
-    causes = [format_disabled(record.disabled)] if record.disabled else []
-    causes += map(str, record.eager_calls)
-    causes += [
-        f"{graph_break.kind}: {graph_break.reason} ({graph_break.file}:{graph_break.line})"
-        for graph_break in record.breaks
-    ]
-    return [*dict.fromkeys(causes)]
-
-
-def why_idle(record: WatchRecord) -> list[str]:
-    """Explain why a call ran no compiled code. Return no line if no compiled callable was called.
-
-    Args:
-        record: the record of the call.
-    """
-    names = ", ".join(dict.fromkeys(callee.name for callee in record.callables))
-    no_graph = [f"Dynamo's cache has no graph for {names}: {_NO_OPS}"] if names else []
-    return _causes(record) or no_graph
 
 
 def find_uncompiled_calls(

@@ -65,7 +65,7 @@ class NamedTensors:
         arguments = [t for _, t in (*self.inputs, *self.held) if isinstance(t, torch.nn.Parameter)]
         self.parameters = [*arguments, *module_search.parameters]
         # Setting the state of a generator twice is harmless.
-        generators = [leaf for _, leaf in leaves if is_generator(leaf)]
+        generators = [leaf for _, leaf in leaves if is_generator(leaf, torch.Generator)]
         self.generators = [*generators, *module_search.generators]
 
     def look(self) -> None:
@@ -223,7 +223,7 @@ class _ModuleSearch:
             self.parameters.append(value)
         elif isinstance(value, torch.Tensor):
             self.tensors[id(value)] = value
-        elif is_generator(value):
+        elif _is_data(value):
             self.generators.append(value)
         if depth > MAX_DEPTH or isinstance(value, type) or _is_data(value):
             return
@@ -246,17 +246,16 @@ class _ModuleSearch:
         return [(name, module) for name, module in named_modules if id(module) not in inner]
 
 
-def is_generator(value: Any) -> bool:
-    """Return True for a random number generator of torch, numpy or Python."""
-    # `isinstance(value, torch.Generator)` would run Python code of torch for each attribute of each
-    # module.
+def is_generator(value: Any, *kinds: type) -> bool:
+    """Return True for a random number generator of Python or numpy, or an object of `kinds`."""
     numpy: Any = sys.modules.get("numpy.random")
-    kinds = (random.Random,) if numpy is None else (random.Random, numpy.Generator)
-    return type(value) is torch.Generator or isinstance(value, kinds)
+    return isinstance(value, (random.Random, *kinds, *([numpy.Generator] if numpy else ())))
 
 
 def _is_data(value: Any) -> bool:
-    return isinstance(value, torch.Tensor) or is_generator(value)
+    # `isinstance(value, torch.Generator)` would run Python code of torch for each attribute of each
+    # module.
+    return isinstance(value, torch.Tensor) or type(value) is torch.Generator or is_generator(value)
 
 
 def _list_members(name: str, value: Any) -> Iterator[tuple[str, Any]]:

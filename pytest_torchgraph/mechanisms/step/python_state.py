@@ -251,8 +251,7 @@ def _is_of_user(cls: type) -> bool:
 
 def _is_generator(value: Any) -> bool:
     """Return True for a random number generator of Python or numpy, or a counter."""
-    of_torch = isinstance(value, torch.Generator)
-    return isinstance(value, itertools.count) or (is_generator(value) and not of_torch)
+    return is_generator(value, itertools.count)
 
 
 def _is_data(value: Any) -> bool:

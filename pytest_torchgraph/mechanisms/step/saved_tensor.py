@@ -156,9 +156,9 @@ class SavedTensor:
             return
         if "sparse" in str(tensor.layout):
             tensor.resize_as_sparse_(value)
-        for dim, step in enumerate(tensor.stride() if self._is_plain else ()):
-            if not step and tensor.numel():  # torch refuses to write an expanded tensor as a whole
-                tensor, value = tensor.narrow(dim, 0, 1), value.narrow(dim, 0, 1)
+        if self._is_plain:  # torch refuses to write an expanded tensor as a whole
+            index = tuple([slice(None if step else 1) for step in tensor.stride()])
+            tensor, value = tensor[index], value[index]
         tensor.copy_(value)
 
     def _is_in_place(self) -> bool:

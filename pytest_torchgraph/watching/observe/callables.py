@@ -12,8 +12,6 @@ from functools import partial
 from types import CodeType
 from typing import Any, Concatenate, Literal, NamedTuple, ParamSpec
 
-import torch.utils._pytree as pytree
-
 from ... import torch_private
 from ...convert.source_lines import is_torch_file, is_user_file, original_name, relative
 from ..guards import user_function
@@ -117,6 +115,17 @@ class CompiledCallable:
         if begin is None or (code is None and is_torch_file(begin.co_filename)):
             return cls(name, owner=reference)
         return cls(name, begin.co_filename, begin.co_firstlineno, code, owner=reference)
+
+    @property
+    def computes_nothing(self) -> bool:
+        """True if the code cannot run an op, whatever its arguments are: it only returns one."""
+        steps = [] if self.code is None else dis.get_instructions(self.code)
+        return all(step.opname.startswith(("RESUME", "LOAD_FAST", "RETURN_")) for step in steps)
+
+    @property
+    def key(self) -> CodeKey | None:
+        """Key of the code, `None` without code."""
+        return self.code and code_key(self.code)
 
     @property
     def names(self) -> list[str]:
@@ -347,14 +356,14 @@ _MARKED_WRAPPER = _SKIPPED.format(
 _MARKED = _SKIPPED.format("or an error")
 
 
-_NO_OPS_EARLIER = (
+NO_OPS_EARLIER = EagerCause(
+    "skipped",
     "Dynamo found no tensor operations in an earlier call, and since then skips this code, also in "
     "calls that compute. Compile only code that computes in each call, and call "
-    "torch._dynamo.reset()"
+    "torch._dynamo.reset()",
+    earlier=True,
 )
-_SCALARS = (int, float, complex, str, bytes, type(None))
-_MOVES = ("RESUME", "NOP", "LOAD_FAST", "LOAD_CONST", "LOAD_SMALL_INT", "STORE_FAST", "RETURN_")
-"""Prefixes of Python's instructions that only move values."""
+"""Cause for a call of code that Dynamo skips; see `CompileAttempts.skips`."""
 
 
 class CompileAttempts:
@@ -401,25 +410,15 @@ class CompileAttempts:
         """Return why Dynamo gave up a part of a callable's code; `None` if it gave up none."""
         return next(filter(callee.names_of, reversed(self.failures.values())), None)
 
-    def entered(self, call: Call, *arguments: Any) -> None:
-        """Record that a call without tensors computes nothing, if its code reads only arguments."""
-        code = call.callee and call.callee.code
-        key = None if code is None else code_key(code)
-        if code is None or key not in self.without_graph or code.co_names or code.co_freevars:
-            return
-        if all(isinstance(leaf, _SCALARS) for leaf in pytree.tree_leaves(arguments)):
-            self.without_graph[key] = call
-
-    def explain_skip(self, call: Call) -> EagerCause | None:
-        """Return the cause if Dynamo skips a call since an earlier one had no tensor operations."""
-        code = call.callee and call.callee.code
-        key = None if code is None else code_key(code)
-        found_in = self.without_graph.get(key, call)
-        if code is None or found_in is call or key in self.failures or _computes_nothing(code):
-            return None
-        if found_in is None and call.served and torch_private.is_compiled_code(code):
-            return None  # it has compiled code without a graph
-        return EagerCause("skipped", _NO_OPS_EARLIER, earlier=True)
+    def skips(self, call: Call) -> bool:
+        """Return True if Dynamo skips a call because an earlier one had no tensor operations."""
+        callee = call.callee
+        if callee is None or callee.code is None or callee.key not in self.without_graph:
+            return False
+        found_in = self.without_graph[callee.key]
+        if found_in is None and call.served and torch_private.is_compiled_code(callee.code):
+            return False  # it has compiled code without a graph
+        return not (found_in is call or callee.key in self.failures or callee.computes_nothing)
 
     def explain_uncompiled(self, callee: CompiledCallable, *, missed: bool) -> EagerCause | None:
         """Return why Dynamo left a call uncompiled; `None` if there is nothing to compile in it.
@@ -428,13 +427,13 @@ class CompileAttempts:
             callee: the callable.
             missed: True if Dynamo has compiled code for it, but none that fits.
         """
-        if callee.code is None:
+        key = callee.key
+        if callee.code is None or key is None:
             return EagerCause("skipped", _MARKED_WRAPPER, earlier=True)
-        key = code_key(callee.code)
         # From certain to inferred: only without a result, the mark on the code is read.
         if key in self.failures:
             return self.failures[key]
-        if key in self.without_graph or _computes_nothing(callee.code):
+        if key in self.without_graph or callee.computes_nothing:
             return None
         if missed or torch_private.is_at_recompile_limit(callee.code):
             words = (
@@ -444,11 +443,6 @@ class CompileAttempts:
             return EagerCause("limit", words, *key, earlier=True)
         words = _MARKED_WRAPPER if is_torch_file(callee.code.co_filename) else _MARKED
         return EagerCause("skipped", words, earlier=True)
-
-
-def _computes_nothing(code: CodeType) -> bool:
-    """Return True if code cannot run an op, whatever its arguments are: it only moves values."""
-    return all(step.opname.startswith(_MOVES) for step in dis.get_instructions(code))
 
 
 def _cause_of_earlier(last: torch_private.LastCompilation) -> EagerCause:

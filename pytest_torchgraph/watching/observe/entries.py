@@ -56,6 +56,7 @@ from .callables import (
     COMPILED,
     EAGER_STANCES,
     HIT,
+    NO_OPS_EARLIER,
     RUN_ONLY,
     WITHOUT_GRAPH,
     Call,
@@ -273,7 +274,13 @@ class CompiledCallables:
         stance = torch_private.stance()
         call = Call(local, callee)
         call[ACTIVE] = True
-        self._reasons.entered(call, variables["args"], variables["kwargs"])
+        code, arguments = callee.code, (*variables["args"], *variables["kwargs"].values())
+        numbers = all(isinstance(value, int | float | str) for value in arguments)
+        if callee.key in self._reasons.without_graph and numbers and code and not (
+            code.co_names or code.co_freevars
+        ):
+            # Without tensors it computes nothing again.
+            self._reasons.compiled(callee.key, has_graph=False, call=call)
         call.resume()
         mode = RUN_ONLY if variables.get("callback") is False else None
         mode = cause_of_stance(stance) if stance in EAGER_STANCES else mode
@@ -361,12 +368,14 @@ class CompiledCallables:
         callee = call.callee
         if callee is None:
             return
-        cause = self._reasons.explain_skip(call)
-        if call.cause is not None and not call.served and not (cause and call.cause_rank):
-            cause = call.cause
-        elif cause is None and not call.served:
+        skips = self._reasons.skips(call)
+        if call.cause is not None and not call.served and not (skips and call.cause_rank):
+            cause: EagerCause | None = call.cause
+        elif skips:
+            cause = NO_OPS_EARLIER
+        elif not call.served:
             cause = self._reasons.explain_uncompiled(callee, missed=call.misses > 0)
-        elif cause is None:
+        else:
             cause = call.partial_cause or (mode or explain_partial() if call.misses else None)
         if cause is not None:
             callee.uncompiled[cause] += 1
