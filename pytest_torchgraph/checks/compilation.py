@@ -398,9 +398,10 @@ def describe_graphs(capture: Subject) -> list[str]:
             line += f", from {source} in {original_name(source.function)}: {source.code}"
         lines.append(line)
     record = record_of_compiler(capture)
-    callees = record.callables if record is not None else ()
-    hooks = {hook for callee in callees for hook in find_hooks(callee)}
-    if record is not None and any((c.file, c.line) in hooks for c in record.compiled):
+    if record is None:
+        return lines
+    hooks = {hook for callee in record.callables for hook in find_hooks(callee)}
+    if any((c.file, c.line) in hooks for c in record.compiled):
         lines.append(
             "hooks of the compiled root module are frames of their own: compile a function that "
             "calls it, torch.compile(lambda *args: model(*args))"

@@ -59,7 +59,6 @@ from .compiled import (
     backend_of,
     code_at_recompile_limit,
     compiled_code,
-    disabled_in,
     is_at_recompile_limit,
     is_compiled_code,
     last_compilations,

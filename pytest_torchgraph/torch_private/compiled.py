@@ -218,34 +218,6 @@ def last_compilations() -> Iterator[LastCompilation]:
         yield LastCompilation(*key, failure, reason, metrics.graph_op_count)
 
 
-def disabled_in(call: Any) -> str:
-    """Return the name of a function under `torch.compiler.disable` that a callable uses; else "".
-
-    The search covers the callable itself, the globals, closure variables and attributes that its
-    code names, and the `forward` of its submodules.
-    """
-    wrapped = unwrap_inline(call)
-    call = call if wrapped is None else wrapped
-    owner = getattr(call, "__self__", call)
-    named: list[Any] = [owner, call]
-    if isinstance(owner, torch.nn.Module):
-        named += [type(module).forward for module in owner.modules()]
-    for function in (call, getattr(type(owner), "forward", None)):
-        function = getattr(function, "__func__", function)
-        if isinstance(function, FunctionType):
-            names = function.__code__.co_names
-            named += [function.__globals__[name] for name in names if name in function.__globals__]
-            named += [cell.cell_contents for cell in function.__closure__ or () if _is_filled(cell)]
-            named += [getattr(type(owner), name) for name in names if hasattr(type(owner), name)]
-    disabled = [value for value in named if _own(value, "_torchdynamo_disable")]
-    return next((str(getattr(value, "__qualname__", "")) for value in disabled), "")
-
-
-def _own(value: Any, name: str) -> Any:
-    """Return an attribute that is not created by `__getattr__`; `None` if there is none."""
-    return getattr(value, "__dict__", {}).get(name)
-
-
 def on_compile_call(called: Callable[[FrameType], None]) -> Replaced:
     """Call `called(frame)` for each call of `torch.compile`, with a frame inside torch's code.
 

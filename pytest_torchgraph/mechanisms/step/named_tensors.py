@@ -65,8 +65,7 @@ class NamedTensors:
         arguments = [t for _, t in (*self.inputs, *self.held) if isinstance(t, torch.nn.Parameter)]
         self.parameters = [*arguments, *module_search.parameters]
         # Setting the state of a generator twice is harmless.
-        generators = [leaf for _, leaf in leaves if is_generator(leaf, torch.Generator)]
-        self.generators = [*generators, *module_search.generators]
+        self.generators = module_search.generators
 
     def look(self) -> None:
         """Collect modules, parameters and buffers. Call it again if they may have changed."""

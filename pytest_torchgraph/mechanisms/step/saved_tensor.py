@@ -126,20 +126,18 @@ class SavedTensor:
             with contextlib.suppress(RuntimeError):
                 tensor.detach_()
         with torch.inference_mode(tensor.is_inference()), torch.no_grad():
-            if self._is_in_place():
-                if value is not None and not same_bits(tensor, value):
-                    if keep:
-                        self.final_value = tensor.detach().clone()
-                    self._write(value)
-            else:
+            moved = not self._is_in_place()
+            if moved or not (value is None or same_bits(tensor, value)):
                 if keep:
                     self.final_value = tensor.detach().clone()
                 # Restore the value in the former memory, unless the storage was resized.
-                if value is None or (self._is_plain and _fits(self._alias)):
-                    if value is not None and not same_bits(self._alias, value):
+                if value is not None and moved and not (self._is_plain and _fits(self._alias)):
+                    tensor.data = value
+                else:
+                    if value is not None:
                         self._write(value)
-                    value = self._alias
-                tensor.data = value
+                    if moved:
+                        tensor.data = self._alias
         if keep:
             self._value = None  # never hold two copies of every tensor
         if self._version != -1 and version_of(tensor) != self._version:

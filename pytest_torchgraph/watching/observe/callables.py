@@ -123,9 +123,15 @@ class CompiledCallable:
         return all(step.opname.startswith(("RESUME", "LOAD_FAST", "RETURN_")) for step in steps)
 
     @property
-    def key(self) -> CodeKey | None:
-        """Key of the code, `None` without code."""
-        return self.code and code_key(self.code)
+    def reads_only_arguments(self) -> bool:
+        """True if the code refers to no global, attribute or variable of another function."""
+        code = self.code
+        return code is not None and not (code.co_names or code.co_freevars)
+
+    @property
+    def key(self) -> CodeKey:
+        """Key of the code; "" and 0 without code."""
+        return code_key(self.code) if self.code is not None else ("", "", 0)
 
     @property
     def names(self) -> list[str]:
@@ -147,10 +153,7 @@ class CompiledCallable:
 
     def since(self, before: CompiledCallable | None) -> CompiledCallable:
         """Return a copy that counts only the calls after an earlier copy; `None` counts all."""
-        if before is None:
-            return replace(
-                self, uncompiled=Counter(self.uncompiled), served_by=dict(self.served_by)
-            )
+        before = before or CompiledCallable(self.name)
         return replace(
             self,
             served_by=dict(self.served_by),
@@ -339,7 +342,7 @@ AOT_COMPILED = "aot_compile compiled it, and a watch does not record its graph"
 _NO_GRAPH = "Dynamo compiled no graph"
 WITHOUT_GRAPH = EagerCause(
     "skipped",
-    f"{_NO_GRAPH} for it, for example because of a graph break at its start",
+    f"{_NO_GRAPH} for it, for example because of a graph break or {_DISABLED} at its start",
     earlier=True,
 )
 """Cause for a call for which Dynamo has code without a graph."""
@@ -413,12 +416,12 @@ class CompileAttempts:
     def skips(self, call: Call) -> bool:
         """Return True if Dynamo skips a call because an earlier one had no tensor operations."""
         callee = call.callee
-        if callee is None or callee.code is None or callee.key not in self.without_graph:
+        found_in = call if callee is None else self.without_graph.get(callee.key, call)
+        if callee is None or callee.code is None or found_in is call:
             return False
-        found_in = self.without_graph[callee.key]
-        if found_in is None and call.served and torch_private.is_compiled_code(callee.code):
+        if call.served and torch_private.is_compiled_code(callee.code):
             return False  # it has compiled code without a graph
-        return not (found_in is call or callee.key in self.failures or callee.computes_nothing)
+        return not (callee.key in self.failures or callee.computes_nothing)
 
     def explain_uncompiled(self, callee: CompiledCallable, *, missed: bool) -> EagerCause | None:
         """Return why Dynamo left a call uncompiled; `None` if there is nothing to compile in it.
@@ -428,7 +431,7 @@ class CompileAttempts:
             missed: True if Dynamo has compiled code for it, but none that fits.
         """
         key = callee.key
-        if callee.code is None or key is None:
+        if callee.code is None:
             return EagerCause("skipped", _MARKED_WRAPPER, earlier=True)
         # From certain to inferred: only without a result, the mark on the code is read.
         if key in self.failures:
@@ -490,13 +493,6 @@ def read_disabled(report: str) -> str:
     lines = (line.strip() for line in report.splitlines() if _DISABLED in line)
     line = next(lines, "")
     return line and f"{_NO_GRAPH}: {line}"
-
-
-def find_disabled(call: Any) -> EagerCause | None:
-    """Return why Dynamo compiled code without a graph for a call; `None` if unknown."""
-    name = "" if call is None else torch_private.disabled_in(call)
-    words = f"{_NO_GRAPH}: {name!r} is marked with {_DISABLED}"
-    return EagerCause("disabled", words) if name else None
 
 
 def first_line(text: str) -> str:

@@ -72,7 +72,6 @@ from .callables import (
     cause_of_stance,
     code_key,
     explain_partial,
-    find_disabled,
     has_no_ops,
     read_disabled,
     report_errors,
@@ -154,7 +153,6 @@ class CompiledCallables:
         key = event.function, event.file, event.line
         if not event.failure:
             call[COMPILED] = True
-            has_graph = has_graph or not torch_private.gave_up_frame()
             self._reasons.compiled(key, has_graph=has_graph, call=call)
             for callee in self._all:
                 # Dynamo tries the newest compilation first, so this one may also serve other
@@ -274,18 +272,16 @@ class CompiledCallables:
         stance = torch_private.stance()
         call = Call(local, callee)
         call[ACTIVE] = True
-        code, arguments = callee.code, (*variables["args"], *variables["kwargs"].values())
-        numbers = all(isinstance(value, int | float | str) for value in arguments)
-        if callee.key in self._reasons.without_graph and numbers and code and not (
-            code.co_names or code.co_freevars
-        ):
-            # Without tensors it computes nothing again.
-            self._reasons.compiled(callee.key, has_graph=False, call=call)
+        if callee.key in self._reasons.without_graph and callee.reads_only_arguments:
+            values = (*variables["args"], *variables["kwargs"].values())
+            if all(isinstance(value, int | float | str) for value in values):
+                # It computes nothing again.
+                self._reasons.without_graph[callee.key] = call
         call.resume()
         mode = RUN_ONLY if variables.get("callback") is False else None
         mode = cause_of_stance(stance) if stance in EAGER_STANCES else mode
         before = self._executions.forward_runs()
-        leave = partial(self._leave, call, function, _handled_exception(), before, mode)
+        leave = partial(self._leave, call, _handled_exception(), before, mode)
         variables["cleanups"].extend([outer.resume, call.mark_returned, leave])
         if disabled := torch_private.compile_is_disabled():
             _add_cause(call, cause_of_setting(disabled))
@@ -299,7 +295,7 @@ class CompiledCallables:
         """Arrange for an ordinary running call to be judged when it returns."""
         assert call.cleanups is not None
         runs = self._executions.forward_runs()
-        leave = partial(self._leave, call, None, _handled_exception(), runs, None, call.served)
+        leave = partial(self._leave, call, _handled_exception(), runs, None, call.served)
         call.cleanups.append(leave)
         call.cleanups = None
         call.judged_at_end = True
@@ -312,7 +308,6 @@ class CompiledCallables:
     def _leave(
         self,
         call: Call,
-        function: Any,
         handled: int,
         runs_before: Sequence[int],
         mode: EagerCause | None,
@@ -322,7 +317,6 @@ class CompiledCallables:
 
         Args:
             call: the call.
-            function: the callable, `None` for a call that began as an ordinary one.
             handled: `_handled_exception()` at the start of the call.
             runs_before: run counts of the graphs at the start of the call.
             mode: the stance or mode under which code may run eagerly, `None` if there is none.
@@ -350,7 +344,7 @@ class CompiledCallables:
                 if call.cause_rank in (_FRAME, _DISABLED):
                     cause = call.cause
                 if cause is None and COMPILED not in call:
-                    cause = find_disabled(function) or WITHOUT_GRAPH
+                    cause = WITHOUT_GRAPH
                 call.partial_cause = call.partial_cause or cause
             callee.no_graph = cause
             # With a cause, a call may run no graph even if the call before ran one.
