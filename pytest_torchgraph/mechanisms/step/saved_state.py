@@ -371,7 +371,7 @@ class SavedState:
         if lost:
             sentences.append(
                 "Not restored, because they were written without an op, for example by numpy: "
-                f"{', '.join(lost[:5])}"
+                f"{listed(lost)}"
             )
         if failures := self.failures():
             sentences.append(f"torch refused to restore {listed(failures)}")

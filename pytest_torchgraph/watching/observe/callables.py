@@ -119,19 +119,13 @@ class CompiledCallable:
     @property
     def computes_nothing(self) -> bool:
         """True if the code cannot run an op, whatever its arguments are: it only returns one."""
-        steps = [] if self.code is None else dis.get_instructions(self.code)
+        steps = dis.get_instructions(self.code) if self.code else ()
         return all(step.opname.startswith(("RESUME", "LOAD_FAST", "RETURN_")) for step in steps)
-
-    @property
-    def reads_only_arguments(self) -> bool:
-        """True if the code refers to no global, attribute or variable of another function."""
-        code = self.code
-        return code is not None and not (code.co_names or code.co_freevars)
 
     @property
     def key(self) -> CodeKey:
         """Key of the code; "" and 0 without code."""
-        return code_key(self.code) if self.code is not None else ("", "", 0)
+        return code_key(self.code) if self.code else ("", "", 0)
 
     @property
     def names(self) -> list[str]:
@@ -389,12 +383,11 @@ class CompileAttempts:
 
     def compiled(self, key: CodeKey, *, has_graph: bool, call: Call | None = None) -> None:
         """Record that Dynamo compiled a function. A function without tensor ops has no graph."""
-        if has_graph:
-            self.without_graph.pop(key, None)
-        else:
+        self.without_graph.pop(key, None)
+        if not has_graph:
             self.without_graph[key] = call
         # A function that failed for one input may compile for the next.
-        self.failures.pop((original_name(key[0]), *key[1:]), None)
+        self.failures.pop(key, None)
 
     def failed(self, key: CodeKey, failure: str, reason: str) -> EagerCause:
         """Record that Dynamo failed to compile a function, and return the cause of its eager runs.
@@ -406,7 +399,8 @@ class CompileAttempts:
         kind: CallKind = "backend" if failure == _BACKEND_FAILED else "skipped"
         if is_recompile_limit(failure, reason):
             kind = "limit"
-        self.failures[key] = EagerCause(kind, first_line(reason) or failure, *key)
+        name = original_name(key[0])
+        self.failures[key] = EagerCause(kind, first_line(reason) or failure, name, *key[1:])
         return self.failures[key]
 
     def explain_failure(self, callee: CompiledCallable) -> EagerCause | None:

@@ -50,7 +50,7 @@ from types import FrameType
 from typing import Any
 
 from ... import torch_private
-from ...convert.source_lines import is_user_file, original_name
+from ...convert.source_lines import is_user_file
 from .callables import (
     ACTIVE,
     COMPILED,
@@ -160,7 +160,7 @@ class CompiledCallables:
                 file = "" if callee.code is None else callee.code.co_filename
                 callee.unproven = callee.unproven or file == event.file
             return
-        cause = self._reasons.failed((original_name(key[0]), *key[1:]), event.failure, event.reason)
+        cause = self._reasons.failed(key, event.failure, event.reason)
         if cause.kind == "limit":
             self._explain_miss(call, torch_private.code_being_compiled())
             call.partial_cause = call.partial_cause or cause
@@ -264,19 +264,22 @@ class CompiledCallables:
         Args:
             variables: the local variables of torch's frame.
         """
-        local, function = self._local, variables.get("fn")
+        local = self._local
         outer = local.current
         self._judge_last(local.calls)
-        callee = self._find_or_add(function, variables.get("callback"))
+        callee = self._find_or_add(variables.get("fn"), variables.get("callback"))
         callee.entries += 1
         stance = torch_private.stance()
         call = Call(local, callee)
         call[ACTIVE] = True
-        if callee.key in self._reasons.without_graph and callee.reads_only_arguments:
-            values = (*variables["args"], *variables["kwargs"].values())
-            if all(isinstance(value, int | float | str) for value in values):
-                # It computes nothing again.
-                self._reasons.without_graph[callee.key] = call
+        code, without_graph = callee.code, self._reasons.without_graph
+        values = (*variables["args"], *variables["kwargs"].values())
+        if (
+            callee.key in without_graph
+            and not (code and (code.co_names or code.co_freevars))
+            and all(isinstance(value, int | float | str) for value in values)
+        ):  # such code cannot compute without a tensor among its arguments
+            without_graph[callee.key] = call
         call.resume()
         mode = RUN_ONLY if variables.get("callback") is False else None
         mode = cause_of_stance(stance) if stance in EAGER_STANCES else mode
@@ -362,15 +365,13 @@ class CompiledCallables:
         callee = call.callee
         if callee is None:
             return
-        skips = self._reasons.skips(call)
-        if call.cause is not None and not call.served and not (skips and call.cause_rank):
-            cause: EagerCause | None = call.cause
-        elif skips:
-            cause = NO_OPS_EARLIER
-        elif not call.served:
-            cause = self._reasons.explain_uncompiled(callee, missed=call.misses > 0)
-        else:
-            cause = call.partial_cause or (mode or explain_partial() if call.misses else None)
+        cause = NO_OPS_EARLIER if self._reasons.skips(call) else None
+        if call.served:
+            cause = cause or call.partial_cause
+            cause = cause or (mode or explain_partial() if call.misses else None)
+        elif cause is None or not call.cause_rank:
+            cause = call.cause or cause
+            cause = cause or self._reasons.explain_uncompiled(callee, missed=call.misses > 0)
         if cause is not None:
             callee.uncompiled[cause] += 1
 
