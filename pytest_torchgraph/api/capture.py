@@ -105,8 +105,9 @@ def capture(
     Grad mode, autocast and train/eval mode are the caller's. After the run, parameters, the RNG
     state, `.grad`, buffers, the state of optimizers that stepped and tensor arguments are restored,
     even if the capture is refused or the target raises. The target's exception propagates. Python
-    attributes of modules are not restored; if the target changed them before it raised, a note on
-    the exception says so.
+    values are not restored, nor tensors and generators that the target reaches only through class
+    attributes, globals of other modules, or sets and iterators in closures. If the target changed
+    Python attributes of modules before it raised, a note on the exception says so.
 
     A capture through Dynamo ("dynamo", "aot", "inductor", "compiled_autograd", "export") resets
     Dynamo before and after. Except via "export", these captures also record the ops that run

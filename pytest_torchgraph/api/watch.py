@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 
+from ..checks.eager import why_no_graph
 from ..checks.subject import CallsComparison, StepResult
 from ..context import CONTEXT
 from ..graph.text import Header
@@ -178,7 +180,8 @@ def steady(
 
         eager_run.eagerly(how=how)
 
-    reasons = [*map(str, record_of(recorder).eager_calls)] if idle else []
+    record = replace(record_of(recorder), runs=Counter())
+    reasons = [why_no_graph(record).strip()] if idle and record.callables else []
     changes = [*map(str, python.changes())]
     watch.compare(CallsComparison(outcomes, idle, reasons, changes, eager_run.backends, eager))
     return watch.capture

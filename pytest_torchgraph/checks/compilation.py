@@ -23,6 +23,7 @@ from .eager import find_uncompiled_calls, format_disabled, why_no_graph, why_no_
 if TYPE_CHECKING:
     from ..graph.events import GraphBreak
     from ..watching.compilations import Compilation
+    from ..watching.observe import CompiledCallable
     from ..watching.recompiles import Recompile
     from ..watching.record import WatchRecord
     from .subject import Subject
@@ -397,8 +398,10 @@ def describe_graphs(capture: Subject) -> list[str]:
             line += f", from {source} in {original_name(source.function)}: {source.code}"
         lines.append(line)
     record = record_of_compiler(capture)
-    hooks = {*_find_hooks(record)} if record is not None else set()
-    if record is not None and any((c.file, c.line) in hooks for c in record.compiled):
+    if record is None:
+        return lines
+    hooks = {hook for callee in record.callables for hook in find_hooks(callee)}
+    if any((c.file, c.line) in hooks for c in record.compiled):
         lines.append(
             "hooks of the compiled root module are frames of their own: compile a function that "
             "calls it, torch.compile(lambda *args: model(*args))"
@@ -406,15 +409,14 @@ def describe_graphs(capture: Subject) -> list[str]:
     return lines
 
 
-def _find_hooks(record: WatchRecord) -> Iterator[tuple[str, int]]:
-    """Yield file and line of the forward hooks of the modules passed to torch.compile."""
-    for callee in record.callables:
-        module = callee.owner and callee.owner()
-        for name in ("_forward_pre_hooks", "_forward_hooks"):
-            for hook in getattr(module, name, {}).values():
-                code = getattr(user_function(hook), "__code__", None)
-                if code is not None:
-                    yield code.co_filename, code.co_firstlineno
+def find_hooks(callee: CompiledCallable) -> Iterator[tuple[str, int]]:
+    """Yield file and line of each forward hook of a module passed to torch.compile."""
+    module = callee.owner and callee.owner()
+    for name in ("_forward_pre_hooks", "_forward_hooks"):
+        for hook in getattr(module, name, {}).values():
+            code = getattr(user_function(hook), "__code__", None)
+            if code is not None:
+                yield code.co_filename, code.co_firstlineno
 
 
 def record_of_compiler(capture: Subject) -> WatchRecord | None:

@@ -176,12 +176,10 @@ def why_no_graph(record: WatchRecord) -> str:
         reason = _SERVED_AFTER_WARM_UP if record.warmed_up else _SERVED
         places = "".join(f"\n  {place}" for place in record.compiled_earlier)
         return f"  compiled code ran{scope_text} ({runs_text}), but {reason}{places}"
-    if record.compiled:
-        functions = ", ".join(dict.fromkeys(c.function or "?" for c in record.compiled))
+    names = [compilation.function or "?" for compilation in record.compiled]
+    if names := names or [callee.name for callee in record.callables]:
+        functions = ", ".join(dict.fromkeys(names))
         return f"  Dynamo found no tensor operations in {functions}: {_NO_OPS}"
-    if record.callables:
-        names = ", ".join(dict.fromkeys(callee.name for callee in record.callables))
-        return f"  Dynamo's cache has no graph for {names}: {_NO_OPS}"
     matching = f" that matches {record.part}" if record.part else ""
     advice = "torch.compile(...) compiles nothing by itself: call its result inside the watch"
     if record.compiled_in_all:

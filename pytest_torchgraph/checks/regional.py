@@ -34,14 +34,22 @@ class _CompilationGroup:
     Attributes:
         frames: by frame, and then by the compile id of a graph that ran, the blocks that the graph
             served.
+        hooks: by the compile id of a hook, which is a frame of its own, the blocks that have it.
+        blocks: the number of blocks.
     """
 
     frames: dict[str, dict[str, list[str]]] = field(default_factory=dict)
+    hooks: dict[str, list[str]] = field(default_factory=dict)
+    blocks: int = 0
 
     @property
     def largest_frame(self) -> Mapping[str, Sequence[str]]:
-        """Frame with the most compilations. A graph break splits a block into several frames."""
-        return max(self.frames.values(), key=len)
+        """Frame with the most compilations, and the hooks that only some of the blocks have.
+
+        A graph break splits a block into several frames.
+        """
+        largest = max(self.frames.values(), key=len)
+        return largest | {id: of for id, of in self.hooks.items() if len(of) < self.blocks}
 
 
 def assert_compiled_once(capture: Subject, glob: str, model: Any, kinds: int) -> None:
@@ -163,18 +171,25 @@ def _group_compilations(
 ) -> list[_CompilationGroup]:
     """Return the compilations that served blocks, by class of the blocks."""
     by_code: dict[tuple[str, str, int], _CompilationGroup] = {}
+    graphs = [graph for graph, count in record.runs.items() if count and not graph.part]
     for path, block_callees in callees.items():
         for callee in block_callees:
             group = by_code.setdefault((callee.name, callee.file, callee.line), _CompilationGroup())
+            group.blocks += 1
+            for graph in graphs:
+                hooks = compilation.find_hooks(callee)
+                if graph.id in callee.served_by and (graph.file, graph.line) in hooks:
+                    group.hooks.setdefault(graph.id, []).append(path)
             for compile_id in _graphs_of(record, callee):
                 ids = group.frames.setdefault(compile_id.rpartition("/")[0], {})
                 ids.setdefault(compile_id, []).append(path)
     for group in by_code.values():
-        for graph, count in record.runs.items():
+        for graph in graphs:
             # A graph may also have served only calls that are not attributed to a block, for
             # example with a shape that was already compiled.
-            if count and not graph.part and graph.id.rpartition("/")[0] in group.frames:
-                group.frames[graph.id.rpartition("/")[0]].setdefault(graph.id, [])
+            frame = graph.id.rpartition("/")[0]
+            if frame in group.frames:
+                group.frames[frame].setdefault(graph.id, [])
     return [*by_code.values()]
 
 

@@ -110,6 +110,8 @@ class CanonicalNames:
         if name not in self.groups:
             numbered = sum(group not in self.mesh_dimensions for group in self.groups)
             self.groups[name] = self.mesh_dimensions.get(name, f"g{numbered}")
+            if name not in self.members:  # the target created the group
+                self.members = {**process_groups.ranks_by_group(), **self.members}
         return self.groups[name]
 
     def ranks_of_groups(self) -> dict[str, tuple[int, ...]]:

@@ -148,12 +148,6 @@ def unwrap_inline(call: Any) -> Any:
     return None if inner is None else inner.cell_contents
 
 
-def is_inline_wrapper(name: str, file: str, line: int) -> bool:
-    """Return True for the function that `wrap_inline` puts around a callable."""
-    code = get("wrap_inline")(len).__code__
-    return bool((code.co_name, code.co_filename, code.co_firstlineno) == (name, file, line))
-
-
 def backend_name(callback: Any) -> str:
     """Return the name of the backend in a callback of Dynamo's, "" for a callback without one.
 
@@ -222,34 +216,6 @@ def last_compilations() -> Iterator[LastCompilation]:
         key = metrics.co_name or "", metrics.co_filename or "", metrics.co_firstlineno or 0
         failure, reason = metrics.fail_type or "", metrics.fail_reason or ""
         yield LastCompilation(*key, failure, reason, metrics.graph_op_count)
-
-
-def disabled_in(call: Any) -> str:
-    """Return the name of a function under `torch.compiler.disable` that a callable uses; else "".
-
-    The search covers the callable itself, the globals, closure variables and attributes that its
-    code names, and the `forward` of its submodules.
-    """
-    wrapped = unwrap_inline(call)
-    call = call if wrapped is None else wrapped
-    owner = getattr(call, "__self__", call)
-    named: list[Any] = [owner, call]
-    if isinstance(owner, torch.nn.Module):
-        named += [type(module).forward for module in owner.modules()]
-    for function in (call, getattr(type(owner), "forward", None)):
-        function = getattr(function, "__func__", function)
-        if isinstance(function, FunctionType):
-            names = function.__code__.co_names
-            named += [function.__globals__[name] for name in names if name in function.__globals__]
-            named += [cell.cell_contents for cell in function.__closure__ or () if _is_filled(cell)]
-            named += [getattr(type(owner), name) for name in names if hasattr(type(owner), name)]
-    disabled = [value for value in named if _own(value, "_torchdynamo_disable")]
-    return next((str(getattr(value, "__qualname__", "")) for value in disabled), "")
-
-
-def _own(value: Any, name: str) -> Any:
-    """Return an attribute that is not created by `__getattr__`; `None` if there is none."""
-    return getattr(value, "__dict__", {}).get(name)
 
 
 def on_compile_call(called: Callable[[FrameType], None]) -> Replaced:

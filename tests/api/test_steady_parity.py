@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import re
 import weakref
 from typing import Any
 
@@ -138,6 +139,23 @@ def test_call_without_compiled_code_fails() -> None:
     with pytest.raises(AssertionError, match="no compiled code ran in call 2 of 2") as error:
         seen.assert_matches_eager()
     assert "recompile limit" in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("target", "reason"),
+    [
+        (lambda x: x.nonzero(), "output shape depends on input Tensor data"),
+        (torch.nn.BatchNorm1d(1, momentum=None), r"Unsupported Tensor\.item\(\) call"),
+        (lambda x: x, "Dynamo found no tensor operations in <lambda>: it computes nothing"),
+    ],
+)
+def test_compiled_call_without_a_graph_is_not_advised_to_compile(target: Any, reason: str) -> None:
+    x = torch.ones(3, 1)
+    seen = steady(compiled(target), (x,), (x,), backward=False)
+    with pytest.raises(AssertionError, match="no compiled code ran in call 1 of 2") as error:
+        seen.assert_matches_eager()
+    assert re.search(reason, str(error.value))
+    assert "torch.compile(target)" not in str(error.value)
 
 
 def test_call_with_nothing_to_compare_fails() -> None:

@@ -132,9 +132,7 @@ class Hidden(Linear):
 
 
 class Draws(Linear):
-    def __init__(self) -> None:
-        super().__init__()
-        self.draw = random.Random(0)
+    draw = random.Random(0)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.fc(x) * self.draw.random()  # type: ignore[no-any-return]
@@ -299,10 +297,10 @@ PLANTED: dict[str, tuple[str, Callable[[], Any], str, str]] = {
         PYTHON.format("state", "a tensor of shape"),
         here("forward", "self.state = y.detach()"),
     ),
-    "generator of its own": (
+    "generator of its class": (
         "dispatch",
         Draws,
-        PYTHON.format("draw", "a Random, and is now another state of a Random"),
+        PYTHON.format("Draws.draw", "a Random, and is now another state of a Random"),
         here("forward", "return self.fc(x) * self.draw.random()  # type: ignore[no-any-return]"),
     ),
     "attribute of the class": (

@@ -372,3 +372,32 @@ def test_models_with_repeated_blocks_equal_the_backends_count(make, counts):
     if make is TwoSizes:
         with pytest.raises(AssertionError, match=r"0/1.*: blocks\.2"):
             seen.assert_compiled_once("blocks.*", model=net)
+
+
+def double(module: nn.Module, *values: object) -> object:
+    return values[-1][0] * 2 if isinstance(values[-1], tuple) else values[-1] * 2
+
+
+@pytest.mark.parametrize("register", ["register_forward_hook", "register_forward_pre_hook"])
+def test_hook_that_only_some_blocks_have_is_a_compilation(register: str) -> None:
+    """Dynamo compiles the hook of a compiled block as a frame of its own."""
+    counter, net = Counter(), Net()
+    for number in (1, 3):
+        getattr(net.layers[number], register)(double)
+    with tg.watch() as seen:
+        counter.compile(net)(wants_gradient()).sum().backward()
+    assert counter.blocks == [{f"layers.{number}" for number in range(4)}, {"layers.1", "layers.3"}]
+    with pytest.raises(AssertionError, match="found 2") as caught:
+        seen.assert_compiled_once("layers.*", model=net)
+    assert str(caught.value).splitlines()[-1].endswith(": layers.{1, 3}")
+    seen.assert_compiled_once("layers.*", model=net, kinds=2)
+
+
+def test_hook_that_all_blocks_have_is_no_further_compilation() -> None:
+    counter, net = Counter(), Net()
+    for block in net.layers:
+        block.register_forward_hook(double)
+    with tg.watch() as seen:
+        counter.compile(net)(wants_gradient())
+    assert len(counter.blocks) == 2
+    seen.assert_compiled_once("layers.*", model=net)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import random
 import threading
 import warnings
+from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -484,6 +486,136 @@ def test_plain_tensors_and_generators_are_restored(via: str, raises: bool, how: 
     for tensor in (held.cache, held.caches[0]):
         assert tensor.equal(torch.ones(4))
     assert generator.get_state().equal(state)
+
+
+class _Slots:
+    __slots__ = ("member",)
+
+    def __init__(self, member: Any) -> None:
+        self.member = member
+
+
+def _by_keyword(held: Any) -> Any:
+    def target(x: Tensor, *, held: Any = held) -> Tensor:
+        return x * _use(held)
+
+    return target
+
+
+def _of_object(held: Any) -> Any:
+    slots = _Slots(held)
+    return lambda x: x * _use(slots.member)
+
+
+def _in_a_deque(held: Any) -> Any:
+    held_values = deque([held])
+    return lambda x: x * _use(held_values[0])
+
+
+def _of_a_module(held: Any) -> Any:
+    model = nn.Identity()
+    model.held = held
+    return lambda x: model(x) * _use(model.held)
+
+
+def _use(held: Any) -> Any:
+    """Write to a tensor, or draw from a generator."""
+    if isinstance(held, Tensor):
+        return held.add_(1).clone()
+    return torch.tensor(float(held.random()))
+
+
+HELD: dict[str, tuple[Callable[[], Any], Callable[[Any], Any]]] = {
+    "tensor": (lambda: torch.zeros(3), Tensor.tolist),
+    "random.Random": (lambda: random.Random(1), random.Random.getstate),
+    "numpy": (lambda: np.random.default_rng(1), lambda held: held.bit_generator.state),
+}
+
+
+@pytest.mark.parametrize("place", [_by_keyword, _of_object, _in_a_deque, _of_a_module, None])
+@pytest.mark.parametrize("kind", HELD)
+def test_tensors_and_generators_that_the_target_holds_are_restored(kind: str, place: Any) -> None:
+    make, state = HELD[kind]
+    held = make()
+    before = state(held)
+    if place is None:
+        seen = capture(lambda x, held: x * _use(held), torch.ones(3), held, via="dispatch")
+    else:
+        seen = capture(place(held), torch.ones(3), via="dispatch")
+    assert state(held) == before
+    seen.assert_matches_eager()
+    assert state(held) == before
+
+
+MEMBERS: dict[str, Callable[[Tensor], Tensor]] = {
+    "coo": Tensor.to_sparse,
+    "uncoalesced": lambda eye: torch.sparse_coo_tensor([[0, 0], [1, 1]], [1.0, 2.0], (2, 2)),
+    "csr": Tensor.to_sparse_csr,
+    "csc": Tensor.to_sparse_csc,
+    "bsr": lambda eye: eye.to_sparse_bsr((1, 1)),
+    "expanded": lambda eye: eye[:1].expand(2, 2),
+}
+MEMBER_WRITES: dict[str, Callable[[Tensor], Any]] = {
+    "in place": lambda t: (t[0] if t.layout is torch.strided else t).mul_(2),
+    "its values": lambda t: (t._values() if t.layout is torch.sparse_coo else t.values()).mul_(2),
+    "to zero": lambda t: (t[0] if t.layout is torch.strided else t).zero_(),
+}
+
+
+@pytest.mark.filterwarnings("ignore:Sparse")
+@pytest.mark.parametrize("raises", [False, True])
+@pytest.mark.parametrize("write", MEMBER_WRITES)
+@pytest.mark.parametrize("member", MEMBERS)
+def test_sparse_and_expanded_arguments_are_restored(member: str, write: str, raises: bool) -> None:
+    if member.startswith("expanded") and write == "its values":
+        pytest.skip("a strided tensor has no values")
+
+    def target(x: Tensor, other: Tensor) -> Tensor:
+        MEMBER_WRITES[write](other)
+        if raises:
+            raise ValueError("mine")
+        return x * 2
+
+    other = MEMBERS[member](torch.eye(2))
+    values = other._values() if other.layout is torch.sparse_coo else other
+    before = other.to_dense().clone()
+    if raises:
+        with pytest.raises(ValueError, match="mine"):
+            capture(target, torch.ones(2), other, via="dispatch")
+    else:
+        capture(target, torch.ones(2), other, via="dispatch").assert_matches_eager()
+    assert torch.equal(other.to_dense(), before)
+    if other.layout is torch.sparse_coo:
+        assert other._values().data_ptr() == values.data_ptr()  # type: ignore[no-untyped-call]
+
+
+class Unwritable(Tensor):
+    """A tensor that torch cannot restore."""
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is Tensor.copy_:
+            raise RuntimeError("read\nonly")
+        return super().__torch_function__(func, types, args, kwargs or {})
+
+
+@pytest.mark.parametrize("raises", [False, True])
+def test_tensor_that_cannot_be_restored_is_named_and_the_others_are_restored(raises: bool) -> None:
+    def target(x: Tensor, first: Tensor, last: Tensor) -> Tensor:
+        first.add_(1)
+        last.add_(1)
+        if raises:
+            raise ValueError("mine")
+        return x * 2
+
+    first, last = torch.zeros(3).as_subclass(Unwritable), torch.zeros(3)
+    with pytest.raises(ValueError if raises else CaptureError) as caught:
+        capture(target, torch.ones(3), first, last, via="dispatch")
+    notes = getattr(caught.value, "__notes__", [])
+    message = "\n".join([str(caught.value), *notes])
+    assert "torch refused to restore a tensor of shape (3,): read?only" in message
+    assert ("mine" in message) is raises
+    assert not last.any()
 
 
 def test_large_plain_tensor_is_restored() -> None:

@@ -66,3 +66,20 @@ def test_unused_mesh_dimension_is_a_group_without_collectives(via: str) -> None:
         with pytest.raises(ValueError, match="groups: dp, tp"):
             subject.assert_collectives({}, group="dpp")
     assert rank_capture.graphs[0].groups == {"dp": (1, 3), "tp": (2, 3)}
+
+
+@pytest.mark.parametrize("via", ["dispatch", "aot"])
+def test_group_created_by_the_target_is_matched(via: str) -> None:
+    def build(mesh: DeviceMesh, differs: bool = False) -> Any:
+        def step(x: Tensor) -> Tensor:
+            group = torch.distributed.new_group([0, 1])
+            how = "max" if differs and mesh.get_rank() == 1 else "sum"
+            return functional.all_reduce(x * 2, how, group) + 1
+
+        return step, (torch.ones(4),)
+
+    ranks = capture_ranks(build, pp=2, via=via)
+    assert ranks[0].graphs[0].groups == {"pp": (0, 1), "g0": (0, 1)}
+    ranks.assert_matching_collectives()
+    with pytest.raises(AssertionError, match="waits forever"):
+        capture_ranks(lambda mesh: build(mesh, True), pp=2, via=via).assert_matching_collectives()

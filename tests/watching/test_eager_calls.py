@@ -417,12 +417,6 @@ def first_of_all_print(x: Tensor) -> Tensor:
     return function(x)
 
 
-def only_print(x: Tensor) -> None:
-    function = torch.compile(lambda: print("hi"), backend="aot_eager")
-    function()
-    function()
-
-
 class Passes(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         return x
@@ -445,7 +439,6 @@ def a_module_without_ops(x: Tensor) -> Tensor:
         hit_under_a_stance,
         served_while_the_config_disables,
         first_of_all_print,
-        only_print,
         a_module_without_ops,
     ],
 )
@@ -557,6 +550,30 @@ def test_call_whose_helper_was_skipped_is_listed() -> None:
     assert "opens_file at " in call.reason
 
 
+def only_prints(x: Tensor) -> Tensor:
+    print("hi")
+    return x
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        only_prints,
+        calls_helper,
+        lambda x: x.nonzero(),
+        nn.Sequential(nn.Flatten(0), nn.Unflatten(0, (4, 1)), nn.BatchNorm1d(1, momentum=None)),
+    ],
+)
+def test_warm_call_whose_code_has_no_graph_is_listed(target: Any) -> None:
+    """The breaks are from before the watch, so nothing else says that the call ran eagerly."""
+    torch._dynamo.reset()
+    seen, (call,), runs = truth(target, 2, warm=True)
+    assert (call.kind, call.count, call.calls, runs) == ("skipped", 2, 2, 0)
+    for check in (seen.assert_no_graph_breaks, seen.assert_no_recompiles):
+        with pytest.raises(AssertionError, match="these calls ran eagerly"):
+            check()
+
+
 @pytest.mark.parametrize("warm", [False, True], ids=["cold", "warm"])
 def test_calls_that_run_no_graph_are_listed_beside_calls_that_run_one(warm: bool) -> None:
     torch._dynamo.reset()
@@ -579,6 +596,105 @@ def test_call_that_runs_no_graph_is_listed_in_steady_nested_watches_and_threads(
             thread.join()
     seen = steady(function, (ones(),), (ones(),), (ones(),))
     assert [[call.count for call in c.eager_calls] for c in (outer, inner, seen)] == [[2], [1], [2]]
+
+
+# -- Dynamo skips code in which it once found no op -----------------------------------------------
+
+
+def scales(x: Tensor, by: Tensor | None = None) -> Tensor:
+    return x if by is None else x * by
+
+
+def scales_the_cosine(x: Tensor, by: Tensor | None = None) -> Tensor:
+    return x if by is None else cosine(x) * by
+
+
+def cosine(x: Tensor) -> Tensor:
+    return x.cos()
+
+
+def adds_one(number: Any) -> Any:
+    return number + 1
+
+
+class Gate(nn.Module):
+    def forward(self, x: Tensor, by: Tensor | None = None) -> Tensor:
+        return x if by is None else x * by
+
+
+HALF = torch.full((4,), 0.5)
+
+
+@pytest.mark.parametrize(
+    ("target", "calls", "eager"),
+    [
+        (scales, [(), (HALF,)], 1),
+        (scales, [(HALF,), (), (HALF,), (HALF,)], 2),
+        (scales_the_cosine, [(), (HALF,), (HALF,)], 2),  # a part of it is compiled
+        (Gate(), [(), (HALF,)], 1),
+        (adds_one, [(), ()], 0),
+    ],
+)
+def test_call_skipped_because_an_earlier_one_had_no_op_is_listed(
+    target: Any, calls: list[Any], eager: int
+) -> None:
+    torch._dynamo.reset()
+    function, tame = (torch.compile(f, backend="eager") for f in (target, lambda x: x.tan()))
+    with watch() as seen:
+        tame(ones())
+        for arguments in calls:
+            function(ones(), *arguments)
+    assert sum(call.count for call in seen.eager_calls) == eager
+    if eager:
+        (call,) = seen.eager_calls
+        assert (call.kind, call.calls) == ("skipped", len(calls))
+        assert "found no tensor operations in an earlier call" in call.reason
+        for check in (
+            seen.assert_no_graph_breaks,
+            lambda: seen.at("dynamo").assert_no_ops("operator.mul"),
+        ):
+            with pytest.raises(AssertionError, match="no tensor operations in an earlier call"):
+                check()
+        assert find_problems(seen, Limits(max_graph_breaks=0))
+        with pytest.raises(AssertionError, match="no tensor operations in an earlier call"):
+            steady(function, (ones(),), (ones(), HALF)).assert_no_recompiles()
+
+
+def test_call_skipped_because_one_before_the_watch_had_no_op_is_listed() -> None:
+    torch._dynamo.reset()
+    function = torch.compile(scales, backend="eager")
+    function(ones())
+    (call,) = watched(
+        lambda x: [function(x, x), torch.compile(cosine, backend="eager")(x)]
+    ).eager_calls
+    assert (call.count, call.calls) == (1, 1)
+    torch._dynamo.reset()
+    assert watched(lambda x: [function(x, x), function(x, x)]).eager_calls == ()
+
+
+def test_numbers_in_a_call_skipped_for_its_first_numbers_compute_nothing() -> None:
+    torch._dynamo.reset()
+    function = torch.compile(adds_one, backend="eager")
+    (call,) = watched(lambda x: [function(1), function(2), function(x), function(3)]).eager_calls
+    assert (call.count, call.calls) == (1, 4)
+
+
+def test_reason_of_a_skipped_call_is_not_that_of_code_which_it_calls() -> None:
+    """torch has the code of a custom op in files that Dynamo skips."""
+
+    @torch.library.custom_op("skipped_calls::tick", mutates_args=())
+    def tick(x: Tensor) -> Tensor:
+        return x * 1
+
+    @tick.register_fake
+    def _(x: Tensor) -> Tensor:
+        return torch.empty_like(x)
+
+    torch._dynamo.reset()
+    function = torch.compile(lambda x, n: None if n == 0 else tick(x), backend="eager")
+    (call,) = watched(lambda x: [function(x, n) for n in (0, 1, 2)]).eager_calls
+    assert (call.count, call.calls) == (2, 3)
+    assert "an earlier call" in call.reason
 
 
 # -- calls that raise, run-only mode ---------------------------------------------------------------

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import functools
 import inspect
+import random
+import sys
 import weakref
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from types import ModuleType
 from typing import Any
@@ -61,9 +64,8 @@ class NamedTensors:
         self.plain = list(module_search.tensors.values())
         arguments = [t for _, t in (*self.inputs, *self.held) if isinstance(t, torch.nn.Parameter)]
         self.parameters = [*arguments, *module_search.parameters]
-        generators = [leaf for _, leaf in leaves if isinstance(leaf, torch.Generator)]
         # Setting the state of a generator twice is harmless.
-        self.generators = [*generators, *module_search.generators]
+        self.generators = module_search.generators
 
     def look(self) -> None:
         """Collect modules, parameters and buffers. Call it again if they may have changed."""
@@ -166,7 +168,7 @@ def _without_wrappers(path: str) -> str:
     return ".".join(part for part in path.split(".") if part != "_orig_mod")
 
 
-_CONTAINERS = (list, tuple, dict)
+_CONTAINERS = (list, tuple, deque, dict)
 MAX_DEPTH = 4
 """Maximum depth of the search for modules in lists, dicts, closures and attributes of the target.
 """
@@ -208,7 +210,7 @@ class _ModuleSearch:
         self.computed: list[torch.Tensor] = []
         self.tensors: dict[int, torch.Tensor] = {}
         self.parameters: list[torch.nn.Parameter] = []
-        self.generators: list[torch.Generator] = []
+        self.generators: list[Any] = []
 
     def look(self, name: str, value: Any, depth: int = 0) -> None:
         """Search a value, no deeper than `MAX_DEPTH`."""
@@ -220,7 +222,7 @@ class _ModuleSearch:
             self.parameters.append(value)
         elif isinstance(value, torch.Tensor):
             self.tensors[id(value)] = value
-        elif type(value) is torch.Generator:
+        elif _is_data(value):
             self.generators.append(value)
         if depth > MAX_DEPTH or isinstance(value, type) or _is_data(value):
             return
@@ -243,10 +245,16 @@ class _ModuleSearch:
         return [(name, module) for name, module in named_modules if id(module) not in inner]
 
 
+def is_generator(value: Any, *kinds: type) -> bool:
+    """Return True for a random number generator of Python or numpy, or an object of `kinds`."""
+    numpy: Any = sys.modules.get("numpy.random")
+    return isinstance(value, (random.Random, *kinds, *([numpy.Generator] if numpy else ())))
+
+
 def _is_data(value: Any) -> bool:
     # `isinstance(value, torch.Generator)` would run Python code of torch for each attribute of each
     # module.
-    return isinstance(value, torch.Tensor) or type(value) is torch.Generator
+    return isinstance(value, torch.Tensor) or type(value) is torch.Generator or is_generator(value)
 
 
 def _list_members(name: str, value: Any) -> Iterator[tuple[str, Any]]:
@@ -262,12 +270,12 @@ def _list_members(name: str, value: Any) -> Iterator[tuple[str, Any]]:
         yield from value.keywords.items()
     elif inspect.isfunction(value):
         yield from _list_reachable(value)
-    elif isinstance(value, list | tuple):
+    elif isinstance(value, list | tuple | deque):
         yield from ((f"{name}.{index}", item) for index, item in enumerate(value))
     elif isinstance(value, dict):
         yield from ((f"{name}.{key}", item) for key, item in value.items())
-    elif hasattr(value, "__dict__") and not inspect.ismethod(value) and not inspect.ismodule(value):
-        for key, item in vars(value).items():
+    else:
+        for key, item in held_by(value).items():
             if isinstance(item, (torch.nn.Module, *_CONTAINERS)) or _is_data(item):
                 yield key, item
 
@@ -288,6 +296,7 @@ def _list_reachable(function: Any) -> Iterator[tuple[str, Any]]:
     defaults = function.__defaults__ or ()
     declared = code.co_varnames[: code.co_argcount]
     yield from zip(declared[::-1], defaults[::-1], strict=False)
+    yield from (function.__kwdefaults__ or {}).items()
 
 
 def _list_inputs(

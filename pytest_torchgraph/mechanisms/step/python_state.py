@@ -16,13 +16,14 @@ import reprlib
 import sys
 from collections import deque
 from collections.abc import Callable, Iterator
+from functools import partial
 from types import CellType
 from typing import Any, NamedTuple
 
 import torch
 
 from ...convert.source_lines import is_user_file
-from .named_tensors import NamedTensors, callable_of
+from .named_tensors import NamedTensors, callable_of, is_generator
 from .saved_tensor import version_of
 
 _OF_TORCH = frozenset(vars(torch.nn.Module())) - {"training"}
@@ -249,10 +250,8 @@ def _is_of_user(cls: type) -> bool:
 
 
 def _is_generator(value: Any) -> bool:
-    """Return True for a random number generator or a counter."""
-    numpy = sys.modules.get("numpy.random")
-    kinds: tuple[Any, ...] = (random.Random, itertools.count)
-    return isinstance(value, kinds if numpy is None else (*kinds, numpy.Generator))
+    """Return True for a random number generator of Python or numpy, or a counter."""
+    return is_generator(value, itertools.count)
 
 
 def _is_data(value: Any) -> bool:
@@ -279,7 +278,8 @@ def _mark(value: Any, depth: int = 0, version: int | None = None) -> Any:
     if isinstance(value, torch.Tensor):
         return "tensor", id(value), version_of(value) if version is None else version
     if _is_generator(value):
-        return kind, _state_of(value)
+        is_count = isinstance(value, itertools.count)
+        return kind, repr(value if is_count else state_of(value)[1])
     if not isinstance(value, _CONTAINERS):
         return kind, id(value)
     if depth >= _DEEP or len(value) > _LONG:
@@ -291,14 +291,14 @@ def _mark(value: Any, depth: int = 0, version: int | None = None) -> Any:
     return kind, tuple([_mark(item, depth + 1) for item in value])
 
 
-def _state_of(generator: Any) -> str:
+def state_of(generator: Any) -> tuple[Callable[[Any], object], Any]:
+    """Return the function that restores a generator of torch, Python or numpy, and its state."""
+    if isinstance(generator, torch.Generator):
+        return generator.set_state, generator.get_state()
     if isinstance(generator, random.Random):
-        return repr(generator.getstate())
-    return (
-        repr(generator)
-        if isinstance(generator, itertools.count)
-        else str(generator.bit_generator.state)
-    )
+        return generator.setstate, generator.getstate()
+    bits = generator.bit_generator
+    return partial(setattr, bits, "state"), bits.state
 
 
 def _copy_count(counter: itertools.count[Any]) -> itertools.count[Any]:

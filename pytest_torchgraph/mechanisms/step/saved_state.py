@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import functools
 import gc
 import random
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -26,7 +27,7 @@ from ... import torch_private
 from ...errors import CaptureError, add_note
 from ...words import listed
 from .named_tensors import NamedTensors
-from .python_state import PythonState
+from .python_state import PythonState, state_of
 from .saved_tensor import LARGE, SavedTensor, storage_of
 
 _open: list[SteppedOptimizers] = []
@@ -168,12 +169,7 @@ def note_all() -> None:
             opened.note(optimizer)
 
 
-_NAMED = ("cuda", "xpu", "mps", "mtia", "hpu", "xla", "ipu", "maia")
-
-
-def _types() -> Iterator[str]:
-    yield from _NAMED
-    yield torch.device("privateuseone").type  # the name registered by an out-of-tree backend
+_BACKENDS = ("cuda", "xpu", "mps", "mtia", "hpu", "xla", "ipu", "maia")
 
 
 def _in_use(module: Any) -> bool:
@@ -244,11 +240,10 @@ class SavedState:
             if id(t) not in inputs
         ]
         # A target may assign another tensor to a buffer instead of writing to it.
-        self.slots = [(module, dict(module._buffers)) for _, module in named.all_modules]
-        self.parameter_slots = [
-            (module, dict(module._parameters))
+        self.slots = [
+            (module, kind, dict(vars(module)[kind]))
             for _, module in named.all_modules
-            if module._parameters
+            for kind in ("_buffers", "_parameters")
         ]
         self.buffers = [SavedTensor(buffer) for buffer in named.all_buffers if not is_lazy(buffer)]
         self.marks = [(tensor, _list_marks(tensor)) for tensor in named.all_tensors()]
@@ -302,9 +297,9 @@ class SavedState:
         """Return the tensors that modules now hold in place of their original buffers."""
         return [
             now
-            for module, before in self.slots
+            for module, kind, before in self.slots
             for name, now in module._buffers.items()
-            if now is not None and now is not before.get(name)
+            if kind == "_buffers" and now is not None and now is not before.get(name)
         ]
 
     def changed_parameters(self) -> list[str]:
@@ -327,9 +322,8 @@ class SavedState:
             keep: whether to keep the replaced values of buffers and arguments; see `final_values`.
         """
         torch_private.assign_switches(self.switches)  # first: the others affect the copies below
-        slots = [(module._buffers, before) for module, before in self.slots]
-        slots += [(module._parameters, before) for module, before in self.parameter_slots]  # type: ignore[misc]
-        for now, before in slots:
+        for module, kind, before in self.slots:
+            now = vars(module)[kind]
             if now.keys() != before.keys() or any(
                 now[name] is not tensor for name, tensor in before.items()
             ):
@@ -377,9 +371,16 @@ class SavedState:
         if lost:
             sentences.append(
                 "Not restored, because they were written without an op, for example by numpy: "
-                f"{', '.join(lost[:5])}"
+                f"{listed(lost)}"
             )
+        if failures := self.failures():
+            sentences.append(f"torch refused to restore {listed(failures)}")
         return ". ".join(sentences)
+
+    def failures(self) -> list[str]:
+        """Return the tensors that torch refused to restore, each with torch's error."""
+        saved = [*self.buffers, *self.arguments, *(saved for _, saved in self.parameters)]
+        return [each.failure for each in saved if each.failure]
 
     def final_values(self) -> dict[int, torch.Tensor]:
         """Return the values that changed buffers and arguments had before `restore`, by id."""
@@ -418,13 +419,13 @@ def preserve_state(named: NamedTensors, *, sees_writes: bool = False) -> Iterato
             torch.clear_autocast_cache()
             undo = failed is not None or bool(refusal)
             saved.restore(parameters=undo, keep=not undo)
-            if undo:
+            if undo or saved.failures():
                 unrestored = saved.describe_unrestored()
                 saved.release()
             notes = getattr(failed, "__notes__", ())
             if isinstance(failed, Exception) and unrestored and unrestored not in notes:
                 add_note(failed, unrestored)
-    if refusal:
+    if refusal or unrestored:
         raise CaptureError(" ".join(filter(None, (refusal, unrestored))))
 
 
@@ -466,28 +467,28 @@ def _list_marks(tensor: torch.Tensor) -> list[str]:
 class RandomState:
     """The state of every random number generator that a model may draw from, at one moment."""
 
-    def __init__(self, generators: list[torch.Generator] | None = None) -> None:
-        self.python = random.getstate()
-        self.numpy = sys.modules.get("numpy.random")
-        self.numpy_state = self.numpy.get_state() if self.numpy is not None else None
-        self.cpu = torch.get_rng_state()
-        # Only backends in use, because this must not initialize any backend.
-        backends: list[Any] = [getattr(torch, type_, None) for type_ in _types()]
-        self.devices = [
-            (backend, [backend.get_rng_state(index) for index in range(backend.device_count())])
-            for backend in backends
-            if _in_use(backend)
+    def __init__(self, generators: Sequence[Any] = ()) -> None:
+        self._states: list[tuple[Callable[[Any], object], Any]] = [
+            (random.setstate, random.getstate()),
+            (torch.set_rng_state, torch.get_rng_state()),
+            *map(state_of, generators),
         ]
-        self.own = [(generator, generator.get_state()) for generator in generators or []]
+        if numpy := sys.modules.get("numpy.random"):
+            self._states.append((numpy.set_state, numpy.get_state()))
+        # Only backends in use, because this must not initialize any backend.
+        # The last is the name registered by an out-of-tree backend.
+        names = (*_BACKENDS, torch.device("privateuseone").type)
+        backends: list[Any] = [getattr(torch, name, None) for name in names]
+        for backend in filter(_in_use, backends):
+            for index in range(backend.device_count()):
+                restore = functools.partial(_set_state, backend, index)
+                self._states.append((restore, backend.get_rng_state(index)))
 
     def restore(self) -> None:
         """Restore the generators."""
-        random.setstate(self.python)
-        if self.numpy is not None:
-            self.numpy.set_state(self.numpy_state)
-        torch.set_rng_state(self.cpu)
-        for backend, states in self.devices:
-            for index, state in enumerate(states):
-                backend.set_rng_state(state, index)
-        for generator, state in self.own:
-            generator.set_state(state)
+        for restore, state in self._states:
+            restore(state)
+
+
+def _set_state(backend: Any, index: int, state: Any) -> None:
+    backend.set_rng_state(state, index)

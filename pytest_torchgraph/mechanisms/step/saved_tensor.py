@@ -8,6 +8,7 @@ import torch
 from torch.nn.parameter import is_lazy
 
 from ... import torch_private
+from ...words import one_line
 
 LARGE = 2**20
 """Size in bytes; a checksum of a larger tensor covers only a part of it."""
@@ -34,6 +35,7 @@ class SavedTensor:
     Attributes:
         tensor: the tensor.
         final_value: the changed value that `restore` replaced and kept, otherwise `None`.
+        failure: the error of a `restore` that failed, otherwise "".
     """
 
     __slots__ = (
@@ -44,6 +46,7 @@ class SavedTensor:
         "_sum",
         "_value",
         "_version",
+        "failure",
         "final_value",
         "tensor",
     )
@@ -61,6 +64,7 @@ class SavedTensor:
         self._is_plain = _is_plain(tensor)
         self._storage = 0 if self._is_plain else storage_of(tensor)
         self.final_value: torch.Tensor | None = None
+        self.failure = ""
 
     def copy(self) -> None:
         """Copy the value before it is written to."""
@@ -99,11 +103,19 @@ class SavedTensor:
     def restore(self, *, keep: bool = False) -> None:
         """Restore the tensor's former value, in its former memory.
 
-        A value that was never copied is assumed to be unchanged.
+        A value that was never copied is assumed to be unchanged. An error of torch is kept as
+        `failure`, because all other state must still be restored.
 
         Args:
             keep: whether to store a replaced value as `final_value`, and drop the former value.
         """
+        self.failure = ""
+        try:
+            self._restore(keep)
+        except Exception as error:
+            self.failure = f"a tensor of shape {tuple(self.tensor.shape)}: {one_line(str(error))}"
+
+    def _restore(self, keep: bool) -> None:
         tensor, value = self.tensor, self._value
         if tensor.is_leaf and tensor.requires_grad != self._requires_grad:
             tensor.requires_grad_(self._requires_grad)
@@ -114,25 +126,38 @@ class SavedTensor:
             with contextlib.suppress(RuntimeError):
                 tensor.detach_()
         with torch.inference_mode(tensor.is_inference()), torch.no_grad():
-            if self._is_in_place():
-                if value is not None and not same_bits(tensor, value):
-                    if keep:
-                        self.final_value = tensor.detach().clone()
-                    tensor.detach().copy_(value)
-            else:
+            moved = not self._is_in_place()
+            if moved or not (value is None or same_bits(tensor, value)):
                 if keep:
                     self.final_value = tensor.detach().clone()
                 # Restore the value in the former memory, unless the storage was resized.
-                if value is None or (self._is_plain and _fits(self._alias)):
-                    if value is not None and not same_bits(self._alias, value):
-                        self._alias.copy_(value)
-                    value = self._alias
-                tensor.data = value
+                if value is not None and moved and not (self._is_plain and _fits(self._alias)):
+                    tensor.data = value
+                else:
+                    if value is not None:
+                        self._write(value)
+                    if moved:
+                        tensor.data = self._alias
         if keep:
             self._value = None  # never hold two copies of every tensor
         if self._version != -1 and version_of(tensor) != self._version:
             # An autograd graph that saved the tensor stays valid: the value is the same again.
             torch_private.get("set_version_counter")((tensor,), (self._version,))
+
+    def _write(self, value: torch.Tensor) -> None:
+        """Write a value to the tensor, or to its former memory if it is plain or sparse."""
+        tensor = self._alias if self._is_plain else self.tensor.detach()
+        if tensor.layout is torch.sparse_coo:
+            # A write may give it other memory, as `copy_` would. The alias keeps the former memory.
+            self._alias._values().copy_(value._values())
+            self.tensor.data = self._alias
+            return
+        if "sparse" in str(tensor.layout):
+            tensor.resize_as_sparse_(value)
+        if self._is_plain:  # torch refuses to write an expanded tensor as a whole
+            index = tuple([slice(None if step else 1) for step in tensor.stride()])
+            tensor, value = tensor[index], value[index]
+        tensor.copy_(value)
 
     def _is_in_place(self) -> bool:
         """Return True if the tensor still has its former memory, dtype and shape."""

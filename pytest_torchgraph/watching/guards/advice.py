@@ -231,9 +231,10 @@ def _describe_fix(fix: SizeFixed, observation: GuardObservation) -> str:
     size = _SIZE.search(observation.check.words)
     name = f"{f'dim {size[1]} of ' if size else ''}{observation.name or observation.check.subject}"
     when = "" if str(fix.id) == observation.text.compile_id else f" (in compilation {fix.id})"
+    what, one = ("size", "pad the input to one size") if size else ("value", "use one value")
     return (
-        f"{name} {fixed_at(fix)}{when}\nonly code that works for every size compiles once: change "
-        "that line, pad the input to one size, or warm up with each size"
+        f"{name} {fixed_at(fix)}{when}\nonly code that works for every {what} compiles once: "
+        f"change that line, {one}, or warm up with each {what}"
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dis
 import threading
 import weakref
 from collections import Counter
@@ -69,9 +70,6 @@ class CompiledCallable:
         served_by: compile ids of graphs that its calls ran, in order. Recorded for calls in which
             Dynamo compiled, and for the first call after the observers were installed or after code
             of the same file was compiled. Other calls are left out to keep them fast.
-        without_ops: True if Dynamo found no tensor operation in torch's wrapper function around it.
-            torch marks the wrapper's code as skipped, and all torch.nn modules share that code. So
-            after an `nn.Identity`, every other torch.nn module runs eagerly.
         unproven: True if no call has run a compiled graph yet, or none since code of its file was
             compiled, or if `no_graph` is set. Such calls are observed more closely, which costs
             some Python frames.
@@ -87,7 +85,6 @@ class CompiledCallable:
     no_graph: EagerCause | None = None
     owner: weakref.ref[Any] | None = None
     served_by: dict[str, None] = field(default_factory=dict)
-    without_ops: bool = False
     unproven: bool = True
 
     @classmethod
@@ -120,6 +117,17 @@ class CompiledCallable:
         return cls(name, begin.co_filename, begin.co_firstlineno, code, owner=reference)
 
     @property
+    def computes_nothing(self) -> bool:
+        """True if the code cannot run an op, whatever its arguments are: it only returns one."""
+        steps = dis.get_instructions(self.code) if self.code else ()
+        return all(step.opname.startswith(("RESUME", "LOAD_FAST", "RETURN_")) for step in steps)
+
+    @property
+    def key(self) -> CodeKey:
+        """Key of the code; "" and 0 without code."""
+        return code_key(self.code) if self.code else ("", "", 0)
+
+    @property
     def names(self) -> list[str]:
         """Names that select this callable: for a module its class, its method, and both."""
         if self.code is None or self.name.endswith(self.code.co_name):
@@ -139,10 +147,7 @@ class CompiledCallable:
 
     def since(self, before: CompiledCallable | None) -> CompiledCallable:
         """Return a copy that counts only the calls after an earlier copy; `None` counts all."""
-        if before is None:
-            return replace(
-                self, uncompiled=Counter(self.uncompiled), served_by=dict(self.served_by)
-            )
+        before = before or CompiledCallable(self.name)
         return replace(
             self,
             served_by=dict(self.served_by),
@@ -329,6 +334,12 @@ PRECOMPILED = "torch.compiler.precompile compiled it, so its graph is unknown"
 AOT_COMPILED = "aot_compile compiled it, and a watch does not record its graph"
 """Reason for a call of the result of `torch.compile(f).aot_compile(...)`."""
 _NO_GRAPH = "Dynamo compiled no graph"
+WITHOUT_GRAPH = EagerCause(
+    "skipped",
+    f"{_NO_GRAPH} for it, for example because of a graph break or {_DISABLED} at its start",
+    earlier=True,
+)
+"""Cause for a call for which Dynamo has code without a graph."""
 _SKIPPED = (
     "Dynamo skipped it, because its code was marked as skipped earlier in this process. Possible "
     "reasons: an active dispatch mode, the recompile limit, {}. To clear the mark, call "
@@ -342,11 +353,27 @@ _MARKED_WRAPPER = _SKIPPED.format(
 _MARKED = _SKIPPED.format("or an error")
 
 
+NO_OPS_EARLIER = EagerCause(
+    "skipped",
+    "Dynamo found no tensor operations in an earlier call, and since then skips this code, also in "
+    "calls that compute. Compile only code that computes in each call, and call "
+    "torch._dynamo.reset()",
+    earlier=True,
+)
+"""Cause for a call of code that Dynamo skips; see `CompileAttempts.skips`."""
+
+
 class CompileAttempts:
-    """Results of Dynamo's latest attempt to compile each function, in this process."""
+    """Results of Dynamo's latest attempt to compile each function, in this process.
+
+    Attributes:
+        without_graph: code that Dynamo skips, because it found no tensor operation in it, with the
+            call in which it looked; `None` if it looked before the observers were installed.
+        failures: causes of the eager runs of code that Dynamo failed to compile.
+    """
 
     def __init__(self) -> None:
-        self.without_graph: set[CodeKey] = set()
+        self.without_graph: dict[CodeKey, Call | None] = {}
         self.failures: dict[CodeKey, EagerCause] = {}
         for last in torch_private.last_compilations():
             if not last.failure:
@@ -354,9 +381,11 @@ class CompileAttempts:
             elif not is_recompile_limit(last.failure, last.reason):
                 self.failures[last[:3]] = _cause_of_earlier(last)
 
-    def compiled(self, key: CodeKey, *, has_graph: bool) -> None:
+    def compiled(self, key: CodeKey, *, has_graph: bool, call: Call | None = None) -> None:
         """Record that Dynamo compiled a function. A function without tensor ops has no graph."""
-        (self.without_graph.discard if has_graph else self.without_graph.add)(key)
+        self.without_graph.pop(key, None)
+        if not has_graph:
+            self.without_graph[key] = call
         # A function that failed for one input may compile for the next.
         self.failures.pop(key, None)
 
@@ -370,12 +399,23 @@ class CompileAttempts:
         kind: CallKind = "backend" if failure == _BACKEND_FAILED else "skipped"
         if is_recompile_limit(failure, reason):
             kind = "limit"
-        self.failures[key] = EagerCause(kind, first_line(reason) or failure, *key)
+        name = original_name(key[0])
+        self.failures[key] = EagerCause(kind, first_line(reason) or failure, name, *key[1:])
         return self.failures[key]
 
     def explain_failure(self, callee: CompiledCallable) -> EagerCause | None:
         """Return why Dynamo gave up a part of a callable's code; `None` if it gave up none."""
         return next(filter(callee.names_of, reversed(self.failures.values())), None)
+
+    def skips(self, call: Call) -> bool:
+        """Return True if Dynamo skips a call because an earlier one had no tensor operations."""
+        callee = call.callee
+        found_in = call if callee is None else self.without_graph.get(callee.key, call)
+        if callee is None or callee.code is None or found_in is call:
+            return False
+        if call.served and torch_private.is_compiled_code(callee.code):
+            return False  # it has compiled code without a graph
+        return not (callee.key in self.failures or callee.computes_nothing)
 
     def explain_uncompiled(self, callee: CompiledCallable, *, missed: bool) -> EagerCause | None:
         """Return why Dynamo left a call uncompiled; `None` if there is nothing to compile in it.
@@ -384,13 +424,13 @@ class CompileAttempts:
             callee: the callable.
             missed: True if Dynamo has compiled code for it, but none that fits.
         """
+        key = callee.key
         if callee.code is None:
             return EagerCause("skipped", _MARKED_WRAPPER, earlier=True)
-        key = code_key(callee.code)
         # From certain to inferred: only without a result, the mark on the code is read.
         if key in self.failures:
             return self.failures[key]
-        if key in self.without_graph or callee.without_ops:
+        if key in self.without_graph or callee.computes_nothing:
             return None
         if missed or torch_private.is_at_recompile_limit(callee.code):
             words = (
@@ -447,13 +487,6 @@ def read_disabled(report: str) -> str:
     lines = (line.strip() for line in report.splitlines() if _DISABLED in line)
     line = next(lines, "")
     return line and f"{_NO_GRAPH}: {line}"
-
-
-def find_disabled(call: Any) -> EagerCause | None:
-    """Return why Dynamo compiled code without a graph for a call; `None` if unknown."""
-    name = "" if call is None else torch_private.disabled_in(call)
-    words = f"{_NO_GRAPH}: {name!r} is marked with {_DISABLED}"
-    return EagerCause("disabled", words) if name else None
 
 
 def first_line(text: str) -> str:

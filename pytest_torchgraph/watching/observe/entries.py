@@ -50,13 +50,15 @@ from types import FrameType
 from typing import Any
 
 from ... import torch_private
-from ...convert.source_lines import is_user_file, original_name
+from ...convert.source_lines import is_user_file
 from .callables import (
     ACTIVE,
     COMPILED,
     EAGER_STANCES,
     HIT,
+    NO_OPS_EARLIER,
     RUN_ONLY,
+    WITHOUT_GRAPH,
     Call,
     CallableTable,
     CallKind,
@@ -70,7 +72,6 @@ from .callables import (
     cause_of_stance,
     code_key,
     explain_partial,
-    find_disabled,
     has_no_ops,
     read_disabled,
     report_errors,
@@ -149,17 +150,15 @@ class CompiledCallables:
             compiling[indices[-1]].call.resume()
             del compiling[indices[-1] :]
         call = self._local.current
-        key = original_name(event.function), event.file, event.line
+        key = event.function, event.file, event.line
         if not event.failure:
             call[COMPILED] = True
-            self._reasons.compiled(key, has_graph=has_graph)
+            self._reasons.compiled(key, has_graph=has_graph, call=call)
             for callee in self._all:
                 # Dynamo tries the newest compilation first, so this one may also serve other
                 # callables of the file.
                 file = "" if callee.code is None else callee.code.co_filename
                 callee.unproven = callee.unproven or file == event.file
-            if call.callee is not None and torch_private.is_inline_wrapper(*key):
-                call.callee.without_ops = not has_graph
             return
         cause = self._reasons.failed(key, event.failure, event.reason)
         if cause.kind == "limit":
@@ -181,11 +180,10 @@ class CompiledCallables:
         call = self._local.current
         self._explain_miss(call, code)
         key = code_key(code)
-        name = original_name(key[0]), *key[1:]
         # Before torch 2.13, Dynamo gives no reason after it compiled a frame without a graph.
-        without_graph = COMPILED in call and name in self._reasons.without_graph
+        without_graph = COMPILED in call and key in self._reasons.without_graph
         if has_no_ops(reason) or without_graph:
-            self._reasons.compiled(name, has_graph=False)
+            self._reasons.compiled(key, has_graph=False, call=call)
         elif disabled := torch_private.compile_is_disabled():
             _add_cause(call, cause_of_setting(disabled))
         else:
@@ -266,19 +264,27 @@ class CompiledCallables:
         Args:
             variables: the local variables of torch's frame.
         """
-        local, function = self._local, variables.get("fn")
+        local = self._local
         outer = local.current
         self._judge_last(local.calls)
-        callee = self._find_or_add(function, variables.get("callback"))
+        callee = self._find_or_add(variables.get("fn"), variables.get("callback"))
         callee.entries += 1
         stance = torch_private.stance()
         call = Call(local, callee)
         call[ACTIVE] = True
+        code, without_graph = callee.code, self._reasons.without_graph
+        values = (*variables["args"], *variables["kwargs"].values())
+        if (
+            callee.key in without_graph
+            and not (code and (code.co_names or code.co_freevars))
+            and all(isinstance(value, int | float | str) for value in values)
+        ):  # such code cannot compute without a tensor among its arguments
+            without_graph[callee.key] = call
         call.resume()
         mode = RUN_ONLY if variables.get("callback") is False else None
         mode = cause_of_stance(stance) if stance in EAGER_STANCES else mode
         before = self._executions.forward_runs()
-        leave = partial(self._leave, call, function, _handled_exception(), before, mode)
+        leave = partial(self._leave, call, _handled_exception(), before, mode)
         variables["cleanups"].extend([outer.resume, call.mark_returned, leave])
         if disabled := torch_private.compile_is_disabled():
             _add_cause(call, cause_of_setting(disabled))
@@ -292,7 +298,7 @@ class CompiledCallables:
         """Arrange for an ordinary running call to be judged when it returns."""
         assert call.cleanups is not None
         runs = self._executions.forward_runs()
-        leave = partial(self._leave, call, None, _handled_exception(), runs, None, call.served)
+        leave = partial(self._leave, call, _handled_exception(), runs, None, call.served)
         call.cleanups.append(leave)
         call.cleanups = None
         call.judged_at_end = True
@@ -305,7 +311,6 @@ class CompiledCallables:
     def _leave(
         self,
         call: Call,
-        function: Any,
         handled: int,
         runs_before: Sequence[int],
         mode: EagerCause | None,
@@ -315,7 +320,6 @@ class CompiledCallables:
 
         Args:
             call: the call.
-            function: the callable, `None` for a call that began as an ordinary one.
             handled: `_handled_exception()` at the start of the call.
             runs_before: run counts of the graphs at the start of the call.
             mode: the stance or mode under which code may run eagerly, `None` if there is none.
@@ -343,7 +347,7 @@ class CompiledCallables:
                 if call.cause_rank in (_FRAME, _DISABLED):
                     cause = call.cause
                 if cause is None and COMPILED not in call:
-                    cause = find_disabled(function)
+                    cause = WITHOUT_GRAPH
                 call.partial_cause = call.partial_cause or cause
             callee.no_graph = cause
             # With a cause, a call may run no graph even if the call before ran one.
@@ -361,10 +365,13 @@ class CompiledCallables:
         callee = call.callee
         if callee is None:
             return
-        if not call.served:
-            cause = call.cause or self._reasons.explain_uncompiled(callee, missed=call.misses > 0)
-        else:
-            cause = call.partial_cause or (mode or explain_partial() if call.misses else None)
+        cause = NO_OPS_EARLIER if self._reasons.skips(call) else None
+        if call.served:
+            cause = cause or call.partial_cause
+            cause = cause or (mode or explain_partial() if call.misses else None)
+        elif cause is None or not call.cause_rank:
+            cause = call.cause or cause
+            cause = cause or self._reasons.explain_uncompiled(callee, missed=call.misses > 0)
         if cause is not None:
             callee.uncompiled[cause] += 1
 
