@@ -76,9 +76,9 @@ def main() -> None:
         "no pattern": lambda: graph.assert_no_pattern("aten.view -> aten.mm"),
         "order": order,
         "flops": lambda: is_equal(graph.flops, FLOPS * blocks),
-        "saved bytes": lambda: is_equal(saved_bytes([graph], {}), SIZE * blocks),
-        "peak": lambda: is_equal(peak_bytes([graph], {}), SIZE * (blocks + 2)),
-        "peak, in place": lambda: is_equal(peak_bytes([chain], {}), SIZE),
+        "saved bytes": lambda: is_equal(saved_bytes([graph]), SIZE * blocks),
+        "peak": lambda: is_equal(peak_bytes([graph]), SIZE * (blocks + 2)),
+        "peak, in place": lambda: is_equal(peak_bytes([chain]), SIZE),
         "by module": lambda: is_equal(len(by_module([graph])), blocks),
         "by module, depth 1": lambda: is_equal(len(by_module([graph], 1)), 1),
     }

@@ -21,8 +21,10 @@ from ..convert.process_groups import dimensions_named, dimensions_of_meshes
 from ..devices import parse
 from ..errors import CaptureError
 from ..graph.checks import device_types
+from ..graph.events import GraphBreak
 from ..graph.model import Graph
 from ..graph.module_paths import OwnModule, numbered
+from ..graph.step import Cut, StepCall
 from ..graph.text import Header
 from ..mechanisms.compiled_autograd import CompiledAutograd
 from ..mechanisms.dispatch import Dispatch
@@ -57,7 +59,7 @@ from ..mechanisms.step import (
 )
 from ..mechanisms.torch_compile import Aot, Dynamo, Inductor, tell_whose
 from ..torch_release import need_torch
-from ..watching.breaks import cause_of
+from ..watching.breaks import cause_of, is_in_function
 from ..watching.kernels import Kernel
 from ..watching.observe import HUB, EventRecorder
 from ..watching.record import WatchRecord, record_of
@@ -349,7 +351,35 @@ def _eager(
         graphs.append((island.after_graph, graph))
     pairs = zip(islands.ops, islands.began, strict=True)
     ops = [op._replace(cause=causes[stack_index]) for op, stack_index in pairs]
-    return EagerPart(graphs, ops, islands.received, islands.order)
+    calls = _with_cuts(islands, breaks)
+    return EagerPart(graphs, ops, islands.order, calls)
+
+
+def _with_cuts(islands: Islands, breaks: Sequence[GraphBreak]) -> list[StepCall]:
+    """Return the calls of a step with the cuts before them."""
+    cuts: list[Cut | None] = []
+    for division in islands.divisions:
+        cut = None
+        if division is not None:
+            cause = None if division.resumes else cause_of(division.stack, breaks)
+            is_at_line = cause is not None and any(
+                (cause.file, cause.line) == (frame.file, frame.line) for frame in division.stack
+            )
+            cut = Cut(cause, division.direct and is_at_line)
+        cuts.append(cut)
+    # A frame that Dynamo skips has no line at which it is divided: in each module, it is divided
+    # first where code runs that it called.
+    at_line = {id(cut.graph_break) for cut in cuts if cut is not None and cut.direct}
+    found: set[tuple[int, str]] = set()
+    for number, (cut, division) in enumerate(zip(cuts, islands.divisions, strict=True)):
+        cause = None if cut is None else cut.graph_break
+        if cause is None or division is None or id(cause) in at_line:
+            continue
+        key = id(cause), islands.calls[number].module
+        if key not in found and any(is_in_function(frame, cause) for frame in division.stack):
+            found.add(key)
+            cuts[number] = Cut(cause, True)
+    return [replace(call, cut=cut) for call, cut in zip(islands.calls, cuts, strict=True)]
 
 
 class GraphCapture:

@@ -8,15 +8,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from ..convert.from_fx import Converted
 from ..errors import CaptureError
 from ..graph.census import calls
-from ..graph.cost import Received, with_savers
+from ..graph.cost import with_savers
 from ..graph.events import EagerOp, ScheduledCall
 from ..graph.model import Graph
+from ..graph.step import StepCall, with_calls
 from ..ops.matching import Level
 from ..watching.graphs import PrintedGraphs
 
@@ -37,15 +37,14 @@ class EagerPart(NamedTuple):
         graphs: eager graphs, each with the number of the compiled graph that ran before it; -1 if
             no compiled graph ran before.
         ops: every op call of the graphs; `None` if the record may be incomplete.
-        received: see `Contents.received`.
         order: all runs in execution order, as (True, number of the eager graph) or (False, number
             of the compiled graph); `None` if unknown.
     """
 
     graphs: Sequence[tuple[int, Graph]]
     ops: Sequence[EagerOp] | None
-    received: Received = MappingProxyType({})
     order: Sequence[tuple[bool, int]] | None = ()
+    calls: Sequence[StepCall] = ()
 
 
 def once(make: Callable[[], T]) -> Callable[[], T]:
@@ -106,19 +105,12 @@ class Contents:
                 object.__setattr__(self, name, once(make))
 
     @classmethod
-    def of_program(
-        cls,
-        program: Sequence[Graph],
-        *,
-        sees_eager: bool = False,
-        received: Received = MappingProxyType({}),
-    ) -> Contents:
+    def of_program(cls, program: Sequence[Graph], *, sees_eager: bool = False) -> Contents:
         """Return the contents of graphs without run information, such as graphs from a file.
 
         Args:
             program: all graphs in program order, compiled and eager.
             sees_eager: True if eager ops would have been recorded.
-            received: see the property.
         """
         compiled: list[Graph] = []
         eager: list[tuple[int, Graph]] = []
@@ -135,7 +127,7 @@ class Contents:
                 for _ in range(graph.runs)
                 for call in calls((graph,))
             ]
-            return EagerPart(eager, ops or None, received, None) if eager or sees_eager else None
+            return EagerPart(eager, ops or None, None) if eager or sees_eager else None
 
         graphs = tuple(compiled)
         origin = "loaded from a file"
@@ -191,11 +183,6 @@ class Contents:
         """Every op call of the eager graphs; `None` if the record may be incomplete."""
         return None if self._eager_part is None else self._eager_part.ops
 
-    @property
-    def received(self) -> Received:
-        """Maps inputs of compiled forward graphs to the graphs that made them; empty if unknown."""
-        return {} if self._eager_part is None else self._eager_part.received
-
     @cached_property
     def program(self) -> tuple[Graph, ...]:
         """All graphs in program order, each eager graph after its predecessor."""
@@ -204,6 +191,17 @@ class Contents:
         for number, graph in enumerate(self.graphs):
             program.append(graph)
             program += [graph for after, graph in eager if after == number]
+        part = self._eager_part
+        if self.is_watch:  # a watch does not record which value of a graph enters which other graph
+            for graph in program:
+                object.__setattr__(graph, "calls", ())
+        if part is not None and part.calls:
+            calls: dict[int, list[StepCall]] = {}
+            for (is_eager, number), call in zip(part.order or (), part.calls, strict=True):
+                graph = part.graphs[number][1] if is_eager else self.graphs[number]
+                calls.setdefault(id(graph), []).append(call)
+            for graph in program:
+                object.__setattr__(graph, "calls", tuple(calls.get(id(graph), ())))
         return tuple(program)
 
     @property
@@ -258,7 +256,8 @@ class Contents:
         if [graph.kind for graph in graphs] != [graph.kind for graph in self.graphs]:
             return (*graphs, *(self.eager or ()))
         graphs_at_level = iter(graphs)
-        return tuple(graph if graph.eager else next(graphs_at_level) for graph in self.program)
+        own = self.program
+        return with_calls([graph if graph.eager else next(graphs_at_level) for graph in own], own)
 
     @property
     def output(self) -> Any:

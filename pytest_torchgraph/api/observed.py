@@ -13,7 +13,7 @@ from ..watching.graphs import PrintedGraphs
 
 if TYPE_CHECKING:
     from ..graph.blocks import BlockKind
-    from ..graph.cost import Cost, Received, Recomputed
+    from ..graph.cost import Cost, Recomputed
     from ..graph.events import GraphBreak
     from ..graph.model import Graph
     from ..syncs.model import Sync, Transfer
@@ -240,10 +240,6 @@ class Observed:
             )
         return record
 
-    @property
-    def _received(self) -> Received:
-        return self._contents.received
-
     def repeated(self, glob: str) -> tuple[BlockKind, ...]:
         """Return the kinds of blocks that a glob matches, the most common kind first.
 
@@ -296,8 +292,8 @@ class Observed:
 
         Via "dispatch", these are the tensors that eager autograd saves and its backward reads,
         without tensors saved only for their shape. Via "aot", these are the saved values of the
-        partitioned graphs and of the eager ops between them. Files and watches do not record which
-        graph inputs earlier graphs produced, so those inputs do not count.
+        partitioned graphs and of the eager ops between them. If it is unknown which inputs of a
+        graph earlier graphs produced (a watch, an older file), those inputs do not count.
 
         Raises:
             CaptureError: if saved values are unknown (via "dynamo"), ops between graphs are unknown
@@ -307,7 +303,7 @@ class Observed:
         from ..graph.cost import saved_bytes
 
         self._need_whole()
-        saved = saved_bytes(self.program, self._received)
+        saved = saved_bytes(self.program)
         if self._lacks_backward:
             raise CaptureError(
                 "saved bytes are unknown, because no backward ran although an output requires a "
@@ -337,7 +333,7 @@ class Observed:
         from ..graph.cost import peak_bytes
 
         self._need_whole()
-        return peak_bytes(self.program, self._received)
+        return peak_bytes(self.program)
 
     @property
     def recomputed(self) -> tuple[Recomputed, ...]:
@@ -359,7 +355,7 @@ class Observed:
         from ..graph.cost import recomputed_ops
 
         self._need_whole()
-        return recomputed_ops(self._split, self._received)
+        return recomputed_ops(self._split)
 
     @property
     def recomputed_flops(self) -> int:
@@ -406,7 +402,7 @@ class Observed:
 
         self._need_whole()
         recomputed = self._recomputed_if_known
-        costs = by_module(self.program, depth, received=self._received, recomputed=recomputed)
+        costs = by_module(self.program, depth, recomputed=recomputed)
         if self._lacks_backward:
             return {path: replace(cost, saved_bytes=None) for path, cost in costs.items()}
         return costs
@@ -416,7 +412,7 @@ class Observed:
         # Cached because the page asks for the costs at several depths.
         from ..graph.cost import recomputed_if_known
 
-        return recomputed_if_known(self._split, self._received)
+        return recomputed_if_known(self._split)
 
 
 def _traced(via: str, record: WatchRecord) -> PrintedGraphs | None:

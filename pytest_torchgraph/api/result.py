@@ -334,9 +334,7 @@ class Capture(Assertions, Observed):
 
         self._need_whole()
         program = with_sizes(self.program, sizes)
-        contents = Contents.of_program(
-            program, sees_eager=self._contents.eager is not None, received=self._contents.received
-        )
+        contents = Contents.of_program(program, sees_eager=self._contents.eager is not None)
         return type(self)(contents, self.header, device=self.device)
 
     def only(self, within: Any = None, function: str | None = None) -> Capture:

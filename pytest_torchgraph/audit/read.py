@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..convert import source_lines
-from ..watching.breaks import SKIPPED
+from ..graph.events import SKIPPED
 from ..watching.cache_lookups import SWITCHED_OFF, CacheBypass
 from ..watching.observe import BACKWARD, CompileId
 from ..watching.recompiles import FIRST_DYNAMIC, Recompile

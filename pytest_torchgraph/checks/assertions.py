@@ -15,7 +15,6 @@ from . import compilation, eager, kernels, parity
 if TYPE_CHECKING:
     import torch
 
-    from ..graph.cost import Received
     from ..graph.divergence import Divergence
     from ..graph.model import Graph
     from .rounding import Tolerance
@@ -29,9 +28,6 @@ class Assertions(OpChecks):
         __tracebackhide__ = True
         compilation.need_graphs(self, allow=allow)
         return self.program
-
-    def _sources(self: Subject) -> Received:
-        return self._received
 
     def _checked_device(self: Subject) -> str | None:
         return self.device
@@ -178,11 +174,10 @@ class Assertions(OpChecks):
             {
                 "flops": lambda: cost.total_flops(graphs, times_run=True, unknown=unknown),
                 "saved_bytes": lambda: self.saved_bytes,
-                "peak_bytes": lambda: cost.peak_bytes(graphs, self._received),
+                "peak_bytes": lambda: cost.peak_bytes(graphs),
                 "recomputed_flops": lambda: recomputation.flops_of(recomputed),
             },
             device_of(graphs, self.device),
-            self._received,
             recomputed,
         )
 
@@ -234,9 +229,7 @@ class Assertions(OpChecks):
         from . import recomputation
 
         compilation.need_graphs(self)
-        recomputation.assert_not_recomputed(
-            self._split, self.recomputed, self._received, ops, module
-        )
+        recomputation.assert_not_recomputed(self._split, self.recomputed, ops, module)
 
     def assert_saved(self: Subject, *ops: Any, module: str | None = None) -> None:
         """Assert that every result of these ops is saved for the backward, directly or as a view.
@@ -255,7 +248,7 @@ class Assertions(OpChecks):
         from . import recomputation
 
         compilation.need_graphs(self)
-        recomputation.assert_saved(self._split, self._received, ops, module)
+        recomputation.assert_saved(self._split, ops, module)
 
     def assert_not_saved(
         self: Subject, *ops: Any, module: str | None = None, max_bytes: int = 0
@@ -278,7 +271,7 @@ class Assertions(OpChecks):
         from . import recomputation
 
         compilation.need_graphs(self)
-        recomputation.assert_not_saved(self._split, self._received, ops, module, max_bytes)
+        recomputation.assert_not_saved(self._split, ops, module, max_bytes)
 
     def assert_cacheable(self: Subject, allow: str | Sequence[str] = ()) -> None:
         """Assert that torch.compile's caches can serve every graph at the next start.

@@ -10,7 +10,6 @@ from ..errors import CaptureError
 from ..graph.checks import bounds, format_bounds
 from ..graph.cost import (
     KeptStorage,
-    Received,
     Recomputed,
     by_module,
     flops_by_node,
@@ -41,7 +40,6 @@ def assert_budget(
     requested: Mapping[Figure, Any],
     figures: Mapping[Figure, Callable[[], int]],
     device: str,
-    received: Received,
     recomputed: Sequence[Recomputed] = (),
 ) -> None:
     """See `Capture.assert_budget`.
@@ -51,7 +49,6 @@ def assert_budget(
         requested: the given limits, by name.
         figures: functions that compute each cost.
         device: device type of the capture.
-        received: maps compiled-graph inputs to the graph that produced them.
         recomputed: recomputed ops, for a limit on them.
     """
     __tracebackhide__ = True
@@ -87,9 +84,9 @@ def assert_budget(
             elif name == "flops":
                 largest = _most_flops(graphs)
             else:
-                largest = _most_saved(graphs, received)
+                largest = _most_saved(graphs)
             if name == "peak_bytes":
-                total_saved = saved_bytes(graphs, received)
+                total_saved = saved_bytes(graphs)
                 problems.append(
                     f"      of these, saved for the backward ({total_saved} bytes in total):"
                 )
@@ -166,14 +163,14 @@ def _most_flops_by_line(graphs: Sequence[Graph]) -> Iterator[str]:
         yield f"{sum(count for _, count in omitted):>12}  by {counted(len(omitted), 'more op')}"
 
 
-def _most_saved(graphs: Sequence[Graph], received: Received) -> Iterator[str]:
+def _most_saved(graphs: Sequence[Graph]) -> Iterator[str]:
     """Return lines for the ops with the most saved bytes, with modules and source lines.
 
     The calls of an op on one source line are one entry, regardless of their modules. The last line
     sums up the rest, so the lines add up to the total.
     """
     saved_by_line: dict[tuple[str, Source | None], list[KeptStorage]] = {}
-    for saved_value in kept(graphs, received):
+    for saved_value in kept(graphs):
         node = producer_of(saved_value.graph, saved_value.node) or saved_value.node
         saved_by_line.setdefault((node.op, node.source), []).append(saved_value)
     return _by_line(

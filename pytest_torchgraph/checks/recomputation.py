@@ -11,7 +11,6 @@ from ..graph.census import OpCall
 from ..graph.checks import bounds, format_bounds, need_a_limit
 from ..graph.cost import (
     KeptStorage,
-    Received,
     Recomputed,
     StepStorages,
     kept,
@@ -24,6 +23,7 @@ from ..graph.find import find_calls
 from ..graph.higher_order import executed
 from ..graph.model import Graph, Node
 from ..graph.select import inside, selection
+from ..graph.step import joined
 from ..ops.impossible import pattern_name
 from ..ops.matching import matches
 from ..words import amount, first_lines
@@ -60,6 +60,7 @@ def assert_recomputed(
     limits = {op: bounds(count, device) for op, count in expected.items()}
     if not exact:
         need_a_limit("assert_recomputed", limits.values())
+    graphs = joined(graphs).graphs
     entries_of_module = _entries_of_module(graphs, entries, module)
     problems: list[str] = []
     for op, (low, high) in limits.items():
@@ -92,13 +93,13 @@ def assert_recomputed(
 def assert_not_recomputed(
     graphs: Sequence[Graph],
     entries: Sequence[Recomputed],
-    received: Received,
     ops: Sequence[Any],
     module: str | None,
 ) -> None:
     """See `Capture.assert_not_recomputed`."""
     __tracebackhide__ = True
     _need_ops("assert_not_recomputed", ops, module)
+    graphs = joined(graphs).graphs
     _need_op_calls(graphs, ops, module, "so the backward cannot recompute it")
     patterns = [pattern_name(op) for op in ops] or ["*"]
     unexpected = [
@@ -115,7 +116,7 @@ def assert_not_recomputed(
             *_places(unexpected),
         ]
         modules = {entry.original.module for entry in unexpected}
-        saved_ops = Counter(_op_of(s) for s in kept(graphs, received) if s.node.module in modules)
+        saved_ops = Counter(_op_of(s) for s in kept(graphs) if s.node.module in modules)
         saved_texts = [
             f"{op} ({count} times)" if count > 1 else op for op, count in saved_ops.most_common()
         ]
@@ -131,16 +132,15 @@ def assert_not_recomputed(
         raise AssertionError("\n".join([*lines, *_notes(entries)]))
 
 
-def assert_saved(
-    graphs: Sequence[Graph], received: Received, ops: Sequence[Any], module: str | None
-) -> None:
+def assert_saved(graphs: Sequence[Graph], ops: Sequence[Any], module: str | None) -> None:
     """See `Capture.assert_saved`."""
     __tracebackhide__ = True
     _need_ops("assert_saved", ops, module)
     need_backward(graphs)
+    graphs = joined(graphs).graphs
     _need_op_calls(graphs, ops, module, "so there is nothing to save")
-    saved = {(id(s.graph), s.node.name) for s in kept(graphs, received)}
-    results = _produced_storages(graphs, received, ops, module)
+    saved = {(id(s.graph), s.node.name) for s in kept(graphs)}
+    results = _produced_storages(graphs, ops, module)
     missing = [node for key, node in results.items() if key not in saved]
     if missing:
         ops_text = ", ".join(map(pattern_name, ops)) or "every op"
@@ -153,11 +153,7 @@ def assert_saved(
 
 
 def assert_not_saved(
-    graphs: Sequence[Graph],
-    received: Received,
-    ops: Sequence[Any],
-    module: str | None,
-    max_bytes: int,
+    graphs: Sequence[Graph], ops: Sequence[Any], module: str | None, max_bytes: int
 ) -> None:
     """See `Capture.assert_not_saved`."""
     __tracebackhide__ = True
@@ -167,9 +163,10 @@ def assert_not_saved(
             f"max_bytes={max_bytes!r} is not a valid number of bytes: pass an int of at least 0"
         )
     need_backward(graphs)
+    graphs = joined(graphs).graphs
     _need_op_calls(graphs, ops, module, "so there is nothing to save")
-    results = _produced_storages(graphs, received, ops, module)
-    saved_values = [s for s in kept(graphs, received) if (id(s.graph), s.node.name) in results]
+    results = _produced_storages(graphs, ops, module)
+    saved_values = [s for s in kept(graphs) if (id(s.graph), s.node.name) in results]
     size = sum(saved_value.bytes for saved_value in saved_values)
     if size > max_bytes:
         ops_text = ", ".join(map(pattern_name, ops)) or "any op"
@@ -298,7 +295,7 @@ def _need_op_calls(
 
 
 def _produced_storages(
-    graphs: Sequence[Graph], received: Received, ops: Sequence[Any], module: str | None
+    graphs: Sequence[Graph], ops: Sequence[Any], module: str | None
 ) -> dict[tuple[int, str], Node]:
     """Map each storage that forward calls produce, as (graph id, node name), to one result.
 
@@ -309,7 +306,7 @@ def _produced_storages(
         AssertionError: if there are no storages, because the check would be vacuous.
     """
     __tracebackhide__ = True
-    storages = StepStorages(graphs, received)
+    storages = StepStorages(graphs)
     calls = [call for op in ops or ["*"] for call in _calls(graphs, op, module)]
     wanted_results = {(id(call.graph), call.node.name) for call in calls}
     storages_found: dict[tuple[int, str], Node] = {}

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from ..graph.blocks import BlockKind
-from ..graph.cost import Received, Recomputed
+from ..graph.cost import Recomputed
 from ..graph.divergence import Divergence
 from ..graph.events import EagerOp, GraphBreak
 from ..graph.model import Graph
@@ -167,10 +167,6 @@ class Subject(Protocol):
     @property
     def program(self) -> tuple[Graph, ...]:
         """All graphs of the step, compiled and eager."""
-
-    @property
-    def _received(self) -> Received:
-        """Maps compiled-graph inputs to the graph that produced them."""
 
     @property
     def saved_bytes(self) -> int:

@@ -149,7 +149,7 @@ def _cost_table(graphs: Sequence[Graph]) -> str:
     """
     from ..graph.cost import by_module, format_cost_table, recomputed_if_known, with_savers
 
-    recomputed = recomputed_if_known(with_savers(graphs), {})
+    recomputed = recomputed_if_known(with_savers(graphs))
     return format_cost_table(graphs, by_module(graphs, recomputed=recomputed))
 
 

@@ -19,8 +19,8 @@ _SPREAD = 30
 def pair_nodes(left: ValuedStep, right: ValuedStep) -> dict[Key, Key]:
     """Map nodes of `right` to the nodes of `left` that the matcher of `diff` pairs them with."""
     numbers = [{v.graph.name: n for n, v in enumerate(step.graphs)} for step in (left, right)]
-    graphs = [[v.graph for v in step.graphs] for step in (left, right)]
-    _, _, origins = find_changes(*graphs)
+    graphs_left, graphs_right = ([v.graph for v in step.graphs] for step in (left, right))
+    _, _, origins = find_changes(graphs_left, graphs_right)
     paired: dict[Key, Key] = {}
     for before, after, names in origins.matched():
         if before is None or after is None:

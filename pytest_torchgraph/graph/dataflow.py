@@ -1,14 +1,12 @@
 """Def-use relations between ops, through projections and the bodies of higher-order ops.
 
-A body is followed once per call, so that its inputs are the operands of that call. An input of a
-forward graph leads to the value of another graph that it received.
+A body is followed once per call, so that its inputs are the operands of that call.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import TypeAlias
 
 from ..errors import CaptureError
@@ -16,18 +14,12 @@ from ..words import grouped
 from .census import is_projection_node, operands_of, outputs_of, runs
 from .higher_order import CONTROL_DEPS, KINDS, PREFIX, body_names, executed, leaves, ops_named
 from .model import Graph, Node, Ref
+from .step import InlinedStep
 
 _Values: TypeAlias = list[int]
 """Producers of a value, by number."""
 _Named: TypeAlias = dict[str, list[_Values]]
 """Producers of each result of each node."""
-
-Received: TypeAlias = Mapping[str, Mapping[str, str]]
-"""Inputs of compiled graphs that another graph of the step made, by graph name and input name.
-
-An example is `{"forward_1": {"h": "forward_0:relu"}}`. The graphs themselves do not distinguish
-these inputs from the inputs of the step.
-"""
 
 _BUFFERS = {"higher_order.flex_attention": 7, "higher_order.flex_attention_backward": 12}
 """Position of the argument that the first body of an attention takes in addition to the scores.
@@ -47,8 +39,7 @@ class Use:
         times: number of runs.
         uses: numbers of the ops whose results the node uses directly.
         leads: numbers of the ops through which the node's result depends on further ops. For a
-            higher-order op, these are the ops whose results its bodies use, not all operands. For
-            an input of a graph, these are the ops of other graphs that made it.
+            higher-order op, these are the ops whose results its bodies use, not all operands.
     """
 
     node: Node | None
@@ -64,49 +55,29 @@ class Use:
         return self.ops or (() if self.node is None else (self.node.op,))
 
 
-def source_of(graph: Graph, node: Node, received: Received) -> tuple[str, str]:
-    """Return the names of the graph and of the value that an input received; "" if unknown."""
-    saver = graph.saver
-    if saver is not None and node.op != "tangent":
-        # Each graph numbers its constants. The forward saves the constants that both graphs use.
-        names = {ref.name for ref in saver.saved} if node.op == "constant" else saver.by_name
-        if node.name in names:
-            return saver.name, node.name
-    name, _, value = received.get(graph.name, {}).get(node.name, node.name).partition(":")
-    return (name, value) if value else ("", "")
-
-
 class Dataflow:
-    """Ops of graphs and their bodies, in order. The ops of a body appear once per call.
+    """Ops of a graph and its bodies, in order. The ops of a body appear once per call.
 
     Args:
-        graphs: graphs of one step.
-        received: see `Received`.
+        graph: the graph.
+        step: the step of an inlined graph. Uses and errors have the captured nodes.
 
     Attributes:
         uses: the ops.
         carried: for each number that represents a loop-carried value, the values that it carries.
         numbers: for each op, its numbers.
-        leads_ahead: True if an op may depend on later ops: a call on the ops of its body, or an
-            input on a later graph.
+        leads_ahead: True if an op may depend on later ops: a call on the ops of its body.
 
     Raises:
         CaptureError: for a higher-order op whose bodies cannot be followed.
     """
 
-    def __init__(self, graphs: Sequence[Graph], received: Received = MappingProxyType({})):
+    def __init__(self, graph: Graph, step: InlinedStep):
+        self.step = step
         self.uses: list[Use] = []
         self.carried: dict[int, _Values] = {}
         self.leads_ahead = False
-        values = {graph.name: self.add_graph(graph, {}, 1) for graph in graphs}
-        for number, use in enumerate(self.uses) if len(graphs) > 1 else ():
-            # Only the graphs of the forward are joined. Nearly every op of a backward depends on
-            # every saved value, so a pattern of the forward would match there.
-            node = use.node
-            if node is not None and node.kind == "placeholder" and use.graph.saver is None:
-                name, value = source_of(use.graph, node, received)
-                use.leads = _values_of(values.get(name, {}), value)
-                self.leads_ahead = self.leads_ahead or any(lead > number for lead in use.leads)
+        self.add_graph(graph, {}, 1)
         for use in self.uses if self.carried else ():
             use.uses = self._without_carried(use.uses)
             use.leads = self._without_carried(use.leads)
@@ -175,7 +146,8 @@ class Dataflow:
         if node.is_call and not wraps:
             ops = (call.op,) if is_plain else (call.op, *ops_named(node))
         number = len(self.uses)
-        use = Use(node, graph, ops, times, used, used)
+        origin = self.step.origin(graph, node)
+        use = Use(origin.node, origin.graph, ops, times, used, used)
         self.uses.append(use)
         if not (graph.subgraphs and node.is_call and runs(graph, node)):
             return [[number]]
@@ -254,9 +226,10 @@ class _Bodies:
         raise self._unknown_error("the operands of this op are unknown")
 
     def _unknown_error(self, why: str) -> CaptureError:
+        origin = self.flow.step.origin(self.graph, self.node)
         return CaptureError(
             f"patterns cannot follow values into the bodies of {self.call.op} "
-            f"(%{self.node.name} of {self.graph.name}), because {why}: check its ops with "
+            f"(%{origin.node.name} of {origin.graph.name}), because {why}: check its ops with "
             "assert_op_counts"
         )
 

@@ -44,6 +44,11 @@ class EagerOp(NamedTuple):
     cause: GraphBreak | None = None
 
 
+SKIPPED = "frame skipped: "
+"""Prefix of the kind of a break after which Dynamo cannot resume. At least the rest of the function
+after an earlier point, or the whole function, is not compiled."""
+
+
 class StackFrame(NamedTuple):
     """One frame of the stack at a graph break.
 

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from .cost import Cost
     from .events import GraphBreak
     from .module_paths import OwnModule
+    from .step import StepCall
 
 NodeKind: TypeAlias = Literal[
     "placeholder", "get_attr", "call_function", "call_method", "call_module", "output"
@@ -280,6 +281,8 @@ class Graph(OpChecks):
             compared nor stored; empty for a loaded file.
         own_modules: modules whose class is not torch's own, by path, if the capture records them.
             Neither compared nor stored.
+        calls: the runs of the graph in its step; `None` if unknown, () if they were not recorded.
+            Stored and compared for a step with several graphs (see `graph.step`).
         decomposed: True for a graph of AOTAutograd with inductor's decompositions. Neither compared
             nor stored.
     """
@@ -302,6 +305,7 @@ class Graph(OpChecks):
     groups: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     own_modules: Mapping[str, OwnModule] = field(default_factory=dict)
     decomposed: bool = False
+    calls: tuple[StepCall, ...] | None = None
 
     # -- reading ---------------------------------------------------------------------------------
 

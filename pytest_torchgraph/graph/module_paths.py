@@ -30,13 +30,18 @@ class OwnModule(NamedTuple):
     has_forward: bool
 
 
+def split_graph(name: str) -> tuple[str, str]:
+    """Return the graph that made a value, "" if none is named, and the value's name there."""
+    graph = _GRAPH.match(name) if ":" in name else None
+    return ("", name) if graph is None else (graph.group()[:-1], name[graph.end() :])
+
+
 def module_of(name: str) -> str:
     """Return the module path at the start of a node's name: the part before the last slash.
 
     For a value made by another graph, such as `forward_0:fc/addmm`, the module path is `fc`.
     """
-    graph = _GRAPH.match(name) if ":" in name else None
-    return name[graph.end() if graph else 0 :].rpartition("/")[0]
+    return split_graph(name)[1].rpartition("/")[0]
 
 
 def common_path(paths: Iterable[str]) -> str:

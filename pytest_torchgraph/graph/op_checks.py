@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .collectives import Collective
-    from .dataflow import Received
     from .model import Graph, Node
     from .pattern import Match
 
@@ -43,10 +42,6 @@ class OpChecks:
             allow: see `OpChecks`; `None` for a method without the argument `allow`.
         """
         raise NotImplementedError
-
-    def _sources(self) -> Received:
-        """Return the sources of the graphs' inputs, as far as they are known."""
-        return {}
 
     def _checked_device(self) -> str | None:
         """Return the device type requested for the capture; `None` if none was requested."""
@@ -165,8 +160,9 @@ class OpChecks:
             pattern: ops separated by `->` or `~>`, with `|` between alternatives:
                 `"aten.mm | aten.addmm -> aten.gelu ~> aten.sum"`. With `->`, the right op uses the
                 result of the left op directly, or through the `getitem` of a multi-output op. With
-                `~>`, it uses the result at any distance, also after a graph break. A value that is
-                saved for the backward is not followed. Ops are given as in `assert_op_counts`.
+                `~>`, it uses the result at any distance. Both also match across a graph break. A
+                value that is saved for the backward is not followed. Ops are given as in
+                `assert_op_counts`.
             allow: see `OpChecks`.
 
         Returns:
@@ -179,7 +175,7 @@ class OpChecks:
         """
         from .pattern import find_pattern, parse_pattern
 
-        return find_pattern(self._to_check(allow), parse_pattern(pattern), self._sources())
+        return find_pattern(self._to_check(allow), parse_pattern(pattern))
 
     def assert_pattern(
         self, pattern: str, count: Any = None, *, allow: str | Sequence[str] = ()
@@ -200,7 +196,7 @@ class OpChecks:
         from .pattern import assert_pattern
 
         graphs = self._to_check(allow)
-        assert_pattern(graphs, pattern, self._sources(), count, self._checked_device())
+        assert_pattern(graphs, pattern, count, self._checked_device())
 
     def assert_no_pattern(self, pattern: str, *, allow: str | Sequence[str] = ()) -> None:
         """Assert that nothing matches a pattern; see `find_pattern`.
@@ -216,7 +212,7 @@ class OpChecks:
         __tracebackhide__ = True
         from .pattern import assert_no_pattern
 
-        assert_no_pattern(self._to_check(allow), pattern, self._sources())
+        assert_no_pattern(self._to_check(allow), pattern)
 
     def assert_order(self, first: Any, second: Any, *, allow: str | Sequence[str] = ()) -> None:
         """Assert that every `first` precedes every `second`, in each graph that contains both.

@@ -8,8 +8,8 @@
 multi-output op). `a ~> b` means that b uses the result of a at any distance. An op that reads a
 value written in place uses the result of the writing op. Patterns match across bodies of
 higher-order ops: the inputs of a body are the operands of its call, and the result of the call is
-the return value of the body. `~>` also crosses graph breaks: it follows the inputs of a forward
-graph to the graphs that made them. It does not follow the values that a forward saves for its
+the return value of the body. In a step with known `Graph.calls`, they also match across graph
+breaks, and in each run of a graph. They do not follow the values that a forward saves for its
 backward.
 """
 
@@ -25,13 +25,14 @@ from ..ops.impossible import LISTED, pattern_name
 from ..ops.matching import matches
 from .census import calls, runs
 from .checks import bounds, device_of, format_bounds, format_locations, need_a_limit, need_any_graph
-from .dataflow import Dataflow, Received
+from .dataflow import Dataflow
 from .failures import UnexpectedOps, failed
 from .find import count as count_of
 from .find import find
 from .higher_order import executed
 from .model import Graph, Node
 from .select import nodes_of
+from .step import joined
 
 _ARROW = re.compile(r"(->|~>)")
 
@@ -43,7 +44,8 @@ class Match:
     Attributes:
         nodes: the nodes; the last node matches the right-hand side.
         graph: the graph, or body of a higher-order op, that contains the last node.
-        times: number of runs of the last node in this match, in one run of the outermost graph.
+        times: number of runs of the last node in this match, in one run of the outermost graph; in
+            the step, if the step is divided and `Graph.calls` are known.
     """
 
     nodes: tuple[Node, ...]
@@ -98,9 +100,7 @@ def parse_pattern(text: str) -> Pattern:
     return Pattern(text, parts, tuple(parts_and_arrows[1::2]))
 
 
-def find_pattern(
-    graphs: Sequence[Graph], pattern: Pattern, received: Received
-) -> tuple[Match, ...]:
+def find_pattern(graphs: Sequence[Graph], pattern: Pattern) -> tuple[Match, ...]:
     """Return the matches in graphs and their bodies: one per node of the right-hand side.
 
     If several operands match the left side of `->`, the match has the first operand. For `~>`, the
@@ -113,23 +113,23 @@ def find_pattern(
     for part in pattern.parts:
         for op in part:
             find(graphs, op)
-    groups = [graphs] if "~>" in pattern.arrows else [[graph] for graph in graphs]
+    step = joined(graphs)
     return tuple(
         match
-        for group in groups
-        if _may_match(group, pattern)
-        for match in matches_in(Dataflow(group, received), pattern)
+        for graph in step.graphs
+        if _may_match(graph, pattern)
+        for match in matches_in(Dataflow(graph, step), pattern)
     )
 
 
-def _may_match(graphs: Sequence[Graph], pattern: Pattern) -> bool:
-    """Return False if graphs lack an op of the pattern, so that their dataflow is not needed.
+def _may_match(graph: Graph, pattern: Pattern) -> bool:
+    """Return False if a graph lacks an op of the pattern, so that its dataflow is not needed.
 
-    Always return True for graphs with bodies: their dataflow raises an error for bodies that cannot
+    Always return True for a graph with bodies: its dataflow raises an error for bodies that cannot
     be followed.
     """
-    ops = {op for graph in graphs for op in graph.own_calls.numbers}
-    return any(graph.subgraphs for graph in graphs) or all(
+    ops = graph.own_calls.numbers
+    return bool(graph.subgraphs) or all(
         any(_matches(op, part) for op in ops) for part in pattern.parts
     )
 
@@ -189,8 +189,8 @@ def _extend_at_any_distance(
         return None if route is None else (route[0] + 1, route[1], route[2])
 
     has_changed = True
-    # Another pass is needed only if an op depends on later ops: a call on the ops of its body, a
-    # loop-carried value on the previous round of the loop, or an input on a later graph.
+    # Another pass is needed only if an op depends on later ops: a call on the ops of its body, or a
+    # loop-carried value on the previous round of the loop.
     while has_changed:
         has_changed = False
         for number, use in enumerate(flow.uses):
@@ -209,11 +209,7 @@ MAX_LISTED = 5
 
 
 def assert_pattern(
-    graphs: Sequence[Graph],
-    pattern: str,
-    received: Received,
-    count: Any = None,
-    device: str | None = None,
+    graphs: Sequence[Graph], pattern: str, count: Any = None, device: str | None = None
 ) -> None:
     """See `OpChecks.assert_pattern`."""
     __tracebackhide__ = True
@@ -221,12 +217,12 @@ def assert_pattern(
     need_any_graph(graphs)
     low, high = (1, None) if count is None else bounds(count, device_of(graphs, device))
     need_a_limit("assert_pattern", [(low, high)])
-    found_matches = find_pattern(graphs, parsed, received)
+    found_matches = find_pattern(graphs, parsed)
     times = _count_runs(found_matches)
     if times < low:
         lines = [f"{pattern}: expected {format_bounds(low, high)}, found {times}"]
         lines += _list_matches(found_matches)
-        lines += _describe_parts(graphs, parsed, received, found_matches)
+        lines += _describe_parts(graphs, parsed, found_matches)
         raise AssertionError("\n".join(lines))
     if high is not None and times > high:
         raise _unexpected_error(
@@ -234,12 +230,12 @@ def assert_pattern(
         )
 
 
-def assert_no_pattern(graphs: Sequence[Graph], pattern: str, received: Received) -> None:
+def assert_no_pattern(graphs: Sequence[Graph], pattern: str) -> None:
     """See `OpChecks.assert_no_pattern`."""
     __tracebackhide__ = True
     parsed = parse_pattern(pattern)
     need_any_graph(graphs)
-    found_matches = find_pattern(graphs, parsed, received)
+    found_matches = find_pattern(graphs, parsed)
     if found_matches:
         raise _unexpected_error(graphs, f"{pattern}: expected none", found_matches)
 
@@ -265,18 +261,19 @@ def _list_matches(found_matches: Sequence[Match]) -> Iterator[str]:
 
 
 def _describe_parts(
-    graphs: Sequence[Graph], pattern: Pattern, received: Received, found_matches: Sequence[Match]
+    graphs: Sequence[Graph], pattern: Pattern, found_matches: Sequence[Match]
 ) -> Iterator[str]:
     """Describe the matches of each part, and the operands of the right-hand nodes."""
     for part in pattern.parts:
         yield f"found {sum(count_of(graphs, op) for op in part)} of {' | '.join(part)}"
-    yield from _describe_partial_matches(graphs, pattern, received, _count_runs(found_matches))
+    yield from _describe_partial_matches(graphs, pattern, _count_runs(found_matches))
     matched = {id(match.nodes[-1]) for match in found_matches}
     used: Counter[str] = Counter()
     places: dict[str, list[Node]] = {}
     unmatched = {id(node) for op in pattern.parts[-1] for node in find(graphs, op)} - matched
-    for graph in graphs:
-        flow = Dataflow([graph])
+    step = joined(graphs)
+    for graph in step.graphs:
+        flow = Dataflow(graph, step)
         for use in flow.uses:
             if use.node is None or id(use.node) not in unmatched:
                 continue
@@ -293,7 +290,7 @@ def _describe_parts(
 
 
 def _describe_partial_matches(
-    graphs: Sequence[Graph], pattern: Pattern, received: Received, found_count: int
+    graphs: Sequence[Graph], pattern: Pattern, found_count: int
 ) -> Iterator[str]:
     """Describe the number of matches of a pattern's start, and of the pattern at any distance.
 
@@ -302,14 +299,14 @@ def _describe_partial_matches(
     """
     for count in range(len(pattern.parts) - 1, 1, -1) if not found_count else ():
         begin = replace(pattern, parts=pattern.parts[:count], arrows=pattern.arrows[: count - 1])
-        if times := _count_runs(find_pattern(graphs, begin, received)):
+        if times := _count_runs(find_pattern(graphs, begin)):
             parts = [" | ".join(part) for part in begin.parts]
             arrows = [f" {arrow} " for arrow in (*begin.arrows, "")]
             words = "".join(f"{part}{arrow}" for part, arrow in zip(parts, arrows, strict=True))
             yield f"found {times} of {words.strip()}"
             break
     far = replace(pattern, arrows=("~>",) * len(pattern.arrows))
-    if far != pattern and (times := _count_runs(find_pattern(graphs, far, received))) > found_count:
+    if far != pattern and (times := _count_runs(find_pattern(graphs, far))) > found_count:
         yield f"with ~> instead of -> (at any distance): found {times}"
 
 

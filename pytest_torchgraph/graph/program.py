@@ -7,9 +7,24 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from .digits import fewest, with_digits
-from .equality import canonical, strict
+from .equality import canonical, equal_programs, strict
 from .model import Detail, Graph
+from .step import calls_of
 from .text import VERSION, Header, format_document, format_op, format_sections
+
+
+class _Linked:
+    """Graphs with their links, as a part of a key."""
+
+    def __init__(self, graphs: Sequence[Graph]):
+        self.graphs = graphs
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Linked) and equal_programs(self.graphs, other.graphs)
+
+    def __hash__(self) -> int:
+        return hash(len(self.graphs))
+
 
 Counts = tuple[tuple[str, dict[str, int]], ...]
 """Name and op counts of each graph."""
@@ -128,7 +143,8 @@ class Program:
         if detail == "ops":
             return tuple((name, frozenset(counts.items())) for name, counts in self.op_counts), runs
         graphs = self.graphs if detail == "dataflow" else tuple(map(strict, self.graphs))
-        return tuple((g.name, g.kind, g.level, g.eager, g) for g in graphs), runs
+        links = _Linked(self.graphs) if calls_of(self.graphs) else None
+        return tuple((g.name, g.kind, g.level, g.eager, g) for g in graphs), runs, links
 
     @cached_property
     def _classes(self) -> dict[Detail, list[tuple[list[int], Program]]]:

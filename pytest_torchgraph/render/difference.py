@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..graph.diff import Change, GraphDiff, GraphPair
+from ..graph.diff import Change, GraphDiff, GraphPair, pairs_with_breaks
 from ..graph.model import Graph, Node
 from ..graph.text import ops_in_words
 from ..words import counted
@@ -93,14 +93,15 @@ def drawing(diff: GraphDiff, hops: int = 2) -> Drawing:
     """
     title = [diff.heading(), f"{KEY}; dashed: a consequence"]
     scene = Scene("difference", title)
-    for pair in diff.graphs:
+    pairs = pairs_with_breaks(diff)
+    for pair in pairs:
         for graph in (pair.before, pair.after):
             scene.classes.update(graph.classes if graph is not None else {})
         scene.old_classes.update(pair.before.classes if pair.before is not None else {})
     node_findings = [finding for finding in diff.findings if not finding.of_graph]
     places = [place for finding in node_findings for place in finding.places]
     changes = [change for place in places for change in (*place.changes, *place.consequences)]
-    overlays = [Overlay(pair, changes) for pair in diff.graphs]
+    overlays = [Overlay(pair, changes) for pair in pairs]
     canvas = Canvas(scene, change_look, change_paint)
     focus = _Focus(diff, overlays, hops)
     drawables: dict[_PairNode, int] = {}

@@ -240,21 +240,26 @@ def describe_added_facts(stored: str, text: str) -> str:
     """
     from ..graph.text import ALIAS_OPS, FACTS_VERSION, GIVEN, TIMES
 
-    # Only the newest version has these facts; a file of that version has them already.
-    if stored.startswith(f"torchgraph {FACTS_VERSION}\n"):
-        return ""
     lines = text.split("\n")
-    facts = {
-        "return values": any(line.startswith("  output ") for line in lines),
-        "run counts": any(
-            line.endswith(" {") and f" {TIMES} " in line and not line.startswith(("eager_", " "))
-            for line in lines
-        ),
-        "values of constants": any(map(_CONSTANT.match, lines)),
-        "module options": any(map(_OPTIONS.search, lines)),
-        "origin of the graphs": f" {GIVEN} {{\n" in text
-        and any(f" = {op}(" in text for op in ALIAS_OPS),
-    }
+    facts = {"links between graphs": "links" in lines and "links" not in stored.split("\n")}
+    # A file of the newest version has all other facts.
+    facts |= (
+        {}
+        if stored.startswith(f"torchgraph {FACTS_VERSION}\n")
+        else {
+            "return values": any(line.startswith("  output ") for line in lines),
+            "run counts": any(
+                line.endswith(" {")
+                and f" {TIMES} " in line
+                and not line.startswith(("eager_", " "))
+                for line in lines
+            ),
+            "values of constants": any(map(_CONSTANT.match, lines)),
+            "module options": any(map(_OPTIONS.search, lines)),
+            "origin of the graphs": f" {GIVEN} {{\n" in text
+            and any(f" = {op}(" in text for op in ALIAS_OPS),
+        }
+    )
     added_facts = [fact for fact, is_present in facts.items() if is_present]
     return ", ".join(added_facts)
 

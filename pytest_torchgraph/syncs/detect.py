@@ -17,9 +17,8 @@ import torch
 
 from .. import torch_private
 from ..graph.census import calls
-from ..graph.events import EagerOp, GraphBreak
+from ..graph.events import SKIPPED, EagerOp, GraphBreak
 from ..graph.model import Graph, Node, Ref, Source
-from ..watching.breaks import SKIPPED
 from .model import BREAKS, CALL, COPIES, MASKS, READS, SIZES, STARTS, THREADS, Sync, Transfer
 from .op_calls import SyncCall, device_copy_of, may_sync_or_copy, symbols_in, sync_kind
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..watching.breaks import SKIPPED
+from ..graph.events import SKIPPED
 
 # Kinds of syncs.
 READS = "reads a value back"

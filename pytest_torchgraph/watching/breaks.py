@@ -20,16 +20,12 @@ from ..convert.source_lines import (
     original_name,
     relative,
 )
-from ..graph.events import GraphBreak, StackFrame
+from ..graph.events import SKIPPED, GraphBreak, StackFrame
 from ..graph.model import Source
 from ..settings.paths import is_below
 from .compilations import Compilation
 from .guards import IN_TORCH
 from .observe import GraphBreakEvent
-
-SKIPPED = "frame skipped: "
-"""Prefix of the kind of a break after which Dynamo cannot resume. At least the rest of the function
-after an earlier point, or the whole function, is not compiled."""
 
 _HEADER = re.compile(r"Graph break in user code at (.*):(\d+)\s*$", re.MULTILINE)
 _PREAMBLES = (
@@ -152,19 +148,32 @@ def cause_of(stack: Sequence[Source], breaks: Sequence[GraphBreak]) -> GraphBrea
     return next(chain(at_line, skipped, in_callee), None)
 
 
+def is_in_function(frame: Source, graph_break: GraphBreak) -> bool:
+    """Return True if a line is in the function of a graph break."""
+    path = graph_break.path or graph_break.file
+    return frame.file == graph_break.file and (
+        definition_at(path, frame.line) == definition_at(path, graph_break.line)
+    )
+
+
 def function_at(file: str, line: int) -> str:
     """Return the name of the innermost function that contains a line, "" if there is none."""
+    return definition_at(file, line)[0]
+
+
+def definition_at(file: str, line: int) -> tuple[str, int]:
+    """Return name and first line of the innermost function around a line; ("", 0) if none."""
     try:
         tree = ast.parse("".join(linecache.getlines(file)))
     except SyntaxError:
-        return ""
-    name = ""
+        return "", 0
+    found = "", 0
     for node in ast.walk(tree):  # outermost first, so the innermost function wins
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
             if first <= line <= (node.end_lineno or line):
-                name = node.name
-    return name
+                found = node.name, first
+    return found
 
 
 def _read_event(event: GraphBreakEvent) -> BreakReport:

@@ -104,7 +104,7 @@ def test_flops_are_counted_or_an_error_that_names_the_op(name: str) -> None:
 def test_bytes_equal_those_without_the_higher_order_op(name: str) -> None:
     """The operand is added, because it lives as long as the call."""
     operand = 4 * 4 * 4
-    assert peak_bytes((made(name),), {}) == peak_bytes((without(False),), {}) + operand
+    assert peak_bytes((made(name),)) == peak_bytes((without(False),)) + operand
 
 
 @pytest.mark.parametrize("name", ROWS)

@@ -2,7 +2,7 @@
 
 - `cost`: `Cost`, the two figures of some ops or of an edit.
 - `flops`: floating-point operations, by torch's formulas; the only module that requires torch.
-- `step`: storages of a step of several graphs, and the storages saved by the forward.
+- `storages`: storages of a step of several graphs, and the storages saved by the forward.
 - `peak`: an estimate of peak memory.
 - `recomputed`: ops that a backward recomputes.
 - `by_node`: costs of single nodes. `table`: costs by module, in rows and as text.
@@ -27,9 +27,8 @@ if TYPE_CHECKING:
         recomputed_nodes,
         recomputed_ops,
     )
-    from .step import (
+    from .storages import (
         KeptStorage,
-        Received,
         StepStorages,
         find_base,
         kept,
@@ -55,8 +54,8 @@ else:
                 "Recomputed changed_recomputation need_backward recomputed_if_known "
                 "recomputed_nodes recomputed_ops"
             ),
-            "step": (
-                "KeptStorage Received StepStorages find_base kept need_saved owners_of_saved "
+            "storages": (
+                "KeptStorage StepStorages find_base kept need_saved owners_of_saved "
                 "producer_of saved_bytes storage_bytes storage_bytes_if_known viewed_by with_savers"
             ),
             "table": "by_module changed_costs cost_table format_cost_table",

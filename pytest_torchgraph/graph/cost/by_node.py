@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...ops.matching import FLOP_LEVELS, SAVING_LEVELS
 from ..model import Graph
-from .step import owners_of_saved, storage_bytes_if_known
+from .storages import owners_of_saved, storage_bytes_if_known
 
 
 def flops_by_node(graph: Graph) -> dict[str, int | None]:

@@ -14,24 +14,25 @@ from collections.abc import Sequence
 from ..census import runs
 from ..higher_order import KINDS, executed
 from ..model import Graph, Node, Ref
-from .step import Received, StepStorages, need_saved, producer_of, results_bytes, storage_bytes
+from ..step import joined
+from .storages import StepStorages, need_saved, producer_of, results_bytes, storage_bytes
 
 _Key = tuple[int, str]
 """Key of a storage: `id` of the graph that made it, and the name of the node."""
 
 
-def peak_bytes(graphs: Sequence[Graph], received: Received) -> int:
+def peak_bytes(graphs: Sequence[Graph]) -> int:
     """Return the estimated peak bytes of graphs that run one after the other.
 
     Args:
         graphs: the graphs.
-        received: maps compiled-graph inputs to the graph that produced them.
 
     Raises:
         CaptureError: if a graph does not record its saved values, or if a size is a symbol.
     """
     need_saved(graphs)
-    ranges = _LiveRanges(StepStorages(graphs, received))
+    graphs = joined(graphs).graphs
+    ranges = _LiveRanges(StepStorages(graphs))
     for graph in graphs:
         ranges.add_graph(graph)
     return ranges.peak_bytes()
@@ -95,7 +96,7 @@ class _LiveRanges:
     def _body_peak(self, body: Graph) -> int:
         """Return the peak bytes of one run of a body, including its outputs."""
         if id(body) not in self._bodies:
-            ranges = _LiveRanges(StepStorages((body,), {}))
+            ranges = _LiveRanges(StepStorages((body,)))
             ranges.add_graph(body)
             self._bodies[id(body)] = ranges.peak_bytes()
         return self._bodies[id(body)]

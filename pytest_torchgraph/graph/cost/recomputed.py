@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from ...errors import CaptureError
@@ -24,7 +24,6 @@ from ...ops.matching import Level
 from ...ops.views import shared_argument
 from ...words import CHECK_BACKWARD, grouped
 from ..census import runs
-from ..dataflow import source_of
 from ..equality import ALIAS_OP, canonical_op
 from ..higher_order import KINDS, PREFIX, SAVING_STATE, executed
 from ..model import (
@@ -38,9 +37,10 @@ from ..model import (
     SubgraphRef,
     Symbol,
 )
+from ..step import InlinedStep, NodeOrigin, joined
 from ..text import format_result
 from .cost import Cost
-from .step import Received, producer_of, results_bytes, storage_bytes, with_savers
+from .storages import producer_of, results_bytes, storage_bytes, with_savers
 
 _RESTORING_STATE = frozenset(
     {PREFIX + "run_with_rng_state", PREFIX + "graphsafe_run_with_rng_state"}
@@ -92,7 +92,7 @@ class Recomputed:
         return self.by != "formula"
 
 
-def recomputed_ops(graphs: Sequence[Graph], received: Received) -> tuple[Recomputed, ...]:
+def recomputed_ops(graphs: Sequence[Graph]) -> tuple[Recomputed, ...]:
     """Return the ops that backward graphs recompute, in the order of their first recomputation.
 
     Views are omitted because they compute nothing. Values that depend only on constants are omitted
@@ -100,19 +100,31 @@ def recomputed_ops(graphs: Sequence[Graph], received: Received) -> tuple[Recompu
 
     Args:
         graphs: graphs of a step, in execution order.
-        received: see `step.Received`.
 
     Raises:
         CaptureError: if no backward ran, or if a graph does not record its inputs from the forward.
     """
-    return tuple(
-        _make_entry(original, reruns) for original, reruns in _iter_recomputations(graphs, received)
-    )
+    need_backward(graphs)
+    step = joined(graphs)
+    # Runs of a captured graph in one module share an entry.
+    by_original: dict[_Key, tuple[Node, list[_Run]]] = {}
+    for original, reruns in _iter_recomputations(step.graphs):
+        graph, _, node = _captured(step, original)
+        key = graph.name, node.name, node.module, reruns[0][1].by
+        by_original.setdefault(key, (node, []))[1].extend(reruns)
+    return tuple(_make_entry(step, node, reruns) for node, reruns in by_original.values())
 
 
-def _iter_recomputations(
-    graphs: Sequence[Graph], received: Received
-) -> Iterator[tuple[Node, Sequence[_Run]]]:
+def _captured(step: InlinedStep, run: _Run) -> NodeOrigin:
+    """Return the origin of a call, with the module of its run."""
+    values, node = run
+    origin = step.origin(values.graph, node)
+    if origin.node.module == node.module:
+        return origin
+    return origin._replace(node=replace(origin.node, module=node.module))
+
+
+def _iter_recomputations(graphs: Sequence[Graph]) -> Iterator[tuple[_Run, Sequence[_Run]]]:
     """Yield each recomputed forward call, with its runs in the backward."""
     need_backward(graphs)
     numbers = _Numbers()
@@ -125,7 +137,7 @@ def _iter_recomputations(
     ):
         for graph in graphs:
             if graph.kind in kinds:
-                values = _Values(graph, numbers, values_by_graph, received)
+                values = _Values(graph, numbers, values_by_graph)
                 values_by_graph[graph.name] = values
                 for number, node in values.work:
                     runs_by_number[number].append((values, node))
@@ -135,15 +147,15 @@ def _iter_recomputations(
         # Forward calls that compute the same value share the runs.
         same_value = originals.get(number, ())
         for runs_for_reason in reasons.values():
-            for index, (_, original) in enumerate(same_value):
+            for index, original in enumerate(same_value):
                 if own_runs := runs_for_reason[index :: len(same_value)]:
                     yield original, own_runs
 
 
-def recomputed_if_known(graphs: Sequence[Graph], received: Received) -> tuple[Recomputed, ...]:
+def recomputed_if_known(graphs: Sequence[Graph]) -> tuple[Recomputed, ...]:
     """Return the result of `recomputed_ops`, or `()` if it raises a `CaptureError`."""
     try:
-        return recomputed_ops(graphs, received)
+        return recomputed_ops(graphs)
     except CaptureError:
         return ()
 
@@ -176,7 +188,7 @@ def changed_recomputation(
 def recomputed_nodes(graphs: Sequence[Graph]) -> list[Node]:
     """Return the nodes that backward graphs recompute; [] if unknown."""
     with suppress(CaptureError):
-        return [reruns[0][1] for _, reruns in _iter_recomputations(with_savers(graphs), {})]
+        return [reruns[0][1] for _, reruns in _iter_recomputations(with_savers(graphs))]
     return []
 
 
@@ -184,7 +196,7 @@ def _count_runs(graphs: Sequence[Graph]) -> Counter[tuple[str, RecomputedBy]]:
     """Count the recomputations of each op, by op and reason. This needs no FLOPs and no torch."""
     counts_by_op: Counter[tuple[str, RecomputedBy]] = Counter()
     with suppress(CaptureError):
-        for original, reruns in _iter_recomputations(graphs, {}):
+        for (_, original), reruns in _iter_recomputations(graphs):
             _, node = reruns[0]
             counts_by_op[executed(original).op, node.by] += len(reruns)
     return counts_by_op
@@ -218,18 +230,18 @@ def need_backward(graphs: Sequence[Graph]) -> None:
                 )
 
 
-def _make_entry(original: Node, reruns: Sequence[_Run]) -> Recomputed:
+def _make_entry(step: InlinedStep, original: Node, reruns: Sequence[_Run]) -> Recomputed:
     from .flops import flops_if_known  # imports torch; a comparison of files needs no FLOPs
 
     values, node = reruns[0]
-    graph = values.graph
-    flops = flops_if_known(graph, node)
-    cost = Cost(None if flops is None else flops * len(reruns) * graph.runs, 0)
+    flops = flops_if_known(values.graph, node)
+    cost = Cost(None if flops is None else flops * len(reruns) * values.graph.runs, 0)
+    captured, _, node = _captured(step, reruns[0])
     return Recomputed(
         executed(original).op,
         node,
         original,
-        graph.name,
+        captured.name,
         len(reruns),
         node.by,
         cost,
@@ -276,24 +288,16 @@ class _Values:
         graph: the graph.
         numbers: numbers shared by all graphs.
         others: values of the graphs before this graph, by name of the graph.
-        received: see `step.Received`.
 
     Attributes:
         work: calls that compute something, with the number of their result.
     """
 
-    def __init__(
-        self,
-        graph: Graph,
-        numbers: _Numbers,
-        others: Mapping[str, _Values],
-        received: Received,
-    ):
+    def __init__(self, graph: Graph, numbers: _Numbers, others: Mapping[str, _Values]):
         self.graph = graph
         self.work: list[tuple[int, Node]] = []
         self._numbers = numbers
         self._others = others
-        self._received = received
         self._number: dict[str, int] = {}
         self._base: dict[str, str] = {}
         """Value that owns the storage of each value."""
@@ -351,7 +355,13 @@ class _Values:
 
     def _number_received(self, node: Node) -> int | None:
         """Return the number of a value made by another graph of the step."""
-        name, value = source_of(self.graph, node, self._received)
+        saver = self.graph.saver
+        name, _, value = node.name.partition(":")
+        if saver is not None and node.op != "tangent":
+            # Each graph numbers its constants. The forward saves the constants that both use.
+            names = {ref.name for ref in saver.saved} if node.op == "constant" else saver.by_name
+            if node.name in names:
+                name, value = saver.name, node.name
         return self._others[name].number_of(value) if name in self._others else None
 
     def _number_call(self, node: Node) -> None:

@@ -10,11 +10,12 @@ from ...ops.matching import SAVING_LEVELS
 from ...words import grouped
 from ..model import Graph, GraphKind
 from ..select import ancestors, path_prefix
+from ..step import joined
 from ..text import aligned, right_aligned
 from .cost import Cost
 from .flops import flops_of
 from .recomputed import Recomputed
-from .step import Received, kept
+from .storages import kept
 
 
 def by_module(
@@ -22,7 +23,6 @@ def by_module(
     depth: int | None = None,
     *,
     times_run: bool = True,
-    received: Received | None = None,
     recomputed: Sequence[Recomputed] = (),
 ) -> dict[str, Cost]:
     """Return the costs of the graphs' ops by module path; see `Capture.by_module`."""
@@ -34,11 +34,11 @@ def by_module(
     saved: Counter[str] = Counter()
     recomputed_flops: Counter[str] = Counter()
     saving_is_known = all(graph.level in SAVING_LEVELS for graph in graphs)
-    for graph in graphs:
+    for graph in joined(graphs).graphs if times_run else graphs:
         times = graph.runs if times_run else 1
         for module, count in flops_of(graph).by_module.items():
             flops[path_prefix(module, depth)] += count * times
-    for storage in kept(graphs, received or {}, times_run=times_run) if saving_is_known else ():
+    for storage in kept(graphs, times_run=times_run) if saving_is_known else ():
         saved[path_prefix(storage.node.module, depth)] += storage.bytes
     for entry in recomputed:
         if entry.counts and entry.cost.flops:
@@ -160,7 +160,7 @@ def _make_rows(
                 row.saved_bytes += cost.saved_bytes or 0
             row.recomputed += cost.recomputed_flops or 0
         enclosing[-1].has_ops = True
-    for graph in graphs:
+    for graph in joined(graphs).graphs:
         flops = flops_of(graph)
         unknown.update(flops.unknown)
         direction = DIRECTIONS[graph.kind]

@@ -13,8 +13,8 @@
 - `scales`: finds calibrated constants that follow from an edit. `batch_norms`: finds batch norms
   that a quantizer no longer folds, or folds again.
 - `places`: merges the findings of one edit, by `keys` and `call_keys`, or by the line of code.
-  `key_forms`: parts of keys. `paths`: paths of repeated modules. `other_classes`: merges the
-  findings of modules that changed their class, so that most graphs were added or removed.
+  `key_forms`: parts of keys. `paths`: paths of repeated modules.
+- `cuts`: finds graph breaks that only one step has, and what follows from them.
 - `costs`: computes the cost of each finding, with FLOPs from `flop_costs`.
 - `joining`: merges the findings of one edit over many comparisons, by the tokens that `identify`
   computes, and formats the merged findings (`finding_heading`, `finding_lines`).
@@ -29,6 +29,7 @@ from ...doors import front_door
 if TYPE_CHECKING:
     from .align import align_items, longest_increasing
     from .compare import diff_graphs, diff_programs, find_changes, same_ranks
+    from .cuts import BREAK, pairs_with_breaks
     from .findings import SIGNS, Change, ChangeKind, FilesDiff, Finding, GraphDiff, GraphPair, Place
     from .joining import (
         MAX_CAUSES,
@@ -53,6 +54,7 @@ else:
         __name__,
         {
             "align": "align_items longest_increasing",
+            "cuts": "BREAK pairs_with_breaks",
             "findings": "Change ChangeKind FilesDiff Finding GraphDiff GraphPair Place SIGNS",
             "joining": (
                 "MAX_CAUSES finding_heading finding_lines form_lines group_same_edits list_some "

@@ -12,17 +12,18 @@ from ..equality import EquivalenceClasses, as_captured, canonical, drop_unshared
 from ..higher_order import body_names
 from ..model import Arg, Graph, InputRef, Node, Ref, is_projection
 from ..program import Program, count_lines
+from ..step import InlinedStep, steps_of
 from ..text import format_arg, format_mesh, format_name, format_node, ops_in_words, runs_in_words
 from .batch_norms import attach_batch_norms
 from .consequences import with_consequences
 from .costs import SAVED_DIFFER, attach_costs, name_checkpoints
+from .cuts import with_cuts
 from .findings import SIGNS, Change, ChangeKind, Finding, GraphDiff, GraphPair, one_place
 from .group import GroupedChanges, group_changes
 from .identify import identify_findings
 from .joining import merge_ranks
 from .node_changes import NodeChange
 from .origins import Origins, pair_bodies, pair_graphs
-from .other_classes import merge_changed_classes
 from .places import merge_equal_edits, merge_same_lines, merge_torch_modules
 from .scales import attach_scales
 
@@ -44,21 +45,32 @@ def diff_graphs(before: Sequence[Graph], after: Sequence[Graph]) -> GraphDiff:
     two gradients. An added or removed compiled backward graph is a finding of its own, and so is an
     eager graph with a changed run count.
     """
-    findings, graphs, origins = find_changes(before, after)
+    steps = steps_of(before, after)
+    if steps is not None:
+        before, after = (step.graphs for step in steps)
+    findings, graphs, origins = find_changes(before, after, steps)
     findings = attach_batch_norms(findings, origins)
     findings = attach_scales(findings, origins)
     findings = merge_equal_edits(findings, before, after, origins)
-    findings = merge_changed_classes(findings, before, after, origins)
     findings = merge_same_lines(identify_findings(findings, before, after, origins))
     findings = name_checkpoints(merge_torch_modules(findings, after), before, after)
     findings = attach_costs(findings, origins, before, after)
+    if steps is not None:
+        findings = with_cuts(findings, *steps, origins)
     return GraphDiff(tuple(findings), tuple(graphs), origins=origins)
 
 
 def find_changes(
-    before: Sequence[Graph], after: Sequence[Graph]
+    before: Sequence[Graph],
+    after: Sequence[Graph],
+    steps: tuple[InlinedStep, InlinedStep] | None = None,
 ) -> tuple[list[Finding], list[GraphPair], Origins]:
-    """Return the findings with one place each, the raw lists, and the origins of the changes."""
+    """Return the findings with one place each, the raw lists, and the origins of the changes.
+
+    Args:
+        before, after: the graphs.
+        steps: the inlined steps that these graphs are; `None` for graphs as they were captured.
+    """
     findings: list[Finding] = []
     backward: list[Finding] = []
     of_graphs: list[Finding] = []
@@ -66,7 +78,7 @@ def find_changes(
     forwards: list[tuple[Graph, Mapping[str, str]]] = []
     savers: dict[str, list[int]] = {}
     classes = EquivalenceClasses()
-    origins = Origins()
+    origins = Origins(steps)
     if not all(graph.given for graph in (*before, *after)):
         before, after = [*map(as_captured, before)], [*map(as_captured, after)]
     digits = fewest(graph.digits for graph in (*before, *after))
@@ -316,7 +328,7 @@ def _make_change(
     before = a[part.before] if part.before != -1 else None
     after = b[part.after] if part.after != -1 else None
     renamed = _renamed_operands(comparison, part) if part.kind == "rewired" else ()
-    change = Change(part.kind, graph, before, after, renamed)
+    change = Change(part.kind, origins.graph_of(graph, before, after), before, after, renamed)
     origins.add(change, comparison.matching, part)
     return change
 

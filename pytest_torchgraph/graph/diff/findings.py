@@ -13,6 +13,7 @@ from ..module_paths import common_path
 from ..text import format_node
 
 if TYPE_CHECKING:
+    from ..events import GraphBreak
     from .origins import Origins
 
 ChangeKind = Literal["added", "removed", "changed", "rewired"]
@@ -135,6 +136,11 @@ class Finding:
         costs: computes `cost`.
         recomputations: computes `recomputed`.
         data: the plain data of the finding, if it was read from JSON or joined.
+        graph_break: the graph break that only one side has; `None` for all other findings. Such a
+            finding has one place for each place where the break divides the step, `changes` is
+            `()`, and `before` and `after` are `None`. In a break of a stored graph, `line` is 0,
+            and `file`, `reason` and `code` are "".
+        of_cut: the kind of a finding about the division of a step; `None` for all others.
     """
 
     places: tuple[Place, ...]
@@ -149,6 +155,8 @@ class Finding:
     costs: Callable[[], Cost] = field(default=lambda: UNKNOWN, repr=False, compare=False)
     recomputations: Callable[[], Recomputations] = field(default=tuple, repr=False, compare=False)
     data: Mapping[str, Any] | None = field(default=None, repr=False, hash=False)
+    graph_break: GraphBreak | None = None
+    of_cut: ChangeKind | None = None
 
     @property
     def cost(self) -> Cost:
@@ -186,8 +194,8 @@ class Finding:
 
     @property
     def kind(self) -> ChangeKind:
-        """The kind of the primary change. Added or removed modules are "added" or "removed"."""
-        return self.changes[0].kind
+        """The kind of the primary change; "added" or "removed" for modules and graph breaks."""
+        return self.of_cut or self.changes[0].kind
 
     @property
     def graph(self) -> str:
@@ -197,22 +205,27 @@ class Finding:
     @property
     def before(self) -> Node | None:
         """The primary node of the first place in the old graph; `None` if it was added."""
-        return self.changes[0].before
+        return self.changes[0].before if self.changes else None
 
     @property
     def after(self) -> Node | None:
         """The primary node of the first place in the new graph; `None` if it was removed."""
-        return self.changes[0].after
+        return self.changes[0].after if self.changes else None
 
     @property
     def module(self) -> str:
         """Module path of the primary node of the first place."""
-        return self.changes[0].node.module
+        return self.changes[0].node.module if self.changes else self.places[0].module
 
     @property
     def source(self) -> Source | None:
         """The user's source line of the primary node; `None` if unknown, as in a stored graph."""
-        return self.changes[0].node.source
+        if self.changes:
+            return self.changes[0].node.source
+        cut = self.graph_break
+        if cut is None or not cut.file:
+            return None
+        return Source(cut.file, cut.line, cut.code, cut.function)
 
     def to_json(self) -> dict[str, Any]:
         """Return the finding as plain data of bounded size, with the nodes as text.

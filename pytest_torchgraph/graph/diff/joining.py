@@ -15,7 +15,7 @@ from typing import Any
 
 from ...words import counted, grouped, listed
 from ..cost import sum_of
-from ..model import Node
+from ..model import Source
 from ..text import format_node
 from .findings import Finding, GraphDiff, Identity
 from .identify import digest
@@ -39,7 +39,7 @@ MAX_FILES = 3
 
 def finding_data(finding: Finding) -> dict[str, Any]:
     """Return the plain data of a finding, of bounded size; see `Finding.to_json`."""
-    source = source_text(finding.changes[0].node)
+    source = source_text(finding.source)
     modules = dict.fromkeys(place.module for place in finding.places if place.module)
     simple = not finding.summary
     before, after, rest = shown_nodes(finding.changes)
@@ -47,7 +47,7 @@ def finding_data(finding: Finding) -> dict[str, Any]:
     return _complete_data(
         sign=sign_of(finding),
         what=shorten(edit_name(finding)),
-        modules=[*modules][:MAX_MODULES] if simple else [],
+        modules=[*modules][:MAX_MODULES] if simple or finding.graph_break else [],
         places=len(finding.places),
         cost={"flops": finding.cost.flops, "saved_bytes": finding.cost.saved_bytes},
         sources=[source] if source else [],
@@ -61,9 +61,8 @@ def finding_data(finding: Finding) -> dict[str, Any]:
     )
 
 
-def source_text(node: Node) -> str:
-    """Return the user's source line of a node as text of bounded size; "" if unknown."""
-    source = node.source
+def source_text(source: Source | None) -> str:
+    """Return a line of the user's code as text of bounded size; "" if unknown."""
     return shorten(f"{source}: {source.code.strip()}".rstrip(": ")) if source else ""
 
 

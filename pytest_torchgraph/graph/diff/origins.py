@@ -12,7 +12,8 @@ from itertools import pairwise, zip_longest
 
 from ..equality import EquivalenceClasses, NumberedGraph, pairing
 from ..higher_order import body_names
-from ..model import Graph
+from ..model import Graph, Node
+from ..step import InlinedStep
 from .align import align_items
 from .correspondence import Correspondence
 from .findings import Change
@@ -201,11 +202,13 @@ class Origins:
     Changes must stay alive after `add`, because they are looked up by `id`.
 
     Attributes:
+        steps: the inlined steps that were compared; `None` for graphs as they were captured.
         pairs: the compared graphs, in their canonical form, in order.
         matchings: the matchings of differing graphs and of differing bodies of higher-order ops.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, steps: tuple[InlinedStep, InlinedStep] | None = None) -> None:
+        self.steps = steps
         self.pairs: list[Pair] = []
         self.matchings: list[Correspondence] = []
         self._found: dict[int, tuple[Correspondence, NodeChange]] = {}
@@ -213,6 +216,19 @@ class Origins:
     def add(self, change: Change, matching: Correspondence, part: NodeChange) -> None:
         """Record the origin of a change."""
         self._found[id(change)] = matching, part
+
+    def graph_of(self, graph: str, before: Node | None, after: Node | None) -> str:
+        """Return the name of the captured graph that a changed node comes from.
+
+        Args:
+            graph: the name of the compared graph, which may be an inlined one.
+            before, after: the node in the old and in the new graph.
+        """
+        side, node = (0, before) if after is None else (1, after)
+        if self.steps is None or node is None:
+            return graph
+        origin = self.steps[side].origins.get((graph, node.name))
+        return graph if origin is None else origin.graph.name
 
     def knows(self, change: Change) -> bool:
         """Return True if the origin of a change is known."""

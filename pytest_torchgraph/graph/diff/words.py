@@ -25,6 +25,12 @@ TOP = "(no module)"
 def finding_text(finding: Finding, limit: int) -> str:
     """Return a finding in a few lines; see `Finding.to_text`."""
     sign = sign_of(finding)
+    if finding.graph_break is not None:
+        cut = finding.graph_break
+        paths = [place.module for place in finding.places]
+        lines = [f"{sign} {finding.summary}", f"    in {abridged(path or MODEL for path in paths)}"]
+        lines += [f"    {line}" for text in (cut.reason, cut.hint) for line in text.splitlines()]
+        return "\n".join([*lines, *_cost_lines(finding), *_consequence_lines(finding, limit)])
     if finding.summary and not finding.modules:
         return "\n".join([f"{sign} {finding.summary}", *_cost_lines(finding)])
     if finding.modules:
@@ -54,6 +60,8 @@ def shown_nodes(changes: Sequence[Change]) -> tuple[Node | None, Node | None, li
 
     If ops were replaced, `before` is the first removed op and `after` the first added op.
     """
+    if not changes:
+        return None, None, []
     first, rest = changes[0], ops_of(changes[1:])
     other = _counterpart(first, rest)
     if other is None:

@@ -2,6 +2,7 @@
 
 - `canonical_form`: `Graph` -> `Graph`; ops that compute the same are written the same.
 - `numbered_graph`: `Graph` -> `NumberedGraph`; nodes are numbers, and all order is operands.
+- `steps`: two captures; their graphs, the links between them, and their cuts.
 - `equal`: two `NumberedGraph`s -> the pairing of their nodes, or `None` if they differ.
 """
 
@@ -12,24 +13,22 @@ from typing import TYPE_CHECKING
 from ...doors import front_door
 
 if TYPE_CHECKING:
-    from .canonical_form import ALIAS_OP, canonical, canonical_graph, canonical_op
+    from .canonical_form import ALIAS_OP, aliases_of, canonical, canonical_graph, canonical_op
     from .equal import EquivalenceClasses, isomorphic, pairing, renamed_values, strict
     from .numbered_graph import (
         NumberedGraph,
         as_captured,
         drop_unshared_facts,
-        equal_programs,
         reachable,
-        runs_differ,
     )
+    from .steps import equal_programs, runs_differ, with_cuts
 else:
     __getattr__ = front_door(
         __name__,
         {
-            "canonical_form": "ALIAS_OP canonical canonical_graph canonical_op",
+            "canonical_form": "ALIAS_OP aliases_of canonical canonical_graph canonical_op",
             "equal": "EquivalenceClasses isomorphic pairing renamed_values strict",
-            "numbered_graph": (
-                "NumberedGraph as_captured drop_unshared_facts equal_programs reachable runs_differ"
-            ),
+            "numbered_graph": "NumberedGraph as_captured drop_unshared_facts reachable",
+            "steps": "equal_programs runs_differ with_cuts",
         },
     )

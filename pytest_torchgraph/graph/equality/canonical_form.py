@@ -23,6 +23,7 @@ from dataclasses import replace
 from ...ops.matching import ATEN_LEVELS
 from ..cost import with_savers
 from ..model import Arg, Graph, Node, Ref, iter_refs, map_arg
+from ..step import Link
 
 BELOW_AUTOGRAD = ATEN_LEVELS
 """Levels of graphs to which autograd has already been applied."""
@@ -64,7 +65,32 @@ def canonical(graphs: Sequence[Graph]) -> tuple[Graph, ...]:
         aliases = aliases_of(graph)
         canonical_graphs.append(_drop_aliases(graph, aliases))
         names.update(aliases)
+    if any(graph.calls for graph in graphs):
+        canonical_graphs = _rename_links(graphs, canonical_graphs, names)
     return with_savers(canonical_graphs)
+
+
+def _rename_links(
+    graphs: Sequence[Graph], canonical_graphs: Sequence[Graph], names: Mapping[str, str]
+) -> list[Graph]:
+    """Return canonical graphs whose calls link the original values, not their aliases."""
+    aliases = {call.number: aliases_of(graph) for graph in graphs for call in graph.calls or ()}
+
+    def source(link: Link) -> Link:
+        return link._replace(name=aliases.get(link.call, {}).get(link.name, link.name))
+
+    renamed = []
+    for graph in canonical_graphs:
+        calls = []
+        for call in graph.calls or ():
+            inputs = {
+                name if name in graph.by_name else names.get(name, name): source(link)
+                for name, link in call.inputs.items()
+            }
+            results = {label: source(link) for label, link in call.results.items()}
+            calls.append(replace(call, inputs=inputs, results=results))
+        renamed.append(replace(graph, calls=None if graph.calls is None else tuple(calls)))
+    return renamed
 
 
 def canonical_graph(graph: Graph) -> Graph:

@@ -49,8 +49,9 @@ from ..model import (
     Symbol,
     TensorMeta,
 )
+from ..step import SUM_OP
 from ..text import format_arg, format_key, format_result, quote
-from .canonical_form import aliases_of, canonical, canonical_graph
+from .canonical_form import aliases_of, canonical_graph
 from .mode_regions import ModeRegions
 
 _T = TypeVar("_T")
@@ -371,20 +372,6 @@ def drop_unshared_facts(a: Graph, b: Graph) -> tuple[Graph, Graph]:
     return a, with_inputs_in_order(a, b)
 
 
-def equal_programs(a: Sequence[Graph], b: Sequence[Graph]) -> bool:
-    """Return True if two captures have equal graphs with equal run counts."""
-    return len(a) == len(b) and all(
-        (old.kind, old.eager) == (new.kind, new.eager) and not runs_differ(old, new) and old == new
-        for old, new in zip(canonical(a), canonical(b), strict=True)
-    )
-
-
-def runs_differ(old: Graph, new: Graph) -> bool:
-    """Return True if two graphs are known to have different run counts."""
-    both_counted = (old.eager or old.counted) and (new.eager or new.counted)
-    return both_counted and old.runs != new.runs
-
-
 def with_inputs_in_order(a: Graph, b: Graph) -> Graph:
     """Return graph `b` with its parameters and buffers in the order of `a`, matched by name.
 
@@ -465,8 +452,8 @@ def as_captured(graph: Graph) -> Graph:
     return replace(graph, given=False, subgraphs=tuple(map(as_captured, graph.subgraphs)))
 
 
-SUM_OP = "aten.add.Tensor"
-"""Op with which autograd adds gradients."""
+CUT = "cut"
+"""Op of a cut of a step. Its operands, the values that cross it, have no order."""
 PARTIAL_SUM = "partial sum"
 """Label of a sum that is an operand of the next sum. The last sum takes over its operands."""
 
@@ -496,6 +483,9 @@ class OrderFree(NumberedGraph):
             for i, position in zip(self.inputs, positions_in_saver(graph), strict=True):
                 self._add_to_label(i, f" {position}")
         self.sums = dict(self._find_sums()) if graph.kind in KINDS_WITH_GRADIENT_SUMS else {}
+        for i, node in enumerate(self.nodes):
+            if node.op.startswith(f"{CUT}."):
+                self.sums[i] = self.operands[i]
         if not self.sums and len(graph.saved) < 2:
             return
         hashes = self.hashes()

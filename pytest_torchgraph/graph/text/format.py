@@ -160,11 +160,15 @@ def format_document(
     text = "\n".join(
         chain.from_iterable((part,) if isinstance(part, str) else part.texts for part in lines)
     )
-    if not fold or detail == "ops":
+    if detail == "ops":
         return text
-    from . import fold as folding  # `fold` imports this module
+    if fold:
+        from . import fold as folding  # `fold` imports this module
 
-    return folding.fold(text, lines)
+        text = folding.fold(text, lines)
+    from .links import links_lines
+
+    return text + "".join(f"{line}\n" for line in links_lines(graphs))
 
 
 def format_sections(

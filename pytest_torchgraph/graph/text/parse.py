@@ -1,6 +1,6 @@
 r"""Parser of the `.tgraph` text form. It evaluates no code, and rejects malformed text.
 
-    document  = "torchgraph" version NL [origin NL] { NL graph }
+    document  = "torchgraph" version NL [origin NL] { NL graph } [NL links]
     origin    = "via" word | "torch" release | "detail" word | "digits" number, separated by ", "
     graph     = name [":" kind] ["@" level] ["given"] ["×" runs] "{" NL
                 { graph | place | node | output | save } "}" NL
@@ -27,8 +27,8 @@ Versions:
   `inputs`), instances that give sizes or have their number inside a path component, and blocks of
   several stages (see `expand`).
 
-`nodes` has the grammar of names, values and results. With `detail ops` a graph has lines `count op`
-instead of nodes.
+`links` has the grammar of links, and `nodes` that of names, values and results. With `detail ops` a
+graph has lines `count op` instead of nodes.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ from typing import NamedTuple, NoReturn, cast
 from ...errors import GraphFormatError
 from ...ops.matching import LEVELS, Level
 from ...words import MOST_DIGITS, one_line
+from ..cost import with_savers
 from ..digits import with_digits
 from ..model import (
     GRAPH_KINDS,
@@ -67,6 +68,7 @@ from .format import (
     Header,
 )
 from .inputs import PLACED, sort_inputs
+from .links import LINKS, UNKNOWN, LinksReader
 from .nodes import MAX_DEPTH, MAX_LEVELS, WORD, Declared, NodeReader, lines_of
 
 _FIELD_VALUE = re.compile(r"[^\s,]+")
@@ -200,7 +202,9 @@ class _Parser(NodeReader):
         while self.text or self.next_line(skip_blank=True):
             if not self.text:
                 break
-            if header.detail == "ops":
+            if self.allows_facts and graphs and self.text in (LINKS, UNKNOWN):
+                graphs = self.read_links(graphs)
+            elif header.detail == "ops":
                 counts.append(self.read_op_counts(default))
             else:
                 graph = self.read_graph(default, 0)
@@ -211,6 +215,12 @@ class _Parser(NodeReader):
         return Program(
             header, tuple(graphs), tuple(counts), self.runs, self.version, folded=self.at_use
         )
+
+    def read_links(self, graphs: list[Graph]) -> list[Graph]:
+        """Read the links of a step, which end the text. Return the graphs with their calls."""
+        if self.text == UNKNOWN:
+            return [replace(graph, calls=()) for graph in graphs]
+        return [*LinksReader(self, with_savers(graphs)).read()]
 
     def read_header(self) -> Header:
         """Read the second line and move to the next line. Return the default for a blank line."""

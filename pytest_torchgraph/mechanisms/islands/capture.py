@@ -184,9 +184,17 @@ def recorded_islands(
         id(compiled_graph): (number, graph, compiled_graph.converted)
         for number, (compiled_graph, graph) in enumerate(zip(compiled_graphs, graphs, strict=True))
     }
-    results = [*output_leaves(step.output), *step.saved.replaced_buffers()]
-    results += [leaf.grad for leaf in step.leaves if leaf.grad is not None]
-    values = [recorder.number_of(tensor) for tensor in results]
+    from ..protocol import leaves_of
+
+    leaves = leaves_of(step.output, lambda tensor: tensor)
+    results = {f"output {leaf.path}": leaf.value for leaf in leaves if leaf.is_tensor}
+    for number, tensor in enumerate([*output_leaves(step.output), *step.saved.replaced_buffers()]):
+        results[f"kept {number}"] = tensor
+    for leaf in step.leaves:
+        if leaf.grad is not None:
+            _, name = step.invocation.named.tensors.get(id(leaf), ("", "leaf"))
+            results[f"grad {name}"] = leaf.grad
+    values = {name: recorder.number_of(tensor) for name, tensor in results.items()}
     return functools.partial(islands_of, recorder, canon, compiled, values)
 
 

@@ -69,6 +69,7 @@ class CompiledRun:
             otherwise -1.
         begin: the sequence number of the first autograd node created during the run.
         path_number, line: number of the running module's path, and the user's line.
+        stack: the user's lines, innermost first, in a forward.
     """
 
     compiled_graph: Any
@@ -82,6 +83,7 @@ class CompiledRun:
     begin: int = 0
     path_number: int = 0
     line: Line | None = None
+    stack: tuple[Line, ...] = ()
 
 
 class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
@@ -172,6 +174,7 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
         path, line, _ = self._frames.locate(self.number_of_module, aot=True)
         event.path_number = path or 0
         event.line = line or (None if backward else self._frames.outer_line())
+        event.stack = () if backward else self._frames.stack()
         self.events.append(event)
         if self.writes is not None:
             if not op_by_op:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...convert import source_lines
 from ...convert.canonical_names import CanonicalNames
 from ...convert.from_fx import Converted
 from ...graph.events import EagerOp
 from ...graph.model import Graph, GraphKind, Source
+from ...graph.step import OUTSIDE, Link, StepCall
 from ...words import grouped
 from ..recording import (
     FIRST_LEAF_SEQUENCE,
@@ -49,18 +51,50 @@ class Islands:
         began: for each op, the index of the stack in which its island began.
         stacks: for each island, equal islands included, the user's lines where it began, innermost
             first. For a backward island, the lines of the forward op that its first op belongs to.
-        received: the source of each input of compiled forward graphs, for example `forward_0:relu`,
-            keyed by graph name and input name.
         order: all runs in program order, as pairs (True for an island, number of the island or
             compiled graph).
+        calls: the calls of the step, in program order, one for each pair of `order`; empty for a
+            step that nothing divides.
+        divisions: for each call, what is known of the place where it begins; `None` for the first
+            call if it is compiled, and in a backward.
     """
 
     graphs: Sequence[Island] = ()
     ops: Sequence[EagerOp] = ()
     began: Sequence[int] = ()
     stacks: Sequence[tuple[Source, ...]] = ()
-    received: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     order: Sequence[tuple[bool, int]] = ()
+    calls: Sequence[StepCall] = ()
+    divisions: Sequence[Division | None] = ()
+
+
+class Division(NamedTuple):
+    """The place where a call begins.
+
+    Attributes:
+        stack: the user's running lines, innermost first.
+        direct: True at the line of a break: eager ops begin there, or compiled code resumes.
+        resumes: True if compiled code continues after eager ops.
+    """
+
+    stack: tuple[Source, ...]
+    direct: bool
+    resumes: bool
+
+
+@dataclass
+class _Call:
+    """A call whose values are still drafts.
+
+    Attributes:
+        event: its compiled run, or its first eager op.
+        inputs: the drafts of its inputs, by input name.
+        values: the drafts of the values that it makes, with their names in its graph.
+    """
+
+    event: EagerRecord | CompiledRun
+    inputs: dict[str, int] = field(default_factory=dict)
+    values: dict[int, str] = field(default_factory=dict)
 
 
 @dataclass
@@ -84,7 +118,7 @@ def islands_of(
     recorder: IslandRecorder,
     canon: CanonicalNames,
     compiled: Mapping[int, tuple[int, Graph, Converted]],
-    results: Sequence[Value],
+    results: Mapping[str, Value],
 ) -> Islands:
     """Build the islands of a recorded step.
 
@@ -93,7 +127,7 @@ def islands_of(
         canon: canonical names of symbols and devices, shared by all graphs of the capture.
         compiled: for each `CompiledRun.compiled_graph`, by `id`: its number, its graph under its
             final name, and the conversion of the graph.
-        results: the values that the step returns: outputs, gradients, buffers.
+        results: the values that the step returns, by name: outputs, gradients, buffers.
     """
     runs = [event for event in recorder.events if isinstance(event, CompiledRun)]
     # In the usual case no replay is needed: nothing ran eagerly, and no compiled forward passed a
@@ -233,6 +267,10 @@ class _IslandSection(Section):
 
 _RUN = "run"
 """The role of a value that a compiled graph returned."""
+_UNKNOWN = ("constant", "tangent")
+"""Roles of results that no call makes."""
+_RESUMED = re.compile(r"\Atorch_dynamo_resume_in_.+_at_(\d+)\Z")
+"""Name of a function in which Dynamo continues after a graph break, with the break's line."""
 GRADIENT = "grad"
 """The name of a gradient that autograd computed op by op for a compiled graph."""
 
@@ -247,7 +285,6 @@ class _Builder:
         named: qualified names of drafts, for example `eager_0:head/mm`.
         needed: drafts that another section of the forward uses, or that the step returns.
         saved: drafts that a section of the backward uses, other than their own.
-        taken: the draft of each input of a compiled forward graph, by (graph name, input name).
     """
 
     def __init__(
@@ -266,15 +303,17 @@ class _Builder:
         self.named: dict[int, str] = {}
         self.needed: set[int] = set()
         self.saved: set[int] = set()
-        self.taken: dict[tuple[str, str], int] = {}
+        self.calls: list[_Call] = []
+        self.call_of_part: list[_Call] = []
         has_backward = any(event.backward for event in recorder.events)
         self.forward_kind: GraphKind = "forward" if has_backward else "inference"
 
-    def build(self, results: Sequence[Value]) -> Islands:
+    def build(self, results: Mapping[str, Value]) -> Islands:
         """Build the islands, given the values that the step returns."""
         self._make_drafts()
         # The results of the step count as used. Otherwise the last op of an island would be dead.
-        self.needed |= {self.replay.draft_of(value) for value in results}
+        returned = {name: self.replay.draft_of(value) for name, value in results.items()}
+        self.needed |= {*returned.values()}
         drafts = self.replay.drafts
         for draft in drafts:
             used = {i for i in draft.operands if drafts[i].section != draft.section}
@@ -306,6 +345,7 @@ class _Builder:
             numbers.append(number)
             first = islands[number].graph
             self._name_values(part, graph, first, section_of)
+            self._fill_call(self.call_of_part[part_number], part, graph, first, section_of)
             ops += self._list_ops(part, first.name, op_of_record)
             began += [part_number] * len(part.records)
         counted = [
@@ -316,16 +356,81 @@ class _Builder:
         order = [
             (eager, numbers[position] if eager else position) for eager, position in self.order
         ]
-        return Islands(counted, ops, began, stacks, self._find_received(), order)
+        calls = self._link_calls(returned)
+        divisions = [*self._find_divisions()]
+        return Islands(counted, ops, began, stacks, order, calls, divisions)
 
-    def _find_received(self) -> dict[str, dict[str, str]]:
-        received: dict[str, dict[str, str]] = {}
-        for (graph, name), i in self.taken.items():
+    def _fill_call(
+        self, call: _Call, part: _Part, graph: Graph, first: Graph, section: Section
+    ) -> None:
+        """Note the drafts of an island's inputs and values, under the names of the first island."""
+        names = {node.name: node.name for node in graph.nodes}
+        if len(graph.nodes) == len(first.nodes):
+            pairs = zip(graph.nodes, first.nodes, strict=True)
+            names = {node.name: of_first.name for node, of_first in pairs}
+        for i, name in section.names.items():
             draft = self.replay.drafts[i]
-            source = draft.wanted if draft.op == _RUN else self.named.get(i)
-            if source:
-                received.setdefault(graph, {})[name] = source
-        return received
+            if draft.section == part.section and draft.kind != "placeholder":
+                call.values[i] = names.get(name, name)
+            else:
+                call.inputs[names.get(name, name)] = i
+
+    def _link_calls(self, returned: Mapping[str, int]) -> list[StepCall]:
+        """Return all calls with their links."""
+        made = {
+            i: Link(number, name)
+            for number, call in enumerate(self.calls)
+            for i, name in call.values.items()
+        }
+
+        def link(i: int) -> Link:
+            i = self.replay.view_of.get(i, i)
+            draft = self.replay.drafts[i]
+            # No call makes a gradient that autograd computed op by op.
+            role = "tangent" if draft.op == _RUN else draft.op
+            return made.get(i) or Link(OUTSIDE, draft.wanted, role)
+
+        results = {
+            name: source
+            for name, i in returned.items()
+            # Compiled autograd writes gradients into tensors that no op returned.
+            if not name.startswith("kept ") and (source := link(i)).role not in _UNKNOWN
+        }
+        last = {call.event.backward: number for number, call in enumerate(self.calls)}
+        calls = []
+        for number, call in enumerate(self.calls):
+            event = call.event
+            inputs = {name: link(i) for name, i in call.inputs.items()}
+            of_last = results if last[event.backward] == number else {}
+            module = "" if event.backward else self.recorder.paths[max(event.path_number, 0)]
+            calls.append(StepCall(number, inputs, None, module, of_last))
+        return calls
+
+    def _find_divisions(self) -> Iterator[Division | None]:
+        """Yield the division before each call; see `Islands.divisions`."""
+        before: EagerRecord | CompiledRun | None = None
+        for call in self.calls:
+            event = call.event
+            is_eager = isinstance(event, EagerRecord)
+            lines = event.stack
+            # Dynamo names the function in which compiled code goes on after the line of a break.
+            # The running line is that of the next break.
+            resumed = None if is_eager or not lines else _RESUMED.search(lines[0][2])
+            if resumed is not None:
+                lines = ((lines[0][0], int(resumed[1]), lines[0][2]), *lines[1:])
+            at_break = is_eager or resumed is not None
+            if event.backward or (before is None and not at_break):
+                yield None
+            else:
+                stack = tuple(source for line in lines if (source := source_of(line)) is not None)
+                # Compiled code after the eager ops of a break, not after a break of its own.
+                resumes = False
+                if isinstance(before, EagerRecord) and resumed is not None:
+                    last_line = self.part_of[id(before)].records[-1].line
+                    eager_lines = (*before.stack, last_line)
+                    resumes = any(line and line[:2] == lines[0][:2] for line in eager_lines)
+                yield Division(stack, at_break and not resumes, resumes)
+            before = event
 
     def _make_drafts(self) -> None:
         """Replay all events, with one section per island and per compiled run."""
@@ -352,6 +457,8 @@ class _Builder:
                 part = _Part(event.backward, after_graph, section)
                 self.order.append((True, len(self.parts)))
                 self.parts.append(part)
+                self.calls.append(_Call(event))
+                self.call_of_part.append(self.calls[-1])
             if before is not None:
                 replay.before[id(event)] = before
             before = event
@@ -367,6 +474,9 @@ class _Builder:
         input_names, output_names = _input_names(converted), _output_names(converted)
         if event.is_op_by_op:
             input_names, output_names = [""] * len(event.inputs), [GRADIENT] * len(event.outputs)
+        call = _Call(event)
+        if not event.is_op_by_op:
+            self.calls.append(call)
         for name, value in zip(input_names, event.inputs, strict=False):
             if type(value) is Value:
                 # A value that only a backward reads was saved for it. A value that a forward reads
@@ -375,15 +485,16 @@ class _Builder:
                 number = self.replay.draft_of(value)
                 base = self.replay.view_of.get(number, number)
                 used.add(base)
-                if not event.backward:
-                    self.taken.setdefault((graph.name, name), base)
+                call.inputs[name] = base
         rewritten = [(input_names[i], value) for i, value in event.rewritten.items()]
         for name, value in [*rewritten, *zip(output_names, event.outputs, strict=False)]:
             if type(value) is Value and value not in self.replay.current:
                 name_in_graph = f"{graph.name}:{name}"
                 result = self.replay.meta(value)
                 draft = Draft("placeholder", _RUN, result=result, wanted=name_in_graph)
-                self.replay.define(value, self.replay.push(draft))
+                number = self.replay.push(draft)
+                call.values[number] = name
+                self.replay.define(value, number)
         for value in event.rewritten.values():
             # The graph wrote to its input, so later ops that read this memory read its result.
             storage = self.recorder.storage_of[value]

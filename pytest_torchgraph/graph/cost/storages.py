@@ -5,8 +5,8 @@ large. A saved view keeps the storage of its base alive, and two views of one st
 Parameters, buffers, constants and inputs exist anyway, so neither they nor their views, such as a
 transposed weight, are counted. The storage of a body's result is looked up in the body.
 
-At a graph break, a value made by one graph can be an input of the next graph, which may save the
-value for its own backward. Ops that run eagerly between graphs save their operands.
+A step that is divided by graph breaks is read as one (`graph.step.joined`). If it is unknown which
+value of a graph enters which other graph, its graphs are read one by one.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from ...ops.dtypes import item_size
 from ...ops.matching import SAVING_LEVELS
 from ...ops.views import shared_argument
 from ..census import is_projection_node, operands_of, outputs_of, runs
-from ..dataflow import Received as Received
 from ..higher_order import KINDS, executed
 from ..model import Graph, Node, Ref, Result, Symbol, TensorMeta
 from ..sizes import advice
+from ..step import joined
 
 
 def owners_of_saved(graph: Graph) -> Iterator[Node]:
@@ -201,21 +201,19 @@ class KeptStorage:
     bytes: int
 
 
-def kept(
-    graphs: Sequence[Graph], received: Received, *, times_run: bool = True
-) -> Iterator[KeptStorage]:
+def kept(graphs: Sequence[Graph], *, times_run: bool = True) -> Iterator[KeptStorage]:
     """Yield the storages that graphs save, each once.
 
     Args:
         graphs: graphs of a step, in execution order.
-        received: maps compiled-graph inputs to the graph that produced them.
         times_run: multiply each graph's storages by its run count.
 
     Raises:
         CaptureError: if the saved values are unknown, or if a size is a symbol.
     """
     need_saved(graphs)
-    storages = StepStorages(graphs, received)
+    graphs = joined(graphs).graphs if times_run else graphs
+    storages = StepStorages(graphs)
     yielded: set[tuple[int, str]] = set()
     for keeper in graphs:
         for ref in _iter_kept_refs(keeper, storages):
@@ -226,9 +224,9 @@ def kept(
                 yield KeptStorage(node, maker, storage_bytes(node, maker) * times)
 
 
-def saved_bytes(graphs: Sequence[Graph], received: Received) -> int:
+def saved_bytes(graphs: Sequence[Graph]) -> int:
     """Return the total bytes of the storages that graphs save; see `kept`."""
-    return sum(storage.bytes for storage in kept(graphs, received))
+    return sum(storage.bytes for storage in kept(graphs))
 
 
 def _iter_kept_refs(graph: Graph, storages: StepStorages) -> Iterator[Ref]:
@@ -246,18 +244,19 @@ class StepStorages:
 
     Args:
         graphs: graphs of a step, in execution order.
-        received: maps compiled-graph inputs to the graph that produced them. The names of an eager
-            graph's inputs already state that graph.
 
     Attributes:
-        forward_of: for each compiled backward, by `id`, the forward that saved its inputs.
+        forward_of: for each backward, by `id`, the forward that saved its inputs.
     """
 
-    def __init__(self, graphs: Sequence[Graph], received: Received):
+    def __init__(self, graphs: Sequence[Graph]):
         self._by_name = {graph.name: graph for graph in graphs}
-        self._received = received
         self._bases: dict[int, dict[str, tuple[Graph, Node]]] = {}
-        self.forward_of = _match_forwards(graphs)
+        self.forward_of = {
+            id(graph): self._by_name[graph.saver.name]
+            for graph in graphs
+            if graph.saver is not None and graph.saver.name in self._by_name
+        }
 
     def find_base(self, graph: Graph, ref: Ref) -> tuple[Graph, Node]:
         """Return the node that allocated a value's storage, or the owning input, with its graph."""
@@ -286,35 +285,15 @@ class StepStorages:
     def _find_source(self, graph: Graph, node: Node) -> tuple[Graph, str] | None:
         """Return the graph and the name of the value passed to an input; `None` if unknown.
 
-        It is unknown for an input of the step.
+        It is unknown for an input of the step. Names of inputs of eager graphs state the graph.
         """
         forward = self.forward_of.get(id(graph))
         if forward is not None:
             is_saved = node.op != "tangent" and node.name in forward.by_name
             return (forward, node.name) if is_saved else None
-        source = node.name if graph.eager else self._received.get(graph.name, {}).get(node.name, "")
-        name, _, value = source.partition(":")
+        name, _, value = node.name.partition(":")
         maker = self._by_name.get(name)
         return (maker, value) if maker is not None and value in maker.by_name else None
-
-
-def _match_forwards(graphs: Sequence[Graph]) -> dict[int, Graph]:
-    """Map each compiled backward to the last forward that saves all of its inputs."""
-    unmatched = {
-        id(candidate): candidate
-        for candidate in graphs
-        if candidate.kind == "forward" and not candidate.eager
-    }
-    forward_by_backward = {}
-    for graph in graphs:
-        if graph.kind != "backward" or graph.eager:
-            continue
-        inputs = {node.name for node in graph.inputs if node.op != "tangent"}
-        for key, forward in reversed(unmatched.items()):
-            if inputs <= {ref.name for ref in forward.saved}:
-                forward_by_backward[id(graph)] = unmatched.pop(key)
-                break
-    return forward_by_backward
 
 
 def _saved_names(graph: Graph) -> set[str]:

@@ -1,0 +1,412 @@
+"""Cuts that only one of two steps has, as findings, with all that follows from them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+
+from ...words import counted, grouped
+from ..cost import Cost, sum_of
+from ..equality import aliases_of
+from ..equality import with_cuts as insert_cuts
+from ..events import SKIPPED, GraphBreak
+from ..model import Arg, Graph, Node, Ref, map_arg
+from ..module_paths import common_path, common_prefix
+from ..step import Boundary, InlinedStep, crossing
+from ..text import format_arg
+from .findings import (
+    MODEL,
+    Change,
+    ChangeKind,
+    Finding,
+    GraphDiff,
+    GraphPair,
+    Identity,
+    Place,
+    ops_of,
+)
+from .origins import Origins
+from .paths import abridged, holds
+
+COMPARABLE = ("aot", "dispatch")
+"""Levels at which compiled ops are recorded as eager ops are."""
+INACTIVE_DROPOUT = "aten.clone.default"
+"""An inactive dropout in compiled code. In eager code it is no op."""
+
+
+def with_cuts(
+    findings: Sequence[Finding], before: InlinedStep, after: InlinedStep, origins: Origins
+) -> list[Finding]:
+    """Return findings with one more for each graph break that only one of two steps has.
+
+    What follows from a break becomes its consequence: the ops of its line, saved values and other
+    backwards, and ops that are recorded otherwise because they run eagerly now.
+
+    Args:
+        findings: the findings of the inlined steps.
+        before, after: the steps.
+        origins: the correspondence of their nodes.
+    """
+    names = next((names for old, new, names in origins.matched() if old and new), {})
+    modules = {path for finding in findings for path in finding.modules}
+    kept = _cuts_of(before, names), _cuts_of(after, {})
+    unmatched = _unmatched(*kept, edited=any(_is_edit(finding) for finding in findings))
+    back = {new: old for old, new in names.items()}
+    sides: tuple[tuple[ChangeKind, InlinedStep, InlinedStep, Mapping[str, str]], ...] = (
+        ("removed", before, after, names),
+        ("added", after, before, back),
+    )
+    cuts: list[Finding] = []
+    for boundaries, (kind, own, other, partners) in zip(unmatched, sides, strict=True):
+        # What a module brings that was added belongs to the module, cuts included.
+        of_breaks = [
+            cut
+            for cut in boundaries
+            if not any(holds(path, cut.module) for path in modules)
+            and not _is_divided_too(cut, own, other, partners)
+        ]
+        cuts += _findings_of(of_breaks, kind)
+    if not cuts:
+        return [*findings] or _divided_otherwise(before, after, any(unmatched))
+    follows = _Follows(before, after, unmatched)
+    others = [finding for finding in findings if not follows.belongs(finding)]
+    derived = [finding for finding in findings if follows.belongs(finding)]
+    return [*_attach(cuts, derived), *others]
+
+
+def _divided_otherwise(
+    before: InlinedStep, after: InlinedStep, cut_elsewhere: bool
+) -> list[Finding]:
+    """Return the finding of steps that differ only in how they are divided or shared."""
+    runs = [_runs_of(step) for step in (before, after)]
+    summary = ""
+    if cut_elsewhere:
+        summary = f"divided into {counted(len(runs[1]), 'run')}, before: {len(runs[0])}"
+    elif len(runs[0]) == len(runs[1]):
+        for of_runs, others in (runs, runs[::-1]):
+            shared = grouped((id(graph), number) for number, (graph, _) in enumerate(of_runs))
+            for numbers in shared.values():
+                times = len({id(others[number][0]) for number in numbers})
+                if times > 1 and not summary:
+                    modules = abridged(of_runs[number][1] or MODEL for number in numbers)
+                    summary = f"compiled once for {modules}, now {times} times"
+                    if of_runs is runs[1]:
+                        summary = f"compiled once for {modules}, before: {times} times"
+    if not summary:
+        return []
+    place = Place("", after.graphs[0].name, ())
+    identity = Identity((f"divided {summary}",))
+    return [Finding((place,), summary, identity=identity, of_cut="changed")]
+
+
+def _runs_of(step: InlinedStep) -> list[tuple[Graph, str]]:
+    """Return the compiled graph of each run of a forward, with the module of its ops."""
+    modules = grouped(
+        (number, (graph, step.graphs[0].by_name[name].module))
+        for (kind, name), (graph, number, _) in step.origins.items()
+        if kind == step.graphs[0].name and not graph.eager
+    )
+    return [(runs[0][0], common_path(module for _, module in runs)) for runs in modules.values()]
+
+
+def _cuts_of(step: InlinedStep, names: Mapping[str, str]) -> list[tuple[Boundary, frozenset[str]]]:
+    """Return the cuts of a step, each with the values that cross it, renamed by `names`."""
+    forward = step.graphs[0]
+    aliases = aliases_of(forward)
+    positions = [boundary.position for boundary in step.boundaries]
+    return [
+        (boundary, frozenset(names.get(n, n) for n in (aliases.get(n, n) for n in values)))
+        for boundary, values in zip(step.boundaries, crossing(forward, positions), strict=True)
+    ]
+
+
+def _unmatched(
+    old: Sequence[tuple[Boundary, frozenset[str]]],
+    new: Sequence[tuple[Boundary, frozenset[str]]],
+    *,
+    edited: bool,
+) -> tuple[list[Boundary], list[Boundary]]:
+    """Return the cuts of each side that the other side lacks.
+
+    A cut is the same if the same values cross it. Beside an edit, other values may cross; then a
+    cut is the same if its break has the same function, module and kind.
+    """
+    rest, remaining = [*new], [*old]
+    keys = [_place_and_values, _place, _values] if edited else [_place_and_values, _values]
+    for key in keys:
+        left: list[tuple[Boundary, frozenset[str]]] = []
+        for cut in remaining:
+            partner = next((other for other in rest if key(other) == key(cut)), None)
+            if partner is None:
+                left.append(cut)
+            else:
+                rest.remove(partner)
+        remaining = left
+    return [boundary for boundary, _ in remaining], [boundary for boundary, _ in rest]
+
+
+def _values(cut: tuple[Boundary, frozenset[str]]) -> Hashable:
+    return cut[1], cut[0].eager
+
+
+def _place(cut: tuple[Boundary, frozenset[str]]) -> Hashable:
+    boundary = cut[0]
+    named = boundary.cut.direct and _kind(boundary.cut.graph_break)
+    return named, boundary.cut.direct and boundary.module, boundary.eager
+
+
+def _place_and_values(cut: tuple[Boundary, frozenset[str]]) -> Hashable:
+    return _place(cut), cut[1]
+
+
+def _is_divided_too(
+    cut: Boundary, own: InlinedStep, other: InlinedStep, partners: Mapping[str, str]
+) -> bool:
+    """Return True if the other step is divided at a cut as well, for another reason.
+
+    If a break makes Dynamo skip a frame, the breaks of this frame occur no more, and what ran
+    eagerly after them still does.
+    """
+    forward = own.graphs[0]
+    aliases = aliases_of(forward)
+    ops = [node for node in forward.nodes if node.kind != "placeholder"]
+    ends = (
+        next((n.name for n in reversed(ops[: cut.position]) if n.name not in aliases), ""),
+        next((n.name for n in ops[cut.position :] if n.name not in aliases), ""),
+    )
+    (_, first), (graph, second) = (_origin(other, partners.get(name, "")) for name in ends)
+    if graph is None:
+        return False
+    return graph.eager if cut.eager else first not in (-1, second)
+
+
+def _origin(step: InlinedStep, name: str) -> tuple[Graph | None, int]:
+    """Return the graph of a node of the forward, and the number of its call; -1 if unknown."""
+    return step.origins.get((step.graphs[0].name, name), (None, -1))[:2]
+
+
+def _kind(cause: GraphBreak | None) -> tuple[str, str]:
+    return ("", "") if cause is None else (cause.kind.removeprefix(SKIPPED), cause.function)
+
+
+def _findings_of(boundaries: Sequence[Boundary], kind: ChangeKind) -> Iterator[Finding]:
+    """Yield a finding for each break that these cuts have, with a place for each cut at its line.
+
+    A break also divides the callers of its function. These cuts follow from it.
+    """
+    direct = [boundary for boundary in boundaries if boundary.cut.direct]
+    # A frame that Dynamo skips has no line at which it is divided.
+    if not direct:
+        causes = Counter(_kind(b.cut.graph_break) for b in boundaries if b.cut.graph_break)
+        best = causes.most_common(1)
+        direct = [b for b in boundaries if best and _kind(b.cut.graph_break) == best[0][0]][:1]
+    by_break: dict[tuple[str, str, str, int], list[Boundary]] = {}
+    for boundary in direct:
+        cause = boundary.cut.graph_break
+        assert cause is not None
+        by_break.setdefault((*_kind(cause), cause.file, cause.line), []).append(boundary)
+    for cut in by_break.values():
+        places = tuple(Place(b.module, b.graph, ()) for b in cut)
+        cause = cut[0].cut.graph_break
+        assert cause is not None
+        name, function = _kind(cause)
+        token = f"graph break {kind} {name} in {function}"
+        summary = f"graph break {kind} in {function} ({name})"
+        if cause.file:
+            summary = f"graph break {kind} at {cause.file}:{cause.line} in {function}"
+            summary += f": {cause.code.strip()}" if cause.code.strip() else ""
+        yield Finding(places, summary, identity=Identity((token,)), graph_break=cause, of_cut=kind)
+
+
+def _is_edit(finding: Finding) -> bool:
+    return any(change.node.is_call for place in finding.places for change in place.changes)
+
+
+def _repeated(step: InlinedStep) -> set[str]:
+    """Return the ops that compute again what another run has computed.
+
+    A compiler computes a value once in each graph.
+    """
+    numbers: dict[Hashable, tuple[int, int]] = {}
+    of_node: dict[str, int] = {}
+    repeated: set[str] = set()
+    for node in step.graphs[0].nodes:
+        call = _origin(step, node.name)[1]
+        key: Hashable = node.name
+        if node.is_call and not node.effects and not node.after:
+            operands = tuple(of_node[name] for name in node.refs)
+            key = (
+                node.op,
+                operands,
+                format_arg(map_arg((node.args, dict(node.kwargs)), _skeleton)),
+            )
+        number, first = numbers.setdefault(key, (len(numbers), call))
+        of_node[node.name] = number
+        if first != call:
+            repeated.add(node.name)
+    return repeated
+
+
+def _skeleton(value: Arg) -> Arg:
+    return None if isinstance(value, Ref) else value
+
+
+class _Follows:
+    """Recognises what follows from cuts that only one side has.
+
+    Args:
+        before, after: the steps.
+        unmatched: the cuts of each side that the other side lacks.
+    """
+
+    def __init__(
+        self, before: InlinedStep, after: InlinedStep, unmatched: Sequence[Sequence[Boundary]]
+    ):
+        self.steps = before, after
+        graphs = [
+            graph
+            for step in self.steps
+            for graph in (*step.graphs, *(origin.graph for origin in step.origins.values()))
+        ]
+        self.backwards = {graph.name for graph in graphs if graph.kind == "backward"}
+        self.repeated = [_repeated(step) for step in self.steps]
+        self.lines = [
+            {(b.cut.graph_break.file, b.cut.graph_break.line) for b in side if b.cut.graph_break}
+            - {("", 0)}
+            for side in unmatched
+        ]
+
+    def belongs(self, finding: Finding) -> bool:
+        """Return True if all of a finding follows from the cuts."""
+        changes = [change for place in finding.places for change in place.changes]
+        ops = ops_of(changes)
+        # What used a derived op takes another operand now.
+        rest = [change for change in ops if change.kind != "rewired" or len(ops) == 1]
+        follows = list(map(self._follows, rest or ops))
+        # Elsewhere, an op and the eager ops that replace it have nothing in common.
+        comparable = {step.graphs[0].level for step in self.steps} <= {*COMPARABLE}
+        enough = all(follows) if comparable else any(follows)
+        return (enough and bool(follows or not ops)) or self._is_of_break(finding, ops)
+
+    def _follows(self, change: Change) -> bool:
+        if change.graph in self.backwards:
+            return True
+        nodes = [(0, change.before), (1, change.after)]
+        if any(n is not None and n.op == INACTIVE_DROPOUT and not n.kwargs for _, n in nodes):
+            return change.kind in ("added", "removed")
+        for side, node in nodes:
+            graph = None if node is None else self._origin(side, node)
+            if graph is not None and graph.eager:
+                return self.steps[side].graphs[0].level not in COMPARABLE
+            if node is not None and node.name in self.repeated[side]:
+                return change.kind in ("added", "removed")
+        return False
+
+    def _is_of_break(self, finding: Finding, ops: Sequence[Change]) -> bool:
+        """Return True for ops that one side has only because of the line of a break."""
+        kinds = {change.kind for change in ops}
+        if len(kinds) != 1 or not kinds <= {"added", "removed"}:
+            return False
+        side = int("added" in kinds)
+        for place in finding.places:
+            nodes = [change.node for change in ops_of(place.changes)]
+            at_line = all(
+                node.source and (node.source.file, node.source.line) in self.lines[side]
+                for node in nodes
+            )
+            reads = any(
+                effect.kind == "syncs" and self._is_eager(side, node)
+                for node in nodes
+                for effect in node.effects
+            )
+            if not at_line and not reads:
+                return False
+        return True
+
+    def _origin(self, side: int, node: Node) -> Graph | None:
+        return _origin(self.steps[side], node.name)[0]
+
+    def _is_eager(self, side: int, node: Node) -> bool:
+        graph = self._origin(side, node)
+        return graph is not None and graph.eager
+
+
+def _attach(cuts: Sequence[Finding], derived: Sequence[Finding]) -> list[Finding]:
+    """Return the findings of cuts, each with the consequences in the modules nearest to it."""
+    follows: list[list[Finding]] = [[] for _ in cuts]
+    for finding in derived:
+        best = max(range(len(cuts)), key=lambda k: _nearness(cuts[k], finding))
+        follows[best].append(finding)
+    attached = []
+    for cut, findings in zip(cuts, follows, strict=True):
+        changes = tuple(
+            change
+            for finding in findings
+            for place in finding.places
+            for change in (*place.changes, *place.consequences)
+        )
+        first = replace(cut.places[0], consequences=changes)
+        costs = partial(_sum, findings)
+        attached.append(replace(cut, places=(first, *cut.places[1:]), costs=costs))
+    return attached
+
+
+def _nearness(cut: Finding, finding: Finding) -> tuple[bool, int]:
+    """Return how near a finding is to a cut: on the same line, then in a common module."""
+    lines = [(s.file, s.line) for s in (cut.source, finding.source) if s is not None]
+    shared = (
+        len(common_prefix((own.module.split("."), other.module.split("."))))
+        for own in cut.places
+        for other in finding.places
+    )
+    return len(lines) == 2 and lines[0] == lines[1], max(shared)
+
+
+def _sum(findings: Sequence[Finding]) -> Cost:
+    return sum_of(finding.cost for finding in findings)
+
+
+BREAK = "graph break"
+"""Op of the node that stands for a graph break in `pairs_with_breaks`."""
+
+
+def pairs_with_breaks(diff: GraphDiff) -> list[GraphPair]:
+    """Return the raw lists of a difference, with a node in the forward for each graph break."""
+    cuts = [finding for finding in diff.findings if finding.of_cut is not None]
+    origins = diff.origins
+    if not cuts or origins is None or origins.steps is None:
+        return [*diff.graphs]
+    forwards = origins.pairs[0]
+    graphs: list[Graph] = []
+    for step, plain, kind in zip(origins.steps, forwards, ("removed", "added"), strict=True):
+        assert plain is not None
+        nodes: list[tuple[Boundary, Node]] = []
+        for boundary in step.boundaries:
+            own = [f for f in cuts if f.kind == kind and _has_place(f, boundary)]
+            if own and own[0].graph_break is not None:
+                number = len(nodes)
+                name = f"{BREAK} {number}" if number else BREAK
+                node = Node(
+                    name, "call_function", BREAK, module=boundary.module, source=own[0].source
+                )
+                nodes.append((boundary, node))
+        graphs.append(insert_cuts(step.graphs[0], plain, nodes))
+    removed, added = (tuple(n for n in graph.nodes if n.op == BREAK) for graph in graphs)
+    pairs = [pair for pair in diff.graphs if pair.before is forwards[0]]
+    pair = pairs[0] if pairs else GraphPair(*forwards)
+    broken = replace(
+        pair,
+        before=graphs[0],
+        after=graphs[1],
+        added=(*added, *pair.added),
+        removed=(*removed, *pair.removed),
+    )
+    return [broken, *(other for other in diff.graphs if other is not pair)]
+
+
+def _has_place(finding: Finding, boundary: Boundary) -> bool:
+    return boundary.cut.direct and any(
+        (place.module, place.graph) == (boundary.module, boundary.graph) for place in finding.places
+    )

@@ -1,0 +1,149 @@
+"""Equality of two captures: of their graphs, of the links between them, and of their cuts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import cast
+
+from ..model import Effect, EffectKind, Graph, Node, Ref
+from ..step import Boundary, InlinedStep, Link, calls_of, crossing, inlined, is_divided
+from .canonical_form import aliases_of, canonical, canonical_graph
+from .equal import pairing
+from .numbered_graph import CUT
+
+_ORDERED = Effect(cast(EffectKind, "divides"))
+"""Keeps the order of cuts. No effect of an op has this kind."""
+
+
+def equal_programs(a: Sequence[Graph], b: Sequence[Graph]) -> bool:
+    """Return True if two captures have equal graphs with equal run counts, links and cuts."""
+    if not is_divided(a) and not is_divided(b):
+        return _have_equal_graphs(a, b)
+    calls = calls_of(a), calls_of(b)
+    if calls[0] is None or calls[1] is None:
+        return _have_equal_graphs(a, b)
+    return _links_correspond(a, b) or (_sharing(a) == _sharing(b) and _are_equal_inlined(a, b))
+
+
+def runs_differ(old: Graph, new: Graph) -> bool:
+    """Return True if two graphs are known to have different run counts."""
+    both_counted = (old.eager or old.counted) and (new.eager or new.counted)
+    return both_counted and old.runs != new.runs
+
+
+def _have_equal_graphs(a: Sequence[Graph], b: Sequence[Graph]) -> bool:
+    return len(a) == len(b) and all(
+        (old.kind, old.eager) == (new.kind, new.eager) and not runs_differ(old, new) and old == new
+        for old, new in zip(canonical(a), canonical(b), strict=True)
+    )
+
+
+def _links_correspond(a: Sequence[Graph], b: Sequence[Graph]) -> bool:
+    """Return True if the graphs are equal in order, and the links of one pairing correspond.
+
+    This is the common case, and takes a third of the time of the general one. Values that are
+    interchangeable in their graph may be paired otherwise than their links; then the answer is
+    False although the steps may be equal.
+    """
+    if len(a) != len(b):
+        return False
+    names: list[dict[str, str]] = []
+    for old, new in zip(canonical(a), canonical(b), strict=True):
+        partners = pairing(old, new) if (old.kind, old.eager) == (new.kind, new.eager) else None
+        if partners is None:
+            return False
+        names.append({n.name: new.nodes[j].name for n, j in zip(old.nodes, partners, strict=True)})
+    renamed = {
+        call.number: of_graph
+        for graph, of_graph in zip(a, names, strict=True)
+        for call in graph.calls or ()
+    }
+    originals = [
+        {call.number: aliases_of(graph) for graph in side for call in graph.calls or ()}
+        for side in (a, b)
+    ]
+
+    def source(link: Link, side: int) -> Link:
+        name = originals[side].get(link.call, {}).get(link.name, link.name)
+        if side == 0:
+            name = renamed.get(link.call, {}).get(name, name)
+        return Link(link.call, name)
+
+    for old, new, of_graph in zip(a, b, names, strict=True):
+        for first, second in zip(old.calls or (), new.calls or (), strict=False):
+            links = {of_graph.get(k, k): source(link, 0) for k, link in first.inputs.items()}
+            if first.number != second.number or links != {
+                name: source(link, 1) for name, link in second.inputs.items()
+            }:
+                return False
+            results = {label: source(link, 0) for label, link in first.results.items()}
+            if results != {label: source(link, 1) for label, link in second.results.items()}:
+                return False
+        if len(old.calls or ()) != len(new.calls or ()):
+            return False
+    return True
+
+
+def _sharing(graphs: Sequence[Graph]) -> list[int]:
+    """Return the number of the compiled graph of each call, in program order."""
+    numbers: dict[int, int] = {}
+    return [
+        numbers.setdefault(id(graph), len(numbers))
+        for _, graph in calls_of(graphs) or ()
+        if not graph.eager
+    ]
+
+
+def _are_equal_inlined(a: Sequence[Graph], b: Sequence[Graph]) -> bool:
+    first, second = inlined(a), inlined(b)
+    if first is None or second is None or len(first.graphs) != len(second.graphs):
+        return False
+    return all(
+        old.kind == new.kind and old == new
+        for old, new in zip(_with_cuts(first), _with_cuts(second), strict=True)
+    )
+
+
+def _with_cuts(step: InlinedStep) -> tuple[Graph, ...]:
+    """Return the graphs of a step, with each cut as an op on the values that cross it."""
+    forward, *others = step.graphs
+    cuts = [
+        Node(
+            f"{CUT} {number}",
+            "call_function",
+            f"{CUT}.{'eager' if boundary.eager else 'compiled'}",
+            effects=(_ORDERED,),
+        )
+        for number, boundary in enumerate(step.boundaries)
+    ]
+    plain = canonical_graph(forward)
+    divided = with_cuts(forward, plain, list(zip(step.boundaries, cuts, strict=True)))
+    return divided, *(replace(other, saver=plain) for other in others)
+
+
+def with_cuts(forward: Graph, plain: Graph, cuts: Sequence[tuple[Boundary, Node]]) -> Graph:
+    """Return the canonical form of an inlined forward, with a node at each of these cuts.
+
+    Args:
+        forward: the graph.
+        plain: its canonical form.
+        cuts: cuts in program order, each with its node. The values that cross the cut become the
+            node's argument.
+    """
+    aliases = aliases_of(forward)
+    # Positions do not count inputs, and a canonical graph has fewer ops.
+    kept = [0]
+    for node in forward.nodes:
+        if node.kind != "placeholder":
+            kept.append(kept[-1] + (node.name not in aliases))
+    positions = [kept[boundary.position] for boundary, _ in cuts]
+    inserted: dict[int, list[Node]] = {}
+    for (_, node), position, names in zip(cuts, positions, crossing(plain, positions), strict=True):
+        args = (tuple(Ref(name) for name in sorted(names)),)
+        inserted.setdefault(position, []).append(replace(node, args=args))
+    nodes = list(plain.inputs)
+    for position, node in enumerate(n for n in plain.nodes if n.kind != "placeholder"):
+        nodes += inserted.get(position, ())
+        nodes.append(node)
+    return replace(plain, nodes=tuple(nodes))

@@ -1,0 +1,469 @@
+"""One step as one graph: the graphs of a capture are calls, in program order, with cuts.
+
+A run of a compiled graph is a call of a body, and so is a run of eager ops. Each call says where
+its inputs come from. `inlined` replaces the calls by their bodies, so that the step is one forward
+and one backward, as if nothing had divided it. A cut is a place where the step was divided.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING, NamedTuple
+
+from .model import Arg, Effect, Graph, Node, Ref, SubgraphRef, Symbol, map_arg
+
+if TYPE_CHECKING:
+    from .events import GraphBreak
+
+MATCHED_BY_NAME = ("parameter", "buffer")
+
+MOST_NODES = 200_000
+"""Maximum number of nodes of an inlined step. A file can state a million runs of a large graph."""
+OUTSIDE = -1
+"""Number of the call that makes the inputs of the step: none."""
+
+
+class Link(NamedTuple):
+    """The source of a value.
+
+    Attributes:
+        call: number of the call that makes the value, or `OUTSIDE`.
+        name: name of the value in the graph of that call, or of the input of the step.
+        role: role of an input of the step, see `INPUT_OPS`; "" for a value of a call.
+    """
+
+    call: int
+    name: str
+    role: str = ""
+
+
+class Cut(NamedTuple):
+    """A place where a step is divided: between two calls, or before the first one.
+
+    Attributes:
+        graph_break: what divided the step; `None` if unknown.
+        direct: True at the break itself; False where a caller of the broken code is divided, or
+            where compiled code goes on after eager ops.
+    """
+
+    graph_break: GraphBreak | None = None
+    direct: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class StepCall:
+    """One run of a graph.
+
+    Attributes:
+        number: position among all calls of the step, in program order.
+        inputs: source of each input of the graph, by the input's name. An input that is left out is
+            an input of the step, with the same name and role.
+        cut: the cut before the call; `None` if there is none.
+        module: path of the module that was running when the call began.
+        results: sources of the step's results, known to the last call of a forward or backward:
+            outputs by path, gradients by the name of their input.
+    """
+
+    number: int
+    inputs: Mapping[str, Link] = field(default_factory=dict)
+    cut: Cut | None = None
+    module: str = ""
+    results: Mapping[str, Link] = field(default_factory=dict)
+
+
+class Boundary(NamedTuple):
+    """A cut in an inlined graph.
+
+    Attributes:
+        cut: the cut.
+        position: number of nodes before it, inputs included.
+        graph: name of the graph before it, or of the first graph.
+        module: path of the module that was running.
+        eager: True if eager ops follow.
+    """
+
+    cut: Cut
+    position: int
+    graph: str
+    module: str
+    eager: bool
+
+
+class NodeOrigin(NamedTuple):
+    """The captured node of an inlined one, its graph, and the number of the call."""
+
+    graph: Graph
+    call: int
+    node: Node
+
+
+class InlinedStep(NamedTuple):
+    """An inlined step.
+
+    Attributes:
+        graphs: the forward, and the backward if the step has one.
+        boundaries: the cuts of the forward.
+        origins: the origin of each node, by the name of its inlined graph and its own; empty for a
+            step that nothing divides.
+    """
+
+    graphs: tuple[Graph, ...]
+    boundaries: tuple[Boundary, ...] = ()
+    origins: Mapping[tuple[str, str], NodeOrigin] = MappingProxyType({})
+
+    def origin(self, graph: Graph, node: Node) -> NodeOrigin:
+        """Return the origin of a node of an inlined graph; otherwise the node itself."""
+        return self.origins.get((graph.name, node.name)) or NodeOrigin(graph, OUTSIDE, node)
+
+
+def calls_of(graphs: Sequence[Graph]) -> list[tuple[StepCall, Graph]] | None:
+    """Return the calls of a step with their graphs, in program order; `None` if unknown."""
+    if any(graph.calls is None for graph in graphs):
+        return None
+    pairs = [(call, graph) for graph in graphs for call in graph.calls or ()]
+    pairs.sort(key=lambda pair: pair[0].number)
+    known = [call.number for call, _ in pairs] == [*range(len(pairs))]
+    return pairs if known and pairs else None
+
+
+def with_calls(graphs: Sequence[Graph], of: Sequence[Graph]) -> tuple[Graph, ...]:
+    """Return graphs with the calls of the same graphs at another level, which has other names.
+
+    Compiled graphs are changed in place, because live modules are looked up by their `id`.
+    """
+    names: dict[tuple[int, str], str] = {}
+    for graph, other in zip(graphs, of, strict=True):
+        new = [node.name for node in (*graph.inputs, *graph.outputs)]
+        old = [node.name for node in (*other.inputs, *other.outputs)]
+        new += [ref.name for ref in graph.saved]
+        old += [ref.name for ref in other.saved]
+        if len(new) != len(old) or other.calls is None:
+            return tuple(graphs)
+        for call in other.calls:
+            names.update(((call.number, o), n) for o, n in zip(old, new, strict=True))
+
+    def renamed(link: Link) -> Link:
+        return link._replace(name=names.get((link.call, link.name), link.name))
+
+    linked = []
+    for graph, other in zip(graphs, of, strict=True):
+        calls = tuple(
+            replace(
+                call,
+                inputs={names.get((call.number, n), n): renamed(k) for n, k in call.inputs.items()},
+                results={label: renamed(link) for label, link in call.results.items()},
+            )
+            for call in other.calls or ()
+        )
+        if graph is not other:
+            object.__setattr__(graph, "calls", calls)
+        linked.append(graph if graph.calls == calls else replace(graph, calls=calls))
+    return tuple(linked)
+
+
+def is_divided(graphs: Sequence[Graph]) -> bool:
+    """Return True for a step with more than one forward graph, or with eager graphs."""
+    forwards = [graph for graph in graphs if graph.kind != "backward"]
+    return len(forwards) > 1 or any(graph.eager for graph in graphs)
+
+
+def needs_links(graphs: Sequence[Graph]) -> bool:
+    """Return True for a step that is more than one forward graph and its backward."""
+    return (is_divided(graphs) and len(graphs) > 1) or len(graphs) > 2
+
+
+def inlined(graphs: Sequence[Graph]) -> InlinedStep | None:
+    """Return a step with its calls replaced by their bodies.
+
+    Return `None` if its calls are unknown, or if it has more than `MOST_NODES` nodes.
+    """
+    calls = calls_of(graphs)
+    if calls is None or sum(len(graph.nodes) for _, graph in calls) > MOST_NODES:
+        return None
+    forward = _Phase([pair for pair in calls if pair[1].kind != "backward"])
+    backwards = [pair for pair in calls if pair[1].kind == "backward"]
+    backward = _Phase(backwards, forward) if backwards else None
+    # Eager code saves what its backward takes; a graph says what it saves.
+    taken = () if backward is None else (node.name for node in backward.inputs.values())
+    saved = dict.fromkeys([*forward.saved, *taken])
+    saver = replace(forward.graph, saved=tuple(Ref(n) for n in saved if n in forward.graph.by_name))
+    if backward is None:
+        return InlinedStep((saver,), tuple(forward.boundaries), forward.origins)
+    graphs = in_order((saver, replace(backward.graph, saver=saver)))
+    return InlinedStep(graphs, tuple(forward.boundaries), forward.origins | backward.origins)
+
+
+def joined(graphs: Sequence[Graph]) -> InlinedStep:
+    """Return a divided step inlined; its graphs if its calls are unknown, or it is undivided."""
+    return (inlined(graphs) if is_divided(graphs) else None) or InlinedStep(tuple(graphs))
+
+
+SUM_OP = "aten.add.Tensor"
+"""Op with which autograd adds gradients."""
+
+
+def in_order(graphs: Sequence[Graph]) -> tuple[Graph, ...]:
+    """Return a forward and its backward, the backward without an order that only division gives.
+
+    The inputs of the backward are in the order of the forward, and a sum of two gradients names the
+    gradient first that is computed first.
+    """
+    if len(graphs) < 2:
+        return tuple(graphs)
+    forward, backward = sorted(graphs, key=lambda graph: graph.kind == "backward")
+    place = {node.name: number for number, node in enumerate(forward.nodes)}
+    roles = {"saved": 1, "tangent": 2}
+    inputs = sorted(
+        backward.inputs, key=lambda node: (roles.get(node.op, 0), place.get(node.name, -1))
+    )
+    computed = {node.name: number for number, node in enumerate(backward.nodes)}
+    nodes = []
+    for node in backward.nodes:
+        if node.kind == "placeholder":
+            continue
+        if node.op == SUM_OP and len(node.args) == len(node.refs) == 2 and not node.kwargs:
+            node = replace(node, args=tuple(sorted(node.args, key=lambda r: computed[r.name])))
+        nodes.append(node)
+    return forward, replace(backward, nodes=(*inputs, *nodes), saver=forward)
+
+
+def crossing(graph: Graph, positions: Sequence[int]) -> list[frozenset[str]]:
+    """Return the names of the values that cross each position of a forward.
+
+    A value crosses a position if it is computed before, and used after it. Inputs do not cross.
+
+    Args:
+        positions: numbers of the ops before each position, ascending.
+    """
+    ops = [node for node in graph.nodes if node.kind != "placeholder"]
+    made = {node.name: number for number, node in enumerate(ops)}
+    last: dict[str, int] = {}
+    for number, node in enumerate(ops):
+        for name in (*node.refs, *(ref.name for ref in node.after)):
+            last[name] = number
+    crossing_names: list[set[str]] = [set() for _ in positions]
+    for name, use in last.items():
+        for number in range(
+            bisect_right(positions, made.get(name, use)), bisect_right(positions, use)
+        ):
+            crossing_names[number].add(name)
+    return [frozenset(names) for names in crossing_names]
+
+
+def steps_of(
+    before: Sequence[Graph], after: Sequence[Graph]
+) -> tuple[InlinedStep, InlinedStep] | None:
+    """Return two captures as inlined steps; `None` if that is not possible.
+
+    The inputs of the second step have the order of the first if only one of the two is divided:
+    compiled code takes its inputs in the order of their first use in a graph.
+    """
+    divided = [is_divided(side) for side in (before, after)]
+    if not any(divided):
+        return None
+    steps = []
+    for side, is_split in zip((before, after), divided, strict=True):
+        backwards = sum(graph.kind == "backward" for graph in side)
+        if not is_split and backwards == len(side) - 1 <= 1:
+            steps.append(InlinedStep(in_order(side)))
+        elif (step := inlined(side)) is not None:
+            steps.append(step)
+    if len(steps) < 2:
+        return None
+    return steps[0], steps[1]
+
+
+class _Phase:
+    """The forward or the backward of a step, inlined.
+
+    Args:
+        calls: its calls with their graphs, in program order.
+        forward: the inlined forward, if this is the backward.
+
+    Attributes:
+        values: name of each value, by call and name in the call's graph.
+        inputs: the inputs, by the name that they have in the forward or outside the step.
+    """
+
+    def __init__(self, calls: Sequence[tuple[StepCall, Graph]], forward: _Phase | None = None):
+        self.calls = calls
+        self.forward = forward
+        self.numbers = {call.number for call, _ in calls}
+        self.taken = {"output"}
+        self.counts: Counter[str] = Counter()
+        self.values: dict[tuple[int, str], str] = {}
+        self.inputs: dict[Hashable, Node] = {}
+        self.nodes: list[Node] = []
+        self.subgraphs: list[Graph] = []
+        kinds = sorted(
+            (graph for _, graph in calls), key=lambda g: (g.kind == "inference", g.eager)
+        )
+        self.template = kinds[0]
+        self.origins: dict[tuple[str, str], NodeOrigin] = {}
+        self.boundaries: list[Boundary] = []
+        self.saved: list[str] = []
+        for call, graph in calls:  # first, so that ops do not take the names of inputs
+            for node in graph.inputs:
+                if self._link(call, node).call not in self.numbers:
+                    self._add_input(call, node)
+        before = calls[0][1].name
+        for call, graph in calls:
+            if call.cut is not None and forward is None:
+                self.boundaries.append(
+                    Boundary(call.cut, len(self.nodes), before, call.module, graph.eager)
+                )
+            before = graph.name
+            self._add_body(call, graph)
+        self.graph = self._build()
+
+    def _claim(self, name: str) -> str:
+        unique = name
+        while unique in self.taken:
+            self.counts[name] += 1
+            unique = f"{name}.{self.counts[name]}"
+        self.taken.add(unique)
+        return unique
+
+    def _link(self, call: StepCall, node: Node) -> Link:
+        return call.inputs.get(node.name) or Link(OUTSIDE, node.name, node.op)
+
+    def _key(self, call: StepCall, node: Node) -> Hashable:
+        """Return the key of an input: its name in the forward or outside the step."""
+        link = self._link(call, node)
+        if self.forward is not None:
+            name = self.forward.name_of(link)
+            if name is not None:
+                return name
+        if isinstance(node.result, Symbol):  # one symbol is one input, whoever takes it
+            return node.result
+        # A constant that the graph itself holds is no value of the step.
+        return (
+            (link.name, call.number)
+            if node.name not in call.inputs and node.op not in MATCHED_BY_NAME
+            else link.name
+        )
+
+    def name_of(self, link: Link) -> str | None:
+        """Return the name of a value; `None` if it is not in this phase."""
+        if link.call != OUTSIDE:
+            return self.values.get((link.call, link.name))
+        node = self.inputs.get(link.name)
+        return None if node is None else node.name
+
+    def _add_input(self, call: StepCall, node: Node) -> None:
+        key = self._key(call, node)
+        if key in self.inputs:
+            return
+        link = self._link(call, node)
+        role = link.role or node.op
+        name = key if isinstance(key, str) else link.name
+        original = None if self.forward is None else self.forward.graph.by_name.get(name)
+        if original is not None:
+            role = original.op if original.kind == "placeholder" else "saved"
+        self.inputs[key] = replace(node, name=self._claim(name), op=role)
+
+    def value(self, call: StepCall, node: Node) -> str:
+        """Return the name of the value that a call receives as an input."""
+        link = self._link(call, node)
+        if link.call in self.numbers:
+            return self.values[link.call, link.name]
+        return self.inputs[self._key(call, node)].name
+
+    def _add_body(self, call: StepCall, graph: Graph) -> None:
+        names = {node.name: self.value(call, node) for node in graph.inputs}
+        paths = renamed_paths(graph, call.inputs)
+        bodies = {body.name: self._claim(body.name) for body in graph.subgraphs}
+        self.subgraphs += [replace(body, name=bodies[body.name]) for body in graph.subgraphs]
+
+        def change(value: Arg) -> Arg:
+            if type(value) is Ref:
+                return Ref(names[value.name])
+            return SubgraphRef(bodies[value.name]) if type(value) is SubgraphRef else value
+
+        for node in graph.nodes:
+            if node.kind in ("placeholder", "output"):
+                continue
+            names[node.name] = self._claim(renamed_path(node.name, paths))
+            copy = replace(
+                node,
+                name=names[node.name],
+                # Dynamo does not know the module in which it resumes.
+                module=renamed_path(node.module, paths) or call.module,
+                args=map_arg(node.args, change),
+                kwargs=map_arg(node.kwargs, change) if node.kwargs else node.kwargs,
+                effects=tuple(
+                    effect if effect.target is None else Effect(effect.kind, change(effect.target))
+                    for effect in node.effects
+                ),
+                after=tuple(change(ref) for ref in node.after),
+            )
+            self.origins[self.template.kind, copy.name] = NodeOrigin(graph, call.number, node)
+            self.nodes.append(copy)
+        self.saved += [names[ref.name] for ref in graph.saved]
+        self.values.update({(call.number, name): new for name, new in names.items()})
+
+    def _build(self) -> Graph:
+        last, graph = self.calls[-1]
+        prefix = "output " if self.forward is None else "grad "
+        named = {label: self.name_of(link) for label, link in last.results.items()}
+        results = {
+            label.removeprefix(prefix): name
+            for label, name in named.items()
+            if name is not None and label.startswith(prefix)
+        }
+        output = None
+        if self.forward is not None:
+            inputs = self.forward.graph.inputs
+            value: Arg = tuple(Ref(results[n.name]) if n.name in results else None for n in inputs)
+        else:
+            refs = tuple(map(Ref, dict.fromkeys(results.values())))
+            value = refs[0] if len(refs) == 1 else refs
+            output = graph.output and tuple(
+                (path, Ref(results[path]) if path in results else value)
+                for path, value in graph.output
+            )
+        end = Node("output", "output", "output", (value,))
+        return replace(
+            self.template,
+            nodes=(*self.inputs.values(), *self.nodes, end),
+            name=self.template.kind,
+            level=min((graph for _, graph in self.calls), key=lambda graph: graph.eager).level,
+            subgraphs=tuple(self.subgraphs),
+            saved=(),
+            eager=False,
+            runs=1,
+            counted=False,
+            output=output,
+            calls=None,
+        )
+
+
+def renamed_paths(graph: Graph, inputs: Mapping[str, Link]) -> list[tuple[str, str]]:
+    """Return the module paths that a run has in place of its graph's, longest first.
+
+    A graph that was compiled once and runs for several layers has the paths of its first run. The
+    parameters that a run takes show its own.
+    """
+    pairs = set()
+    for node in graph.inputs:
+        link = inputs.get(node.name)
+        if link is None or link.call != OUTSIDE or node.op not in MATCHED_BY_NAME:
+            continue
+        if link.name != node.name:
+            old, new = node.name.split("."), link.name.split(".")
+            while old and new and old[-1] == new[-1]:
+                old, new = old[:-1], new[:-1]
+            pairs.add((".".join(old), ".".join(new)))
+    return sorted(pairs, key=lambda pair: (-len(pair[0]), pair))
+
+
+def renamed_path(name: str, paths: Sequence[tuple[str, str]]) -> str:
+    """Return a name with the first of these module paths that it begins with replaced."""
+    for old, new in paths:
+        if name == old or name.startswith((f"{old}.", f"{old}/")):
+            return new + name[len(old) :]
+    return name

@@ -1,0 +1,329 @@
+"""A step as one graph: its links and its cuts, live and stored."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import pytest_torchgraph
+from pytest_torchgraph import Capture, capture, diff
+from pytest_torchgraph.graph import diff_graphs, equal_programs, parse_text
+
+BATCH = torch.ones(2, 8)
+
+
+class Block(nn.Module):
+    def __init__(self, how: str) -> None:
+        super().__init__()
+        self.up, self.down = nn.Linear(8, 8), nn.Linear(8, 8)
+        self.how = how
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.up(x)
+        if self.how == "break":
+            torch._dynamo.graph_break()  # the break
+        if self.how == "item" and h.abs().max().item() > 100:
+            raise ValueError
+        h = h.tanh() if self.how == "tanh" else h.relu()
+        return x + self.down(h)
+
+
+class Net(nn.Module):
+    def __init__(self, *hows: str) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(map(Block, hows))
+
+    def forward(self, x: Tensor) -> Tensor:
+        for block in self.blocks:
+            x = block(x)
+        return x
+
+
+def captured(*hows: str, **options: object) -> Capture:
+    return capture(Net(*hows), BATCH, **options)  # type: ignore[arg-type]
+
+
+@pytest.fixture(scope="module")
+def plain() -> Capture:
+    return captured("", "", "")
+
+
+@pytest.fixture(scope="module")
+def broken() -> Capture:
+    return captured("", "break", "")
+
+
+def stored(capture: Capture) -> tuple[pytest_torchgraph.Graph, ...]:
+    return parse_text(capture.to_text()).graphs
+
+
+def test_a_break_is_one_finding_with_its_line_and_reason(plain: Capture, broken: Capture) -> None:
+    (finding,) = diff(plain, broken).findings
+    assert (finding.kind, finding.changes, finding.before, finding.after) == (
+        "added",
+        (),
+        None,
+        None,
+    )
+    assert finding.graph_break is not None
+    assert finding.graph_break.code.strip().endswith("# the break")
+    assert [place.module for place in finding.places] == ["blocks.1"]
+    assert finding.source is not None
+    assert finding.source.line == finding.graph_break.line
+    text = str(finding)
+    assert text.startswith(f"+ graph break added at {finding.source} in forward: torch._dynamo")
+    assert "Remove the `torch._dynamo.graph_break()` call" in text
+    (finding,) = diff(broken, plain).findings
+    assert finding.kind == "removed"
+    assert str(finding).startswith("- graph break removed at ")
+
+
+def test_a_break_of_a_stored_graph_has_function_and_kind(plain: Capture, broken: Capture) -> None:
+    (finding,) = diff_graphs(stored(broken), plain.program).findings
+    assert finding.graph_break is not None
+    cause = finding.graph_break
+    assert (cause.line, cause.file, cause.reason, cause.code) == (0, "", "", "")
+    assert finding.source is None
+    assert finding.module == "blocks.1"
+    first = str(finding).splitlines()[0]
+    assert first == "- graph break removed in forward (Call to `torch._dynamo.graph_break()`)"
+
+
+def test_the_same_break_in_all_layers_is_one_finding(plain: Capture) -> None:
+    (finding,) = diff(plain, captured("break", "break", "break")).findings
+    assert [place.module for place in finding.places] == [f"blocks.{n}" for n in range(3)]
+
+
+def test_ops_of_the_line_and_other_backwards_follow_from_the_break(plain: Capture) -> None:
+    (finding,) = diff(plain, captured("", "item", "")).findings
+    ops = {change.node.op for change in finding.consequences}
+    assert "aten._local_scalar_dense.default" in ops
+    assert finding.cost.flops is not None
+
+
+def test_an_edit_beside_a_break_is_a_finding_of_its_own(plain: Capture) -> None:
+    cut, edit = diff(plain, captured("tanh", "break", "")).findings
+    assert cut.graph_break is not None
+    assert edit.graph_break is None
+    assert (edit.module, edit.kind) == ("blocks.0", "changed")
+
+
+def test_an_edit_of_a_broken_step_is_named_by_its_graph(broken: Capture) -> None:
+    (edit,) = diff(broken, captured("tanh", "break", "")).findings
+    assert (edit.module, edit.graph) == ("blocks.0", "forward_0")
+
+
+@pytest.mark.parametrize("via", ["dynamo", "inductor", "compiled_autograd"])
+def test_a_break_is_one_finding_via_other_mechanisms(via: str) -> None:
+    (finding,) = diff(captured("", "", via=via), captured("", "break", via=via)).findings
+    assert finding.graph_break is not None
+    assert [place.module for place in finding.places] == ["blocks.1"]
+
+
+# -- links ---------------------------------------------------------------------------------------
+
+
+def add(x: Tensor, y: Tensor) -> Tensor:
+    return x + y
+
+
+class Links(nn.Module):
+    """Two values that cross a break, and a function of both."""
+
+    def __init__(
+        self, end: Callable[..., Tensor], begin: Callable[..., tuple[Tensor, ...]]
+    ) -> None:
+        super().__init__()
+        self.fc = nn.Linear(8, 8)
+        self.begin, self.end = begin, end
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        values = self.begin(self.fc(x), y)
+        torch._dynamo.graph_break()
+        return self.end(*values, x, y)
+
+
+def waves(x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+    return x.sin(), y.cos()
+
+
+SWAPS: Mapping[str, tuple[Callable[..., Tensor], Callable[..., Tensor]]] = {
+    "operands": (lambda a, b, x, y: a - b, lambda a, b, x, y: b - a),
+    "inputs of the target": (lambda a, b, x, y: a * x, lambda a, b, x, y: a * y),
+    "the same value twice": (lambda a, b, x, y: a * b, lambda a, b, x, y: a * a),
+    "which one is summed": (
+        lambda a, b, x, y: a.sum() + b.mean(),
+        lambda a, b, x, y: b.sum() + a.mean(),
+    ),
+    "the result": (lambda a, b, x, y: (a + b, a)[1] * 2, lambda a, b, x, y: (a + b, b)[1] * 2),
+}
+
+
+@pytest.mark.parametrize("swap", SWAPS)
+def test_what_enters_a_later_graph_is_compared(swap: str) -> None:
+    steps = [capture(Links(end, waves), BATCH, torch.ones(2, 8)) for end in SWAPS[swap]]
+    assert steps[0] != steps[1]
+    assert diff(*steps).findings
+    assert not equal_programs(stored(steps[0]), stored(steps[1]))
+    assert not equal_programs(stored(steps[0]), steps[1].program)
+    assert equal_programs(stored(steps[0]), steps[0].program)
+
+
+HARMLESS: Mapping[str, tuple[Callable[..., tuple[Tensor, ...]], Callable[..., Tensor]]] = {
+    "the order of independent ops": (
+        lambda x, y: (x.sin(), y.cos())[::1],
+        lambda a, b, x, y: a - b,
+    ),
+    "the order of results": (
+        lambda x, y: (y.cos(), x.sin())[::-1],
+        lambda a, b, x, y: a - b,
+    ),
+    "names": (lambda x, y: (torch.sin(x), torch.cos(y)), lambda first, b, x, y: first - b),
+}
+
+
+@pytest.mark.parametrize("case", HARMLESS)
+def test_order_and_names_at_a_break_are_no_difference(case: str) -> None:
+    begin, end = HARMLESS[case]
+    first = capture(Links(lambda a, b, x, y: a - b, waves), BATCH, torch.ones(2, 8))
+    second = capture(Links(end, begin), BATCH, torch.ones(2, 8))
+    assert first == second, diff(first, second)
+    assert not diff(first, second)
+    assert equal_programs(stored(first), stored(second))
+
+
+ENDS = (
+    "a - b",
+    "b - a",
+    "a - x",
+    "x - a",
+    "b - y",
+    "a * y",
+    "b * y",
+    "a * b",
+    "a * a",
+    "b * b",
+    "a.sum() + b.mean()",
+    "b.sum() + a.mean()",
+    "torch.stack([a, b])",
+    "torch.stack([b, a])",
+    "torch.stack([a, b, a])",
+    "torch.stack([a, b, b])",
+)
+
+
+@pytest.mark.slow("32 compilations per mechanism", unless=[])
+@pytest.mark.parametrize("via", ["aot", "dynamo"])
+def test_steps_are_equal_exactly_if_the_same_values_meet(via: str) -> None:
+    def other_order(x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+        second = y.cos()
+        return x.sin(), second
+
+    steps = [
+        (end, capture(Links(eval(f"lambda a, b, x, y: {end}"), begin), BATCH, BATCH + 1, via=via))
+        for end in ENDS
+        for begin in (waves, other_order)
+    ]
+    for end, step in steps:
+        for other_end, other in steps:
+            assert (step == other) == (end == other_end), (end, other_end)
+            assert bool(diff(step, other)) == (end != other_end), (end, other_end)
+            assert equal_programs(stored(step), other.program) == (end == other_end)
+
+
+SHARED = """torchgraph 4
+via aot
+
+forward_0: forward {
+  %x = input : f32[2]
+  %relu = aten.relu.default(%x) : f32[2]
+  return %relu
+}
+
+forward_1: forward × 2 {
+  %x = input : f32[2]
+  %0.w = parameter : f32[2]
+  %0/mul = aten.mul.Tensor(%x, %0.w) : f32[2]
+  return %0/mul
+}
+
+links
+  run forward_0
+  break in forward: "print"
+  run forward_1: %x = forward_0 %relu
+  break in forward: "print"
+  run forward_1[2] with 0 as 1: %x = forward_1 %0/mul
+"""
+
+
+def test_code_that_is_no_longer_shared_is_one_finding() -> None:
+    title, first, second, links = re.split(r"\n\n(?=forward|links)", SHARED)
+    second = second.replace(" × 2", "")
+    third = second.replace("forward_1", "forward_2").replace("%0.w", "%1.w").replace("%0/", "%1/")
+    links = links.replace("forward_1[2] with 0 as 1", "forward_2")
+    apart = parse_text("\n\n".join([title, first, second, third, links])).graphs
+    shared = parse_text(SHARED).graphs
+    assert not equal_programs(shared, apart)
+    (finding,) = diff_graphs(shared, apart).findings
+    assert (finding.kind, finding.graph_break) == ("changed", None)
+    assert finding.summary == "compiled once for {0, 1}, now 2 times"
+    (finding,) = diff_graphs(apart, shared).findings
+    assert finding.summary == "compiled once for {0, 1}, before: 2 times"
+
+
+# -- the stored text -----------------------------------------------------------------------------
+
+
+def test_a_divided_step_stores_its_links(broken: Capture, plain: Capture) -> None:
+    lines = broken.to_text().splitlines()
+    assert "links" in lines
+    assert '  break in forward: "Call to `torch._dynamo.graph_break()`"' in lines
+    assert "links" not in plain.to_text()
+
+
+def test_a_text_with_links_is_read_back(broken: Capture) -> None:
+    text = broken.to_text()
+    program = parse_text(text)
+    assert program.to_text("dataflow") == text
+    assert program.to_text("dataflow", fold=False) == broken.to_text(fold=False)
+    assert equal_programs(program.graphs, broken.program)
+
+
+def test_a_text_without_links_is_compared_without_them(broken: Capture) -> None:
+    older = parse_text(broken.to_text().partition("\nlinks\n")[0]).graphs
+    assert equal_programs(older, broken.program)
+    assert not diff_graphs(older, broken.program)
+
+
+@pytest.mark.parametrize(
+    ("line", "error"),
+    [
+        ("  run forward_9", "the text has no graph 'forward_9'"),
+        ("  run forward_0", "the runs of 'forward_0' are not in order"),
+        ("  run forward_0[3]", "the runs of 'forward_0' are not in order"),
+        ("  ran forward_0", "expected 'run', 'break' or 'result', found 'ran forward_0'"),
+        ("  run forward_0[2]: %nothing = forward_0 %x", "has no input %nothing"),
+        ("  run forward_0[2]: %x = forward_0 %nothing", "has no value %nothing"),
+        ("  run forward_0[2]: %x = forward_7 %x", "no value %x of a graph 'forward_7'"),
+        ("  break in forward: print", "expected a string"),
+        ('  result "output 0" = forward_0[7] %x', "'forward_0' has no run 7"),
+        ("  run forward_0[2]", "'forward_0' has 2 runs here, and 1 in its title"),
+    ],
+)
+def test_malformed_links_are_refused(broken: Capture, line: str, error: str) -> None:
+    text = broken.to_text() + line + "\n"
+    with pytest.raises(pytest_torchgraph.GraphFormatError, match=re.escape(error)):
+        parse_text(text)
+
+
+def test_a_watch_says_that_links_are_unknown() -> None:
+    model = torch.compile(Net("break").requires_grad_(False))
+    with pytest_torchgraph.watch() as watched:
+        model(BATCH)
+    text = watched.to_text()
+    assert "\nlinks unknown\n" in text
+    assert equal_programs(parse_text(text).graphs, watched.program)
