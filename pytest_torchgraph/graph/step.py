@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from .events import GraphBreak
 
 MATCHED_BY_NAME = ("parameter", "buffer")
-
+"""Roles of inputs that are one value in all graphs of a step if their names are equal."""
 MOST_NODES = 200_000
 """Maximum number of nodes of an inlined step. A file can state a million runs of a large graph."""
 OUTSIDE = -1
@@ -179,12 +179,15 @@ def needs_links(graphs: Sequence[Graph]) -> bool:
 def inlined(graphs: Sequence[Graph]) -> InlinedStep | None:
     """Return a step with its calls replaced by their bodies.
 
-    Return `None` if its calls are unknown, or if it has more than `MOST_NODES` nodes.
+    Return `None` if its calls are unknown, if it has no forward, or more than `MOST_NODES` nodes.
     """
     calls = calls_of(graphs)
     if calls is None or sum(len(graph.nodes) for _, graph in calls) > MOST_NODES:
         return None
-    forward = _Phase([pair for pair in calls if pair[1].kind != "backward"])
+    forwards = [pair for pair in calls if pair[1].kind != "backward"]
+    if not forwards:
+        return None
+    forward = _Phase(forwards)
     backwards = [pair for pair in calls if pair[1].kind == "backward"]
     backward = _Phase(backwards, forward) if backwards else None
     # Eager code saves what its backward takes; a graph says what it saves.

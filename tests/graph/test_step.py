@@ -235,6 +235,21 @@ def test_steps_are_equal_exactly_if_the_same_values_meet(via: str) -> None:
             assert equal_programs(stored(step), other.program) == (end == other_end)
 
 
+def test_a_step_without_a_forward_is_compared_graph_by_graph(broken: Capture) -> None:
+    text = broken.to_text()
+    end = text.index("\nlinks\n")
+    title, _, graphs = text[:end].partition("\n\n")
+    backwards = "\n\n".join(
+        graph for graph in graphs.split("\n\n") if re.match(r"backward_\d", graph)
+    )
+    runs = "".join(
+        f"  run {name}\n" for name in re.findall(r"^backward_\d", backwards, re.MULTILINE)
+    )
+    only = parse_text(f"{title}\n\n{backwards}\n\nlinks\n{runs}").graphs
+    assert only[0].calls
+    assert diff_graphs(only, broken.program).findings
+
+
 SHARED = """torchgraph 4
 via aot
 
@@ -311,6 +326,8 @@ def test_a_text_without_links_is_compared_without_them(broken: Capture) -> None:
         ("  run forward_0[2]: %x = forward_7 %x", "no value %x of a graph 'forward_7'"),
         ("  break in forward: print", "expected a string"),
         ('  result "output 0" = forward_0[7] %x', "'forward_0' has no run 7"),
+        ("  run forward_0[2]: %x = forward_0[2] %x", "%x comes from a later run"),
+        ("  run forward_0[2]: %x = forward_0 %output", "has no value %output"),
         ("  run forward_0[2]", "'forward_0' has 2 runs here, and 1 in its title"),
     ],
 )

@@ -450,13 +450,14 @@ def _updates(
                 conflict = f"{file} and {other_file} have different graphs"
         # Reuse differences: many tests may store the same graphs, and comparing large graphs takes
         # seconds.
-        compared_digest = update.digests.get(update.compared or "")
-        key = (
-            update.text,
-            compared_digest,
-            update.target if update.text is None or update.compared != update.target else "",
-        )
         try:
+            # An update whose stored text has changed is described by its target's name only.
+            speaks_for_itself = update.compared != update.target or None in (
+                update.text,
+                _stored_text(update, read),
+            )
+            compared_digest = update.digests.get(update.compared or "")
+            key = update.text, compared_digest, update.target if speaks_for_itself else ""
             if key not in differences:
                 differences[key] = difference_of(update, read)
             equal = tuple(saved for _, saved in same_target)

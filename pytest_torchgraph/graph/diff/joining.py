@@ -91,8 +91,11 @@ def _forms(
         results = (node.rpartition(" : ")[2] for node in nodes)
         sizes = map(" -> ".join, changed_words(*results) if all(nodes) else ())
         text = "\n".join([_VARYING.sub(r"\1", "\n".join([*nodes, *form["with"]])), *sizes])
-        names = _NAME.findall(text)
-        roles = (*_NAME.split(text), *map(names.index, names))
+        numbers: dict[str, int] = {}
+        roles = (
+            *_NAME.split(text),
+            *(numbers.setdefault(name, len(numbers)) for name in _NAME.findall(text)),
+        )
         keys = {text, (finding.identity.edits[:1], roles)}
         if seen.isdisjoint(keys):
             forms.append({**form, "file": file})

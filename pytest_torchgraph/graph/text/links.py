@@ -292,7 +292,8 @@ class LinksReader:
         if name in INPUT_OPS:
             return name, 0, value
         graph = self.graphs.get(name)
-        if graph is None or value not in graph.by_name:
+        node = None if graph is None else graph.by_name.get(value)
+        if node is None or node.kind == "output":
             self.reader.fail(f"the text has no value %{value} of a graph {name!r}", start)
         return name, number, value
 
@@ -303,6 +304,9 @@ class LinksReader:
             links = order.inputs(number, run.paths)
             for name, source in run.inputs.items():
                 links[name] = self._link(source, order, run.position)
+                if links[name].call >= number:
+                    row, pos = run.position
+                    self.reader.fail(f"%{name} comes from a later run", pos, row)
             order.known(number, links)
             calls[run.graph.name].append(StepCall(number, links, run.cut, run.module))
         results = order.results()

@@ -791,6 +791,17 @@ def test_equal_update_does_not_take_the_name_of_a_test(place: Place, run: Run) -
     assert code == 0
 
 
+def test_update_of_a_changed_file_does_not_speak_for_the_others(place: Place, run: Run) -> None:
+    """Both updates have the same text, and say that the same text was stored."""
+    (place.root / BAD).write_text("changed")
+    digests = {BAD: sha256(RELU.encode()).hexdigest()}
+    place.leave("a", BAD, None, GELU, digests=digests)
+    place.leave("good", GOOD, RELU, GELU)
+    _, said = run("review", place.artifacts, "--list")
+    assert f"{BAD} changed after the comparison" in said
+    assert "aten.relu -> aten.gelu" in said
+
+
 def test_source_lines_of_equal_changes_are_each_shown(place: Place, run: Run) -> None:
     (key,) = source_of(place, GELU)
     (place.root / BAD).write_text(RELU)
