@@ -210,11 +210,7 @@ SUM_OP = "aten.add.Tensor"
 
 
 def in_order(graphs: Sequence[Graph]) -> tuple[Graph, ...]:
-    """Return a forward and its backward, the backward without an order that only division gives.
-
-    The inputs of the backward are in the order of the forward, and a sum of two gradients names the
-    gradient first that is computed first.
-    """
+    """Return a forward and its backward, whose inputs have the order of the forward."""
     if len(graphs) < 2:
         return tuple(graphs)
     forward, backward = sorted(graphs, key=lambda graph: graph.kind == "backward")
@@ -223,15 +219,28 @@ def in_order(graphs: Sequence[Graph]) -> tuple[Graph, ...]:
     inputs = sorted(
         backward.inputs, key=lambda node: (roles.get(node.op, 0), place.get(node.name, -1))
     )
-    computed = {node.name: number for number, node in enumerate(backward.nodes)}
-    nodes = []
-    for node in backward.nodes:
-        if node.kind == "placeholder":
-            continue
-        if node.op == SUM_OP and len(node.args) == len(node.refs) == 2 and not node.kwargs:
-            node = replace(node, args=tuple(sorted(node.args, key=lambda r: computed[r.name])))
-        nodes.append(node)
-    return forward, replace(backward, nodes=(*inputs, *nodes), saver=forward)
+    others = [node for node in backward.nodes if node.kind != "placeholder"]
+    return forward, replace(backward, nodes=(*inputs, *others), saver=forward)
+
+
+def _with_sums_in_order(step: InlinedStep) -> InlinedStep:
+    """Return a step whose sums of two gradients name first what is computed first.
+
+    A division changes the order of the operands.
+    """
+    graphs = []
+    for graph in step.graphs:
+        if graph.kind == "backward":
+            computed = {node.name: number for number, node in enumerate(graph.nodes)}
+            nodes = []
+            for node in graph.nodes:
+                if node.op == SUM_OP and len(node.args) == len(node.refs) == 2 and not node.kwargs:
+                    terms = sorted(node.args, key=lambda ref: computed[ref.name])
+                    node = replace(node, args=tuple(terms))
+                nodes.append(node)
+            graph = replace(graph, nodes=tuple(nodes))
+        graphs.append(graph)
+    return step._replace(graphs=tuple(graphs))
 
 
 def crossing(graph: Graph, positions: Sequence[int]) -> list[frozenset[str]]:
@@ -277,7 +286,7 @@ def steps_of(
             steps.append(step)
     if len(steps) < 2:
         return None
-    return steps[0], steps[1]
+    return _with_sums_in_order(steps[0]), _with_sums_in_order(steps[1])
 
 
 class _Phase:

@@ -90,11 +90,13 @@ class _Call:
         event: its compiled run, or its first eager op.
         inputs: the drafts of its inputs, by input name.
         values: the drafts of the values that it makes, with their names in its graph.
+        graph: its graph; `None` for eager ops.
     """
 
     event: EagerRecord | CompiledRun
     inputs: dict[str, int] = field(default_factory=dict)
     values: dict[int, str] = field(default_factory=dict)
+    graph: Graph | None = None
 
 
 @dataclass
@@ -401,10 +403,34 @@ class _Builder:
         for number, call in enumerate(self.calls):
             event = call.event
             inputs = {name: link(i) for name, i in call.inputs.items()}
+            inputs.update(self._saved_views(call, inputs))
             of_last = results if last[event.backward] == number else {}
             module = "" if event.backward else self.recorder.paths[max(event.path_number, 0)]
             calls.append(StepCall(number, inputs, None, module, of_last))
         return calls
+
+    def _saved_views(self, call: _Call, inputs: Mapping[str, Link]) -> Iterator[tuple[str, Link]]:
+        """Yield the links of the views that the forward of a backward made and saved.
+
+        A tensor that autograd saved shows only what it is a view of: an input of the step.
+        """
+        saver = None if call.graph is None else call.graph.saver
+        if call.graph is None or saver is None:
+            return
+        views = [
+            name
+            for name, source in inputs.items()
+            if source.call == OUTSIDE and name in saver.by_name and saver.by_name[name].is_call
+        ]
+        if not views:
+            return
+        names = ["" if other.graph is None else other.graph.name for other in self.calls]
+        forwards = [n for n, name in enumerate(names) if name == saver.name]
+        own = [self.calls[n] for n, name in enumerate(names) if name == call.graph.name]
+        place = next(n for n, other in enumerate(own) if other is call)
+        if place < len(forwards):
+            # Backwards run in the opposite order of their forwards.
+            yield from ((name, Link(forwards[-1 - place], name)) for name in views)
 
     def _find_divisions(self) -> Iterator[Division | None]:
         """Yield the division before each call; see `Islands.divisions`."""
@@ -474,7 +500,7 @@ class _Builder:
         input_names, output_names = _input_names(converted), _output_names(converted)
         if event.is_op_by_op:
             input_names, output_names = [""] * len(event.inputs), [GRADIENT] * len(event.outputs)
-        call = _Call(event)
+        call = _Call(event, graph=graph)
         if not event.is_op_by_op:
             self.calls.append(call)
         for name, value in zip(input_names, event.inputs, strict=False):

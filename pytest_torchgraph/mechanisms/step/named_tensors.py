@@ -248,7 +248,9 @@ class _ModuleSearch:
 def is_generator(value: Any, *kinds: type) -> bool:
     """Return True for a random number generator of Python or numpy, or an object of `kinds`."""
     numpy: Any = sys.modules.get("numpy.random")
-    return isinstance(value, (random.Random, *kinds, *([numpy.Generator] if numpy else ())))
+    # Dynamo, which traces a capture inside a compiled target, has no constant for `random.Random`.
+    own = any(base is random.Random for base in type(value).__mro__)
+    return own or isinstance(value, (*kinds, *([numpy.Generator] if numpy else ())))
 
 
 def _is_data(value: Any) -> bool:
