@@ -39,6 +39,7 @@ class EagerPart(NamedTuple):
         ops: every op call of the graphs; `None` if the record may be incomplete.
         order: all runs in execution order, as (True, number of the eager graph) or (False, number
             of the compiled graph); `None` if unknown.
+        calls: the runs with their links and cuts, one for each of `order`; () if unknown.
     """
 
     graphs: Sequence[tuple[int, Graph]]

@@ -7,7 +7,7 @@ and one backward, as if nothing had divided it. A cut is a place where the step 
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -169,6 +169,28 @@ def is_divided(graphs: Sequence[Graph]) -> bool:
     """Return True for a step with more than one forward graph, or with eager graphs."""
     forwards = [graph for graph in graphs if graph.kind != "backward"]
     return len(forwards) > 1 or any(graph.eager for graph in graphs)
+
+
+def forward_of(numbers: Mapping[str, Sequence[int]], graph: Graph, number: int) -> int | None:
+    """Return the run of the forward whose backward a run is; `None` if unknown.
+
+    Backwards run in the opposite order of their forwards.
+
+    Args:
+        numbers: the runs of each graph, by its name.
+        graph: the graph of the run.
+        number: the run.
+    """
+    if graph.eager or graph.saver is None or graph.kind != "backward":
+        return None
+    place = bisect_left(numbers[graph.name], number)
+    return earlier_run(numbers.get(graph.saver.name, ()), number, place)
+
+
+def earlier_run(numbers: Sequence[int], number: int, place: int = 0) -> int | None:
+    """Return the last of some runs before a run, or the one `place` runs before the last."""
+    found = bisect_left(numbers, number) - 1 - place
+    return numbers[found] if found >= 0 else None
 
 
 def needs_links(graphs: Sequence[Graph]) -> bool:
@@ -419,7 +441,7 @@ class _Phase:
         self.values.update({(call.number, name): new for name, new in names.items()})
 
     def _build(self) -> Graph:
-        last, graph = self.calls[-1]
+        last, _ = self.calls[-1]
         prefix = "output " if self.forward is None else "grad "
         named = {label: self.name_of(link) for label, link in last.results.items()}
         results = {
@@ -432,11 +454,16 @@ class _Phase:
             inputs = self.forward.graph.inputs
             value: Arg = tuple(Ref(results[n.name]) if n.name in results else None for n in inputs)
         else:
-            refs = tuple(map(Ref, dict.fromkeys(results.values())))
+            # A text names first what is not obvious, so the target's own order is restored.
+            returned = [graph.output for _, graph in self.calls]
+            # One graph has the outputs of the target: the last one, which need not run last.
+            paths = next(filter(None, returned), () if () in returned else None)
+            place = {path: number for number, (path, _) in enumerate(paths or ())}
+            ordered = sorted(results, key=lambda p: place.get(p, int(p) if p.isdigit() else -1))
+            refs = tuple(map(Ref, dict.fromkeys(results[path] for path in ordered)))
             value = refs[0] if len(refs) == 1 else refs
-            output = graph.output and tuple(
-                (path, Ref(results[path]) if path in results else value)
-                for path, value in graph.output
+            output = paths and tuple(
+                (path, Ref(results[path]) if path in results else value) for path, value in paths
             )
         end = Node("output", "output", "output", (value,))
         return replace(

@@ -243,10 +243,8 @@ def describe_added_facts(stored: str, text: str) -> str:
     lines = text.split("\n")
     facts = {"links between graphs": "links" in lines and "links" not in stored.split("\n")}
     # A file of the newest version has all other facts.
-    facts |= (
-        {}
-        if stored.startswith(f"torchgraph {FACTS_VERSION}\n")
-        else {
+    if not stored.startswith(f"torchgraph {FACTS_VERSION}\n"):
+        facts |= {
             "return values": any(line.startswith("  output ") for line in lines),
             "run counts": any(
                 line.endswith(" {")
@@ -259,7 +257,6 @@ def describe_added_facts(stored: str, text: str) -> str:
             "origin of the graphs": f" {GIVEN} {{\n" in text
             and any(f" = {op}(" in text for op in ALIAS_OPS),
         }
-    )
     added_facts = [fact for fact, is_present in facts.items() if is_present]
     return ", ".join(added_facts)
 

@@ -112,6 +112,48 @@ def test_an_edit_beside_a_break_is_a_finding_of_its_own(plain: Capture) -> None:
     assert (edit.module, edit.kind) == ("blocks.0", "changed")
 
 
+class Pair(nn.Module):
+    """A pair of results, in either order, with a break between them if wanted."""
+
+    def __init__(self, *, broken: bool, swapped: bool) -> None:
+        super().__init__()
+        self.broken, self.swapped = broken, swapped
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        first = x.sin()
+        if self.broken:
+            torch._dynamo.graph_break()
+        second = first.cos()
+        return (second, first) if self.swapped else (first, second)
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+def test_another_return_beside_a_break_is_a_finding_of_its_own(*, swapped: bool) -> None:
+    whole = capture(Pair(broken=False, swapped=False), BATCH)
+    broken = capture(Pair(broken=True, swapped=swapped), BATCH)
+    for before, after in ((whole, broken), (broken, whole)):
+        findings = diff(before, after).findings
+        assert len(findings) == 1 + swapped, findings
+        assert findings[0].graph_break is not None
+    plain = capture(Pair(broken=True, swapped=False), BATCH)
+    assert equal_programs(stored(broken), broken.program)
+    assert equal_programs(stored(broken), plain.program) is not swapped
+    assert bool(diff_graphs(stored(whole), stored(broken)).findings[1:]) is swapped
+
+
+def test_gradients_of_unnamed_tensors_are_all_linked() -> None:
+    first, second = (torch.ones(8, requires_grad=True) for _ in range(2))
+
+    def step(x: Tensor) -> Tensor:
+        y = x * first
+        torch._dynamo.graph_break()
+        return y + second
+
+    calls = [call for graph in capture(step, BATCH).program for call in graph.calls or ()]
+    grads = {label for call in calls for label in call.results if label.startswith("grad ")}
+    assert len(grads) == 2
+
+
 def test_an_edit_of_a_broken_step_is_named_by_its_graph(broken: Capture) -> None:
     (edit,) = diff(broken, captured("tanh", "break", "")).findings
     assert (edit.module, edit.graph) == ("blocks.0", "forward_0")

@@ -9,7 +9,7 @@ from functools import partial
 
 from ...words import counted, grouped
 from ..cost import Cost, sum_of
-from ..equality import aliases_of
+from ..equality import ALIAS_OP, aliases_of
 from ..equality import with_cuts as insert_cuts
 from ..events import SKIPPED, GraphBreak
 from ..model import Arg, Graph, Node, Ref, map_arg
@@ -60,17 +60,18 @@ def with_cuts(
     )
     cuts: list[Finding] = []
     for boundaries, (kind, own, other, partners) in zip(unmatched, sides, strict=True):
+        ops = _names_of_ops(own) if boundaries else []
         # What a module brings that was added belongs to the module, cuts included.
         of_breaks = [
             cut
             for cut in boundaries
             if not any(holds(path, cut.module) for path in modules)
-            and not _is_divided_too(cut, own, other, partners)
+            and not _is_divided_too(cut, ops, other, partners)
         ]
         cuts += _findings_of(of_breaks, kind)
     if not cuts:
         return [*findings] or _divided_otherwise(before, after, any(unmatched))
-    follows = _Follows(before, after, unmatched)
+    follows = _Follows(before, after, unmatched, names)
     others = [finding for finding in findings if not follows.belongs(finding)]
     derived = [finding for finding in findings if follows.belongs(finding)]
     return [*_attach(cuts, derived), *others]
@@ -161,21 +162,31 @@ def _place_and_values(cut: tuple[Boundary, frozenset[str]]) -> Hashable:
     return _place(cut), cut[1]
 
 
+def _names_of_ops(step: InlinedStep) -> list[str]:
+    """Return the names of a forward's ops, in order; "" for an alias."""
+    forward = step.graphs[0]
+    aliases = aliases_of(forward)
+    return [
+        "" if node.name in aliases else node.name
+        for node in forward.nodes
+        if node.kind != "placeholder"
+    ]
+
+
 def _is_divided_too(
-    cut: Boundary, own: InlinedStep, other: InlinedStep, partners: Mapping[str, str]
+    cut: Boundary, ops: Sequence[str], other: InlinedStep, partners: Mapping[str, str]
 ) -> bool:
     """Return True if the other step is divided at a cut as well, for another reason.
 
     If a break makes Dynamo skip a frame, the breaks of this frame occur no more, and what ran
     eagerly after them still does.
     """
-    forward = own.graphs[0]
-    aliases = aliases_of(forward)
-    ops = [node for node in forward.nodes if node.kind != "placeholder"]
-    ends = (
-        next((n.name for n in reversed(ops[: cut.position]) if n.name not in aliases), ""),
-        next((n.name for n in ops[cut.position :] if n.name not in aliases), ""),
-    )
+    before, after = cut.position - 1, cut.position
+    while before >= 0 and not ops[before]:
+        before -= 1
+    while after < len(ops) and not ops[after]:
+        after += 1
+    ends = ops[before] if before >= 0 else "", ops[after] if after < len(ops) else ""
     (_, first), (graph, second) = (_origin(other, partners.get(name, "")) for name in ends)
     if graph is None:
         return False
@@ -249,6 +260,21 @@ def _repeated(step: InlinedStep) -> set[str]:
     return repeated
 
 
+def _only_read(step: InlinedStep) -> set[str]:
+    """Return the ops whose results only eager code reads, as for the condition of an `if`."""
+    forward = step.graphs[0]
+    found: set[str] = set()
+    used: set[str] = set()
+    for node in reversed(forward.nodes):
+        graph, _ = _origin(step, node.name)
+        reads = graph is not None and graph.eager and any(e.kind == "syncs" for e in node.effects)
+        if node.name not in used and (reads or node.name in found or node.op == ALIAS_OP):
+            found |= {node.name, *node.refs}
+        else:
+            used.update(node.refs)
+    return found - used
+
+
 def _skeleton(value: Arg) -> Arg:
     return None if isinstance(value, Ref) else value
 
@@ -259,19 +285,25 @@ class _Follows:
     Args:
         before, after: the steps.
         unmatched: the cuts of each side that the other side lacks.
+        names: the new name of each old node.
     """
 
     def __init__(
-        self, before: InlinedStep, after: InlinedStep, unmatched: Sequence[Sequence[Boundary]]
+        self,
+        before: InlinedStep,
+        after: InlinedStep,
+        unmatched: Sequence[Sequence[Boundary]],
+        names: Mapping[str, str],
     ):
         self.steps = before, after
+        self.names = names
         graphs = [
             graph
             for step in self.steps
             for graph in (*step.graphs, *(origin.graph for origin in step.origins.values()))
         ]
         self.backwards = {graph.name for graph in graphs if graph.kind == "backward"}
-        self.repeated = [_repeated(step) for step in self.steps]
+        self.derived = [_repeated(step) | _only_read(step) for step in self.steps]
         self.lines = [
             {(b.cut.graph_break.file, b.cut.graph_break.line) for b in side if b.cut.graph_break}
             - {("", 0)}
@@ -282,55 +314,55 @@ class _Follows:
         """Return True if all of a finding follows from the cuts."""
         changes = [change for place in finding.places for change in place.changes]
         ops = ops_of(changes)
+        if not ops:
+            return not self._is_return(finding)
         # What used a derived op takes another operand now.
         rest = [change for change in ops if change.kind != "rewired" or len(ops) == 1]
-        follows = list(map(self._follows, rest or ops))
-        # Elsewhere, an op and the eager ops that replace it have nothing in common.
-        comparable = {step.graphs[0].level for step in self.steps} <= {*COMPARABLE}
-        enough = all(follows) if comparable else any(follows)
-        return (enough and bool(follows or not ops)) or self._is_of_break(finding, ops)
+        rest = rest or ops
+        if not {step.graphs[0].level for step in self.steps} <= {*COMPARABLE}:
+            # An op of the undivided step and the eager ops that replace it have nothing in common.
+            rest = [change for change in rest if self._is_of_divided(change)] or rest
+        return all(map(self._follows, rest))
+
+    def _is_of_divided(self, change: Change) -> bool:
+        nodes = enumerate((change.before, change.after))
+        return any(
+            node is not None and self._origin(side, node) is not None for side, node in nodes
+        )
+
+    def _is_return(self, finding: Finding) -> bool:
+        """Return True if the target returns other values: not a break's doing."""
+        for place in finding.places:
+            for change in place.changes:
+                if change.node.kind != "output" or change.graph in self.backwards:
+                    continue
+                old, new = (node.refs if node else () for node in (change.before, change.after))
+                if tuple(self.names.get(name, name) for name in old) != new:
+                    return True
+        # Named outputs are described; see `compare`.
+        return ": output " in finding.summary
 
     def _follows(self, change: Change) -> bool:
         if change.graph in self.backwards:
             return True
-        nodes = [(0, change.before), (1, change.after)]
-        if any(n is not None and n.op == INACTIVE_DROPOUT and not n.kwargs for _, n in nodes):
-            return change.kind in ("added", "removed")
-        for side, node in nodes:
-            graph = None if node is None else self._origin(side, node)
+        one_sided = change.kind in ("added", "removed")
+        for side, node in enumerate((change.before, change.after)):
+            if node is None:
+                continue
+            source = node.source
+            if one_sided and (
+                (node.op == INACTIVE_DROPOUT and not node.kwargs)
+                or node.name in self.derived[side]
+                or (source is not None and (source.file, source.line) in self.lines[side])
+            ):
+                return True
+            graph = self._origin(side, node)
             if graph is not None and graph.eager:
                 return self.steps[side].graphs[0].level not in COMPARABLE
-            if node is not None and node.name in self.repeated[side]:
-                return change.kind in ("added", "removed")
         return False
-
-    def _is_of_break(self, finding: Finding, ops: Sequence[Change]) -> bool:
-        """Return True for ops that one side has only because of the line of a break."""
-        kinds = {change.kind for change in ops}
-        if len(kinds) != 1 or not kinds <= {"added", "removed"}:
-            return False
-        side = int("added" in kinds)
-        for place in finding.places:
-            nodes = [change.node for change in ops_of(place.changes)]
-            at_line = all(
-                node.source and (node.source.file, node.source.line) in self.lines[side]
-                for node in nodes
-            )
-            reads = any(
-                effect.kind == "syncs" and self._is_eager(side, node)
-                for node in nodes
-                for effect in node.effects
-            )
-            if not at_line and not reads:
-                return False
-        return True
 
     def _origin(self, side: int, node: Node) -> Graph | None:
         return _origin(self.steps[side], node.name)[0]
-
-    def _is_eager(self, side: int, node: Node) -> bool:
-        graph = self._origin(side, node)
-        return graph is not None and graph.eager
 
 
 def _attach(cuts: Sequence[Finding], derived: Sequence[Finding]) -> list[Finding]:

@@ -71,7 +71,9 @@ def _links_correspond(a: Sequence[Graph], b: Sequence[Graph]) -> bool:
         return Link(link.call, name)
 
     for old, new, of_graph in zip(a, b, names, strict=True):
-        for first, second in zip(old.calls or (), new.calls or (), strict=False):
+        if len(old.calls or ()) != len(new.calls or ()):
+            return False
+        for first, second in zip(old.calls or (), new.calls or (), strict=True):
             links = {of_graph.get(k, k): source(link, 0) for k, link in first.inputs.items()}
             if first.number != second.number or links != {
                 name: source(link, 1) for name, link in second.inputs.items()
@@ -80,8 +82,6 @@ def _links_correspond(a: Sequence[Graph], b: Sequence[Graph]) -> bool:
             results = {label: source(link, 0) for label, link in first.results.items()}
             if results != {label: source(link, 1) for label, link in second.results.items()}:
                 return False
-        if len(old.calls or ()) != len(new.calls or ()):
-            return False
     return True
 
 

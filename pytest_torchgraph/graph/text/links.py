@@ -19,7 +19,6 @@ and a gradient is what the backward returns for its input.
 from __future__ import annotations
 
 import re
-from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -29,7 +28,18 @@ from ...words import grouped
 from ..events import SKIPPED, GraphBreak
 from ..model import INPUT_OPS, Graph, Ref
 from ..module_paths import split_graph
-from ..step import OUTSIDE, Cut, Link, StepCall, calls_of, needs_links, renamed_path, renamed_paths
+from ..step import (
+    OUTSIDE,
+    Cut,
+    Link,
+    StepCall,
+    calls_of,
+    earlier_run,
+    forward_of,
+    needs_links,
+    renamed_path,
+    renamed_paths,
+)
 from .format import format_name, quote
 from .nodes import NodeReader
 
@@ -116,26 +126,10 @@ class _Order:
         """Note the links of a run; the defaults of later runs refer to them."""
         self.links[number] = links
 
-    def forward_of(self, number: int) -> int | None:
-        """Return the run of the forward whose backward a run is; `None` if unknown.
-
-        Backwards run in the opposite order of their forwards.
-        """
-        graph = self.graphs[number]
-        if graph.eager or graph.saver is None or graph.kind != "backward":
-            return None
-        place = bisect_left(self.numbers[graph.name], number)
-        return self._earlier(graph.saver.name, number, place)
-
-    def _earlier(self, graph: str, number: int, place: int = 0) -> int | None:
-        """Return the last run of a graph before a run, or the one `place` runs before the last."""
-        numbers = self.numbers.get(graph, [])
-        found = bisect_left(numbers, number) - 1 - place
-        return numbers[found] if found >= 0 else None
-
     def inputs(self, number: int, paths: Sequence[tuple[str, str]]) -> dict[str, Link]:
         """Return the default link of each input of a run."""
-        graph, forward = self.graphs[number], self.forward_of(number)
+        graph = self.graphs[number]
+        forward = forward_of(self.numbers, graph, number)
         links = {}
         for node in graph.inputs:
             link = None
@@ -147,7 +141,7 @@ class _Order:
                     link = Link(forward, node.name)
             source, name = split_graph(node.name)
             if link is None and source:
-                earlier = self._earlier(source, number)
+                earlier = earlier_run(self.numbers.get(source, ()), number)
                 link = None if earlier is None else Link(earlier, name)
             links[node.name] = link or Link(OUTSIDE, renamed_path(node.name, paths), node.op)
         return links
@@ -163,7 +157,7 @@ class _Order:
                 if isinstance(value, Ref):
                     results[f"output {path}"] = self._resolve(forwards[-1], value.name)
         for number, graph in enumerate(self.graphs):
-            forward = self.forward_of(number)
+            forward = forward_of(self.numbers, graph, number)
             if forward is None:
                 continue
             returned = graph.nodes[-1].args[0] if graph.nodes[-1].args else ()

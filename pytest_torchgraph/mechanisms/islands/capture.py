@@ -190,9 +190,9 @@ def recorded_islands(
     results = {f"output {leaf.path}": leaf.value for leaf in leaves if leaf.is_tensor}
     for number, tensor in enumerate([*output_leaves(step.output), *step.saved.replaced_buffers()]):
         results[f"kept {number}"] = tensor
-    for leaf in step.leaves:
-        if leaf.grad is not None:
-            _, name = step.invocation.named.tensors.get(id(leaf), ("", "leaf"))
+    for number, leaf in enumerate(step.leaves):
+        if leaf.grad is not None:  # a leaf in a closure has no name
+            _, name = step.invocation.named.tensors.get(id(leaf), ("", f"leaf {number}"))
             results[f"grad {name}"] = leaf.grad
     values = {name: recorder.number_of(tensor) for name, tensor in results.items()}
     return functools.partial(islands_of, recorder, canon, compiled, values)

@@ -12,7 +12,7 @@ from ...convert.canonical_names import CanonicalNames
 from ...convert.from_fx import Converted
 from ...graph.events import EagerOp
 from ...graph.model import Graph, GraphKind, Source
-from ...graph.step import OUTSIDE, Link, StepCall
+from ...graph.step import OUTSIDE, Link, StepCall, forward_of
 from ...words import grouped
 from ..recording import (
     FIRST_LEAF_SEQUENCE,
@@ -398,39 +398,26 @@ class _Builder:
             # Compiled autograd writes gradients into tensors that no op returned.
             if not name.startswith("kept ") and (source := link(i)).role not in _UNKNOWN
         }
+        runs = grouped(
+            (call.graph.name, n) for n, call in enumerate(self.calls) if call.graph is not None
+        )
         last = {call.event.backward: number for number, call in enumerate(self.calls)}
         calls = []
         for number, call in enumerate(self.calls):
             event = call.event
             inputs = {name: link(i) for name, i in call.inputs.items()}
-            inputs.update(self._saved_views(call, inputs))
+            saver = None if call.graph is None else call.graph.saver
+            if call.graph is not None and saver is not None:
+                forward = forward_of(runs, call.graph, number)
+                for name, source in inputs.items():
+                    # A tensor that autograd saved shows only the input that it is a view of.
+                    node = saver.by_name.get(name) if source.call == OUTSIDE else None
+                    if node is not None and node.is_call and forward is not None:
+                        inputs[name] = Link(forward, name)
             of_last = results if last[event.backward] == number else {}
             module = "" if event.backward else self.recorder.paths[max(event.path_number, 0)]
             calls.append(StepCall(number, inputs, None, module, of_last))
         return calls
-
-    def _saved_views(self, call: _Call, inputs: Mapping[str, Link]) -> Iterator[tuple[str, Link]]:
-        """Yield the links of the views that the forward of a backward made and saved.
-
-        A tensor that autograd saved shows only what it is a view of: an input of the step.
-        """
-        saver = None if call.graph is None else call.graph.saver
-        if call.graph is None or saver is None:
-            return
-        views = [
-            name
-            for name, source in inputs.items()
-            if source.call == OUTSIDE and name in saver.by_name and saver.by_name[name].is_call
-        ]
-        if not views:
-            return
-        names = ["" if other.graph is None else other.graph.name for other in self.calls]
-        forwards = [n for n, name in enumerate(names) if name == saver.name]
-        own = [self.calls[n] for n, name in enumerate(names) if name == call.graph.name]
-        place = next(n for n, other in enumerate(own) if other is call)
-        if place < len(forwards):
-            # Backwards run in the opposite order of their forwards.
-            yield from ((name, Link(forwards[-1 - place], name)) for name in views)
 
     def _find_divisions(self) -> Iterator[Division | None]:
         """Yield the division before each call; see `Islands.divisions`."""
