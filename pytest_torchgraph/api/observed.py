@@ -263,7 +263,7 @@ class Observed:
                 "graph_capture(model, ...), or check regional compilation with "
                 f"assert_compiled_once({glob!r}, model=model)"
             )
-        return kinds_of([graph for graph in self._split if graph.kind != "backward"], glob)
+        return kinds_of(self._split, glob)
 
     # -- costs -------------------------------------------------------------------------------------
 

@@ -7,10 +7,11 @@ from textwrap import indent
 from typing import TYPE_CHECKING, Any
 
 from ..errors import CaptureError
-from ..graph.blocks import INVOKE, BlockKind, kinds_of, match_modules
+from ..graph.blocks import BlockKind, kinds_of, match_modules
 from ..graph.census import calls
 from ..graph.diff import Finding, abridged, holds, natural_key
 from ..graph.higher_order import body_names
+from ..graph.inline import INVOKE
 from ..graph.model import Graph
 from ..graph.select import ancestors
 from ..graph.text import format_node
@@ -47,7 +48,7 @@ def assert_repeated(
             raise CaptureError(
                 f"the capture has no backward to compare: omit backward=True, or {CHECK_BACKWARD}"
             )
-        block_kinds = kinds_of(graphs, glob)
+        block_kinds = kinds_of(graphs, glob, backward=True)
     if len(block_kinds) > kinds:
         raise AssertionError("\n".join(_lines_of_difference(block_kinds, glob, kinds)))
 

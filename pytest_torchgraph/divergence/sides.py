@@ -14,7 +14,7 @@ from ..convert.canonical_names import CanonicalNames
 from ..convert.from_fx import Converted
 from ..convert.graph_modules import copied, runnable
 from ..errors import CaptureError
-from ..graph.blocks import inline_regions
+from ..graph.inline import inline_regions
 from ..graph.model import Atom, Device, Graph, Ref, SubgraphRef, Symbol
 from ..graph.module_paths import numbered
 from ..mechanisms.dispatch import Dispatch

@@ -4,8 +4,9 @@ A block is a module whose path matches a glob, in which `*` is one component. Th
 consists of the ops of the module and its submodules. Its inputs are the values from outside. Its
 outputs are the results that the block does not use itself.
 
-Dynamo shares the body of a region between several calls, but inlines a body that is called once.
-`inline_regions` inlines shared bodies too, so that blocks that compute the same are equal.
+A step that graph breaks divide is read as one. Dynamo shares the body of a region between several
+calls, but inlines a body that is called once. Shared bodies are inlined here too, so that blocks
+that compute the same are equal.
 """
 
 from __future__ import annotations
@@ -15,89 +16,21 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
-from functools import partial
 from typing import TYPE_CHECKING
 
 from ..errors import CaptureError
 from ..words import grouped
-from .census import Homes, bodies_of, is_projection_node, move_path, operands_of, outputs_of
+from .census import is_projection_node, moved
 from .diff import holds, instances_of, natural_key
 from .higher_order import body_names
-from .model import Arg, Effect, Graph, Node, Ref, map_arg
+from .inline import inline_regions
+from .model import Arg, Graph, Node, Ref, map_node, substituting
 from .module_paths import common_path
 from .select import NO_PATHS, ancestors, module_hint, nodes_of, path_prefix
+from .step import joined
 
 if TYPE_CHECKING:
     from .diff import GraphDiff
-
-
-INVOKE = "higher_order.invoke_subgraph"
-"""Op that calls the body of a region."""
-
-
-def inline_regions(graph: Graph) -> Graph:
-    """Return the graph with each region's call replaced by its ops."""
-    if not any(node.op == INVOKE for node in graph.nodes):
-        return graph
-    homes = Homes(graph)
-    nodes: list[Node] = []
-    names: set[str] = {node.name for node in graph.nodes}
-    replacements: dict[str, Arg] = {}
-    results: dict[str, list[Arg]] = {}
-    for node in graph.nodes:
-        bodies = bodies_of(graph, node) if node.op == INVOKE else []
-        body = inline_regions(bodies[0]) if len(bodies) == 1 else None
-        if body is not None and len(operands := operands_of(node)) == len(body.inputs):
-            body_path, caller = homes.move(node, bodies[0]) or ("", "")
-            args_by_body_name = {
-                body_input.name: substitute_refs(operand, replacements)
-                for body_input, operand in zip(body.inputs, operands, strict=True)
-            }
-            for inner_node in body.nodes:
-                if inner_node.kind not in ("placeholder", "output"):
-                    name = move_path(inner_node.name, body_path, caller)
-                    # If two calls of one body are in the same module, their nodes have equal names.
-                    while name in names:
-                        name += "'"
-                    names.add(name)
-                    args_by_body_name[inner_node.name] = Ref(name)
-                    module = move_path(inner_node.module, body_path, caller)
-                    inlined = _substitute_in_node(inner_node, args_by_body_name)
-                    nodes.append(replace(inlined, name=name, module=module))
-            results[node.name] = [
-                substitute_refs(output, args_by_body_name) for output in outputs_of(body)
-            ]
-        elif node.refs and node.refs[0] in results and is_projection_node(graph, node):
-            replacements[node.name] = results[node.refs[0]][node.args[1]]
-        else:
-            nodes.append(_substitute_in_node(node, replacements))
-    used = {name for node in nodes for name in body_names(node)}
-    bodies_left = tuple(body for body in graph.subgraphs if body.name in used)
-    saved = tuple(ref for ref in substitute_refs(graph.saved, replacements) if isinstance(ref, Ref))
-    return replace(graph, nodes=tuple(nodes), subgraphs=bodies_left, saved=saved)
-
-
-def _substitute_in_node(node: Node, values: Mapping[str, Arg]) -> Node:
-    effects = []
-    for effect in node.effects:
-        target = effect.target and values.get(effect.target.name, effect.target)
-        effects.append(Effect(effect.kind, target if isinstance(target, Ref) else None))
-    after = [values.get(before.name, before) for before in node.after]
-    return replace(
-        node,
-        args=substitute_refs(node.args, values),
-        kwargs=substitute_refs(node.kwargs, values),
-        effects=tuple(effects),
-        after=tuple(before for before in after if isinstance(before, Ref)),
-    )
-
-
-def substitute_refs(value: Arg, values: Mapping[str, Arg]) -> Arg:
-    """Return an argument with references replaced by values, by node name."""
-    return map_arg(
-        value, lambda leaf: values.get(leaf.name, leaf) if isinstance(leaf, Ref) else leaf
-    )
-
 
 _SEED = "prims.inductor_lookup_seed.default"
 """Op that selects a dropout's seed from the seeds of the whole graph.
@@ -114,8 +47,8 @@ class BlockKind:
 
     Attributes:
         members: module paths, in natural order.
-        graph: the ops of the first member. If graph breaks divide them among several graphs, only
-            the ops in the first of these graphs.
+        graph: the ops of the first member. If graph breaks divide them among several graphs of a
+            watch, only the ops in the first of these graphs.
         diff: the difference from the most common kind; `None` for that kind.
         parts: the ops of the first member in each graph, in program order.
     """
@@ -173,13 +106,14 @@ def lists_of(graphs: Sequence[Graph]) -> list[str]:
 
 
 def kinds_of(
-    graphs: Sequence[Graph], glob: str, *, explained: bool = True
+    graphs: Sequence[Graph], glob: str, *, backward: bool = False, explained: bool = True
 ) -> tuple[BlockKind, ...]:
     """Return the kinds of blocks in graphs, most common first.
 
     Args:
-        graphs: graphs to compare, with or without their backward.
+        graphs: the graphs of a step.
         glob: see `match_modules`.
+        backward: True to also compare the backward.
         explained: False omits the differences, which take the most time to compute.
 
     Raises:
@@ -188,7 +122,11 @@ def kinds_of(
     """
     from .diff import diff_graphs
 
-    graphs = [inline_regions(graph) for graph in graphs]
+    graphs = [
+        inline_regions(graph)
+        for graph in joined(graphs).graphs
+        if backward or graph.kind != "backward"
+    ]
     members = match_modules(_module_paths(graphs), glob)
     sides = [_BlockSide(graph, glob) for graph in graphs]
     # All blocks get the names of the first block, because parameters are paired by name.
@@ -365,7 +303,10 @@ def _block_graph(side: _BlockSide, block: str, new_path: str) -> Graph:
     """
     graph, ops, users = side.graph, side.ops_by_block[block], side.users
     names: dict[str, str] = {}
-    move = partial(move_path, home=block, caller=new_path)
+
+    def move(path: str) -> str:
+        return moved(path, (block, new_path))
+
     own_inputs: dict[str, Node] = {}
     outer_inputs = {name: graph.by_name[name] for name in side.shared}
     for node in ops.values():
@@ -387,20 +328,14 @@ def _block_graph(side: _BlockSide, block: str, new_path: str) -> Graph:
         else:
             inputs.append(replace(outer, name=names[name]))
     names |= {name: move(name) for name in ops}
-    refs = {old: Ref(new) for old, new in names.items()}
+    refs: dict[str, Arg] = {old: Ref(new) for old, new in names.items()}
     nodes = [
-        replace(
-            node,
+        map_node(
+            replace(node, after=tuple(before for before in node.after if before.name in ops)),
+            substituting(refs),
             name=names[node.name],
-            args=substitute_refs(node.args, refs),
-            kwargs=substitute_refs(node.kwargs, refs),
             module=move(node.module),
             target=move(node.target),  # via fx, the path of the called module
-            effects=tuple(
-                Effect(effect.kind, refs[effect.target.name] if effect.target else None)
-                for effect in node.effects
-            ),
-            after=tuple(refs[before.name] for before in node.after if before.name in ops),
         )
         for node in ops.values()
     ]

@@ -78,8 +78,8 @@ class OpCall:
         counts: Counter[str] = Counter()
         for moves, times in self._contexts.items():
             module = self.node.module
-            for home, caller in moves:
-                module = move_path(module, home, caller)
+            for move in moves:
+                module = moved(module, move)
             counts[module] += times
         return counts
 
@@ -279,11 +279,11 @@ def _runs_per_call(graph: Graph, node: Node) -> int | None:
     return None if kind in ("tree", "loop", None) else 1
 
 
-def operands_of(node: Node) -> list[object]:
+def operands_of(node: Node) -> list[Arg]:
     """Return the leaves of the arguments after the body, which a `call` passes to the body."""
     node = executed(node)
     is_after_body = False
-    operands: list[object] = []
+    operands: list[Arg] = []
     for arg in node.args:
         if is_after_body:
             operands += leaves(arg)
@@ -291,7 +291,7 @@ def operands_of(node: Node) -> list[object]:
     return operands
 
 
-def outputs_of(body: Graph) -> list[object]:
+def outputs_of(body: Graph) -> list[Arg]:
     """Return the leaves of a body's return value."""
     return [leaf for node in body.nodes if node.kind == "output" for leaf in leaves(node.args)]
 
@@ -341,14 +341,14 @@ class Homes:
         return self._homes[body.name]
 
 
-def move_path(path: str, home: str, caller: str) -> str:
-    """Return a path of a body with the body's home replaced by the module of a call.
+def moved(path: str, *moves: Move) -> str:
+    """Return a path with the home at its beginning replaced by the module of the call.
 
     Args:
         path: the module or the name of a node.
-        home: the body's home.
-        caller: the module of the call.
+        moves: homes and callers. The first one that fits counts.
     """
-    if path.startswith(home) and path[len(home) : len(home) + 1] in ("", ".", "/"):
-        return caller + path[len(home) :]
+    for home, caller in moves:
+        if path.startswith(home) and path[len(home) : len(home) + 1] in ("", ".", "/"):
+            return caller + path[len(home) :]
     return path

@@ -589,6 +589,36 @@ def map_arg(value: Arg, change: Callable[[Arg], Arg]) -> Arg:
 _LEAVES = _WITHOUT_REFS | {Ref}
 
 
+def substituting(values: Mapping[str, Arg]) -> Callable[[Arg], Arg]:
+    """Return a function for `map_arg` that replaces references by values, by node name."""
+    return lambda leaf: values.get(leaf.name, leaf) if type(leaf) is Ref else leaf
+
+
+def map_node(node: Node, change: Callable[[Arg], Arg], **fields: Any) -> Node:
+    """Return a node with a function applied to each value that it refers to or has as an argument.
+
+    An effect whose target becomes a constant keeps no target.
+
+    Args:
+        node: the node.
+        change: see `map_arg`.
+        fields: other fields of the node to replace.
+    """
+    effects = []
+    for effect in node.effects:
+        target = effect.target and change(effect.target)
+        effects.append(Effect(effect.kind, target if isinstance(target, Ref) else None))
+    after = dict.fromkeys(ref for ref in map(change, node.after) if isinstance(ref, Ref))
+    return replace(
+        node,
+        args=map_arg(node.args, change),
+        kwargs=map_arg(node.kwargs, change),
+        effects=tuple(effects),
+        after=tuple(after),
+        **fields,
+    )
+
+
 def is_projection(node: Node, producer: Node | None) -> bool:
     """Return True if `node` is a `getitem` that selects one of several outputs of `producer`."""
     return (

@@ -8,13 +8,16 @@ and one backward, as if nothing had divided it. A cut is a place where the step 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
-from .model import Arg, Effect, Graph, Node, Ref, SubgraphRef, Symbol, map_arg
+from ..words import grouped
+from .census import moved
+from .inline import Copies
+from .model import Arg, Graph, Node, Ref, Symbol
 
 if TYPE_CHECKING:
     from .events import GraphBreak
@@ -326,13 +329,10 @@ class _Phase:
     def __init__(self, calls: Sequence[tuple[StepCall, Graph]], forward: _Phase | None = None):
         self.calls = calls
         self.forward = forward
-        self.numbers = {call.number for call, _ in calls}
-        self.taken = {"output"}
-        self.counts: Counter[str] = Counter()
+        self.runs = {call.number: (call, graph) for call, graph in calls}
         self.values: dict[tuple[int, str], str] = {}
         self.inputs: dict[Hashable, Node] = {}
-        self.nodes: list[Node] = []
-        self.subgraphs: list[Graph] = []
+        self.copies = Copies()
         kinds = sorted(
             (graph for _, graph in calls), key=lambda g: (g.kind == "inference", g.eager)
         )
@@ -342,25 +342,17 @@ class _Phase:
         self.saved: list[str] = []
         for call, graph in calls:  # first, so that ops do not take the names of inputs
             for node in graph.inputs:
-                if self._link(call, node).call not in self.numbers:
+                if self._link(call, node).call not in self.runs:
                     self._add_input(call, node)
         before = calls[0][1].name
         for call, graph in calls:
             if call.cut is not None and forward is None:
                 self.boundaries.append(
-                    Boundary(call.cut, len(self.nodes), before, call.module, graph.eager)
+                    Boundary(call.cut, len(self.copies.nodes), before, call.module, graph.eager)
                 )
             before = graph.name
             self._add_body(call, graph)
         self.graph = self._build()
-
-    def _claim(self, name: str) -> str:
-        unique = name
-        while unique in self.taken:
-            self.counts[name] += 1
-            unique = f"{name}.{self.counts[name]}"
-        self.taken.add(unique)
-        return unique
 
     def _link(self, call: StepCall, node: Node) -> Link:
         return call.inputs.get(node.name) or Link(OUTSIDE, node.name, node.op)
@@ -398,47 +390,45 @@ class _Phase:
         original = None if self.forward is None else self.forward.graph.by_name.get(name)
         if original is not None:
             role = original.op if original.kind == "placeholder" else "saved"
-        self.inputs[key] = replace(node, name=self._claim(name), op=role)
+        self.inputs[key] = replace(node, name=self.copies.claim(name), op=role)
 
     def value(self, call: StepCall, node: Node) -> str:
         """Return the name of the value that a call receives as an input."""
         link = self._link(call, node)
-        if link.call in self.numbers:
+        if link.call in self.runs:
             return self.values[link.call, link.name]
         return self.inputs[self._key(call, node)].name
 
     def _add_body(self, call: StepCall, graph: Graph) -> None:
-        names = {node.name: self.value(call, node) for node in graph.inputs}
-        paths = renamed_paths(graph, call.inputs)
-        bodies = {body.name: self._claim(body.name) for body in graph.subgraphs}
-        self.subgraphs += [replace(body, name=bodies[body.name]) for body in graph.subgraphs]
+        values: dict[str, Arg] = {node.name: Ref(self.value(call, node)) for node in graph.inputs}
+        # A backward takes few parameters, so it has the paths of its forward.
+        run, source = self._forward_run(call, graph) or (call, graph)
+        paths = renamed_paths(source, run.inputs)
 
-        def change(value: Arg) -> Arg:
-            if type(value) is Ref:
-                return Ref(names[value.name])
-            return SubgraphRef(bodies[value.name]) if type(value) is SubgraphRef else value
+        def name_of(name: str) -> str:
+            return self.copies.claim(moved(name, *paths))
 
-        for node in graph.nodes:
-            if node.kind in ("placeholder", "output"):
-                continue
-            names[node.name] = self._claim(renamed_path(node.name, paths))
-            copy = replace(
-                node,
-                name=names[node.name],
-                # Dynamo does not know the module in which it resumes.
-                module=renamed_path(node.module, paths) or call.module,
-                args=map_arg(node.args, change),
-                kwargs=map_arg(node.kwargs, change) if node.kwargs else node.kwargs,
-                effects=tuple(
-                    effect if effect.target is None else Effect(effect.kind, change(effect.target))
-                    for effect in node.effects
-                ),
-                after=tuple(change(ref) for ref in node.after),
-            )
+        def module_of(path: str) -> str:
+            return moved(path, *paths) or call.module  # unknown to Dynamo where it resumes
+
+        def added(node: Node, copy: Node) -> None:
             self.origins[self.template.kind, copy.name] = NodeOrigin(graph, call.number, node)
-            self.nodes.append(copy)
+
+        self.copies.add(graph, values, name_of, module_of, added=added)
+        names = {name: ref.name for name, ref in values.items() if isinstance(ref, Ref)}
         self.saved += [names[ref.name] for ref in graph.saved]
         self.values.update({(call.number, name): new for name, new in names.items()})
+
+    @cached_property
+    def _numbers(self) -> Mapping[str, Sequence[int]]:
+        """Runs of each graph of the step so far, by its name."""
+        runs = self.runs if self.forward is None else self.forward.runs | self.runs
+        return grouped((graph.name, number) for number, (_, graph) in runs.items())
+
+    def _forward_run(self, call: StepCall, graph: Graph) -> tuple[StepCall, Graph] | None:
+        """Return the run of the forward whose backward a run is."""
+        number = None if self.forward is None else forward_of(self._numbers, graph, call.number)
+        return None if number is None or self.forward is None else self.forward.runs[number]
 
     def _build(self) -> Graph:
         last, _ = self.calls[-1]
@@ -468,10 +458,10 @@ class _Phase:
         end = Node("output", "output", "output", (value,))
         return replace(
             self.template,
-            nodes=(*self.inputs.values(), *self.nodes, end),
+            nodes=(*self.inputs.values(), *self.copies.nodes, end),
             name=self.template.kind,
             level=min((graph for _, graph in self.calls), key=lambda graph: graph.eager).level,
-            subgraphs=tuple(self.subgraphs),
+            subgraphs=tuple(self.copies.subgraphs),
             saved=(),
             eager=False,
             runs=1,
@@ -498,11 +488,3 @@ def renamed_paths(graph: Graph, inputs: Mapping[str, Link]) -> list[tuple[str, s
                 old, new = old[:-1], new[:-1]
             pairs.add((".".join(old), ".".join(new)))
     return sorted(pairs, key=lambda pair: (-len(pair[0]), pair))
-
-
-def renamed_path(name: str, paths: Sequence[tuple[str, str]]) -> str:
-    """Return a name with the first of these module paths that it begins with replaced."""
-    for old, new in paths:
-        if name == old or name.startswith((f"{old}.", f"{old}/")):
-            return new + name[len(old) :]
-    return name

@@ -155,6 +155,35 @@ def test_blocks_on_both_sides_of_a_graph_break_are_alike():
     capture.assert_repeated("layers.*", backward=False)
 
 
+class Divided(nn.Module):
+    """A block that a graph break divides if `noisy`."""
+
+    def __init__(self, noisy: bool) -> None:
+        super().__init__()
+        self.fc, self.noisy = nn.Linear(4, 4), noisy
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.fc(x)
+        if self.noisy:
+            torch._dynamo.graph_break()
+        return torch.relu(x) * 2
+
+
+def test_a_block_that_a_break_divides_is_like_the_others():
+    net = nn.Sequential(*(Divided(noisy=number == 1) for number in range(4)))
+    capture = tg.capture(net, numbers(2, 4).requires_grad_(), via="aot")
+    assert len(capture.forwards) > 2
+    capture.assert_repeated("*", backward=True)
+    (kind,) = capture.repeated("*")
+    assert [node.op for node in kind.graph.nodes if node.is_call][-2:] == [
+        "aten.relu.default",
+        "aten.mul.Tensor",
+    ]
+    net[2].fc = nn.Linear(4, 4, bias=False)
+    with pytest.raises(AssertionError, match="2 differs from 0 in 1 edit"):
+        tg.capture(net, numbers(2, 4), via="aot").assert_repeated("*")
+
+
 @pytest.mark.slow("inductor generates code")
 def test_inductor_seeds_do_not_split_block_kinds():
     tg.capture(Net().train(), numbers(2, 5, 16), via="inductor").assert_repeated("layers.*")

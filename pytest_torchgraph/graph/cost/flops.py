@@ -15,7 +15,7 @@ from ...errors import CaptureError
 from ...ops.collectives import calls_python
 from ...ops.flop_formulas import formula_of, without_memory
 from ...ops.matching import FLOP_LEVELS
-from ..census import Homes, Move, move_path, runs
+from ..census import Homes, Move, moved, runs
 from ..higher_order import KINDS, PLAIN, PREFIX, declared_arguments, executed, ops_named
 from ..model import Atom, Graph, Node, Ref, Result, Symbol, TensorMeta
 from ..sizes import advice
@@ -67,7 +67,7 @@ class Flops:
             move: for a body, the module in which it was traced and the module that calls it.
         """
         for module, flops in other.by_module.items():
-            module = module if move is None else move_path(module, *move)
+            module = module if move is None else moved(module, move)
             self.by_module[module] = self.by_module.get(module, 0) + flops * times
         for op, count in other.unknown.items():
             self.unknown[op] = self.unknown.get(op, 0) + count

@@ -17,12 +17,12 @@ The graph itself keeps the ops that torch ran, and so do its op counts.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from ...ops.matching import ATEN_LEVELS
 from ..cost import with_savers
-from ..model import Arg, Graph, Node, Ref, iter_refs, map_arg
+from ..model import Arg, Graph, Node, Ref, iter_refs, map_arg, map_node
 from ..step import Link
 
 BELOW_AUTOGRAD = ATEN_LEVELS
@@ -105,9 +105,9 @@ def _drop_aliases(graph: Graph, aliases: Mapping[str, str]) -> Graph:
     if aliases or unused or any(node.op in SAME_OPS for node in graph.nodes):
         left_out = unused.union(aliases)
         remaining = [node for node in graph.nodes if node.name not in left_out]
-        saved = dict.fromkeys(_rename_refs(graph.saved, aliases))
+        saved = dict.fromkeys(map_arg(graph.saved, _renaming(aliases)))
         nodes = tuple([_rewrite_node(node, aliases) for node in remaining])
-        output = _rename_refs(graph.output, aliases)
+        output = map_arg(graph.output, _renaming(aliases))
         return replace(graph, nodes=nodes, saved=tuple(saved), subgraphs=subgraphs, output=output)
     if any(new is not old for new, old in zip(subgraphs, graph.subgraphs, strict=True)):
         return replace(graph, subgraphs=subgraphs)
@@ -193,14 +193,7 @@ def _rewrite_node(node: Node, names: Mapping[str, str]) -> Node:
     op = canonical_op(node.op)
     if not names or not _mentions(node, names):
         return node if op == node.op else replace(node, op=op)
-    return replace(
-        node,
-        op=op,
-        args=_rename_refs(node.args, names),
-        kwargs=_rename_refs(node.kwargs, names),
-        effects=tuple([replace(e, target=_rename_refs(e.target, names)) for e in node.effects]),
-        after=tuple(dict.fromkeys(_rename_refs(node.after, names))),
-    )
+    return map_node(node, _renaming(names), op=op)
 
 
 def _mentions(node: Node, names: Mapping[str, str]) -> bool:
@@ -221,9 +214,10 @@ def _mentions(node: Node, names: Mapping[str, str]) -> bool:
     return False
 
 
-def _rename_refs(value: Arg, names: Mapping[str, str]) -> Arg:
-    def rename(value: Arg) -> Arg:
-        known = isinstance(value, Ref) and value.name in names
-        return Ref(names[value.name]) if known else value
+def _renaming(names: Mapping[str, str]) -> Callable[[Arg], Arg]:
+    """Return a function that renames a reference to one of `names`."""
 
-    return map_arg(value, rename)
+    def rename(value: Arg) -> Arg:
+        return Ref(names[value.name]) if type(value) is Ref and value.name in names else value
+
+    return rename

@@ -25,6 +25,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from ...words import grouped
+from ..census import moved
 from ..events import SKIPPED, GraphBreak
 from ..model import INPUT_OPS, Graph, Ref
 from ..module_paths import split_graph
@@ -37,7 +38,6 @@ from ..step import (
     earlier_run,
     forward_of,
     needs_links,
-    renamed_path,
     renamed_paths,
 )
 from .format import format_name, quote
@@ -143,7 +143,7 @@ class _Order:
             if link is None and source:
                 earlier = earlier_run(self.numbers.get(source, ()), number)
                 link = None if earlier is None else Link(earlier, name)
-            links[node.name] = link or Link(OUTSIDE, renamed_path(node.name, paths), node.op)
+            links[node.name] = link or Link(OUTSIDE, moved(node.name, *paths), node.op)
         return links
 
     def results(self) -> dict[str, Link]:

@@ -275,7 +275,7 @@ def blocks_data(graphs: Sequence[Graph]) -> list[Data]:
     kinds_of_lists = []
     for glob in lists_of(forward)[:MOST_LISTS]:
         try:
-            kinds = kinds_of(forward, glob, explained=False)
+            kinds = kinds_of(graphs, glob, explained=False)
         except CaptureError:  # a body runs ops of several blocks
             continue
         if len(kinds[0].members) > 1:
