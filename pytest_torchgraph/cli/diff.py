@@ -27,6 +27,10 @@ if TYPE_CHECKING:
     from ..graph.program import Program
 
 
+LISTED = 10
+"""Maximum number of findings to print without --all."""
+
+
 def add_command(commands: Any) -> None:
     """Declare the command and its arguments.
 
@@ -49,6 +53,7 @@ def add_command(commands: Any) -> None:
         "--torchgraph-artifacts: its stored graphs are compared with its captured graphs",
     )
     parser.add_argument("--all", action="store_true", help="print all findings and files in full")
+    parser.add_argument("--why", action="store_true", help="say why each finding is one")
     add_rank(parser)
     add_format(parser)
     parser.set_defaults(run=run)
@@ -78,15 +83,12 @@ def _directories(options: argparse.Namespace) -> int:
     except TypeError as error:
         raise TorchGraphError(str(error)) from None
     if options.format == "json":
-        print_json(_data_of_directories(difference))
+        print_json(difference.to_json())
     elif options.format == "markdown":
         print("\n".join(_markdown_of_directories(difference)))
     else:
-        print(
-            f"{difference.heading()}\n{difference.to_text(limit=None)}"
-            if options.all
-            else difference
-        )
+        text = difference.to_text(None if options.all else LISTED, why=options.why)
+        print("\n".join(dict.fromkeys(filter(None, (difference.heading(), text)))))
     if difference.files is not None and difference.files.unreadable:
         return EXIT_TROUBLE
     return EXIT_DIFFERENT if difference else EXIT_OK
@@ -94,7 +96,7 @@ def _directories(options: argparse.Namespace) -> int:
 
 def _files(options: argparse.Namespace) -> int:
     """Print the difference of the graphs, or of the op counts if a file stores only counts."""
-    from ..graph.diff import diff_programs, merge_ranks
+    from ..graph.diff import FilesDiff, GraphDiff, diff_programs, merge_ranks
 
     old = read_any_document(options.old, may_be_missing=True)
     new = read_any_document(options.new, may_be_missing=True)
@@ -116,15 +118,23 @@ def _files(options: argparse.Namespace) -> int:
         for line in lines
     ]
     if options.format == "json":
-        print_json(_data(difference, counts, list(torch) if upgrade else None))
+        name = one_line(options.new.name)
+        files = FilesDiff(
+            (name,),
+            changed=(name,) if difference or counts else (),
+            counts={name: tuple(counts)} if counts else {},
+            releases={name: torch} if upgrade else {},
+            of_directories=False,
+        )
+        print_json(replace(difference or GraphDiff(()), files=files).to_json())
     else:
         lines = [*filter(None, (_note_counts_only(pairs, options), upgrade))]
         if options.format == "markdown":
             lines = [*map(markdown_text, lines)]
             lines += [*_markdown(difference), *(f"- {markdown_code(line)}" for line in counts)]
         elif difference:
-            full_text = difference.to_text(limit=len(difference.findings))
-            lines += [difference.heading(), full_text if options.all else difference.to_text()]
+            limit = len(difference.findings) if options.all else LISTED
+            lines += [difference.heading(), difference.to_text(limit, why=options.why)]
         else:
             lines += counts
         if lines:
@@ -176,13 +186,6 @@ def _with_file_name(difference: GraphDiff | None, file: Path) -> GraphDiff | Non
     return replace(difference, findings=tuple(findings))
 
 
-def _data(
-    difference: GraphDiff | None, counts: list[str], releases: list[str] | None
-) -> dict[str, Any]:
-    data = difference.to_json() if difference else {"heading": "", "findings": []}
-    return {**data, "counts": counts, "releases": releases}
-
-
 def _markdown(difference: GraphDiff | None) -> list[str]:
     if not difference:
         return []
@@ -192,12 +195,6 @@ def _markdown(difference: GraphDiff | None) -> list[str]:
 
 def _heading(difference: GraphDiff) -> str:
     return f"**{markdown_text(difference.heading())}**"
-
-
-def _data_of_directories(difference: GraphDiff) -> dict[str, Any]:
-    data = difference.to_json()
-    files = {**data["files"], "compared": len(data["files"]["compared"])}
-    return {"causes": data["findings"], **files}
 
 
 def _markdown_of_directories(difference: GraphDiff) -> list[str]:

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     )
     from .diff import (
         MAX_CAUSES,
+        RULES,
         Change,
         Finding,
         GraphDiff,
@@ -85,7 +86,7 @@ else:
                 "need_saved peak_bytes saved_by_node with_savers"
             ),
             "diff": (
-                "Change Finding GraphDiff GraphPair MAX_CAUSES Place abridged diff_graphs "
+                "Change Finding GraphDiff GraphPair MAX_CAUSES Place RULES abridged diff_graphs "
                 "find_changes finding_lines merge_edits problem_finding"
             ),
             "divergence": "Divergence headline nodes_to_show",

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from pytest_torchgraph import diff
 from pytest_torchgraph.cli import main
 
 OLD = """torchgraph 1
@@ -62,7 +63,7 @@ def test_compare_with_an_unreadable_file_exits_2_and_shows_the_rest(
     assert "! new/a.tgraph:1:1: " in output
     assert "aten.relu -> aten.tanh" in output
     data = json.loads(run("diff", "old", "new", "--format=json", code=2, capsys=capsys))
-    assert "new/a.tgraph:1:1" in data["unreadable"]["a.tgraph"]
+    assert "new/a.tgraph:1:1" in data["files"]["unreadable"]["a.tgraph"]
 
 
 @pytest.mark.parametrize(
@@ -92,8 +93,10 @@ def test_compare_json_has_all_facts(directories: Path, capsys: pytest.CaptureFix
     Path("old/d.tgraph").write_text(COUNTS)
     Path("new/d.tgraph").write_text(NEW)
     data = json.loads(run("diff", "old", "new", "--format=json", code=1, capsys=capsys))
-    assert data["version"] == 1
-    (cause,) = data["causes"]
+    assert data == diff("old", "new").to_json()
+    assert data["version"] == 2
+    (cause,) = data["findings"]
+    files = data["files"]
     assert cause.pop("cost")["saved_bytes"] == 0
     assert cause.pop("identity")["edits"]
     assert cause == {
@@ -108,10 +111,11 @@ def test_compare_json_has_all_facts(directories: Path, capsys: pytest.CaptureFix
         "modules": ["fc"],
         "ranks": None,
         "with": [],
+        "reasons": [],
     }
-    assert (data["added"], data["removed"], data["compared"]) == (["c.tgraph"], [], 3)
-    assert data["changed"] == ["a.tgraph", "d.tgraph", "sub/b.tgraph"]
-    assert data["counts"]["d.tgraph"][0] == "forward: aten.relu.default  1 -> 0"
+    assert (files["added"], files["removed"], len(files["compared"])) == (["c.tgraph"], [], 3)
+    assert files["changed"] == ["a.tgraph", "d.tgraph", "sub/b.tgraph"]
+    assert files["counts"]["d.tgraph"][0] == "forward: aten.relu.default  1 -> 0"
 
 
 def test_compare_markdown_escapes_names(
@@ -146,7 +150,7 @@ def test_compare_sums_edit_costs_over_files(
     lines = run("diff", "old/a.tgraph", "new/a.tgraph", code=1, capsys=capsys).splitlines()
     assert lines[4].endswith("+32 B saved")
     data = json.loads(run("diff", "old", "new", "--format=json", code=1, capsys=capsys))
-    assert data["causes"][0]["cost"]["saved_bytes"] == 64
+    assert data["findings"][0]["cost"]["saved_bytes"] == 64
     pair = ("diff", "old/a.tgraph", "new/a.tgraph", "--format=json")
     data = json.loads(run(*pair, code=1, capsys=capsys))
     assert data["findings"][0]["cost"]["saved_bytes"] == 32
@@ -183,14 +187,14 @@ def test_diff_prints_json_and_markdown(
 ) -> None:
     words = ("diff", "old/a.tgraph", "new/a.tgraph")
     data = json.loads(run(*words, "--format=json", code=1, capsys=capsys))
-    assert data["version"] == 1
+    assert data == diff("old/a.tgraph", "new/a.tgraph").to_json()
     assert [finding["what"] for finding in data["findings"]] == ["aten.relu -> aten.tanh"]
     lines = run(*words, "--format=markdown", code=1, capsys=capsys).splitlines()
     assert lines[0] == "**1 edit: aten.relu -> aten.tanh in fc**"
     assert "| `~ aten.relu -> aten.tanh` | `fc` | 1 |" in lines[-1]
     words = ("diff", "old/a.tgraph", "equal/a.tgraph")
     data = json.loads(run(*words, "--format=json", code=0, capsys=capsys))
-    assert (data["findings"], data["counts"], data["releases"]) == ([], [], None)
+    assert (data["findings"], data["files"]["compared"]) == ([], ["a.tgraph"])
     assert run(*words, "--format=markdown", code=0, capsys=capsys) == ""
 
 
@@ -201,7 +205,8 @@ def test_diff_of_counts_has_the_same_forms(
     words = ("diff", "counts.tgraph", "new/a.tgraph")
     line = "forward: aten.relu.default  1 -> 0"
     assert line in run(*words, code=1, capsys=capsys)
-    assert line in json.loads(run(*words, "--format=json", code=1, capsys=capsys))["counts"]
+    data = json.loads(run(*words, "--format=json", code=1, capsys=capsys))
+    assert line in data["files"]["counts"]["a.tgraph"]
     assert f"- `{line.replace('  ', ' ')}`" in run(
         *words, "--format=markdown", code=1, capsys=capsys
     )

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 from docs.pages import DOCS, Command, File, missing, steps
+from docs.rules import RULES_PAGE
+from docs.rules import page as rules_page
 from docs.signatures import PAGE, with_signatures
 from projects import Run
 
@@ -180,3 +182,8 @@ def test_the_reference_has_every_command(capsys: pytest.CaptureFixture[str]) -> 
     commands = re.findall(r"^    (\w+)  ", capsys.readouterr().out, re.M)
     assert len(commands) > 3
     assert [name for name in commands if f"| `{name} " not in text] == []
+
+
+def test_rules_are_documented_as_they_are() -> None:
+    """`PYTHONPATH=tests:. python tests/docs/rules.py` updates the page."""
+    assert RULES_PAGE.read_text(encoding="utf-8") == rules_page()

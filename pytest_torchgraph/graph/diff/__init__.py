@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     )
     from .origins import Matched, Pair
     from .paths import abridged, holds, instances_of, is_index, natural_key
+    from .rules import RULES
     from .union_find import UnionFind
     from .words import cost_text, heading
 else:
@@ -55,6 +56,7 @@ else:
         {
             "align": "align_items longest_increasing",
             "cuts": "BREAK pairs_with_breaks",
+            "rules": "RULES",
             "findings": "Change ChangeKind FilesDiff Finding GraphDiff GraphPair Place SIGNS",
             "joining": (
                 "MAX_CAUSES finding_heading finding_lines form_lines group_same_edits list_some "

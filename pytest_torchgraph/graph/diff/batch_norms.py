@@ -14,6 +14,7 @@ from .constants import quantizes
 from .findings import Change, Finding, one_place
 from .moves import OWN_VALUES
 from .origins import Key, Origins
+from .rules import FOLDED_NORM
 
 BIAS = 2
 """Position of the bias among the arguments of a convolution or linear layer."""
@@ -39,6 +40,7 @@ def _without_batch_norms(finding: Finding, origins: Origins) -> Finding:
     if not unfolded.follow or not any(change.node.is_call for change in kept):
         return finding
     follow = [change for change in changes if id(change) in unfolded.follow]
+    origins.because(FOLDED_NORM, follow, kept[0])
     return one_place(kept, consequences=(*follow, *finding.consequences))
 
 

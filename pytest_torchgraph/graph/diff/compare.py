@@ -25,6 +25,7 @@ from .joining import merge_ranks
 from .node_changes import NodeChange
 from .origins import Origins, pair_bodies, pair_graphs
 from .places import merge_equal_edits, merge_same_lines, merge_torch_modules
+from .rules import BODY, INPUT_ORDER, RUNS
 from .scales import attach_scales
 
 MANY_SAVERS = 100
@@ -53,11 +54,11 @@ def diff_graphs(before: Sequence[Graph], after: Sequence[Graph]) -> GraphDiff:
     findings = attach_scales(findings, origins)
     findings = merge_equal_edits(findings, before, after, origins)
     findings = merge_same_lines(identify_findings(findings, before, after, origins))
-    findings = name_checkpoints(merge_torch_modules(findings, after), before, after)
+    findings = name_checkpoints(merge_torch_modules(findings, after, origins), before, after)
     findings = attach_costs(findings, origins, before, after)
     if steps is not None:
         findings = with_cuts(findings, *steps, origins)
-    return GraphDiff(tuple(findings), tuple(graphs), origins=origins)
+    return GraphDiff(tuple(map(origins.with_reasons, findings)), tuple(graphs), origins=origins)
 
 
 def find_changes(
@@ -104,7 +105,7 @@ def find_changes(
         names = _compare_graphs(old, new, saved_names, target, graphs, classes, origins)
         if (pair := GraphPair(old, new)).runs is not None:
             if old.eager:
-                of_graphs.append(_run_count_finding([(old, new)]))
+                of_graphs.append(_run_count_finding([(old, new)], origins))
             else:
                 ran_otherwise.setdefault(pair.runs, []).append((old, new))
             if len(graphs) == start:
@@ -117,7 +118,7 @@ def find_changes(
         findings = with_consequences(findings, backward, origins)
     else:
         findings += backward
-    findings += map(_run_count_finding, ran_otherwise.values())
+    findings += [_run_count_finding(pairs, origins) for pairs in ran_otherwise.values()]
     findings += of_graphs
     return findings, graphs, origins
 
@@ -148,8 +149,16 @@ def _compare_graphs(
     comparison = group_changes(classes.flat(old), classes.flat(new), names)
     origins.matchings.append(comparison.matching)
     label = _graph_label(old, new)
+    made = {
+        part: _make_change(comparison, part, label, origins)
+        for group in (*comparison.groups, *comparison.follows)
+        for part in group
+    }
+    origins.add_joins(
+        comparison.changes, {comparison.changes.key_of(part): made[part] for part in made}
+    )
     edits, follows = (
-        [[_make_change(comparison, part, label, origins) for part in group] for group in groups]
+        [[made[part] for part in group] for group in groups]
         for groups in (comparison.groups, comparison.follows)
     )
     graphs.append(
@@ -164,11 +173,11 @@ def _compare_graphs(
         _compare_graphs(body_old, body_new, {}, inside, graphs, classes, origins)
         if inside:
             calls = {*callers[0].get(body_old.name, ()), *callers[1].get(body_new.name, ())}
-            own_findings = _merge_body(own_findings, inside, (old, new), calls)
+            own_findings = _merge_body(own_findings, inside, (old, new), calls, origins)
     if not own_findings:
         last = Change("changed", label, old.nodes[-1], new.nodes[-1])
         own_findings.append(one_place((last,)))
-    own_findings = _merge_reordered_inputs(own_findings, old, new)
+    own_findings = _merge_reordered_inputs(own_findings, old, new, origins)
     names = comparison.names()
     findings.extend(_explain_saved(finding, old, new, names) for finding in own_findings)
     return names
@@ -185,6 +194,7 @@ def _merge_body(
     body_findings: list[Finding],
     graphs: tuple[Graph, Graph],
     calls: Container[int],
+    origins: Origins,
 ) -> list[Finding]:
     """Merge a body's findings into its caller's, attaching consequences to their edit.
 
@@ -196,6 +206,7 @@ def _merge_body(
         body_findings: the findings of the body.
         graphs: the calling graph, old and new.
         calls: the ids of the nodes that refer to the body.
+        origins: receives the reasons.
     """
 
     def is_call_result(change: Change) -> bool:
@@ -216,12 +227,16 @@ def _merge_body(
         f for f in own_findings if is_consequence(f)
     ]
     first = edits[0]
+    for finding in derived:
+        origins.because(BODY, finding.changes, first.changes[0])
     changes = (*first.changes, *(change for finding in derived for change in finding.changes))
     edits[0] = one_place(changes, first.summary, consequences=first.consequences)
     return [finding for finding in own_findings if finding not in derived] + edits
 
 
-def _merge_reordered_inputs(findings: list[Finding], old: Graph, new: Graph) -> list[Finding]:
+def _merge_reordered_inputs(
+    findings: list[Finding], old: Graph, new: Graph, origins: Origins
+) -> list[Finding]:
     """Merge all reordered inputs into one finding with a summary."""
 
     def is_reordered(finding: Finding) -> bool:
@@ -232,6 +247,7 @@ def _merge_reordered_inputs(findings: list[Finding], old: Graph, new: Graph) -> 
     ]
     if not changes:
         return findings
+    origins.because(INPUT_ORDER, changes, changes[0])
     names = [f"%{format_name(change.node.name)}" for change in changes]
     roles = {change.node.op for change in changes}
     before, after = ([n.name for n in graph.inputs if n.op in roles] for graph in (old, new))
@@ -386,13 +402,14 @@ def _ops_finding(old: Graph | None, new: Graph | None) -> Finding:
     )
 
 
-def _run_count_finding(pairs: Sequence[tuple[Graph, Graph]]) -> Finding:
+def _run_count_finding(pairs: Sequence[tuple[Graph, Graph]], origins: Origins) -> Finding:
     """Return the finding for graphs with the same change of their run count."""
     labels = [_graph_label(old, new) for old, new in pairs]
     changes = [
         Change("changed", label, old.nodes[-1], new.nodes[-1])
         for label, (old, new) in zip(labels, pairs, strict=True)
     ]
+    origins.because(RUNS, changes, changes[0])
     old, new = pairs[0]
     summary = f"{', '.join(labels)} {runs_in_words(new.runs)}, before: {old.runs}"
     return one_place(changes, summary, of_graph=True)

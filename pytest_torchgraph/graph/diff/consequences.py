@@ -11,6 +11,7 @@ from .correspondence import Correspondence
 from .findings import Change, Finding, nodes_of_changes
 from .origins import Origins
 from .paths import path_of
+from .rules import CONNECTED, IN_MODULE, NEAREST, OF_OPERAND, OF_OPERANDS, VALUE
 
 OWN_VALUE = 4.0
 """Score of a change that produces or uses a value of an edit."""
@@ -22,6 +23,12 @@ SURE = 2.0
 A change with a lower score goes with the strongest change of its finding."""
 TAKEN_BY_SEVERAL = 1.5
 """Score of a change that produces or uses an operand of several edits."""
+RULE_OF_SCORE = {
+    OWN_VALUE: VALUE,
+    SAME_MODULE: IN_MODULE,
+    SURE: OF_OPERAND,
+    TAKEN_BY_SEVERAL: OF_OPERANDS,
+}
 
 
 def with_consequences(
@@ -50,8 +57,12 @@ def with_consequences(
         changes = (*finding.changes, *finding.consequences)
         scored = [reach.best_edit(change) for change in changes]
         best_overall = max(scored, key=lambda item: (item[0], -item[1]))
-        for change, (score, best) in zip(changes, scored, strict=True):
-            follows[best if score >= SURE else best_overall[1]].append(change)
+        for change, own in zip(changes, scored, strict=True):
+            is_own = own[0] >= SURE or own == best_overall
+            score, best = own if is_own else best_overall
+            rule = RULE_OF_SCORE.get(score, NEAREST) if is_own else CONNECTED
+            origins.because(rule, (change,), findings[best].changes[0])
+            follows[best].append(change)
     extended: list[Finding] = []
     for finding, following in zip(findings, follows, strict=True):
         place = replace(finding.places[0], consequences=(*finding.consequences, *following))

@@ -29,6 +29,7 @@ from .findings import (
 )
 from .origins import Origins
 from .paths import abridged, holds
+from .rules import CUT
 
 COMPARABLE = ("aot", "dispatch")
 """Levels at which compiled ops are recorded as eager ops are."""
@@ -74,7 +75,7 @@ def with_cuts(
     follows = _Follows(before, after, unmatched, names)
     others = [finding for finding in findings if not follows.belongs(finding)]
     derived = [finding for finding in findings if follows.belongs(finding)]
-    return [*_attach(cuts, derived), *others]
+    return [*_attach(cuts, derived, origins), *others]
 
 
 def _divided_otherwise(
@@ -365,7 +366,7 @@ class _Follows:
         return _origin(self.steps[side], node.name)[0]
 
 
-def _attach(cuts: Sequence[Finding], derived: Sequence[Finding]) -> list[Finding]:
+def _attach(cuts: Sequence[Finding], derived: Sequence[Finding], origins: Origins) -> list[Finding]:
     """Return the findings of cuts, each with the consequences in the modules nearest to it."""
     follows: list[list[Finding]] = [[] for _ in cuts]
     for finding in derived:
@@ -379,6 +380,7 @@ def _attach(cuts: Sequence[Finding], derived: Sequence[Finding]) -> list[Finding
             for place in finding.places
             for change in (*place.changes, *place.consequences)
         )
+        origins.because(CUT, changes, None)
         first = replace(cut.places[0], consequences=changes)
         costs = partial(_sum, findings)
         attached.append(replace(cut, places=(first, *cut.places[1:]), costs=costs))

@@ -7,6 +7,7 @@ import re
 from ...ops.views import is_view
 from .constants import SizePair, constants_follow, iter_changed_sizes
 from .node_changes import NodeChanges, have_same_result
+from .rules import SIZE, SUMMED_SIZE
 
 _PRODUCTS = re.compile(
     r"\.(?:mm|addmm|bmm|baddbmm|matmul|linear|einsum|convolution|conv(?:_transpose)?\dd"
@@ -70,7 +71,7 @@ class _DerivedNodes:
             ]
             origins += [key for key in keys if self.changes.kind_of(key) in ("removed", "added")]
         for origin in origins:
-            self.changes.join(("a", i), origin)
+            self.changes.join(SIZE, ("a", i), origin)
         if origins:
             # A changed stride or epsilon does not follow from sizes. Its node stays an edit, and is
             # sorted before the ops that changed the shape.
@@ -97,7 +98,7 @@ class _DerivedNodes:
         for p, q in zip(operands, self.b.operands[j], strict=False):
             if self.m.forward[p] == q:
                 for sizes in iter_changed_sizes(self.a.nodes[p], self.b.nodes[q]):
-                    self.changes.join(("a", factors.setdefault(sizes, p)), ("a", p))
+                    self.changes.join(SUMMED_SIZE, ("a", factors.setdefault(sizes, p)), ("a", p))
         if factors:
             self.factors[i] = factors
 
@@ -112,4 +113,4 @@ class _DerivedNodes:
             self.derived.add(i)
             for product in products:
                 for factor in product.values():
-                    self.changes.join(("a", i), ("a", factor))
+                    self.changes.join(SUMMED_SIZE, ("a", i), ("a", factor))

@@ -7,6 +7,7 @@ from functools import cached_property
 from .align import longest_increasing
 from .match import align_outputs, nameless_label
 from .node_changes import NodeChange, NodeChanges, have_same_result
+from .rules import OPERAND, SLOT
 
 
 class NodeComparer:
@@ -68,7 +69,7 @@ class NodeComparer:
         for p, q in slots:
             # Two nodes that fill the same slot replace each other, even if their user changed.
             if self.m.forward[p] == -1 and self.m.backward[q] == -1:
-                self.changes.join(self.changes.key_of_old(p), self.changes.key_of_new(q))
+                self.changes.join(SLOT, self.changes.key_of_old(p), self.changes.key_of_new(q))
                 # One op took the place of another op. This may separate it from new neighbours; see
                 # `neighbours`.
                 if have_same_result(self.a.nodes[p], self.b.nodes[q]):
@@ -85,9 +86,9 @@ class NodeComparer:
     def join_to_operands(self, i: int, p: int, q: int) -> None:
         """Join a rewired node to the node that was added or removed at its operand."""
         if self.m.forward[p] == -1:
-            self.changes.join(("a", i), self.changes.key_of_old(p))
+            self.changes.join(OPERAND, ("a", i), self.changes.key_of_old(p))
         if self.m.backward[q] == -1:
-            self.changes.join(("a", i), self.changes.key_of_new(q))
+            self.changes.join(OPERAND, ("a", i), self.changes.key_of_new(q))
 
     def order_agrees(self, order_a: list[int], order_b: list[int]) -> bool:
         """Return True if two partners follow the same effects, or another edit changed the order.
@@ -147,7 +148,7 @@ class NodeComparer:
             only_b = [q for s, q in zip(slots_b, returned_b, strict=False) if s not in aligned]
         for p, q in pairs:
             if self.m.forward[p] == -1 and self.m.backward[q] == -1:
-                self.changes.join(self.changes.key_of_old(p), self.changes.key_of_new(q))
+                self.changes.join(SLOT, self.changes.key_of_old(p), self.changes.key_of_new(q))
             if not self.m.edge_agrees(p, q):
                 self.changes.flag("rewired", i, j)
                 self.join_to_operands(i, p, q)

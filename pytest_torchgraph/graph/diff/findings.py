@@ -11,13 +11,14 @@ from ..equality import runs_differ
 from ..model import Graph, Node, Source
 from ..module_paths import common_path
 from ..text import format_node
+from .rules import RULES, Reason
 
 if TYPE_CHECKING:
     from ..events import GraphBreak
     from .origins import Origins
 
 ChangeKind = Literal["added", "removed", "changed", "rewired"]
-JSON_VERSION = 1
+JSON_VERSION = 2
 """The version of `GraphDiff.to_json`."""
 FILE_LISTS = ("compared", "changed", "added", "removed", "renamed")
 """The attributes of `FilesDiff` that list files."""
@@ -69,12 +70,14 @@ class Place:
         changes: the nodes of the edit itself, the primary one first.
         consequences: the nodes that differ because of the edit. They are in the backward of an
             edited forward, or they use an op that was moved.
+        reasons: the uses of rules that joined the changes, and attached the consequences.
     """
 
     module: str
     graph: str
     changes: tuple[Change, ...]
     consequences: tuple[Change, ...] = ()
+    reasons: tuple[Reason, ...] = field(default=(), repr=False, compare=False)
 
 
 Recomputations = tuple[tuple[str, int, int], ...]
@@ -183,6 +186,18 @@ class Finding:
         return self.recomputations()
 
     @property
+    def reasons(self) -> tuple[str, ...]:
+        """The names of the rules that joined the changes and attached the consequences.
+
+        Those of all places, in the order of the documented table; `()` for an edit of one node
+        without consequences.
+        """
+        if self.data is not None:
+            return tuple(self.data.get("reasons") or ())
+        names = {reason.rule for place in self.places for reason in place.reasons}
+        return tuple(rule.name for rule in RULES if rule.name in names)
+
+    @property
     def changes(self) -> tuple[Change, ...]:
         """The nodes of the edit in its first place, the primary one first."""
         return self.places[0].changes
@@ -243,6 +258,7 @@ class Finding:
         - `with`: the first further added and removed nodes, each with its sign.
         - `forms`: if a finding of several files did not change the same in all of them, each form:
           `before`, `after`, `with`, and `file`, the first file that has it; missing otherwise.
+        - `reasons`: see the attribute.
         - `files`, `ranks`: see the attributes.
         - `identity`: the tokens by which `joining.merge_edits` matches edits.
         """
@@ -270,18 +286,20 @@ class Finding:
             data=data,
         )
 
-    def to_text(self, limit: int = 4) -> str:
+    def to_text(self, limit: int = 4, *, why: bool = False) -> str:
         """Return the finding as text: places, before, after, other nodes, cost, consequences.
 
         The nodes are those of the first place. Consequences are counted over all places.
 
         Args:
             limit: maximum number of further nodes, and of consequences, to list.
+            why: True to list the `reasons`, each with the first two nodes that it joined.
         """
         from .joining import finding_lines
-        from .words import finding_text
+        from .words import finding_text, why_lines
 
-        return finding_text(self, limit) if self.places else "\n".join(finding_lines([self]))
+        lines = [finding_text(self, limit)] if self.places else [*finding_lines([self])]
+        return "\n".join([*lines, *(why_lines(self) if why else ())])
 
     def __str__(self) -> str:
         return self.to_text()
@@ -426,15 +444,16 @@ class GraphDiff:
 
         return diff_heading(self)
 
-    def to_text(self, limit: int | None = 10) -> str:
+    def to_text(self, limit: int | None = 10, *, why: bool = False) -> str:
         """Return all findings as text, grouped by ranks and with the files that have them.
 
         Args:
             limit: maximum number of findings, and of other files, to list; `None` for all.
+            why: see `Finding.to_text`.
         """
         from .words import diff_text
 
-        return diff_text(self, limit)
+        return diff_text(self, limit, why)
 
     def to_json(self, limit: int | None = None) -> dict[str, Any]:
         """Return the difference as plain data, the only format for sending and storing it.

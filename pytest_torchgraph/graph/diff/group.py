@@ -14,6 +14,7 @@ from .match import match_graphs
 from .moves import find_moves
 from .neighbours import join_copies, join_neighbours
 from .node_changes import NodeChange, NodeChangeKind, NodeChanges, NodeKey
+from .rules import CALL, MOVED, MOVED_MODULE, RENAMED, SIDE_EFFECT
 
 ASSERTION = "aten._assert_tensor_metadata.default"
 KIND_ORDER: dict[NodeChangeKind, int] = {"changed": 0, "added": 1, "rewired": 2, "removed": 3}
@@ -33,9 +34,11 @@ class GroupedChanges:
         matching: the correspondence of the nodes of the two graphs.
         groups: the changes of each edit.
         follows: for each group, the changes between these two graphs that only follow from it.
+        changes: the changes with the rules that joined them.
     """
 
     matching: Correspondence
+    changes: NodeChanges
     groups: list[list[NodeChange]] = field(default_factory=list)
     follows: list[list[NodeChange]] = field(default_factory=list)
 
@@ -60,9 +63,9 @@ def group_changes(a: NumberedGraph, b: NumberedGraph, names: Mapping[str, str]) 
     derived = join_derived(changes)
     if a.nodes and b.nodes:
         comparer.compare_outputs()
-    groups, follows = separate_moves(changes.m, _Grouper(changes, derived).sort_groups())
+    groups, follows = separate_moves(changes, _Grouper(changes, derived).sort_groups())
     attach_renamed(changes, comparer.renamed, groups, follows)
-    return GroupedChanges(changes.m, groups, follows)
+    return GroupedChanges(changes.m, changes, groups, follows)
 
 
 class _Grouper:
@@ -117,7 +120,7 @@ class _Grouper:
                 sources = [flat.nodes[i].source for i in numbers if i != -1]
                 calls = {source.call if source else "" for source in sources}
                 if len(calls) == 1 and (call := calls.pop()):
-                    self.changes.join(first.setdefault((is_new, call), root), root)
+                    self.changes.join(CALL, first.setdefault((is_new, call), root), root)
 
     def is_edited_op(self, part: NodeChange) -> bool:
         node = self.a.nodes[part.before] if part.after == -1 else self.b.nodes[part.after]
@@ -151,6 +154,7 @@ class _Grouper:
                     positions[max(0, k - 1) : k + 1], key=lambda entry: abs(entry[0] - position)
                 )
                 edits[nearest[1]].extend(group)
+                self.changes.joins.append((SIDE_EFFECT, key, nearest[1]))
         return edits
 
     def is_follower(self, part: NodeChange) -> bool:
@@ -185,7 +189,7 @@ class _Grouper:
 
 
 def separate_moves(
-    matching: Correspondence, groups: list[list[NodeChange]]
+    changes: NodeChanges, groups: list[list[NodeChange]]
 ) -> tuple[list[list[NodeChange]], list[list[NodeChange]]]:
     """Separate the consequences of moved units from the edits.
 
@@ -201,7 +205,7 @@ def separate_moves(
         for part in group
     }
     # A move needs at least two rewired nodes: the moved node and a node that follows from it.
-    causes, unit_of = find_moves(matching, sorted(rewired)) if len(rewired) > 1 else ({}, {})
+    causes, unit_of = find_moves(changes.m, sorted(rewired)) if len(rewired) > 1 else ({}, {})
     consequences: list[list[NodeChange]] = [[] for _ in groups]
     remaining: list[list[NodeChange]] = [[] for _ in groups]
     for k, group in enumerate(groups):
@@ -209,8 +213,11 @@ def separate_moves(
             i = part.before
             if i in rewired and i in causes:
                 consequences[rewired[causes[i]]].append(part)
+                changes.joins.append((MOVED, ("a", i), ("a", causes[i])))
             else:
                 moves_with = i in rewired and i in unit_of
+                if moves_with and unit_of[i] != i:
+                    changes.joins.append((MOVED_MODULE, ("a", i), ("a", unit_of[i])))
                 remaining[rewired[unit_of[i]] if moves_with else k].append(part)
     edits = [k for k, group in enumerate(remaining) if group]
     return [remaining[k] for k in edits], [consequences[k] for k in edits]
@@ -241,6 +248,7 @@ def attach_renamed(
         # A renamed module with a different operand is an edit already.
         if not changes.kind_of(("a", i)):
             follows[edit_of[cause]].append(NodeChange("changed", i, changes.m.forward[i]))
+            changes.joins.append((RENAMED, ("a", i), changes.key_of(cause)))
 
 
 def _saved_only_nodes(flat: NumberedGraph) -> set[int]:

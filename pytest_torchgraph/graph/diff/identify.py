@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import cached_property
 
 from ..census import calls
-from ..model import Graph, Node
+from ..model import Arg, Graph, Node, Ref, map_arg
 from ..module_paths import OwnModule, common_path
 from ..text import format_node
 from .call_keys import METHODS
@@ -98,7 +98,11 @@ class _Identities:
         inner = dict.fromkeys(
             _numbers_after_layer(path_of(p.changes[0].node)) for p in finding.places
         )
-        return tuple(digest("edit", key, numbers) for numbers in inner)
+        setting = setting_of(finding)
+        return (
+            *((digest("setting", *setting),) if setting else ()),
+            *(digest("edit", key, numbers) for numbers in inner),
+        )
 
     def _lines(self, finding: Finding) -> Sequence[Hashable]:
         """Return the lines of code of an edit; empty if one of them is unknown.
@@ -257,6 +261,36 @@ def ops_of_edit(finding: Finding) -> tuple[tuple[str, ...], tuple[str, ...]]:
     if removed != added:  # The ops on both sides only moved within the edit.
         removed, added = removed - added, added - removed
     return tuple(sorted(removed)), tuple(sorted(added))
+
+
+def setting_of(finding: Finding) -> tuple[Hashable, ...]:
+    """Return the op and the changed numbers, flags and dtypes of an edit of nothing else; else ().
+
+    The same change of the same argument is one setting, such as the `eps` of all norms, whichever
+    lines of code the calls are on.
+    """
+    settings = {_changed_setting(place) for place in finding.places if not finding.summary}
+    return settings.pop() if len(settings) == 1 else ()
+
+
+def _changed_setting(place: Place) -> tuple[Hashable, ...]:
+    changes = ops_of(without_derived(place.changes))
+    before, after = (changes[0].before, changes[0].after) if len(changes) == 1 else (None, None)
+    if before is None or after is None or before.op != after.op:
+        return ()
+    old, new = ({**dict(enumerate(node.args)), **node.kwargs} for node in (before, after))
+    differing: list[Hashable] = []
+    for name in {**old, **new}:
+        x, y = (_without_refs(side.get(name)) for side in (old, new))
+        if repr(x) != repr(y):
+            if name not in old or name not in new or isinstance(x or y, tuple | Mapping | slice):
+                return ()
+            differing.append((name, repr(x), repr(y)))
+    return (after.op, *differing) if differing else ()
+
+
+def _without_refs(value: Arg) -> Arg:
+    return map_arg(value, lambda leaf: None if isinstance(leaf, Ref) else leaf)
 
 
 def _functional_op(op: str) -> str:

@@ -21,7 +21,15 @@ from .findings import Finding, GraphDiff, Identity
 from .identify import digest
 from .paths import abridged
 from .union_find import UnionFind
-from .words import changed_words, cost_text, edit_name, recomputed_text, shown_nodes, sign_of
+from .words import (
+    changed_words,
+    cost_text,
+    edit_name,
+    recomputed_text,
+    shown_nodes,
+    sign_of,
+    why_lines,
+)
 
 MAX_TEXT = 160
 """Maximum number of characters of a node or a line of code."""
@@ -56,6 +64,7 @@ def finding_data(finding: Finding) -> dict[str, Any]:
         files=[*finding.files],
         ranks=None if finding.ranks is None else [*finding.ranks],
         identity=asdict(finding.identity),
+        reasons=[*finding.reasons],
         **{"with": [shorten(str(change)) for change in rest[:MAX_OPS]]},
         **({"recomputed": [*map(list, finding.recomputed)]} if finding.recomputed else {}),
     )
@@ -124,6 +133,7 @@ def problem_finding(problem: str) -> Finding:
         files=[],
         ranks=None,
         identity=asdict(tokens),
+        reasons=[],
         **{"with": []},
     )
     return Finding.from_json(data)
@@ -146,8 +156,8 @@ def merge_findings(group: Sequence[tuple[str, Finding]]) -> Finding:
         **{
             **data_of_findings[0],
             **{
-                key: [*dict.fromkeys(value for entry in data_of_findings for value in entry[key])]
-                for key in ("modules", "sources")
+                key: [*dict.fromkeys(v for entry in data_of_findings for v in entry.get(key) or ())]
+                for key in ("modules", "sources", "reasons")
             },
             "places": sum(entry["places"] for entry in data_of_findings),
             "cost": {"flops": cost.flops, "saved_bytes": cost.saved_bytes},
@@ -259,7 +269,11 @@ def merge_ranks(diffs: Iterable[tuple[Sequence[int], GraphDiff | None]]) -> Grap
 
 
 def finding_lines(
-    findings: Sequence[Finding], noun: str = "file", limit: int | None = MAX_CAUSES
+    findings: Sequence[Finding],
+    noun: str = "file",
+    limit: int | None = MAX_CAUSES,
+    *,
+    why: bool = False,
 ) -> Iterator[str]:
     """Yield a few lines for each finding of several files.
 
@@ -268,6 +282,7 @@ def finding_lines(
         noun: the noun for a file, as in "40 files".
         limit: maximum number of findings to list. The number of files of each finding is limited,
             too. `None` lists everything.
+        why: see `Finding.to_text`.
     """
     for finding in findings[:limit]:
         data = finding.to_json()
@@ -279,6 +294,7 @@ def finding_lines(
             yield f"    costs   {costs}{' in all' * (len(finding.files) > 1)}"
         if recomputed := recomputed_text(finding):
             yield f"    {recomputed}"
+        yield from why_lines(finding) if why else ()
         yield f"    in {list_some(finding.files, None if limit is None else MAX_FILES)}"
     if limit is not None and len(findings) > limit:
         unlisted = findings[limit:]

@@ -11,6 +11,7 @@ from .constants import quantizes
 from .correspondence import REACH
 from .node_changes import NodeChanges, NodeKey
 from .paths import holds
+from .rules import COPY, QUANTIZER, READS
 
 CLONE = "aten.clone.default"
 _RESHAPES = re.compile(r"(?:reshape|flatten)(?:_\d+)?$")
@@ -33,18 +34,20 @@ def join_neighbours(changes: NodeChanges) -> None:
         elif change.kind == "changed":
             for p in _value_operands(changes.a, change.before):
                 if changes.kind_of(changes.key_of_old(p)) == "removed":
-                    changes.join(key, changes.key_of_old(p))
+                    changes.join(READS, key, changes.key_of_old(p))
             for q in _value_operands(changes.b, change.after):
                 operand = changes.key_of_new(q)
-                if changes.kind_of(operand) == "added" or _is_quantized(changes, q, change.after):
-                    changes.join(key, operand)
+                if changes.kind_of(operand) == "added":
+                    changes.join(READS, key, operand)
+                elif _is_quantized(changes, q, change.after):
+                    changes.join(QUANTIZER, key, operand)
 
 
 def _join_operand(changes: NodeChanges, key: NodeKey, operand: NodeKey) -> None:
     """Join an added or removed node to an operand, if the two are one edit."""
     is_edited = changes.kind_of(operand) in (changes.kind_of(key), "changed")
     if is_edited and not _is_separate_edit(changes, operand, key):
-        changes.join(key, operand)
+        changes.join(READS, key, operand)
 
 
 def _is_separate_edit(changes: NodeChanges, operand: NodeKey, reader: NodeKey) -> bool:
@@ -91,7 +94,7 @@ def join_copies(changes: NodeChanges) -> None:
             number = flat.operands[number][0]
             operand = key_of(number)
             if changes.kind_of(operand):
-                changes.join(key, operand)
+                changes.join(COPY, key, operand)
                 break
             if not is_view(flat.nodes[number].op) or not flat.operands[number]:
                 break

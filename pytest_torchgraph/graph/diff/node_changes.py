@@ -40,6 +40,7 @@ class NodeChanges:
         by_key: the change of each differing node.
         replaced: nodes without a partner that have the same slot and result as a node of the other
             graph without a partner.
+        joins: the joined nodes, each with the rule.
     """
 
     def __init__(self, matching: Correspondence):
@@ -48,6 +49,7 @@ class NodeChanges:
         self.b: NumberedGraph = matching.b
         self.by_key: dict[NodeKey, NodeChange] = {}
         self.replaced: set[NodeKey] = set()
+        self.joins: list[tuple[str, NodeKey, NodeKey]] = []
         self._edits = UnionFind[NodeKey]()
 
     def key_of_old(self, i: int) -> NodeKey:
@@ -58,6 +60,17 @@ class NodeChanges:
         """Return the key of a node of the new graph."""
         i = self.m.backward[j]
         return ("b", j) if i == -1 else ("a", i)
+
+    def key_of(self, change: NodeChange) -> NodeKey:
+        """Return the key of a changed node."""
+        return ("b", change.after) if change.before == -1 else ("a", change.before)
+
+    def name_of(self, key: NodeKey) -> str:
+        """Return the name of a node, in the new graph if it is there."""
+        side, number = key
+        if side == "a" and self.m.forward[number] != -1:
+            side, number = "b", self.m.forward[number]
+        return (self.a if side == "a" else self.b).nodes[number].name
 
     def kind_of(self, key: NodeKey) -> str:
         """Return the kind of change of a node; "" if the node does not differ."""
@@ -74,9 +87,14 @@ class NodeChanges:
         key = self.key_of_new(j) if i == -1 else self.key_of_old(i)
         self.by_key.setdefault(key, NodeChange(kind, i, j))
 
-    def join(self, key: NodeKey, other: NodeKey) -> None:
-        """Record that two nodes belong to one edit."""
-        self._edits.join(key, other)
+    def join(self, rule: str, key: NodeKey, other: NodeKey) -> None:
+        """Record that two nodes belong to one edit, and by which rule; see `rules`."""
+        if self._edits.join(key, other):
+            self.joins.append((rule, key, other))
+
+    def edit_of(self, key: NodeKey) -> NodeKey:
+        """Return the key that identifies the edit of a node."""
+        return self._edits.find(key)
 
     def group_by_edit(self) -> dict[NodeKey, list[NodeChange]]:
         """Return the changes of each edit, by a key that identifies the edit."""

@@ -6,7 +6,7 @@ Graphs are paired with graphs of the same kind, and eager graphs with eager grap
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise, zip_longest
 
@@ -16,8 +16,9 @@ from ..model import Graph, Node
 from ..step import InlinedStep
 from .align import align_items
 from .correspondence import Correspondence
-from .findings import Change
-from .node_changes import NodeChange
+from .findings import Change, Finding, nodes_of_changes
+from .node_changes import NodeChange, NodeChanges, NodeKey
+from .rules import FOLLOWS, Reason
 
 Pair = tuple[Graph | None, Graph | None]
 """A graph and its corresponding graph; `None` for a missing graph."""
@@ -212,10 +213,62 @@ class Origins:
         self.pairs: list[Pair] = []
         self.matchings: list[Correspondence] = []
         self._found: dict[int, tuple[Correspondence, NodeChange]] = {}
+        self._reasons: dict[int, list[Reason]] = {}
 
     def add(self, change: Change, matching: Correspondence, part: NodeChange) -> None:
         """Record the origin of a change."""
         self._found[id(change)] = matching, part
+
+    def because(self, rule: str, changes: Iterable[Change], other: Change | None) -> None:
+        """Record the rule by which changes belong to an edit.
+
+        Args:
+            rule: the rule; see `rules`.
+            changes: the changes.
+            other: a change of the edit; `None` for a graph break.
+        """
+        for change in changes:
+            if change is not other:
+                name = "" if other is None else other.node.name
+                reason = Reason(rule, change.node.name, name)
+                self._reasons.setdefault(id(change), []).append(reason)
+
+    def add_joins(self, changes: NodeChanges, made: Mapping[NodeKey, Change]) -> None:
+        """Record the joins of two graphs.
+
+        Args:
+            changes: the joined nodes.
+            made: the change of each differing node.
+        """
+        of_edit = {changes.edit_of(key): change for key, change in made.items()}
+        for rule, key, other in changes.joins:
+            # Two changes can be joined through a node that does not differ itself.
+            change = made.get(key) or made.get(other) or of_edit.get(changes.edit_of(key))
+            if change is not None:
+                reason = Reason(rule, changes.name_of(key), changes.name_of(other))
+                self._reasons.setdefault(id(change), []).append(reason)
+
+    def with_reasons(self, finding: Finding) -> Finding:
+        """Return a finding with the reasons of each place."""
+        places = []
+        for place in finding.places:
+            own = {node.name for node in nodes_of_changes(place.changes)}
+            others = {node.name for node in nodes_of_changes(place.consequences)} - own
+            joined = [
+                reason
+                for change in place.changes
+                for reason in self._reasons.get(id(change), ())
+                # What was joined first can turn out to be a consequence.
+                if reason.rule not in FOLLOWS and not others.issuperset(reason[1:])
+            ]
+            followed = [
+                reason
+                for change in place.consequences
+                for reason in self._reasons.get(id(change), ())
+                if reason.rule in FOLLOWS
+            ]
+            places.append(replace(place, reasons=tuple(dict.fromkeys((*joined, *followed)))))
+        return replace(finding, places=tuple(places))
 
     def graph_of(self, graph: str, before: Node | None, after: Node | None) -> str:
         """Return the name of the captured graph that a changed node comes from.

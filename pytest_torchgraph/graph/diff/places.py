@@ -12,10 +12,11 @@ from ..equality import NumberedGraph
 from ..model import Graph, Node
 from .call_keys import CallKeys
 from .findings import Change, Finding, Place, ops_of
-from .identify import MAX_EDITS, digest, ops_of_edit, where_token
+from .identify import MAX_EDITS, digest, ops_of_edit, setting_of, where_token
 from .keys import EditKeys
 from .origins import Origins
 from .paths import abridged, holds, instances_of, natural_key, path_of
+from .rules import MODULE, TORCH_MODULE
 
 Kind = Literal["added", "removed"]
 MIN_EDITED_SHARE = 0.5
@@ -200,6 +201,8 @@ def _modules_finding(
 ) -> Finding:
     """Return the finding of all added modules, or of all removed modules."""
     places = [_module_place(module) for module in modules]
+    for place in places:
+        origins.because(MODULE, place.changes[1:], place.changes[0])
     places.sort(key=lambda place: (origins.position(place.changes[0]), natural_key(place.module)))
     paths = tuple(place.module for place in places)
     inside = [
@@ -338,7 +341,7 @@ def _merge_group(group: Iterable[Numbered]) -> Numbered:
 
 
 def merge_same_lines(findings: Iterable[Finding]) -> list[Finding]:
-    """Merge the findings on one line of the user's code with the same ops.
+    """Merge the findings on one line of the user's code with the same ops, or of one setting.
 
     All instances of a module class run the same code. So an edit of one line of this code is one
     edit, even if the names of the modules and their surroundings differ.
@@ -348,6 +351,10 @@ def merge_same_lines(findings: Iterable[Finding]) -> list[Finding]:
     """
     by_line: dict[Hashable, list[Finding]] = {}
     for finding in findings:
+        # All norms with another `eps` are one setting, wherever they are called.
+        if setting := setting_of(finding):
+            by_line.setdefault(("setting", *setting), []).append(finding)
+            continue
         # If no op was added or removed, constants changed, and a line may have several such edits.
         # Two equal changes in one line, such as a clone in two places of an expression, have two
         # tokens, because a token contains the columns (on Python 3.11 or newer).
@@ -357,7 +364,9 @@ def merge_same_lines(findings: Iterable[Finding]) -> list[Finding]:
     return [_unite_places(group) for group in by_line.values()]
 
 
-def merge_torch_modules(findings: Iterable[Finding], after: Sequence[Graph]) -> list[Finding]:
+def merge_torch_modules(
+    findings: Iterable[Finding], after: Sequence[Graph], origins: Origins
+) -> list[Finding]:
     """Merge the findings in exactly the same torch modules, and record the classes of modules.
 
     Users do not edit the code of a torch module. They construct it with different arguments, or
@@ -367,6 +376,7 @@ def merge_torch_modules(findings: Iterable[Finding], after: Sequence[Graph]) -> 
     Args:
         findings: the findings of one comparison, identified.
         after: all graphs of the second capture.
+        origins: receives the reasons.
     """
     classes = {path: name for graph in after for path, name in graph.classes.items()}
     user_modules = {path for graph in after for path in graph.own_modules}
@@ -388,7 +398,7 @@ def merge_torch_modules(findings: Iterable[Finding], after: Sequence[Graph]) -> 
         if isinstance(key, frozenset):
             modules = tuple(sorted((module, classes[module]) for module, _ in key))
             identity = replace(finding.identity, where=digest("parts", modules))
-            finding = replace(_unite_changes(group), identity=identity)
+            finding = replace(_unite_changes(group, origins), identity=identity)
         names = {classes.get(place.module, "") for place in finding.places}
         # Autograd's sums of gradients are in no module, and have no line.
         if len(names) == 1 and (
@@ -411,13 +421,14 @@ def _unite_places(group: Sequence[Finding]) -> Finding:
     return replace(first, places=places, identity=identity)
 
 
-def _unite_changes(group: Sequence[Finding]) -> Finding:
+def _unite_changes(group: Sequence[Finding], origins: Origins) -> Finding:
     """Merge findings with equal places. Each place gets the changes of all findings."""
     places = []
     for place in group[0].places:
         key = (place.module, place.graph)
         same = [p for finding in group for p in finding.places if (p.module, p.graph) == key]
         changes = tuple(change for p in same for change in p.changes)
+        origins.because(TORCH_MODULE, (p.changes[0] for p in same), changes[0])
         consequences = tuple(change for p in same for change in p.consequences)
         places.append(replace(place, changes=changes, consequences=consequences))
     return replace(group[0], places=tuple(places))

@@ -18,8 +18,9 @@ from .correspondence import Correspondence
 from .findings import Change, Finding, Place, one_place
 from .node_changes import have_same_result
 from .origins import Occurrence, Origins
+from .rules import CALIBRATED
 
-CALIBRATED = ("scale", "zero_point")
+SCALE_ARGUMENTS = ("scale", "zero_point")
 """Arguments with a calibrated value. All quantize and dequantize ops have them in this order."""
 
 
@@ -46,7 +47,7 @@ def _constants_without_scales(node: Node) -> tuple[Sequence[Arg], Mapping[str, A
         args.append("calibrated" if is_float or is_zero_point else "" if is_tensor else value)
         after_scale = is_float
     kwargs = {key: "" if hasattr(value, "name") else value for key, value in node.kwargs.items()}
-    return args, {**kwargs, **dict.fromkeys(kwargs.keys() & {*CALIBRATED}, "calibrated")}
+    return args, {**kwargs, **dict.fromkeys(kwargs.keys() & {*SCALE_ARGUMENTS}, "calibrated")}
 
 
 def attach_scales(findings: Iterable[Finding], origins: Origins) -> list[Finding]:
@@ -69,6 +70,7 @@ def attach_scales(findings: Iterable[Finding], origins: Origins) -> list[Finding
             scales.append(finding)
         elif scale_changes:
             others = [change for change in finding.changes if not is_scale(change)]
+            origins.because(CALIBRATED, scale_changes, others[0])
             consequences = (*scale_changes, *finding.consequences)
             edits.append(one_place(others, finding.summary, consequences=consequences))
         else:
@@ -84,6 +86,7 @@ def attach_scales(findings: Iterable[Finding], origins: Origins) -> list[Finding
             following.setdefault(nearest, []).extend((*finding.changes, *finding.consequences))
     for edit_number, changes in following.items():
         place = edits[edit_number].places[0]
+        origins.because(CALIBRATED, changes, place.changes[0])
         place = replace(place, consequences=(*place.consequences, *changes))
         edits[edit_number] = replace(
             edits[edit_number], places=(place, *edits[edit_number].places[1:])

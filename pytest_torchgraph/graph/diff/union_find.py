@@ -22,6 +22,12 @@ class UnionFind(Generic[Item]):
             item, parent = parent, self._parent[parent]
         return parent
 
-    def join(self, item: Item, other: Item) -> None:
-        """Unite the sets of two items. The representative of `other` stays one."""
-        self._parent[self.find(item)] = self.find(other)
+    def join(self, item: Item, other: Item) -> bool:
+        """Unite the sets of two items. The representative of `other` stays one.
+
+        Returns:
+            False if they were united before.
+        """
+        first, second = self.find(item), self.find(other)
+        self._parent[first] = second
+        return first != second

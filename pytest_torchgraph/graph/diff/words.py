@@ -17,6 +17,7 @@ from ..module_paths import common_path
 from ..text import format_arg, format_name, format_node, format_op, format_result
 from .findings import MODEL, SIGNS, Change, FilesDiff, Finding, GraphDiff, Place, ops_of
 from .paths import abridged, holds, instances_of, path_of
+from .rules import FOLLOWS
 
 TOP = "(no module)"
 """Text for an edit outside every module."""
@@ -194,6 +195,21 @@ def _consequence_lines(finding: Finding, limit: int) -> list[str]:
     return saved_lines
 
 
+def why_lines(finding: Finding) -> Iterator[str]:
+    """Yield a line for each of the reasons of a finding, with the first two nodes."""
+    uses = grouped((use.rule, use) for place in finding.places for use in place.reasons)
+    for rule in finding.reasons:
+        if rule not in uses:  # of data without nodes
+            yield f"    why     {rule}"
+            continue
+        first, *more = uses[rule]
+        nodes = f"%{format_name(first.node)}"
+        if first.other:
+            word = "follows" if rule in FOLLOWS else "and"
+            nodes += f" {word} %{format_name(first.other)}"
+        yield f"    why     {rule}: {nodes}{f' (and {len(more):,} more)' if more else ''}"
+
+
 def _is_return(change: Change) -> bool:
     """Return True if a graph returns a different value. Its saved values may differ as well."""
     before, after = change.before, change.after
@@ -287,16 +303,16 @@ def diff_heading(diff: GraphDiff) -> str:
     return "; ".join(parts) or f"no difference in {counted(len(files.compared), 'file')}"
 
 
-def diff_text(diff: GraphDiff, limit: int | None) -> str:
+def diff_text(diff: GraphDiff, limit: int | None, why: bool) -> str:
     """See `GraphDiff.to_text`."""
     files = diff.files
     if files is not None and files.of_directories:
-        return "\n".join(_directory_lines(diff, files, limit))
+        return "\n".join(_directory_lines(diff, files, limit, why))
     lines = [] if files is None else [line for lines in files.counts.values() for line in lines]
     groups = grouped((finding.ranks, finding) for finding in diff.findings)
     for ranks, findings in groups.items():
         shown = findings[:limit]
-        texts = [finding.to_text(limit=4 if len(findings) <= 3 else 1) for finding in shown]
+        texts = [finding.to_text(4 if len(findings) <= 3 else 1, why=why) for finding in shown]
         if unlisted := len(findings) - len(shown):
             texts.append(f"... and {unlisted} more findings")
         if ranks is not None:
@@ -306,12 +322,14 @@ def diff_text(diff: GraphDiff, limit: int | None) -> str:
     return "\n".join(lines) or diff_heading(diff)
 
 
-def _directory_lines(diff: GraphDiff, files: FilesDiff, limit: int | None) -> Iterator[str]:
+def _directory_lines(
+    diff: GraphDiff, files: FilesDiff, limit: int | None, why: bool
+) -> Iterator[str]:
     from .joining import finding_lines, list_some
 
     if releases := dict.fromkeys(files.releases.values()):
         yield f"torch {list_some([f'{old} -> {new}' for old, new in releases], limit)}"
-    yield from finding_lines(diff.findings, limit=limit)
+    yield from finding_lines(diff.findings, limit=limit, why=why)
     by_counts = grouped((lines, file) for file, lines in files.counts.items())
     for lines, named in [*by_counts.items()][:limit]:
         yield f"~ op counts: {list_some(lines, limit)}"

@@ -47,6 +47,7 @@ _FINDING: Data = {
     "cost": dict[str, int | None],
     "identity": dict[str, Any],
     "recomputed": list[tuple[str, int, int]] | None,
+    "reasons": list[str] | None,
 }
 _COMPARISON: Data = {
     "problem": str,

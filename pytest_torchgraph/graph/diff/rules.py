@@ -1,0 +1,116 @@
+"""The rules: why two changes are one edit, and why a change is a consequence of an edit.
+
+Each module that joins or attaches changes names its rule, and `Origins` records the two nodes, so
+that a finding can say why it is one. The table is in the documentation, with an example of each
+rule. It is made from this module, and the examples are run as tests.
+
+The idea that a comparison keeps the rule behind each of its decisions is from openxla's `hlo_diff`,
+where each pair of instructions has the matcher that made it.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+
+class Rule(NamedTuple):
+    """A rule.
+
+    Attributes:
+        name: the reason, as `Finding.reasons` gives it.
+        kind: "joins" if two changes are one edit, "follows" if a change is a consequence.
+        meaning: what it joins, or what follows.
+    """
+
+    name: str
+    kind: Literal["joins", "follows"]
+    meaning: str
+
+
+class Reason(NamedTuple):
+    """The two nodes of one use of a rule.
+
+    Attributes:
+        rule: name of the rule.
+        node: name of the joined node, or of the node that follows.
+        other: name of the node that it was joined to, or of a node of the edit; "" for a break.
+    """
+
+    rule: str
+    node: str
+    other: str
+
+
+SLOT = "same operand slot"
+OPERAND = "operand came or went"
+READS = "reads the result"
+QUANTIZER = "same quantizer"
+COPY = "copy for a reshape"
+SIZE = "size of an operand"
+SUMMED_SIZE = "summed size"
+CALL = "same call"
+SIDE_EFFECT = "side effect"
+MOVED_MODULE = "same moved module"
+INPUT_ORDER = "input order"
+MODULE = "same added or removed module"
+TORCH_MODULE = "same module of torch"
+RUNS = "same run counts"
+MOVED = "moved op between"
+RENAMED = "renamed module"
+BODY = "result of a body"
+FOLDED_NORM = "unfolded batch norm"
+CALIBRATED = "calibrated constant"
+VALUE = "gradient of a value"
+IN_MODULE = "gradient in the module"
+OF_OPERAND = "gradient of an operand"
+OF_OPERANDS = "gradient of a common operand"
+CONNECTED = "connected gradient"
+NEAREST = "nearest module"
+CUT = "graph break"
+
+RULES = (
+    Rule(SLOT, "joins", "A removed and an added value are the same operand of a common reader."),
+    Rule(OPERAND, "joins", "A reader takes another value, which was added or removed."),
+    Rule(
+        READS,
+        "joins",
+        "An added or removed op reads the result of an op that was added, removed or changed. Not "
+        "if that op only took the place of another one, and the reader is in another module.",
+    ),
+    Rule(QUANTIZER, "joins", "A quantize and a dequantize op have the same changed constants."),
+    Rule(COPY, "joins", "A `clone` is there only because `reshape` needs a copy of the value."),
+    Rule(SIZE, "joins", "An op differs only in the size or dtype that an operand gives it."),
+    Rule(
+        SUMMED_SIZE,
+        "joins",
+        "Both factors of a product have another size where they are summed; a scale is its root.",
+    ),
+    Rule(CALL, "joins", "Ops of one call of a torch function, such as `einsum`, came or went."),
+    Rule(
+        SIDE_EFFECT,
+        "joins",
+        "A node is computed only to be saved, selects a result, or asserts a dtype. It belongs to "
+        "the nearest edit.",
+    ),
+    Rule(MOVED_MODULE, "joins", "Ops of a module that moved read its one operand."),
+    Rule(INPUT_ORDER, "joins", "Inputs of a graph are in another order."),
+    Rule(MODULE, "joins", "An op is in a module of a list that only one side has."),
+    Rule(TORCH_MODULE, "joins", "Edits are in exactly the same modules of torch."),
+    Rule(BODY, "joins", "A body of a higher-order op returns something else, so its call does."),
+    Rule(RUNS, "joins", "Graphs run equally often before, and equally often after."),
+    Rule(MOVED, "follows", "An op reads the same value if one looks through what moved."),
+    Rule(RENAMED, "follows", "A called module is named after an operand of the edit."),
+    Rule(FOLDED_NORM, "follows", "An op between a convolution and its batch norm unfolds it."),
+    Rule(CALIBRATED, "follows", "A scale or zero point is computed from values after the edit."),
+    Rule(VALUE, "follows", "An op of the backward takes or has the name of a value of the edit."),
+    Rule(IN_MODULE, "follows", "An op of the backward is in a module of the edit."),
+    Rule(OF_OPERAND, "follows", "An op of the backward takes an operand of this edit only."),
+    Rule(OF_OPERANDS, "follows", "An op of the backward takes an operand of several edits."),
+    Rule(CONNECTED, "follows", "An op of the backward is joined with one that follows."),
+    Rule(NEAREST, "follows", "An op of the backward is nearest to the module of the edit."),
+    Rule(CUT, "follows", "Compiled and eager code record it otherwise, or it ran for the break."),
+)
+"""All rules, in the order of `Finding.reasons`."""
+
+ORDER = {rule.name: number for number, rule in enumerate(RULES)}
+FOLLOWS = frozenset(rule.name for rule in RULES if rule.kind == "follows")
