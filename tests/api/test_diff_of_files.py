@@ -317,7 +317,7 @@ def test_a_difference_is_plain_data(tmp_path: Path) -> None:
         },
     )
     data = json.loads(json.dumps(graph_diff.to_json()))
-    assert data["version"] == 1
+    assert data["version"] == 2
     assert data["heading"] == graph_diff.heading()
     assert [Finding.from_json(finding).files for finding in data["findings"]] == [
         ("a.tgraph", "b.tgraph")

@@ -146,7 +146,20 @@ def _unmatched(
             else:
                 rest.remove(partner)
         remaining = left
-    return [boundary for boundary, _ in remaining], [boundary for boundary, _ in rest]
+    left_over = remaining, rest
+    old_rest, new_rest = ([boundary for boundary, _ in side] for side in left_over)
+    return _dividing(old_rest), _dividing(new_rest)
+
+
+def _dividing(boundaries: Sequence[Boundary]) -> list[Boundary]:
+    """Return cuts without those of a break before the first op, which divides nothing."""
+    breaks = {_break_key(boundary) for boundary in boundaries if boundary.position}
+    return [b for b in boundaries if b.position or _break_key(b) in breaks]
+
+
+def _break_key(boundary: Boundary) -> tuple[str, str, str, int]:
+    cause = boundary.cut.graph_break
+    return (*_kind(cause), *(("", 0) if cause is None else (cause.file, cause.line)))
 
 
 def _values(cut: tuple[Boundary, frozenset[str]]) -> Hashable:
@@ -214,11 +227,7 @@ def _findings_of(boundaries: Sequence[Boundary], kind: ChangeKind) -> Iterator[F
         causes = Counter(_kind(b.cut.graph_break) for b in boundaries if b.cut.graph_break)
         best = causes.most_common(1)
         direct = [b for b in boundaries if best and _kind(b.cut.graph_break) == best[0][0]][:1]
-    by_break: dict[tuple[str, str, str, int], list[Boundary]] = {}
-    for boundary in direct:
-        cause = boundary.cut.graph_break
-        assert cause is not None
-        by_break.setdefault((*_kind(cause), cause.file, cause.line), []).append(boundary)
+    by_break = grouped((_break_key(boundary), boundary) for boundary in direct)
     for cut in by_break.values():
         places = tuple(Place(b.module, b.graph, ()) for b in cut)
         cause = cut[0].cut.graph_break
