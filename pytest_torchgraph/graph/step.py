@@ -69,6 +69,8 @@ class StepCall:
         module: path of the module that was running when the call began.
         results: sources of the step's results, known to the last call of a forward or backward:
             outputs by path, gradients by the name of their input.
+        order: names of the step's inputs, parameters and buffers in the target's order, known to
+            the first call; () if inputs come first, and both are in the order of their first use.
     """
 
     number: int
@@ -76,6 +78,7 @@ class StepCall:
     cut: Cut | None = None
     module: str = ""
     results: Mapping[str, Link] = field(default_factory=dict)
+    order: tuple[str, ...] = ()
 
 
 class Boundary(NamedTuple):
@@ -169,9 +172,10 @@ def with_calls(graphs: Sequence[Graph], of: Sequence[Graph]) -> tuple[Graph, ...
 
 
 def is_divided(graphs: Sequence[Graph]) -> bool:
-    """Return True for a step with more than one forward graph, or with eager graphs."""
+    """Return True for a step with several runs of forward graphs, or with eager graphs."""
     forwards = [graph for graph in graphs if graph.kind != "backward"]
-    return len(forwards) > 1 or any(graph.eager for graph in graphs)
+    runs = sum(max(len(graph.calls or ()), 1) for graph in forwards)
+    return runs > 1 or any(graph.eager for graph in graphs)
 
 
 def forward_of(numbers: Mapping[str, Sequence[int]], graph: Graph, number: int) -> int | None:
@@ -197,8 +201,9 @@ def earlier_run(numbers: Sequence[int], number: int, place: int = 0) -> int | No
 
 
 def needs_links(graphs: Sequence[Graph]) -> bool:
-    """Return True for a step that is more than one forward graph and its backward."""
-    return (is_divided(graphs) and len(graphs) > 1) or len(graphs) > 2
+    """Return True for a step that is more than one run of a forward graph, and its backward."""
+    alone = len(graphs) == 1 and len(graphs[0].calls or ()) < 2
+    return (is_divided(graphs) and not alone) or len(graphs) > 2
 
 
 def inlined(graphs: Sequence[Graph]) -> InlinedStep | None:
@@ -344,6 +349,9 @@ class _Phase:
             for node in graph.inputs:
                 if self._link(call, node).call not in self.runs:
                     self._add_input(call, node)
+        arguments_first = sorted(self.inputs, key=lambda key: self.inputs[key].op != "input")
+        ordered = dict.fromkeys((*calls[0][0].order, *arguments_first))
+        self.inputs = {key: self.inputs[key] for key in ordered if key in self.inputs}
         before = calls[0][1].name
         for call, graph in calls:
             if call.cut is not None and forward is None:

@@ -19,7 +19,7 @@ from typing import get_args
 from ..errors import CaptureError, GraphFormatError
 from ..graph import Graph, GraphDiff
 from ..graph.digits import only_floats_differ
-from ..graph.equality import strict
+from ..graph.equality import equal_programs, strict
 from ..graph.model import Detail
 from ..graph.program import Program, count_lines
 from ..graph.text import (
@@ -327,13 +327,16 @@ def _compare(stored: Program, now: Program, detail: Detail) -> tuple[str, tuple[
             (f"stored:  {_listing(before)}", f"now:     {_listing(after)}"),
         )
     # `Graph.__eq__` compares the dataflow; `strict` adds strides and devices.
-    if any(old != new for old, new in zip(before, after, strict=True)):
+    equal = all(old == new for old, new in zip(before, after, strict=True))
+    if not equal and not equal_programs(before, after):
         return "", (ONLY_FLOATS,) if only_floats_differ(before, after) else ()
     if detail == "full" and any(
         strict(old) != strict(new) for old, new in zip(before, after, strict=True)
     ):
         return "only strides or devices differ", _full_lines(before, after)
-    return _compare_runs(stored, now)
+    runs = _compare_runs(stored, now)
+    # Equal graphs can be linked otherwise; the difference says how.
+    return runs or (None if not equal or equal_programs(before, after) else ("", ()))
 
 
 def _compare_without_eager(

@@ -118,11 +118,12 @@ def _compare(text: str, now: Program, detail: Detail) -> Comparison | None:
 
 def nested(text: str) -> Iterator[str]:
     """Yield the non-blank lines of a text, indented by nesting depth."""
-    depth = 0
+    depth, least = 0, 0
     for line in map(str.strip, text.split("\n")):
         depth -= line.startswith(("}", "]"))
         if line:
-            yield "  " * max(depth, 0) + line
+            yield "  " * max(depth, least) + line
+            least = least or int(line == "links")  # the lines after it have no braces
         depth += line.endswith((" {", "return ["))
 
 

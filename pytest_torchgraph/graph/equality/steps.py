@@ -75,7 +75,7 @@ def _links_correspond(a: Sequence[Graph], b: Sequence[Graph]) -> bool:
             return False
         for first, second in zip(old.calls or (), new.calls or (), strict=True):
             links = {of_graph.get(k, k): source(link, 0) for k, link in first.inputs.items()}
-            if first.number != second.number or links != {
+            if (first.number, first.order) != (second.number, second.order) or links != {
                 name: source(link, 1) for name, link in second.inputs.items()
             }:
                 return False

@@ -1,6 +1,7 @@
 r"""The links of a step in a text: its runs in program order, with its graph breaks.
 
-    links   = "links unknown" NL | "links" NL { run | break | result }
+    links   = "links unknown" NL | "links" NL [inputs] { run | break | result }
+    inputs  = "  inputs %" name { ", %" name } NL
     run     = "  run" call ["in" module] ["with" path "as" path { "," path "as" path }]
               [":" input { "," input }] NL
     break   = "  break" ["in" function] ":" string NL
@@ -13,7 +14,8 @@ r"""The links of a step in a text: its runs in program order, with its graph bre
 the parameters of `layers.1` where the graph has those of `layers.0`. Only what differs from the
 default is written: an input of a graph is the input of the step with its name, an input of a
 backward is the value of that name in its forward, the target returns what the last forward returns,
-and a gradient is what the backward returns for its input.
+and a gradient is what the backward returns for its input. `inputs` is written if the graphs do not
+take the inputs of the step in the target's order.
 """
 
 from __future__ import annotations
@@ -63,6 +65,8 @@ def links_lines(graphs: Sequence[Graph]) -> Iterator[str]:
     yield LINKS
     labels = _labels([graph for _, graph in calls])
     order = _Order([graph for _, graph in calls])
+    if calls[0][0].order:
+        yield f"  inputs {', '.join(f'%{format_name(name)}' for name in calls[0][0].order)}"
     for call, graph in calls:
         if call.cut is not None and call.cut.direct and call.cut.graph_break is not None:
             yield _break_line(call.cut.graph_break)
@@ -198,6 +202,7 @@ class LinksReader:
         self.runs: list[_RunLine] = []
         self.counts: Counter[str] = Counter()
         self.results: dict[str, tuple[str, int, str] | None] = {}
+        self.inputs: tuple[str, ...] = ()
 
     def read(self) -> tuple[Graph, ...]:
         """Return the graphs with their calls."""
@@ -212,6 +217,8 @@ class LinksReader:
                 cause = None
             elif reader.skip("result "):
                 self._read_result()
+            elif not self.runs and not self.inputs and reader.skip("inputs "):
+                self.inputs = self._read_inputs()
             else:
                 reader.fail(f"expected 'run', 'break' or 'result', found {reader.describe_rest()}")
             reader.expect_end_of_line()
@@ -270,6 +277,17 @@ class LinksReader:
         self.reader.expect(" = ")
         self.results[label] = None if self.reader.skip("none") else self._read_source()
 
+    def _read_inputs(self) -> tuple[str, ...]:
+        reader, names = self.reader, dict[str, None]()
+        while True:
+            start = reader.pos
+            name = reader.read_ref().name
+            if name in names:
+                reader.fail(f"%{name} is given twice", start)
+            names[name] = None
+            if not reader.skip(", "):
+                return tuple(names)
+
     def _read_call(self) -> tuple[str, int]:
         name = self.reader.read_name()
         number = 1
@@ -302,7 +320,10 @@ class LinksReader:
                     row, pos = run.position
                     self.reader.fail(f"%{name} comes from a later run", pos, row)
             order.known(number, links)
-            calls[run.graph.name].append(StepCall(number, links, run.cut, run.module))
+            in_order = () if number else self.inputs
+            calls[run.graph.name].append(
+                StepCall(number, links, run.cut, run.module, order=in_order)
+            )
         results = order.results()
         for label, given in self.results.items():
             results.pop(label, None)

@@ -12,7 +12,7 @@ from ...convert.canonical_names import CanonicalNames
 from ...convert.from_fx import Converted
 from ...graph.events import EagerOp
 from ...graph.model import Graph, GraphKind, Source
-from ...graph.step import OUTSIDE, Link, StepCall, forward_of
+from ...graph.step import MATCHED_BY_NAME, OUTSIDE, Link, StepCall, forward_of
 from ...words import grouped
 from ..recording import (
     FIRST_LEAF_SEQUENCE,
@@ -385,12 +385,19 @@ class _Builder:
             for i, name in call.values.items()
         }
 
+        constants: dict[int, str] = {}
+
         def link(i: int) -> Link:
             i = self.replay.view_of.get(i, i)
+            if i in made:
+                return made[i]
             draft = self.replay.drafts[i]
             # No call makes a gradient that autograd computed op by op.
-            role = "tangent" if draft.op == _RUN else draft.op
-            return made.get(i) or Link(OUTSIDE, draft.wanted, role)
+            role, name = "tangent" if draft.op == _RUN else draft.op, draft.wanted
+            if role == "constant":  # several tensors without a name
+                number = len(constants)
+                name = constants.setdefault(i, f"{name}.{number}" if number else name)
+            return Link(OUTSIDE, name, role)
 
         results = {
             name: source
@@ -409,14 +416,26 @@ class _Builder:
             saver = None if call.graph is None else call.graph.saver
             if call.graph is not None and saver is not None:
                 forward = forward_of(runs, call.graph, number)
-                for name, source in inputs.items():
-                    # A tensor that autograd saved shows only the input that it is a view of.
-                    node = saver.by_name.get(name) if source.call == OUTSIDE else None
-                    if node is not None and node.is_call and forward is not None:
-                        inputs[name] = Link(forward, name)
+                for own in call.graph.inputs:
+                    # A tensor that autograd saved shows only the input that it is a view of, and a
+                    # size shows nothing.
+                    node, known = saver.by_name.get(own.name), inputs.get(own.name)
+                    is_outside = known is None or known.call == OUTSIDE
+                    if forward is not None and node is not None and node.is_call and is_outside:
+                        inputs[own.name] = Link(forward, own.name)
             of_last = results if last[event.backward] == number else {}
             module = "" if event.backward else self.recorder.paths[max(event.path_number, 0)]
             calls.append(StepCall(number, inputs, None, module, of_last))
+        taken = {
+            source.name: source.role
+            for call in calls
+            for source in call.inputs.values()
+            if source.call == OUTSIDE and source.role in ("input", *MATCHED_BY_NAME)
+        }
+        rank = self.replay.input_order
+        order = sorted(taken, key=lambda name: rank.get(name, len(rank)))
+        if order != sorted(taken, key=lambda name: taken[name] != "input"):
+            calls[0] = replace(calls[0], order=tuple(order))
         return calls
 
     def _find_divisions(self) -> Iterator[Division | None]:
