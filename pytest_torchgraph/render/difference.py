@@ -31,11 +31,11 @@ from .scene import (
     Box,
     ClusterPath,
     DrawnGraph,
+    DrawnValue,
     Edge,
     Element,
     OnlySide,
     Scene,
-    Value,
     graph_cluster,
     is_busy_return,
 )
@@ -114,10 +114,12 @@ def drawing(diff: GraphDiff, hops: int = 2) -> Drawing:
     for finding in findings:
         first, *others = finding.places
         times = len(finding.places)
-        edits |= dict.fromkeys(boxes_of(first.changes), times)
+        for box in boxes_of(first.changes):
+            edits.setdefault(box, times)
         # The first place stands for all places only if each has as many consequences.
         alike = len({len(place.consequences) for place in finding.places}) == 1
-        follows = dict.fromkeys(boxes_of(first.consequences), times if alike else 1) | follows
+        for box in boxes_of(first.consequences):
+            follows.setdefault(box, times if alike else 1)
         further.update(*(boxes_of((*place.changes, *place.consequences)) for place in others))
     edits |= {
         box: 1
@@ -295,7 +297,7 @@ class _Overlay:
         lines = [only("added", text) for key, text in new.items() if key not in old]
         return lines + [only("removed", text) for key, text in old.items() if key not in new]
 
-    def _key(self, value: Value) -> tuple[Box, tuple[int | str, ...]]:
+    def _key(self, value: DrawnValue) -> tuple[Box, tuple[int | str, ...]]:
         return self._partner.get(value.box, value.box), value.path
 
     def _edges(self) -> list[Edge]:
@@ -327,7 +329,7 @@ class _Overlay:
         return edges
 
 
-def _folded_line(value: Value | None, node: Node, kind: MarkKind, before: Node | None) -> Line:
+def _folded_line(value: DrawnValue | None, node: Node, kind: MarkKind, before: Node | None) -> Line:
     """Return the label line of a differing node that is folded into a box."""
     text = f"{node.target or node.name} {value_label(node)}".strip()
     if value is not None:

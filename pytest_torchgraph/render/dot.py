@@ -270,9 +270,10 @@ class _Writer:
 
     def write(self) -> Drawing:
         part_of = {box: number for number, boxes in enumerate(self.contents) for box in boxes}
+        # An edge of both sides comes last, and so stands for equal ones of one side.
         values = {
             (edge.tail, edge.value, part_of[edge.head], edge.kind): edge
-            for edge in self.scene.edges
+            for edge in sorted(self.scene.edges, key=lambda edge: not edge.side)
         }
         # One edge stands for all values of a kind between two boxes.
         bundles = grouped(

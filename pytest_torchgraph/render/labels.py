@@ -92,8 +92,9 @@ def need_graphviz() -> Any:
 
 def dot_text(lines: Iterable[str], limit: int = MAX_LINE) -> str:
     """Return a DOT string that shows the plain-text lines literally, each cut to `limit`."""
+    # Graphviz crashes on some labels with an empty line before another one.
     escaped = (
-        cut(clean(line), limit).replace("&", "&amp;").replace("\\", "\\\\") for line in lines
+        cut(clean(line) or " ", limit).replace("&", "&amp;").replace("\\", "\\\\") for line in lines
     )
     text: str = need_graphviz().nohtml("\\n".join(escaped))
     return text

@@ -114,7 +114,7 @@ class Element:
     is_old: bool = False
 
 
-class Value(NamedTuple):
+class DrawnValue(NamedTuple):
     """A value that flows into a box.
 
     Attributes:
@@ -156,7 +156,7 @@ class Box:
     graph: str
     node: Node
     cluster: ClusterPath = ()
-    operands: list[Value] = field(default_factory=list)
+    operands: list[DrawnValue] = field(default_factory=list)
     after: list[Box] = field(default_factory=list)
     inputs: list[Node] = field(default_factory=list)
     projections: list[Node] = field(default_factory=list)
@@ -210,7 +210,7 @@ class DrawnGraph:
     def __init__(self, graph: Graph, base: ClusterPath = (), inside: str = ""):
         self.graph = graph
         self.boxes: dict[str, Box] = {}
-        self.values: dict[str, Value] = {}
+        self.values: dict[str, DrawnValue] = {}
         self.bodies: list[DrawnGraph] = []
         self._folded: dict[str, Node] = {}
         self._first_user: dict[str, Box] = {}
@@ -224,7 +224,7 @@ class DrawnGraph:
                 box = Box(graph.name, node, module_cluster(node.module, base, inside))
                 self._connect(box)
                 self.boxes[node.name] = box
-                self.values[node.name] = Value(box, (), value_label(node))
+                self.values[node.name] = DrawnValue(box, (), value_label(node))
         if graph.kind == "backward":
             self._place_sums(base)
 
@@ -242,7 +242,7 @@ class DrawnGraph:
         )
         if operand is None or not is_projection(node, self.graph.by_name.get(node.refs[0])):
             return False  # `getitem` of a tensor is indexing, an op with its own box
-        self.values[node.name] = Value(
+        self.values[node.name] = DrawnValue(
             operand.box, (*operand.path, node.args[1]), value_label(node)
         )
         operand.box.projections.append(node)
@@ -250,7 +250,7 @@ class DrawnGraph:
 
     def _connect(self, box: Box) -> None:
         # A dict for fast lookup: the output node can read tens of thousands of values.
-        operands: dict[tuple[Box, tuple[int | str, ...]], Value] = {}
+        operands: dict[tuple[Box, tuple[int | str, ...]], DrawnValue] = {}
         for name in dict.fromkeys(box.node.refs):
             if (value := self.values.get(name)) is not None:
                 operands.setdefault((value.box, value.path), value)
@@ -294,7 +294,9 @@ class DrawnGraph:
             box.lines.append(f"{SAVED} {', '.join(filter(None, indices))}".strip())
             box.notes.append(SAVED)
         for output in [box for box in self.boxes.values() if is_busy_return(box)]:
-            del self.boxes[output.node.name]
+            del self.boxes[output.node.name], self.values[output.node.name]
+            users = self._first_user.items()
+            self._first_user = {name: user for name, user in users if user is not output}
             paths = grouped(
                 (value.box, path)
                 for path, ref in _leaves(output.node.args[0])

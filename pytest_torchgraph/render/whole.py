@@ -75,4 +75,4 @@ def drawing(
         if not nodes:
             raise KeyError(name)
         boxes += [box for node in nodes if (box := drawn.shown_in(node)) is not None]
-    return draw(scene, limit, scene.around([box for box in boxes if box in set(scene.boxes)]))
+    return draw(scene, limit, scene.around(boxes))

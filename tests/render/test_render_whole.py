@@ -426,6 +426,12 @@ def test_unprintable_characters_are_replaced(look, text):
     assert "a\N{REPLACEMENT CHARACTER}b" in look(to_dot(graph(nodes, "y"))).boxes
 
 
+def test_empty_line_before_another_does_not_crash_graphviz(look):
+    nodes = [Node("x", "placeholder", "input"), Node("y", "call_function", "", (Ref("x"), 3))]
+
+    assert " \n(·, 3)" in look(to_dot(graph(nodes, "y"))).boxes
+
+
 def test_long_text_is_cut_and_keeps_both_ends(look):
     op = "mylib.first_" + "x" * 500 + "_last.default"
     nodes = [Node("x", "placeholder", "input"), Node("y", "call_function", op, (Ref("x"),))]
