@@ -344,7 +344,7 @@ class _Writer:
         )
         lines += map(same, first_lines(far, MAX_FAR, "value"))
         heat = self.scene.heat
-        if heat is not None:
+        if heat is not None and boxes[0].fixed is None:
             nodes = [node for box in boxes for node in box.computed]
             step = heat.step(nodes)
             lines += [same(line)] if (line := heat.format_cost(nodes)) else []
@@ -542,4 +542,4 @@ def _relative(path: str, enclosing: str) -> str:
         return path
     # The index alone would not say what it counts.
     name = path.removeprefix(f"{enclosing}.")
-    return f"{enclosing.rpartition('.')[2]}.{name}" if name[0].isdigit() else name
+    return f"{enclosing.rpartition('.')[2]}.{name}" if name[:1].isdigit() else name

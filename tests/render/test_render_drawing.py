@@ -214,6 +214,17 @@ def test_a_group_says_what_is_in_it(look):
     assert seen.edge("encoder.layer.0", "encoder.layer.1")["text"] == "f32[2]"
 
 
+def test_module_path_that_ends_in_a_dot_can_be_folded(look):
+    nodes = [
+        Node(f"n{number}", "call_function", "aten.sin.default", (), {}, META, module)
+        for number, module in enumerate(["a", "a.", "a.", "a.b", "a.b", "c"])
+    ]
+
+    picture = difference.surplus_drawing([Graph(tuple(nodes), name="forward")], nodes[:1])
+
+    assert any("4 ops" in text for text in look(picture.digraph).boxes)
+
+
 def test_values_between_two_groups_are_one_edge_with_a_count(look):
     nodes = [Node("x", "placeholder", "input", result=META)]
     for i in range(10):
