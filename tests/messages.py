@@ -35,8 +35,6 @@ MATCHING = frozenset(
 """Functions and methods whose string arguments are not shown."""
 REGEX = re.compile(r"\\[wdsbZ().\[]|\(\.[*+]|\(\?[:!]")
 """A part of a regular expression, which no message has."""
-STYLE = "render/output/style.py"
-"""The module of CSS rules."""
 LONGEST_PLACEHOLDER = 28
 """Maximum length of an expression that is printed in a placeholder."""
 
@@ -130,8 +128,6 @@ def main(arguments: list[str]) -> None:
     files = [file for root in roots for file in ([root] if root.is_file() else root.rglob("*.py"))]
     for file in sorted(files):
         name = file.resolve().relative_to(PACKAGE).as_posix()
-        if name == STYLE:
-            continue
         collected = [*messages(ast.parse(file.read_text(encoding="utf-8")))]
         if collected:
             print(f"\n## {name}\n")

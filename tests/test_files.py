@@ -40,8 +40,8 @@ ELSEWHERE = {
     "api/warm_start.py": ["TemporaryDirectory"],
     "cli/__init__.py": ["dup2", "open"],  # the null device
     "cli/review/prompt.py": ["mkdtemp"],
-    "render/output/_pygraphviz.py": ["write_bytes"],  # below a new directory
-    "render/output/rendering.py": ["open", "TemporaryDirectory", "write_bytes"],  # the same
+    "render/_pygraphviz.py": ["write_bytes"],  # below a new directory
+    "render/output.py": ["open", "TemporaryDirectory", "write_bytes"],  # the same
     "report/artifacts.py": ["mkdtemp", "mkdir"],  # pytest's own `cache.mkdir`
     "report/surfaces/github.py": ["open"],  # appends to the step summary, which GitHub names
     "snapshot/run.py": ["open", "mkstemp"],  # the journal, in a file of mkstemp

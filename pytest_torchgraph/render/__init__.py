@@ -3,22 +3,19 @@
 Data flow, from the top down:
 
     Graph, or GraphDiff        drawn by `whole`, `program` or `difference`
-      FoldedGraph              the nodes that are drawn; getitem folded (layout.drawables)
-        Overlay                two folded graphs as one, only for a difference (overlay)
-      Drawable, Edge           on a Canvas; each with a Look and a Paint (layout.canvas, look)
-        Unit                   drawables that share a box; clusters open or closed
-                               (layout.clustering)
-      Scene                    boxes, clusters, edges, invisible edges (layout.scene, .sequence)
-      Drawing                  DOT, and the Element of each `id` (whole)
-    SVG, PNG, PDF, DOT         by the program `dot` or pygraphviz (output.rendering)
+      Scene                    boxes with marks, in clusters, and edges between them (scene)
+      focus                    the boxes to draw alone, the most important first
+    Drawing                    DOT, and the Element of each `id` (dot), after boxes are folded
+                               until they are few enough to read (layout)
+    SVG, PNG, PDF, DOT         by the program `dot` or pygraphviz (output)
 
 - `whole.to_dot` draws one graph, `difference.diff_to_dot` a difference.
 - `program.drawing` draws all graphs of a step, eager and compiled, in program order.
 - `program.drawing_of_breaks` draws a capture split by graph breaks.
 - `difference.surplus_drawing` draws unexpected ops.
 - `to_file.render` draws into a file and raises on failure.
-- `output.rendering.draw` also draws into a file, but never raises or hangs, because it is called
-  for a test that has already failed.
+- `output.draw` also draws into a file, but never raises or hangs, because it is called for a
+  test that has already failed.
 
 Modules are imported on first use, because most test runs draw nothing.
 
@@ -37,12 +34,12 @@ unchanged.
   begin with `tg-`:
   - boxes: `tg-op` with a category (`tg-matmul`, `tg-pointwise`, `tg-reduction`, `tg-view`,
     `tg-copy-cast`, `tg-collective`, `tg-random`, `tg-custom`, `tg-other`), `tg-input`, `tg-return`,
-    `tg-group`, `tg-port`, `tg-break`, `tg-context` (unchanged), `tg-added`, `tg-removed`,
-    `tg-changed`, `tg-rewired`, `tg-surplus`, `tg-follows` (a consequence), `tg-saved`, `tg-effect`,
-    and with `heat` also `tg-heat-most`, `-more`, `-medium`, `-less`, `-least`, `-none` or
-    `-unknown`
+    `tg-group`, `tg-break`, `tg-context` (unchanged), `tg-added`, `tg-removed`, `tg-changed`,
+    `tg-rewired`, `tg-surplus`, `tg-follows` (a consequence), `tg-saved`, `tg-returned`,
+    `tg-exposed` (a wait that is not overlapped), `tg-effect`, and with `heat` also
+    `tg-heat-most`, `-more`, `-medium`, `-less`, `-least`, `-none` or `-unknown`
   - edges: `tg-value`, `tg-added`, `tg-removed`, `tg-changed`, `tg-order`, `tg-body`, `tg-cut`
-  - clusters: `tg-module`, `tg-body`, `tg-graph`, `tg-eager`, `tg-legend`
+  - clusters: `tg-module`, `tg-body`, `tg-graph`, `tg-eager`
   - the whole drawing: `tg-picture`
 - SVGs follow the viewer's `prefers-color-scheme`.
 """
@@ -54,23 +51,25 @@ from typing import TYPE_CHECKING
 from ..doors import front_door
 
 if TYPE_CHECKING:
+    from .colours import CATEGORY_PAINTS, CHANGE_PAINTS, HEAT_PAINTS, op_category
     from .difference import diff_to_dot, surplus_drawing
-    from .layout import Element
-    from .look import CATEGORY_PAINTS, CHANGE_PAINTS, HEAT_PAINTS, op_category
+    from .dot import Drawing
     from .output import RenderResult, draw
     from .program import drawing_of_breaks
+    from .scene import Element
     from .to_file import render
-    from .whole import Drawing, to_dot
+    from .whole import to_dot
 else:
     __getattr__ = front_door(
         __name__,
         {
+            "colours": "CATEGORY_PAINTS CHANGE_PAINTS HEAT_PAINTS op_category",
             "difference": "diff_to_dot surplus_drawing",
-            "layout": "Element",
-            "look": "CATEGORY_PAINTS CHANGE_PAINTS HEAT_PAINTS op_category",
+            "dot": "Drawing",
             "output": "RenderResult draw",
             "program": "drawing_of_breaks",
+            "scene": "Element",
             "to_file": "render",
-            "whole": "Drawing to_dot",
+            "whole": "to_dot",
         },
     )

@@ -1,70 +1,61 @@
-"""Drawings of a difference and of unexpected ops, each with the surrounding nodes."""
+"""Drawings of a difference and of unexpected ops, each with the surrounding nodes.
+
+The two graphs of a pair are drawn as one: a box shows a node of the new graph and its partner in
+the old graph. A difference lists only the nodes that differ, so the unchanged nodes around them are
+paired here: equal ops in the same module, in graph order, regardless of their names.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from ..graph.diff import Change, GraphDiff, GraphPair, pairs_with_breaks
 from ..graph.model import Graph, Node
 from ..graph.text import ops_in_words
-from ..words import counted
-from .layout import (
-    MAX_RETURNED,
-    Canvas,
-    Drawable,
-    Edge,
-    Element,
-    Look,
-    OnlySide,
-    Scene,
-    add_graph,
-    graph_cluster,
-    module_cluster,
-)
-from .look import (
-    ARROW,
-    CHANGE_PAINTS,
-    MAX_LINES,
+from ..words import counted, grouped
+from .dot import Drawing, draw
+from .labels import (
     SIGNS,
     TIMES,
-    ChangeMark,
-    ChangeMarkKind,
-    ComparedLine,
-    Paint,
-    change_lines,
+    Line,
+    Mark,
+    MarkKind,
+    changed,
     eager_label,
-    folded_label,
-    node_lines,
-    source_line,
+    only,
+    same,
+    value_label,
 )
-from .overlay import OverlaidNode, Overlay
-from .whole import Drawing
+from .scene import (
+    Box,
+    ClusterPath,
+    DrawnGraph,
+    DrawnValue,
+    Edge,
+    Element,
+    OnlySide,
+    Scene,
+    graph_cluster,
+    is_busy_return,
+)
 
 if TYPE_CHECKING:
     import graphviz
 
 
 MAX_BOXES = 150
-"""Maximum number of boxes in the drawing of a difference or of surplus ops, excluding ports."""
-NEIGHBOURS = 5
-"""Maximum number of operands, and of users, shown as context of a box, nearest first."""
+"""Maximum number of boxes in the drawing of a difference or of surplus ops."""
 MAX_MODULE = 24
 """Maximum number of boxes in a module that is shown completely around a change."""
-MAX_FOLDED = 2
-"""Maximum number of parameters, buffers and constants listed in a box."""
-
-CONTEXT = {"color": "#AAAAAA", "fillcolor": "#FFFFFF", "fontcolor": "#555555"}
-"""DOT attributes of a box without a change mark."""
 KEY = ", ".join(f"{SIGNS[kind]} {kind}" for kind in ("added", "removed", "changed", "rewired"))
 """Explanation of the signs, shown as a line above the drawing."""
-
-
-class _PairNode(NamedTuple):
-    """A node in the overlay of one pair of graphs."""
-
-    overlay: Overlay
-    node: OverlaidNode
+CORRESPONDENCE: tuple[Callable[[Node], Hashable], ...] = (
+    lambda node: (node.kind == "placeholder" or node.op, node.module, value_label(node)),
+    lambda node: (node.kind == "placeholder" or node.op, value_label(node)),
+    lambda node: node.op,
+)
+"""Keys for pairing unchanged nodes of the two graphs, the strictest first."""
 
 
 def diff_to_dot(diff: GraphDiff, hops: int = 2) -> graphviz.Digraph:
@@ -92,282 +83,261 @@ def drawing(diff: GraphDiff, hops: int = 2) -> Drawing:
         diff, hops: as in `diff_to_dot`.
     """
     title = [diff.heading(), f"{KEY}; dashed: a consequence"]
-    scene = Scene("difference", title)
-    pairs = pairs_with_breaks(diff)
-    for pair in pairs:
-        for graph in (pair.before, pair.after):
-            scene.classes.update(graph.classes if graph is not None else {})
-        scene.old_classes.update(pair.before.classes if pair.before is not None else {})
-    node_findings = [finding for finding in diff.findings if not finding.of_graph]
-    places = [place for finding in node_findings for place in finding.places]
+    scene = Scene(
+        "difference", title, by_change="{:,} more changed nodes are counted in folded boxes"
+    )
+    # A finding of whole graphs has no place in a drawing of nodes.
+    findings = [finding for finding in diff.findings if not finding.of_graph]
+    places = [place for finding in findings for place in finding.places]
     changes = [change for place in places for change in (*place.changes, *place.consequences)]
-    overlays = [Overlay(pair, changes) for pair in pairs]
-    canvas = Canvas(scene, change_look, change_paint)
-    focus = _Focus(diff, overlays, hops)
-    drawables: dict[_PairNode, int] = {}
-    for number, overlay in enumerate(overlays):
-        pair = overlay.pair
-        is_on_both_sides = pair.before is not None and pair.after is not None
-        if not is_on_both_sides or (pair.runs is not None and not overlay.change_marks):
-            _add_whole_graph(scene, pair)
+    shown: dict[int, Box] = {}
+    for number, pair in enumerate(pairs_with_breaks(diff)):
+        for graph in filter(None, (pair.before, pair.after)):
+            scene.classes.update(graph.classes)
+        scene.old_classes.update(pair.before.classes if pair.before is not None else {})
+        overlay = None
+        if pair.before is not None and pair.after is not None:
+            overlay = _Overlay(pair.before, pair.after, pair, number, changes)
+        if overlay is None or (pair.runs is not None and not overlay.shown):
+            scene.boxes.append(_whole_graph(pair))
         else:
-            _add_nodes(canvas, overlay, number, focus, drawables)
-            _add_edges(canvas, overlay, drawables)
-    if canvas.drawables:
-        in_focus = [drawables[node] for node in focus.nodes if node in drawables]
-        canvas.draw(MAX_BOXES, in_focus, compact=True)
-        for overlay in overlays:
-            _record_old_side(canvas, overlay, drawables)
-    folded = canvas.count_marks_in_groups()
-    if folded:
-        times = f"; {TIMES}: number of places (only the first is drawn)"
-        line = f"{folded:,} more changed nodes are counted in folded boxes"
-        scene.title.append(f"{line}{times if focus.times else ''}")
-    return Drawing.of(scene)
+            overlay.add_to(scene)
+            shown |= overlay.shown
+
+    def boxes_of(changes: Iterable[Change]) -> list[Box]:
+        nodes = (id(node) for change in changes for node in (change.after, change.before))
+        return [shown[node] for node in nodes if node in shown]
+
+    edits: dict[Box, int] = {box: 1 for box in scene.boxes if box.fixed is not None}
+    follows: dict[Box, int] = {}
+    further: set[Box] = set()
+    for finding in findings:
+        first, *others = finding.places
+        times = len(finding.places)
+        for box in boxes_of(first.changes):
+            edits.setdefault(box, times)
+        # The first place stands for all places only if each has as many consequences.
+        alike = len({len(place.consequences) for place in finding.places}) == 1
+        for box in boxes_of(first.consequences):
+            follows.setdefault(box, times if alike else 1)
+        further.update(*(boxes_of((*place.changes, *place.consequences)) for place in others))
+    edits |= {
+        box: 1
+        for box in shown.values()
+        if box not in edits and box not in follows and box not in further
+    }
+    # A node that is edited somewhere is drawn as an edit, not as a consequence.
+    edited = {*edits, *boxes_of(change for place in places for change in place.changes)}
+    for place in places:
+        for box in {*boxes_of(place.consequences)} - edited:
+            assert box.mark is not None
+            box.mark.follows = True
+    counts = follows | edits
+    for box, times in counts.items():
+        assert box.mark is not None
+        box.mark.times = times
+    if any(times > 1 for times in counts.values()):
+        scene.by_change += f"; {TIMES}: number of places (only the first is drawn)"
+    focus = scene.around(edits, hops)
+    if hops:
+        focus += _small_modules(scene.boxes, edits)
+    later = [box for box in follows if box not in edits]
+    focus += [*later, *scene.around(later, min(hops, 1))]
+    return draw(scene, MAX_BOXES, [*dict.fromkeys(focus)], compact=True)
 
 
-class _Focus:
-    """Nodes to show in their own boxes, most important first.
+def _small_modules(boxes: Iterable[Box], edits: Iterable[Box]) -> list[Box]:
+    """Return the boxes in the largest module of each edit that is small enough to be shown."""
 
-    The order: edits, nodes at most `hops` edges away from an edit, the rest of the edited modules,
-    consequences, the neighbours of consequences. For an edit in several places, only the nodes of
-    the first place are included.
+    def modules(box: Box) -> list[ClusterPath]:
+        return [box.cluster[:end] for end in range(2, len(box.cluster) + 1)]
 
-    Attributes:
-        nodes: the nodes, in this order.
-        consequences: nodes that changed because of an edit elsewhere.
-        following: consequences in all places, including those after the first.
-        times: number of places of a repeated edit or consequence, by node.
-    """
-
-    def __init__(self, diff: GraphDiff, overlays: list[Overlay], hops: int):
-        self.times: dict[_PairNode, int] = {}
-        self.following: set[_PairNode] = set()
-        edits, self.consequences = self._changed_nodes(diff, overlays)
-        self.nodes = dict.fromkeys(edits)
-        self._surround(edits, hops)
-        if hops:
-            small_modules = dict.fromkeys((edit.overlay, _small_module(edit)) for edit in edits)
-            for overlay, path in list(small_modules)[:MAX_BOXES]:
-                members = (_PairNode(overlay, node) for node in overlay.members(path))
-                self.nodes.update(dict.fromkeys(members))
-        self.nodes.update(dict.fromkeys(self.consequences))
-        self._surround(self.consequences, min(hops, 1))
-
-    def _changed_nodes(
-        self, diff: GraphDiff, overlays: list[Overlay]
-    ) -> tuple[dict[_PairNode, None], dict[_PairNode, None]]:
-        """Return the edited nodes and the nodes that are consequences of edits."""
-        changed = {
-            key: _PairNode(overlay, node)
-            for overlay in overlays
-            for key, node in overlay.node_of.items()
-        }
-
-        def nodes_of(changes: Iterable[Change], times: int = 1) -> Iterator[_PairNode]:
-            for change in changes:
-                for node in (change.after, change.before):
-                    if node is not None and id(node) in changed:
-                        pair_node = changed[id(node)]
-                        if times > 1:
-                            self.times.setdefault(pair_node, times)
-                        yield pair_node
-
-        edits: dict[_PairNode, None] = {}
-        derived: dict[_PairNode, None] = {}
-        repeated: set[_PairNode] = set()
-        for finding in diff.findings:
-            times = len(finding.places)
-            edits.update(dict.fromkeys(nodes_of(finding.changes, times)))
-            # The first place stands for all places only if each has as many consequences.
-            if len({len(place.consequences) for place in finding.places}) != 1:
-                times = 1
-            derived.update(dict.fromkeys(nodes_of(finding.consequences, times)))
-            for place in finding.places[1:]:
-                repeated.update(nodes_of((*place.changes, *place.consequences)))
-            for place in finding.places:
-                self.following.update(nodes_of(place.consequences))
-        # A node that is edited somewhere is drawn as an edit, not as a consequence.
-        edits_of_places = (change for f in diff.findings for p in f.places for change in p.changes)
-        self.following.difference_update(nodes_of(edits_of_places))
-        for node in changed.values():
-            if node not in derived and node not in repeated:
-                edits.setdefault(node)
-        return edits, {node: None for node in derived if node not in edits}
-
-    def _surround(self, nodes: Iterable[_PairNode], hops: int) -> None:
-        border = list(nodes)
-        for _ in range(hops):
-            border = [
-                _PairNode(overlay, neighbour)
-                for overlay, node in border
-                for neighbour in overlay.neighbours(node, NEIGHBOURS)
-                if _PairNode(overlay, neighbour) not in self.nodes
-            ]
-            border = list(dict.fromkeys(border))
-            self.nodes.update(dict.fromkeys(border))
+    members = grouped((path, box) for box in boxes for path in modules(box))
+    small: dict[ClusterPath, None] = {}
+    for box in edits:
+        fitting = [path for path in modules(box) if len(members[path]) <= MAX_MODULE]
+        small |= dict.fromkeys(fitting[:1])
+    return [box for path in small for box in members[path]]
 
 
-def _small_module(pair_node: _PairNode) -> str:
-    """Return the largest enclosing module with at most `MAX_MODULE` nodes; "" if there is none."""
-    overlay, node = pair_node
-    path = overlay.folded(node).node.module
-    largest = ""
-    while path and overlay.is_small(path, MAX_MODULE):
-        largest = path
-        path = path.rpartition(".")[0]
-    return largest
-
-
-def _add_whole_graph(scene: Scene, pair: GraphPair) -> None:
-    """Draw a graph as one box, because only one side has it or only its run count changed."""
+def _whole_graph(pair: GraphPair) -> Box:
+    """Return the box of a graph that only one side has, or of which only the run count changed."""
     graph = pair.after or pair.before
-    if graph is None or len(scene) >= MAX_BOXES:
-        return
-    kind: ChangeMarkKind = "removed" if pair.after is None else "added"
+    assert graph is not None
+    kind: MarkKind = "removed" if pair.after is None else "added"
     lines = [f"{graph.kind} graph {graph.name}"]
     if graph.eager:
         kind = kind if pair.runs is None else "changed"
         lines = eager_label(graph, None if pair.runs is None else pair.runs[0]).split(", ", 1)
         if graph.cause is not None:
             lines += [f"{graph.cause.file}:{graph.cause.line}", graph.cause.code.strip()]
-    side_of: dict[ChangeMarkKind, OnlySide] = {"removed": "before", "added": "after"}
-    border, fill = CHANGE_PAINTS[kind]
-    scene.add_box(
-        [f"{SIGNS[kind]} {lines[0]}", ops_in_words(graph), *lines[1:]],
-        (),
-        " ",
-        ("group", kind),
-        Element(
-            "group",
-            graph.name,
-            tuple(node.name for node in graph.nodes),
-            graph.name,
-            kind,
-            is_old=kind == "removed",
-        ),
-        side_of.get(kind, ""),
-        color=border,
-        fillcolor=fill,
-        penwidth="2",
-        style="filled,rounded,dashed" if kind == "removed" else "filled,rounded",
+    lines = [f"{SIGNS[kind]} {lines[0]}", ops_in_words(graph), *lines[1:]]
+    sides: dict[MarkKind, OnlySide] = {"removed": "before", "added": "after"}
+    names = tuple(node.name for node in graph.nodes)
+    element = Element("group", graph.name, names, graph.name, kind, is_old=kind == "removed")
+    return Box(
+        graph.name,
+        Node(graph.name, "output", "output"),
+        mark=Mark(kind),
+        side=sides.get(kind, ""),
+        fixed=([*map(same, lines)], [" "], element),
     )
 
 
-def _add_nodes(
-    canvas: Canvas,
-    overlay: Overlay,
-    number: int,
-    focus: _Focus,
-    drawables: dict[_PairNode, int],
-) -> None:
-    """Put the nodes of a pair of graphs on the canvas, and record their numbers in `drawables`."""
-    graph = overlay.pair.after
-    assert graph is not None
-    runs = overlay.pair.runs
-    base = graph_cluster(graph, number, None if runs is None else runs[0])
-    for node in sorted(overlay.positions, key=overlay.positions.__getitem__):
-        if _is_busy_return(overlay, node) and node not in overlay.change_marks:
-            continue
-        pair_node = _PairNode(overlay, node)
-        folded = overlay.folded(node)
-        cluster = module_cluster(folded.node.module, base)
-        mark = overlay.change_marks.get(node)
-        if mark is not None:
-            mark.follows = pair_node in focus.following
-            mark.times = focus.times.get(pair_node, 1)
-        drawable = Drawable(graph.name, folded, cluster, mark, overlay.side(node))
-        drawable.no_box = folded.node.op == "saved" and mark is None and bool(overlay.users[node])
-        drawables[pair_node] = canvas.add(drawable)
+class _Overlay:
+    """The two graphs of a pair as one.
 
-
-def _add_edges(canvas: Canvas, overlay: Overlay, drawables: dict[_PairNode, int]) -> None:
-    """Put the edges of a pair of graphs on the canvas."""
-    for edge, (before, after) in overlay.edges.items():
-        if _is_busy_return(overlay, edge.head) and None not in (before, after):
-            continue
-        tail = drawables.get(_PairNode(overlay, edge.tail))
-        head = drawables.get(_PairNode(overlay, edge.head))
-        if tail is not None and head is not None:
-            drawn_edge = _compared_edge(Edge(tail, head, edge.path), before, after)
-            if edge in overlay.bypasses:
-                drawn_edge = drawn_edge._replace(only="after")
-            canvas.edges.append(drawn_edge)
-
-
-def _record_old_side(canvas: Canvas, overlay: Overlay, drawables: dict[_PairNode, int]) -> None:
-    """Record the boxes of the old graph's ops, and the old edges between unchanged boxes."""
-    side = canvas.scene.sides.before
-
-    def box(node: OverlaidNode) -> str | None:
-        unit = canvas.unit_of.get(drawables.get(_PairNode(overlay, node), -1))
-        return None if unit is None else canvas.scene.box_id(canvas.keys[unit])
-
-    for name, folded in overlay.old.nodes.items():
-        shown_in = box(overlay.overlaid(name, is_new=False))
-        if shown_in is not None:
-            side.boxes.update((node, shown_in) for node in (folded.node, *folded.projections))
-    for edge in sorted(overlay.interrupted):
-        tail, head = box(edge.tail), box(edge.head)
-        if tail is not None and head is not None and tail != head:
-            side.edges[tail, head] = None
-
-
-def _compared_edge(edge: Edge, before: str | None, after: str | None) -> Edge:
-    """Return an edge with its label in the old and in the new graph, `None` if it is absent."""
-    if after is None:
-        return edge._replace(label=before or "", kind="removed", only="before")
-    if before is None:
-        return edge._replace(label=after, kind="added", only="after")
-    if before != after:
-        return edge._replace(
-            label=f"{before} {ARROW} {after}", kind="changed", sides=(before, after)
-        )
-    return edge._replace(label=after)
-
-
-def _is_busy_return(overlay: Overlay, node: OverlaidNode) -> bool:
-    """Return True for an output node whose many edges would hide everything else."""
-    return overlay.folded(node).node.kind == "output" and len(overlay.operands[node]) > MAX_RETURNED
-
-
-def change_look(drawable: Drawable, named: bool) -> Look:
-    """Return the look of a box in a drawing coloured by changes. Unchanged boxes are pale.
-
-    Args:
-        drawable: content of the box.
-        named: True if a port refers to the node: the box then shows the node's name.
+    Attributes:
+        shown: the box that shows each node that differs, keyed by `id(node)`.
     """
-    node, mark = drawable.node, drawable.mark
-    further = []
-    if mark is None or not mark.lines:
-        folded = drawable.folded.folded_inputs[:MAX_FOLDED]
-        further += [folded_label(folded_input, node) for folded_input in folded]
-    if named and node.kind != "placeholder":
-        further.append(f"= {node.name}")
-    further += drawable.lines
-    if mark is None:
-        return Look([*node_lines(node), *further][:MAX_LINES], CONTEXT, ("context",))
-    unchanged = map(ComparedLine.same, [*further, *source_line(node)])
-    lines = [*change_lines(mark, node), *unchanged][:MAX_LINES]
-    drawn, before, after = ([line[n] for line in lines] for n in range(len(ComparedLine._fields)))
-    style, classes = _style(CHANGE_PAINTS[mark.kind], mark.kind, mark.follows)
-    return Look(drawn, style, classes, (before, after))
+
+    def __init__(
+        self, before: Graph, after: Graph, pair: GraphPair, number: int, changes: Iterable[Change]
+    ):
+        base = graph_cluster(after, number, None if pair.runs is None else pair.runs[0])
+        self.old, self.new = DrawnGraph(before, base), DrawnGraph(after, base)
+        self.shown: dict[int, Box] = {}
+        self._partner = self._paired(pair)
+        partnered = {*self._partner.values()}
+        for box in self.old.boxes.values():
+            box.side, box.graph = "before", after.name
+        for box in self.new.boxes.values():
+            box.side = "" if box in partnered else "after"
+        listed = [*pair.changes()]
+        ids = {id(new or old) for _, old, new in listed}
+        own = {id(node) for graph in (before, after) for node in graph.nodes}
+        further = [
+            (change.kind, change.before, change.after)
+            for change in changes
+            if id(change.node) in own - ids
+        ]
+        changes_of_nodes = [*listed, *further]
+        # Folded nodes come last: if their user differs as well, it has the mark.
+        for folded in (False, True):
+            for kind, old, new in changes_of_nodes:
+                self._mark(kind, old, new, folded)
+
+    def add_to(self, scene: Scene) -> None:
+        """Add the boxes and edges of both graphs, a removed node after its old predecessor."""
+        removed: dict[Box | None, list[Box]] = {}
+        latest: Box | None = None
+        for box in self.old.boxes.values():
+            latest = self._partner.get(box, latest)
+            if box not in self._partner:
+                removed.setdefault(latest, []).append(box)
+        boxes = [*removed.get(None, ())]
+        for box in self.new.boxes.values():
+            boxes += [box, *removed.get(box, ())]
+        hidden = {box for box in boxes if is_busy_return(box) and box.mark is None}
+        scene.boxes += [box for box in boxes if box not in hidden]
+        scene.edges += [
+            edge
+            for edge in self._edges()
+            if edge.tail not in hidden
+            and edge.head not in hidden
+            and (edge.side or not is_busy_return(edge.head))
+        ]
+        for box in self.old.boxes.values():
+            new = self._partner.get(box, box)
+            if new not in hidden:
+                scene.old_boxes |= dict.fromkeys(box.computed, new)
+
+    def _paired(self, pair: GraphPair) -> dict[Box, Box]:
+        """Map boxes of the old graph to the boxes of the same nodes in the new graph."""
+        differing = (*pair.changed, *pair.rewired)
+        old, new = self.old.values, self.new.values
+        partner = {
+            old[a.name].box: new[b.name].box
+            for a, b in differing
+            if a.name in self.old.boxes and b.name in self.new.boxes
+        }
+        ids = {id(node) for node in (*pair.removed, *pair.added)}
+        ids |= {id(node) for nodes in differing for node in nodes}
+        old_boxes, new_boxes = (
+            [box for box in drawn.boxes.values() if id(box.node) not in ids]
+            for drawn in (self.old, self.new)
+        )
+        for key in CORRESPONDENCE:
+            taken = {*partner.values()}
+            free = grouped((key(b.node), b) for b in reversed(new_boxes) if b not in taken)
+            for box in old_boxes:
+                if box not in partner and (candidates := free.get(key(box.node))):
+                    partner[box] = candidates.pop()
+        return partner
+
+    def _mark(self, kind: MarkKind, before: Node | None, after: Node | None, folded: bool) -> None:
+        """Mark the box of a node that differs, or the box into which the node is folded."""
+        node = after or before
+        assert node is not None
+        drawn = self.old if after is None else self.new
+        box = drawn.shown_in(node)
+        if box is None or folded == (box.node is node) or id(node) in self.shown:
+            return
+        box = self._partner.get(box, box)
+        if not folded:
+            box.mark = Mark(kind, before, after)
+            if kind == "changed" and node.kind == "output":
+                box.mark.lines += self._saved_lines()
+        else:
+            box.mark = box.mark or Mark("changed")
+            if box.mark.kind not in ("added", "removed"):
+                box.mark.lines.append(_folded_line(drawn.values.get(node.name), node, kind, before))
+        self.shown |= {id(n): box for n in (before, after) if n is not None}
+
+    def _saved_lines(self) -> list[Line]:
+        """Return lines for the values that only one of the two graphs saves for backward."""
+        old, new = (
+            {
+                self._key(value): f"save {value.box.node.name} {value.text}"
+                for ref in drawn.graph.saved
+                if (value := drawn.values.get(ref.name)) is not None
+            }
+            for drawn in (self.old, self.new)
+        )
+        lines = [only("added", text) for key, text in new.items() if key not in old]
+        return lines + [only("removed", text) for key, text in old.items() if key not in new]
+
+    def _key(self, value: DrawnValue) -> tuple[Box, tuple[int | str, ...]]:
+        return self._partner.get(value.box, value.box), value.path
+
+    def _edges(self) -> list[Edge]:
+        """Return the edges of both graphs, each once."""
+        old, new = (
+            {
+                (*self._key(value), self._partner.get(box, box)): value.text
+                for box in drawn.boxes.values()
+                for value in box.operands
+            }
+            for drawn in (self.old, self.new)
+        )
+        edges = []
+        for key in new | old:
+            tail, path, head = key
+            before, after = old.get(key), new.get(key)
+            # An edge between two unmarked nodes differs only because of a node between them. The
+            # new one bypasses a removed node, the old one is interrupted by an added node.
+            marked = tail.mark is not None or head.mark is not None
+            side: OnlySide = ""
+            label, kind = same(after or before or ""), "value"
+            if before is None:
+                kind, side = "added" if marked else "value", "after"
+            elif after is None:
+                kind, side = "removed" if marked else "hidden", "before"
+            elif before != after:
+                label, kind = changed(before, after), "changed"
+            edges.append(Edge(tail, head, path, label, kind, side))
+        return edges
 
 
-def change_paint(drawable: Drawable) -> tuple[Paint, str]:
-    """Return the paint and the CSS class of a port in a drawing coloured by changes."""
-    if drawable.mark is None:
-        return Paint(CONTEXT["color"], CONTEXT["fillcolor"]), "context"
-    return CHANGE_PAINTS[drawable.mark.kind], drawable.mark.kind
-
-
-def _style(paint: Paint, kind: str, follows: bool) -> tuple[dict[str, str], tuple[str, ...]]:
-    attributes = {"color": paint.border, "fillcolor": paint.fill, "style": "filled,rounded"}
-    if follows:
-        attributes |= {"fillcolor": "#FFFFFF", "style": "filled,rounded,dashed"}
-        return attributes, (kind, "follows")
-    return {**attributes, "penwidth": "2"}, (kind,)
+def _folded_line(value: DrawnValue | None, node: Node, kind: MarkKind, before: Node | None) -> Line:
+    """Return the label line of a differing node that is folded into a box."""
+    text = f"{node.target or node.name} {value_label(node)}".strip()
+    if value is not None:
+        text = f"result {value.text}"
+    if kind != "changed" or before is None:
+        return only(kind, text)
+    old, new = value_label(before), value_label(node)
+    return changed(old, new, f"{SIGNS[kind]} {text.removesuffix(new)}")
 
 
 def surplus_drawing(graphs: Sequence[Graph], nodes: Collection[Node], title: str = "") -> Drawing:
@@ -378,26 +348,20 @@ def surplus_drawing(graphs: Sequence[Graph], nodes: Collection[Node], title: str
         nodes: surplus nodes, matched by identity, including nodes in bodies of higher-order ops.
         title: description of the problem, shown as a line above the drawing.
     """
-    scene = Scene("surplus", [title] if title else [])
-    canvas = Canvas(scene, change_look, change_paint)
+    scene = Scene(
+        "surplus", [title] if title else [], by_change="{:,} of them are counted in folded boxes"
+    )
     surplus_ids = {id(node) for node in nodes}
-    surplus: list[int] = []
+    surplus: dict[Box, None] = {}
     for number, graph in enumerate(graphs):
-        surplus_nodes = [
-            node for body in graph.walk() for node in body.nodes if id(node) in surplus_ids
-        ]
-        if not surplus_nodes:
+        own = [node for body in graph.walk() for node in body.nodes if id(node) in surplus_ids]
+        if not own:
             continue
-        placed = add_graph(canvas, graph, graph_cluster(graph, number))
-        for node in surplus_nodes:
-            if (drawable := placed.drawable_of(node)) is not None:
-                canvas.drawables[drawable].mark = ChangeMark("surplus", None, node)
-                canvas.drawables[drawable].no_box = False
-                surplus.append(drawable)
-    graphs_text = counted(len({canvas.drawables[n].graph for n in surplus}), "graph")
+        drawn = scene.add_graph(graph, graph_cluster(graph, number))
+        for node in own:
+            if (box := drawn.shown_in(node)) is not None:
+                box.mark = Mark("surplus", None, node)
+                surplus[box] = None
+    graphs_text = counted(len({box.graph for box in surplus}), "graph")
     scene.title.append(f"{SIGNS['surplus']} {counted(len(surplus), 'op')} in {graphs_text}")
-    canvas.draw(MAX_BOXES, canvas.with_neighbours(surplus), compact=True)
-    folded = canvas.count_marks_in_groups()
-    if folded:
-        scene.title.append(f"{folded:,} of them are counted in folded boxes")
-    return Drawing.of(scene)
+    return draw(scene, MAX_BOXES, scene.around(surplus), compact=True)

@@ -8,30 +8,25 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import zip_longest
 
 from ..graph.events import GraphBreak
-from ..graph.model import Graph
+from ..graph.model import Graph, Node
 from ..graph.text import ops_in_words
 from ..words import counted
-from .layout import EDGE_STYLES, Canvas, Edge, Element, PlacedGraph, Scene, Segment, add_graph
-from .look import (
-    BREAK_SIGN,
-    CHANGE_PAINTS,
-    MAX_TOOLTIP_LINE,
-    Heat,
-    HeatFigure,
-    dot_text,
-    eager_label,
-)
-from .whole import Drawing, add_legend, category_look, category_paint
+from .colours import Heat, HeatFigure
+from .dot import Drawing, draw
+from .labels import BREAK_SIGN, ELLIPSIS, eager_label, same
+from .scene import Box, DrawnGraph, Edge, Element, Scene, Segment
 
 Part = Graph | GraphBreak
 """Part of a step: a graph, or the break between two graphs."""
+Place = tuple[str, int, str]
+"""Identity of a break: file, line and kind."""
 
 MAX_BOXES = 240
-"""Maximum number of boxes in the drawing of a step, excluding ports, breaks and the legend."""
+"""Maximum number of boxes in the drawing of a step, excluding the legend."""
 MAX_BOXES_OF_BREAKS = 120
 """Maximum number of boxes in a drawing of graph breaks, which shows only the forward."""
 _FORWARD_ID = re.compile(r"[^ !/][^ /]*/[^ /]*")
@@ -41,8 +36,6 @@ The id of a backward graph is "0/1 backward"; an unknown id begins with "!".
 """
 WIDTH = 72
 """Line width, in characters, of the reason in a break's box."""
-MAX_WIDTH = 80
-"""Maximum length, in characters, of a line that is not wrapped, for example the user's code."""
 TOOLTIP_WIDTH = 100
 """Line width, in characters, of the reason in a break's tooltip."""
 MAX_REASON = 5
@@ -68,9 +61,7 @@ def drawing(graphs: Sequence[Graph], *, heat: HeatFigure | None = None) -> Drawi
     title = f"{counted(len(graphs), 'graph')}: {len(graphs) - eager} compiled"
     heat_values = None if heat is None else Heat.of(graphs, heat, times_run=True)
     scene = Scene("program", [f"{title}, {eager} eager" if eager else title], heat_values)
-    canvas = _draw_parts(scene, _with_causes(graphs), MAX_BOXES)
-    add_legend(canvas)
-    return Drawing.of(scene)
+    return _draw_parts(scene, _with_causes(graphs), MAX_BOXES)
 
 
 def drawing_of_breaks(
@@ -108,8 +99,7 @@ def drawing_of_breaks(
             "graph"
         )
     scene = Scene("breaks", title)
-    _draw_parts(scene, _with_eager(order, program), MAX_BOXES_OF_BREAKS)
-    return Drawing.of(scene)
+    return _draw_parts(scene, _with_eager(order, program), MAX_BOXES_OF_BREAKS)
 
 
 def _with_causes(graphs: Iterable[Graph]) -> list[Part]:
@@ -127,8 +117,8 @@ def _with_causes(graphs: Iterable[Graph]) -> list[Part]:
     return parts
 
 
-def _place_of(part: Part | None) -> tuple[str, int, str] | None:
-    """Return the identity of a break (file, line, kind), or `None` for anything else."""
+def _place_of(part: Part | None) -> Place | None:
+    """Return the identity of a break, or `None` for anything else."""
     if part is None or isinstance(part, Graph):
         return None
     return part.file, part.line, part.kind
@@ -184,31 +174,45 @@ def _sort_by_frame(
     return [part for _, part in sorted(parts, key=lambda part: part[0])], left_out_count
 
 
-def _draw_parts(scene: Scene, parts: Sequence[Part], limit: int) -> Canvas:
+def _draw_parts(scene: Scene, parts: Sequence[Part], limit: int) -> Drawing:
     """Draw graphs and breaks from top to bottom, and the values that flow between them.
 
-    The first and last nodes of each graph are always shown.
+    The first and last nodes of each graph are always shown. A dotted order edge connects two
+    consecutive graphs without a break or a value between them.
 
     Args:
         scene: receives the boxes and edges.
         parts: graphs and breaks, in program order.
-        limit: maximum number of boxes of the graphs, excluding ports.
+        limit: maximum number of boxes of the graphs.
     """
-    canvas = Canvas(scene, category_look, category_paint)
-    placed: dict[int, PlacedGraph] = {}
+    drawn_by_name: dict[str, DrawnGraph] = {}
+    breaks: dict[Place | None, int] = {}
+    shown: list[Box] = []
+    linked: list[Box] = []
+    last: list[Box] = []
     for number, part in enumerate(parts):
-        if isinstance(part, Graph):
-            placed[number] = add_graph(canvas, part, (_segment(part, number),))
-    linked = _link(canvas, placed.values())
-    ends = [
-        n for graph in placed.values() for n in (*_first_drawables(graph), *_last_drawable(graph))
-    ]
-    if canvas.drawables:
-        large = len(canvas.drawables) > limit
-        focus = canvas.with_neighbours([*ends, *linked], NEIGHBOURS)
-        canvas.draw(limit, focus, compact=large)
-    _BreakBoxes(scene, canvas, placed).draw(parts)
-    return canvas
+        if isinstance(part, GraphBreak):
+            box = _break_box(part, breaks.setdefault(_place_of(part), len(breaks) + 1))
+            scene.boxes.append(box)
+            scene.edges += [Edge(tail, box, kind="cut") for tail in last]
+            last = [box]
+            shown.append(box)
+            continue
+        drawn = scene.add_graph(part, (_segment(part, number),))
+        boxes = [*drawn.boxes.values()]
+        links = list(_links(drawn, drawn_by_name))
+        first = [box for box in boxes if box.node.kind == "placeholder"][:MAX_ENDS] or boxes[:1]
+        kind = "cut" if last and last[0].fixed is not None else "order"
+        if kind == "cut" or not links:
+            heads = first if kind == "cut" else first[:1]
+            scene.edges += [Edge(tail, head, kind=kind) for tail in last for head in heads]
+        scene.edges += links
+        linked += [link.head for link in links]
+        shown += [*first, *boxes[-1:]]
+        last = boxes[-1:]
+        drawn_by_name[part.name] = drawn
+    focus = scene.around([*shown, *linked], 1, NEIGHBOURS)
+    return draw(scene, limit, focus, compact=len(scene.boxes) > limit)
 
 
 def _segment(graph: Graph, number: int) -> Segment:
@@ -218,116 +222,31 @@ def _segment(graph: Graph, number: int) -> Segment:
     return Segment("graph", f"{graph.name}: {ops_in_words(graph)}", str(number))
 
 
-def _link(canvas: Canvas, graphs: Iterable[PlacedGraph]) -> list[int]:
-    """Add edges from producers in other graphs to graph inputs, and return these inputs.
+def _links(drawn: DrawnGraph, earlier: Mapping[str, DrawnGraph]) -> Iterator[Edge]:
+    """Yield edges from producers in other graphs to graph inputs.
 
     An input named `forward_0:fc/addmm` is the value of node `fc/addmm` in graph `forward_0`.
     """
-    placed_by_name: dict[str, PlacedGraph] = {}
-    linked = []
-    for placed in graphs:
-        for name, number in placed.drawable_numbers.items():
-            graph, _, node = name.partition(":")
-            producer_graph = placed_by_name.get(graph)
-            if producer_graph is None or placed.folded.nodes[name].node.kind != "placeholder":
-                continue
-            value = producer_graph.folded.graph.by_name.get(node)
-            tail = None if value is None else producer_graph.drawable_of(value)
-            if tail is not None:
-                canvas.edges.append(Edge(tail, number))
-                drawable = canvas.drawables[number]
-                drawable.no_box = False
-                # Keep the graph's cluster only: the input's module is that of the producer.
-                drawable.cluster = drawable.cluster[:1]
-                linked.append(number)
-        placed_by_name[placed.folded.graph.name] = placed
-    return linked
+    for name, box in drawn.boxes.items():
+        graph, _, node = name.partition(":")
+        if graph not in earlier or box.node.kind != "placeholder":
+            continue
+        value = earlier[graph].graph.by_name.get(node)
+        tail = None if value is None else earlier[graph].shown_in(value)
+        if tail is not None:
+            # Keep the graph's cluster only: the input's module is that of the producer.
+            box.cluster = box.cluster[:1]
+            yield Edge(tail, box)
 
 
-def _first_drawables(placed: PlacedGraph) -> list[int]:
-    """Return the drawables of a graph's first inputs, or of its first node if it has no inputs."""
-    inputs = [
-        number
-        for name, number in placed.drawable_numbers.items()
-        if placed.folded.nodes[name].node.kind == "placeholder"
-    ]
-    return inputs[:MAX_ENDS] or list(placed.drawable_numbers.values())[:1]
-
-
-def _last_drawable(placed: PlacedGraph) -> list[int]:
-    """Return a list of the last drawable of a graph; empty for an empty graph."""
-    return list(placed.drawable_numbers.values())[-1:]
-
-
-class _BreakBoxes:
-    """Adds the boxes of breaks between the graphs of a drawn canvas.
-
-    A dotted order edge connects two consecutive graphs without a break or a value between them.
-    """
-
-    def __init__(self, scene: Scene, canvas: Canvas, placed: Mapping[int, PlacedGraph]):
-        self.scene = scene
-        self.canvas = canvas
-        self.placed = placed
-
-    def draw(self, parts: Sequence[Part]) -> None:
-        ends: list[str] = []
-        break_numbers: dict[tuple[str, int, str] | None, int] = {}
-        for number, part in enumerate(parts):
-            if isinstance(part, Graph):
-                starts = self._keys_of(_first_drawables(self.placed[number]))
-                if break_numbers and number and not isinstance(parts[number - 1], Graph):
-                    self._connect(ends, starts)
-                elif self._has_no_operands(number):
-                    self._connect(ends, starts[:1], "order")
-                ends = self._keys_of(_last_drawable(self.placed[number]))
-            else:
-                break_number = break_numbers.setdefault(_place_of(part), len(break_numbers) + 1)
-                key = self._add_box(part, break_number)
-                self._connect(ends, [key])
-                ends = [key]
-
-    def _keys_of(self, drawables: Sequence[int]) -> list[str]:
-        units = dict.fromkeys(
-            self.canvas.unit_of[number] for number in drawables if number in self.canvas.unit_of
-        )
-        return [self.canvas.keys[unit] for unit in units]
-
-    def _has_no_operands(self, number: int) -> bool:
-        """Return True if no edge leads from an earlier graph to the graph with this number."""
-        drawables = set(self.placed[number].drawable_numbers.values())
-        first = min(drawables, default=0)
-        return not any(edge.head in drawables and edge.tail < first for edge in self.canvas.edges)
-
-    def _connect(self, tails: Sequence[str], heads: Sequence[str], kind: str = "cut") -> None:
-        for tail in tails:
-            for head in heads:
-                self.scene.add_edge(tail, head, "", [kind], **EDGE_STYLES[kind])
-
-    def _add_box(self, graph_break: GraphBreak, number: int) -> str:
-        times = f", {graph_break.occurrences} times" if graph_break.occurrences > 1 else ""
-        location = f"{graph_break.file}:{graph_break.line} in {graph_break.function}{times}"
-        reason = textwrap.wrap(graph_break.reason, WIDTH)
-        lines = [
-            f"{BREAK_SIGN} graph break {number}: {graph_break.kind}",
-            location,
-            f"    {graph_break.code.strip()}",
-        ]
-        lines += reason[:MAX_REASON]
-        if len(reason) > MAX_REASON:
-            lines.append("\N{HORIZONTAL ELLIPSIS}")
-        border, fill = CHANGE_PAINTS["removed"]
-        tooltip = [location, graph_break.kind, *textwrap.wrap(graph_break.reason, TOOLTIP_WIDTH)]
-        tooltip += [f"hint: {line}" for line in graph_break.hint.splitlines()]
-        return self.scene.add_box(
-            (),
-            (),
-            dot_text(tooltip, MAX_TOOLTIP_LINE),
-            ["break"],
-            Element("break", label=f"{graph_break.file}:{graph_break.line} {graph_break.kind}"),
-            label=dot_text(lines, MAX_WIDTH),
-            color=border,
-            fillcolor=fill,
-            style="filled,bold",
-            margin="0.15,0.1",
-        )
+def _break_box(graph_break: GraphBreak, number: int) -> Box:
+    times = f", {graph_break.occurrences} times" if graph_break.occurrences > 1 else ""
+    location = f"{graph_break.file}:{graph_break.line} in {graph_break.function}{times}"
+    reason = textwrap.wrap(graph_break.reason, WIDTH)
+    head = f"{BREAK_SIGN} graph break {number}: {graph_break.kind}"
+    lines = [head, location, f"    {graph_break.code.strip()}", *reason[:MAX_REASON]]
+    lines += [ELLIPSIS] if len(reason) > MAX_REASON else []
+    tooltip = [location, graph_break.kind, *textwrap.wrap(graph_break.reason, TOOLTIP_WIDTH)]
+    tooltip += [f"hint: {line}" for line in graph_break.hint.splitlines()]
+    element = Element("break", label=f"{graph_break.file}:{graph_break.line} {graph_break.kind}")
+    return Box("", Node("", "output", "output"), fixed=([*map(same, lines)], tooltip, element))

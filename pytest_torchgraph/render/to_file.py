@@ -17,7 +17,7 @@ from .whole import to_dot
 if TYPE_CHECKING:
     import graphviz
 
-    from .look import HeatFigure
+    from .colours import HeatFigure
 
 
 def render(

@@ -28,7 +28,7 @@ from . import artifacts
 if TYPE_CHECKING:
     from ..graph.failures import Failure
     from ..graph.model import Graph
-    from ..render.whole import Drawing
+    from ..render.dot import Drawing
 
 
 FAILURES = f"{__package__.rpartition('.')[0]}.graph.failures"

@@ -32,7 +32,7 @@ from .comparisons import (
 )
 
 if TYPE_CHECKING:
-    from ..render.whole import Drawing
+    from ..render.dot import Drawing
     from ..snapshot.assertion import GraphSnapshot
 
 MAX_LINES = 60

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_torchgraph.render.output import rendering
+from pytest_torchgraph.render import output
 
 if TYPE_CHECKING:
     import graphviz
@@ -65,15 +65,15 @@ def _texts(item: dict[str, Any]) -> str:
 def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Draw pictures with pygraphviz in this process instead of a new one, even if `dot` exists."""
     pytest.importorskip("pygraphviz")
-    command = "pytest_torchgraph.render.output._pygraphviz"
+    command = "pytest_torchgraph.render._pygraphviz"
 
     def run(arguments: list[str], *_: object) -> str:
         assert arguments[1:3] == ["-m", command]
         importlib.import_module(command).main(arguments[3:])
         return ""
 
-    monkeypatch.setattr(rendering, "run", run)
-    monkeypatch.setattr(rendering.shutil, "which", lambda name: None)
+    monkeypatch.setattr(output, "run", run)
+    monkeypatch.setattr(output.shutil, "which", lambda name: None)
 
 
 @pytest.fixture

@@ -234,6 +234,24 @@ def test_value_of_another_graph_is_an_edge_from_it(look):
     assert seen.edge("return", "x\n")["style"] == "dotted", "the order is known, the value is not"
 
 
+def test_input_that_is_only_returned_elsewhere_is_drawn_without_an_edge(look):
+    """Of a graph with many results, the return has no box."""
+    first = chain("forward_0", *(f"op{i}" for i in range(9)))
+    weight = Node("w", "placeholder", "parameter", result=META)
+    output = Node(
+        "output", "output", "output", tuple(Ref(n.name) for n in (*first.nodes[:-1], weight))
+    )
+    first = replace(first, nodes=(weight, *first.nodes[:-1], output))
+
+    seen = look(program.drawing([first, eager(0, "neg", of="forward_0:w")]).digraph)
+
+    assert not [
+        tail
+        for tail, head, edge in seen.edges
+        if head.startswith("forward_0:w") and edge.get("style") != "dotted"
+    ]
+
+
 def test_frame_of_an_eager_graph_has_its_own_class_and_style():
     picture = program.drawing(step())
 

@@ -18,11 +18,12 @@ from pytest_torchgraph.render import (
     Drawing,
     Element,
     difference,
+    program,
     render,
     to_dot,
     whole,
 )
-from pytest_torchgraph.render.output.style import BACKGROUND, TEXT, dark, dark_rules
+from pytest_torchgraph.render.colours import BACKGROUND, TEXT, dark, dark_rules
 
 pytestmark = pytest.mark.usefixtures("in_this_process")
 
@@ -90,7 +91,7 @@ def test_id_of_finds_the_box_of_a_node_and_of_folded_nodes(tmp_path):
     assert "aten.relu" in "".join(box.itertext())
 
 
-def test_saved_value_element_is_its_port():
+def test_saved_value_is_found_in_the_box_of_its_reader():
     nodes = [
         Node("mask", "placeholder", "saved", result=META),
         Node("grad", "placeholder", "tangent", result=META),
@@ -98,7 +99,7 @@ def test_saved_value_element_is_its_port():
     ]
     picture = whole.drawing(Graph(tuple(nodes), name="backward", kind="backward"))
 
-    assert picture.elements[picture.id_of("backward", "mask") or ""].kind == "port"
+    assert picture.id_of("backward", "mask") == picture.id_of("backward", "mul") is not None
 
 
 def test_the_nodes_of_a_group_lead_to_the_group():
@@ -211,6 +212,17 @@ def test_a_group_says_what_is_in_it(look):
         "1 saved for backward",
     ]
     assert seen.edge("encoder.layer.0", "encoder.layer.1")["text"] == "f32[2]"
+
+
+def test_module_path_that_ends_in_a_dot_can_be_folded(look):
+    nodes = [
+        Node(f"n{number}", "call_function", "aten.sin.default", (), {}, META, module)
+        for number, module in enumerate(["a", "a.", "a.", "a.b", "a.b", "c"])
+    ]
+
+    picture = difference.surplus_drawing([Graph(tuple(nodes), name="forward")], nodes[:1])
+
+    assert any("4 ops" in text for text in look(picture.digraph).boxes)
 
 
 def test_values_between_two_groups_are_one_edge_with_a_count(look):
@@ -350,31 +362,31 @@ def test_svg_has_rules_for_a_dark_background(tmp_path):
     assert dark_rules() in (style.text or "")
 
 
-def test_dark_rules_name_only_classes_of_the_package(tmp_path):
+def colours(svg: str) -> set[str]:
+    return set(re.findall(r'(?:fill|stroke)="(#\w+|black|white)"', svg))
+
+
+def test_each_colour_has_a_partner_for_a_dark_background(tmp_path):
+    eager = replace(MLP, name="eager_0", level="dispatch", eager=True, runs=1)
+    body = Graph((Node("wrap", "call_function", "higher_order.wrap"),), subgraphs=(MLP,))
     pictures = [
         whole.drawing(MLP),
+        whole.drawing(MLP, heat="flops"),
+        whole.drawing(body),
+        whole.drawing(layers(60), limit=20),
+        program.drawing([MLP, eager]),
         difference.surplus_drawing([MLP], MLP.find("aten.relu")),
         difference.drawing(diff_graphs((MLP,), (layers(2),))),
+        difference.drawing(diff_graphs((MLP, layers(2)), (MLP,))),
     ]
-    used = {c for p in pictures for names in classes(drawn(p, tmp_path)).values() for c in names}
 
-    known = {
-        "tg-break",
-        "tg-graph",
-        "tg-eager",
-        "tg-cut",
-        "tg-follows",
-        "tg-group",
-        "tg-return",
-        "tg-context",
-    }
-    named = set(re.findall(r"\.(tg-[a-z-]+)", dark_rules()))
-    assert {"tg-picture", "tg-matmul", "tg-changed", "tg-surplus", "tg-context"} <= named & used | {
-        "tg-changed"
-    }
-    families = {f"tg-{re.sub('[^a-z]', '-', name)}" for name in CATEGORY_PAINTS}
-    kinds = [*CHANGE_PAINTS, *(f"heat-{step}" for step in HEAT_PAINTS)]
-    assert named <= used | known | families | {f"tg-{kind}" for kind in kinds}
+    used = set()
+    for picture in pictures:
+        svg = render(picture.digraph, tmp_path / "g.svg").read_text()
+        used |= colours(svg.partition("</style>")[2])
+
+    assert len(used) > 20
+    assert {colour for colour in used if f'="{colour}"]' not in dark_rules()} == set()
 
 
 def test_foreign_svg_is_unchanged(tmp_path):

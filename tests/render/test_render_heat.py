@@ -9,8 +9,8 @@ import pytest
 from graph.build import document
 
 from pytest_torchgraph import CaptureError
-from pytest_torchgraph.graph import Graph, diff_graphs
-from pytest_torchgraph.render import HEAT_PAINTS, program, render, to_dot
+from pytest_torchgraph.graph import Graph, GraphBreak, diff_graphs
+from pytest_torchgraph.render import CHANGE_PAINTS, HEAT_PAINTS, program, render, to_dot
 
 
 def graph(body: str, title: str = "forward @ aot") -> Graph:
@@ -108,6 +108,16 @@ def test_heat_of_a_step_is_multiplied_by_runs(look):
     assert "share of all floating-point operations, 86.2 kFLOP" in drawn.source
     assert "forward: 4 ops · 21.6 kFLOP, 25.0%" in seen.clusters
     assert any(label.endswith("64.7 kFLOP, 75.0%") for label in seen.clusters)
+
+
+def test_graph_break_keeps_its_colour_in_a_heat_map(look):
+    cause = GraphBreak("Call", "no", "", "model.py", 3, "print(x)", "forward", (), "", "0/0")
+    again = replace(STEP, name="eager_0", level="dispatch", eager=True, cause=cause)
+
+    seen = look(program.drawing([STEP, again], heat="flops").digraph)
+
+    (shown,) = (box for text, box in seen.boxes.items() if "graph break 1" in text)
+    assert shown["color"] == CHANGE_PAINTS["removed"].border
 
 
 def test_the_ops_of_a_body_have_its_cost_once_for_each_call(look):

@@ -349,8 +349,7 @@ def test_importing_the_package_imports_nothing_heavy():
     import subprocess
 
     code = (
-        "import sys; from pytest_torchgraph.render import difference, to_file, whole;"
-        "from pytest_torchgraph.render.output import rendering;"
+        "import sys; from pytest_torchgraph.render import difference, output, to_file, whole;"
         "heavy = {'torch', 'graphviz', 'pygraphviz', 'jinja2'} & set(sys.modules);"
         "sys.exit(str(heavy) if heavy else 0)"
     )

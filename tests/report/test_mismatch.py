@@ -177,7 +177,7 @@ def test_many_lines_are_cut_with_a_count(pytester: pytest.Pytester, run: Run) ->
 
 
 @pytest.mark.slow("further cases; a few are in every run", unless=["difference.drawing"])
-@pytest.mark.parametrize("name", ["difference.drawing", "output.rendering.draw"])
+@pytest.mark.parametrize("name", ["difference.drawing", "output.draw"])
 def test_undrawable_picture_changes_nothing_else(
     pytester: pytest.Pytester, project: Run, name: str
 ) -> None:
@@ -185,7 +185,7 @@ def test_undrawable_picture_changes_nothing_else(
         f"""
         import pytest_torchgraph.render
         import pytest_torchgraph.render.difference
-        import pytest_torchgraph.render.output.rendering
+        import pytest_torchgraph.render.output
 
         def broken(*args, **kwargs):
             raise RuntimeError("no ink\\nat all")

@@ -22,8 +22,8 @@ from .nodes import bodies_data, changed_nodes_data, compared_data, costs_before,
 if TYPE_CHECKING:
     from ...api.result import Capture
     from ...graph.collectives import Collective
-    from ...render.layout import Element, Sides
-    from ...render.whole import Drawing
+    from ...render.dot import Drawing, Sides
+    from ...render.scene import Element
     from .html import Parts
 
 
@@ -190,8 +190,8 @@ def picture_data(
 
 def _sign(element: Element) -> str:
     """Return the sign of a graph break or a surplus op, "" for any other element."""
-    from ...render.look import BREAK_SIGN
-    from ...render.look import SIGNS as MARK_SIGNS
+    from ...render.labels import BREAK_SIGN
+    from ...render.labels import SIGNS as MARK_SIGNS
 
     if element.kind == "break":
         return BREAK_SIGN

@@ -85,8 +85,7 @@ def embedded(data: object) -> str:
 
 def _constants() -> str:
     """Return the script's copy of the drawings' heat scale and units."""
-    from ...render.look import BORDER, HEAT_PAINTS, SHARES, STEP_LABELS, UNITS
-    from ...render.output import dark
+    from ...render.colours import BORDER, HEAT_PAINTS, SHARES, STEP_LABELS, UNITS, dark
 
     steps = [
         {

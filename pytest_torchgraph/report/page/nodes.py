@@ -19,8 +19,7 @@ from ...words import grouped
 from .html import Data
 
 if TYPE_CHECKING:
-    from ...render.layout import Sides
-    from ...render.whole import Drawing
+    from ...render.dot import Drawing, Sides
 
 
 BoxIds = Mapping[tuple[str, str, bool], list[str]]

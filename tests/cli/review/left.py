@@ -39,14 +39,14 @@ if "NEW" in os.environ:
 '''
 CONFTEST = '''
 """No picture is drawn: forty take long."""
-import pytest_torchgraph.render.output.rendering as rendering
+import pytest_torchgraph.render.output as output
 
 
 def draw(*args):
     raise OSError("not in this run")
 
 
-rendering.draw = draw
+output.draw = draw
 '''
 EDITED = {"OP": "relu", "OTHER": "abs", "NEW": "1"}
 """The environment in which the tests capture different graphs."""

@@ -1,5 +1,5 @@
 // Colours of boxes by cost, and marks for values saved for backward. HEAT is the scale of drawings with `heat=`, see
-// render/look/colours.py.
+// render/colours.py.
 
 const SAVED_RADIUS = 3.5; // radius of the mark, in units of the picture
 

@@ -10,6 +10,9 @@ Cost colours are shades of purple, darker for a higher cost. They are distinguis
 and with any colour vision deficiency, and no other element of a drawing is purple. Each step of the
 scale begins at a fixed share of the drawing's total cost, so adding a cheap op recolours no other
 op.
+
+A light background needs no CSS, because the colours are attributes, which every viewer supports.
+For a dark background, `dark_rules` replaces each colour by its partner in `DARK`.
 """
 
 from __future__ import annotations
@@ -20,11 +23,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal, NamedTuple, get_args
 
-from ...graph.census import runs
-from ...graph.cost import flops_by_node, need_saved, saved_by_node
-from ...graph.model import Atom, Graph, Node
-from ...ops.collectives import WAITS, collective_kinds
-from ...words import amount, counted
+from ..graph.census import runs
+from ..graph.cost import flops_by_node, need_saved, saved_by_node
+from ..graph.model import Atom, Graph, Node
+from ..ops.collectives import WAITS, collective_kinds
+from ..words import amount, counted
 
 
 class Paint(NamedTuple):
@@ -39,6 +42,9 @@ class Paint(NamedTuple):
     fill: str
 
 
+WHITE = "#FFFFFF"
+GREY = "#666666"
+"""Colour of edges and of their text."""
 CHANGE_PAINTS: dict[str, Paint] = {
     "added": Paint("#009E73", "#A9E8D0"),
     "removed": Paint("#C24E00", "#F0A97B"),
@@ -289,3 +295,74 @@ def _add_cost(node: Node, value: int | None, times: int, costs: dict[Node, int |
         costs[node] = None
     elif value:
         costs[node] = previous + value * times
+
+
+BACKGROUND = "#1B1D21"
+TEXT = "#F2F2F2"
+PALE_TEXT = "#B8BCC4"
+"""Colour of edges, and of the text of edges, clusters and unchanged boxes."""
+DARK = {
+    "black": TEXT,
+    WHITE: BACKGROUND,
+    "#FEFEFE": BACKGROUND,
+    GREY: PALE_TEXT,
+    # clusters and folded or unchanged boxes
+    "#BBBBBB": "#6A6F78",
+    "#DDDDDD": "#6A6F78",
+    "#777777": "#9A9FA8",
+    "#333333": "#D0D4DC",
+    "#555555": PALE_TEXT,
+    "#9A6700": "#E3B341",
+    "#7A5200": "#E3B341",
+    "#FFF8E5": "#2A2415",
+    "#AAAAAA": "#777C85",
+    "#F4F4F4": "#2B2E34",
+    # borders of categories, changes and costs
+    "#0072B2": "#4095C5",
+    "#009E73": "#33C79B",
+    "#C24E00": "#D17A40",
+    "#A6A6A6": "#8A8F98",
+    "#E69F00": "#ECB740",
+    "#B0437F": "#F2B6D8",
+    "#8F8400": "#F0E442",
+    "#000000": TEXT,
+    "#444444": PALE_TEXT,
+    "#56B4E9": "#80C7EE",
+    "#0061A8": "#4095C5",
+    BORDER: "#B9ADEA",
+    # fills
+    "#8CBFE0": "#12456B",
+    "#A9E0CE": "#0F7458",
+    "#F2B48C": "#67442E",
+    "#F5F5F5": "#2E3137",
+    "#F9D284": "#735E2E",
+    "#E2A3C6": "#7A2F5C",
+    "#F8F08C": "#6E6A22",
+    "#B0B0B0": "#000000",
+    "#DDF0FB": "#456477",
+    "#A9E8D0": "#0F7458",
+    "#F0A97B": "#67442E",
+    "#FCE29F": "#735E2E",
+    "#92BDE3": "#12456B",
+    "#8270B8": "#7060BA",
+    "#9F92CC": "#5F4FA3",
+    "#BDB4DE": "#4C3F82",
+    "#D9D4EC": "#3A3160",
+    "#F1EEF8": "#2A2540",
+}
+"""Each colour of a drawing, with the colour that replaces it on a dark background."""
+
+
+def dark(paint: Paint) -> Paint:
+    """Return the colours of a paint on a dark background."""
+    return Paint(DARK[paint.border], DARK[paint.fill])
+
+
+def dark_rules() -> str:
+    """Return CSS rules for a dark background."""
+    rules = [f".tg-picture text {{ fill: {TEXT}; }}"]
+    for light, replacement in DARK.items():
+        for name in ("fill", "stroke"):
+            colour = f'{name}="{light.lower()}"'
+            rules.append(f".tg-picture [{colour}] {{ {name}: {replacement}; }}")
+    return "\n".join(rules)

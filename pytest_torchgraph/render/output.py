@@ -11,6 +11,7 @@ never fail a test run. A picture file is either complete or absent.
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import shutil
 import signal
@@ -24,7 +25,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from ... import files
+from .. import files
+from .colours import dark_rules
 
 if TYPE_CHECKING:
     import graphviz
@@ -239,14 +241,28 @@ def write(
             if not problem:
                 data = picture.read_bytes()
                 if kind == "svg":
-                    from .style import with_dark
-
-                    data = with_dark(data)
+                    data = _with_dark(data)
                 files.write(path, data, root=root, sync=False)
                 # Problems of an earlier renderer no longer matter.
                 return renderer, []
             problems.append(f"{renderer}: {problem}")
     return None, problems
+
+
+_OUR_GRAPH = re.compile(r'class="graph tg(?:-|&#45;)picture"')
+_SVG_TAG = re.compile(r"<svg\b[^>]*>")
+
+
+def _with_dark(svg: bytes) -> bytes:
+    """Add `dark_rules` to an SVG, for viewers that prefer a dark background.
+
+    An SVG that this package did not draw stays unchanged.
+    """
+    text = svg.decode("utf-8", "replace")
+    if not _OUR_GRAPH.search(text):
+        return svg
+    rules = f"\n<style>@media (prefers-color-scheme: dark) {{\n{dark_rules()}\n}}</style>"
+    return _SVG_TAG.sub(lambda match: match[0] + rules, text, count=1).encode()
 
 
 def _renderers() -> tuple[tuple[Renderer, list[str], str], ...]:
@@ -273,7 +289,7 @@ def _has_pygraphviz() -> bool:
 
 def _environment() -> dict[str, str]:
     """Return this process's environment with this package on PYTHONPATH for the child."""
-    home = str(Path(__file__).resolve().parents[3])
+    home = str(Path(__file__).resolve().parents[2])
     paths = [home, *filter(None, [os.environ.get("PYTHONPATH")])]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
 

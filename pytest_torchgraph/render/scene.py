@@ -1,0 +1,463 @@
+"""The content of a drawing: boxes in clusters, and edges, of one graph, of several, or of two.
+
+Half of the nodes of a captured graph are not steps of the computation. Parameters, buffers,
+constants and values saved by the forward become lines in the boxes of their users. `getitem`
+projections become part of the edge from their producer. Only the remaining nodes have boxes.
+
+In this room, a box is a node of the drawing, and a node is always a node of the drawn graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from ..errors import CaptureError
+from ..graph.collectives import awaited, collectives_of, format_bytes
+from ..graph.higher_order import body_names
+from ..graph.model import Arg, Graph, Node, Ref, is_projection, iter_refs
+from ..graph.module_paths import common_prefix
+from ..words import counted, grouped
+from .labels import Line, Mark, eager_label, op_label, same, value_label
+
+if TYPE_CHECKING:
+    from ..graph.collectives import Collective
+    from .colours import Heat
+
+OnlySide = Literal["", "before", "after"]
+"""The only side of a difference that has an element; "" if both sides have it."""
+FOLDED_INPUTS = frozenset({"parameter", "buffer", "constant", "saved"})
+"""Placeholder kinds that are drawn as lines in the boxes of their users."""
+MAX_NESTING = 16
+"""Maximum nesting of module clusters. In a longer path, the levels before the last are left out."""
+MAX_RETURNED = 6
+"""Maximum number of results with edges to the return box.
+If a graph returns more results, they are marked at their producers instead.
+"""
+SAVED = "saved for backward"
+RETURNED = "returned"
+NOT_OVERLAPPED = "not overlapped"
+"""Note on the wait for a collective that overlaps with no computation."""
+
+
+class Segment(NamedTuple):
+    """One cluster in a `ClusterPath`.
+
+    Attributes:
+        kind: "module", "body" (a subgraph of a higher-order op), "graph", "eager" (an eager graph)
+            or "legend".
+        label: label of the cluster; the path for a module.
+        key: distinguishes clusters with the same label.
+    """
+
+    kind: str
+    label: str
+    key: str = ""
+
+
+ClusterPath = tuple[Segment, ...]
+"""A cluster as its path through the nested clusters, outermost first; () for none."""
+
+
+@lru_cache(maxsize=4096)
+def module_cluster(path: str, base: ClusterPath = (), inside: str = "") -> ClusterPath:
+    """Return the cluster of a module.
+
+    Args:
+        path: path of the module; "" returns `base`.
+        base: the enclosing cluster.
+        inside: module that `base` already represents; its clusters are not repeated.
+    """
+    parts = path.split(".") if path else []
+    start = inside.count(".") + 1 if inside and f"{path}.".startswith(f"{inside}.") else 0
+    ends = [*range(start + 1, len(parts) + 1)]
+    del ends[MAX_NESTING - 1 : -1]
+    return base + tuple(Segment("module", ".".join(parts[:end])) for end in ends)
+
+
+def graph_cluster(graph: Graph, number: int, before: int | None = None) -> ClusterPath:
+    """Return the cluster of a graph, labelled with its name and kind.
+
+    Args:
+        graph: the graph.
+        number: distinguishes graphs with the same label.
+        before: run count of an eager graph on the old side of a difference; see `eager_label`.
+    """
+    if graph.eager:
+        return (Segment("eager", eager_label(graph, before), str(number)),)
+    kind = "" if graph.kind == graph.name else f" ({graph.kind})"
+    return (Segment("graph", f"{graph.name}{kind}", str(number)),)
+
+
+@dataclass(frozen=True, slots=True)
+class Element:
+    """The meaning of a box or cluster in the SVG, keyed by the element's `id`.
+
+    Attributes:
+        kind: for a box "node" (one op), "group" (several nodes) or "break" (a graph break); for a
+            cluster "module", "body", "graph" or "eager".
+        graph: name of the graph, "" for a cluster or a break.
+        nodes: names of the nodes shown in the box, and of the nodes folded into it.
+        label: label of a cluster, group or break; the path for a module.
+        change: "added", "removed", "changed", "rewired", "surplus" (an unexpected op), or "" for
+            none.
+        is_old: True if the nodes are from the old graph of a difference.
+    """
+
+    kind: str
+    graph: str = ""
+    nodes: tuple[str, ...] = ()
+    label: str = ""
+    change: str = ""
+    is_old: bool = False
+
+
+class DrawnValue(NamedTuple):
+    """A value that flows into a box.
+
+    Attributes:
+        box: the box that produces it.
+        path: position in the result of the box, one index per nested projection; () for all of it.
+        label: dtype and shape, "" if unknown.
+    """
+
+    box: Box
+    path: tuple[int | str, ...]
+    label: str
+
+    @property
+    def text(self) -> str:
+        """Label of an edge that carries this value."""
+        index = "".join(f"[{i}]" for i in self.path)
+        return f"{index} {self.label}".strip()
+
+
+@dataclass(slots=True, eq=False)
+class Box:
+    """A node with the nodes folded into it. It is drawn alone, or in a group of several.
+
+    Attributes:
+        graph: name of the graph.
+        node: the node.
+        cluster: cluster of the node.
+        operands: values of other boxes that the node reads.
+        after: boxes that must run before the node although the node does not read their results.
+        inputs: nodes in `FOLDED_INPUTS`, and attributes, that the node reads.
+        projections: `getitem` nodes that select one of the node's results.
+        lines: lines of the label in addition to those of the node.
+        notes: facts that a group counts over its boxes, for example "saved for backward".
+        mark: the change of the node; `None` if unchanged.
+        side: the only side of a difference that has the node; "" for both.
+        fixed: for a graph break or a whole graph, the label, the tooltip and the meaning.
+    """
+
+    graph: str
+    node: Node
+    cluster: ClusterPath = ()
+    operands: list[DrawnValue] = field(default_factory=list)
+    after: list[Box] = field(default_factory=list)
+    inputs: list[Node] = field(default_factory=list)
+    projections: list[Node] = field(default_factory=list)
+    lines: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    mark: Mark | None = None
+    side: OnlySide = ""
+    fixed: tuple[list[Line], list[str], Element] | None = None
+
+    @property
+    def computed(self) -> list[Node]:
+        """The node and the projections folded into it."""
+        return [self.node, *self.projections]
+
+    @property
+    def names(self) -> list[str]:
+        """Names of all nodes in the box."""
+        return [node.name for node in (self.node, *self.inputs, *self.projections)]
+
+
+class Edge(NamedTuple):
+    """An edge between boxes.
+
+    Attributes:
+        tail, head: the boxes.
+        value: position in the tail's result, one index per nested projection.
+        label: label of the edge.
+        kind: "value", "added", "removed", "changed", "order" (the tail must run before the head),
+            "body" (from a call to the called graph) or "cut" (interrupted by a graph break).
+        side: the only side of a difference that has the edge; "" for both.
+    """
+
+    tail: Box
+    head: Box
+    value: tuple[int | str, ...] = ()
+    label: Line = same("")
+    kind: str = "value"
+    side: OnlySide = ""
+
+
+class DrawnGraph:
+    """The boxes of a graph, without its subgraphs.
+
+    Attributes:
+        graph: the graph.
+        boxes: the boxes, keyed by the name of the node, in graph order.
+        values: the values of the boxes, keyed by the name of the node or projection.
+        bodies: its subgraphs, in the same scene.
+    """
+
+    def __init__(self, graph: Graph, base: ClusterPath = (), inside: str = ""):
+        self.graph = graph
+        self.boxes: dict[str, Box] = {}
+        self.values: dict[str, DrawnValue] = {}
+        self.bodies: list[DrawnGraph] = []
+        self._folded: dict[str, Node] = {}
+        self._first_user: dict[str, Box] = {}
+        for node in graph.nodes:
+            # A value saved by another graph of the step has a box, with an edge from that graph.
+            is_linked = node.op == "saved" and ":" in node.name
+            is_input = node.kind == "placeholder" and node.op in FOLDED_INPUTS and not is_linked
+            if is_input or node.kind == "get_attr":
+                self._folded[node.name] = node
+            elif not self._add_projection(node):
+                box = Box(graph.name, node, module_cluster(node.module, base, inside))
+                self._connect(box)
+                self.boxes[node.name] = box
+                self.values[node.name] = DrawnValue(box, (), value_label(node))
+        if graph.kind == "backward":
+            self._place_sums(base)
+
+    def shown_in(self, node: Node) -> Box | None:
+        """Return the box that shows a node of the graph or of a body, or `None`."""
+        if self.graph.by_name.get(node.name) is not node:
+            return next(filter(None, (body.shown_in(node) for body in self.bodies)), None)
+        value = self.values.get(node.name)
+        return self._first_user.get(node.name) if value is None else value.box
+
+    def _add_projection(self, node: Node) -> bool:
+        """Fold a `getitem` of a tuple into its producer's edges. Return False for other nodes."""
+        operand = (
+            self.values.get(node.refs[0]) if node.op == "operator.getitem" and node.refs else None
+        )
+        if operand is None or not is_projection(node, self.graph.by_name.get(node.refs[0])):
+            return False  # `getitem` of a tensor is indexing, an op with its own box
+        self.values[node.name] = DrawnValue(
+            operand.box, (*operand.path, node.args[1]), value_label(node)
+        )
+        operand.box.projections.append(node)
+        return True
+
+    def _connect(self, box: Box) -> None:
+        # A dict for fast lookup: the output node can read tens of thousands of values.
+        operands: dict[tuple[Box, tuple[int | str, ...]], DrawnValue] = {}
+        for name in dict.fromkeys(box.node.refs):
+            if (value := self.values.get(name)) is not None:
+                operands.setdefault((value.box, value.path), value)
+            elif name in self._folded:
+                box.inputs.append(self._folded[name])
+                # Every user shows the parameter, but only the first user marks its change.
+                self._first_user.setdefault(name, box)
+        box.operands += operands.values()
+        # An edge that carries a value already keeps the order.
+        tails = {tail for tail, _ in operands}
+        earlier = (self.values[ref.name].box for ref in box.node.after if ref.name in self.values)
+        box.after += [tail for tail in dict.fromkeys(earlier) if tail not in tails]
+
+    def _place_sums(self, base: ClusterPath) -> None:
+        """Place autograd's sums of gradients near their neighbours: their modules are arbitrary."""
+        boxes = self.boxes.values()
+        users = grouped((value.box, box) for box in boxes for value in box.operands)
+        sums = {
+            box
+            for box in boxes
+            if box.node.is_call and (not box.node.module or box.node.op == "aten.add.Tensor")
+        }
+        for box in sums:
+            around = [*(value.box for value in box.operands), *users.get(box, ())]
+            placed = [near.cluster for near in around if near.node.module and near not in sums]
+            box.cluster = common_prefix(placed or [base])
+
+    # -- what only the drawing of a whole graph says -----------------------------------------------
+
+    def annotate(self) -> None:
+        """Add lines and notes: values saved and returned, and messages of collectives."""
+        for name, lines in collective_lines(self).items():
+            self.boxes[name].lines += lines
+            self.boxes[name].notes += [NOT_OVERLAPPED] * (NOT_OVERLAPPED in lines)
+        saved = grouped(
+            (value.box, "".join(f"[{i}]" for i in value.path))
+            for ref in self.graph.saved
+            if (value := self.values.get(ref.name)) is not None
+        )
+        for box, indices in saved.items():
+            box.lines.append(f"{SAVED} {', '.join(filter(None, indices))}".strip())
+            box.notes.append(SAVED)
+        for output in [box for box in self.boxes.values() if is_busy_return(box)]:
+            del self.boxes[output.node.name], self.values[output.node.name]
+            users = self._first_user.items()
+            self._first_user = {name: user for name, user in users if user is not output}
+            paths = grouped(
+                (value.box, path)
+                for path, ref in _leaves(output.node.args[0])
+                if (value := self.values.get(ref.name)) is not None
+            )
+            for box, places in paths.items():
+                box.lines.append(f"return{', '.join(places)}")
+                box.notes.append(RETURNED)
+
+
+def is_busy_return(box: Box) -> bool:
+    """Return True for an output node whose many edges would hide everything else."""
+    return box.node.kind == "output" and len({v.box for v in box.operands}) > MAX_RETURNED
+
+
+def _leaves(value: Arg, path: str = "") -> Iterator[tuple[str, Ref]]:
+    """Yield the references in a returned structure, each with its path."""
+    if isinstance(value, tuple):
+        for i, item in enumerate(value):
+            yield from _leaves(item, f"{path}[{i}]")
+    elif isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from _leaves(item, f"{path}[{key!r}]")
+    else:
+        yield from ((path, ref) for ref in iter_refs(value))
+
+
+def collective_lines(drawn: DrawnGraph) -> dict[str, list[str]]:
+    """Return lines for the boxes of collectives and of their first waits, keyed by node name.
+
+    Empty if a graph of torch functions does not record its collectives.
+    """
+    graph = drawn.graph
+    try:
+        collectives = collectives_of((graph,))
+    except CaptureError:  # graphs of torch functions do not record their collectives
+        return {}
+    # Compared by identity, because a node of a body can have the name of a node of the graph.
+    parts = grouped(
+        (collective.node.name, collective)
+        for collective in collectives
+        if graph.by_name.get(collective.node.name) is collective.node
+    )
+    lines = {name: list(_message_lines(several)) for name, several in parts.items()}
+    # Inductor orders collectives later, during code generation: overlap is unknown here.
+    waits = drawn.boxes if graph.level != "post_grad" else ()
+    waited: set[str] = set()
+    for name in waits:
+        for start in awaited(graph, graph.by_name[name]):
+            # The first wait ends the collective. A later wait for the same tensor returns at once.
+            if start in parts and start not in waited:
+                waited.add(start)
+                first = parts[start][0]
+                overlap = f"overlaps {counted(len(first.overlap), 'op')}"
+                lines.setdefault(name, []).append(NOT_OVERLAPPED if first.exposed else overlap)
+    return lines
+
+
+def _message_lines(parts: Sequence[Collective]) -> Iterator[str]:
+    for collective in parts:
+        kind = f"{collective.kind} " if len(parts) > 1 else ""
+        if collective.group:
+            yield f"{kind}over {collective.group}, {format_bytes(collective)} B"
+
+
+class Scene:
+    """The boxes and edges of one drawing, from which `dot.draw` makes a `Drawing`.
+
+    Args:
+        name: name of the DOT graph.
+        title: lines above the drawing.
+        heat: cost of the nodes, if the colours show costs.
+        by_change: if the colours show changes, and unchanged boxes are pale, the line above the
+            drawing that says how many boxes with a mark are folded; "" for other colours.
+
+    Attributes:
+        name, title, heat, by_change: as above; lines can be added to the title.
+        boxes: the boxes, in graph order.
+        edges: the edges between them. An edge of the kind "hidden" is drawn only on the old side.
+        old_boxes: for a difference, the box of each node of the old graphs.
+        classes: known class names of modules, keyed by module path; part of cluster labels.
+        old_classes: `classes` for the old graph of a difference; empty for a stored graph.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        title: Iterable[str] = (),
+        heat: Heat | None = None,
+        by_change: str = "",
+    ):
+        self.name = name
+        self.title = list(title)
+        self.heat = heat
+        self.by_change = by_change
+        self.boxes: list[Box] = []
+        self.edges: list[Edge] = []
+        self.old_boxes: dict[Node, Box] = {}
+        self.classes: dict[str, str] = {}
+        self.old_classes: dict[str, str] = {}
+
+    def add_graph(self, graph: Graph, base: ClusterPath = (), inside: str = "") -> DrawnGraph:
+        """Add the boxes and edges of a graph, each body after the op that calls it.
+
+        Args:
+            graph: the graph.
+            base: enclosing cluster.
+            inside: module that `base` already represents.
+        """
+        self.classes.update(graph.classes)
+        drawn = DrawnGraph(graph, base, inside)
+        drawn.annotate()
+        bodies = {body.name: body for body in graph.subgraphs}
+
+        def add_bodies(names: Iterable[str], caller: Box | None) -> None:
+            for name in names:
+                if (body := bodies.pop(name, None)) is None:
+                    continue
+                op = "" if caller is None else f" of {op_label(caller.node.op)}"
+                segment = Segment("body", f"@{name}{op}", str(len(bodies)))
+                around = base if caller is None else caller.cluster
+                inside = "" if caller is None else caller.node.module
+                added = self.add_graph(body, (*around, segment), inside)
+                drawn.bodies.append(added)
+                if caller is not None and added.boxes:
+                    head = next(iter(added.boxes.values()))
+                    self.edges.append(Edge(caller, head, kind="body"))
+
+        for box in drawn.boxes.values():
+            self.boxes.append(box)
+            self.edges += [Edge(v.box, box, v.path, same(v.text)) for v in box.operands]
+            self.edges += [Edge(tail, box, kind="order") for tail in box.after]
+            add_bodies(body_names(box.node), box)
+        add_bodies([*bodies], None)
+        return drawn
+
+    def around(self, boxes: Collection[Box], hops: int = 1, most: int = 5) -> list[Box]:
+        """Return boxes, followed by all boxes at most `hops` edges away, the nearest first.
+
+        Args:
+            boxes: the boxes.
+            hops: distance in edges.
+            most: maximum number of operands, and of users, of each box, nearest first.
+        """
+        position = {box: number for number, box in enumerate(self.boxes)}
+        operands = grouped((edge.head, position[edge.tail]) for edge in self.edges)
+        users = grouped((edge.tail, position[edge.head]) for edge in self.edges)
+        starts = {*boxes}
+        found = dict.fromkeys(boxes)
+        border: Sequence[Box] = list(boxes)
+        for _ in range(hops):
+            near = [
+                number
+                for box in border
+                # The operands of the output node can be anywhere in the graph.
+                if box in starts or box.node.kind != "output"
+                for number in (
+                    *sorted(set(operands.get(box, ())), reverse=True)[:most],
+                    *sorted(set(users.get(box, ())))[:most],
+                )
+            ]
+            border = [b for number in dict.fromkeys(near) if (b := self.boxes[number]) not in found]
+            found.update(dict.fromkeys(border))
+        return list(found)
