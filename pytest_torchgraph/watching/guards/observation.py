@@ -4,32 +4,31 @@ from __future__ import annotations
 
 import contextlib
 import enum
-import functools
 import inspect
 import json
 import linecache
 import re
-import sys
-from collections.abc import Iterable, Iterator
-from dataclasses import replace
+import reprlib
+from collections.abc import Iterable, Mapping
+from functools import partial
 from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any, NamedTuple
 
 import torch
 
 from ... import torch_private
-from ...convert.source_lines import is_torch_file, relative, torch_file
+from ...convert.source_lines import relative
 from ...words import counted
-from .descriptions import BACKEND, Check, check_of, describe_source, marked, size_in_words, sizes_in
+from .descriptions import BACKEND, Check, check_of, describe_source
 from .read import (
     UNKNOWN,
     GuardLine,
     GuardText,
     attribute,
     length,
-    own_attributes,
     parse,
     read,
+    read_parts,
     user_function,
     without_scope,
 )
@@ -41,15 +40,22 @@ _MARKS = {
     "_dynamo_unbacked_indices": "mark_unbacked",
     "_dynamo_strict_unbacked_indices": "mark_unbacked(strict=True)",
 }
-_AUTOCAST = ("cpu", "cuda", "xpu", "mps")
 _ADVICE = "If this is unexpected, "
 """Prefix of torch's advice if the backend differs."""
-_DTYPES = {5: torch.float16, 6: torch.float32, 7: torch.float64, 15: torch.bfloat16}
+_DTYPES: dict[Any, torch.dtype] = {
+    5: torch.float16,
+    6: torch.float32,
+    7: torch.float64,
+    15: torch.bfloat16,
+}
 """Dtypes by torch's numbers, which are in the guard on the global state; not complete."""
 
-_CELL = re.compile(r"(.+)\.__closure__\[(\d+)\]\.cell_contents")
+_CELL = re.compile(r"([\w.\[\]']+)\.__closure__\[(\d+)\]\.cell_contents")
 """Source of a closure variable."""
-_ITEM = re.compile(r"\b(\w+)\[(?:(\d+)|'(\w+)')\](?=([.\[])?)")
+_ITEM = re.compile(r"\b(\w+)\[(?:(\d+)|'(\w+)')\]")
+
+
+_NO_GUARD = GuardText("", "")
 
 
 class GuardObservation(NamedTuple):
@@ -58,25 +64,22 @@ class GuardObservation(NamedTuple):
     Attributes:
         text: torch's text, parsed; includes the guard's lines even if torch's reason lacks them.
         check: the check of the guard.
+        words: description of the failed guard.
         now: the new value, "" if unknown.
+        name: the checked value as the user writes it, for example `x` for `args[0]`; "" if unknown.
         guard: the guard as torch wrote it when it was created, "" if that is the reason itself.
         is_static: True if a fixed size was requested, for example with `dynamic=False`.
-        name: the checked value as the user writes it, for example `x` for `args[0]`; "" if unknown.
         is_late: True if the first compilation of the code had no guard on this tensor.
     """
 
     text: GuardText
     check: Check
+    words: str
     now: str = ""
+    name: str = ""
     guard: str = ""
     is_static: bool = False
-    name: str = ""
     is_late: bool = False
-
-    @property
-    def words(self) -> str:
-        """Description of the failed guard."""
-        return self.check.in_words(self.now)
 
 
 def observe_guard(reason: str, miss: torch_private.CacheMiss | None) -> GuardObservation:
@@ -90,246 +93,153 @@ def observe_guard(reason: str, miss: torch_private.CacheMiss | None) -> GuardObs
     if miss is not None:
         with contextlib.suppress(Exception):  # a torch release may store its guards differently
             return _observe_in_entry(text, miss)
-    return GuardObservation(text, check_of(text.check))
+    check = check_of(text.check)
+    subject = describe_source(check.source)
+    return GuardObservation(text, check, _describe(check, subject, check.now), check.now)
 
 
-def _observe_in_entry(guard_text: GuardText, miss: torch_private.CacheMiss) -> GuardObservation:
-    entry = miss.entry(guard_text.compile_id)
-    if not guard_text.check:  # torch before 2.11 reports a different backend with an empty check
-        guard_text = guard_text._replace(check=BACKEND)
-    if guard_text.check.startswith(BACKEND):
-        return _observe_backends(guard_text, entry, miss)
-    check = check_of(guard_text.check)
-    if check.reads == "marks" and not check.subject:
-        # torch does not say which tensor is marked.
-        check = _name_marked_tensor(check, torch_private.leaf_guards(entry), miss)
+def _describe(check: Check, subject: str, now: str) -> str:
+    """Describe a failed guard."""
+    if check.words:
+        values = check.words.format(was=check.was, now=now or "different now")
+        return f"{subject}: {values}"
+    text = f"guard failed: {check.text}" if check.text else "torch does not name the failed guard"
+    return f"{text} ({now})" if now else text
+
+
+def _observe_in_entry(text: GuardText, miss: torch_private.CacheMiss) -> GuardObservation:
+    entry, first = miss.entry(text.compile_id), miss.entries[-1]
+    # torch before 2.11 reports a different backend with an empty check
+    if not text.check or text.check.startswith(BACKEND):
+        return _observe_backends(text, entry, miss)
+    names = {"G": miss.globals, **miss.locals}
+    guards = [*torch_private.leaf_guards(entry)]
+    check = _find_marked(check_of(text.check), names, guards)
     # The reason for a tensor contains no line, but the guard of the earlier compilation does.
-    guards = () if guard_text.lines else torch_private.leaf_guards(entry)
-    own_guard, is_exact = _find_guard(guard_text, check, guards)
-    if own_guard is not None:
-        guard_text = guard_text._replace(
-            lines=own_guard.lines, hints=(*guard_text.hints, *own_guard.hints)
-        )
-    guard_text = guard_text._replace(
-        lines=tuple(_complete_path(line, guard_text, miss) for line in guard_text.lines)
-    )
-    name_in_source = _read_closure_name(check.subject, miss)
-    if name_in_source:  # torch 2.13 adds a hint that only repeats this name
-        check = _rename_subject(check, name_in_source)
-        guard_text = guard_text._replace(
-            hints=tuple(h for h in guard_text.hints if not h.startswith('guard on "'))
-        )
-    for name in miss.code.co_freevars:
-        words = check.words.replace(f"argument {name}:", f"variable {name} of the closure:")
-        check = replace(check, words=words)
-    if torch.is_grad_enabled():  # and it was at the compilation; so the calls were outside the mode
-        check = replace(check, words=check.words.replace("made or used", "made"))
-    check = replace(
-        check,
-        words=_name_parameters(check.words, miss),
-        unknown=_name_parameters(check.unknown, miss),
-    )
-    guard_check = own_guard.check if own_guard is not None and is_exact else ""
+    guard = _NO_GUARD if text.lines else _find_guard(check.source, guards)
+    lines = [_complete_path(line, miss.code) for line in (*text.lines, *guard.lines)]
+    name = _as_written(check.source, miss, names)
+    subject = describe_source(name)
+    if "cell_contents" in check.source or check.source in miss.code.co_freevars:
+        subject = subject.replace("argument", "closure variable")
+    now = check.now or _describe_new_value(check, names, guards)
+    marks = attribute(read(check.source, names), "_dynamo_static_indices")
+    early_guards = torch_private.leaf_guards(first)
+    early = {without_scope(g.source) for g in early_guards if g.kind == "TENSOR_MATCH"}
     return GuardObservation(
-        guard_text,
+        text._replace(lines=tuple(lines), hints=(*text.hints, *guard.hints)),
         check,
-        _name_parameters(_describe_new_value(check, entry, miss), miss),
-        guard_check,
-        _is_static(check, miss),
-        _name_parameters(check.subject, miss).removeprefix("argument "),
-        entry is not miss.entries[-1]
-        and not any(
-            guard.kind == "TENSOR_MATCH" and without_scope(guard.source) == check.subject
-            for guard in torch_private.leaf_guards(miss.entries[-1])
-        ),
+        _as_written(_describe(check, subject, now), miss, names),
+        now,
+        name,
+        guard.check * text.check.startswith(("tensor '", "expected type of '")),
+        marks is not UNKNOWN or attribute(miss.backend, "dynamic") is False,
+        entry is not first and check.source not in early,
     )
 
 
-def _name_parameters(text: str, miss: torch_private.CacheMiss) -> str:
-    """Replace items of `*args` and `**kwargs` by the names of the wrapped function's parameters."""
-    _, args, kwargs = inspect.getargs(miss.code)
+def _as_written(text: str, miss: torch_private.CacheMiss, names: Mapping[str, Any]) -> str:
+    """Write the sources in a text as the code does: `model` for the cell of a closure.
+
+    Items of `*args` and `**kwargs` get the names of the wrapped function's parameters.
+    """
+
+    def name_cell(cell: re.Match[str]) -> str:
+        name = read(f"{cell[1]}.__code__.co_freevars[{cell[2]}]", names)
+        return name if isinstance(name, str) else cell[0]
 
     def name_item(item: re.Match[str]) -> str:
-        owner, index, key, rest = item.groups()
-        names = [key] if owner == kwargs else _read_parameters(miss) if owner == args else []
-        name = "".join(names[int(index or 0) :][:1])
-        return f"{'' if rest else 'argument '}{name}" if name else item[0]
+        owner, index, key = item.groups()
+        parameters = [key] if owner == kwargs else _read_parameters(miss) if owner == args else []
+        return next(iter(parameters[int(index or 0) :]), item[0])
 
-    return _ITEM.sub(name_item, text)
+    _, args, kwargs = inspect.getargs(miss.code)
+    return _ITEM.sub(name_item, _CELL.sub(name_cell, text))
 
 
 def _read_parameters(miss: torch_private.CacheMiss) -> list[str]:
     """Return the positional parameters of the only function that a wrapper could call."""
     values = [miss.locals.get(name) for name in miss.code.co_freevars]
-    modules = [v for v in values if isinstance(v, torch.nn.Module)]
+    modules = [value for value in values if isinstance(value, torch.nn.Module)]
     values += [MethodType(type(module).forward, module) for module in modules]
-    functions = [v for v in values if isinstance(v, FunctionType | MethodType)]
+    functions = [value for value in values if isinstance(value, FunctionType | MethodType)]
     if len(functions) != 1:
         return []
     code = user_function(functions[0]).__code__
     return inspect.getargs(code).args[isinstance(functions[0], MethodType) :]
 
 
-def _read_closure_name(source: str, miss: torch_private.CacheMiss) -> str:
-    """Return a closure source as written in the code, for example `model.scale`; "" for others."""
-    cell = _CELL.match(source)
-    if cell is None:
-        return ""
-    code = attribute(read(cell[1], miss.locals, miss.globals), "__code__")
-    names = code.co_freevars if isinstance(code, CodeType) else ()
-    number = int(cell[2])
-    return names[number] + source[cell.end() :] if number < len(names) else ""
-
-
-def _rename_subject(check: Check, written: str) -> Check:
-    """Replace the source in a check's words by the expression in the code."""
-    before, after = describe_source(check.subject), describe_source(written)
-    if written.isidentifier():
-        after = f"variable {written} of a closure"
-    return replace(
-        check,
-        words=check.words.replace(before, after),
-        unknown=check.unknown.replace(before, after),
-    )
-
-
-def _is_static(check: Check, miss: torch_private.CacheMiss) -> bool:
-    """Return True if a fixed size was requested."""
-    marks = own_attributes(read(check.subject, miss.locals, miss.globals))
-    return "_dynamo_static_indices" in marks or attribute(miss.backend, "dynamic") is False
-
-
-def _find_guard(
-    text: GuardText, check: Check, guards: Iterable[torch_private.LeafGuard]
-) -> tuple[GuardText | None, bool]:
+def _find_guard(source: str, guards: Iterable[torch_private.LeafGuard]) -> GuardText:
     """Find the guard for a reason without a line.
 
-    Returns:
-        The guard, and True if it is the guard that failed. Otherwise it is another guard of the
-        same value, or of a part of it, created where that value was first used.
+    If there is none, return another guard of the same value, or of a part of it, created where that
+    value was first used.
     """
-    subject = check.subject
-    if not subject:
-        return None, False
-    is_tensor = text.check.startswith(("tensor '", "expected type of '"))
-    same_value = part_of_value = None
+    parts = (f"{source}[", f"list(dict.keys({source}))")
+    found: list[list[GuardText]] = [[], [], []]
     for guard in guards:
-        source = without_scope(guard.source)
-        if source == subject:
-            parsed = parse(without_scope(guard.texts[0]))
-            if guard.kind == "TENSOR_MATCH" and is_tensor:
-                return parsed, True
-            # Another guard of the same value was created where the value was first used.
-            same_value = same_value or (parsed if parsed.lines else None)
-        elif part_of_value is None and source.startswith(
-            (f"{subject}[", f"list(dict.keys({subject}))")
-        ):
-            parsed = parse(without_scope(guard.texts[0]))
-            part_of_value = parsed if parsed.lines else None
-    return same_value or part_of_value, False
+        place, text = without_scope(guard.source), parse(without_scope(guard.texts[0]))
+        if source and text.lines and (place == source or place.startswith(parts)):
+            found[2 if place != source else guard.kind != "TENSOR_MATCH"].append(text)
+    return next(iter(found[0] + found[1] + found[2]), _NO_GUARD)
 
 
-def _name_marked_tensor(
-    check: Check, guards: Iterable[torch_private.LeafGuard], miss: torch_private.CacheMiss
+def _describe_new_value(
+    check: Check, names: Mapping[str, Any], guards: Iterable[torch_private.LeafGuard]
+) -> str:
+    """Describe the current value of a guard's subject; "" if it cannot be read."""
+    if check.read:
+        return describe_value(read(check.read, names))
+    kind, _, state = check.text.partition(" changed: ")
+    if kind == "GLOBAL_STATE":
+        texts = [guard.texts[0] for guard in guards if guard.kind == kind]
+        before = json.loads("".join(texts).partition(" against ")[2] or "{}")
+        return "; ".join(_describe_state(name, before) for name in state.split())
+    if kind == "check_torch_function_mode_stack()":
+        modes = torch_private.torch_function_modes()
+        return f"now {', '.join(describe_type(type(mode)) for mode in modes) or 'none'}"
+    parts = read_parts(kind, names).items()
+    return ", ".join(f"{part} is {describe_value(value)}" for part, value in parts)
+
+
+def _find_marked(
+    check: Check, names: Mapping[str, Any], guards: Iterable[torch_private.LeafGuard]
 ) -> Check:
-    """Add the marked tensor to the check, because torch does not name it."""
+    """Find the tensor with a marked dimension, because torch does not name it."""
+    if "_dynamo_" not in check.text:
+        return check
     for guard in guards:
-        source = without_scope(guard.source)
-        if guard.kind == "DIMENSION_DYNAMIC_MARKING_GUARD" and any(_describe_marks(source, miss)):
-            return marked(source)
+        for name, function in _MARKS.items():
+            source = without_scope(guard.source)
+            # `mark_dynamic` and similar functions store the dims as attributes of the tensor.
+            dims = attribute(read(source, names), name) if name in guard.texts[0] else UNKNOWN
+            if isinstance(dims, set) and dims:
+                numbers = ", ".join(map(str, sorted(dims)))
+                words = f"dim {numbers} is marked by {function}, and was not before"
+                return Check(check.text, source, words)
     return check
 
 
-def _describe_new_value(check: Check, entry: Any, miss: torch_private.CacheMiss) -> str:
-    """Describe the current value of a guard's subject; "" if it cannot be read."""
-    if check.now or not check.reads:
-        return ""
-    if check.reads == "state":
-        names = check.subject.split()
-        states = ((name, _describe_state(name, entry)) for name in names)
-        return "; ".join(f"{name} {now}" if names[1:] else now for name, now in states if now)
-    if check.reads == "modes":
-        modes = torch_private.torch_function_modes()
-        return ", ".join(describe_type(type(mode)) for mode in modes) or "none"
-    if check.reads == "marks":
-        return "; ".join(_describe_marks(check.subject, miss))
-    if check.reads == "sizes":
-        return ", ".join(_describe_sizes(check.subject, miss))
-    value = read(check.subject, miss.locals, miss.globals)
-    if value is UNKNOWN:
-        return ""
-    match check.reads:
-        case "length":
-            return describe_value(length(value))
-        case "type":
-            return describe_type(type(value))
-        case "keys":
-            keys = list(dict.keys(value)) if isinstance(value, dict) else []
-            return ", ".join(map(describe_value, keys[:5])) or "none"
-    return describe_value(value)
+def _describe_state(name: str, before: Mapping[str, Any]) -> str:
+    """Describe a part of the process state.
 
-
-def _describe_sizes(text: str, miss: torch_private.CacheMiss) -> Iterator[str]:
-    for source, kind, dim in sizes_in(text):
-        tensor = read(source, miss.locals, miss.globals)
-        sizes = _read_shape(tensor, kind)
-        if dim < len(sizes):
-            yield f"{size_in_words(source, kind, dim)} is {sizes[dim]}"
-
-
-def _read_shape(tensor: Any, kind: str) -> tuple[Any, ...]:
-    """Return the sizes or strides of a tensor of torch's own types, empty for other types."""
-    is_plain = type(tensor) in (torch.Tensor, torch.nn.Parameter)
-    return torch_private.shape_of(tensor, kind) if is_plain else ()
-
-
-def _describe_marks(source: str, miss: torch_private.CacheMiss) -> Iterator[str]:
-    # `mark_dynamic` and similar functions store the dims as attributes of the tensor.
-    attributes = own_attributes(read(source, miss.locals, miss.globals))
-    for name, function in _MARKS.items():
-        dims = attributes.get(name)
-        if isinstance(dims, set) and dims:
-            yield f"dim {', '.join(map(str, sorted(dims)))} is marked by {function}"
-
-
-def _describe_state(name: str, entry: Any) -> str:
-    """Describe the current and the earlier value of a part of the process state."""
-    if name in ("default_dtype", "num_threads"):
-        was: Any = _read_old_state(entry).get(name)
-        now: Any = torch.get_num_threads()
-        if name == "default_dtype":
-            was, now = _DTYPES.get(was), torch.get_default_dtype()
-        return f"{f'was {was}, ' * (was is not None)}is {now}"
-    if name == "autocast":  # torch before 2.11
-        enabled_devices = ", ".join(
-            device for device in _AUTOCAST if torch.is_autocast_enabled(device)
-        )
-        return f"is True on {enabled_devices}" if enabled_devices else "is False"
-    if name == "grad_mode":
-        now = torch.is_grad_enabled()
-    elif name == "deterministic_algorithms":
-        now = torch.are_deterministic_algorithms_enabled()
-    elif name.startswith("autocast("):
-        device, _, part = name.removeprefix("autocast(").partition(")_")
-        if part == "dtype":
-            return f"is {torch.get_autocast_dtype(device)}"
-        now = torch.is_autocast_enabled(device)
-    else:
-        return ""
-    # The guard failed, so the earlier value is the opposite of the current one.
-    return f"was {not now}, is {now}"
-
-
-def _read_old_state(entry: Any) -> dict[str, Any]:
-    """Return the process state that a compilation was made for, as far as torch keeps it."""
-    for guard in torch_private.leaf_guards(entry):
-        if guard.kind == "GLOBAL_STATE":
-            _, separator, state = guard.texts[0].partition(" against ")
-            try:
-                return dict(json.loads(state)) if separator else {}
-            except ValueError:
-                return {}
-    return {}
+    Args:
+        name: torch's name.
+        before: the state of the earlier compilation, as far as torch reports it.
+    """
+    after = torch_private.global_state()
+    was, now = before.get(name), after.get(name)
+    if name.startswith("autocast"):
+        # Lists with an item for each type of device.
+        part = "dtype" if name.endswith("dtype") else "enabled"
+        both = [state["autocast_state"][part] for state in (before or after, after)]
+        changed = (values for values in zip(*both, strict=True) if values[0] != values[1])
+        was, now = next(changed, (None, any(both[1])))
+    if name.endswith("dtype"):
+        was, now = (_DTYPES.get(value, value) for value in (was, now))
+    # A flag that changed had the opposite value.
+    was = not now if was is None and isinstance(now, bool) else was
+    return f"is {now}" if was is None else f"was {was}, is {now}"
 
 
 def _observe_backends(
@@ -338,49 +248,30 @@ def _observe_backends(
     """Find the two `torch.compile` objects that wrap one function."""
     _, separator, advice = text.check.partition(_ADVICE)
     text = text._replace(check=BACKEND, hints=(_ADVICE + advice,) if separator else ())
-    check = check_of(BACKEND)
-    was, now = backend_in_words(getattr(entry, "backend", None)), backend_in_words(miss.backend)
-    if was:
-        words = f"{check.words}: it was compiled through {{was}} and is called through {{now}}"
-        # Equal descriptions, but the guard failed: the backends are two objects.
-        if was == now:
-            words += ", whose backends are two objects"
-        return GuardObservation(text, replace(check, words=words, was=was, now=now))
-    return GuardObservation(text, replace(check, words=f"{check.words}, which is {{now}}", now=now))
+    backend = getattr(entry, "backend", None)
+    was = "another torch.compile object" if backend is None else backend_in_words(backend)
+    now = backend_in_words(miss.backend)
+    words = f"compiled through {was}, called through {now}"
+    # Equal descriptions, but the guard failed: the backends are two objects.
+    words += ", whose backends are two objects" * (was == now)
+    return GuardObservation(text, Check(BACKEND, was=was), words, now)
 
 
-def _complete_path(line: GuardLine, text: GuardText, miss: torch_private.CacheMiss) -> GuardLine:
+def _complete_path(line: GuardLine, code: CodeType) -> GuardLine:
     """Complete the file path of a line, because torch may write only its end."""
-    in_stack = [frame for frame in text.stack if frame.line == line.line]
-    stack_files = [frame.file for frame in in_stack if frame.file.endswith(line.file)]
-    for file in [*stack_files, torch_file(line.file), *_list_candidate_files(line.file, miss)]:
-        if not line.code or linecache.getline(file, line.line).strip() == line.code:
+    # torch read the text of the line through linecache.
+    for file in (code.co_filename, *linecache.cache):
+        if file.endswith(line.file) and linecache.getline(file, line.line).strip() == line.code:
             return line._replace(file=file)
     return line
 
 
-def _list_candidate_files(end: str, miss: torch_private.CacheMiss) -> Iterator[str]:
-    """Yield files with paths that end in `end`: the file of the code, then those of modules."""
-    if miss.code.co_filename.endswith(end):
-        yield miss.code.co_filename
-    # A copy, because another thread may import a module meanwhile.
-    for module in list(sys.modules.values()):
-        file = getattr(module, "__dict__", {}).get("__file__")
-        if isinstance(file, str) and file.endswith(end) and not is_torch_file(file):
-            yield file
-
-
-_MAX_CHARACTERS = 60
-"""Maximum number of characters shown of a value."""
-_TORCH_VALUES = (torch.dtype, torch.device, torch.layout, torch.memory_format, torch.Size)
-_BRACKETS: dict[Any, Any] = {list: "[]", tuple: "()", set: ("{", "}")}
-_PLAIN_TYPES = (int, float, bool, str, complex, type(None))
-_MAX_ITEMS = 5
-"""Maximum number of container items written out, if all are plain values."""
-_MAX_BITS = 200
-"""Size in bits above which a number is not written out."""
-
-
+_NUMBERS_AND_TEXT: Any = (int, float, str)
+_OF_TORCH = (torch.dtype, torch.device, torch.layout, torch.memory_format, torch.Size)
+_PLAIN_TYPES = (*_NUMBERS_AND_TEXT, bool, complex, type(None), *_OF_TORCH)
+_CONTAINERS = (list, tuple, set, dict)
+_SHORT = reprlib.Repr()
+_SHORT.maxstring = _SHORT.maxother = 60
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 
 
@@ -389,32 +280,35 @@ def describe_value(value: Any) -> str:
     if value is UNKNOWN:
         return ""
     kind = type(value)
-    # Call methods of the built-in types only, because a subclass may override them with user code.
-    if isinstance(value, int) and int.bit_length(value) > _MAX_BITS:
-        return f"an int of {int.bit_length(value)} bits"
     if isinstance(value, enum.Enum):
-        return f"{kind.__qualname__}.{own_attributes(value).get('_name_')}"
-    if isinstance(value, str):
-        size = str.__len__(value)
-        start = str.__getitem__(value, slice(_MAX_CHARACTERS))
-        return str.__repr__(start) + (f"... ({size} long)" if size > _MAX_CHARACTERS else "")
-    for number in (int, float):  # includes subclasses such as numpy's
-        if isinstance(value, number) and kind is not bool:
-            return number.__repr__(value)
-    if kind in (bool, complex, type(None)) or kind in _TORCH_VALUES:
-        return repr(value)
+        return f"{kind.__qualname__}.{attribute(value, '_name_')}"
+    for base in _NUMBERS_AND_TEXT:
+        if isinstance(value, base) and kind is not bool:
+            # The value of an instance of a subclass, such as numpy's, without running its code.
+            (value,), kind = base.__getnewargs__(value), base
+    items = [*value, *value.values()] if kind is dict else value if kind in _CONTAINERS else [value]
+    if all(type(item) in _PLAIN_TYPES for item in items):
+        with contextlib.suppress(ValueError):  # a very large int
+            return _ADDRESS.sub("", _SHORT.repr(value))
+    code = value if kind is CodeType else attribute(value, "__code__")
+    if isinstance(code, CodeType):
+        return f"{code.co_name} ({relative(code.co_filename)}:{code.co_firstlineno})"
+    if isinstance(value, partial):
+        return f"functools.partial of {describe_value(value.func)}"
     if isinstance(value, type):
         return describe_type(value)
-    return _describe_callable(value) or _describe_object(value)
+    if isinstance(value, BuiltinFunctionType | ModuleType):
+        name = value.__name__
+        return f"torch.{name}" if vars(torch).get(name) is value else name
+    size = length(value)
+    return f"a {describe_type(kind)}" + ("" if size is UNKNOWN else f" of {counted(size, 'item')}")
 
 
 def describe_type(kind: type) -> str:
     """Return the full name of a type; for a built-in type only its name."""
-    name: str = type.__getattribute__(kind, "__qualname__")
-    module = attribute(kind, "__module__")
-    if not isinstance(module, str) or module == "builtins":
-        return name
-    return "torch.Tensor" if kind is torch.Tensor else f"{module}.{name}"
+    # A metaclass may override the attributes.
+    module, name = (type.__getattribute__(kind, f"__{part}__") for part in ("module", "qualname"))
+    return f"{module}.{name}".removeprefix("builtins.")
 
 
 def backend_in_words(backend: Any) -> str:
@@ -423,71 +317,15 @@ def backend_in_words(backend: Any) -> str:
     Args:
         backend: torch's wrapper, or the callable itself.
     """
-    if backend is None:
-        return ""
-    attributes = own_attributes(backend)
     name = attribute(backend, "compiler_name")
     if not isinstance(name, str):
         return describe_value(backend)
-    name = _ADDRESS.sub("", name)
-    function = attributes.get("compiler_fn")
-    location = (
-        f" ({_format_location(function.__code__)})" if isinstance(function, FunctionType) else ""
-    )
-    options = [
-        f"backend={name!r}{'' if location.startswith(' (torch/') else location}",
-        f"dynamic={describe_value(attributes.get('dynamic'))}",
-    ]
-    keywords = attributes.get("kwargs") or {}
-    options += [f"{key}={_describe_option(value)}" for key, value in keywords.items()]
-    config = attributes.get("config")  # inductor merges mode and options into this
-    options += [f"options={_describe_option(config)}"] * bool(config)
-    return f"torch.compile({', '.join(options)})"
-
-
-def _describe_option(value: Any) -> str:
-    if type(value) is not dict:
-        return describe_value(value)
-    items = (f"{describe_value(key)}: {describe_value(item)}" for key, item in value.items())
-    return "{" + ", ".join(items) + "}"
-
-
-def _describe_callable(value: Any) -> str:
-    if isinstance(value, MethodType):
-        return _describe_callable(value.__func__)
-    if isinstance(value, functools.partial):
-        return f"functools.partial of {describe_value(value.func)}"
-    if isinstance(value, FunctionType):
-        return f"{value.__qualname__} ({_format_location(value.__code__)})"
-    if isinstance(value, CodeType):
-        return f"{value.co_name} ({_format_location(value)})"
-    if isinstance(value, ModuleType):
-        return f"the module {vars(value).get('__name__')}"
-    if isinstance(value, BuiltinFunctionType):
-        name = value.__name__
-        of_torch = vars(torch).get(name) is value
-        return f"torch.{name}" if of_torch else f"the built-in function {name}"
-    return ""
-
-
-def _describe_object(value: Any) -> str:
-    kind = type(value)
-    if kind in (torch.Tensor, torch.nn.Parameter):
-        return f"a {describe_type(kind)}"
-    if (
-        kind in _BRACKETS
-        and 0 < len(value) <= _MAX_ITEMS
-        and all(type(item) in _PLAIN_TYPES for item in value)
-    ):
-        items = [describe_value(item) for item in value]
-        first, last = _BRACKETS[kind]
-        comma = "," * (kind is tuple and len(items) == 1)
-        return f"{first}{', '.join(sorted(items) if kind is set else items)}{comma}{last}"
-    items = length(value)
-    if items is UNKNOWN:
-        return f"a {describe_type(kind)}"
-    return f"a {describe_type(kind)} of {counted(items, 'item')}"
-
-
-def _format_location(code: CodeType) -> str:
-    return f"{relative(code.co_filename)}:{code.co_firstlineno}"
+    options = {
+        "backend": _ADDRESS.sub("", name),
+        "dynamic": attribute(backend, "dynamic"),
+        "options": attribute(backend, "config") or UNKNOWN,  # of inductor, with those of `mode`
+    }
+    keywords = attribute(backend, "kwargs")
+    options.update(keywords if type(keywords) is dict else {})
+    parts = (f"{key}={describe_value(v)}" for key, v in options.items() if v is not UNKNOWN)
+    return f"torch.compile({', '.join(parts)})"
