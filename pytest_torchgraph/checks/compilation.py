@@ -15,7 +15,8 @@ from ..graph.census import calls
 from ..graph.checks import bounds, device_of, device_types, format_bounds, need_a_limit
 from ..graph.failures import Failure, failed
 from ..settings.paths import allows, is_within, patterns
-from ..watching.guards import IN_TORCH, user_function
+from ..watching.guard_text import IN_TORCH
+from ..watching.guard_values import user_function
 from ..watching.observe import first_line
 from ..words import listed
 from .eager import find_uncompiled_calls, format_disabled, why_no_graph, why_no_recompile_possible

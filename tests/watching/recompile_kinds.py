@@ -149,7 +149,7 @@ KINDS: dict[str, Kind] = {
         lambda: cases.by_size, tuple(called(ones(n)) for n in (3, 4, 9)), "is 9"
     ),
     "a dimension that is marked": Kind(
-        lambda: cases.doubled, (called(ones(5, 6)), marked), "dim 0 is marked by mark_dynamic"
+        lambda: cases.doubled, (called(ones(5, 6)), marked), "dynamic dims are {0}"
     ),
     "a dtype": Kind(lambda: cases.doubled, (called(X), called(X.double())), "is Double"),
     "requires_grad": Kind(

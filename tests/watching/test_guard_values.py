@@ -14,8 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from pytest_torchgraph import FailedGuard, watch
-from pytest_torchgraph.watching.guards.observation import backend_in_words, describe_value
-from pytest_torchgraph.watching.guards.read import UNKNOWN, GuardLine, parse, read
+from pytest_torchgraph.watching.guard_text import GuardLine, parse
+from pytest_torchgraph.watching.guard_values import UNKNOWN, backend_in_words, describe_value, read
 
 
 class Trap:

@@ -1,37 +1,38 @@
-"""Parses torch's text of a failed guard, and reads variables without running the user's code.
+"""Reads and describes variables without running the user's code.
 
 Dynamo's guards read values in C, without calling properties or `__getattr__`. So do the functions
 here: they read attributes with `inspect.getattr_static`, slots, and items of built-in containers.
-
-torch's text has this form; every part except the check is optional:
-
-    0/0: self.calls == 0   # self.calls += 1  # net.py:50 in forward (HINT: make it a tensor)
-    User stack trace:
-      File "/home/me/net.py", line 50, in forward
-        self.calls += 1
 """
 
 from __future__ import annotations
 
 import ast
 import contextlib
+import enum
 import inspect
 import re
+import reprlib
 from collections.abc import Mapping
 from functools import partial
-from types import FunctionType, GetSetDescriptorType, MemberDescriptorType, MethodType
+from types import (
+    BuiltinFunctionType,
+    CodeType,
+    FunctionType,
+    GetSetDescriptorType,
+    MemberDescriptorType,
+    MethodType,
+    ModuleType,
+)
 from typing import Any, NamedTuple
 
 import torch
 
-from ... import torch_private
-from ...convert.source_lines import frames_in
+from .. import torch_private
+from ..convert.source_lines import relative
+from ..words import counted
 
 UNKNOWN: Any = type("Unknown", (), {"__repr__": lambda _: "UNKNOWN"})()
 """Result of a read that would run the user's code, or that fails."""
-
-_OF_MODULES = ("_parameters", "_buffers", "_modules")
-"""Dicts of a `torch.nn.Module` whose items look like attributes."""
 
 
 class _Fields(NamedTuple):
@@ -108,11 +109,6 @@ def attribute(value: Any, name: str) -> Any:
             return UNKNOWN
     if found is UNKNOWN and isinstance(value, MethodType):
         return attribute(value.__func__, name)
-    if found is UNKNOWN:
-        for container in _OF_MODULES:
-            parts = inspect.getattr_static(value, container, None)
-            if isinstance(parts, dict) and dict.__contains__(parts, name):
-                return dict.get(parts, name)
     is_value = isinstance(found, FunctionType | MethodType | partial)
     # Any other object with `__get__`, such as a property, would run code.
     return found if is_value or not hasattr(type(found), "__get__") else UNKNOWN
@@ -158,98 +154,68 @@ def _read_item(owner: Any, key: Any) -> Any:
     return UNKNOWN
 
 
-_WITH_ID = re.compile(r"\s*(!?\d+(?:/\d+)*):[ ]?(.*)", re.DOTALL)
-_STACK = "\nUser stack trace:"
-_CHECK = re.compile(r"""(?:'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*"|(?! # ).)*""", re.DOTALL)
-"""Text before a comment. A `#` between spaces, outside a string, begins the comment."""
-_NOTE = r" \(((?:[^()]|\((?:[^()]|\([^()]*\))*\))*)\)"
-"""A remark in parentheses, which may contain parentheses."""
-_PLACE = re.compile(
-    r"(?:(?P<code>.*?)  # )?(?P<file>\S(?:(?!  # ).)*?):(?P<line>\d+) in (?P<function>[^\s;]+)"
-    rf"(?P<notes>(?:{_NOTE})*)(?: and )?",
-    re.DOTALL,
-)
-_TORCHS_LINE = re.compile(r"\(([^\s():]+:\d+ in \w+)\)(?!  # )\s*")
-"""A line of torch's code, in parentheses."""
-_HINT = "(HINT: "
-IN_TORCH = "in torch: "
-"""Prefix of a hint that is not advice but a line of torch's code."""
-_LOCAL = re.compile(r"L\[\s*['\"](.*?)['\"]\s*\]")
+_NUMBERS_AND_TEXT: Any = (int, float, str)
+_OF_TORCH = (torch.dtype, torch.device, torch.layout, torch.memory_format, torch.Size)
+_PLAIN_TYPES = (*_NUMBERS_AND_TEXT, bool, complex, type(None), *_OF_TORCH)
+_CONTAINERS = (list, tuple, set, dict)
+_SHORT = reprlib.Repr()
+_SHORT.maxstring = _SHORT.maxother = 60
+_ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 
 
-class GuardLine(NamedTuple):
-    """A line that torch names for a guard.
-
-    Attributes:
-        file: path as torch writes it: complete, or only its end.
-        line, function: line number, and the enclosing function.
-        code: text of the line, "" if torch does not report it.
-    """
-
-    file: str
-    line: int
-    function: str
-    code: str
-
-
-class GuardText(NamedTuple):
-    """A guard as torch writes it.
-
-    Attributes:
-        compile_id: compilation that the guard belongs to, "" if the text has none.
-        check: the condition that has to hold, or that failed.
-        lines: lines of the user's code or torch's that created the guard.
-        hints: torch's advice and remarks on the lines.
-        stack: the user's stack at the line that created it, outermost first.
-    """
-
-    compile_id: str
-    check: str
-    lines: tuple[GuardLine, ...] = ()
-    hints: tuple[str, ...] = ()
-    stack: tuple[GuardLine, ...] = ()
+def describe_value(value: Any) -> str:
+    """Return a short text for a value, "" for `UNKNOWN`."""
+    if value is UNKNOWN:
+        return ""
+    kind = type(value)
+    if isinstance(value, enum.Enum):
+        return f"{kind.__qualname__}.{attribute(value, '_name_')}"
+    for base in _NUMBERS_AND_TEXT:
+        if isinstance(value, base) and kind is not bool:
+            # The value of an instance of a subclass, such as numpy's, without running its code.
+            (value,), kind = base.__getnewargs__(value), base
+    items = [*value, *value.values()] if kind is dict else value if kind in _CONTAINERS else [value]
+    if all(type(item) in _PLAIN_TYPES for item in items):
+        with contextlib.suppress(ValueError):  # a very large int
+            return _ADDRESS.sub("", _SHORT.repr(value))
+    code = value if kind is CodeType else attribute(value, "__code__")
+    if isinstance(code, CodeType):
+        return f"{code.co_name} ({relative(code.co_filename)}:{code.co_firstlineno})"
+    if isinstance(value, partial):
+        return f"functools.partial of {describe_value(value.func)}"
+    if isinstance(value, type):
+        return describe_type(value)
+    if isinstance(value, BuiltinFunctionType | ModuleType):
+        name = value.__name__
+        return f"torch.{name}" if vars(torch).get(name) is value else name
+    size = length(value)
+    return f"a {describe_type(kind)}" + ("" if size is UNKNOWN else f" of {counted(size, 'item')}")
 
 
-def parse(text: str) -> GuardText:
-    """Parse a guard.
+def describe_type(kind: type) -> str:
+    """Return the full name of a type; for a built-in type only its name."""
+    # A metaclass may override the attributes.
+    module, name = (type.__getattribute__(kind, f"__{part}__") for part in ("module", "qualname"))
+    return f"{module}.{name}".removeprefix("builtins.")
+
+
+def backend_in_words(backend: Any) -> str:
+    """Describe the backend and options as a call of `torch.compile`.
 
     Args:
-        text: torch's text, with or without a leading compile id.
+        backend: torch's wrapper, or the callable itself; `None` if unknown.
     """
-    with_id = _WITH_ID.match(text)
-    compile_id, guard_text = (with_id[1], with_id[2]) if with_id else ("", text)
-    guard_text, _, stack = guard_text.partition(_STACK)
-    before = _CHECK.match(guard_text)
-    assert before is not None
-    check, is_hint, hint = before[0].partition(_HINT)
-    lines, hints = parse_comment(guard_text[before.end() :].removeprefix(" # "))
-    if is_hint:
-        hints.insert(0, hint.rstrip().removesuffix(")"))
-    frames = tuple(GuardLine(*frame) for frame in frames_in(stack))
-    return GuardText(compile_id, check.strip(), tuple(lines), tuple(hints), frames)
-
-
-def without_scope(text: str) -> str:
-    """Strip the scope of local variables, as torch's reasons do: `x` for `L['x']`."""
-    return _LOCAL.sub(r"\1", text)
-
-
-def parse_comment(comment: str) -> tuple[list[GuardLine], list[str]]:
-    """Return the lines and the hints in the comment of a guard."""
-    lines: dict[GuardLine, None] = {}
-    hints: list[str] = []
-    while comment:
-        # Without a line of the user's, torch's line comes first.
-        if part := _TORCHS_LINE.match(comment):
-            hints.append(f"{IN_TORCH}{part[1]}")
-        elif comment[0] != ";" and (part := _PLACE.match(comment)):
-            code = (part["code"] or "").strip()
-            lines[GuardLine(part["file"], int(part["line"]), part["function"], code)] = None
-            for note in re.findall(_NOTE, part["notes"]):
-                is_line = _TORCHS_LINE.match(f"({note})")
-                hints.append(f"{IN_TORCH}{note}" if is_line else note.removeprefix("HINT: "))
-        else:  # ";" separates several guards in one text
-            hints += filter(None, [comment.strip("; ")])
-            break
-        comment = comment[part.end() :]
-    return [*lines], hints
+    if backend is None:
+        return "another torch.compile object"
+    name = attribute(backend, "compiler_name")
+    if not isinstance(name, str):
+        return describe_value(backend)
+    options = {
+        "backend": _ADDRESS.sub("", name),
+        "dynamic": attribute(backend, "dynamic"),
+        "options": attribute(backend, "config") or UNKNOWN,  # of inductor, with those of `mode`
+    }
+    keywords = attribute(backend, "kwargs")
+    options.update(keywords if type(keywords) is dict else {})
+    parts = (f"{key}={describe_value(v)}" for key, v in options.items() if v is not UNKNOWN)
+    return f"torch.compile({', '.join(parts)})"

@@ -1,12 +1,123 @@
-"""Descriptions of failed guards: torch's text, and the old and the new value if it has them."""
+"""torch's text of a guard: the check in words, the lines that created it, and hints.
+
+torch's text has this form; every part except the check is optional:
+
+    0/0: self.calls == 0   # self.calls += 1  # net.py:50 in forward (HINT: make it a tensor)
+    User stack trace:
+      File "/home/me/net.py", line 50, in forward
+        self.calls += 1
+"""
 
 from __future__ import annotations
 
+import linecache
 import re
 from typing import NamedTuple
 
-from ...convert.placeholders import source_to_fqn
-from ...convert.source_lines import relative
+from ..convert.placeholders import source_to_fqn
+from ..convert.source_lines import frames_in, relative
+
+_WITH_ID = re.compile(r"(?:\s*(!?\d+(?:/\d+)*):[ ]?)?(.*)", re.DOTALL)
+_STACK = "\nUser stack trace:"
+_CHECK = re.compile(r"""(?:'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*"|(?! # ).)*""", re.DOTALL)
+"""Text before a comment. A `#` between spaces, outside a string, begins the comment."""
+_NOTE = r" \(((?:[^()]|\((?:[^()]|\([^()]*\))*\))*)\)"
+"""A remark in parentheses, which may contain parentheses."""
+_PLACE = re.compile(
+    r"(?:(?P<code>.*?)  # )?(?P<file>\S(?:(?!  # ).)*?):(?P<line>\d+) in (?P<function>[^\s;]+)"
+    rf"(?P<notes>(?:{_NOTE})*)(?: and )?",
+    re.DOTALL,
+)
+_TORCHS_LINE = re.compile(r"\(([^\s():]+:\d+ in \w+)\)(?!  # )\s*")
+"""A line of torch's code, in parentheses."""
+_BARE_PLACE = re.compile(r"\A(\S+:\d+ in \S+)\Z")
+_HINT = "(HINT: "
+IN_TORCH = "in torch: "
+"""Prefix of a hint that is not advice but a line of torch's code."""
+_LOCAL = re.compile(r"L\[\s*['\"](.*?)['\"]\s*\]")
+
+
+class GuardLine(NamedTuple):
+    """A line that torch names for a guard.
+
+    Attributes:
+        file: path as torch writes it: complete, or only its end.
+        line, function: line number, and the enclosing function.
+        code: text of the line, "" if torch does not report it.
+    """
+
+    file: str
+    line: int
+    function: str
+    code: str
+
+
+class GuardText(NamedTuple):
+    """A guard as torch writes it.
+
+    Attributes:
+        compile_id: compilation that the guard belongs to, "" if the text has none.
+        check: the condition that has to hold, or that failed.
+        lines: lines of the user's code or torch's that created the guard.
+        hints: torch's advice and remarks on the lines.
+        stack: the user's stack at the line that created it, outermost first.
+    """
+
+    compile_id: str
+    check: str
+    lines: tuple[GuardLine, ...] = ()
+    hints: tuple[str, ...] = ()
+    stack: tuple[GuardLine, ...] = ()
+
+
+def parse(text: str) -> GuardText:
+    """Parse a guard.
+
+    Args:
+        text: torch's text, with or without a leading compile id.
+    """
+    (compile_id, guard_text), *_ = _WITH_ID.findall(text)
+    guard_text, _, stack = guard_text.partition(_STACK)
+    before, *_ = _CHECK.findall(guard_text)
+    check, is_hint, hint = before.partition(_HINT)
+    lines, hints = parse_comment(guard_text.removeprefix(before).removeprefix(" # "))
+    trailing = [hint.rstrip().removesuffix(")")] if is_hint else []
+    frames = tuple(GuardLine(*frame) for frame in frames_in(stack))
+    return GuardText(compile_id, check.strip(), tuple(lines), (*trailing, *hints), frames)
+
+
+def without_scope(text: str) -> str:
+    """Strip the scope of local variables, as torch's reasons do: `x` for `L['x']`."""
+    return _LOCAL.sub(r"\1", text)
+
+
+def parse_comment(comment: str) -> tuple[list[GuardLine], list[str]]:
+    """Return the lines and the hints in the comment of a guard."""
+    lines: dict[GuardLine, None] = {}
+    notes: list[str] = []
+    while comment:
+        # Without a line of the user's, torch's line comes first.
+        if part := _TORCHS_LINE.match(comment):
+            notes.append(part[1])
+        elif comment[0] != ";" and (part := _PLACE.match(comment)):
+            code = (part["code"] or "").strip()
+            lines[GuardLine(part["file"], int(part["line"]), part["function"], code)] = None
+            notes += re.findall(_NOTE, part["notes"])
+        else:  # ";" separates several guards in one text
+            notes.append(comment.strip("; "))
+            break
+        comment = comment[part.end() :]
+    hints = [_BARE_PLACE.sub(rf"{IN_TORCH}\1", note.removeprefix("HINT: ")) for note in notes]
+    return [*lines], [hint for hint in hints if hint]
+
+
+def complete_path(line: GuardLine) -> GuardLine:
+    """Complete the file path of a line, because torch may write only its end."""
+    for file in [*linecache.cache]:  # torch read the text of the line through it
+        if file.endswith(line.file) and linecache.getline(file, line.line).strip() == line.code:
+            return line._replace(file=file)
+    return line
+
 
 BACKEND = "BACKEND_MATCH failure"
 """torch's text if no guard failed, but the backend differs."""
@@ -82,7 +193,9 @@ _CHECKS = (
         "type({source})",
     ),
     (
-        r"check_obj_id\((?P<source>.+?), \.\.\.\)(?:, type=<?(?P<was>.+?)>?\Z)?",
+        # A guard on a function checks its `__code__`.
+        r"check_obj_id\((?P<source>.+?)(?:\.__code__)?, \.\.\.\)"
+        r"(?:, type=<?(?:code|(?P<was>.+?))>?\Z)?",
         "another object: was {was}, is {now}",
         "{source}",
     ),
@@ -100,6 +213,12 @@ _CHECKS = (
         r"Duplicate tensors found: \[\"(?P<source>.*?)\", (?P<now>.*)\]",
         "was another tensor than {now}, is the same",
         "",
+    ),
+    (
+        # `mark_dynamic` and similar functions store the dims as attributes of the tensor.
+        r"hasattr\((?P<source>.+), '_dynamo_(?P<what>\w+)_indices'\) == False",
+        "{what} dims are {now}, were none",
+        "{source}._dynamo_{what}_indices",
     ),
     (
         r"KeyError on (?P<source>.+)\[(?P<was>[^\[\]]+)\]\Z",
@@ -143,15 +262,15 @@ def check_of(text: str) -> Check:
         return Check(text, keys[1], "was {was}, is {now}", was, now)
     for pattern, words, expression in _CHECKS:
         if match := re.match(pattern, text, re.DOTALL):
-            found = match.groupdict("")
-            if not found.get("was"):  # before torch 2.11
+            found = {"was": "", "now": "", **match.groupdict("")}
+            if not found["was"]:  # before torch 2.11
                 words = words.replace("was {was}, ", "")
             return Check(
                 text,
                 found["source"],
                 words.format(**found | {"was": "{was}", "now": "{now}"}),
-                found.get("was", ""),
-                found.get("now", ""),
+                found["was"],
+                found["now"],
                 expression.format(**found),
             )
     return Check(text)
