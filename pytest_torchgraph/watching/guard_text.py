@@ -24,13 +24,12 @@ _CHECK = re.compile(r"""(?:'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*"|(?! # ).)*""", re
 _NOTE = r" \(((?:[^()]|\((?:[^()]|\([^()]*\))*\))*)\)"
 """A remark in parentheses, which may contain parentheses."""
 _PLACE = re.compile(
-    r"(?:(?P<code>.*?)  # )?(?P<file>\S(?:(?!  # ).)*?):(?P<line>\d+) in (?P<function>[^\s;]+)"
+    r"(?:(?P<code>.*?)  # )?(?P<file>[^\s(](?:(?!  # ).)*?):(?P<line>\d+) in (?P<function>[^\s;]+)"
     rf"(?P<notes>(?:{_NOTE})*)(?: and )?",
     re.DOTALL,
 )
-_TORCHS_LINE = re.compile(r"\(([^\s():]+:\d+ in \w+)\)(?!  # )\s*")
-"""A line of torch's code, in parentheses."""
-_BARE_PLACE = re.compile(r"\A(\S+:\d+ in \S+)\Z")
+_TORCHS_LINE = re.compile(r"\A\(?([^\s()]+:\d+ in [^\s()]+)\)?\Z")
+"""A line of torch's code, in parentheses if there is no line of the user's."""
 _HINT = "(HINT: "
 IN_TORCH = "in torch: "
 """Prefix of a hint that is not advice but a line of torch's code."""
@@ -96,18 +95,15 @@ def parse_comment(comment: str) -> tuple[list[GuardLine], list[str]]:
     lines: dict[GuardLine, None] = {}
     notes: list[str] = []
     while comment:
-        # Without a line of the user's, torch's line comes first.
-        if part := _TORCHS_LINE.match(comment):
-            notes.append(part[1])
-        elif comment[0] != ";" and (part := _PLACE.match(comment)):
-            code = (part["code"] or "").strip()
-            lines[GuardLine(part["file"], int(part["line"]), part["function"], code)] = None
-            notes += re.findall(_NOTE, part["notes"])
-        else:  # ";" separates several guards in one text
+        part = None if comment.startswith(";") else _PLACE.match(comment)
+        if part is None:  # a line of torch's, or, after ";", further guards
             notes.append(comment.strip("; "))
             break
+        code = (part["code"] or "").strip()
+        lines[GuardLine(part["file"], int(part["line"]), part["function"], code)] = None
+        notes += re.findall(_NOTE, part["notes"])
         comment = comment[part.end() :]
-    hints = [_BARE_PLACE.sub(rf"{IN_TORCH}\1", note.removeprefix("HINT: ")) for note in notes]
+    hints = [_TORCHS_LINE.sub(rf"{IN_TORCH}\1", note.removeprefix("HINT: ")) for note in notes]
     return [*lines], [hint for hint in hints if hint]
 
 
@@ -163,8 +159,7 @@ _TIDY = (
     # tensor. For the user it is still a float.
     (r"___as_tensor\((.+?)\)\.item\(\)", r"\1"),
     (r"___check_", "check_"),
-    (r"(check_tensor\(.+?), DispatchKeySet\(.*?\)", r"\1"),
-    (r"(check_tensor\(.+?), device=None", r"\1"),
+    (r", (?:DispatchKeySet\(.*?\)|device=None)", ""),
 )
 """Parts of torch's texts, with their replacements."""
 
@@ -172,13 +167,63 @@ _CHECKS = (
     (
         r"tensor '(?P<source>.*?)' (?P<what>size|stride) mismatch at index (?P<number>\d+)\. "
         r"expected (?P<was>\S+), actual (?P<now>\S+)",
-        "{what} of dim {number} was {was}, is {now}",
+        r"\g<what> of dim \g<number> was {was}, is {now}",
         "",
     ),
     (
         r"tensor '(?P<source>.*?)' (?P<what>\w+) mismatch\. "
         r"expected (?P<was>\S+), actual (?P<now>\S+)",
-        "{what} was {was}, is {now}",
+        r"\g<what> was {was}, is {now}",
+        "",
+    ),
+    (
+        # The first dispatch key names device and layout.
+        r"tensor '(?P<source>.*?)' dispatch key set .* expected \w+\((?P<was>\w+)\b.* actual "
+        r"\w+\((?!(?P=was)\b)(?P<now>\w+)",
+        "was a {was} tensor, is a {now} tensor",
+        "",
+    ),
+    (
+        r"tensor '(?P<source>.*?)' dispatch key set mismatch.*Conjugate.*actual(?!.*Conjugate)",
+        "was a conjugated view (.conj()), is none",
+        "",
+    ),
+    (
+        r"(?!.*Conjugate.*actual)tensor '(?P<source>.*?)' dispatch key set .*actual.*Conjugate",
+        "was no conjugated view, is one (.conj())",
+        "",
+    ),
+    (
+        r"tensor '(?P<source>.*?)' dispatch key set mismatch.*Negative.*actual(?!.*Negative)",
+        "was a negated view (.imag of .conj()), is none",
+        "",
+    ),
+    (
+        r"(?!.*Negative.*actual)tensor '(?P<source>.*?)' dispatch key set .*actual.*Negative",
+        "was no negated view, is one (.imag of .conj())",
+        "",
+    ),
+    (
+        r"tensor '(?P<source>.*?)' dispatch key set mismatch.*FuncTorch.*actual(?!.*FuncTorch)",
+        "was inside a transform of torch.func (vmap, grad), is outside",
+        "",
+    ),
+    (
+        r"(?!.*FuncTorch.*actual)tensor '(?P<source>.*?)' dispatch key set .*actual.*FuncTorch",
+        "was outside a transform of torch.func (vmap, grad), is inside",
+        "",
+    ),
+    # torch.inference_mode removes these keys: Autograd from a call inside it, and from a tensor
+    # made inside it; ADInplaceOrView only if the tensor was made and is used inside it.
+    (
+        r"(?!.*Python)tensor '(?P<source>.*?)' dispatch key set .*(Autograd|ADI).*actual(?!.*\2)",
+        "was made or used outside torch.inference_mode, is made or used inside",
+        "",
+    ),
+    (
+        r"(?!.*Python)tensor '(?P<source>.*?)' dispatch key set (?:(?!.*Autograd.*actual).*actual"
+        r".*Autograd|(?!.*ADI.*actual).*actual.*ADI)",
+        "was made or used inside torch.inference_mode, is made or used outside",
         "",
     ),
     (
@@ -190,64 +235,52 @@ _CHECKS = (
     (
         r"check_type_id\((?P<source>.+?), \.\.\.\)(?:, type=(?P<was>.+))?",
         "type was {was}, is {now}",
-        "type({source})",
+        r"type(\g<source>)",
     ),
     (
         # A guard on a function checks its `__code__`.
         r"check_obj_id\((?P<source>.+?)(?:\.__code__)?, \.\.\.\)"
         r"(?:, type=<?(?:code|(?P<was>.+?))>?\Z)?",
         "another object: was {was}, is {now}",
-        "{source}",
+        r"\g<source>",
     ),
     (
         r"len\((?P<source>.+)\) (?:==|!=) (?P<was>\d+)\Z",
         "length was {was}, is {now}",
-        "len({source})",
+        r"len(\g<source>)",
     ),
     (
         r"list\(dict\.keys\((?P<source>.+)\)\)\[(?P<number>\d+)\] == (?P<was>.+)\Z",
-        "key {number} was {was}, is {now}",
-        "list(dict.keys({source}))[{number}]",
+        r"key \g<number> was {was}, is {now}",
+        r"list(dict.keys(\g<source>))[\g<number>]",
     ),
     (
         r"Duplicate tensors found: \[\"(?P<source>.*?)\", (?P<now>.*)\]",
-        "was another tensor than {now}, is the same",
+        r"was another tensor than {now}, is the same",
         "",
     ),
     (
         # `mark_dynamic` and similar functions store the dims as attributes of the tensor.
         r"hasattr\((?P<source>.+), '_dynamo_(?P<what>\w+)_indices'\) == False",
-        "{what} dims are {now}, were none",
-        "{source}._dynamo_{what}_indices",
+        r"\g<what> dims are {now}, were none",
+        r"\g<source>._dynamo_\g<what>_indices",
     ),
     (
         r"KeyError on (?P<source>.+)\[(?P<was>[^\[\]]+)\]\Z",
         "key {was} is missing, the keys are {now}",
-        "list(dict.keys({source}))",
+        r"list(dict.keys(\g<source>))",
     ),
     (
         r"(?P<source>(?!.*\.(?:size|stride)\(\))[^()]+?) (?:==|is(?= None| True| False)) "
         r"(?P<was>.+)\Z",
         "was {was}, is {now}",
-        "{source}",
+        r"\g<source>",
     ),
 )
 """Prefixes of texts, with the words for the change, and the expression to read for the new value.
 
 The first match counts. For any other text, the words are the text and the values in it.
 """
-_KEYS = re.compile(
-    r"tensor '(.*?)' dispatch key set mismatch\. expected \S*?\((.*?)\), actual \S*?\((.*?)\)"
-)
-_PROPERTIES = (
-    # torch.inference_mode removes these keys: Autograd from a call inside it, and from a tensor
-    # made inside it; ADInplaceOrView only if the tensor was made and is used inside it.
-    (("Autograd", "ADInplaceOrView"), "made or used {}side torch.inference_mode", "out", "in"),
-    (("Conjugate",), "{} conjugated view (.conj())", "a", "no"),
-    (("Negative",), "{} negated view (.imag of .conj())", "a", "no"),
-    (("FuncTorch", "A"), "{}side a transform of torch.func (vmap, grad)", "in", "out"),
-)
-"""Prefixes of dispatch keys, and what a tensor is with the keys, and without them."""
 
 
 def check_of(text: str) -> Check:
@@ -257,34 +290,14 @@ def check_of(text: str) -> Check:
         text: `GuardText.check`.
     """
     text = tidy(text)
-    if keys := _KEYS.match(text):
-        was, now = _by_dispatch_keys(keys[2].split(", "), keys[3].split(", "))
-        return Check(text, keys[1], "was {was}, is {now}", was, now)
     for pattern, words, expression in _CHECKS:
         if match := re.match(pattern, text, re.DOTALL):
             found = {"was": "", "now": "", **match.groupdict("")}
             if not found["was"]:  # before torch 2.11
                 words = words.replace("was {was}, ", "")
-            return Check(
-                text,
-                found["source"],
-                words.format(**found | {"was": "{was}", "now": "{now}"}),
-                found["was"],
-                found["now"],
-                expression.format(**found),
-            )
+            source, was, now = found["source"], found["was"], found["now"]
+            return Check(text, source, match.expand(words), was, now, match.expand(expression))
     return Check(text)
-
-
-def _by_dispatch_keys(was: list[str], now: list[str]) -> tuple[str, str]:
-    """Describe two tensors by their dispatch keys, of which the first names device and layout."""
-    if was[0] != now[0]:
-        return f"a {was[0]} tensor", f"a {now[0]} tensor"
-    for prefixes, words, *states in _PROPERTIES:
-        if all(key.startswith(prefixes) for key in {*was} ^ {*now}):
-            before, after = states if len(was) > len(now) else states[::-1]
-            return words.format(before), words.format(after)
-    return ", ".join(was), ", ".join(now)
 
 
 def sizes_in(text: str) -> list[tuple[str, str, int]]:

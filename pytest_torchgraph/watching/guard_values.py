@@ -56,10 +56,9 @@ def read(expression: str, names: Mapping[str, Any]) -> Any:
         expression: the expression, such as `self.parts[0].scale`, or `G['SCALE']` for a global.
         names: the local variables, by name, and the global variables as `G`.
     """
-    try:
+    with contextlib.suppress(SyntaxError, ValueError, RecursionError, MemoryError):
         return _evaluate(ast.parse(expression.strip(), mode="eval").body, names)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return UNKNOWN
+    return UNKNOWN
 
 
 def read_parts(expression: str, names: Mapping[str, Any]) -> dict[str, Any]:
@@ -117,13 +116,15 @@ def attribute(value: Any, name: str) -> Any:
 def user_function(call: Any) -> Any:
     """Return the function inside decorators, `torch.compiler.disable` and `functools.partial`."""
     for _ in range(20):  # `__wrapped__` may lead back to the function
-        if isinstance(call, FunctionType):
-            wrapped = vars(call).get("__wrapped__")
-            inner = vars(call).get("_torchdynamo_orig_callable", wrapped)
-        elif isinstance(call, MethodType | partial):
-            inner = call.__func__ if isinstance(call, MethodType) else call.func
-        else:
-            inner = type(call).__call__ if callable(call) else None
+        inner = type(call).__call__ if callable(call) else None
+        match call:
+            case FunctionType():
+                wrapped = vars(call).get("__wrapped__")
+                inner = vars(call).get("_torchdynamo_orig_callable", wrapped)
+            case MethodType():
+                inner = call.__func__
+            case partial():
+                inner = call.func
         if inner is None:
             break
         call = inner

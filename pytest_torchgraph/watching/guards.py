@@ -109,7 +109,7 @@ def _describe(check: Check, subject: str) -> str:
 
 
 def _observe_in_entry(text: GuardText, miss: torch_private.CacheMiss) -> GuardObservation:
-    entry, first = miss.entry(text.compile_id), miss.entries[-1]
+    entry = miss.entry(text.compile_id)
     # torch before 2.11 reports a different backend with an empty check
     if not text.check or text.check.startswith(BACKEND):
         return _observe_backends(text, entry, miss)
@@ -117,8 +117,8 @@ def _observe_in_entry(text: GuardText, miss: torch_private.CacheMiss) -> GuardOb
     guards = [*torch_private.leaf_guards(entry)]
     check = check_of(text.check)
     if check.text.startswith("_has_dynamo_dim_marking"):  # without the tensor
-        texts = [text for guard in guards for text in guard.texts if "_dynamo_" in text]
-        marks = [check_of(parse(without_scope(text)).check) for text in texts]
+        texts = [text for guard in guards for text in guard.texts]
+        marks = [check_of(parse(without_scope(t)).check) for t in texts if "_dynamo_" in t]
         check = next((mark for mark in marks if read(mark.read, names) is not UNKNOWN), check)
     # The reason for a tensor contains no line, but the guard of the earlier compilation does.
     guard = _NO_GUARD if text.lines else _find_guard(check.source, guards)
@@ -129,7 +129,7 @@ def _observe_in_entry(text: GuardText, miss: torch_private.CacheMiss) -> GuardOb
         subject = subject.replace("argument", "closure variable")
     check = check._replace(now=check.now or _describe_new_value(check, names, guards))
     static = read(f"{check.source}._dynamo_static_indices", names)
-    early_guards = torch_private.leaf_guards(first)
+    early_guards = torch_private.leaf_guards(miss.entries[-1])
     early = {without_scope(g.source) for g in early_guards if g.kind == "TENSOR_MATCH"}
     return GuardObservation(
         text._replace(lines=tuple(lines), hints=(*text.hints, *guard.hints)),
@@ -138,14 +138,15 @@ def _observe_in_entry(text: GuardText, miss: torch_private.CacheMiss) -> GuardOb
         name,
         guard.check * text.check.startswith(("tensor '", "expected type of '")),
         static is not UNKNOWN or attribute(miss.backend, "dynamic") is False,
-        entry is not first and check.source not in early,
+        check.source not in early,
     )
 
 
 def _as_written(text: str, miss: torch_private.CacheMiss, names: Mapping[str, Any]) -> str:
     """Write the sources in a text as the code does: `model` for the cell of a closure.
 
-    Items of `*args` and `**kwargs` get the names of the wrapped function's parameters.
+    Items of `*args` and `**kwargs` get the names of the parameters, if a wrapper can call only one
+    function.
     """
 
     def name_cell(cell: re.Match[str]) -> str:
@@ -154,21 +155,14 @@ def _as_written(text: str, miss: torch_private.CacheMiss, names: Mapping[str, An
 
     _, args, kwargs = inspect.getargs(miss.code)
     text = re.sub(rf"\b{kwargs}\['(\w+)'\]", r"\1", _CELL.sub(name_cell, text))
-    for number, parameter in enumerate(_read_parameters(miss)):
-        text = text.replace(f"{args}[{number}]", parameter)
-    return text
-
-
-def _read_parameters(miss: torch_private.CacheMiss) -> list[str]:
-    """Return the positional parameters of the only function that a wrapper could call."""
     values = [miss.locals.get(name) for name in miss.code.co_freevars]
-    modules = [value for value in values if isinstance(value, torch.nn.Module)]
-    values += [MethodType(type(module).forward, module) for module in modules]
-    functions = [value for value in values if isinstance(value, FunctionType | MethodType)]
-    if len(functions) != 1:
-        return []
-    code = user_function(functions[0]).__code__
-    return inspect.getargs(code).args[isinstance(functions[0], MethodType) :]
+    calls = [getattr(type(value), "forward", value) for value in values]
+    functions = [call for call in calls if isinstance(call, FunctionType | MethodType)]
+    if len(functions) == 1:
+        parameters = inspect.getargs(user_function(functions[0]).__code__).args
+        for number, parameter in enumerate(name for name in parameters if name != "self"):
+            text = re.sub(rf"\b{args}\[{number}\]", parameter, text)
+    return text
 
 
 def _find_guard(source: str, guards: Iterable[torch_private.LeafGuard]) -> GuardText:
@@ -223,8 +217,9 @@ def _describe_state(name: str, before: Mapping[str, Any]) -> str:
         was, now = next(changed, (None, any(both[1])))
     if name.endswith("dtype"):
         was, now = (_DTYPES.get(value, value) for value in (was, now))
-    # A flag that changed had the opposite value.
-    was = not now if was is None and isinstance(now, bool) else was
+    # A flag that changed had the opposite value. Before torch 2.11, "autocast" is many values.
+    if was is None and isinstance(now, bool) and name != "autocast":
+        was = not now
     return f"is {now}" if was is None else f"was {was}, is {now}"
 
 
@@ -319,7 +314,7 @@ def failed_guard(
     observation: GuardObservation,
     failed: Collection[GuardObservation],
     graphs: Sequence[str],
-    fixed: Sequence[Mapping[str, SizeFixed]],
+    fixed: Mapping[str, SizeFixed],
 ) -> FailedGuard:
     """Describe a failed guard.
 
@@ -327,15 +322,14 @@ def failed_guard(
         observation: the details of the guard.
         failed: the details of the failed guards of all earlier compilations.
         graphs: the graphs of the new compilation, as Dynamo prints them.
-        fixed: the fixed sizes of each compilation, by source; the guard's own compilation first.
+        fixed: the fixed sizes of all compilations, by source.
     """
     text, source = observation.text, observation.check.source
     size = _SIZE.match(text.check)
     checked = f"{source}.size()[{size[1]}]" if size else source
-    fixes = [compilation.get(checked) for compilation in fixed]
-    fix = next(filter(None, fixes), None)
+    fix = fixed.get(checked)
     lines = text.stack or text.lines
-    if fix is not None and fix is fixes[0]:
+    if fix is not None and str(fix.id) == text.compile_id:
         lines = fix.stack or lines
     *_, user = [None, *_of_user(lines)]
     # torch's remarks on the type of a value, and on its name.
@@ -362,10 +356,17 @@ def _find_remedy(
     """Return a remedy that is not among torch's hints, "" if there is none."""
     text, check, name = observation.text, observation.check, observation.name
     values = check.was, check.now
+    size = _SIZE.match(text.check)
     if fix is not None:
-        return _describe_fix(fix, observation)
+        subject = f"dim {size[1]} of {name}" if size else name
+        when = "" if str(fix.id) == text.compile_id else f" (in compilation {fix.id})"
+        return (
+            f"{subject} {fixed_at(fix)}{when}\nonly code that works for every value compiles once: "
+            "change that line, use one value (pad the input to one size), or warm up with each "
+            "value"
+        )
     for pattern, remedy in _REMEDIES:
-        if any(re.search(pattern, where) for where in (observation.words, text.check)):
+        if re.search(pattern, f"{observation.words}\n{text.check}"):
             return remedy.format(name)
     # A float that only torch's modules use cannot be a tensor.
     lines = _of_user(text.stack[-1:] or text.lines)
@@ -387,7 +388,6 @@ def _find_remedy(
             "the compiler specialized this size, so mark_dynamic and dynamic=True do not help: "
             "pad the input to a few sizes, and warm up with each of them"
         )
-    size = _SIZE.match(text.check)
     is_fixed = any(_is_fixed(other.text) for other in failed)
     if size is None or is_fixed or observation.is_static:
         return ""
@@ -440,24 +440,17 @@ def made_at(line: str) -> str:
     return ", which no line of the code requires"
 
 
-def _describe_fix(fix: SizeFixed, observation: GuardObservation) -> str:
-    size = _SIZE.match(observation.text.check)
-    name = f"dim {size[1]} of {observation.name}" if size else observation.name
-    when = "" if str(fix.id) == observation.text.compile_id else f" (in compilation {fix.id})"
-    return (
-        f"{name} {fixed_at(fix)}{when}\nonly code that works for every value compiles once: change "
-        "that line, use one value (pad the input to one size), or warm up with each value"
-    )
-
-
 def _to_stack_frame(line: GuardLine) -> StackFrame:
     return StackFrame(relative(line.file), line.line, original_name(line.function), line.code)
 
 
 def reasons(guards: Sequence[FailedGuard]) -> str:
     """Summarize the changes in one line."""
+    alike: dict[str, list[FailedGuard]] = {}
+    for guard in guards:
+        alike.setdefault(guard.words.replace(f"was {guard.was}, ", ""), []).append(guard)
     summaries = []
-    for guard, *earlier in _group_alike(guards):
+    for guard, *earlier in alike.values():
         values = ", ".join(other.was for other in earlier if other.was != guard.was)
         summaries.append(guard.words + f" (was {values} in earlier compilations)" * bool(values))
     return "; ".join(summaries) or "torch does not name the failed guard"
@@ -465,11 +458,7 @@ def reasons(guards: Sequence[FailedGuard]) -> str:
 
 def details(guards: Sequence[FailedGuard]) -> Iterator[str]:
     """Yield lines with the text, the origin and the remedies of each guard, without repetition."""
-    lines = [
-        f"guard of {', '.join(guard.compile_id for guard in group)}: {group[0].guard}"
-        for group in _group_alike(guards)
-        if group[0].guard
-    ]
+    lines = [f"guard of {guard.compile_id}: {guard.guard}" for guard in guards if guard.guard]
     for guard in guards:
         source = guard.source
         users = [
@@ -481,11 +470,3 @@ def details(guards: Sequence[FailedGuard]) -> Iterator[str]:
     for line in (line for guard in guards for line in guard.hint.splitlines()):
         lines.append(line if line.startswith(IN_TORCH) else f"hint: {line}")
     return (f"    {line}" for line in dict.fromkeys(lines))
-
-
-def _group_alike(guards: Sequence[FailedGuard]) -> Iterable[list[FailedGuard]]:
-    """Group guards that differ only in the old value."""
-    groups: dict[str, list[FailedGuard]] = {}
-    for guard in guards:
-        groups.setdefault(guard.words.replace(f"was {guard.was}, ", ""), []).append(guard)
-    return groups.values()

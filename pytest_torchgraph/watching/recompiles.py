@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import ChainMap
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -174,12 +175,10 @@ def _describe_recompile(compiled: Compilation, earlier: Sequence[Compilation]) -
     ]
     located = next((candidate for candidate in [compiled, *same_frame] if candidate.file), compiled)
     fixed = {**compiled.fixed_before, str(compiled.id): compiled.fixed}
-    was_dynamic = any(
+    was_dynamic = any(map(_is_dynamic, same_frame)) or any(
         sizes_in(source) for sizes in compiled.fixed_before.values() for source in sizes
     )
-    was_dynamic = was_dynamic or any(map(_is_dynamic, same_frame))
-    first_dynamic = _is_dynamic(compiled) and not was_dynamic
-    since = f"{FIRST_DYNAMIC}{compiled.id}" if first_dynamic else ""
+    since = f"{FIRST_DYNAMIC}{compiled.id}" * (_is_dynamic(compiled) and not was_dynamic)
     in_backward = compiled.id.autograd is not None
     graphs = compiled.texts("dynamo")
     observations = compiled.observations or tuple(
@@ -187,7 +186,8 @@ def _describe_recompile(compiled: Compilation, earlier: Sequence[Compilation]) -
     )
     guards = []
     for observation in observations:
-        sizes = [fixed.get(observation.text.compile_id, {}), *list(fixed.values())[::-1]]
+        own = fixed.get(observation.text.compile_id, {})
+        sizes = ChainMap(own, *list(fixed.values())[::-1])
         guard = failed_guard(observation, observations, graphs, sizes)
         is_size = "size of dim " in guard.words
         guards.append(replace(guard, words=guard.words + since * is_size))

@@ -206,7 +206,7 @@ CASES: dict[str, tuple[Any, Call, Call, str]] = {
         recompile_cases.doubled,
         called(ones(3)),
         under(lambda: torch.autocast("cpu"), ones(3)),
-        r"guard failed: GLOBAL_STATE changed: autocast\S* \(was False, is True\)",
+        r"guard failed: GLOBAL_STATE changed: autocast\S* \((was False, )?is True\)",
     ),
 }
 
@@ -409,13 +409,39 @@ def test_recompile_by_a_stride_has_a_hint() -> None:
 
 def test_recompile_hint_is_not_a_torch_line() -> None:
     text = "0/0: s0 == 4  # (_dynamo/output_graph.py:12 in remove)"
-    guard = failed_guard(observe_guard(text, None), (), (), ())
+    guard = failed_guard(observe_guard(text, None), (), (), {})
     assert "    in torch: _dynamo/output_graph.py:12 in remove" in list(details([guard]))
 
 
 def test_recompile_by_a_float_graph_input_has_its_name() -> None:
     found = check_of("___as_tensor(self._modules['1'].p).item() == 0.25")
     assert (found.was, found.source, found.read) == ("0.25", *["self._modules['1'].p"] * 2)
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "words"),
+    [
+        ("Meta", "CPU", "was a Meta tensor, is a CPU tensor"),
+        ("CPU, Conjugate", "CPU", "was a conjugated view (.conj()), is none"),
+        (
+            "CPU, AutogradCPU",
+            "CPU",
+            "made or used outside torch.inference_mode, is made or used in",
+        ),
+        ("CPU, ADInplaceOrView", "CPU", "was made or used outside torch.inference_mode"),
+        ("CPU", "CPU, AutogradCPU", "was made or used inside torch.inference_mode"),
+        ("CPU, AutogradCPU", "CPU, ADInplaceOrView, AutogradCPU", "was made or used inside"),
+        ("CPU, Conjugate", "CPU, AutogradCPU, Conjugate", "was made or used inside"),
+        ("CPU, FuncTorchBatched", "CPU", "was inside a transform of torch.func"),
+        ("CPU, Python", "CPU, AutogradCPU", "guard failed: tensor 'x' dispatch key set mismatch"),
+    ],
+)
+def test_recompile_by_a_dispatch_key_is_told_by_what_changed(
+    was: str, now: str, words: str
+) -> None:
+    keys = f"expected DispatchKeySet({was}), actual DispatchKeySet({now})"
+    guard = observe_guard(f"0/0: tensor 'x' dispatch key set mismatch. {keys}", None)
+    assert words in guard.words
 
 
 def test_unknown_guard_is_shown_without_process_specific_numbers() -> None:
@@ -638,42 +664,37 @@ def in_inference_mode(*size: int) -> Tensor:
     [
         pytest.param(
             lambda: (called(in_inference_mode(3)), called(ones(3))),
-            "argument x: was made or used inside torch.inference_mode, is made or used outside "
-            "torch.inference_mode",
+            "argument x: was made or used inside torch.inference_mode, is made or used outside",
             "make both in the same mode",
             id="0",
         ),
         pytest.param(
             lambda: (called(ones(3)), called(in_inference_mode(3))),
-            "argument x: was made or used outside torch.inference_mode, is made or used inside "
-            "torch.inference_mode",
+            "argument x: was made or used outside torch.inference_mode, is made or used inside",
             "make both in the same mode",
             id="1",
         ),
         pytest.param(
             lambda: (under(torch.no_grad, ones(3)), under(torch.inference_mode, ones(3))),
-            "argument x: was made or used outside torch.inference_mode, is made or used inside "
-            "torch.inference_mode",
+            "argument x: was made or used outside torch.inference_mode, is made or used inside",
             "call in the same mode",
             id="used",
         ),
         pytest.param(
             lambda: (called(ones(3) * 1j), called((ones(3) * 1j).conj())),
-            "argument x: was no conjugated view (.conj()), is a conjugated view (.conj())",
+            "argument x: was no conjugated view, is one (.conj())",
             "call x.resolve_conj() before each call",
             id="conjugated",
         ),
         pytest.param(
             lambda: (called((ones(3) * 1j).conj().imag), called(ones(3))),
-            "argument x: was a negated view (.imag of .conj()), is no negated view (.imag of "
-            ".conj())",
+            "argument x: was a negated view (.imag of .conj()), is none",
             "call x.resolve_neg() before each call",
             id="negated",
         ),
         pytest.param(
             lambda: (called(ones(3)), lambda function: torch.vmap(function)(ones(2, 3))),
-            "argument x: was outside a transform of torch.func (vmap, grad), is inside a transform "
-            "of torch.func (vmap, grad)",
+            "argument x: was outside a transform of torch.func (vmap, grad), is inside",
             "compile the transformed function",
             id="vmap",
         ),
