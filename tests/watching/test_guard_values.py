@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import gc
 import weakref
@@ -15,7 +16,13 @@ from torch import Tensor, nn
 
 from pytest_torchgraph import FailedGuard, watch
 from pytest_torchgraph.watching.guard_text import GuardLine, parse
-from pytest_torchgraph.watching.guard_values import UNKNOWN, backend_in_words, describe_value, read
+from pytest_torchgraph.watching.guard_values import (
+    UNKNOWN,
+    backend_in_words,
+    describe_value,
+    read,
+    read_parts,
+)
 
 
 class Trap:
@@ -322,6 +329,41 @@ def test_guard_new_value_is_correct(function: Any, before: Any, after: Any, word
     (recompile,) = seen.recompiles
     (reason,) = recompile.reasons
     assert reason.endswith(words)
+
+
+@pytest.mark.parametrize(
+    ("function", "before", "after", "words"),
+    [
+        (
+            lambda x, parts: x * 2 if parts else x * 3,
+            [],
+            [1, 2],
+            "guard failed: not parts (parts is [1, 2])",
+        ),
+        (
+            lambda x, table: x * table["a"]["b"],
+            {"a": {"b": 2}},
+            {"a": {"c": 2}},
+            "table['a']: key 'b' is missing, the keys are ['c']",
+        ),
+    ],
+    ids=["not", "key"],
+)
+def test_guard_of_any_form_has_the_new_value(
+    function: Any, before: Any, after: Any, words: str
+) -> None:
+    compiled = torch.compile(function, backend="eager")
+    with watch() as seen:
+        compiled(torch.ones(3), before)
+        with contextlib.suppress(KeyError):
+            compiled(torch.ones(3), after)
+    assert seen.recompiles[0].reasons == (words,)
+
+
+def test_guard_part_is_read_whatever_the_operators() -> None:
+    text = "2 <= x.size()[0] <= parts[0] + unknown.size"
+    assert read_parts(text, NAMES) == {"x.size()[0]": 2, "parts[0]": 1}
+    assert read_parts("tensor 'x' is prose", NAMES) == {}
 
 
 def test_guard_on_a_global_of_any_name(monkeypatch: pytest.MonkeyPatch) -> None:
