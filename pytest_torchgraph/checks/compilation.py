@@ -15,7 +15,8 @@ from ..graph.census import calls
 from ..graph.checks import bounds, device_of, device_types, format_bounds, need_a_limit
 from ..graph.failures import Failure, failed
 from ..settings.paths import allows, is_within, patterns
-from ..watching.guards import IN_TORCH, user_function
+from ..watching.guard_text import IN_TORCH
+from ..watching.guard_values import user_function
 from ..watching.observe import first_line
 from ..words import listed
 from .eager import find_uncompiled_calls, format_disabled, why_no_graph, why_no_recompile_possible
@@ -267,10 +268,9 @@ def format_recompiles(recompiles: Sequence[Recompile], low: int, high: int | Non
     for recompile in recompiles:
         # torch repeats the guards of all earlier compilations. Print each guard and hint once.
         code = recompile.path, str(recompile.line)
-        keys = [(*code, g.compile_id, g.guard or g.words) for g in recompile.failed_guards]
-        pairs = zip(keys, recompile.failed_guards, strict=True)
-        new = tuple(guard for key, guard in pairs if key not in described)
-        described.update(keys)
+        guards = {(*code, g.compile_id, g.guard or g.words): g for g in recompile.failed_guards}
+        new = tuple(guard for key, guard in guards.items() if key not in described)
+        described.update(guards)
         words = str(replace(recompile, failed_guards=new or recompile.failed_guards[:1]))
         lines += [
             line

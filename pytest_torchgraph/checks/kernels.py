@@ -10,7 +10,8 @@ from ..errors import CaptureError
 from ..graph.model import Graph, Node, Result, Symbol, TensorMeta
 from ..settings.paths import allows, patterns
 from ..syncs.model import BREAKS, CALL, STARTS, THREADS, Sync, Transfer
-from ..watching.guards import fixed_at, made_at, sizes_in
+from ..watching.guard_text import sizes_in
+from ..watching.guards import fixed_at, made_at
 from ..words import grouped, listed
 from .compilation import need_graphs, record_of_compiler, wrong_counts
 
@@ -165,8 +166,7 @@ def _broken_guards(
     record = record_of_compiler(capture)
     compiled = record.compiled if record is not None else ()
     found = capture.via == "export"
-    printed = [(graph, c.files) for c in compiled if not c.failure for graph in c.printed]
-    for graph, files in printed:
+    for graph in (graph for c in compiled if not c.failure for graph in c.printed):
         env = graph.shape_env
         symbols = {
             (source_to_fqn(name), dim): symbol
@@ -184,7 +184,7 @@ def _broken_guards(
         if place in symbols:
             found = True
             for text, line in torch_private.broken_guards(env, symbols, place, low, high):
-                yield text + made_at(line, files)
+                yield text + made_at(line)
     if not found:
         raise CaptureError(
             f"the guards on input {place[0]!r} are not recorded: check a live capture, not a file"

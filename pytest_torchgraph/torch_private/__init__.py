@@ -106,6 +106,7 @@ from .observers import (
     compiled_autograd_reasons,
     current_stance,
     gave_up_frame,
+    global_state,
     guard_hook,
     leave_alone,
     leave_function_alone,

@@ -17,6 +17,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
+import json
 import sys
 import threading
 import traceback
@@ -383,6 +384,11 @@ def traced_files() -> frozenset[str]:
 def torch_function_modes() -> list[Any]:
     """Return the active torch function modes, outermost first."""
     return list(get("function_modes")())
+
+
+def global_state() -> dict[str, Any]:
+    """Return the process state that each compilation has a guard on, by torch's names."""
+    return dict(json.loads(get("global_state")().__getstate__()))
 
 
 def compiled_autograd_is_on() -> bool:

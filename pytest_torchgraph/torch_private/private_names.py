@@ -167,7 +167,8 @@ _NAMES_BY_PURPOSE = {
         "push_dispatch_mode": ("torch._C:_push_on_torch_dispatch_stack", "2.0"),
     },
     "explaining why code was recompiled": {
-        "function_modes": ("torch.overrides:_get_current_function_mode_stack", "2.0")
+        "function_modes": ("torch.overrides:_get_current_function_mode_stack", "2.0"),
+        "global_state": ("torch._C._dynamo.guards:GlobalStateGuard", "2.5"),
     },
     "judging op patterns": {
         "higher_order_ops": ("torch._ops:_higher_order_ops", "2.0"),

@@ -39,13 +39,11 @@ def broken_guards(
     own = symbols[place]
     names = {str(symbol): "{}.shape[{}]".format(*key) for key, symbol in symbols.items()}
     # Other sizes of the input stay. Sizes of other inputs may change with this size.
-    others = [key for key in symbols if key[0] == place[0] and key != place]
-    fixed = {symbols[key] for key in others}
+    fixed = {symbol for key, symbol in symbols.items() if key[0] == place[0] and key != place}
     if own in fixed:
         yield f"is tied to the equal size {names[str(own)]}", ""
     names[str(own)] = "{}.shape[{}]".format(*place)
-    for symbol in [*fixed]:
-        fixed |= env.replace(symbol).free_symbols
+    fixed = fixed.union(*(env.replace(symbol).free_symbols for symbol in fixed))
     # The equality that replaced a symbol becomes true by its replacement.
     guards = {(guard.expr, own): guard.sloc.maybe_user_loc for guard in env.guards}
     if (size := env.replace(own)).is_Symbol:

@@ -24,7 +24,7 @@ from ..graph.events import SKIPPED, GraphBreak, StackFrame
 from ..graph.model import Source
 from ..settings.paths import is_below
 from .compilations import Compilation
-from .guards import IN_TORCH
+from .guard_text import IN_TORCH
 from .observe import GraphBreakEvent
 
 _HEADER = re.compile(r"Graph break in user code at (.*):(\d+)\s*$", re.MULTILINE)

@@ -3,29 +3,26 @@
 from __future__ import annotations
 
 import re
+from collections import ChainMap
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ..convert.source_lines import is_torch_file, relative
 from .compilations import Compilation
-from .guards import FailedGuard, details, failed_guard, observe_guard, reasons, sizes_in
+from .guard_text import sizes_in
+from .guards import FailedGuard, details, failed_guard, observe_guard, reasons
 from .observe import CountedGraph
 
 FIRST_DYNAMIC = "; the size became dynamic in compilation "
 """Suffix of a recompile reason for a size that became dynamic."""
 _WRAPPERS = (("_dynamo",), ("nn", "modules"))
 """Parts of torch with its modules, and with the functions that wrap compiled callables."""
-_ID = re.compile(r"\s*(!?\d+(?:/\d+)*):\s*(.*)", re.DOTALL)
+_ID = re.compile(r"(?:\s*(!?\d+(?:/\d+)*):\s*)?(.*)", re.DOTALL)
 """A cache miss as torch writes it: the id of the capture, and the reason why it does not fit."""
 _SYMBOLIC = re.compile(r'"(?:Sym\(|[a-z]\w*\[[^\]"]*\bs\d+)')
 """A symbolic size in a graph that Dynamo printed."""
-_NEW_NODE = re.compile(
-    r"Cache miss due to new autograd node: (\S+) \(NodeCall (\d+)\) with key size (\d+), "
-    r"previous key sizes=\[(.*)\]"
-)
-_NEW_SIZES = re.compile(
-    r"Cache miss due to (\d+) changed tensor shapes \(total of (\d+)\): (.*)", re.DOTALL
-)
+_CHANGED_NODE = re.compile(r"new autograd node: .*previous key sizes=\[\d")
+"""Part of a cache miss because of a node that earlier captures had at this position too."""
 _HINT = re.compile(r"^\s*Hint: (.+)$", re.MULTILINE)
 """Hint in the reason with which Dynamo refuses to compile."""
 
@@ -156,9 +153,14 @@ def _describe_recapture(compiled: Compilation) -> Recompile:
 
 
 def _describe_cache_miss(miss: str) -> FailedGuard:
-    match = _ID.match(miss)
-    text = (match[2] if match else miss).strip()
-    return FailedGuard(match[1] if match else "", describe_miss(text), text)
+    (compile_id, text), *_ = _ID.findall(miss)
+    words = text.strip().removeprefix("Cache miss due to ")
+    if _CHANGED_NODE.match(words):
+        words += (
+            ": a .grad went from None to a tensor or back, a hook was added or removed, or a saved "
+            "tensor changed"
+        )
+    return FailedGuard(compile_id, words, "")
 
 
 def _describe_recompile(compiled: Compilation, earlier: Sequence[Compilation]) -> Recompile:
@@ -173,29 +175,22 @@ def _describe_recompile(compiled: Compilation, earlier: Sequence[Compilation]) -
     ]
     located = next((candidate for candidate in [compiled, *same_frame] if candidate.file), compiled)
     fixed = {**compiled.fixed_before, str(compiled.id): compiled.fixed}
-    was_dynamic = any(
+    was_dynamic = any(map(_is_dynamic, same_frame)) or any(
         sizes_in(source) for sizes in compiled.fixed_before.values() for source in sizes
     )
-    was_dynamic = was_dynamic or any(map(_is_dynamic, same_frame))
-    first_dynamic = _is_dynamic(compiled) and not was_dynamic
-    since = f"{FIRST_DYNAMIC}{compiled.id}" if first_dynamic else ""
+    since = f"{FIRST_DYNAMIC}{compiled.id}" * (_is_dynamic(compiled) and not was_dynamic)
     in_backward = compiled.id.autograd is not None
     graphs = compiled.texts("dynamo")
     observations = compiled.observations or tuple(
         observe_guard(reason, None) for reason in compiled.failed_guards
     )
-    guards = tuple(
-        replace(guard, words=guard.words + (since if "size of dim " in guard.words else ""))
-        for guard in (
-            failed_guard(
-                observation,
-                [*observations[:number], *observations[number + 1 :]],
-                graphs,
-                [fixed.get(observation.text.compile_id, {}), *list(fixed.values())[::-1]],
-            )
-            for number, observation in enumerate(observations)
-        )
-    )
+    guards = []
+    for observation in observations:
+        own = fixed.get(observation.text.compile_id, {})
+        sizes = ChainMap(own, *list(fixed.values())[::-1])
+        guard = failed_guard(observation, observations, graphs, sizes)
+        is_size = "size of dim " in guard.words
+        guards.append(replace(guard, words=guard.words + since * is_size))
     # torch wraps callables without Python code of their own, such as torch.nn modules.
     wrapped = bool(located.callable_name) and any(
         is_torch_file(located.file, *p) for p in _WRAPPERS
@@ -209,37 +204,10 @@ def _describe_recompile(compiled: Compilation, earlier: Sequence[Compilation]) -
         str(compiled.id),
         compiled.limit_hit,
         "" if in_backward else located.file,
-        guards,
+        tuple(guards),
         "\n".join(_HINT.findall(compiled.reason)) if compiled.limit_hit else "",
     )
 
 
 def _is_dynamic(compiled: Compilation) -> bool:
     return any(_SYMBOLIC.search(text) for text in compiled.texts("dynamo"))
-
-
-def describe_miss(miss: str) -> str:
-    """Describe a cache miss of compiled autograd in plain words.
-
-    Args:
-        miss: torch's text, without the leading capture id.
-    """
-    text = miss.strip()
-    node = _NEW_NODE.match(text)
-    if node:
-        name = node[1].rpartition("::")[2]
-        if name == "AccumulateGrad" and node[4]:
-            return (
-                "autograd node AccumulateGrad changed: a .grad went from None to a tensor or "
-                "back, or a hook was added or removed"
-            )
-        if node[4]:
-            return (
-                f"autograd node {name} has a different hook or saved tensor than in earlier "
-                "captures"
-            )
-        return f"autograd node {name} is new at this position"
-    sizes = _NEW_SIZES.match(text)
-    if sizes:
-        return f"{sizes[1]} of {sizes[2]} sizes changed: {sizes[3]}"
-    return text

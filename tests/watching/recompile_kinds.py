@@ -130,7 +130,7 @@ KINDS: dict[str, Kind] = {
     ),
     "a type": Kind(lambda: cases.first, (called(X, [2, 3]), called(X, (2, 3))), "is tuple"),
     "None for a tensor": Kind(
-        lambda: cases.optional, (called(X, ones(3)), called(X, None)), "is a NoneType"
+        lambda: cases.optional, (called(X, ones(3)), called(X, None)), "is NoneType"
     ),
     "the length of a dict": Kind(
         lambda: cases.all_of, (called(X, {"a": 1}), called(X, {"a": 1, "b": 2})), "is 2"
@@ -149,19 +149,19 @@ KINDS: dict[str, Kind] = {
         lambda: cases.by_size, tuple(called(ones(n)) for n in (3, 4, 9)), "is 9"
     ),
     "a dimension that is marked": Kind(
-        lambda: cases.doubled, (called(ones(5, 6)), marked), "dim 0 is marked by mark_dynamic"
+        lambda: cases.doubled, (called(ones(5, 6)), marked), "dynamic dims are {0}"
     ),
     "a dtype": Kind(lambda: cases.doubled, (called(X), called(X.double())), "is Double"),
     "requires_grad": Kind(
         lambda: cases.doubled, (called(X), called(ones(3, requires_grad=True))), "is True"
     ),
     "the number of dimensions": Kind(
-        lambda: cases.doubled, (called(X), called(ones(3, 3))), "has 2"
+        lambda: cases.doubled, (called(X), called(ones(3, 3))), "is 2"
     ),
     "strides": Kind(lambda: cases.doubled, (called(ones(3, 4)), called(ones(4, 3).t())), "is 1"),
     "a device": Kind(lambda: cases.doubled, (called(X), called(X.to("meta"))), "is a Meta tensor"),
     "the same tensor twice": Kind(
-        lambda: cases.optional, (called(X, ones(3)), called(X, X)), '"x", "y"'
+        lambda: cases.optional, (called(X, ones(3)), called(X, X)), '"y"'
     ),
     "grad mode": Kind(lambda: cases.doubled, (called(X), under(torch.no_grad, X)), "is False"),
     "autocast": Kind(

@@ -117,8 +117,8 @@ def test_a_gradient_that_becomes_a_tensor_is_named() -> None:
     assert (recompile.compile_id, recompile.function, recompile.file) == ("!1", "backward", "")
     message = (
         "compiled autograd captured the backward 2 times instead of once. The later captures, by "
-        "compile id, and their causes:\n  !1 backward: autograd node AccumulateGrad changed: a "
-        ".grad went from None to a tensor or back, or a hook was added or removed"
+        "compile id, and their causes:\n  !1 backward: new autograd node: "
+        "torch::autograd::AccumulateGrad "
     )
     with pytest.raises(AssertionError, match=re.escape(SINGLE + message)):
         seen.assert_single_backward_graph()
@@ -253,7 +253,7 @@ def test_a_hook_that_breaks_is_named_with_its_line(hook: Any, kind: str) -> None
 def test_added_hook_is_a_recapture_reason() -> None:
     seen = backwards(lambda: (leaf() * 2).sum(), lambda: (hooked_leaf(add_ten) * 2).sum())
     with pytest.raises(
-        AssertionError, match=r"2 times instead of once.*:\n.*or a hook was added or removed"
+        AssertionError, match=r"2 times instead of once.*:\n.*a hook was added or removed"
     ):
         seen.assert_single_backward_graph()
 
@@ -263,7 +263,7 @@ def test_another_hook_compiles_the_captured_graph_again() -> None:
     (recompile,) = seen.recompiles
     assert recompile.compile_id == "!0/0/1"
     (words,) = recompile.reasons
-    function = r"is a different function: (was add_ten .*, )?is halve"  # torch 2.11 names both
+    function = r"another object: (was add_ten .*, )?is halve"  # torch 2.11 names both
     assert re.fullmatch(rf"hooks\[0\]: {function} \(\S+_watch\.py:\d+\)", words)
     with pytest.raises(AssertionError, match="Dynamo compiled the captured backward as 2 graphs"):
         seen.assert_single_backward_graph()
@@ -289,8 +289,8 @@ def test_code_of_the_user_that_is_compiled_at_the_hand_over_is_seen() -> None:
 def test_another_structure_of_the_loss_is_named() -> None:
     operations = (torch.add, torch.sub, torch.mul, torch.div)
     seen = backwards(*(lambda op=op: op(*[leaf(10)] * 2).sum() for op in operations))
-    assert [str(recompile) for recompile in seen.recompiles] == [
-        f"!{number} backward: autograd node {node}Backward0 is new at this position"
+    assert [str(recompile).partition(" (")[0] for recompile in seen.recompiles] == [
+        f"!{number} backward: new autograd node: {node}Backward0"
         for number, node in enumerate(("Sub", "Mul", "Div"), 1)
     ]
     with pytest.raises(
@@ -303,7 +303,7 @@ def test_another_structure_of_the_loss_is_named() -> None:
 
 def test_another_autograd_function_is_named() -> None:
     seen = backwards(lambda: (leaf() * 2).sum(), lambda: Doubled.apply(leaf()).sum())
-    with pytest.raises(AssertionError, match="autograd node DoubledBackward is new"):
+    with pytest.raises(AssertionError, match=r"new autograd node: .*DoubledBackward"):
         seen.assert_single_backward_graph()
 
 
@@ -317,9 +317,9 @@ def test_changed_shapes_are_named_once() -> None:
     first, *later = seen.recompiles
     assert first.compile_id == "!1"
     (reason,) = first.reasons
-    assert re.fullmatch(r"(\d) of \1 sizes changed: sizes\[0\], .*", reason)
+    assert re.fullmatch(r"(\d) changed tensor shapes \(total of \1\): sizes\[0\], .*", reason)
     assert all(each.compile_id.startswith("!1/") for each in later)
-    with pytest.raises(AssertionError, match=r"\n  !1 backward: \d of \d sizes changed: sizes"):
+    with pytest.raises(AssertionError, match=r"\n  !1 backward: \d changed tensor shapes "):
         seen.assert_single_backward_graph()
 
 

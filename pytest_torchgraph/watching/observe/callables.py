@@ -14,7 +14,7 @@ from typing import Any, Concatenate, Literal, NamedTuple, ParamSpec
 
 from ... import torch_private
 from ...convert.source_lines import is_torch_file, is_user_file, original_name, relative
-from ..guards import user_function
+from ..guard_values import user_function
 from .structured_trace import is_recompile_limit
 
 CallKind = Literal["stance", "limit", "disabled", "skipped", "backend"]

@@ -17,7 +17,8 @@ from typing import Any, Literal, NamedTuple
 
 from ... import torch_private
 from ...convert.refused_nodes import RefusedOp
-from ..guards import GuardLine, GuardObservation, without_scope
+from ..guard_text import GuardLine, without_scope
+from ..guards import GuardObservation
 
 ONLY_TRACED = "pytest-torchgraph only had this traced"
 """Text of the exception with which a backend of ours ends a compilation after Dynamo's tracing."""
