@@ -11,17 +11,18 @@ import json
 import re
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
+from os.path import commonprefix
 from typing import Any
 
 from ...words import counted, grouped, listed
 from ..cost import sum_of
 from ..model import Source
-from ..text import format_node
 from .findings import Finding, GraphDiff, Identity
+from .forms import form_of
 from .identify import digest
 from .paths import abridged
 from .union_find import UnionFind
-from .words import changed_words, cost_text, edit_name, recomputed_text, shown_nodes, sign_of
+from .words import cost_text, edit_name, recomputed_text, sign_of
 
 MAX_TEXT = 160
 """Maximum number of characters of a node or a line of code."""
@@ -41,22 +42,21 @@ def finding_data(finding: Finding) -> dict[str, Any]:
     """Return the plain data of a finding, of bounded size; see `Finding.to_json`."""
     source = source_text(finding.source)
     modules = dict.fromkeys(place.module for place in finding.places if place.module)
-    simple = not finding.summary
-    before, after, rest = shown_nodes(finding.changes)
-    rest = [change for change in rest if simple and change.kind in ("added", "removed")]
+    form = form_of(finding)
     return _complete_data(
         sign=sign_of(finding),
         what=shorten(edit_name(finding)),
-        modules=[*modules][:MAX_MODULES] if simple or finding.graph_break else [],
+        modules=[*modules][:MAX_MODULES] if not finding.summary or finding.graph_break else [],
         places=len(finding.places),
         cost={"flops": finding.cost.flops, "saved_bytes": finding.cost.saved_bytes},
         sources=[source] if source else [],
-        before=shorten(format_node(before)) if simple and before else "",
-        after=shorten(format_node(after)) if simple and after else "",
+        before=shorten(form["before"]),
+        after=shorten(form["after"]),
         files=[*finding.files],
         ranks=None if finding.ranks is None else [*finding.ranks],
         identity=asdict(finding.identity),
-        **{"with": [shorten(str(change)) for change in rest[:MAX_OPS]]},
+        form=form["form"],
+        **{"with": [*map(shorten, form["with"][:MAX_OPS])]},
         **({"recomputed": [*map(list, finding.recomputed)]} if finding.recomputed else {}),
     )
 
@@ -74,38 +74,23 @@ def _complete_data(**data: Any) -> dict[str, Any]:
 def _forms(
     group: Iterable[tuple[str, Finding]], entries: Iterable[dict[str, Any]]
 ) -> list[dict[str, Any]]:
-    """Return the nodes of each finding of a cause, unless an earlier finding did the same.
-
-    Equal edits may have other operands in the same role, and other sizes that the edit did not
-    change. All other words count, so that no edit is hidden behind another.
+    """Return the nodes of each form of a cause, with the first file that has it.
 
     Args:
         group: see `merge_findings`.
         entries: the data of these findings.
     """
-    seen: set[Hashable] = set()
-    forms = []
-    for (file, finding), entry in zip(group, entries, strict=True):
-        form = {word: entry[word] for word in ("before", "after", "with")}
-        nodes = (form["before"], form["after"])
-        results = (node.rpartition(" : ")[2] for node in nodes)
-        sizes = map(" -> ".join, changed_words(*results) if all(nodes) else ())
-        text = "\n".join([_VARYING.sub(r"\1", "\n".join([*nodes, *form["with"]])), *sizes])
-        numbers: dict[str, int] = {}
-        roles = (
-            *_NAME.split(text),
-            *(numbers.setdefault(name, len(numbers)) for name in _NAME.findall(text)),
-        )
-        keys = {text, (finding.identity.edits[:1], roles)}
-        if seen.isdisjoint(keys):
-            forms.append({**form, "file": file})
-        seen |= keys
-    return forms
+    forms: dict[Hashable, dict[str, Any]] = {}
+    for (file, _), entry in zip(group, entries, strict=True):
+        nodes = {word: entry[word] for word in ("before", "after", "with")}
+        # A stranger's page may have the digest of another change.
+        text = _VARYING.sub("", "\n".join([nodes["before"], nodes["after"], *nodes["with"]]))
+        forms.setdefault((entry.get("form"), text), {**nodes, "file": file})
+    return [*forms.values()]
 
 
-_NAME = re.compile(r"%[^\s,()[\]]+")
-_VARYING = re.compile(r"^(?:[-+] )?%\S+ = |\b([a-z]+\d\w*)\[[^\]]*\]", re.MULTILINE)
-"""Names and sizes of results, which depend on the code around an edit."""
+_VARYING = re.compile(r"%[^\s,()[\]]+|(?<=\w)\[[^\]]*\]")
+"""Names and sizes, which depend on the code around an edit."""
 
 
 def problem_finding(problem: str) -> Finding:
@@ -136,7 +121,9 @@ def merge_findings(group: Sequence[tuple[str, Finding]]) -> Finding:
         group: at least one pair of a comparison's label (a file, a test) and its finding.
     """
     findings = [finding for _, finding in group]
-    data_of_findings = [finding.to_json() for finding in findings]
+    data_of_findings = [
+        {**finding.to_json(), **(form_of(finding) if finding.places else {})} for finding in findings
+    ]
     files = [*dict.fromkeys(label for label, _ in group)]
     ranks = sorted({rank for finding in findings for rank in finding.ranks or ()})
     cost = sum_of(finding.cost for finding in findings)
@@ -291,15 +278,22 @@ def form_lines(data: Mapping[str, Any], limit: int | None = MAX_FORMS) -> Iterat
 
     Args:
         data: the plain data of the finding.
-        limit: maximum number of forms; `None` for all.
+        limit: maximum number of forms, and of further nodes of each; `None` for all, whole. Of one
+            form, further nodes are listed only if there is no limit.
     """
     forms = data.get("forms") or [data]
     for number, form in enumerate(forms[:limit], 1):
+        other = forms[number == 1 < len(forms)]
         if number > 1:
             yield f"form {number}  in {form['file']}"
-        yield from (f"{word:<8}{form[word]}" for word in ("before", "after") if form[word])
-        if len(forms) > 1:
-            yield from (f"with    {line}" for line in form["with"][:MAX_FORMS])
+        further = form["with"] if limit is None or len(forms) > 1 else []
+        lines = [(f"{word:<8}", form[word], other[word]) for word in ("before", "after")]
+        lines += [("with    ", *pair) for pair in _differing_first(further, other["with"])]
+        for word, line, same in lines[: limit and limit + 2]:
+            if line:
+                yield word + (line if limit is None else shorten(line, same))
+        if limit is not None and len(further) > limit:
+            yield f"with    ... and {len(further) - limit:,} more"
     if limit is not None and len(forms) > limit:
         yield f"... and {counted(len(forms) - limit, 'more form')}"
 
@@ -318,6 +312,21 @@ def list_some(items: Sequence[str], limit: int | None) -> str:
     return listed(items if limit is None else map(shorten, items), limit)
 
 
-def shorten(text: str) -> str:
-    """Return a text, or its beginning if it is longer than `MAX_TEXT`."""
-    return text if len(text) <= MAX_TEXT else f"{text[: MAX_TEXT - 2]} …"
+def _differing_first(lines: Sequence[str], others: Sequence[str]) -> list[tuple[str, str]]:
+    """Return lines, each with the line at its place in another form; those that differ first."""
+    pairs = [*zip(lines, [*others, *[""] * len(lines)], strict=False)]
+    known = {*others}, {_VARYING.sub("", line) for line in others}
+    return sorted(pairs, key=lambda p: (_VARYING.sub("", p[0]) in known[1], p[0] in known[0]))
+
+
+def shorten(text: str, other: str = "") -> str:
+    """Return a text, or its beginning if it is longer than `MAX_TEXT`.
+
+    If another text has the same beginning, the result has the first difference.
+    """
+    if len(text) <= MAX_TEXT:
+        return text
+    start = len(commonprefix([text, other]))
+    if start < MAX_TEXT - 2 or text == other:
+        return f"{text[: MAX_TEXT - 2]} …"
+    return f"{text[:40]} … {text[start - 20 : start + 90]} …"
