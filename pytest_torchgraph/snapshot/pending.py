@@ -19,7 +19,7 @@ from ..graph.diff import Place
 from ..graph.text import format_node
 from . import SUFFIX
 from .compare import read_stored
-from .file_names import SHORTEST_CUT, ReleaseFiles, may_be_of, release_in
+from .file_names import DIGEST_AT_END, SHORTEST_CUT, ReleaseFiles, may_be_of, release_in
 from .files import read_text
 
 PENDING_SUFFIX = ".update.json"
@@ -230,11 +230,13 @@ def merge_updates(
     return latest if are_equal or latest is None else replace(latest, refused=SHARED_FILE)
 
 
-def _comparison_of(name: str) -> tuple[PurePosixPath, bytes]:
+def _comparison_of(name: str) -> tuple[PurePosixPath, bytes, str]:
     """Return what the paths of a stored graph for several releases have in common."""
     path = PurePosixPath(name)
-    # A long name is cut to make room for the release.
-    return path.parent, release_in(path.stem)[0].encode()[:SHORTEST_CUT]
+    stem = release_in(path.stem)[0]
+    # A long name is cut to make room for the release, and then ends with a digest of the whole.
+    match = DIGEST_AT_END.search(stem)
+    return path.parent, stem.encode()[: match and SHORTEST_CUT], match[0] if match else ""
 
 
 def _is_stored_graph(name: str) -> bool:
@@ -242,7 +244,8 @@ def _is_stored_graph(name: str) -> bool:
     # Artifacts may come from a stranger's branch. On no system may the path lead to another file.
     path = PurePosixPath(name)
     return (
-        not path.is_absolute()
+        str(path) == name  # a file has one spelling
+        and not path.is_absolute()
         and not PureWindowsPath(name).drive
         and ".." not in path.parts
         and "__snapshots__" in path.parts[:-1]

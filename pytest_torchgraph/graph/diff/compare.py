@@ -166,7 +166,7 @@ def _compare_graphs(
             calls = {*callers[0].get(body_old.name, ()), *callers[1].get(body_new.name, ())}
             own_findings = _merge_body(own_findings, inside, (old, new), calls)
     if not own_findings:
-        last = Change("changed", label, old.nodes[-1], new.nodes[-1])
+        last = Change("changed", label, old.nodes[-1], new.nodes[-1], (), (old, new))
         own_findings.append(one_place((last,)))
     own_findings = _merge_reordered_inputs(own_findings, old, new)
     names = comparison.names()
@@ -367,7 +367,8 @@ def _graph_finding(old: Graph | None, new: Graph | None) -> Finding:
     assert graph is not None
     kind: ChangeKind = "added" if old is None else "removed"
     node = graph.nodes[-1]
-    change = Change(kind, graph.name, node if old else None, node if new else None, (), (graph, graph))
+    within = (graph, graph)
+    change = Change(kind, graph.name, node if old else None, node if new else None, (), within)
     noun = f"{graph.kind} graph"
     if graph.eager:
         noun = "eager graph" if graph.kind == "forward" else f"eager {noun}"

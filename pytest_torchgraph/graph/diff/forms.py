@@ -7,15 +7,14 @@ a change is left out:
 
 - names: a node of the change is its number, a name that the old and the new node share is its
   position, and any other name is relative to the layer;
-- sizes that the change did not bring: in a changed node, those that it keeps; in an added or
-  removed node, those of its operands, and in a whole graph, those of its inputs.
+- sizes of results that the change did not bring: in a changed node, those that it keeps, and in an
+  added or removed node, those of its operands.
 """
 
 from __future__ import annotations
 
 import re
-from collections import ChainMap
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -27,11 +26,10 @@ from .identify import digest
 from .paths import instances_of, path_of, relative_to_instances
 from .words import outside_modules, shown_nodes
 
-_NAME = re.compile(r'%?"(?:[^"\\]|\\.)*"|%[^\s,()[\]]+')
-"""A name in a printed node. A string is matched as well, so that no name is found in it."""
+_NAME = re.compile(r'([%@]("(?:[^"\\]|\\.)*"|[^\s,()[\]]+))|"(?:[^"\\]|\\.)*"')
+"""A name in a printed node, or a string, which has no name."""
 _SIZE = re.compile(r"(?<=[\[ ])[^\s\[\],]+(?=[\],])")
 """A size in a printed result."""
-Names = Mapping[str, str]
 
 
 def form_of(finding: Finding) -> dict[str, Any]:
@@ -40,89 +38,71 @@ def form_of(finding: Finding) -> dict[str, Any]:
     Returns:
         `form`, the digest, and `before`, `after` and `with`, as in `Finding.to_json`, but whole.
     """
-    places = {_place(place.changes): place for place in finding.places}
-    changes = [change for place in places.values() for change in place.changes]
-    primary: Sequence[Change] = () if finding.summary else finding.changes
-    if finding.modules:
-        primary = outside_modules(changes, finding.modules)
-    before, after, _ = shown_nodes(primary)
-    rest = [change for change in changes if change.node not in (before, after)]
-    graphs = {id(graph): (sign, graph) for change in changes for sign, graph in _bodies(change)}
-    if finding.of_graph and len(nodes_of_changes(changes)) == 1:  # the graph came or went
-        graphs = {0: (SIGNS[changes[0].kind], changes[0].within[0])}
-    parts = [(sign, part) for sign, graph in graphs.values() for part in graph.walk()]
-    lines = [f"{sign} {format_node(node)}" for sign, part in parts for node in part.nodes]
+    places: dict[str, Sequence[Change]] = {}
+    for place in finding.places:
+        places.setdefault(_digest(place.changes), place.changes)
+    every = [change for changes in places.values() for change in changes]
+    primary = () if finding.summary else finding.changes
+    before, after, _ = shown_nodes(
+        outside_modules(every, finding.modules) if finding.modules else primary
+    )
+    graphs = {id(graph): (sign, graph) for c in every for sign, graph in _graphs(c, finding)}
+    bodies = [
+        f"{sign} {line.strip()}"
+        for sign, graph in graphs.values()
+        for line in graph.to_text(fold=False).partition("\n\n")[2].splitlines()
+    ]
+    rest = [
+        f"{SIGNS[change.kind]} {' -> '.join(map(format_node, nodes_of_changes([change])))}"
+        for change in every
+        if change.node not in (before, after)
+    ]
     return {
-        "form": digest(finding.summary, *sorted(places), *(_whole(part) for _, part in parts)),
+        "form": digest(finding.summary, *sorted(places), *bodies),
         "before": format_node(before) if before else "",
         "after": format_node(after) if after else "",
-        "with": [*dict.fromkeys([*map(_line, rest), *lines])],
+        "with": rest + bodies,
     }
 
 
-def _line(change: Change) -> str:
-    """Return a change as a line, with its old node if it has two."""
-    nodes = nodes_of_changes([change])
-    return f"{change}, was {format_node(nodes[0])}" if len(nodes) > 1 else str(change)
+def _graphs(change: Change, finding: Finding) -> Iterator[tuple[str, Graph]]:
+    """Yield the graphs that came or went with a node, each with its sign.
+
+    If an op has bodies in both graphs, these are compared by themselves.
+    """
+    for side, node, other, graph in _sides(change):
+        names = [*body_names(node)][len([*body_names(other)]) :]
+        came = [graph] if finding.of_graph and other is None else graph.subgraphs if names else ()
+        yield from (("-+"[side], sub) for sub in came if sub is graph or sub.name in names)
 
 
-def _bodies(change: Change) -> Iterator[tuple[str, Graph]]:
-    """Yield the bodies that came or went with an op; bodies of both nodes are compared as graphs."""
-    names = [[*body_names(node)] if node else [] for node in (change.before, change.after)]
-    for own, other, sign, graph in zip(names, reversed(names), "-+", change.within, strict=False):
-        yield from ((sign, sub) for sub in graph.subgraphs if sub.name in own[len(other) :])
+def _sides(change: Change) -> Iterator[tuple[int, Node, Node | None, Graph]]:
+    """Yield each node of a change: its side, the node, the other node, and its graph."""
+    nodes = change.before, change.after
+    for side, graph in enumerate(change.within):
+        if (node := nodes[side]) is not None:
+            yield side, node, nodes[not side], graph
 
 
-def _whole(graph: Graph) -> str:
-    names = {f"%{format_name(node.name)}": f"#{k}" for k, node in enumerate(graph.nodes)}
-    sizes = _sizes(graph.inputs)
-    return repr([_text(node, names, sizes) for node in graph.nodes])
+def _digest(changes: Sequence[Change]) -> str:
+    """Return a digest of the changes in one place."""
+    layers = [layer for c in changes[:1] for layer in instances_of(path_of(c.node))]
+    sides = [(change.kind, *side) for change in changes for side in _sides(change)]
+    own = {(side[1], f"%{format_name(side[2].name)}"): f"#{k}" for k, side in enumerate(sides)}
 
+    def text(side: int, node: Node, other: Node | None, graph: Graph) -> str:
+        like = [graph.by_name[ref] for ref in node.refs] if other is None else [other]
+        names = _NAME.finditer(format_node(other)) if other else ()
+        shared = {match[1]: f"={k}" for k, match in enumerate(names) if match[1]}
+        known = [size for value in like for size in _SIZE.findall(format_result(value.result))]
+        sizes = {size: f"#{k}" for k, size in enumerate(known)}
 
-def _place(changes: Sequence[Change]) -> str:
-    layers = next(filter(None, (instances_of(path_of(c.node)) for c in changes)), ())
-    single = [change for change in changes if len(nodes_of_changes([change])) == 1]
-    own = {*map(id, nodes_of_changes(single))}
-    operands = (
-        c.within[c.before is None].by_name[ref] for c in single if c.within for ref in c.node.refs
-    )
-    given = _sizes(node for node in operands if id(node) not in own)
-    texts = []
-    numbers: tuple[dict[str, str], ...] = ({}, {})
-    for k, change in enumerate(changes):
-        for side, node in zip(numbers, (change.before, change.after), strict=True):
-            if node is not None:
-                side[f"%{format_name(node.name)}"] = f"#{k}"
-    for change in changes:
-        names: dict[str, str] = {}
-        sizes = given
-        if change.before is not None and change.after is not None:
-            shared = {*_NAME.findall(format_node(change.after))}
-            old = enumerate(_NAME.findall(format_node(change.before)))
-            names = {name: f"={k}" for k, name in old if name in shared}
-            kept = _sizes([change.after])
-            sizes = {size: role for size, role in _sizes([change.before]).items() if size in kept}
-        texts.append(change.kind)
-        for side, node in zip(numbers, (change.before, change.after), strict=True):
-            if node is not None:
-                texts.append(_text(node, ChainMap(side, names), sizes, layers))
-    return repr(texts)
+        def renamed(match: re.Match[str]) -> str:
+            relative = match[2] and relative_to_instances(match[2], layers)
+            return own.get((side, match[1])) or shared.get(match[1], str(relative or match[0]))
 
+        call = _NAME.sub(renamed, format_node(replace(node, name="", result=None)))
+        result = format_result(node.result)
+        return f"{call} : {_SIZE.sub(lambda match: sizes.get(match[0], match[0]), result)}"
 
-def _text(node: Node, names: Names, sizes: Names, layers: Sequence[str] = ()) -> str:
-    """Return a node as text without its own name, and with other names and sizes."""
-
-    def name(match: re.Match[str]) -> str:
-        relative = relative_to_instances(match[0].removeprefix("%"), layers)
-        return names.get(match[0], match[0] if relative is None else f"%{relative}")
-
-    target = str(relative_to_instances(node.target, layers) or node.target)
-    call = _NAME.sub(name, format_node(replace(node, name="", target=target, result=None)))
-    result = format_result(node.result)
-    return f"{call} : {_SIZE.sub(lambda size: sizes.get(size[0], size[0]), result)}"
-
-
-def _sizes(nodes: Iterable[Node]) -> dict[str, str]:
-    """Return a name for each size of the results of these nodes, by its first occurrence."""
-    sizes = (size for node in nodes for size in _SIZE.findall(format_result(node.result)))
-    return {size: f"#{k}" for k, size in enumerate(dict.fromkeys(sizes))}
+    return digest(*((kind, text(*side)) for kind, *side in sides))

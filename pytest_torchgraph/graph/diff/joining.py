@@ -17,7 +17,7 @@ from typing import Any
 from ...words import counted, grouped, listed
 from ..cost import sum_of
 from ..model import Source
-from .findings import Finding, GraphDiff, Identity
+from .findings import Change, Finding, GraphDiff, Identity
 from .forms import form_of
 from .identify import digest
 from .paths import abridged
@@ -38,11 +38,19 @@ MAX_FILES = 3
 """Maximum number of files, or tests, to name for a finding."""
 
 
-def finding_data(finding: Finding) -> dict[str, Any]:
-    """Return the plain data of a finding, of bounded size; see `Finding.to_json`."""
+def finding_data(finding: Finding, *, cut: bool = True) -> dict[str, Any]:
+    """Return the plain data of a finding; see `Finding.to_json`.
+
+    Args:
+        finding: the finding.
+        cut: True for data of bounded size.
+    """
     source = source_text(finding.source)
     modules = dict.fromkeys(place.module for place in finding.places if place.module)
     form = form_of(finding)
+    if cut:
+        form |= {word: shorten(form[word]) for word in ("before", "after")}
+        form["with"] = [*map(shorten, form["with"][:MAX_OPS])]
     return _complete_data(
         sign=sign_of(finding),
         what=shorten(edit_name(finding)),
@@ -50,15 +58,25 @@ def finding_data(finding: Finding) -> dict[str, Any]:
         places=len(finding.places),
         cost={"flops": finding.cost.flops, "saved_bytes": finding.cost.saved_bytes},
         sources=[source] if source else [],
-        before=shorten(form["before"]),
-        after=shorten(form["after"]),
         files=[*finding.files],
         ranks=None if finding.ranks is None else [*finding.ranks],
         identity=asdict(finding.identity),
-        form=form["form"],
-        **{"with": [*map(shorten, form["with"][:MAX_OPS])]},
+        **form,
         **({"recomputed": [*map(list, finding.recomputed)]} if finding.recomputed else {}),
     )
+
+
+def whole(finding: Finding) -> Finding:
+    """Return a finding whose data are not cut, and without its graphs, which need much memory."""
+
+    def free(changes: Iterable[Change]) -> tuple[Change, ...]:
+        return tuple(replace(change, within=()) for change in changes)
+
+    places = tuple(
+        replace(place, changes=free(place.changes), consequences=free(place.consequences))
+        for place in finding.places
+    )
+    return replace(finding, places=places, data=finding_data(finding, cut=False))
 
 
 def source_text(source: Source | None) -> str:
@@ -121,9 +139,7 @@ def merge_findings(group: Sequence[tuple[str, Finding]]) -> Finding:
         group: at least one pair of a comparison's label (a file, a test) and its finding.
     """
     findings = [finding for _, finding in group]
-    data_of_findings = [
-        {**finding.to_json(), **(form_of(finding) if finding.places else {})} for finding in findings
-    ]
+    data_of_findings = [finding.to_json() for finding in findings]
     files = [*dict.fromkeys(label for label, _ in group)]
     ranks = sorted({rank for finding in findings for rank in finding.ranks or ()})
     cost = sum_of(finding.cost for finding in findings)
