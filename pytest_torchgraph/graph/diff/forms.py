@@ -87,8 +87,8 @@ def _sides(change: Change) -> Iterator[tuple[int, Node, Node | None, Graph]]:
 def _digest(changes: Sequence[Change]) -> str:
     """Return a digest of the changes in one place."""
     layers = [layer for c in changes[:1] for layer in instances_of(path_of(c.node))]
-    sides = [(change.kind, *side) for change in changes for side in _sides(change)]
-    own = {(side[1], f"%{format_name(side[2].name)}"): f"#{k}" for k, side in enumerate(sides)}
+    sides = [side for change in changes for side in _sides(change)]
+    own = {(side[0], f"%{format_name(side[1].name)}"): f"#{k}" for k, side in enumerate(sides)}
 
     def text(side: int, node: Node, other: Node | None, graph: Graph) -> str:
         like = [graph.by_name[ref] for ref in node.refs] if other is None else [other]
@@ -105,4 +105,4 @@ def _digest(changes: Sequence[Change]) -> str:
         result = format_result(node.result)
         return f"{call} : {_SIZE.sub(lambda match: sizes.get(match[0], match[0]), result)}"
 
-    return digest(*((kind, text(*side)) for kind, *side in sides))
+    return digest(*(change.kind for change in changes), *(text(*side) for side in sides))

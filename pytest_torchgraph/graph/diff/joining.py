@@ -11,10 +11,9 @@ import json
 import re
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
-from os.path import commonprefix
 from typing import Any
 
-from ...words import counted, grouped, listed
+from ...words import counted, first_lines, grouped, listed
 from ..cost import sum_of
 from ..model import Source
 from .findings import Change, Finding, GraphDiff, Identity
@@ -302,14 +301,20 @@ def form_lines(data: Mapping[str, Any], limit: int | None = MAX_FORMS) -> Iterat
         other = forms[number == 1 < len(forms)]
         if number > 1:
             yield f"form {number}  in {form['file']}"
-        further = form["with"] if limit is None or len(forms) > 1 else []
-        lines = [(f"{word:<8}", form[word], other[word]) for word in ("before", "after")]
-        lines += [("with    ", *pair) for pair in _differing_first(further, other["with"])]
-        for word, line, same in lines[: limit and limit + 2]:
-            if line:
-                yield word + (line if limit is None else shorten(line, same))
-        if limit is not None and len(further) > limit:
-            yield f"with    ... and {len(further) - limit:,} more"
+        known = {_VARYING.sub("", line) for line in other["with"]}
+        further = sorted(form["with"], key=lambda line: _VARYING.sub("", line) in known)
+        lines = [
+            ("before", other["before"], form["before"]),
+            ("after", other["after"], form["after"]),
+        ]
+        if limit is None or len(forms) > 1:
+            lines += [("with", "", line) for line in further]
+        texts = [
+            f"{word:<8}{line if limit is None else shorten(line, same)}"
+            for word, same, line in lines
+            if line
+        ]
+        yield from texts if limit is None else first_lines(texts, limit + 2)
     if limit is not None and len(forms) > limit:
         yield f"... and {counted(len(forms) - limit, 'more form')}"
 
@@ -328,13 +333,6 @@ def list_some(items: Sequence[str], limit: int | None) -> str:
     return listed(items if limit is None else map(shorten, items), limit)
 
 
-def _differing_first(lines: Sequence[str], others: Sequence[str]) -> list[tuple[str, str]]:
-    """Return lines, each with the line at its place in another form; those that differ first."""
-    pairs = [*zip(lines, [*others, *[""] * len(lines)], strict=False)]
-    known = {*others}, {_VARYING.sub("", line) for line in others}
-    return sorted(pairs, key=lambda p: (_VARYING.sub("", p[0]) in known[1], p[0] in known[0]))
-
-
 def shorten(text: str, other: str = "") -> str:
     """Return a text, or its beginning if it is longer than `MAX_TEXT`.
 
@@ -342,7 +340,8 @@ def shorten(text: str, other: str = "") -> str:
     """
     if len(text) <= MAX_TEXT:
         return text
-    start = len(commonprefix([text, other]))
-    if start < MAX_TEXT - 2 or text == other:
+    pairs = enumerate(zip(text, other, strict=False))
+    start = next((k for k, (letter, same) in pairs if letter != same), 0)
+    if start < MAX_TEXT - 2:
         return f"{text[: MAX_TEXT - 2]} …"
     return f"{text[:40]} … {text[start - 20 : start + 90]} …"
