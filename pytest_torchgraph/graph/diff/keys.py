@@ -45,7 +45,7 @@ class EditKeys:
         """Return the key of a finding, equal for the same edit in different places."""
         changes: Sequence[Change] = finding.changes
         unknown = not all(map(self.origins.knows, changes))
-        if finding.summary or finding.of_graph or unknown:
+        if finding.summary or unknown:
             return "alone", id(finding)
         changes = without_derived(changes)
         around = (instances_of(path_of(change.node)) for change in changes)
