@@ -86,6 +86,12 @@ WHOLE: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...], str]] 
         second("%a) : f32[999]"),
         "f32[999]",
     ),
+    "value of a constant": (
+        (RELU,),
+        ("%c = constant(1) : i64[]", f"%y = aten.add.Tensor(%x, %c) {T}"),
+        ("%c = constant(1000) : i64[]", f"%y = aten.add.Tensor(%x, %c) {T}"),
+        "constant(1000)",
+    ),
     "string like a size": (
         (RELU,),
         second(f'%a, "x1[safe]") {T}'),
