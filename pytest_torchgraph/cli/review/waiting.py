@@ -304,12 +304,8 @@ class PendingUpdates:
     @cached_property
     def count_causes(self) -> Callable[[tuple[str, ...]], list[tuple[int, int]]]:
         """Count the files of each cause among some stored files; cached, as many causes ask it."""
-
-        def count(targets: tuple[str, ...]) -> list[tuple[int, int]]:
-            causes = (number for name in targets for number in self.causes_by_target[name])
-            return sorted(Counter(causes).items())
-
-        return cache(count)
+        causes = self.causes_by_target
+        return cache(lambda names: sorted(Counter(k for n in names for k in causes[n]).items()))
 
     @property
     def chosen(self) -> tuple[Update, ...]:
