@@ -72,8 +72,10 @@ def _graphs(change: Change, finding: Finding) -> Iterator[tuple[str, Graph]]:
     """
     for side, node, other, graph in _sides(change):
         names = [*body_names(node)][len([*body_names(other)]) :]
-        came = [graph] if finding.of_graph and other is None else graph.subgraphs if names else ()
-        yield from (("-+"[side], sub) for sub in came if sub is graph or sub.name in names)
+        if finding.of_graph and other is None:
+            yield "-+"[side], graph
+        if names:
+            yield from (("-+"[side], sub) for sub in graph.subgraphs if sub.name in names)
 
 
 def _sides(change: Change) -> Iterator[tuple[int, Node, Node | None, Graph]]:
