@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import GraphFormatError, TorchGraphError, only_counts_error
-from ..graph.diff import FilesDiff, GraphDiff, diff_graphs, diff_programs, merge_edits
+from ..graph.diff import FilesDiff, GraphDiff, diff_graphs, diff_programs, merge_edits, whole
 from ..graph.equality import as_captured
 from ..graph.model import Graph, Result
 from ..graph.program import Program
@@ -327,12 +327,10 @@ def _compare_texts(texts: tuple[str, str], before: Path, after: Path) -> _Pair:
 
 def _without_graphs(pair: _Pair) -> _Pair:
     """Return a difference without its graphs, which would need much memory for many files."""
-    for finding in pair.diff.findings:
-        _ = finding.cost  # computed from the matched nodes, then releases them
     graphs: Iterable[Any] = (
         replace(graph_diff, before=None, after=None) for graph_diff in pair.diff.graphs
     )
-    return replace(pair, diff=GraphDiff(pair.diff.findings, tuple(graphs)))
+    return replace(pair, diff=GraphDiff(tuple(map(whole, pair.diff.findings)), tuple(graphs)))
 
 
 def _is_document(text: str) -> bool:

@@ -113,16 +113,17 @@ class FailedComparisons(Comparisons):
             return
         from ..graph.diff import finding_heading
 
-        shown: dict[int, str] = {}
+        shown: dict[tuple[int, str], str] = {}
         for report in (*reporter.getreports("error"), *reporter.getreports("failed")):
             numbers = [k for k, cause in enumerate(self.causes) if report.nodeid in cause.files]
             failed = getattr(report, REPORTED, {}).get("failed", ())
             # A section without a finding, or with more than the data has, says more than its cause.
-            if shown.keys() >= {*numbers} and all(
-                data["difference"] and not data["difference"]["left"] for data in failed
-            ):
+            whole = [d for data in failed if (d := data["difference"]) and not d["left"]]
+            keys = [(k, found["form"]) for k in numbers for d in whole for found in d["findings"]]
+            if len(whole) == len(failed) and shown.keys() >= {*keys}:
                 causes = (
-                    f"{finding_heading(self.causes[k], 'test')}, as in {shown[k]}" for k in numbers
+                    f"{finding_heading(self.causes[k], 'test')}, as in {test}"
+                    for k, test in {key[0]: shown[key] for key in keys}.items()
                 )
                 line = f"{'; '.join(causes)} (-vv prints this section in full)"
                 sections = {data["section"]: line for data in failed if "section" in data}
@@ -131,7 +132,7 @@ class FailedComparisons(Comparisons):
                     for number, (name, text) in enumerate(report.sections)
                 ]
             elif failed:
-                shown |= {number: report.nodeid for number in numbers if number not in shown}
+                shown = {**dict.fromkeys(keys, report.nodeid), **shown}
 
     def _lines(self) -> Iterator[str]:
         """Yield the lines of the section if at least two comparisons failed."""

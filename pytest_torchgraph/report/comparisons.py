@@ -112,7 +112,7 @@ class Comparisons:
             ]
             # A stranger's page may have the tokens of another edit. Equal edits have equal words.
             by_words = grouped(
-                (finding.summary, (test, finding))
+                (finding.to_json()["sign"] + finding.summary, (test, finding))
                 for test, failures in sorted(self.tests.items())
                 for finding in chain.from_iterable(map(findings_of, failures))
             )

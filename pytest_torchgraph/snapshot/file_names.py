@@ -77,6 +77,8 @@ _PLAIN_PARAMETER = re.compile(r"[ !#$%&'()+,\-.0-9;=@^_`a-z{}~]*\Z")
 _PLAIN_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _IDENTIFIER_CHARACTER = re.compile("[A-Za-z0-9_]")
 _TAG = re.compile(rf"{RELEASE}(\d+\.\d+)\Z", re.ASCII)
+DIGEST_AT_END = re.compile(rf"-[0-9a-f]{{{DIGEST_LENGTH}}}(@rank-\d+-of-\d+)?\Z")
+"""The end of a name that is not the readable name of its test."""
 _RANK = re.compile(r"@(rank-\d+-of-\d+)\Z", re.ASCII)
 _FORBIDDEN = '\\/?*:|"<>'
 _RESERVED = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)\Z", re.IGNORECASE)

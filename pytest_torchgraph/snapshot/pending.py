@@ -19,7 +19,7 @@ from ..graph.diff import Place
 from ..graph.text import format_node
 from . import SUFFIX
 from .compare import read_stored
-from .file_names import SHORTEST_CUT, ReleaseFiles, may_be_of, release_in
+from .file_names import DIGEST_AT_END, SHORTEST_CUT, ReleaseFiles, may_be_of, release_in
 from .files import read_text
 
 PENDING_SUFFIX = ".update.json"
@@ -160,7 +160,7 @@ class SavedUpdate:
                 raise ValueError(
                     f"{name!r} is not the path of a stored graph below the root directory"
                 )
-            if _comparison_of(name) != _comparison_of(self.target):
+            if not _store_one_graph(name, self.target):
                 raise ValueError(f"{name!r} stores another graph than {self.target!r}")
         if self.text is not None:
             read_stored(self.text)
@@ -230,11 +230,15 @@ def merge_updates(
     return latest if are_equal or latest is None else replace(latest, refused=SHARED_FILE)
 
 
-def _comparison_of(name: str) -> tuple[PurePosixPath, bytes]:
-    """Return what the paths of a stored graph for several releases have in common."""
-    path = PurePosixPath(name)
-    # A long name is cut to make room for the release.
-    return path.parent, release_in(path.stem)[0].encode()[:SHORTEST_CUT]
+def _store_one_graph(name: str, other: str) -> bool:
+    """Return True if two paths may be those of a stored graph for several releases."""
+    paths = PurePosixPath(name), PurePosixPath(other)
+    stems = [release_in(path.stem)[0] for path in paths]
+    # A long name is cut to make room for the release, and then ends with a digest of all of it.
+    ends = {match[0] for stem in stems if (match := DIGEST_AT_END.search(stem))}
+    if len(ends) == 1:
+        stems = [stem[:SHORTEST_CUT] for stem in stems]
+    return paths[0].parent == paths[1].parent and stems[0] == stems[1]
 
 
 def _is_stored_graph(name: str) -> bool:
@@ -242,7 +246,8 @@ def _is_stored_graph(name: str) -> bool:
     # Artifacts may come from a stranger's branch. On no system may the path lead to another file.
     path = PurePosixPath(name)
     return (
-        not path.is_absolute()
+        str(path) == name  # a file has one spelling
+        and not path.is_absolute()
         and not PureWindowsPath(name).drive
         and ".." not in path.parts
         and "__snapshots__" in path.parts[:-1]

@@ -244,6 +244,26 @@ def test_terminal_shows_the_section_of_a_cause_once(pytester: pytest.Pytester, f
     assert few("-vv", OP="relu").stdout.str().count("file:    __snapshots__") == 4
 
 
+def test_section_with_another_form_is_printed_in_full(pytester: pytest.Pytester, run: Run) -> None:
+    pytester.makepyfile(
+        test_a="""
+        import os
+
+        import pytest
+        from graphs import graph
+
+        @pytest.mark.parametrize("new", ["abs abs exp", "abs abs exp", "abs exp abs"])
+        def test_net(graph_snapshot, new):
+            assert graph("sin", *os.environ.get("OP", new).split(), "cos") == graph_snapshot
+        """
+    )
+    run("--torchgraph-update", OP="gelu").assert_outcomes(passed=3)
+    lines = run().outlines
+    assert any("(3 places, 3 tests, 2 forms)" in line for line in lines)
+    printed = [line.rpartition("/test_")[2] for line in lines if line[:8] == "file:   "]
+    assert [name[:15] for name in printed] == ["net[abs abs exp", "net[abs exp abs"]
+
+
 def test_section_with_a_cause_of_its_own_is_printed_in_full(
     pytester: pytest.Pytester, run: Run
 ) -> None:

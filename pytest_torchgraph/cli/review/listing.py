@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import shlex
-from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from ...graph.diff import Finding, finding_lines, list_some, merge_findings
+from ...graph.diff import Finding, finding_lines, merge_findings
 from ...words import counted, markdown_code
 from ..formats import markdown_table
 from .waiting import NumberedCause, PendingUpdates, State
@@ -119,14 +118,15 @@ def notes(
     open_names = [name for name in names if states[name][0] != "stored"]
     stored = len(names) - len(open_names)
     accepted = f"{stored} of {counted(len(names), 'file')} already accepted" if stored else ""
-    other_causes = Counter(
-        k for name in open_names for k in pending.causes_by_target[name] - {cause.number}
-    )
+    causes = pending.count_causes(tuple(open_names))
     others = [
         f"{counted(files, 'file')} also {'has' if files == 1 else 'have'} cause {number}"
-        for number, files in sorted(other_causes.items())
-    ]
-    return "; ".join(filter(None, (accepted, list_some(others, MAX_OTHERS))))
+        for number, files in causes[: MAX_OTHERS + 1]
+        if number != cause.number
+    ][:MAX_OTHERS]
+    more = len(causes) - 1 - len(others)
+    others_text = ", ".join(others) + f" and {more:,} more" * (more > 0)
+    return "; ".join(filter(None, (accepted, others_text)))
 
 
 def any_pending(states: dict[str, tuple[State, str]]) -> bool:

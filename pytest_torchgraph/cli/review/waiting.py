@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import os
 import shlex
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import unified_diff
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Literal
 
 from ...errors import GraphFormatError, TorchGraphError
 from ...files import inside
-from ...graph.diff import Finding, group_same_edits, merge_findings, problem_finding, shorten
+from ...graph.diff import (
+    Finding,
+    group_same_edits,
+    merge_findings,
+    problem_finding,
+    shorten,
+    whole,
+)
 from ...report.comparisons import NOT_STORED, headline
 from ...settings.paths import find_rootdir
 from ...snapshot.compare import Comparison, compare, read_stored
@@ -153,7 +161,8 @@ def _with_source(finding: Finding, updates: Sequence[SavedUpdate]) -> Finding:
     # The line comes from the artifact. Findings on one line also need the same `op` to merge, which
     # is computed from the texts, and a cause prints each form of its change.
     identity = replace(finding.identity, line=updates[0].lines.get(key, ""))
-    return replace(finding, identity=identity, data={**finding.to_json(), "sources": sources})
+    finding = replace(finding, identity=identity)
+    return replace(finding, data={**whole(finding).to_json(), "sources": sources})
 
 
 def _without_graphs(problem: str) -> Difference:
@@ -291,6 +300,12 @@ class PendingUpdates:
             (update.target, cause.number) for cause in self.causes for update in cause.updates
         )
         return {target: frozenset(numbers) for target, numbers in causes.items()}
+
+    @cached_property
+    def count_causes(self) -> Callable[[tuple[str, ...]], list[tuple[int, int]]]:
+        """Count the files of each cause among some stored files; cached, as many causes ask it."""
+        causes = self.causes_by_target
+        return cache(lambda names: sorted(Counter(k for n in names for k in causes[n]).items()))
 
     @property
     def chosen(self) -> tuple[Update, ...]:

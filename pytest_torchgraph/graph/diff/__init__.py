@@ -44,6 +44,7 @@ if TYPE_CHECKING:
         problem_finding,
         shorten,
         source_text,
+        whole,
     )
     from .origins import Matched, Pair
     from .paths import abridged, holds, instances_of, is_index, natural_key
@@ -60,7 +61,7 @@ else:
             "findings": "Change ChangeKind FilesDiff Finding GraphDiff GraphPair Place SIGNS",
             "joining": (
                 "MAX_CAUSES finding_heading finding_lines form_lines group_same_edits list_some "
-                "merge_edits merge_findings merge_ranks problem_finding shorten source_text"
+                "merge_edits merge_findings merge_ranks problem_finding shorten source_text whole"
             ),
             "origins": "Matched Pair",
             "paths": "abridged holds instances_of is_index natural_key",

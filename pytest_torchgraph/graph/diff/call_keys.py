@@ -47,7 +47,7 @@ class CallKeys:
     def key(self, finding: Finding) -> Hashable:
         """Return a key that is equal for one edit in several calls of a module or function."""
         unique_key = ("alone", id(finding))
-        if finding.summary or finding.of_graph or not self._is_certain(finding):
+        if finding.summary or not self._is_certain(finding):
             return unique_key
         lines = _lines_of(finding)
         if lines is not None and self.lines[lines] > 1:

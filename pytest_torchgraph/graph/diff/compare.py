@@ -175,7 +175,7 @@ def _compare_graphs(
             calls = {*callers[0].get(body_old.name, ()), *callers[1].get(body_new.name, ())}
             own_findings = _merge_body(own_findings, inside, (old, new), calls, origins)
     if not own_findings:
-        last = Change("changed", label, old.nodes[-1], new.nodes[-1])
+        last = Change("changed", label, old.nodes[-1], new.nodes[-1], (), (old, new))
         own_findings.append(one_place((last,)))
     own_findings = _merge_reordered_inputs(own_findings, old, new, origins)
     names = comparison.names()
@@ -344,7 +344,9 @@ def _make_change(
     before = a[part.before] if part.before != -1 else None
     after = b[part.after] if part.after != -1 else None
     renamed = _renamed_operands(comparison, part) if part.kind == "rewired" else ()
-    change = Change(part.kind, origins.graph_of(graph, before, after), before, after, renamed)
+    name = origins.graph_of(graph, before, after)
+    within = (comparison.matching.a.graph, comparison.matching.b.graph)
+    change = Change(part.kind, name, before, after, renamed, within)
     origins.add(change, comparison.matching, part)
     return change
 
@@ -381,7 +383,8 @@ def _graph_finding(old: Graph | None, new: Graph | None) -> Finding:
     assert graph is not None
     kind: ChangeKind = "added" if old is None else "removed"
     node = graph.nodes[-1]
-    change = Change(kind, graph.name, node if old else None, node if new else None)
+    within = (graph, graph)
+    change = Change(kind, graph.name, node if old else None, node if new else None, (), within)
     noun = f"{graph.kind} graph"
     if graph.eager:
         noun = "eager graph" if graph.kind == "forward" else f"eager {noun}"
@@ -398,7 +401,8 @@ def _ops_finding(old: Graph | None, new: Graph | None) -> Finding:
     kind: ChangeKind = "added" if old is None else "removed"
     nodes = [node for node in graph.nodes if node.kind != "placeholder"]
     return one_place(
-        Change(kind, graph.name, node if old else None, node if new else None) for node in nodes
+        Change(kind, graph.name, node if old else None, node if new else None, (), (graph, graph))
+        for node in nodes
     )
 
 

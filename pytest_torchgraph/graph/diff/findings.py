@@ -39,6 +39,7 @@ class Change:
             added, `after` is `None` if it was removed.
         renamed: pairs of old and new operand names, if both nodes print alike. For example, `%mul`
             may now be a different value.
+        within: the graphs of `before` and `after`, as they were compared; () if unknown.
     """
 
     kind: ChangeKind
@@ -46,6 +47,7 @@ class Change:
     before: Node | None
     after: Node | None
     renamed: tuple[tuple[str, str], ...] = field(default=(), repr=False, compare=False)
+    within: tuple[Graph, ...] = field(default=(), repr=False, compare=False)
 
     @property
     def node(self) -> Node:
@@ -254,10 +256,14 @@ class Finding:
         - `cost`: with `flops` and `saved_bytes`.
         - `recomputed`: see the attribute; missing if it is empty.
         - `sources`: the lines of the user's code, if known.
-        - `before`, `after`: the primary node in the old and the new graph; "" if there is none.
-        - `with`: the first further added and removed nodes, each with its sign.
+        - `before`, `after`: the primary node in the old and the new graph; "" if there is none. For
+          added or removed modules, the first node outside them.
+        - `with`: the first further nodes, each with its sign: ops, then inputs, then the nodes of
+          bodies and of whole graphs.
+        - `form`: a digest of all that changed, however little of it is in these texts.
         - `forms`: if a finding of several files did not change the same in all of them, each form:
-          `before`, `after`, `with`, and `file`, the first file that has it; missing otherwise.
+          `before`, `after` and `with`, whole if graphs were compared here, and `file`, the first
+          file that has it; missing otherwise.
         - `reasons`: see the attribute.
         - `files`, `ranks`: see the attributes.
         - `identity`: the tokens by which `joining.merge_edits` matches edits.

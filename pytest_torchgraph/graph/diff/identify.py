@@ -51,7 +51,7 @@ class _Identities:
 
     def of(self, finding: Finding) -> Identity:
         edits = self._edits(finding)[:MAX_EDITS]
-        if finding.summary or finding.of_graph:
+        if finding.summary:
             return Identity(edits)
         removed, added = ops_of_edit(finding)
         lines = self._lines(finding)
@@ -81,7 +81,7 @@ class _Identities:
     def _edits(self, finding: Finding) -> tuple[str, ...]:
         if finding.modules:
             return (digest("modules", finding.kind, finding.modules, finding.like),)
-        if finding.summary or finding.of_graph:
+        if finding.summary:
             return (digest("summary", finding.summary),)
         if not all(map(self.origins.knows, finding.changes)):
             nodes = [

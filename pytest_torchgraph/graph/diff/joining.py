@@ -13,23 +13,15 @@ from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, S
 from dataclasses import asdict, replace
 from typing import Any
 
-from ...words import counted, grouped, listed
+from ...words import counted, first_lines, grouped, listed
 from ..cost import sum_of
 from ..model import Source
-from ..text import format_node
-from .findings import Finding, GraphDiff, Identity
+from .findings import Change, Finding, GraphDiff, Identity
+from .forms import form_of
 from .identify import digest
 from .paths import abridged
 from .union_find import UnionFind
-from .words import (
-    changed_words,
-    cost_text,
-    edit_name,
-    recomputed_text,
-    shown_nodes,
-    sign_of,
-    why_lines,
-)
+from .words import cost_text, edit_name, recomputed_text, sign_of, why_lines
 
 MAX_TEXT = 160
 """Maximum number of characters of a node or a line of code."""
@@ -45,29 +37,46 @@ MAX_FILES = 3
 """Maximum number of files, or tests, to name for a finding."""
 
 
-def finding_data(finding: Finding) -> dict[str, Any]:
-    """Return the plain data of a finding, of bounded size; see `Finding.to_json`."""
+def finding_data(finding: Finding, *, cut: bool = True) -> dict[str, Any]:
+    """Return the plain data of a finding; see `Finding.to_json`.
+
+    Args:
+        finding: the finding.
+        cut: True for data of bounded size.
+    """
     source = source_text(finding.source)
     modules = dict.fromkeys(place.module for place in finding.places if place.module)
-    simple = not finding.summary
-    before, after, rest = shown_nodes(finding.changes)
-    rest = [change for change in rest if simple and change.kind in ("added", "removed")]
+    form = form_of(finding)
+    if cut:
+        form |= {word: shorten(form[word]) for word in ("before", "after")}
+        form["with"] = [*map(shorten, form["with"][:MAX_OPS])]
     return _complete_data(
         sign=sign_of(finding),
         what=shorten(edit_name(finding)),
-        modules=[*modules][:MAX_MODULES] if simple or finding.graph_break else [],
+        modules=[*modules][:MAX_MODULES] if not finding.summary or finding.graph_break else [],
         places=len(finding.places),
         cost={"flops": finding.cost.flops, "saved_bytes": finding.cost.saved_bytes},
         sources=[source] if source else [],
-        before=shorten(format_node(before)) if simple and before else "",
-        after=shorten(format_node(after)) if simple and after else "",
         files=[*finding.files],
         ranks=None if finding.ranks is None else [*finding.ranks],
         identity=asdict(finding.identity),
         reasons=[*finding.reasons],
-        **{"with": [shorten(str(change)) for change in rest[:MAX_OPS]]},
+        **form,
         **({"recomputed": [*map(list, finding.recomputed)]} if finding.recomputed else {}),
     )
+
+
+def whole(finding: Finding) -> Finding:
+    """Return a finding whose data are not cut, and without its graphs, which need much memory."""
+
+    def free(changes: Iterable[Change]) -> tuple[Change, ...]:
+        return tuple(replace(change, within=()) for change in changes)
+
+    places = tuple(
+        replace(place, changes=free(place.changes), consequences=free(place.consequences))
+        for place in finding.places
+    )
+    return replace(finding, places=places, data=finding_data(finding, cut=False))
 
 
 def source_text(source: Source | None) -> str:
@@ -83,38 +92,23 @@ def _complete_data(**data: Any) -> dict[str, Any]:
 def _forms(
     group: Iterable[tuple[str, Finding]], entries: Iterable[dict[str, Any]]
 ) -> list[dict[str, Any]]:
-    """Return the nodes of each finding of a cause, unless an earlier finding did the same.
-
-    Equal edits may have other operands in the same role, and other sizes that the edit did not
-    change. All other words count, so that no edit is hidden behind another.
+    """Return the nodes of each form of a cause, with the first file that has it.
 
     Args:
         group: see `merge_findings`.
         entries: the data of these findings.
     """
-    seen: set[Hashable] = set()
-    forms = []
-    for (file, finding), entry in zip(group, entries, strict=True):
-        form = {word: entry[word] for word in ("before", "after", "with")}
-        nodes = (form["before"], form["after"])
-        results = (node.rpartition(" : ")[2] for node in nodes)
-        sizes = map(" -> ".join, changed_words(*results) if all(nodes) else ())
-        text = "\n".join([_VARYING.sub(r"\1", "\n".join([*nodes, *form["with"]])), *sizes])
-        numbers: dict[str, int] = {}
-        roles = (
-            *_NAME.split(text),
-            *(numbers.setdefault(name, len(numbers)) for name in _NAME.findall(text)),
-        )
-        keys = {text, (finding.identity.edits[:1], roles)}
-        if seen.isdisjoint(keys):
-            forms.append({**form, "file": file})
-        seen |= keys
-    return forms
+    forms: dict[Hashable, dict[str, Any]] = {}
+    for (file, _), entry in zip(group, entries, strict=True):
+        nodes = {word: entry[word] for word in ("before", "after", "with")}
+        # A stranger's page may have the digest of another change.
+        text = _VARYING.sub("", "\n".join([nodes["before"], nodes["after"], *nodes["with"]]))
+        forms.setdefault((entry.get("form"), text), {**nodes, "file": file})
+    return [*forms.values()]
 
 
-_NAME = re.compile(r"%[^\s,()[\]]+")
-_VARYING = re.compile(r"^(?:[-+] )?%\S+ = |\b([a-z]+\d\w*)\[[^\]]*\]", re.MULTILINE)
-"""Names and sizes of results, which depend on the code around an edit."""
+_VARYING = re.compile(r"%[^\s,()[\]]+|(?<=\w)\[[^\]]*\]")
+"""Names and sizes, which depend on the code around an edit."""
 
 
 def problem_finding(problem: str) -> Finding:
@@ -307,15 +301,28 @@ def form_lines(data: Mapping[str, Any], limit: int | None = MAX_FORMS) -> Iterat
 
     Args:
         data: the plain data of the finding.
-        limit: maximum number of forms; `None` for all.
+        limit: maximum number of forms, and of further nodes of each; `None` for all, whole. Of one
+            form, further nodes are listed only if there is no limit.
     """
     forms = data.get("forms") or [data]
     for number, form in enumerate(forms[:limit], 1):
+        other = forms[number == 1 < len(forms)]
         if number > 1:
             yield f"form {number}  in {form['file']}"
-        yield from (f"{word:<8}{form[word]}" for word in ("before", "after") if form[word])
-        if len(forms) > 1:
-            yield from (f"with    {line}" for line in form["with"][:MAX_FORMS])
+        known = {_VARYING.sub("", line) for line in other["with"]}
+        further = sorted(form["with"], key=lambda line: _VARYING.sub("", line) in known)
+        lines = [
+            ("before", other["before"], form["before"]),
+            ("after", other["after"], form["after"]),
+        ]
+        if limit is None or len(forms) > 1:
+            lines += [("with", "", line) for line in further]
+        texts = [
+            f"{word:<8}{line if limit is None else shorten(line, same)}"
+            for word, same, line in lines
+            if line
+        ]
+        yield from texts if limit is None else first_lines(texts, limit + 2)
     if limit is not None and len(forms) > limit:
         yield f"... and {counted(len(forms) - limit, 'more form')}"
 
@@ -334,6 +341,15 @@ def list_some(items: Sequence[str], limit: int | None) -> str:
     return listed(items if limit is None else map(shorten, items), limit)
 
 
-def shorten(text: str) -> str:
-    """Return a text, or its beginning if it is longer than `MAX_TEXT`."""
-    return text if len(text) <= MAX_TEXT else f"{text[: MAX_TEXT - 2]} …"
+def shorten(text: str, other: str = "") -> str:
+    """Return a text, or its beginning if it is longer than `MAX_TEXT`.
+
+    If another text has the same beginning, the result has the first difference.
+    """
+    if len(text) <= MAX_TEXT:
+        return text
+    pairs = enumerate(zip(text, other, strict=False))
+    start = next((k for k, (letter, same) in pairs if letter != same), 0)
+    if start < MAX_TEXT - 2:
+        return f"{text[: MAX_TEXT - 2]} …"
+    return f"{text[:40]} … {text[start - 20 : start + 90]} …"

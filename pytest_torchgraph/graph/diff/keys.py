@@ -45,7 +45,7 @@ class EditKeys:
         """Return the key of a finding, equal for the same edit in different places."""
         changes: Sequence[Change] = finding.changes
         unknown = not all(map(self.origins.knows, changes))
-        if finding.summary or finding.of_graph or unknown:
+        if finding.summary or unknown:
             return "alone", id(finding)
         changes = without_derived(changes)
         around = (instances_of(path_of(change.node)) for change in changes)
@@ -59,7 +59,7 @@ class EditKeys:
             edit_nodes = self.origins.number_nodes(changes)
         # A list may have another name in the new graph. Without the old name, an edit of its class
         # would be one finding for each layer.
-        before = _instances_before(changes, instances)
+        before = instances_before(changes, instances)
         return tuple(self._form(change, (before, instances), edit_nodes) for change in changes)
 
     def _is_user_outside(
@@ -222,7 +222,7 @@ class EditKeys:
         )
 
 
-def _instances_before(changes: Iterable[Change], instances: tuple[str, ...]) -> tuple[str, ...]:
+def instances_before(changes: Iterable[Change], instances: tuple[str, ...]) -> tuple[str, ...]:
     """Return the old names of the instances of an edit, in case module lists were renamed.
 
     Args:

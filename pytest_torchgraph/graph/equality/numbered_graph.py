@@ -358,7 +358,9 @@ def drop_unshared_facts(a: Graph, b: Graph) -> tuple[Graph, Graph]:
         )
     if (a.output is None) != (b.output is None):
         a, b = replace(a, output=None), replace(b, output=None)
-    if _has_constant_values(a) != _has_constant_values(b):
+    # A graph without constants lacks no value.
+    known = [_known_constants(graph) for graph in (a, b)]
+    if all(known) and any(known[0]) != any(known[1]):
         a, b = _without_constant_values(a), _without_constant_values(b)
     if _has_options(a) != _has_options(b):
         a, b = _without_options(a), _without_options(b)
@@ -425,8 +427,9 @@ def _with_gradients_in_order(
     return (*others, output)
 
 
-def _has_constant_values(graph: Graph) -> bool:
-    return any(is_constant(node) and node.args for part in graph.walk() for node in part.nodes)
+def _known_constants(graph: Graph) -> list[bool]:
+    nodes = (node for part in graph.walk() for node in part.nodes)
+    return [bool(node.args) for node in nodes if is_constant(node)]
 
 
 def _without_constant_values(graph: Graph) -> Graph:

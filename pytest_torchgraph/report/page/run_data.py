@@ -42,6 +42,7 @@ _TEST: Data = {
 _FINDING: Data = {
     "sign what where before after": str,
     "modules sources files with": list[str],
+    "form": str | None,
     "places": int,
     "ranks": list[int] | None,
     "cost": dict[str, int | None],

@@ -762,6 +762,25 @@ def test_long_name_of_another_release_is_of_the_same_graph(place: Place, length:
     assert (read_pending(place.artifacts).unreadable == ()) == (length == 238)
 
 
+@pytest.mark.parametrize("ends", ["aa bb", "-0123456789 -0123456780"])
+def test_file_of_another_test_with_a_long_name_is_not_compared(place: Place, ends: str) -> None:
+    old, new = (f"{HOME}/{'x' * 200}{end}.tgraph" for end in ends.split())
+    (place.root / old).write_text(GELU)
+    digests = {new: None, old: sha256(GELU.encode()).hexdigest()}
+    place.leave("new", new, None, GELU, digests=digests)
+    (problem,) = read_pending(place.artifacts).unreadable
+    assert "stores another graph than" in problem
+
+
+@pytest.mark.parametrize("target", [f"./{GOOD}", GOOD.replace("/", "//")])
+def test_file_has_one_spelling(place: Place, run: Run, target: str) -> None:
+    """Otherwise two updates of one file are no conflict, and the first is stored."""
+    place.leave("another", target, RELU, RELU)
+    code, said = run("review", "--accept", place.artifacts)
+    assert f"{target!r} is not the path of a stored graph" in said
+    assert (code, place.good) == (2, GELU)
+
+
 @pytest.mark.parametrize(
     "more",
     [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -31,8 +32,125 @@ FORMS = {
 }
 
 
+BIG = "[" + "%x, " * 50
+CHAIN = [f"%y{k} = aten.add.Tensor(%y{k - 1}, 1) {T}" for k in range(1, 20)]
+LAYER = (f"%h.0/y = aten.relu.default(%x) {T}", f"%h.0/q = aten.exp.default(%h.0/y) {T}")
+NEXT = f"%h.1/y = aten.relu.default(%h.0/q) {T}"
+
+
+def second(op: str) -> tuple[str, ...]:
+    return f"%a = aten.neg.default(%x) {T}", f"%y = my.op.default({op}"
+
+
+def body(number: int) -> str:
+    return (
+        "body: forward {\n    %a = input : f32[2]\n"
+        f"    %m = aten.add.Tensor(%a, {number}) : f32[2]\n    return %m\n  }}"
+    )
+
+
+WHOLE: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...], str]] = {
+    "18th further op": (
+        (RELU,),
+        (f"%y0 = aten.neg.default(%x) {T}", *CHAIN, f"%y = aten.add.Tensor(%y19, 1) {T}"),
+        (f"%y0 = aten.neg.default(%x) {T}", *CHAIN, f"%y = aten.add.Tensor(%y19, 1000) {T}"),
+        "%y19, 1000)",
+    ),
+    "operand beyond the cut": (
+        (RELU,),
+        (f"%y = aten.cat.default({BIG}%x], 0) {T}",),
+        (f"%y = aten.cat.default({BIG}%z], 0) {T}",),
+        "%x, %z], 0)",
+    ),
+    "index of getitem": (
+        (RELU,),
+        ("%a = my.op.default(%x) : (f32[2], f32[2])", "%y = operator.getitem(%a, 0) : f32[2]"),
+        ("%a = my.op.default(%x) : (f32[2], f32[2])", "%y = operator.getitem(%a, 1) : f32[2]"),
+        "getitem(%a, 1)",
+    ),
+    "body of a higher-order op": (
+        (RELU,),
+        (body(1), f'%y = higher_order.invoke_subgraph(@body, "body", %x) {T}'),
+        (body(1000), f'%y = higher_order.invoke_subgraph(@body, "body", %x) {T}'),
+        "%a, 1000)",
+    ),
+    "size of an added input": (
+        (RELU,),
+        ("%w = parameter : f32[7]", f"%y = my.op.default(%x, %w) {T}"),
+        ("%w = parameter : f32[999]", f"%y = my.op.default(%x, %w) {T}"),
+        "f32[999]",
+    ),
+    "result of a second op": (
+        (RELU,),
+        second("%a) : f32[7]"),
+        second("%a) : f32[999]"),
+        "f32[999]",
+    ),
+    "value of a constant": (
+        (RELU,),
+        ("%c = constant(1) : i64[]", f"%y = aten.add.Tensor(%x, %c) {T}"),
+        ("%c = constant(1000) : i64[]", f"%y = aten.add.Tensor(%x, %c) {T}"),
+        "constant(1000)",
+    ),
+    "string like a size": (
+        (RELU,),
+        second(f'%a, "x1[safe]") {T}'),
+        second(f'%a, "x1[evil]") {T}'),
+        "x1[evil]",
+    ),
+    "string like a name": (
+        (RELU,),
+        second(f'%a, "%a") {T}'),
+        second(f'%a, "%y") {T}'),
+        '%a, "%y")',
+    ),
+    "op outside an added module": (
+        (*LAYER, f"%y = aten.neg.default(%h.0/q) {T}"),
+        (
+            *LAYER,
+            NEXT,
+            f"%h.1/q = aten.mul.Tensor(%h.1/y, 1) {T}",
+            f"%o = aten.mul.Tensor(%h.1/q, 1) {T}",
+            f"%y = aten.neg.default(%o) {T}",
+        ),
+        (
+            *LAYER,
+            NEXT,
+            f"%h.1/q = aten.mul.Tensor(%h.1/y, 1) {T}",
+            f"%o = aten.mul.Tensor(%h.1/q, 1000) {T}",
+            f"%y = aten.neg.default(%o) {T}",
+        ),
+        "%h.1/q, 1000)",
+    ),
+    "op of an added module": (
+        (*LAYER, f"%y = aten.neg.default(%h.0/q) {T}"),
+        (
+            *LAYER,
+            NEXT,
+            f"%h.1/q = aten.mul.Tensor(%h.1/y, 1) {T}",
+            f"%y = aten.neg.default(%h.1/q) {T}",
+        ),
+        (
+            *LAYER,
+            NEXT,
+            f"%h.1/q = aten.mul.Tensor(%h.1/y, 1000) {T}",
+            f"%y = aten.neg.default(%h.1/q) {T}",
+        ),
+        "%h.1/y, 1000)",
+    ),
+    "added graph": (
+        (RELU,),
+        (RELU, "return %y\n}\n\ninference {", f"%y = my.op.default(1) {T}"),
+        (RELU, "return %y\n}\n\ninference {", f"%y = my.op.default(1000) {T}"),
+        "op.default(1000)",
+    ),
+}
+
+
 def text(*lines: str, of: str = "", size: str = "2") -> str:
-    body = "\n".join(f"  {line}" for line in (f"%x = input {T}", f"%z = input {T}", *lines))
+    bodies = [line for line in lines if line.startswith("body: ")]
+    lines = *bodies, f"%x = input {T}", f"%z = input {T}", *lines[len(bodies) :]
+    body = "\n".join(f"  {line}" for line in lines)
     body = f"torchgraph 4\nvia dispatch, torch 2.13.0\n\ninference {{\n{body}\n  return %y\n}}\n"
     return body.replace("f32[2", f"f32[{size}").replace("%y", f"%{of}y")
 
@@ -87,6 +205,60 @@ def test_cause_prints_each_form(
             assert form in output.replace("`", "").replace("\\", "")
     assert "(2 places, 2 files, 2 forms)" in shown[1]
     assert "       form 2  in __snapshots__/test_b/test_a.tgraph\n" in shown[1]
+
+
+@pytest.mark.parametrize("case", WHOLE.values(), ids=WHOLE.keys())
+def test_form_covers_what_is_cut(case: Any, root: Path, capsys: Any) -> None:
+    """Which of two equal beginnings is which, a cut text does not say."""
+    old, *new, mark = case
+    for name, graph in zip("ab", new, strict=True):
+        leave(root, name, text(*old), text(*graph))
+    for words in (["review", "../art", "--list"], ["diff", ".", "../new"]):
+        assert main(words) == 1
+        output = capsys.readouterr().out
+        assert output.count("2 forms") == 1
+        assert mark in output
+    for words in (
+        ["review", "../art", "--format=json"],
+        ["review", "../art", "--format=markdown"],
+        ["diff", ".", "../new", "--all"],
+    ):
+        assert main(words) == 1
+        output = capsys.readouterr().out.replace("`", "").replace("\\", "")
+        assert re.sub("&#([0-9]+);", lambda code: chr(int(code[1])), output).count(mark) == 1
+
+
+def test_places_of_one_file_are_in_its_form(root: Path, capsys: Any) -> None:
+    """The edit is the same at each size of a new value, but a size is not hidden."""
+    layers = [
+        (f"%h.{k}/q = aten.exp.default({x}) {T}", f"%h.{k}/y = aten.relu.default(%h.{k}/q) {T}")
+        for k, x in enumerate(("%x", "%h.0/y"))
+    ]
+    old = [*layers[0], *layers[1], f"%y = aten.neg.default(%h.1/y) {T}"]
+    for name, size in (("a", "7"), ("b", "999")):
+        new = "\n".join(old).replace("relu", "my").replace(f"q) {T}", "q) : f32[7]", 1)
+        leave(
+            root,
+            name,
+            text(*old),
+            text(*new.replace(f"h.1/q) {T}", f"h.1/q) : f32[{size}]").split("\n")),
+        )
+    assert main(["diff", ".", "../new", "--all"]) == 1
+    output = capsys.readouterr().out
+    assert "2 forms" in output
+    assert "f32[999]" in output
+
+
+@pytest.mark.parametrize("files", ["a", "ab"])
+def test_all_lists_each_further_op(files: str, root: Path, capsys: Any) -> None:
+    for name in files:
+        new = f"%y0 = aten.neg.default(%x) {T}", *CHAIN, f"%y = my.{name}.default(%y19) {T}"
+        leave(root, name, text(RELU), text(*new))
+    assert main(["diff", ".", "../new", "--all"]) == 1
+    output = capsys.readouterr().out
+    for name in files:
+        assert output.count(f"with    + %y = my.{name}.default(%y19) {T}\n") == 1
+    assert output.count("with    + %y19 = ") == len(files)
 
 
 def test_equal_changes_are_one_form(root: Path, capsys: Any) -> None:
@@ -157,6 +329,15 @@ def test_list_names_few_other_causes_of_a_file(root: Path, capsys: Any) -> None:
     assert causes > 8
     assert f"1 file also has cause 4 and {causes - 4} more\n" in output
     assert output.count("also has cause") == 3 * causes
+
+
+def test_causes_of_equal_files_are_counted_once(root: Path) -> None:
+    """Otherwise the time grows with the square of the edits of one file."""
+    leave(root, "a", text(RELU), text(RELU.replace("relu", "gelu")))
+    pending = waiting.read_pending(root / "art")
+    targets = (pending.updates[0].target,)
+    assert pending.count_causes(targets) == [(1, 1)]
+    assert pending.count_causes(targets) is pending.count_causes(targets)
 
 
 def read_pending_or_none(root: Path) -> Any:

@@ -343,3 +343,23 @@ def test_merged_cause_has_each_form(merge: Any, tmp_path: Path) -> None:
         ("t.py::a", "2) : f32[2]"),
         ("u.py::a", "3) : f32[2]"),
     ]
+
+
+def test_page_does_not_choose_the_sign_of_another(merge: Any, tmp_path: Path) -> None:
+    pages = [page_of("t"), page_of("u")]
+    (comparisons,) = pages[0][1]["comparisons"].values()
+    comparisons[0]["difference"]["findings"][0]["sign"] = "="
+    assert merge(*map(text_of, pages))[0] == 0
+    data, _ = gather.read_page(tmp_path / "out.html")
+    assert [cause["sign"] for cause in data["causes"]["list"]] == ["=", "!"]
+
+
+def test_merged_cause_has_forms_that_print_alike(merge: Any, tmp_path: Path) -> None:
+    pages = [page_of("t"), page_of("u"), page_of("v"), page_of("w")]
+    for page, form in zip(pages, ("1", "2", "1", None), strict=True):
+        (comparisons,) = page[1]["comparisons"].values()
+        comparisons[0]["difference"]["findings"][0].update(form=form)
+    assert merge(*map(text_of, pages))[0] == 0
+    data, _ = gather.read_page(tmp_path / "out.html")
+    (cause,) = data["causes"]["list"]
+    assert [form["file"] for form in cause["forms"]] == ["t.py::a", "u.py::a", "w.py::a"]

@@ -1,0 +1,110 @@
+"""The form of a finding: all that it changed, as a digest and as lines.
+
+Findings of several files that are merged into one cause may still differ. They have one form if
+their digests are equal. A digest covers each node whole, however little of it is printed: op,
+arguments, effects, result, and the bodies of higher-order ops. Only what depends on the code around
+a change is left out:
+
+- names: a node of the change is its number, a name that the old and the new node share is its
+  position, and any other name is relative to the layer;
+- sizes of results that the change did not bring: in a changed node, those that it keeps, and in an
+  added or removed node, those of its operands.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+from ..higher_order import body_names
+from ..model import Graph, Node
+from ..text import format_name, format_node, format_result
+from .findings import SIGNS, Change, Finding, nodes_of_changes
+from .identify import digest
+from .paths import instances_of, path_of, relative_to_instances
+from .words import outside_modules, shown_nodes
+
+_NAME = re.compile(r'([%@]("(?:[^"\\]|\\.)*"|[^\s,()[\]]+))|"(?:[^"\\]|\\.)*"')
+"""A name in a printed node, or a string, which has no name."""
+_SIZE = re.compile(r"(?<=[\[ ])[^\s\[\],]+(?=[\],])")
+"""A size in a printed result."""
+
+
+def form_of(finding: Finding) -> dict[str, Any]:
+    """Return the form of a finding with places.
+
+    Returns:
+        `form`, the digest, and `before`, `after` and `with`, as in `Finding.to_json`, but whole.
+    """
+    places: dict[str, Sequence[Change]] = {}
+    for place in finding.places:
+        places.setdefault(_digest(place.changes), place.changes)
+    every = [change for changes in places.values() for change in changes]
+    primary = () if finding.summary else finding.changes
+    before, after, _ = shown_nodes(
+        outside_modules(every, finding.modules) if finding.modules else primary
+    )
+    graphs = {id(graph): (sign, graph) for c in every for sign, graph in _graphs(c, finding)}
+    bodies = [
+        f"{sign} {line.strip()}"
+        for sign, graph in graphs.values()
+        for line in graph.to_text(fold=False).partition("\n\n")[2].splitlines()
+    ]
+    rest = [
+        f"{SIGNS[change.kind]} {' -> '.join(map(format_node, nodes_of_changes([change])))}"
+        for change in every
+        if change.node not in (before, after)
+    ]
+    return {
+        "form": digest(finding.summary, *sorted(places), *bodies),
+        "before": format_node(before) if before else "",
+        "after": format_node(after) if after else "",
+        "with": rest + bodies,
+    }
+
+
+def _graphs(change: Change, finding: Finding) -> Iterator[tuple[str, Graph]]:
+    """Yield the graphs that came or went with a node, each with its sign.
+
+    If an op has bodies in both graphs, these are compared by themselves.
+    """
+    for side, node, other, graph in _sides(change):
+        names = [*body_names(node)][len([*body_names(other)]) :]
+        if finding.of_graph and other is None:
+            yield "-+"[side], graph
+        if names:
+            yield from (("-+"[side], sub) for sub in graph.subgraphs if sub.name in names)
+
+
+def _sides(change: Change) -> Iterator[tuple[int, Node, Node | None, Graph]]:
+    """Yield each node of a change: its side, the node, the other node, and its graph."""
+    nodes = change.before, change.after
+    for side, graph in enumerate(change.within):
+        if (node := nodes[side]) is not None:
+            yield side, node, nodes[not side], graph
+
+
+def _digest(changes: Sequence[Change]) -> str:
+    """Return a digest of the changes in one place."""
+    layers = [layer for c in changes[:1] for layer in instances_of(path_of(c.node))]
+    sides = [side for change in changes for side in _sides(change)]
+    own = {(side[0], f"%{format_name(side[1].name)}"): f"#{k}" for k, side in enumerate(sides)}
+
+    def text(side: int, node: Node, other: Node | None, graph: Graph) -> str:
+        like = [graph.by_name[ref] for ref in node.refs] if other is None else [other]
+        names = _NAME.finditer(format_node(other)) if other else ()
+        shared = {match[1]: f"={k}" for k, match in enumerate(names) if match[1]}
+        known = [size for value in like for size in _SIZE.findall(format_result(value.result))]
+        sizes = {size: f"#{k}" for k, size in enumerate(known)}
+
+        def renamed(match: re.Match[str]) -> str:
+            relative = match[2] and relative_to_instances(match[2], layers)
+            return own.get((side, match[1])) or shared.get(match[1], str(relative or match[0]))
+
+        call = _NAME.sub(renamed, format_node(replace(node, name="", result=None)))
+        result = format_result(node.result)
+        return f"{call} : {_SIZE.sub(lambda match: sizes.get(match[0], match[0]), result)}"
+
+    return digest(*(change.kind for change in changes), *(text(*side) for side in sides))
