@@ -1,0 +1,170 @@
+"""What enters each graph of a divided step: inputs, constants, and results of each run."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import pytest_torchgraph
+from pytest_torchgraph import capture, diff
+from pytest_torchgraph.graph import equal_programs, parse_text
+from pytest_torchgraph.snapshot.compare import compare, read_stored
+from pytest_torchgraph.snapshot.subject import program_of
+
+X, Y = torch.linspace(0.1, 1, 16).view(4, 4), torch.linspace(0.2, 2, 16).view(4, 4)
+FIRST, SECOND = torch.full((4, 4), 2.0), torch.full((4, 4), 3.0)
+WEIGHTS = nn.Parameter(torch.ones(4, 4)), nn.Parameter(torch.ones(4, 4))
+
+
+def cut() -> None:
+    torch._dynamo.graph_break()
+
+
+def inputs(x: Tensor, y: Tensor) -> Tensor:
+    a = x.sin()
+    cut()
+    return (a - y).exp()
+
+
+def other_inputs(x: Tensor, y: Tensor) -> Tensor:
+    a = y.sin()
+    cut()
+    return (a - x).exp()
+
+
+def reached(values: tuple[Tensor, Tensor], which: int) -> Callable[[Tensor, Tensor], Tensor]:
+    def function(x: Tensor, y: Tensor) -> Tensor:
+        s = x + values[0] * values[1] * 2
+        cut()
+        return s.exp() - values[which]
+
+    return function
+
+
+@torch.compiler.disable
+def scaled(x: Tensor, by: float) -> Tensor:
+    return x * torch.tensor(by)
+
+
+def scales(by: float) -> Callable[[Tensor, Tensor], Tensor]:
+    return lambda x, y: scaled(x, 1.5) - scaled(x.sin(), by).exp()
+
+
+class Block(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        cut()
+        return self.fc(x).sin()
+
+
+class Net(nn.Module):
+    """Three blocks, called in an order."""
+
+    def __init__(self, *order: int) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(Block() for _ in range(3))
+        self.order = order
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        for number in self.order:
+            x = self.layers[number](x)
+        return x
+
+
+class Named(nn.Module):
+    """Two layers, of which each runs in a graph of its own."""
+
+    def __init__(self, first: str, second: str) -> None:
+        super().__init__()
+        self.a, self.b, self.c = nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 4)
+        self.first, self.second = first, second
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        u = getattr(self, self.first)(x.sin())
+        cut()
+        v = getattr(self, self.second)(x.cos())
+        cut()
+        return u - v.exp()
+
+
+EXCHANGES: dict[str, tuple[Any, Any]] = {
+    "inputs that enter different graphs": (inputs, other_inputs),
+    "tensors of a closure": (reached((FIRST, SECOND), 0), reached((FIRST, SECOND), 1)),
+    "parameters of a closure": (reached(WEIGHTS, 0), reached(WEIGHTS, 1)),
+    "values of constants": (scales(2.5), scales(3.5)),
+    "order of blocks that share a graph": (Net(0, 1, 2), Net(0, 2, 1)),
+    "a block in place of its sibling": (Net(0, 1, 2), Net(0, 1, 1)),
+    "parameters of common names": (Named("b", "a"), Named("a", "c")),
+}
+
+
+@pytest.mark.parametrize("grad", [False, True])
+@pytest.mark.parametrize("exchange", EXCHANGES)
+def test_each_exchange_is_a_difference_live_and_stored(exchange: str, *, grad: bool) -> None:
+    old, new = (
+        capture(target, X.clone().requires_grad_(grad), Y) for target in EXCHANGES[exchange]
+    )
+    again = parse_text(old.to_text()).graphs
+    assert equal_programs(again, old.program)
+    assert old != new
+    assert diff(old, new)
+    assert not equal_programs(again, new.program)
+    # A test's file is compared with the links, too.
+    stored = read_stored(old.to_text())
+    assert compare(stored, program_of(old, "test").canonical(), "dataflow") is None
+    mismatch = compare(stored, program_of(new, "test").canonical(), "dataflow")
+    assert mismatch is not None
+    assert mismatch.diff
+
+
+def test_renamed_inputs_of_several_graphs_are_equal() -> None:
+    def renamed(left: Tensor, right: Tensor) -> Tensor:
+        b = left.sin()
+        cut()
+        return (b - right).exp()
+
+    assert capture(inputs, X, Y) == capture(renamed, X, Y)
+
+
+def test_text_has_the_order_of_inputs_only_if_graphs_take_them_in_another() -> None:
+    assert "  inputs " not in capture(inputs, X, Y).to_text()
+    text = capture(other_inputs, X, Y).to_text()
+    assert "\nlinks\n  inputs %x, %y\n" in text
+    assert parse_text(text).to_text("dataflow") == text
+
+
+@pytest.mark.parametrize(
+    ("line", "error"),
+    [
+        ("  inputs %x, %x", "%x is given twice"),
+        ("  inputs", "expected 'run', 'break' or 'result'"),
+        ("  inputs %x, %y\n  inputs %x, %y", "expected 'run', 'break' or 'result'"),
+    ],
+)
+def test_malformed_order_is_refused(line: str, error: str) -> None:
+    text = capture(other_inputs, X, Y).to_text().replace("  inputs %x, %y", line)
+    with pytest.raises(pytest_torchgraph.GraphFormatError, match=re.escape(error)):
+        parse_text(text)
+
+
+def test_blocks_that_share_a_graph_cost_what_they_cost_in_eager() -> None:
+    """What passes from run to run was taken for an input of the step."""
+    x = X.clone().requires_grad_()
+    compiled, eager = capture(Net(0, 1, 2), x, Y), capture(Net(0, 1, 2), x, Y, via="dispatch")
+    assert len(compiled.forwards) == 1
+    assert compiled.saved_bytes == eager.saved_bytes
+    assert compiled.peak_bytes == eager.peak_bytes
+    compiled.assert_pattern("aten.sin -> aten.addmm")
+
+
+def test_one_run_of_a_graph_has_no_links() -> None:
+    text = capture(nn.Linear(4, 4), X).to_text()
+    assert "links" not in text
