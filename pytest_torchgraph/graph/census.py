@@ -74,13 +74,23 @@ class OpCall:
 
     @property
     def modules(self) -> Mapping[str, int]:
-        """Run count of the op in each module, by the path of the innermost module around it."""
+        """Run count of the op in each module, by the path of the innermost module around it.
+
+        If a graph ran for several modules, each has the op as often as it is in the graph.
+        """
+        from .step import renamed_paths  # which needs `moved`
+
         counts: Counter[str] = Counter()
         for moves, times in self._contexts.items():
             module = self.node.module
             for move in moves:
                 module = moved(module, move)
             counts[module] += times
+        runs_of_graph = self.graph.calls or ()
+        for run in runs_of_graph if len(runs_of_graph) > 1 else ():
+            paths = renamed_paths(self.graph, run.inputs)
+            for module, times in [*counts.items()] if paths else ():
+                counts.setdefault(moved(module, *paths), times)
         return counts
 
     @property

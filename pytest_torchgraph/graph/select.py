@@ -137,7 +137,8 @@ def _check_module(module: Any, graphs: Sequence[Graph]) -> str:
     if not isinstance(module, str):
         raise TypeError(f"{module!r} is not a module path: pass a string such as 'encoder.layer.*'")
     known_paths = {path for node in nodes_of(graphs) for path in ancestors(node.module)}
-    if any(graph.subgraphs for graph in graphs):  # several modules may share a body
+    # Several modules may share a body, or a graph.
+    if any(graph.subgraphs or len(graph.calls or ()) > 1 for graph in graphs):
         running = (path for call in calls(graphs) for path in call.modules)
         known_paths.update(path for running_path in running for path in ancestors(running_path))
     if not any(fnmatchcase(path, module) for path in known_paths):

@@ -8,7 +8,7 @@ and one backward, as if nothing had divided it. A cut is a place where the step 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import MappingProxyType
@@ -427,6 +427,20 @@ class _Phase:
         self.saved += [names[ref.name] for ref in graph.saved]
         self.values.update({(call.number, name): new for name, new in names.items()})
 
+    def _left_over(self, results: Iterable[str | None]) -> list[str]:
+        """Return what the runs return to code that is not recorded, such as a compiled backward."""
+        taken = {
+            *results,
+            *(self.name_of(link) for c, _ in self.calls for link in c.inputs.values()),
+        }
+        returned = [
+            self.values[call.number, node.name]
+            for call, graph in self.calls
+            for node in graph.outputs
+            if node.is_call
+        ]
+        return [name for name in dict.fromkeys(returned) if name not in taken]
+
     @cached_property
     def _numbers(self) -> Mapping[str, Sequence[int]]:
         """Runs of each graph of the step so far, by its name."""
@@ -450,7 +464,8 @@ class _Phase:
         output = None
         if self.forward is not None:
             inputs = self.forward.graph.inputs
-            value: Arg = tuple(Ref(results[n.name]) if n.name in results else None for n in inputs)
+            known = [Ref(results[n.name]) if n.name in results else None for n in inputs]
+            value: Arg = (*known, *map(Ref, self._left_over(named.values())))
         else:
             # A text names first what is not obvious, so the target's own order is restored.
             returned = [graph.output for _, graph in self.calls]

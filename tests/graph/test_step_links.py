@@ -165,6 +165,47 @@ def test_blocks_that_share_a_graph_cost_what_they_cost_in_eager() -> None:
     compiled.assert_pattern("aten.sin -> aten.addmm")
 
 
+def test_ops_of_a_shared_graph_are_in_each_of_its_modules() -> None:
+    compiled = capture(Net(0, 1, 2), X.clone().requires_grad_(), Y)
+    for module in ("layers.0.fc", "layers.2.fc"):
+        compiled.assert_op_counts({"aten.addmm": 1}, module=module)
+        with pytest.raises(AssertionError):
+            compiled.assert_no_ops("aten.addmm", module=module)
+    with pytest.raises(ValueError, match="did you mean"):
+        compiled.assert_no_ops("aten.addmm", module="layers.3.fc")
+
+
+class Product(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, u: Tensor, v: Tensor) -> Tensor:
+        ctx.save_for_backward(u, v)
+        return u * v
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:
+        u, v = ctx.saved_tensors
+        return grad * v, grad * u
+
+
+class Exchanged(Product):
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:
+        u, v = ctx.saved_tensors
+        return grad * u, grad * v
+
+
+@pytest.mark.parametrize("via", ["aot", "dynamo"])
+def test_gradients_of_an_eager_function_are_compared(via: str) -> None:
+    def made(function: type[Product]) -> Callable[[Tensor, Tensor], Tensor]:
+        apply = torch.compiler.disable(function.apply)
+        return lambda x, y: apply((x + 2 * y).sin(), y.cos())
+
+    values = X.clone().requires_grad_(), Y.clone().requires_grad_()
+    first, second = (capture(made(f), *values, via=via) for f in (Product, Exchanged))
+    assert first == capture(made(Product), *values, via=via)
+    assert first != second
+
+
 def test_one_run_of_a_graph_has_no_links() -> None:
     text = capture(nn.Linear(4, 4), X).to_text()
     assert "links" not in text
