@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import random
 import threading
 import warnings
@@ -505,6 +506,19 @@ def _in_helper(x: Tensor) -> Tensor:
     return _write(GLOBAL, x)
 
 
+def _wrapped(function: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+    @functools.wraps(function)
+    def wrapper(x: Tensor) -> Tensor:
+        return function(x)
+
+    return wrapper
+
+
+_first = _wrapped(_in_helper)
+_second = _wrapped(lambda x: _first(x))
+_third = _wrapped(lambda x: _second(x))
+
+
 class _WritesGlobal(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         return _in_helper(x)
@@ -568,7 +582,7 @@ def _in_closure() -> Callable[[Tensor], Tensor]:
     "target",
     [
         _in_helper,
-        lambda x: _in_helper(x),
+        lambda x: _third(x),
         _WritesGlobal(),
         _Callable(),
         _in_dict,

@@ -216,15 +216,13 @@ class _ModuleSearch:
         self.functions: list[FunctionType] = []
         self._further: list[tuple[str, Any, int]] = []
         self._seen: set[int] = set()
-        self._is_far = False
-        self._left: Iterator[None] = itertools.repeat(None)
+        self._left: Iterator[None] | None = None
 
     def look_further(self) -> None:
         """Search what the user's functions look up, and objects in objects, nearest first.
 
         Modules found here get no path, so that stored graphs keep the names of their inputs.
         """
-        self._is_far = True
         for name, value, depth in itertools.islice(self._further, _MAX_OBJECTS):  # the list grows
             self._left = itertools.repeat(None, _MAX_OBJECTS)
             self.look(name, value, depth)
@@ -243,7 +241,7 @@ class _ModuleSearch:
             self.generators.append(value)
         if depth > MAX_DEPTH or _is_data(value):
             return
-        if isinstance(value, torch.nn.Module) and self._is_far:
+        if isinstance(value, torch.nn.Module) and self._left:
             self.tensors.update((id(t), t) for t in (*value.parameters(), *value.buffers()))
         elif isinstance(value, torch.nn.Module):
             self._modules_by_id.setdefault(id(value), (name, value))
@@ -253,14 +251,29 @@ class _ModuleSearch:
             self.look(name, value.__func__, depth)
         elif isinstance(value, functools.partial):
             self.look(name, value.func, depth)
-        elif inspect.isfunction(value) and is_user_file(value.__code__.co_filename):
-            self.functions.append(value)
-        for _, (key, item) in zip(self._left, _list_members(name, value), strict=False):
+        left = self._left or itertools.repeat(None)
+        for _, (key, item) in zip(left, _list_members(name, value), strict=False):
             self.look(key, item, depth + 1)
-        for key, item in _list_further(value):
+        own = getattr(value, "__module__", None)
+        for key, item in self._list_further(value):
             if id(item) not in self._seen:
                 self._seen.add(id(item))
-                self._further.append((key, item, depth + 1))
+                # A chain of helper functions in one module may be long.
+                beside = inspect.isfunction(item) and item.__module__ == own
+                self._further.append((key, item, 1 if beside else depth + 1))
+
+    def _list_further(self, value: Any) -> Iterator[tuple[str, Any]]:
+        """Yield the attributes of an object, or the globals of a function of the user."""
+        if isinstance(value, torch.nn.Module):
+            yield from (("", getattr(type(child), "forward", None)) for child in value.modules())
+        elif inspect.isfunction(value):
+            if is_user_file(value.__code__.co_filename):
+                self.functions.append(value)
+                names = names_in(value.__code__)
+                yield from ((name, value.__globals__.get(name)) for name in names)
+        elif not isinstance(value, _CONTAINERS):
+            yield "", vars(type(value)).get("__call__")
+            yield from held_by(value).items()
 
     def outermost(self) -> list[tuple[str, torch.nn.Module]]:
         """Return the modules that are not inside another found module."""
@@ -308,19 +321,6 @@ def _list_members(name: str, value: Any) -> Iterator[tuple[str, Any]]:
                 yield key, item
 
 
-def _list_further(value: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the attributes of an object, or the globals of a function of the user."""
-    if isinstance(value, torch.nn.Module):
-        yield from (("", getattr(type(child), "forward", None)) for child in value.modules())
-    elif not inspect.isfunction(value):
-        if not isinstance(value, _CONTAINERS):
-            yield "", vars(type(value)).get("__call__")
-            yield from held_by(value).items()
-    elif is_user_file(value.__code__.co_filename):
-        names = value.__globals__
-        yield from ((name, names[name]) for name in names_in(value.__code__) if name in names)
-
-
 def names_in(code: Any) -> Iterator[str]:
     """Yield the names that code, including nested code, looks up."""
     yield from code.co_names
@@ -338,10 +338,9 @@ def _list_reachable(function: Any) -> Iterator[tuple[str, Any]]:
         except ValueError:
             continue
     for name in code.co_names:
-        if name in function.__globals__:
-            value = function.__globals__[name]
-            if isinstance(value, torch.nn.Module) or _is_data(value):
-                yield name, value
+        value = function.__globals__.get(name)
+        if isinstance(value, torch.nn.Module) or _is_data(value):
+            yield name, value
     defaults = function.__defaults__ or ()
     declared = code.co_varnames[: code.co_argcount]
     yield from zip(declared[::-1], defaults[::-1], strict=False)

@@ -159,14 +159,13 @@ class PythonState:
             kinds = torch.nn.Module | type | FunctionType
             if not isinstance(holder, kinds) and hasattr(holder, "__dict__"):
                 self._keep(vars(holder), "", dict(vars(holder)))
-        modules = (type(module).__mro__ for _, module in named.all_modules)
-        classes = dict.fromkeys(itertools.chain.from_iterable(modules))
+        classes = [cls for _, module in named.all_modules for cls in type(module).__mro__]
         for function in named.functions:
             if vars(function):
                 self._keep(vars(function), f"{function.__name__}.", dict(vars(function)))
             values = self._keep_function_values(function)
-            classes.update((value, None) for value in values if isinstance(value, type))
-        for cls in classes:
+            classes += [value for value in values if isinstance(value, type)]
+        for cls in dict.fromkeys(classes):
             if _is_of_user(cls):
                 class_data = {k: v for k, v in vars(cls).items() if k[:2] != "__" and _is_data(v)}
                 self._keep(cls, f"{cls.__name__}.", class_data)

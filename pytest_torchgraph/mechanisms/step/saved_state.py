@@ -247,7 +247,7 @@ class SavedState:
         self.training = [(module, module.training) for _, module in named.all_modules]
         self.switches = torch_private.switches()
         self.python = PythonState(named)
-        self.optimizers = SteppedOptimizers({id(p) for _, p in parameters})
+        self.optimizers = SteppedOptimizers(own)
         for leaf in (*named.leaves(), *(t for t in held.values() if t.is_leaf and t.requires_grad)):
             self.set_aside(leaf)
 
