@@ -108,8 +108,8 @@ def capture(
     state, `.grad`, buffers, the state of optimizers that stepped and tensor arguments are restored,
     even if the capture is refused or the target raises. The target's exception propagates. Python
     values are not restored, nor tensors and generators that the target reaches only through class
-    attributes, globals of other modules, or sets and iterators in closures. If the target changed
-    Python attributes of modules before it raised, a note on the exception says so.
+    attributes, other modules' globals, methods, sets or iterators (see `docs/limits.md`). If the
+    target changed Python attributes of modules before it raised, a note on the exception says so.
 
     A capture through Dynamo ("dynamo", "aot", "inductor", "compiled_autograd", "export") resets
     Dynamo before and after. Except via "export", these captures also record the ops that run

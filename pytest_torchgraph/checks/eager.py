@@ -179,6 +179,8 @@ def why_no_graph(record: WatchRecord) -> str:
     names = [compilation.function or "?" for compilation in record.compiled]
     if names := names or [callee.name for callee in record.callables]:
         functions = ", ".join(dict.fromkeys(names))
+        if not record.compiled and all(callee.raised for callee in record.callables):
+            return f"  {functions} raised an exception, so no compiled code ran"
         return f"  Dynamo found no tensor operations in {functions}: {_NO_OPS}"
     matching = f" that matches {record.part}" if record.part else ""
     advice = "torch.compile(...) compiles nothing by itself: call its result inside the watch"

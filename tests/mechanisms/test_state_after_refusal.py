@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import random
 import threading
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -486,6 +488,147 @@ def test_plain_tensors_and_generators_are_restored(via: str, raises: bool, how: 
     for tensor in (held.cache, held.caches[0]):
         assert tensor.equal(torch.ones(4))
     assert generator.get_state().equal(state)
+
+
+GLOBAL, BY_KEY, LISTED = torch.ones(4), {"w": torch.ones(4)}, [torch.ones(4)]
+OBJECT = SimpleNamespace(inner=SimpleNamespace(w=torch.ones(4)))
+SCALE = nn.Parameter(torch.ones(4))
+NORMS = {"norm": nn.BatchNorm1d(4)}
+
+
+def _write(tensor: Tensor, x: Tensor) -> Tensor:
+    with torch.no_grad():
+        tensor.add_(1)
+    return x * tensor
+
+
+def _in_helper(x: Tensor) -> Tensor:
+    return _write(GLOBAL, x)
+
+
+def _wrapped(function: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+    @functools.wraps(function)
+    def wrapper(x: Tensor) -> Tensor:
+        return function(x)
+
+    return wrapper
+
+
+_first = _wrapped(_in_helper)
+_second = _wrapped(lambda x: _first(x))
+_third = _wrapped(lambda x: _second(x))
+
+
+class _WritesGlobal(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return _in_helper(x)
+
+
+class _Callable:
+    def __call__(self, x: Tensor) -> Tensor:
+        return _in_helper(x)
+
+
+def _in_dict(x: Tensor) -> Tensor:
+    return _write(BY_KEY["w"], x)
+
+
+def _in_list(x: Tensor) -> Tensor:
+    return _write(LISTED[0], x)
+
+
+def _in_object(x: Tensor) -> Tensor:
+    return _write(OBJECT.inner.w, x)
+
+
+def _in_nested_function(x: Tensor) -> Tensor:
+    def nested() -> Tensor:
+        return _write(BY_KEY["w"], x)
+
+    return nested()
+
+
+def _in_module(x: Tensor) -> Tensor:
+    return cast(Tensor, NORMS["norm"](x * torch.arange(3.0)[:, None]))
+
+
+def _in_parameter(x: Tensor) -> Tensor:
+    return _write(SCALE, x)
+
+
+def _in_own_backward(x: Tensor) -> Tensor:
+    (x * SCALE).sum().backward()
+    return x * 2
+
+
+def _no_grad(x: Tensor) -> Tensor:
+    SCALE.grad = None
+    return x * SCALE
+
+
+def _in_closure() -> Callable[[Tensor], Tensor]:
+    scale = SCALE
+
+    def target(x: Tensor) -> Tensor:
+        (x * scale).sum().backward()
+        return x * 2
+
+    return target
+
+
+@pytest.mark.slow("further mechanisms", unless=["*dispatch*"])
+@pytest.mark.parametrize("via", ["dispatch", "aot"])
+@pytest.mark.parametrize(
+    "target",
+    [
+        _in_helper,
+        lambda x: _third(x),
+        _WritesGlobal(),
+        _Callable(),
+        _in_dict,
+        _in_list,
+        _in_object,
+        _in_nested_function,
+        _in_module,
+        _in_parameter,
+        _in_own_backward,
+        _no_grad,
+        _in_closure(),
+    ],
+)
+def test_tensors_that_globals_reach_are_restored(via: str, target: Any) -> None:
+    SCALE.grad = torch.full((4,), 3.0)
+    norm = cast(Tensor, NORMS["norm"].running_mean)
+    tensors = [GLOBAL, BY_KEY["w"], LISTED[0], OBJECT.inner.w, SCALE, norm, SCALE.grad]
+    before = [(tensor.detach().clone(), tensor._version) for tensor in tensors]
+    capture(target, torch.ones(4), via=via).assert_matches_eager()
+    assert SCALE.grad is tensors[-1]
+    for tensor, (value, version) in zip(tensors, before, strict=True):
+        assert torch.equal(tensor, value)
+        assert tensor._version == version
+
+
+def test_parameter_argument_is_restored() -> None:
+    scale = nn.Parameter(torch.ones(4))
+    capture(_write, scale, torch.ones(4), via="dispatch").assert_matches_eager()
+    assert torch.equal(scale, torch.ones(4))
+
+
+def test_large_sparse_tensor_in_a_closure_is_captured() -> None:
+    sparse = torch.eye(600).to_sparse()
+    assert sparse.to_dense().nbytes > 2**20
+    graphs = capture(lambda x: torch.mm(sparse, x), torch.ones(600, 1), via="dispatch").graphs
+    assert len(graphs) == 1
+
+
+def test_modules_of_helper_functions_rename_no_input() -> None:
+    model = nn.Linear(4, 4)
+    names = [
+        node.name
+        for target in (model, lambda x: _in_module(model(x)[0]))
+        for node in capture(target, torch.ones(3, 4), via="aot").graphs[0].inputs
+    ]
+    assert names.count("weight") == 2
 
 
 class _Slots:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -204,6 +205,29 @@ def next_number(number: int) -> int:
 def there_is_no_tensor() -> Run:
     function = compiled(next_number)
     return lambda: [function(1), function(1), function(2)]
+
+
+@way("plain raised an exception, so no compiled code ran")
+def the_stance_refused_a_compilation() -> Run:
+    function = compiled(plain)
+
+    def run() -> None:
+        stance = torch.compiler.set_stance("fail_on_recompile")
+        with stance, contextlib.suppress(RuntimeError):
+            function(ones())
+
+    return run
+
+
+@way("plain raised an exception, so no compiled code ran")
+def an_argument_was_missing() -> Run:
+    function = compiled(plain)
+
+    def run() -> None:
+        with contextlib.suppress(TypeError):
+            function()
+
+    return run
 
 
 # 11

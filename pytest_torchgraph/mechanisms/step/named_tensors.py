@@ -4,24 +4,26 @@ from __future__ import annotations
 
 import functools
 import inspect
+import itertools
 import random
 import sys
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any
 
 import torch
 import torch.utils._pytree as pytree
 
 from ... import torch_private
+from ...convert.source_lines import is_user_file
 from ...graph.module_paths import OwnModule
 
 DEPTH = 8
 """Maximum nesting depth for objects in an argument or output, which may reference each other."""
 _MAX_OBJECTS = 1000
-"""Maximum number of objects in one argument that are searched: it may refer to a whole dataset."""
+"""Maximum number of values in one argument or global that are searched: it may be a dataset."""
 
 
 class NamedTensors:
@@ -38,11 +40,11 @@ class NamedTensors:
         all_buffers: every buffer, each once.
         inputs: each tensor among the arguments, with its name.
         held: each tensor in an argument unknown to pytree, with its path.
-        plain: tensors that are neither parameters, buffers nor arguments, and that a module, an
-            argument or a closure holds, such as the cache of a model.
-        parameters: parameters of no module that an argument, a module or a closure holds.
+        plain: tensors that a module, an argument or a closure holds, or that a global reaches, such
+            as the cache of a model.
         numbers: the names of the numbers among the arguments.
         generators: the random generators that an argument, a module or a closure holds.
+        functions: the functions of the user that run in the target, as far as their names tell.
     """
 
     def __init__(self, target: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]):
@@ -62,10 +64,9 @@ class NamedTensors:
         self.numbers = [name for name, leaf in leaves if isinstance(leaf, int | float)]
         self.look()
         self.plain = list(module_search.tensors.values())
-        arguments = [t for _, t in (*self.inputs, *self.held) if isinstance(t, torch.nn.Parameter)]
-        self.parameters = [*arguments, *module_search.parameters]
         # Setting the state of a generator twice is harmless.
         self.generators = module_search.generators
+        self.functions = module_search.functions
 
     def look(self) -> None:
         """Collect modules, parameters and buffers. Call it again if they may have changed."""
@@ -169,6 +170,7 @@ def _without_wrappers(path: str) -> str:
 
 
 _CONTAINERS = (list, tuple, deque, dict)
+_SCALARS = (int, float, complex, str, bytes, type(None), type, ModuleType)
 MAX_DEPTH = 4
 """Maximum depth of the search for modules in lists, dicts, closures and attributes of the target.
 """
@@ -190,6 +192,7 @@ def _modules(
         if not isinstance(value, torch.Tensor):
             module_search.look(name, value, 1)
     outer = module_search.outermost()
+    module_search.look_further()
     if isinstance(target, torch.nn.Module):
         return [("", target), *(pair for pair in outer if pair[1] is not target)]
     return [("", outer[0][1])] if len(outer) == 1 else outer
@@ -200,41 +203,77 @@ class _ModuleSearch:
 
     Attributes:
         computed: the found tensors that an op computed.
-        tensors: the other found tensors, by id, except parameters.
-        parameters: the found parameters.
+        tensors: the other found tensors, by id.
         generators: the found random generators.
+        functions: the found functions of the user.
     """
 
     def __init__(self) -> None:
         self._modules_by_id: dict[int, tuple[str, torch.nn.Module]] = {}
         self.computed: list[torch.Tensor] = []
         self.tensors: dict[int, torch.Tensor] = {}
-        self.parameters: list[torch.nn.Parameter] = []
         self.generators: list[Any] = []
+        self.functions: list[FunctionType] = []
+        self._further: list[tuple[str, Any, int]] = []
+        self._seen: set[int] = set()
+        self._left: Iterator[None] | None = None
+
+    def look_further(self) -> None:
+        """Search what the user's functions look up, and objects in objects, nearest first.
+
+        Modules found here get no path, so that stored graphs keep the names of their inputs.
+        """
+        for name, value, depth in itertools.islice(self._further, _MAX_OBJECTS):  # the list grows
+            self._left = itertools.repeat(None, _MAX_OBJECTS)
+            self.look(name, value, depth)
 
     def look(self, name: str, value: Any, depth: int = 0) -> None:
         """Search a value, no deeper than `MAX_DEPTH`."""
+        if isinstance(value, _SCALARS):
+            return
         # For example a hidden state of an earlier call. It was not computed by an unrecorded op of
         # the step.
         if isinstance(value, torch.Tensor) and value.grad_fn is not None:
             self.computed.append(value)
-        elif isinstance(value, torch.nn.Parameter):
-            self.parameters.append(value)
         elif isinstance(value, torch.Tensor):
             self.tensors[id(value)] = value
         elif _is_data(value):
             self.generators.append(value)
-        if depth > MAX_DEPTH or isinstance(value, type) or _is_data(value):
+        if depth > MAX_DEPTH or _is_data(value):
             return
-        if isinstance(value, torch.nn.Module):
+        if isinstance(value, torch.nn.Module) and self._left:
+            self.tensors.update((id(t), t) for t in (*value.parameters(), *value.buffers()))
+        elif isinstance(value, torch.nn.Module):
             self._modules_by_id.setdefault(id(value), (name, value))
+            self._seen.add(id(value))
         elif inspect.ismethod(value):
             self.look("self", value.__self__, depth)
             self.look(name, value.__func__, depth)
         elif isinstance(value, functools.partial):
             self.look(name, value.func, depth)
-        for key, item in _list_members(name, value):
+        left = self._left or itertools.repeat(None)
+        for _, (key, item) in zip(left, _list_members(name, value), strict=False):
             self.look(key, item, depth + 1)
+        own = getattr(value, "__module__", None)
+        for key, item in self._list_further(value):
+            if id(item) not in self._seen:
+                self._seen.add(id(item))
+                # A chain of helper functions in one module may be long.
+                beside = inspect.isfunction(item) and item.__module__ == own
+                self._further.append((key, item, 1 if beside else depth + 1))
+
+    def _list_further(self, value: Any) -> Iterator[tuple[str, Any]]:
+        """Yield the attributes of an object, or the globals of a function of the user."""
+        if isinstance(value, torch.nn.Module):
+            yield from (("", getattr(type(child), "forward", None)) for child in value.modules())
+        elif inspect.isfunction(value):
+            if is_user_file(value.__code__.co_filename):
+                self.functions.append(value)
+                names = names_in(value.__code__)
+                yield from ((name, value.__globals__.get(name)) for name in names)
+        elif not isinstance(value, _CONTAINERS):
+            yield "", vars(type(value)).get("__call__")
+            yield from held_by(value).items()
 
     def outermost(self) -> list[tuple[str, torch.nn.Module]]:
         """Return the modules that are not inside another found module."""
@@ -282,6 +321,14 @@ def _list_members(name: str, value: Any) -> Iterator[tuple[str, Any]]:
                 yield key, item
 
 
+def names_in(code: Any) -> Iterator[str]:
+    """Yield the names that code, including nested code, looks up."""
+    yield from code.co_names
+    for constant in code.co_consts:
+        if inspect.iscode(constant):
+            yield from names_in(constant)
+
+
 def _list_reachable(function: Any) -> Iterator[tuple[str, Any]]:
     """Yield the values that a function refers to: closure, modules among globals, defaults."""
     code = function.__code__
@@ -291,10 +338,9 @@ def _list_reachable(function: Any) -> Iterator[tuple[str, Any]]:
         except ValueError:
             continue
     for name in code.co_names:
-        if name in function.__globals__:
-            value = function.__globals__[name]
-            if isinstance(value, torch.nn.Module) or _is_data(value):
-                yield name, value
+        value = function.__globals__.get(name)
+        if isinstance(value, torch.nn.Module) or _is_data(value):
+            yield name, value
     defaults = function.__defaults__ or ()
     declared = code.co_varnames[: code.co_argcount]
     yield from zip(declared[::-1], defaults[::-1], strict=False)

@@ -17,13 +17,13 @@ import sys
 from collections import deque
 from collections.abc import Callable, Iterator
 from functools import partial
-from types import CellType
+from types import CellType, FunctionType
 from typing import Any, NamedTuple
 
 import torch
 
 from ...convert.source_lines import is_user_file
-from .named_tensors import NamedTensors, callable_of, is_generator
+from .named_tensors import NamedTensors, is_generator, names_in
 from .saved_tensor import version_of
 
 _OF_TORCH = frozenset(vars(torch.nn.Module())) - {"training"}
@@ -32,8 +32,6 @@ _SCALARS = frozenset((bool, int, float, complex, str, bytes, type(None), torch.d
 _CONTAINERS = (list, dict, set, tuple, deque)
 _DEEP, _LONG = 3, 200
 """Maximum depth for containers and objects, and maximum number of items in a container."""
-_FUNCTIONS = 200
-"""Maximum number of user functions searched for globals and closures."""
 _MISSING_VALUE: Any = type("Gone", (), {"__repr__": lambda _: "missing"})()
 """A missing value."""
 
@@ -109,7 +107,7 @@ class PythonState:
     def __init__(self, named: NamedTensors, target: Callable[..., Any] | None = None):
         self._saved_values: list[_OwnerValues] = []
         self._owners: set[int] = set()
-        self._globals: dict[int, set[str]] = {}
+        self._names: set[tuple[int, str]] = set()
         for path, module in named.all_modules:
             # A large model has hundreds of modules, and each capture runs this loop.
             values = {k: v for k, v in vars(module).items() if k not in _OF_TORCH}
@@ -158,53 +156,32 @@ class PythonState:
     def _keep_reachable(self, target: Callable[..., Any], named: NamedTensors) -> None:
         """Store the values that the target's functions reach by name."""
         for holder in (getattr(target, "__self__", None), target):
-            if not isinstance(holder, torch.nn.Module | type) and hasattr(holder, "__dict__"):
-                name = f"{holder.__name__}." if inspect.isfunction(holder) else ""
-                self._keep(vars(holder), name, dict(vars(holder)))
-        to_search: list[Any] = [callable_of(target), vars(type(target)).get("__call__")]
-        classes: dict[type, None] = {}
-        for _, module in named.all_modules:
-            to_search.append(type(module).forward)
-            classes.update(dict.fromkeys(type(module).__mro__))
-        seen: set[int] = set()
-        while to_search and len(seen) < _FUNCTIONS:
-            # Globals and cells are read from the wrapped function, not from a `functools.wraps`
-            # wrapper.
-            function = inspect.unwrap(_function_of(to_search.pop(0)))
-            code = getattr(function, "__code__", None)
-            if code is None or id(function) in seen or not is_user_file(code.co_filename):
-                continue
-            seen.add(id(function))
+            kinds = torch.nn.Module | type | FunctionType
+            if not isinstance(holder, kinds) and hasattr(holder, "__dict__"):
+                self._keep(vars(holder), "", dict(vars(holder)))
+        classes = [cls for _, module in named.all_modules for cls in type(module).__mro__]
+        for function in named.functions:
             if vars(function):
                 self._keep(vars(function), f"{function.__name__}.", dict(vars(function)))
-            for value in self._keep_function_values(function):
-                if isinstance(value, type):
-                    classes[value] = None
-                else:
-                    to_search.append(value)
-        for cls in classes:
+            values = self._keep_function_values(function)
+            classes += [value for value in values if isinstance(value, type)]
+        for cls in dict.fromkeys(classes):
             if _is_of_user(cls):
                 class_data = {k: v for k, v in vars(cls).items() if k[:2] != "__" and _is_data(v)}
                 self._keep(cls, f"{cls.__name__}.", class_data)
 
     def _keep_function_values(self, function: Any) -> Iterator[Any]:
         """Store the cells and globals that a function reads; yield their values."""
-        code, values = function.__code__, function.__globals__
-        for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=False):
-            value = _read(cell, name)
-            if _is_data(value) or _is_plain_object(value):
-                self._keep(cell, "", {name: value})
+        code, names = function.__code__, function.__globals__
+        cells = zip(code.co_freevars, function.__closure__ or (), strict=False)
+        for name, owner in (*cells, *((name, names) for name in names_in(code))):
+            value, key = _read(owner, name), (id(owner), name)
+            if key not in self._names and (_is_data(value) or _is_plain_object(value)):
+                self._names.add(key)
+                # `_keep` stores an owner only once, but globals are stored one by one.
+                self._owners.discard(id(owner))
+                self._keep(owner, "", {name: value})
             yield value
-        searched_names = self._globals.setdefault(id(values), set())
-        for name in _names_in(code):
-            if name in values and name not in searched_names:
-                searched_names.add(name)
-                value = values[name]
-                if _is_data(value) or _is_plain_object(value):
-                    # `_keep` stores an owner only once, but these globals are stored one by one.
-                    self._owners.discard(id(values))
-                    self._keep(values, "", {name: value})
-                yield value
 
 
 def _change(name: str, was: Any, now: Any, owner: Any, key: str) -> StateChange:
@@ -228,20 +205,6 @@ def _read(owner: Any, key: str) -> Any:
             return _MISSING_VALUE
     values = vars(owner) if isinstance(owner, type) else owner
     return values.get(key, _MISSING_VALUE)
-
-
-def _function_of(value: Any) -> Any:
-    """Return the function that runs when a value is called, otherwise the value."""
-    value = getattr(value, "func", value)  # of a partial
-    return getattr(value, "__func__", value)
-
-
-def _names_in(code: Any) -> Iterator[str]:
-    """Yield the names that code, including nested code, looks up."""
-    yield from code.co_names
-    for constant in code.co_consts:
-        if inspect.iscode(constant):
-            yield from _names_in(constant)
 
 
 def _is_of_user(cls: type) -> bool:

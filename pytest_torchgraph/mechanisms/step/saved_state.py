@@ -223,21 +223,13 @@ class SavedState:
         parameters = [(name, p) for name, p in named.all_parameters if not is_lazy(p)]
         self.lazy = [(name, p) for name, p in named.all_parameters if is_lazy(p)]
         self.unwritten: dict[int, list[SavedTensor]] = {}
-        self.parameters = [
-            (name, self._save_lazily(p) if sees_writes and p.nbytes > LARGE else SavedTensor(p))
-            for name, p in parameters
-        ]
-        inputs = {
-            id(t): t
-            for _, t in [*named.inputs, *named.held]
-            if not isinstance(t, torch.nn.Parameter)
-        }
-        self.arguments = [SavedTensor(tensor) for tensor in inputs.values()]
+        self.parameters = [(name, self._save(p, lazily=sees_writes)) for name, p in parameters]
+        given = [tensor for _, tensor in (*named.inputs, *named.held)]
+        own, given_ids = {id(p) for _, p in named.all_parameters}, set(map(id, given))
+        held = {id(t): t for t in (*given, *named.plain) if id(t) not in own and not is_lazy(t)}
         # A closure or a global may hold a whole dataset.
-        self.arguments += [
-            self._save_lazily(t) if sees_writes and t.nbytes > LARGE else SavedTensor(t)
-            for t in named.plain
-            if id(t) not in inputs
+        self.arguments = [
+            self._save(t, lazily=sees_writes and id(t) not in given_ids) for t in held.values()
         ]
         # A target may assign another tensor to a buffer instead of writing to it.
         self.slots = [
@@ -251,21 +243,22 @@ class SavedState:
             module for _, module in named.all_modules if _COMPILED not in vars(module)
         ]
         self.random = RandomState(named.generators)
-        self.requires_grad = [
-            (p, p.requires_grad) for p in (*named.parameters, *(p for _, p in named.all_parameters))
-        ]
+        self.requires_grad = [(p, p.requires_grad) for _, p in named.all_parameters]
         self.training = [(module, module.training) for _, module in named.all_modules]
         self.switches = torch_private.switches()
         self.python = PythonState(named)
-        self.optimizers = SteppedOptimizers({id(p) for _, p in parameters})
-        for leaf in named.leaves():
+        self.optimizers = SteppedOptimizers(own)
+        for leaf in (*named.leaves(), *(t for t in held.values() if t.is_leaf and t.requires_grad)):
             self.set_aside(leaf)
 
-    def _save_lazily(self, parameter: torch.Tensor) -> SavedTensor:
-        """Save a parameter without a copy, until something may write to its memory."""
-        storage = storage_of(parameter)
-        # `before_write` finds parameters by storage id. A parameter without one is copied now.
-        saved = SavedTensor(parameter, copied=storage == 0)
+    def _save(self, tensor: torch.Tensor, *, lazily: bool) -> SavedTensor:
+        """Save a tensor; if it is large and `lazily`, copy it only before a write to its memory."""
+        # A sparse tensor has no `nbytes`.
+        if not lazily or tensor.layout is not torch.strided or tensor.nbytes <= LARGE:
+            return SavedTensor(tensor)
+        storage = storage_of(tensor)
+        # `before_write` finds tensors by storage id. A tensor without one is copied now.
+        saved = SavedTensor(tensor, copied=storage == 0)
         self.unwritten.setdefault(storage, []).append(saved)
         return saved
 
@@ -290,8 +283,8 @@ class SavedState:
         if id(leaf) not in self.grads:
             grad = leaf.grad
             self.grads[id(leaf)] = (leaf, grad, None if grad is None else SavedTensor(grad))
-            # Autograd would add the new gradient to the old one, which is one more op.
-            leaf.grad = None
+        # Autograd would add the new gradient to the old one, which is one more op.
+        leaf.grad = None
 
     def replaced_buffers(self) -> list[torch.Tensor]:
         """Return the tensors that modules now hold in place of their original buffers."""

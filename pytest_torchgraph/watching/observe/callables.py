@@ -63,6 +63,7 @@ class CompiledCallable:
         file, line: start of the user's function inside decorators; "" and 0 if it has none.
         code: code object that Python runs, `None` for a callable without one.
         entries: number of calls.
+        raised: number of calls that raised.
         uncompiled: number of eager calls, by cause.
         backend: name of its backend, "" if it cannot be read.
         no_graph: why calls for which Dynamo has code ran no graph; `None` if no call did.
@@ -80,6 +81,7 @@ class CompiledCallable:
     line: int = 0
     code: CodeType | None = None
     entries: int = 0
+    raised: int = 0
     uncompiled: Counter[EagerCause] = field(default_factory=Counter)
     backend: str = ""
     no_graph: EagerCause | None = None
@@ -152,6 +154,7 @@ class CompiledCallable:
             self,
             served_by=dict(self.served_by),
             entries=self.entries - before.entries,
+            raised=self.raised - before.raised,
             uncompiled=self.uncompiled - before.uncompiled,
         )
 

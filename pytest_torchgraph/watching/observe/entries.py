@@ -335,7 +335,10 @@ class CompiledCallables:
             code = None if callee is None else callee.code
             if code is not None and torch_private.is_compiled_code(code):
                 call[COMPILED] = True
-        if callee is None or _handled_exception() != handled:  # it raises
+        if callee is None:
+            return
+        if _handled_exception() != handled:
+            callee.raised += 1
             return
         graphs = self._executions.ran_since(runs_before)
         callee.served_by |= graphs
