@@ -456,7 +456,7 @@ class GraphSnapshot(SnapshotAssertion):
             "refused": files.why_not_written(),
         }
         if result.recalled_data is None:
-            details = () if lookup.may_write else self._why_missing(files)
+            details = () if lookup.may_write else self._why_missing()
             problem = "no graph is stored for this comparison yet"
             return Comparison(self._current, None, problem, details, is_new=True, **fields)
         fields["origin"] = files.why_compared(lookup.release)
@@ -497,16 +497,13 @@ class GraphSnapshot(SnapshotAssertion):
             fields["details"] = (advice, *difference.details)
         return replace(difference, **fields)
 
-    def _why_missing(self, files: ReleaseFiles) -> tuple[str, ...]:
-        from .stale import find_under_old_name
-
+    def _why_missing(self) -> tuple[str, ...]:
         rank = settings.get(self.item.config).rank
         process = (
             f"RANK and WORLD_SIZE are set, so this process is {rank} and has a stored file of its "
             "own"
         )
-        move_lines = find_under_old_name(self.item, files, self._current, self._detail)
-        return (process, *move_lines) if rank else move_lines
+        return (process,) if rank else ()
 
 
 def _digits_in_words(digits: int | None) -> str:

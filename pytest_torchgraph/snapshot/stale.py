@@ -1,4 +1,4 @@
-"""Stale stored graphs, and stored graphs of renamed tests and test files.
+"""Stale stored graphs.
 
 | case | judgement |
 |---|---|
@@ -10,22 +10,16 @@
 | the file belongs to another torch release in `torchgraph_releases` | kept for that release |
 | the file belongs to another rank, or to another number of processes | not judged |
 | no test compared the file, and its test file ran completely or no longer exists | stale |
-
-After a test is renamed, the graph of the new name is missing, and the file of the old name is
-stale. If both graphs are equal, `find_under_old_name` finds the old file, and the failure suggests
-a `git mv`.
 """
 
 from __future__ import annotations
 
 import os
 import re
-import shlex
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -37,15 +31,13 @@ from ..files import write
 from ..settings import config as settings
 from ..settings.paths import active_filter
 from ..torch_release import running_release
-from ..words import grouped, listed
+from ..words import listed
 from . import SUFFIX
-from .file_names import ReleaseFiles, may_be_of, rank_in, release_in
-from .files import read_text
+from .file_names import may_be_of, rank_in, release_in
 from .run import DIRECTORY, RunRecord, file_of
 
 if TYPE_CHECKING:
-    from ..graph.model import Detail
-    from ..graph.program import Program
+    pass
 
 
 ACCELERATORS = ({*KNOWN} - {"cpu"}) | {"hip", "metal", "tpu", "vulkan"}
@@ -284,96 +276,3 @@ def remove(stale: StaleFiles, root: Path) -> Iterator[tuple[Path, TorchGraphErro
         with suppress(TorchGraphError):  # another process may have filled it
             if not path.parent.is_symlink():
                 write(path.parent, None, root=root)
-
-
-MOST_CANDIDATES = 20
-"""Maximum number of files under old names to read for one missing file."""
-
-_IDENTIFIERS = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*", re.ASCII)
-
-
-def find_under_old_name(
-    item: pytest.Item, files: ReleaseFiles, captured: Program, detail: Detail
-) -> tuple[str, ...]:
-    """Return the lines about an equal graph under an old name, with the command that moves it.
-
-    Args:
-        item: the test.
-        files: the files that would store the graph of the test; none of these files exists.
-        captured: the program that the test captured.
-        detail: the level of detail of the comparison.
-
-    Returns:
-        the lines; empty if no file has an equal graph.
-    """
-    from .compare import is_stored
-
-    home = files.candidates[0][1].parent
-    for number, (file, moves) in enumerate(_moved_candidates(item, files, home)):
-        if number == MOST_CANDIDATES:
-            break
-        text = read_text(file)
-        if text is not None and is_stored(text, captured, detail):
-            config = item.config
-            commands = (
-                shlex.join(["git", "mv", *(settings.display_path(config, path) for path in pair)])
-                for pair in moves
-            )
-            return (
-                "an equal graph is stored under an old name: "
-                f"{settings.display_path(config, file)}",
-                f"move:    {' && '.join(commands)}",
-            )
-    return ()
-
-
-def _moved_candidates(
-    item: pytest.Item, files: ReleaseFiles, home: Path
-) -> Iterator[tuple[Path, list[tuple[Path, Path]]]]:
-    """Yield files that belong to no test any more, each with its moves as (from, to) pairs."""
-    for directory in _orphaned_directories(home):
-        file = _first_existing([directory / path.name for _, path in files.candidates])
-        if file is not None:
-            yield file, [(file, home / file.name) if home.exists() else (directory, home)]
-    expected_stem = release_in(files.candidates[0][1].stem)[0]
-    expected_names = _IDENTIFIERS.match(expected_stem)
-    module = getattr(item, "module", None)
-    if expected_names is None or module is None or not home.is_dir():
-        return
-    stems = grouped((release_in(path.stem)[0], path) for path in sorted(home.glob(f"*.{SUFFIX}")))
-    for stem, paths in stems.items():
-        stored_names = _IDENTIFIERS.match(stem)
-        if (
-            stored_names is None
-            or stem[stored_names.end() :] != expected_stem[expected_names.end() :]
-        ):
-            continue
-        if not _resolves(module, stored_names[0]):
-            names = [path.name.replace(expected_stem, stem, 1) for _, path in files.candidates]
-            moves = [(path, home / path.name.replace(stem, expected_stem, 1)) for path in paths]
-            yield _first_existing([home / name for name in names]) or paths[0], moves
-
-
-def _first_existing(files: list[Path]) -> Path | None:
-    return next((file for file in files if file.is_file()), None)
-
-
-def _orphaned_directories(home: Path) -> list[Path]:
-    """Return the neighbouring directories of stored graphs whose test file no longer exists."""
-    if not home.parent.is_dir():
-        return []
-    sources = {path.stem for path in home.parent.parent.iterdir()}
-    return [
-        path
-        for path in sorted(home.parent.iterdir())
-        if path != home and path.is_dir() and path.name not in sources
-    ]
-
-
-def _resolves(module: object, dotted: str) -> bool:
-    """Return True if a module has a test of this name, for example `TestNet.test_step`."""
-    try:
-        attrgetter(dotted)(module)
-    except AttributeError:
-        return False
-    return True

@@ -112,5 +112,4 @@ RULES = (
 )
 """All rules, in the order of `Finding.reasons`."""
 
-ORDER = {rule.name: number for number, rule in enumerate(RULES)}
 FOLLOWS = frozenset(rule.name for rule in RULES if rule.kind == "follows")
