@@ -304,7 +304,7 @@ def steps_of(
     The inputs of the second step have the order of the first if only one of the two is divided:
     compiled code takes its inputs in the order of their first use in a graph.
     """
-    divided = [is_divided(side) for side in (before, after)]
+    divided = [is_divided(side) or needs_links(side) for side in (before, after)]
     if not any(divided):
         return None
     steps = []

@@ -246,7 +246,8 @@ def _sources(comparison: Comparison) -> dict[str, dict[str, str]]:
     for finding in comparison.diff.findings:
         for place in finding.places:
             key = place_key(place)
-            if source := source_text(place.changes[0].node.source):
+            own = place.changes[0].node.source if place.changes else finding.source
+            if source := source_text(own):
                 sources[key] = source
             if finding.identity.line:
                 lines[key] = finding.identity.line

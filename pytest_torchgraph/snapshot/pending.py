@@ -257,10 +257,13 @@ def _is_stored_graph(name: str) -> bool:
 
 
 def place_key(place: Place) -> str:
-    """Return a digest of a place's primary change: its graph, and its nodes as text."""
-    change = place.changes[0]
-    nodes = [node and format_node(node) for node in (change.before, change.after)]
-    return str(digest(json.dumps([place.graph, *nodes])))[:16]
+    """Return a digest of a place's primary change: its graph, and its nodes as text.
+
+    A graph break has no nodes, so it is its module.
+    """
+    change = place.changes[0] if place.changes else None
+    nodes = [n and format_node(n) for n in (change.before, change.after)] if change else []
+    return str(digest(json.dumps([place.graph, *(nodes or [place.module])])))[:16]
 
 
 def digest(text: str | None) -> str | None:

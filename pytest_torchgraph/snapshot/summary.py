@@ -234,31 +234,31 @@ def describe_renames(stored: str, now: Program, detail: Detail) -> str:
 
 
 def describe_added_facts(stored: str, text: str) -> str:
-    """Return the facts missing from a stored text of an older version; "" if there are none.
+    """Return the facts that a text of equal graphs has, and a stored one lacks; "" if none.
 
     A file that lacks a fact matches any value of it. An update therefore adds the missing facts.
     """
-    from ..graph.text import ALIAS_OPS, FACTS_VERSION, GIVEN, TIMES
+    has, had = _facts(text), _facts(stored)
+    return ", ".join(fact for fact in has if has[fact] and not had[fact])
+
+
+def _facts(text: str) -> dict[str, bool]:
+    """Return which facts a text has that another text of the same graphs can lack."""
+    from ..graph.text import ALIAS_OPS, GIVEN, TIMES
 
     lines = text.split("\n")
-    facts = {"links between graphs": "links" in lines and "links" not in stored.split("\n")}
-    # A file of the newest version has all other facts.
-    if not stored.startswith(f"torchgraph {FACTS_VERSION}\n"):
-        facts |= {
-            "return values": any(line.startswith("  output ") for line in lines),
-            "run counts": any(
-                line.endswith(" {")
-                and f" {TIMES} " in line
-                and not line.startswith(("eager_", " "))
-                for line in lines
-            ),
-            "values of constants": any(map(_CONSTANT.match, lines)),
-            "module options": any(map(_OPTIONS.search, lines)),
-            "origin of the graphs": f" {GIVEN} {{\n" in text
-            and any(f" = {op}(" in text for op in ALIAS_OPS),
-        }
-    added_facts = [fact for fact, is_present in facts.items() if is_present]
-    return ", ".join(added_facts)
+    titles = [
+        line for line in lines if line.endswith(" {") and not line.startswith(("eager_", " "))
+    ]
+    return {
+        "links between graphs": "links" in lines,
+        "return values": any(line.startswith("  output ") for line in lines),
+        "run counts": any(f" {TIMES} " in line for line in titles),
+        "values of constants": any(map(_CONSTANT.match, lines)),
+        "module options": any(map(_OPTIONS.search, lines)),
+        "origin of the graphs": f" {GIVEN} {{\n" in text
+        and any(f" = {op}(" in text for op in ALIAS_OPS),
+    }
 
 
 def _without_common_words(pair: tuple[str, str]) -> tuple[str, str]:

@@ -27,9 +27,12 @@ from ...settings.paths import find_rootdir
 from ...snapshot.compare import Comparison, compare, read_stored
 from ...snapshot.files import read_text
 from ...snapshot.pending import PENDING_SUFFIX, SavedUpdate, digest, place_key
-from ...snapshot.summary import brief
+from ...snapshot.summary import brief, describe_added_facts
 from ...words import grouped
 
+NO_LONGER = "no longer stored, so no longer compared"
+LOSSES = ("detail ", "digits ", "compared with", NO_LONGER)
+"""Beginnings of details that a headline has."""
 SAME_GRAPHS = "only names, line order, strides or devices differ, so the graphs are equal"
 
 
@@ -129,6 +132,11 @@ def _compare_texts(saved: SavedUpdate, stored: str | None, new: str) -> Differen
             details = comparison.details
             if saved.compared != saved.target:
                 details = (f"compared with {saved.compared}", *details)
+            if lost := describe_added_facts(new, stored):
+                details = (f"{NO_LONGER}: {lost}", *details)
+            if old.header.digits != program.header.digits:
+                digits, was = (h.digits or "exact" for h in (program.header, old.header))
+                details = (f"digits {digits}, was {was}", *details)
             if old.header.detail != detail:
                 details = (f"detail {detail!r}, was {old.header.detail!r}", *details)
     try:
@@ -141,7 +149,7 @@ def _compare_texts(saved: SavedUpdate, stored: str | None, new: str) -> Differen
         "; ".join(
             [
                 headline(comparison),
-                *(line for line in details if line.startswith(("detail ", "compared with"))),
+                *(line for line in details if line.startswith(LOSSES)),
             ]
         ),
         details,

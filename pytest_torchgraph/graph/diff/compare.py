@@ -8,19 +8,44 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from ...errors import TorchGraphError
 from ...words import format_ranks, grouped, listed
 from ..digits import fewest, with_digits
-from ..equality import EquivalenceClasses, as_captured, canonical, drop_unshared_facts, pairing
+from ..equality import (
+    EquivalenceClasses,
+    as_captured,
+    canonical,
+    drop_unshared_facts,
+    equal_programs,
+    pairing,
+)
 from ..higher_order import body_names
 from ..model import Arg, Graph, InputRef, Node, Ref, is_projection
 from ..program import Program, count_lines
-from ..step import InlinedStep, steps_of
-from ..text import format_arg, format_mesh, format_name, format_node, ops_in_words, runs_in_words
+from ..step import InlinedStep, needs_links, steps_of
+from ..text import (
+    format_arg,
+    format_mesh,
+    format_name,
+    format_node,
+    links_lines,
+    ops_in_words,
+    runs_in_words,
+)
 from .batch_norms import attach_batch_norms
 from .consequences import with_consequences
 from .costs import SAVED_DIFFER, attach_costs, name_checkpoints
 from .cuts import with_cuts
-from .findings import SIGNS, Change, ChangeKind, Finding, GraphDiff, GraphPair, one_place
+from .findings import (
+    SIGNS,
+    Change,
+    ChangeKind,
+    Finding,
+    GraphDiff,
+    GraphPair,
+    Identity,
+    Place,
+    one_place,
+)
 from .group import GroupedChanges, group_changes
-from .identify import identify_findings
+from .identify import digest, identify_findings
 from .joining import merge_ranks
 from .node_changes import NodeChange
 from .origins import Origins, pair_bodies, pair_graphs
@@ -46,6 +71,7 @@ def diff_graphs(before: Sequence[Graph], after: Sequence[Graph]) -> GraphDiff:
     two gradients. An added or removed compiled backward graph is a finding of its own, and so is an
     eager graph with a changed run count.
     """
+    captured = before, after
     steps = steps_of(before, after)
     if steps is not None:
         before, after = (step.graphs for step in steps)
@@ -58,7 +84,19 @@ def diff_graphs(before: Sequence[Graph], after: Sequence[Graph]) -> GraphDiff:
     findings = attach_costs(findings, origins, before, after)
     if steps is not None:
         findings = with_cuts(findings, *steps, origins)
+    if not findings and any(map(needs_links, captured)) and not equal_programs(*captured):
+        findings = [_links_finding(*captured)]
     return GraphDiff(tuple(map(origins.with_reasons, findings)), tuple(graphs), origins=origins)
+
+
+def _links_finding(before: Sequence[Graph], after: Sequence[Graph]) -> Finding:
+    """Return the finding of steps that are linked otherwise, if no op shows it."""
+    old, new = (set(links_lines(side)) for side in (before, after))
+    lines = [f"{sign} {line.strip()}" for line in sorted(old ^ new) for sign in "-+"[line in new]]
+    summary = f"the links between graphs differ: {listed(lines, 2)}"
+    place = Place("", after[0].name, ())
+    identity = Identity((digest("links", *lines),))
+    return Finding((place,), summary, identity=identity, of_cut="changed", details=tuple(lines))
 
 
 def find_changes(
@@ -259,8 +297,9 @@ def _merge_reordered_inputs(
         description = f"the same {len(after)} {description}"
     description += f" in a different order ({listed(names, 2)})"
     summary = f"{changes[0].graph}: {description}"
+    orders = (f"{word}: {', '.join(names)}" for word, names in (("was", before), ("is", after)))
     return [
-        one_place(changes, summary),
+        one_place(changes, summary, details=orders),
         *(finding for finding in findings if not is_reordered(finding)),
     ]
 
@@ -270,9 +309,10 @@ def _explain_saved(finding: Finding, old: Graph, new: Graph, names: Mapping[str,
     returns = [change for change in finding.changes if change.node.kind == "output"]
     # An input that the target only returns is added or removed together with the output.
     rest = [c for c in finding.changes if c.node.kind not in ("output", "placeholder")]
-    outputs = _describe_outputs(old, new, names) if returns and not rest else ""
+    outputs = _describe_outputs(old, new, names) if returns and not rest else []
     if outputs:
-        return one_place(finding.changes, f"{finding.graph}: {outputs}")
+        summary = f"{finding.graph}: {listed(outputs, 3)}"
+        return one_place(finding.changes, summary, details=outputs)
     before, after = finding.before, finding.after
     if len(finding.changes) != 1 or before is None or after is None or after.kind != "output":
         return finding
@@ -284,15 +324,15 @@ def _explain_saved(finding: Finding, old: Graph, new: Graph, names: Mapping[str,
     new_saved = [ref.name for ref in new.saved]
     parts = [f"+ %{name}" for name in new_saved if name not in old_saved]
     parts += [f"- %{name}" for name in old_saved if name not in new_saved]
-    description = ", ".join(parts[:MAX_NAMES]) or "in a different order"
+    description = listed(parts, MAX_NAMES) or "in a different order"
     summary = f"{finding.graph}: {SAVED_DIFFER} ({description})"
-    return one_place(finding.changes, summary)
+    return one_place(finding.changes, summary, details=parts)
 
 
-def _describe_outputs(old: Graph, new: Graph, names: Mapping[str, str]) -> str:
-    """Describe the differing outputs of the target; "" if they are equal or unknown."""
+def _describe_outputs(old: Graph, new: Graph, names: Mapping[str, str]) -> list[str]:
+    """Describe each differing output of the target; [] if they are equal or unknown."""
     if old.output is None or new.output is None:
-        return ""
+        return []
     old_values = {path: _rename_ref(value, names) for path, value in _output_leaves(old)}
     new_values = dict(_output_leaves(new))
     parts = [
@@ -311,7 +351,7 @@ def _describe_outputs(old: Graph, new: Graph, names: Mapping[str, str]) -> str:
         for path in old_values
         if path not in new_values
     ]
-    return listed(parts, 3)
+    return parts
 
 
 def _output_leaves(graph: Graph) -> Sequence[tuple[str, Arg]]:

@@ -69,7 +69,8 @@ def with_cuts(
             if not any(holds(path, cut.module) for path in modules)
             and not _is_divided_too(cut, ops, other, partners)
         ]
-        cuts += _findings_of(of_breaks, kind)
+        crossed = {id(cut): values for cut, values in kept[kind == "added"]}
+        cuts += _findings_of(of_breaks, kind, crossed)
     if not cuts:
         return [*findings] or _divided_otherwise(before, after, any(unmatched))
     follows = _Follows(before, after, unmatched, names)
@@ -216,10 +217,17 @@ def _kind(cause: GraphBreak | None) -> tuple[str, str]:
     return ("", "") if cause is None else (cause.kind.removeprefix(SKIPPED), cause.function)
 
 
-def _findings_of(boundaries: Sequence[Boundary], kind: ChangeKind) -> Iterator[Finding]:
+def _findings_of(
+    boundaries: Sequence[Boundary], kind: ChangeKind, crossed: Mapping[int, frozenset[str]]
+) -> Iterator[Finding]:
     """Yield a finding for each break that these cuts have, with a place for each cut at its line.
 
     A break also divides the callers of its function. These cuts follow from it.
+
+    Args:
+        boundaries: the cuts.
+        kind: "added" or "removed".
+        crossed: the values that cross each cut, by the `id` of the cut.
     """
     direct = [boundary for boundary in boundaries if boundary.cut.direct]
     # A frame that Dynamo skips has no line at which it is divided.
@@ -238,7 +246,15 @@ def _findings_of(boundaries: Sequence[Boundary], kind: ChangeKind) -> Iterator[F
         if cause.file:
             summary = f"graph break {kind} at {cause.file}:{cause.line} in {function}"
             summary += f": {cause.code.strip()}" if cause.code.strip() else ""
-        yield Finding(places, summary, identity=Identity((token,)), graph_break=cause, of_cut=kind)
+        values = tuple(f"crossed by %{name}" for b in cut for name in sorted(crossed[id(b)]))
+        yield Finding(
+            places,
+            summary,
+            identity=Identity((token,)),
+            graph_break=cause,
+            of_cut=kind,
+            details=values,
+        )
 
 
 def _is_edit(finding: Finding) -> bool:
@@ -356,6 +372,10 @@ class _Follows:
         if change.graph in self.backwards:
             return True
         one_sided = change.kind in ("added", "removed")
+        nodes = enumerate((change.before, change.after))
+        origins = [self._origin(side, node) if node else None for side, node in nodes]
+        if change.kind == "changed" and all(graph and graph.eager for graph in origins):
+            return False  # the break did not make it eager
         for side, node in enumerate((change.before, change.after)):
             if node is None:
                 continue

@@ -127,6 +127,7 @@ class Finding:
         places: the places of the edit, at least one, in the order of the graphs; empty if the
             finding was read from JSON.
         summary: a description of the edit, if it concerns more than single nodes.
+        details: all parts of a summary that has only the first of them.
         of_graph: True if the finding is about a whole graph that was added or removed, or whose run
             count changed.
         modules: the paths of added or removed modules, one for each of `places`, in that order; ()
@@ -162,6 +163,7 @@ class Finding:
     data: Mapping[str, Any] | None = field(default=None, repr=False, hash=False)
     graph_break: GraphBreak | None = None
     of_cut: ChangeKind | None = None
+    details: tuple[str, ...] = ()
 
     @property
     def cost(self) -> Cost:
@@ -316,17 +318,18 @@ def one_place(
     summary: str = "",
     of_graph: bool = False,
     consequences: Iterable[Change] = (),
+    details: Iterable[str] = (),
 ) -> Finding:
     """Return a finding with one place.
 
     Args:
         changes: the nodes of the edit, the primary one first; at least one.
-        summary, of_graph: see `Finding`.
+        summary, of_graph, details: see `Finding`.
         consequences: see `Place`.
     """
     changes = tuple(changes)
     place = Place(_common_module(changes), changes[0].graph, changes, tuple(consequences))
-    return Finding((place,), summary, of_graph)
+    return Finding((place,), summary, of_graph, details=tuple(details))
 
 
 def _common_module(changes: Sequence[Change]) -> str:

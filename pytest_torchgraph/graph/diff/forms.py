@@ -18,10 +18,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
+from ...words import grouped
 from ..higher_order import body_names
 from ..model import Graph, Node
 from ..text import format_name, format_node, format_result
-from .findings import SIGNS, Change, Finding, nodes_of_changes
+from .findings import SIGNS, Change, Finding, nodes_of_changes, ops_of
 from .identify import digest
 from .paths import instances_of, path_of, relative_to_instances
 from .words import outside_modules, shown_nodes
@@ -39,8 +40,11 @@ def form_of(finding: Finding) -> dict[str, Any]:
         `form`, the digest, and `before`, `after` and `with`, as in `Finding.to_json`, but whole.
     """
     places: dict[str, Sequence[Change]] = {}
-    for place in finding.places:
-        places.setdefault(_digest(place.changes), place.changes)
+    digests = [_digest(place.changes) for place in finding.places]
+    for form, place in zip(digests, finding.places, strict=True):
+        places.setdefault(form, place.changes)
+    # Added modules differ among themselves; other places are the same edit.
+    digests = digests if finding.modules else sorted(places)
     every = [change for changes in places.values() for change in changes]
     primary = () if finding.summary else finding.changes
     before, after, _ = shown_nodes(
@@ -57,12 +61,44 @@ def form_of(finding: Finding) -> dict[str, Any]:
         for change in every
         if change.node not in (before, after)
     ]
+    for change in every:
+        rest += [f"> %{format_name(x)} is now %{format_name(y)}" for x, y in change.renamed]
+    rest += [f"> {line}" for line in dict.fromkeys(_readers(every, bool(finding.modules)))]
+    details = [f"~ {line}" for line in (*finding.details, *_followers(finding))]
     return {
-        "form": digest(finding.summary, *sorted(places), *bodies),
+        "form": digest(finding.summary, *digests, *bodies, *details),
         "before": format_node(before) if before else "",
         "after": format_node(after) if after else "",
-        "with": rest + bodies,
+        "with": rest + bodies + details,
     }
+
+
+def _readers(changes: Sequence[Change], returned: bool) -> Iterator[str]:
+    """Yield the nodes that read an added or removed node, and do not change otherwise.
+
+    Args:
+        changes: the changes.
+        returned: True to also yield the output.
+    """
+    changed = {id(node) for node in nodes_of_changes(changes)}
+    users: dict[int, dict[str, list[Node]]] = {}
+    for change in changes:
+        for _, node, other, graph in _sides(change) if change.node.is_call else ():
+            if other is None:
+                if id(graph) not in users:
+                    users[id(graph)] = grouped((name, n) for n in graph.nodes for name in n.refs)
+                for user in users[id(graph)].get(node.name, ()):
+                    is_reader = user.is_call or (returned and user.kind == "output")
+                    if is_reader and id(user) not in changed:
+                        yield format_node(user)
+
+
+def _followers(finding: Finding) -> Iterator[str]:
+    """Yield what follows from a graph break, each op once: how many there are says nothing."""
+    for place in finding.places if finding.graph_break else ():
+        yield from sorted(
+            {f"follows: {change.kind} {change.node.op}" for change in ops_of(place.consequences)}
+        )
 
 
 def _graphs(change: Change, finding: Finding) -> Iterator[tuple[str, Graph]]:
@@ -107,4 +143,10 @@ def _digest(changes: Sequence[Change]) -> str:
         result = format_result(node.result)
         return f"{call} : {_SIZE.sub(lambda match: sizes.get(match[0], match[0]), result)}"
 
-    return digest(*(change.kind for change in changes), *(text(*side) for side in sides))
+    renamed_operands = [
+        tuple(str(relative_to_instances(name, layers) or name) for name in pair)
+        for change in changes
+        for pair in change.renamed
+    ]
+    kinds = (change.kind for change in changes)
+    return digest(*kinds, *(text(*side) for side in sides), *renamed_operands)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import cast
 
 from ..model import Effect, EffectKind, Graph, Node, Ref
-from ..step import Boundary, InlinedStep, Link, calls_of, crossing, inlined, is_divided
+from ..step import Boundary, InlinedStep, Link, calls_of, crossing, inlined, is_divided, needs_links
 from .canonical_form import aliases_of, canonical, canonical_graph
 from .equal import pairing
 from .numbered_graph import CUT
@@ -18,7 +18,7 @@ _ORDERED = Effect(cast(EffectKind, "divides"))
 
 def equal_programs(a: Sequence[Graph], b: Sequence[Graph]) -> bool:
     """Return True if two captures have equal graphs with equal run counts, links and cuts."""
-    if not is_divided(a) and not is_divided(b):
+    if not any(is_divided(side) or needs_links(side) for side in (a, b)):
         return _have_equal_graphs(a, b)
     calls = calls_of(a), calls_of(b)
     if calls[0] is None or calls[1] is None:

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
         shown_runs,
         with_runs,
     )
+    from .links import links_lines
     from .parse import parse_document
     from .ranks import parse_file, parse_text, read_text
     from .table import aligned, format_table, right_aligned
@@ -57,6 +58,7 @@ else:
                 "format_node format_op format_result format_sections format_shape quote "
                 "ops_in_words runs_in_words shown_runs with_runs"
             ),
+            "links": "links_lines",
             "parse": "parse_document",
             "ranks": "parse_file parse_text read_text",
             "table": "aligned format_table right_aligned",
