@@ -1,0 +1,291 @@
+"""No edit hides behind a summary, a graph break, an inserted op, or an update that stores less."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cli.review.conftest import run_tests
+from cli.review.test_forms import leave
+
+from pytest_torchgraph.cli import main
+from pytest_torchgraph.graph import diff_graphs, equal_programs, parse_text
+
+HEAD = "torchgraph 4\nvia {}, torch 2.13.0\n\n"
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "repo" / ".git").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "repo")
+    return tmp_path
+
+
+def document(
+    *graphs: tuple[str, Sequence[str]], links: Sequence[str] = (), via: str = "aot"
+) -> str:
+    """Return a text of graphs, each with a title and its lines."""
+    parts = [
+        f"{title} {{\n" + "".join(f"  {line}\n" for line in lines) + "}\n"
+        for title, lines in graphs
+    ]
+    parts += ["links\n" + "".join(f"  {line}\n" for line in links)] if links else []
+    return HEAD.format(via) + "\n".join(parts)
+
+
+def op(name: str, text: str) -> str:
+    return f"%{name} = {text} : f32[2]"
+
+
+def inputs(names: Iterable[str]) -> list[str]:
+    return [op(name, "input") for name in names]
+
+
+def returned(*outputs: str) -> str:
+    lines = inputs(f"x{k}" for k in range(6))
+    lines += [op(f"y{k}", f"aten.op{k}.default(%x{k})") for k in range(6)]
+    lines += ["return [" + ", ".join(f"%y{k}" for k in range(6)) + "]"]
+    lines += [f'output "o{k}" = {value}' for k, value in enumerate(outputs)]
+    return document(("inference", lines))
+
+
+def saved(*names: str) -> str:
+    lines = inputs(f"x{k}" for k in range(8))
+    lines += [op(f"y{k}", f"aten.op{k}.default(%x{k})") for k in range(8)]
+    return document(("forward", [*lines, "return %y0", *(f"save %{name}" for name in names)]))
+
+
+def ordered(order: str) -> str:
+    last = op("r", "my.op.default(" + ", ".join(f"%{name}" for name in "abcdef") + ")")
+    return document(("inference", [*inputs(order), last, "return %r"]))
+
+
+def swapped(first: str, second: str, third: str) -> str:
+    lines = [
+        *inputs("x"),
+        op(first, "aten.neg.default(%x)"),
+        op(second, "aten.exp.default(%x)"),
+        op(third, "my.EVIL.default(%x)"),
+        op("c", "aten.mul.Tensor(%a, %x)"),
+    ]
+    return document(("inference", [*lines, f"return [%c, %{first}, %{second}, %{third}]"]))
+
+
+def read(*readers: str, inserted: bool = True) -> str:
+    lines = [*inputs("x"), op("y", "aten.neg.default(%x)")]
+    lines += [op("r", "aten.relu.default(%y)")] if inserted else []
+    lines += [op(n, f"aten.{n}.default({r})") for n, r in zip(("exp", "cos"), readers, strict=True)]
+    return document(("inference", [*lines, "return [%exp, %cos]"]))
+
+
+def layered(*ops: str) -> str:
+    lines = [
+        *inputs("x"),
+        op("h.0/q", "aten.exp.default(%x)"),
+        op("h.0/y", "aten.exp.default(%h.0/q)"),
+    ]
+    for k, name in enumerate(ops, 1):
+        lines += [
+            op(f"h.{k}/q", f"aten.relu.default(%h.{k - 1}/y)"),
+            op(f"h.{k}/y", f"aten.{name}.default(%h.{k}/q)"),
+        ]
+    return document(("inference", [*lines, f"return %h.{len(ops)}/y"]))
+
+
+def broken(position: int) -> str:
+    ops = [op(f"y{k}", f"aten.op{k}.default(%y{k - 1})") for k in range(1, 5)]
+    if not position:
+        return document(("inference", [*inputs(["y0"]), *ops, "return %y4"]))
+    cut = f"y{position}"
+    return document(
+        ("inference_0: inference", [*inputs(["y0"]), *ops[:position], f"return %{cut}"]),
+        ("inference_1: inference", [*inputs([cut]), *ops[position:], "return %y4"]),
+        links=[
+            "run inference_0",
+            'break in f: "b"',
+            f"run inference_1: %{cut} = inference_0 %{cut}",
+        ],
+    )
+
+
+VALUES = [f"%y{k}" for k in range(6)]
+CASES = {
+    "outputs": (
+        returned(*VALUES),
+        returned("%y1", "%y2", "%y0", "7", *VALUES[4:]),
+        returned("%y1", "%y2", "%y0", "666", *VALUES[4:]),
+        "is now 666",
+    ),
+    "saved values": (
+        saved("y0"),
+        saved(*(f"y{k}" for k in range(8))),
+        saved(*(f"y{k}" for k in range(7)), "x3"),
+        "+ %x3",
+    ),
+    "orders of inputs": (ordered("abcdef"), ordered("bfaced"), ordered("bfcead"), "is: b, f, c"),
+    "swapped names": (swapped(*"abe"), swapped(*"bae"), swapped(*"eba"), "is now %e"),
+    "layers": (
+        layered(),
+        layered("sin", "sin", "EVIL"),
+        layered("sin", "EVIL", "EVIL"),
+        "%h.2/y = aten.EVIL",
+    ),
+    "cuts": (broken(0), broken(1), broken(3), "crossed by %y3"),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_each_has_its_form_and_is_shown(case: str, root: Path, capsys: Any) -> None:
+    old, *new, mark = CASES[case]
+    for name, graph in zip("ab", new, strict=True):
+        leave(root, name, old, graph)
+    assert main(["diff", ".", "../new", "--format=json"]) == 1
+    (finding,) = json.loads(capsys.readouterr().out)["findings"]
+    assert len(finding["forms"]) == 2
+    assert mark in str(finding["forms"])
+    for words in (["diff", ".", "../new", "--all"], ["review", "../art", "--list"]):
+        assert main(words) == 1
+        assert "2 forms" in capsys.readouterr().out
+
+
+def test_readers_of_an_inserted_op_are_shown(root: Path, capsys: Any) -> None:
+    leave(root, "a", read("%y", "%y", inserted=False), read("%r", "%y"))
+    assert main(["diff", ".", "../new", "--all"]) == 1
+    output = capsys.readouterr().out
+    assert "%exp = aten.exp.default(%r)" in output
+    assert "aten.cos" not in output
+
+
+def eager(op_name: str, *, divided: bool) -> str:
+    first = ("forward_0: forward", [*inputs("x"), op("a", "aten.sin.default(%x)"), "return %a"])
+    island = ("eager_0", [*inputs("a"), op("m", f"{op_name}(%a)"), "return %m"])
+    rest = [op("b", "aten.cos.default(%m)"), op("c", "aten.tanh.default(%b)")]
+    links = [
+        "run forward_0",
+        'break in f: "one"',
+        "run eager_0: %a = forward_0 %a",
+        "run forward_1: %m = eager_0 %m",
+    ]
+    if not divided:
+        last = [("forward_1: forward", [*inputs("m"), *rest, "return %c"])]
+    else:
+        last = [
+            ("forward_1: forward", [*inputs("m"), rest[0], "return %b"]),
+            ("forward_2: forward", [*inputs("b"), rest[1], "return %c"]),
+        ]
+        links += ['break in g: "two"', "run forward_2: %b = forward_1 %b"]
+    return document(first, island, *last, links=links, via="dynamo")
+
+
+def test_an_edit_of_an_op_that_ran_eagerly_before_is_no_consequence_of_a_break() -> None:
+    old, new = (
+        parse_text(text).graphs
+        for text in (eager("aten.mul.Tensor", divided=False), eager("my.op.default", divided=True))
+    )
+    cut, edit = diff_graphs(old, new).findings
+    assert cut.graph_break is not None
+    assert edit.after is not None
+    assert edit.after.op == "my.op.default"
+
+
+def backwards(line: str, result: str = "") -> str:
+    forward = [*inputs("x"), op("a", "aten.sin.default(%x)"), op("b", "aten.cos.default(%x)")]
+    graphs = [("forward", [*forward, "return [%a, %b]", "save %a", "save %b"])]
+    for number, name in enumerate("ab"):
+        lines = [
+            op(name, "saved"),
+            op("tangent.0", "tangent"),
+            op("m", f"aten.mul.Tensor(%tangent.0, %{name})"),
+        ]
+        lines += [op("n", "aten.exp.default(%m)"), "return [%m, %n]"]
+        graphs.append((f"backward_{number}: backward", lines))
+    links = [
+        "run forward",
+        "run backward_0",
+        f"run backward_1{line}",
+        *([result] if result else []),
+    ]
+    return document(*graphs, links=links)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (backwards(": %tangent.0 = backward_0 %m"), backwards(": %tangent.0 = backward_0 %n")),
+        (backwards(""), backwards(": %b = forward %a")),
+        (backwards(""), backwards("", 'result "grad x" = backward_0 %n')),
+    ],
+)
+def test_links_of_two_backwards_are_compared(old: str, new: str) -> None:
+    first, second = parse_text(old).graphs, parse_text(new).graphs
+    assert equal_programs(first, parse_text(old).graphs)
+    assert not equal_programs(first, second)
+    assert not diff_graphs(first, parse_text(old).graphs)
+    assert diff_graphs(first, second).findings
+
+
+def test_links_of_a_step_too_large_to_join_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pytest_torchgraph.graph.step.MOST_NODES", 1)
+    old, new = (
+        parse_text(broken(1).replace("run inference_1: %y1 = inference_0 %y1", line)).graphs
+        for line in (
+            "run inference_1: %y1 = inference_0 %y1",
+            "run inference_1: %y1 = inference_0 %y0",
+        )
+    )
+    (finding,) = diff_graphs(old, new).findings
+    assert finding.summary.startswith("the links between graphs differ: ")
+    assert not diff_graphs(old, old)
+
+
+LESS = {
+    "digits": (
+        returned(*VALUES),
+        returned(*VALUES).replace("2.13.0", "2.13.0, digits 2"),
+        "digits 2, was exact",
+    ),
+    "outputs": (
+        returned(*VALUES),
+        returned().replace("torchgraph 4", "torchgraph 2"),
+        "return values",
+    ),
+    "links": (broken(1), broken(1).partition("\nlinks")[0], "links between graphs"),
+    "links unknown": (
+        broken(1),
+        broken(1).partition("\nlinks")[0] + "\nlinks unknown\n",
+        "links between graphs",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", LESS)
+def test_update_that_stores_less_says_so(case: str, root: Path, capsys: Any) -> None:
+    old, new, lost = LESS[case]
+    leave(root, "a", old, new)
+    assert main(["review", "../art", "--list"]) == 1
+    assert lost in capsys.readouterr().out
+
+
+TEST = """
+import os
+from pytest_torchgraph import load
+
+def test_step(graph_snapshot):
+    assert load(os.environ["STEP"]) == graph_snapshot
+"""
+
+
+def test_a_run_whose_graph_break_came_can_be_reviewed(root: Path, capsys: Any) -> None:
+    repo = Path()
+    (repo / "test_a.py").write_text(TEST)
+    (repo / "pytest.ini").touch()
+    for number in (0, 1):
+        (repo / f"{number}.tgraph").write_text(broken(number))
+    assert run_tests(repo, "--torchgraph-update", STEP="0.tgraph").returncode == 0
+    run = run_tests(repo, "--torchgraph-artifacts=out", STEP="1.tgraph")
+    assert "review:      pytest-torchgraph review out" in run.stdout, run.stdout
+    assert main(["review", "out", "--list"]) == 1
+    assert "graph break added in f (b)" in capsys.readouterr().out
