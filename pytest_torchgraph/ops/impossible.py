@@ -244,13 +244,12 @@ class _Graphs(NamedTuple):
         equal = [found for found in names if _bare(found) == _bare(name)]
         if not equal and name == pattern:  # misspelled
             equal = difflib.get_close_matches(pattern, names, 20)
-        waiting = [_packet(name)] if _packet(name) in BECOMES else equal
-        waiting = difflib.get_close_matches(pattern, waiting, 20, 0.0)
+        waiting = difflib.get_close_matches(pattern, equal, 20, 0.0)
         waiting.sort(
             key=lambda found: (
                 _root(found) != _root(pattern),
                 base_name(found) != base_name(name),
-                _root(found) != "aten",
+                _root(found) not in ("aten", "torch", "Tensor"),
             )
         )
         suggested: list[str] = []
