@@ -14,27 +14,26 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from .baseline import Entry, Function, ReleaseSection, functions_of
-from .facts import Cause, TestFacts
+from .facts import Cause, CodePlace, TestFacts
 from .summary import describe
 
 
-@dataclass(frozen=True, slots=True)
-class AuditChange:
+class AuditChange(NamedTuple):
     """A difference from the baseline in one test.
 
     Attributes:
         test: the id of the test.
         text: the difference, with the same words in every test that has it.
-        place: the code, as `file:line function`; "" if unknown or named in the text.
-        cause: the new or more frequent cause; `None` if something else differs.
+        place: for a recompile, the line that created the guard. Otherwise the location of the
+            cause or, if unknown, the code that the test calls or compiles first.
     """
 
     test: str
     text: str
-    place: str = ""
-    cause: Cause | None = None
+    place: CodePlace = CodePlace()
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +116,7 @@ def judge(
             lost_calls.get(test) or not (old_entry.shared or old_entry.calls)
         ):
             text = "no longer uses torch.compile"
-            worse = [AuditChange(test, text, places.get(test, ""))]
+            worse = [AuditChange(test, text, CodePlace.parse(places.get(test, "")))]
         elif test_facts is not None:
             # `_regressions` compares this test's own count of backward graphs.
             if not _counts_may_differ(old_entry, test_facts):
@@ -290,7 +289,10 @@ def _new_causes(test: str, facts: TestFacts, known_causes: Collection[str]) -> l
 
 
 def _change_of_cause(test: str, cause: Cause, facts: TestFacts, suffix: str = "") -> AuditChange:
-    return AuditChange(test, describe(cause) + suffix, "" if cause.file else _place(facts), cause)
+    guard = CodePlace.parse(cause.guard_place)
+    return AuditChange(
+        test, describe(cause) + suffix, guard if guard.file else facts.place_of(cause)
+    )
 
 
 def _counts_may_differ(old: Entry, facts: TestFacts) -> bool:
@@ -320,7 +322,7 @@ def _regressions(
     regressions = _new_causes(test, facts, known_causes)
     if _counts_may_differ(old, facts):
         return regressions
-    location = _place(facts)
+    location = facts.place_of(None)
     current = Entry.of(facts)
     if old.compiles and not current.compiles:
         if regressions or reported:
@@ -354,11 +356,6 @@ def _regressions(
 def _recompiles(entry: Entry) -> int:
     """Return the number of recompiles."""
     return sum(n for key, n in entry.causes.items() if key.startswith(("recompile |", "limit |")))
-
-
-def _place(facts: TestFacts) -> str:
-    """Return the code that a test compiles first, or else the code that it calls first."""
-    return (facts.frames or facts.callables or ("",))[0]
 
 
 def _names(backends: tuple[str, ...]) -> str:

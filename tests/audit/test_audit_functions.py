@@ -19,7 +19,7 @@ from pytest_torchgraph.audit import (
     verdict_lines,
 )
 from pytest_torchgraph.audit.baseline import functions_of, merge
-from pytest_torchgraph.audit.facts import FunctionFacts
+from pytest_torchgraph.audit.facts import CodePlace, FunctionFacts
 from pytest_torchgraph.audit.judge import judge, merged_functions
 
 FILE = "torchgraph-audit.json"
@@ -51,7 +51,7 @@ def test_fewer_ops_in_shared_code_are_worse_in_any_test() -> None:
         verdict = compare(before, {compiles: using(cut), served: SECOND})
         assert {
             (regression.test, regression.text, regression.place) for regression in verdict.worse
-        } == {(test, "fewer ops compiled: 5 -> 1", "lib.py:3 norm") for test in "ab"}
+        } == {(test, "fewer ops compiled: 5 -> 1", CodePlace("lib.py", 3, "norm")) for test in "ab"}
         assert compare(before, {compiles: using(COMPILED), served: SECOND}).worse == []
 
 
@@ -96,10 +96,10 @@ def test_backend_of_two_functions_is_one_change_of_one_test() -> None:
     before = replace(using(COMPILED, OTHER, shared=False), backends=("inductor",))
     now = [replace(function, backends=("eager",)) for function in (COMPILED, OTHER)]
     after = replace(using(*now, shared=False), backends=("eager",))
-    lines = list(verdict_lines(compare({"a": before}, {"a": after}), FILE, width=200))
+    lines = list(verdict_lines(compare({"a": before}, {"a": after}), FILE))
     assert lines[:3] == [
         f"worse than {FILE}:",
-        "   1 test  lib.py:3 norm, lib.py:9 other: backend changed: inductor -> eager  a",
+        "   1 test  lib.py:3 in norm, lib.py:9 in other: backend changed: inductor -> eager  a",
         "this fails the run. To accept it: pytest --torchgraph-audit=record",
     ]
 
@@ -246,7 +246,7 @@ def test_fewer_ops_in_shared_code_fail_the_run_in_any_order(
     for order in (("test_all.py",), ("test_all.py::test_3", "test_all.py::test_1")):
         result = suite(*order, "--torchgraph-audit=check")
         assert result.ret == 1
-        result.stdout.fnmatch_lines(["*library.py:8 norm: fewer ops compiled: 5 -> 1*"])
+        result.stdout.fnmatch_lines(["*library.py:8 in norm: fewer ops compiled: 5 -> 1*"])
 
 
 def test_baseline_of_release_0_2_is_a_usage_error(pytester: pytest.Pytester, suite: Run) -> None:

@@ -229,7 +229,9 @@ def test_a_glob_of_ops_and_functions_is_a_pattern_via_dynamo(
     captures: Callable[[str], Capture],
 ) -> None:
     captures("dynamo").assert_no_ops("*softmax*")
-    with pytest.raises(ValueError, match=r"torch functions: capture via 'aot', .*did you mean .*softmax"):
+    with pytest.raises(
+        ValueError, match=r"torch functions: capture via 'aot', .*did you mean .*softmax"
+    ):
         captures("dynamo").assert_no_ops("aten.softmax")
 
 

@@ -13,9 +13,9 @@ import pytest
 from ...audit.facts import TestFacts
 from ...audit.session import outcome_of
 from ...audit.suite_watch import ATTRIBUTE
-from ...audit.summary import describe
+from ...audit.summary import describe, totals
 from ...words import one_line
-from .document import count_causes, totals
+from .document import suite_totals
 
 PREFIX = "torchgraph_"
 
@@ -46,7 +46,7 @@ class JUnitProperties:
         file = self._file()
         if outcome is None or file is None or not (outcome.facts or outcome.broken):
             return
-        for name, value in totals(outcome).items():
+        for name, value in suite_totals(outcome).items():
             file.add_global_property(f"{PREFIX}{name}", str(value))
         if outcome.verdict is not None:
             file.add_global_property(f"{PREFIX}worse", str(len(outcome.verdict.worse)))
@@ -61,14 +61,5 @@ class JUnitProperties:
 
 def properties(facts: TestFacts) -> list[tuple[str, object]]:
     """Return the properties of a test: its counts and the description of each cause."""
-    counts: dict[str, object] = {
-        "calls": facts.calls,
-        "graphs": facts.graphs,
-        "ops": facts.ops,
-        "backwards": facts.backwards,
-        "graph_breaks": count_causes(facts, "break"),
-        "recompiles": count_causes(facts, "recompile", "limit"),
-        "compile_seconds": facts.seconds,
-    }
     causes = [("cause", one_line(describe(cause))) for cause in facts.causes]
-    return [(f"{PREFIX}{name}", value) for name, value in (*counts.items(), *causes)]
+    return [(f"{PREFIX}{name}", value) for name, value in (*totals([facts]).items(), *causes)]
