@@ -17,15 +17,13 @@ from ..words import counted, one_line
 from .baseline import (
     Baseline,
     BaselineError,
-    Entry,
     OldBaselineError,
     ReleaseSection,
-    functions_of,
     read,
     to_text,
 )
 from .facts import LeakedSetting, TestFacts
-from .judge import is_explained_by_order, judge, merged_functions
+from .judge import BaselineComparison
 from .suite_watch import ATTRIBUTE, BROKEN, SETTINGS, TestWatcher
 from .summary import summary_lines
 from .verdict import AuditOutcome, verdict_lines
@@ -130,11 +128,13 @@ class AuditReport:
         else:
             section = self._baseline.get(running_release(), ReleaseSection())
             missing = self._missing(session.config, section)
-            verdict = judge(section, outcome.facts, outcome.passed, self._places, missing)
+            comparison = BaselineComparison(section, outcome.facts, outcome.passed, missing)
+            verdict = comparison.verdict(self._places)
             outcome.verdict = verdict
-            outcome.compared = verdict.compared.tests
             includes_baseline = self._holds_the_baseline(session.config, section, missing)
-            verdict.vacuous = bool(section.tests) and includes_baseline and not outcome.compared
+            verdict.vacuous = (
+                bool(section.tests) and includes_baseline and not verdict.compared.tests
+            )
             outcome.said = list(verdict_lines(verdict, outcome.file))
             failed = bool(verdict.worse) or verdict.vacuous
             self._colour = "red" if failed else "green"
@@ -193,42 +193,20 @@ class AuditReport:
         return not (is_selection or active_filter(config))
 
     def _record(self, config: pytest.Config) -> str:
-        """Write the baseline: update the tests that passed, and keep all other entries.
-
-        A test keeps its line if test order explains every difference. The old id of a renamed test
-        is removed.
-        """
+        """Write the baseline, and return a line about it."""
         release = running_release()
-        old_section = self._baseline.get(release, ReleaseSection())
-        tests = dict(old_section.tests)
-        known_causes = {key for entry in tests.values() for key in entry.causes}
-        all_facts, passed = self.outcome.facts, self.outcome.passed
-        seen_causes = {cause.key for facts in all_facts.values() for cause in facts.causes}
-        missing = self._missing(config, old_section)
-        for old, _ in judge(old_section, all_facts, passed, missing=missing).renamed:
-            del tests[old]
-        for test in passed:
-            old_entry, facts = tests.get(test), all_facts.get(test)
-            if (
-                old_entry
-                and facts
-                and is_explained_by_order(old_entry, facts, known_causes, seen_causes)
-            ):
-                continue
-            tests.pop(test, None)
-            if facts:
-                tests[test] = Entry.of(facts)
-        current = functions_of(facts for test, facts in all_facts.items() if test in passed)
-        functions = merged_functions(old_section, current)
-        # All tests of the baseline passed, so a function that is not in this run is unused.
-        if old_section.tests.keys() - missing <= passed:
-            functions = {key: function for key, function in functions.items() if key in current}
-        text = to_text({**self._baseline, release: ReleaseSection(tests, functions)})
+        section = self._baseline.get(release, ReleaseSection())
+        missing = self._missing(config, section)
+        section = BaselineComparison(
+            section, self.outcome.facts, self.outcome.passed, missing
+        ).recorded()
+        text = to_text({**self._baseline, release: section})
         done = "unchanged"
         if not self._path.is_file() or self._path.read_text("utf-8") != text:
             write(self._path, text, root=config.rootpath)
             done = "recorded"
-        return f"{done}  {self.outcome.file}: {counted(len(tests), 'test')} with torch {release}"
+        tests = counted(len(section.tests), "test")
+        return f"{done}  {self.outcome.file}: {tests} with torch {release}"
 
 
 def outcome_of(config: pytest.Config) -> AuditOutcome | None:

@@ -91,7 +91,6 @@ class AuditOutcome:
         settings: the settings that tests changed and did not restore.
         passed: the ids of the tests that passed, or failed as expected.
         verdict: the differences from the baseline; `None` if there was no comparison.
-        compared: the number of tests compared with the baseline.
         broken: the reason why the run could not be watched: an internal error, or an unsupported
             torch release; "" if there was no problem.
         said: the lines that the terminal shows after the summary.
@@ -105,6 +104,5 @@ class AuditOutcome:
     settings: list[LeakedSetting] = field(default_factory=list)
     passed: set[str] = field(default_factory=set)
     verdict: Verdict | None = None
-    compared: int = 0
     broken: str = ""
     said: list[str] = field(default_factory=list)

@@ -167,11 +167,12 @@ def _baseline(outcome: AuditOutcome) -> Data | None:
     if outcome.mode not in ("record", "check"):
         return None
     verdict = outcome.verdict
+    compared = (verdict or Verdict()).compared
     return {
         "file": outcome.file,
         "said": list(outcome.said),
-        "compared": outcome.compared,
-        "compared_functions": 0 if verdict is None else verdict.compared.functions,
+        "compared": compared.tests,
+        "compared_functions": compared.functions,
         "verdict": _verdict(verdict) if verdict is not None else None,
     }
 
