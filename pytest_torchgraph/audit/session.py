@@ -44,7 +44,7 @@ class AuditReport:
         outcome: the results.
 
     Raises:
-        pytest.UsageError: if the mode needs a baseline that cannot be read.
+        pytest.UsageError: if the mode needs a baseline that cannot be read, or tests to be watched.
     """
 
     def __init__(
@@ -52,6 +52,8 @@ class AuditReport:
     ) -> None:
         config_settings = settings.get(config)
         mode = config_settings.audit
+        if unwatched and mode not in ("", "show"):
+            raise pytest.UsageError(f"--torchgraph-audit={mode}: {unwatched}")
         self.outcome = AuditOutcome(
             mode,
             settings.display_path(config, config_settings.audit_file),
@@ -243,20 +245,3 @@ def _baseline(config: pytest.Config, path: Path, mode: str) -> Baseline:
             "--torchgraph-audit=record"
         )
     return baseline
-
-
-def refuse(config: pytest.Config, reason: str) -> None:
-    """Report in the section `torchgraph audit` that no test was watched.
-
-    Args:
-        config: the configuration of this run.
-        reason: the reason why the installed torch is not supported.
-
-    Raises:
-        pytest.UsageError: if the mode is "record" or "check".
-    """
-    mode = config.option.torchgraph_audit or ""
-    if mode not in ("", "show"):
-        raise pytest.UsageError(f"--torchgraph-audit={mode}: {reason}")
-    if not hasattr(config, "workerinput"):
-        config.pluginmanager.register(AuditReport(config, None, reason), PLUGIN)

@@ -11,6 +11,7 @@ from projects import Run
 
 from pytest_torchgraph.audit import (
     Cause,
+    CodePlace,
     Entry,
     Function,
     ReleaseSection,
@@ -19,7 +20,7 @@ from pytest_torchgraph.audit import (
     verdict_lines,
 )
 from pytest_torchgraph.audit.baseline import functions_of, merge
-from pytest_torchgraph.audit.facts import CodePlace, FunctionFacts
+from pytest_torchgraph.audit.facts import FunctionFacts
 from pytest_torchgraph.audit.judge import judge, merged_functions
 
 FILE = "torchgraph-audit.json"

@@ -6,8 +6,15 @@ from dataclasses import replace
 
 import pytest
 
-from pytest_torchgraph.audit import Cause, Entry, ReleaseSection, TestFacts, Verdict, verdict_lines
-from pytest_torchgraph.audit.facts import CodePlace
+from pytest_torchgraph.audit import (
+    Cause,
+    CodePlace,
+    Entry,
+    ReleaseSection,
+    TestFacts,
+    Verdict,
+    verdict_lines,
+)
 from pytest_torchgraph.audit.judge import judge
 
 BREAK = Cause("break", "net.py", "forward", "data-dependent", "if x.sum() > 0:", 7)

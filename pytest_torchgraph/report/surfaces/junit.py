@@ -6,7 +6,7 @@ file. Without `--junitxml` the properties are not added, so no other plugin prin
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any
 
 import pytest
 
@@ -18,12 +18,6 @@ from ...words import one_line
 from .document import suite_totals
 
 PREFIX = "torchgraph_"
-
-
-class _JUnitFile(Protocol):
-    """The part of pytest's JUnit plugin that `record_testsuite_property` uses."""
-
-    def add_global_property(self, name: str, value: object) -> None: ...
 
 
 class JUnitProperties:
@@ -54,8 +48,9 @@ class JUnitProperties:
         if outcome.broken:
             file.add_global_property(f"{PREFIX}broken", one_line(outcome.broken))
 
-    def _file(self) -> _JUnitFile | None:
-        plugins: Any = self._config.pluginmanager.get_plugins()
+    def _file(self) -> Any:
+        """Return the plugin that `record_testsuite_property` uses; `None` without one."""
+        plugins = self._config.pluginmanager.get_plugins()
         return next((plugin for plugin in plugins if hasattr(plugin, "add_global_property")), None)
 
 

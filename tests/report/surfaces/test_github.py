@@ -13,8 +13,14 @@ from typing import Any
 import pytest
 from projects import Run
 
-from pytest_torchgraph.audit import AuditOutcome, Cause, LeakedSetting, TestFacts, Verdict
-from pytest_torchgraph.audit.facts import CodePlace
+from pytest_torchgraph.audit import (
+    AuditOutcome,
+    Cause,
+    CodePlace,
+    LeakedSetting,
+    TestFacts,
+    Verdict,
+)
 from pytest_torchgraph.report.surfaces.github import (
     MOST,
     Annotation,
