@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import CaptureError
 from ..syncs import detect
+from ..syncs.model import Sync, Transfer
 from ..watching.graphs import PrintedGraphs
 
 if TYPE_CHECKING:
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
     from ..graph.cost import Cost, Recomputed
     from ..graph.events import GraphBreak
     from ..graph.model import Graph
-    from ..syncs.model import Sync, Transfer
     from ..watching.cache_lookups import CacheBypass
     from ..watching.output_code import CudagraphSkip
     from ..watching.recompiles import Recompile
@@ -191,15 +191,7 @@ class Observed:
         Raises:
             CaptureError: if the capture cannot record syncs.
         """
-        contents = self._contents
-        if contents.calls is not None:
-            return detect.recorded_syncs(contents.calls)
-        record = self._need_sync_record("syncs")
-        if record is None:
-            return detect.compiled_syncs(self.graphs, (), None)
-        printed, hooks = PrintedGraphs(record), _traced(self.via, record)
-        eager = _eager(contents)
-        return detect.compiled_syncs(self.graphs, record.breaks, printed, hooks, eager)
+        return tuple(event for event in self._events("syncs") if isinstance(event, Sync))
 
     @property
     def transfers(self) -> tuple[Transfer, ...]:
@@ -211,14 +203,18 @@ class Observed:
         Raises:
             CaptureError: if the capture cannot record transfers.
         """
+        return tuple(event for event in self._events("transfers") if isinstance(event, Transfer))
+
+    def _events(self, asked: str) -> tuple[detect.Event, ...]:
+        """Return all syncs and transfers; see `_need_sync_record`."""
         contents = self._contents
         if contents.calls is not None:
-            return detect.recorded_transfers(contents.calls)
-        record = self._need_sync_record("transfers")
+            return detect.recorded_events(contents.calls)
+        record = self._need_sync_record(asked)
         if record is None:
-            return detect.compiled_transfers(self.graphs, ())
-        hooks = _traced(self.via, record)
-        return detect.compiled_transfers(self.graphs, record.breaks, hooks, _eager(contents))
+            return detect.compiled_events(self.graphs, ())
+        printed, hooks = PrintedGraphs(record), _traced(self.via, record)
+        return detect.compiled_events(self.graphs, record.breaks, printed, hooks, _eager(contents))
 
     def _need_sync_record(self, asked: str) -> WatchRecord | None:
         """Return the compiler's record; `None` for an export, which has graphs but no record.

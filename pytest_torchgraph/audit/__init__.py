@@ -21,7 +21,7 @@ from ..torch_release import why_unsupported
 
 if TYPE_CHECKING:
     from .baseline import Baseline, BaselineError, Entry, Function, ReleaseSection
-    from .facts import Cause, LeakedSetting, TestFacts
+    from .facts import Cause, CodePlace, LeakedSetting, TestFacts
     from .judge import Verdict
     from .read import facts_of
     from .suite_watch import SuiteWatch
@@ -32,7 +32,7 @@ else:
         __name__,
         {
             "baseline": "Baseline BaselineError Entry Function ReleaseSection",
-            "facts": "Cause LeakedSetting TestFacts",
+            "facts": "Cause CodePlace LeakedSetting TestFacts",
             "judge": "Verdict",
             "read": "facts_of",
             "suite_watch": "SuiteWatch",
@@ -49,21 +49,21 @@ def install(config: pytest.Config) -> None:
     """Register the plugin that watches and, except in a worker, the plugin that reports.
 
     Raises:
-    import pytest
-            mode: a check that compared nothing must not look like a full check.
+        pytest.UsageError: if the mode needs a baseline that cannot be read, or if no test can be
+            watched in this mode: a check that compared nothing must not look like a full check.
     """
-    if reason := why_unsupported():
-        from .session import refuse
-
-        refuse(config, reason)
-        return
     from ..settings import config as settings
-    from .suite_watch import TestWatcher
 
-    config_settings = settings.get(config)
-    watcher = TestWatcher(isolated=bool(config_settings.audit) and config_settings.audit_isolation)
+    reason = why_unsupported()
+    watcher = None
+    if not reason:
+        from .suite_watch import TestWatcher
+
+        own = settings.get(config)
+        watcher = TestWatcher(isolated=bool(own.audit) and own.audit_isolation)
     if not hasattr(config, "workerinput"):
         from .session import PLUGIN, AuditReport
 
-        config.pluginmanager.register(AuditReport(config, watcher), PLUGIN)
-    config.pluginmanager.register(watcher, "torchgraph-audit-watcher")
+        config.pluginmanager.register(AuditReport(config, watcher, reason), PLUGIN)
+    if watcher is not None:
+        config.pluginmanager.register(watcher, "torchgraph-audit-watcher")

@@ -7,6 +7,7 @@ reason for a recompile, because torch's words for the reason depend on what ran 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, NamedTuple
@@ -24,6 +25,28 @@ CauseKind = Literal["break", "recompile", "limit", "bypass", "eager", "nothing"]
 - `nothing`: a test called a compiled callable, or only `torch.compile`, and nothing was compiled
   or ran compiled.
 """
+
+
+_PLACE = re.compile(r"(.+):(\d+) (.+)")
+
+
+class CodePlace(NamedTuple):
+    """A line of code. `file` is "" if the location is unknown."""
+
+    file: str = ""
+    line: int = 0
+    function: str = ""
+
+    @classmethod
+    def parse(cls, text: str) -> CodePlace:
+        """Parse `file:line function`, the format in facts."""
+        match = _PLACE.fullmatch(text)
+        return cls(match[1], int(match[2]), match[3]) if match else cls()
+
+    @property
+    def shown(self) -> str:
+        """The location as `file:line in function`; without a file, the function."""
+        return f"{self.file}:{self.line} in {self.function}" if self.file else self.function
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +86,11 @@ class Cause:
     def key(self) -> str:
         """Identity of the cause, as the baseline stores it."""
         return " | ".join(filter(None, (self.kind, self.file, self.function, self.text, self.code)))
+
+    @property
+    def place(self) -> CodePlace:
+        """Location of the cause."""
+        return CodePlace(self.file, self.line, self.function)
 
 
 class LeakedSetting(NamedTuple):
@@ -105,10 +133,10 @@ class FunctionFacts:
     nested: bool = False
 
     @property
-    def place(self) -> str:
-        """Location, as `file:line name`."""
+    def place(self) -> CodePlace:
+        """First line of the function."""
         file, _, name = self.key.partition(" | ")
-        return f"{file}:{self.line} {name}"
+        return CodePlace(file, self.line, name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +193,12 @@ class TestFacts:
     def called(self) -> tuple[str, ...]:
         """Keys of the compiled callables that the test itself called."""
         return tuple(function.key for function in self.functions if function.called)
+
+    def place_of(self, cause: Cause | None) -> CodePlace:
+        """Return the location of a cause, else of the code that the test calls first."""
+        if cause is not None and cause.file:
+            return cause.place
+        return CodePlace.parse((self.callables or self.frames or ("",))[0])
 
     def to_json(self) -> dict[str, Any]:
         """Return the facts as JSON-compatible values."""

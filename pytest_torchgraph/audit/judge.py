@@ -12,29 +12,28 @@ raises false alarms.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Set
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from .baseline import Entry, Function, ReleaseSection, functions_of
-from .facts import Cause, TestFacts
+from .facts import Cause, CodePlace, TestFacts
 from .summary import describe
 
 
-@dataclass(frozen=True, slots=True)
-class AuditChange:
+class AuditChange(NamedTuple):
     """A difference from the baseline in one test.
 
     Attributes:
         test: the id of the test.
         text: the difference, with the same words in every test that has it.
-        place: the code, as `file:line function`; "" if unknown or named in the text.
-        cause: the new or more frequent cause; `None` if something else differs.
+        place: for a recompile, the line that created the guard. Otherwise the location of the
+            cause or, if unknown, the code that the test calls or compiles first.
     """
 
     test: str
     text: str
-    place: str = ""
-    cause: Cause | None = None
+    place: CodePlace = CodePlace()
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,136 +79,236 @@ class Verdict:
     compared: ComparedCounts = ComparedCounts()
 
 
-def judge(
-    before: ReleaseSection,
-    facts: Mapping[str, TestFacts],
-    passed: Collection[str],
-    places: Mapping[str, str] | None = None,
-    missing: Collection[str] | None = None,
-) -> Verdict:
-    """Compare a run with the baseline.
+class BaselineComparison:
+    """A run and its baseline.
 
     Args:
         before: the baseline of the running release.
         facts: the facts of each test that calls compiled code.
         passed: the ids of the tests that passed, or failed as expected. Only these are compared.
-        places: the location of each test, as `file:line name`, for a test that no longer calls
-            compiled code.
         missing: the tests of the baseline that no longer exist and may have been renamed; `None`
             treats every test that did not run as missing.
     """
-    places = places or {}
-    seen_causes = {cause.key for test_facts in facts.values() for cause in test_facts.causes}
-    verdict = Verdict()
-    known_causes = {key for entry in before.tests.values() for key in entry.causes}
-    lost_calls = _lost_calls(before, facts, passed)
-    in_functions = _compare_functions(before, facts, passed, known_causes)
-    for test in sorted(passed):
-        test_facts = facts.get(test)
-        old_entry = before.tests.get(test)
-        if old_entry is None and test_facts is not None:
-            verdict.new.append(test)
-            verdict.worse += _new_causes(test, test_facts, known_causes)
-        if old_entry is None:
-            continue
-        worse = [*lost_calls.get(test, ()), *in_functions.worse.get(test, ())]
-        if test_facts is None and (
-            lost_calls.get(test) or not (old_entry.shared or old_entry.calls)
-        ):
-            text = "no longer uses torch.compile"
-            worse = [AuditChange(test, text, places.get(test, ""))]
-        elif test_facts is not None:
-            # `_regressions` compares this test's own count of backward graphs.
-            if not _counts_may_differ(old_entry, test_facts):
-                worse = [change for change in worse if change.text != NO_BACKWARD]
-            worse += _regressions(test, old_entry, test_facts, known_causes, worse)
-            if not worse:
-                # Removing a graph break also raises the op count, so report only the break.
-                better = [*_improvements(test, old_entry, test_facts, seen_causes)]
-                verdict.better += better or in_functions.better.get(test, [])
-        verdict.worse += worse
-    compared = before.tests.keys() & passed
-    used = compared & facts.keys()
-    sharing = sum(_counts_may_differ(before.tests[test], facts[test]) for test in used)
-    verdict.compared = ComparedCounts(len(compared) - sharing, sharing, len(in_functions.compared))
-    verdict.gone = sorted(before.tests.keys() - passed - facts.keys())
-    candidates = [test for test in verdict.gone if missing is None or test in missing]
-    _pair_renamed(verdict, before, facts, candidates)
-    return verdict
+
+    def __init__(
+        self,
+        before: ReleaseSection,
+        facts: Mapping[str, TestFacts],
+        passed: Set[str],
+        missing: Set[str] | None = None,
+    ) -> None:
+        self._before = before
+        self._facts = facts
+        self._passed = passed
+        self._missing = before.tests.keys() if missing is None else missing
+        self._known = {key for entry in before.tests.values() for key in entry.causes}
+        self._seen = {cause.key for test in facts.values() for cause in test.causes}
+
+    def verdict(self, places: Mapping[str, str]) -> Verdict:
+        """Return all differences.
+
+        Args:
+            places: the location of each test, as `file:line name`, for a test that no longer calls
+                compiled code.
+        """
+        verdict = Verdict()
+        before, facts = self._before.tests, self._facts
+        worse = self._lost_calls()
+        better: dict[str, list[AuditChange]] = {}
+        functions = self._compare_functions(worse, better)
+        for test in sorted(self._passed):
+            old, current = before.get(test), facts.get(test)
+            changes = worse.get(test, [])
+            if old is None and current is not None:
+                verdict.new.append(test)
+                changes = self._new_causes(test)
+            elif old is not None and current is not None:
+                # `_regressions` compares this test's own count of backward graphs.
+                if not _counts_may_differ(old, current):
+                    changes = [change for change in changes if change.text != NO_BACKWARD]
+                changes += self._regressions(test, old, current, changes)
+                if not changes:
+                    # Removing a graph break also raises the op count: report only the break.
+                    own = [*self._improvements(test, old, current)]
+                    verdict.better += own or better.get(test, [])
+            elif old is not None and (changes or not (old.shared or old.calls)):
+                place = CodePlace.parse(places.get(test, ""))
+                changes = [AuditChange(test, "no longer uses torch.compile", place)]
+            verdict.worse += changes
+        compared = before.keys() & self._passed
+        used = compared & facts.keys()
+        sharing = sum(_counts_may_differ(before[test], facts[test]) for test in used)
+        verdict.compared = ComparedCounts(len(compared) - sharing, sharing, functions)
+        verdict.gone = sorted(before.keys() - self._passed - facts.keys())
+        candidates = [test for test in verdict.gone if test in self._missing]
+        _pair_renamed(verdict, self._before, facts, candidates)
+        return verdict
+
+    def recorded(self) -> ReleaseSection:
+        """Return the baseline with the tests that passed, and all other entries.
+
+        A test keeps its entry if test order explains every difference. The old id of a renamed test
+        is removed.
+        """
+        tests = dict(self._before.tests)
+        for old_id, _ in self.verdict({}).renamed:
+            del tests[old_id]
+        for test in self._passed:
+            old, facts = tests.get(test), self._facts.get(test)
+            if old and facts and _counts_may_differ(old, facts):
+                is_known = all(cause.key in self._known for cause in facts.causes)
+                if is_known and not any(self._improvements(test, old, facts)):
+                    continue
+            tests.pop(test, None)
+            if facts:
+                tests[test] = Entry.of(facts)
+        ran = (facts for test, facts in self._facts.items() if test in self._passed)
+        current = functions_of(ran)
+        functions = merged_functions(self._before, current)
+        # All tests of the baseline passed, so a function that is not in this run is unused.
+        if self._before.tests.keys() - self._missing <= self._passed:
+            functions = {key: function for key, function in functions.items() if key in current}
+        return ReleaseSection(tests, functions)
+
+    def _lost_calls(self) -> dict[str, list[AuditChange]]:
+        """Return, by test, the compiled callables of the baseline that the test no longer calls.
+
+        A callable is not lost if the test calls another one instead, or if the call moved to
+        another test: if tests share a cached result, only the first of them makes the call.
+        """
+        before, nothing = self._before.tests, TestFacts()
+        compared = [test for test in self._passed if test in before]
+        calls = {test: {*self._facts.get(test, nothing).called} for test in compared}
+        callers = Counter(key for keys in calls.values() for key in keys)
+        callers.subtract(key for test in compared for key in before[test].calls)
+        # With fewer callers over the whole run, no other test makes this call instead.
+        return {
+            test: [
+                AuditChange(test, f"no longer compiled, or no longer called: {name} in {file}")
+                for key in sorted({*before[test].calls} - calls[test])
+                if callers[key] < 0
+                for file, _, name in [key.partition(" | ")]
+            ]
+            for test in compared
+            if len(calls[test]) < len(before[test].calls)  # else it calls others instead
+        }
+
+    def _compare_functions(
+        self, worse: dict[str, list[AuditChange]], better: dict[str, list[AuditChange]]
+    ) -> int:
+        """Compare compiled functions over the run, and return their number.
+
+        A function is skipped if one of its tests has a new cause, because the cause explains every
+        other difference in the function.
+
+        Args:
+            worse, better: take the changes, by the tests that use the functions.
+        """
+        functions = functions_of(self._facts.values())
+        compared = sorted(self._before.functions.keys() & functions.keys())
+        for key in compared:
+            users = {
+                test: function.place
+                for test, facts in self._facts.items()
+                for function in facts.functions
+                if function.key == key and test in self._passed
+            }
+            if any(map(self._new_causes, users)):
+                continue
+            callers = {test for test, entry in self._before.tests.items() if key in entry.calls}
+            all_ran = bool(callers) and callers <= self._passed
+            old = self._before.functions[key]
+            texts = _function_changes(old, functions[key], all_ran=all_ran)
+            for changes, text in zip((worse, better), texts, strict=True):
+                for test, place in users.items() if text else ():
+                    changes.setdefault(test, []).append(AuditChange(test, text, place))
+        return len(compared)
+
+    def _new_causes(self, test: str) -> list[AuditChange]:
+        """Return the causes of a test that appear nowhere in the baseline.
+
+        A cause recorded for one test is tolerated in new tests, and in tests that share compiled
+        code.
+        """
+        facts = self._facts[test]
+        return [
+            _change_of_cause(test, cause, facts)
+            for cause in facts.causes
+            if cause.key not in self._known and not cause.shared
+        ]
+
+    def _regressions(
+        self, test: str, old: Entry, facts: TestFacts, reported: Collection[AuditChange]
+    ) -> list[AuditChange]:
+        """Return the regressions of a test, without their consequences.
+
+        Args:
+            test: the id of the test.
+            old: the entry of the test in the baseline.
+            facts: the facts of the test in this run.
+            reported: the regressions already reported for the functions that the test uses.
+        """
+        regressions = self._new_causes(test)
+        if _counts_may_differ(old, facts):
+            return regressions
+        current, place = Entry.of(facts), facts.place_of(None)
+        if old.compiles and not current.compiles:
+            if regressions or reported:
+                return regressions
+            nothing_causes = [cause for cause in facts.causes if cause.kind == "nothing"]
+            regressions = [_change_of_cause(test, cause, facts) for cause in nothing_causes]
+            return regressions or [AuditChange(test, "compiles nothing", place)]
+        if current.backends != old.backends:
+            text = f"backend changed: {_names(old.backends)} -> {_names(current.backends)}"
+            if text not in {change.text for change in reported}:
+                regressions.append(AuditChange(test, text, place))
+        for cause in facts.causes:
+            # Without an entry, the cause is new and already reported, or other tests have it. A
+            # test that compiled nothing may compile nothing for another reason.
+            counted = cause.key in self._known and cause.kind != "nothing"
+            recorded = old.causes.get(cause.key, 0 if counted else cause.count)
+            if cause.count > recorded:
+                times = f", {recorded} -> {cause.count} times"
+                regressions.append(_change_of_cause(test, cause, facts, times))
+        text = ""
+        if current.backwards < old.backwards:
+            text = f"fewer backward graphs ran: {old.backwards} -> {current.backwards}"
+        # Every recompile counts its ops again, so fewer recompiles also mean fewer ops.
+        elif current.ops < old.ops and _recompiles(current) >= _recompiles(old):
+            text = f"fewer ops compiled: {old.ops} -> {current.ops}"
+        if text and not regressions and not reported:
+            return [AuditChange(test, text, place)]
+        return regressions
+
+    def _improvements(self, test: str, old: Entry, facts: TestFacts) -> Iterator[AuditChange]:
+        """Yield the improvements of a test.
+
+        For a test whose counts may differ, yield only graph breaks that no test has any more.
+        """
+        current, may_differ = Entry.of(facts), _counts_may_differ(old, facts)
+        for key, times in old.causes.items():
+            count = current.causes.get(key, 0)
+            if may_differ and (not key.startswith("break |") or key in self._seen):
+                continue
+            if count < times:
+                text = f"{key}: {times} -> {count} times" if count else f"no longer occurs: {key}"
+                yield AuditChange(test, text)
+        if may_differ:
+            return
+        if current.compiles and not old.compiles:
+            yield AuditChange(test, "compiles graphs now")
+        elif current.ops > old.ops:
+            yield AuditChange(test, f"more ops compiled: {old.ops} -> {current.ops}")
 
 
-def _lost_calls(
-    before: ReleaseSection, facts: Mapping[str, TestFacts], passed: Collection[str]
-) -> dict[str, list[AuditChange]]:
-    """Return, by test, the compiled callables of the baseline that the test no longer calls.
-
-    A callable is not lost if the test calls another one instead, or if the call moved to another
-    test: if tests share a cached result, only the first of them makes the call.
-    """
-    compared = [test for test in sorted(passed) if test in before.tests]
-    current_calls = {test: set(facts[test].called) if test in facts else set() for test in compared}
-    callers_before = Counter(key for test in compared for key in before.tests[test].calls)
-    callers = Counter(key for keys in current_calls.values() for key in keys)
-    changes: dict[str, list[AuditChange]] = {}
-    for test in compared:
-        old_calls = set(before.tests[test].calls)
-        if len(current_calls[test]) >= len(old_calls):  # it calls others instead
-            continue
-        for key in sorted(old_calls - current_calls[test]):
-            # With fewer callers over the whole run, no other test makes this call instead.
-            if callers[key] < callers_before[key]:
-                file, _, name = key.partition(" | ")
-                text = f"no longer compiled, or no longer called: {name} in {file}"
-                changes.setdefault(test, []).append(AuditChange(test, text))
-    return changes
-
-
-@dataclass
-class _FunctionDifferences:
-    """Differences in compiled functions over the run.
-
-    Attributes:
-        compared: the keys of the compared functions.
-        worse, better: the regressions and the improvements, by the tests that use the functions.
-    """
-
-    compared: set[str] = field(default_factory=set)
-    worse: dict[str, list[AuditChange]] = field(default_factory=dict)
-    better: dict[str, list[AuditChange]] = field(default_factory=dict)
-
-
-def _compare_functions(
+def judge(
     before: ReleaseSection,
     facts: Mapping[str, TestFacts],
-    passed: Collection[str],
-    known_causes: Collection[str],
-) -> _FunctionDifferences:
-    """Compare compiled functions over the run.
-
-    A function is skipped if one of its tests has a new cause, because the cause explains every
-    other difference in the function.
-    """
-    result = _FunctionDifferences()
-    current_functions = functions_of(facts.values())
-    for key in sorted(before.functions.keys() & current_functions.keys()):
-        result.compared.add(key)
-        users = {
-            test: function
-            for test, test_facts in facts.items()
-            for function in test_facts.functions
-            if function.key == key and test in passed
-        }
-        if any(_new_causes(test, facts[test], known_causes) for test in users):
-            continue
-        callers = [test for test, entry in before.tests.items() if key in entry.calls]
-        all_ran = all(test in passed for test in callers) and bool(callers)
-        worse, better = _function_changes(
-            before.functions[key], current_functions[key], all_ran=all_ran
-        )
-        for changes, text in ((result.worse, worse), (result.better, better)):
-            for test, function in users.items() if text else ():
-                changes.setdefault(test, []).append(AuditChange(test, text, function.place))
-    return result
+    passed: Set[str],
+    places: Mapping[str, str] | None = None,
+) -> Verdict:
+    """Compare a run with the baseline; see `BaselineComparison` and its `verdict`."""
+    return BaselineComparison(before, facts, passed).verdict(places or {})
 
 
 NO_BACKWARD = "the backward graph no longer runs"
@@ -261,36 +360,10 @@ def merged_functions(before: ReleaseSection, now: Mapping[str, Function]) -> dic
     return functions
 
 
-def is_explained_by_order(
-    old: Entry, facts: TestFacts, known_causes: Collection[str], seen_causes: Collection[str]
-) -> bool:
-    """Return True if test order explains every difference, so `record` keeps the test's line.
-
-    Args:
-        old: the test's entry in the baseline.
-        facts: the facts of the test in this run.
-        known_causes: the keys of all causes in the baseline.
-        seen_causes: the keys of all causes in this run.
-    """
-    if not _counts_may_differ(old, facts) or any(_improvements("", old, facts, seen_causes)):
-        return False
-    return all(cause.key in known_causes for cause in facts.causes)
-
-
-def _new_causes(test: str, facts: TestFacts, known_causes: Collection[str]) -> list[AuditChange]:
-    """Return the causes that appear nowhere in the baseline.
-
-    A cause recorded for one test is tolerated in new tests, and in tests that share compiled code.
-    """
-    return [
-        _change_of_cause(test, cause, facts)
-        for cause in facts.causes
-        if cause.key not in known_causes and not cause.shared
-    ]
-
-
 def _change_of_cause(test: str, cause: Cause, facts: TestFacts, suffix: str = "") -> AuditChange:
-    return AuditChange(test, describe(cause) + suffix, "" if cause.file else _place(facts), cause)
+    guard = CodePlace.parse(cause.guard_place)
+    place = guard if guard.file else facts.place_of(cause)
+    return AuditChange(test, describe(cause) + suffix, place)
 
 
 def _counts_may_differ(old: Entry, facts: TestFacts) -> bool:
@@ -301,92 +374,13 @@ def _counts_may_differ(old: Entry, facts: TestFacts) -> bool:
     return old.shared or facts.shared or old.nested != facts.nested
 
 
-def _regressions(
-    test: str,
-    old: Entry,
-    facts: TestFacts,
-    known_causes: Collection[str],
-    reported: Collection[AuditChange],
-) -> list[AuditChange]:
-    """Return the regressions of a test, without their consequences.
-
-    Args:
-        test: the id of the test.
-        old: the entry of the test in the baseline.
-        facts: the facts of the test in this run.
-        known_causes: the keys of all causes in the baseline.
-        reported: the regressions already reported for the functions that the test uses.
-    """
-    regressions = _new_causes(test, facts, known_causes)
-    if _counts_may_differ(old, facts):
-        return regressions
-    location = _place(facts)
-    current = Entry.of(facts)
-    if old.compiles and not current.compiles:
-        if regressions or reported:
-            return regressions
-        nothing_causes = [cause for cause in facts.causes if cause.kind == "nothing"]
-        regressions = [_change_of_cause(test, cause, facts) for cause in nothing_causes]
-        return regressions or [AuditChange(test, "compiles nothing", location)]
-    if current.backends != old.backends:
-        text = f"backend changed: {_names(old.backends)} -> {_names(current.backends)}"
-        if text not in {change.text for change in reported}:
-            regressions.append(AuditChange(test, text, location))
-    for cause in facts.causes:
-        # Without an entry, the cause is new and already reported, or other tests have it. A test
-        # that compiled nothing may compile nothing for another reason.
-        counted = cause.key in known_causes and cause.kind != "nothing"
-        recorded = old.causes.get(cause.key, 0 if counted else cause.count)
-        if cause.count > recorded:
-            times = f", {recorded} -> {cause.count} times"
-            regressions.append(_change_of_cause(test, cause, facts, times))
-    if regressions or reported:
-        return regressions
-    if current.backwards < old.backwards:
-        text = f"fewer backward graphs ran: {old.backwards} -> {current.backwards}"
-        return [AuditChange(test, text, location)]
-    # Every recompile counts its ops again, so fewer recompiles also mean fewer ops.
-    if current.ops < old.ops and _recompiles(current) >= _recompiles(old):
-        return [AuditChange(test, f"fewer ops compiled: {old.ops} -> {current.ops}", location)]
-    return []
-
-
 def _recompiles(entry: Entry) -> int:
     """Return the number of recompiles."""
     return sum(n for key, n in entry.causes.items() if key.startswith(("recompile |", "limit |")))
 
 
-def _place(facts: TestFacts) -> str:
-    """Return the code that a test compiles first, or else the code that it calls first."""
-    return (facts.frames or facts.callables or ("",))[0]
-
-
 def _names(backends: tuple[str, ...]) -> str:
     return ", ".join(backends) or "none"
-
-
-def _improvements(
-    test: str, old: Entry, facts: TestFacts, seen_causes: Collection[str]
-) -> Iterator[AuditChange]:
-    """Yield the improvements of a test.
-
-    For a test whose counts may differ, yield only graph breaks that no test has any more.
-    """
-    if _counts_may_differ(old, facts):
-        for key in old.causes:
-            if key.startswith("break |") and key not in seen_causes:
-                yield AuditChange(test, f"no longer occurs: {key}")
-        return
-    current = Entry.of(facts)
-    for key, times in old.causes.items():
-        count = current.causes.get(key, 0)
-        if count < times:
-            text = f"{key}: {times} -> {count} times" if count else f"no longer occurs: {key}"
-            yield AuditChange(test, text)
-    if current.compiles and not old.compiles:
-        yield AuditChange(test, "compiles graphs now")
-    elif current.ops > old.ops:
-        yield AuditChange(test, f"more ops compiled: {old.ops} -> {current.ops}")
 
 
 def _pair_renamed(

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ..words import counted, grouped
+from ..words import counted, grouped, listed
 from .facts import LeakedSetting, TestFacts
 from .judge import Verdict
-from .summary import lines_over_tests
+from .summary import line_over_tests
 
 if TYPE_CHECKING:
     from .judge import AuditChange
@@ -22,18 +22,17 @@ MOST_PLACES = 3
 """Maximum number of places listed for a change whose text names no place."""
 
 
-def verdict_lines(verdict: Verdict, file: str, *, width: int = 80) -> Iterator[str]:
+def verdict_lines(verdict: Verdict, file: str) -> Iterator[str]:
     """Yield the report lines of a comparison with the baseline.
 
     Args:
         verdict: the differences, and the number of comparisons.
         file: the path of the baseline, as messages show it.
-        width: the terminal width, in columns.
     """
     compared = verdict.compared
     if verdict.worse:
         yield f"worse than {file}:"
-        yield from _lines_by_text(verdict.worse, width)
+        yield from _lines_by_text(verdict.worse)
         yield ACCEPT
     elif not compared.tests and verdict.gone:
         baseline_tests = counted(len(verdict.gone), "test")
@@ -59,7 +58,7 @@ def verdict_lines(verdict: Verdict, file: str, *, width: int = 80) -> Iterator[s
         yield f"compared: {'; '.join(comparisons)}"
     if verdict.better:
         yield f"better than {file}; {TIGHTEN}:"
-        yield from _lines_by_text(verdict.better, width)
+        yield from _lines_by_text(verdict.better)
     for old, new in verdict.renamed:
         yield f"probably renamed, because both compile the same code: {old} -> {new}"
     added, missing = (len(tests) - len(verdict.renamed) for tests in (verdict.new, verdict.gone))
@@ -69,34 +68,29 @@ def verdict_lines(verdict: Verdict, file: str, *, width: int = 80) -> Iterator[s
         yield f"tests: {', '.join(counts)}"
 
 
-def _lines_by_text(changes: Sequence[AuditChange], width: int) -> Iterator[str]:
+def _lines_by_text(changes: Sequence[AuditChange]) -> Iterator[str]:
     groups = grouped((change.text, change) for change in changes)
     for text, group in sorted(groups.items(), key=lambda item: (-len(item[1]), item[0])):
-        places = list(dict.fromkeys(change.place for change in group if change.place))
-        omitted = len(places) - MOST_PLACES
-        listed_places = ", ".join(places[:MOST_PLACES])
-        listed_places += f", and {omitted} more" if omitted > 0 else ""
-        statement = f"{listed_places}: {text}" if places else text
+        shown = (change.place.shown for change in group if change.place.file not in text)
+        places = listed(dict.fromkeys(shown), MOST_PLACES)
         # A test may use several functions with the same change.
-        yield from lines_over_tests(
-            statement, list(dict.fromkeys(change.test for change in group)), width
-        )
+        tests = list(dict.fromkeys(change.test for change in group))
+        yield line_over_tests(f"{places}: {text}" if places else text, tests)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass
 class AuditOutcome:
-    """The results of an audit.
+    """The results of an audit; complete after the session has finished.
 
     Attributes:
         mode: the value of `--torchgraph-audit`; "" if only another option requested the facts.
         file: the path of the baseline, as messages show it.
         isolated: True if Dynamo was reset before each test.
         tests: the number of tests that ran.
-        facts: the facts of each test that calls compiled code, sorted by test id.
+        facts: the facts of each test that calls compiled code, by test id.
         settings: the settings that tests changed and did not restore.
         passed: the ids of the tests that passed, or failed as expected.
         verdict: the differences from the baseline; `None` if there was no comparison.
-        compared: the number of tests compared with the baseline.
         broken: the reason why the run could not be watched: an internal error, or an unsupported
             torch release; "" if there was no problem.
         said: the lines that the terminal shows after the summary.
@@ -106,10 +100,9 @@ class AuditOutcome:
     file: str = ""
     isolated: bool = False
     tests: int = 0
-    facts: Mapping[str, TestFacts] = field(default_factory=dict)
-    settings: Sequence[LeakedSetting] = ()
-    passed: Collection[str] = ()
+    facts: dict[str, TestFacts] = field(default_factory=dict)
+    settings: list[LeakedSetting] = field(default_factory=list)
+    passed: set[str] = field(default_factory=set)
     verdict: Verdict | None = None
-    compared: int = 0
     broken: str = ""
-    said: tuple[str, ...] = ()
+    said: list[str] = field(default_factory=list)

@@ -407,15 +407,13 @@ def _equal_tensors(a: Any, b: Any) -> bool:
     return all(
         x.shape == y.shape
         and x.dtype == y.dtype
-        and (x.is_meta or torch.equal(x, y) or _equal_but_for_nan(x, y))
+        and (
+            x.is_meta
+            or torch.equal(x, y)
+            or (x.layout is torch.strided and torch.allclose(x, y, 0, 0, equal_nan=True))
+        )
         for x, y in zip(_tensors(a), _tensors(b), strict=False)
     )
-
-
-def _equal_but_for_nan(a: torch.Tensor, b: torch.Tensor) -> bool:
-    if not (a.is_floating_point() or a.is_complex()) or a.layout is not torch.strided:
-        return False
-    return bool(((a == b) | (a.isnan() & b.isnan())).all())
 
 
 def _differing_properties(

@@ -5,13 +5,12 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
-import operator
 import re
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 
@@ -158,54 +157,33 @@ def eager_calls(graphs: Sequence[Graph], ops: Iterable[EagerOp]) -> RecordedCall
     return recorded
 
 
-_Event = TypeVar("_Event", Sync, Transfer)
+Event: TypeAlias = Sync | Transfer
 
 
-def recorded_syncs(recorded: RecordedCalls) -> tuple[Sync, ...]:
-    """Return the syncs among recorded calls."""
-    syncs = [
-        Sync(kind, call.op, graph, **_place(source, module))
-        for call, graph, module, source in recorded.calls
-        for kind in [sync_kind(call)]
-        if kind
-    ]
-    methods = [
-        Sync(METHODS[name], f"Tensor.{name}", CALL, **_place(source, module))
-        for name, module, source in recorded.methods
-        if METHODS.get(name)
-    ]
-    threads = [
-        Sync(THREADS, STARTS, CALL, **_place(source, module), certain=False)
-        for name, module, source in recorded.methods
-        if name == STARTS
-    ]
-    return _merge_equal([*syncs, *_on_new_lines(methods, syncs), *threads])
+def recorded_events(recorded: RecordedCalls) -> tuple[Event, ...]:
+    """Return the syncs and transfers among recorded calls."""
+    events: list[Event] = []
+    for call, graph, module, source in recorded.calls:
+        events += _events_of(call, sync_kind(call), graph, _place(source, module))
+    methods: list[Sync] = []
+    threads: list[Event] = []
+    for name, module, source in recorded.methods:
+        place = _place(source, module)
+        if name == STARTS:
+            threads += _uncertain(THREADS, STARTS, CALL, place)
+        elif METHODS[name]:
+            methods.append(Sync(METHODS[name], f"Tensor.{name}", CALL, **place))
+    return _merge_equal([*events, *_on_new_lines(methods, events), *threads])
 
 
-def recorded_transfers(recorded: RecordedCalls) -> tuple[Transfer, ...]:
-    """Return the transfers among recorded calls."""
-    transfers = [
-        Transfer(copy.source, copy.target, call.op, copy.blocking, graph, **_place(source, module))
-        for call, graph, module, source in recorded.calls
-        for copy in [device_copy_of(call)]
-        if copy is not None
-    ]
-    threads = [
-        Transfer("", "", STARTS, False, CALL, **_place(source, module), certain=False)
-        for name, module, source in recorded.methods
-        if name == STARTS
-    ]
-    return _merge_equal([*transfers, *threads])
-
-
-def compiled_syncs(
+def compiled_events(
     graphs: Sequence[Graph],
     breaks: Sequence[GraphBreak],
-    printed: PrintedGraphs | None,
+    printed: PrintedGraphs | None = None,
     hooks: PrintedGraphs | None = None,
     eager: RecordedCalls | None = None,
-) -> tuple[Sync, ...]:
-    """Return the syncs of compiled code: in its graphs, in eager ops, and at its graph breaks.
+) -> tuple[Event, ...]:
+    """Return the syncs and transfers of compiled code, its eager ops and its graph breaks.
 
     A sync at a graph break that is also among the eager ops is reported once, as an eager op.
 
@@ -218,62 +196,63 @@ def compiled_syncs(
             captures.
         eager: calls that ran eagerly, outside the graphs; `None` if they were not recorded.
     """
-    syncs = list(_graph_syncs(graphs))
+    events = list(_graph_events(graphs))
     if hooks is not None:
-        syncs += _not_among(syncs, _graph_syncs(hooks.at("dynamo")), "file", "line", "kind")
+        known = set(map(_line_and_kind, events))
+        hook_events = _graph_events(hooks.at("dynamo"))
+        events += [event for event in hook_events if _line_and_kind(event) not in known]
     # Search the text first: reading the graphs of another level takes time.
     if printed is not None and any(
         ".cpu()" in text
         for compilation in printed.record.compiled
         for text in compilation.texts("dynamo")
     ):
-        cpu_calls = [sync for sync in _graph_syncs(printed.at("dynamo")) if sync.op == "Tensor.cpu"]
-        syncs += _on_new_lines((replace(sync, seen=CALL) for sync in cpu_calls), syncs)
-    eager_syncs = () if eager is None else recorded_syncs(eager)
-    only_traced = hooks is not None
-    at_breaks = [sync for graph_break in breaks for sync in _break_syncs(graph_break, only_traced)]
-    return _merge_equal([*syncs, *eager_syncs, *_without_recorded(at_breaks, eager_syncs)])
-
-
-def compiled_transfers(
-    graphs: Sequence[Graph],
-    breaks: Sequence[GraphBreak],
-    hooks: PrintedGraphs | None = None,
-    eager: RecordedCalls | None = None,
-) -> tuple[Transfer, ...]:
-    """Return the transfers of compiled code; see `compiled_syncs` for the arguments."""
-    transfers = list(_graph_transfers(graphs))
-    if hooks is not None:
-        hook_transfers = _graph_transfers(hooks.at("dynamo"))
-        transfers += _not_among(transfers, hook_transfers, "file", "line", "source")
-    unknown = [
-        Transfer(
-            "", "", sync.op, False, BREAK, **_place(graph_break, graph_break.module), certain=False
-        )
-        for graph_break in breaks
-        for sync in _break_syncs(graph_break, hooks is not None)
-        if not sync.certain
+        cpu_calls = [
+            replace(event, seen=CALL)
+            for event in _graph_events(printed.at("dynamo"))
+            if isinstance(event, Sync) and event.op == "Tensor.cpu"
+        ]
+        events += _on_new_lines(cpu_calls, events)
+    eager_events = () if eager is None else recorded_events(eager)
+    recorded = {
+        (event.file, event.line, kind)
+        for event in eager_events
+        if isinstance(event, Sync)
+        for kind in _BREAKING_AS.get(event.kind, ())
+    }
+    at_breaks = (event for each in breaks for event in _break_events(each, hooks is not None))
+    events_at_breaks = [
+        event for event in at_breaks if not event.certain or _line_and_kind(event) not in recorded
     ]
-    eager_transfers = () if eager is None else recorded_transfers(eager)
-    return _merge_equal([*transfers, *eager_transfers, *unknown])
+    return _merge_equal([*events, *eager_events, *events_at_breaks])
 
 
-def _graph_transfers(graphs: Sequence[Graph]) -> Iterator[Transfer]:
-    for name, node, call in _calls(graphs):
-        copy = device_copy_of(call)
-        if copy is not None:
-            place = _place(node.source, node.module)
-            yield Transfer(copy.source, copy.target, call.op, copy.blocking, name, **place)
+def _line_and_kind(event: Event) -> tuple[str, int, str]:
+    return event.file, event.line, event.kind if isinstance(event, Sync) else event.source
 
 
-def _graph_syncs(graphs: Sequence[Graph]) -> Iterator[Sync]:
+def _events_of(call: SyncCall, kind: str, seen: str, place: dict[str, Any]) -> Iterator[Event]:
+    """Yield the sync, if a call has this kind of sync, and the transfer of the call."""
+    if kind:
+        yield Sync(kind, call.op, seen, **place)
+    copy = device_copy_of(call)
+    if copy is not None:
+        yield Transfer(copy.source, copy.target, call.op, copy.blocking, seen, **place)
+
+
+def _uncertain(kind: str, op: str, seen: str, place: dict[str, Any]) -> tuple[Event, Event]:
+    """Return a sync and a transfer of unrecorded code, which may or may not occur."""
+    sync = Sync(kind, op, seen, **place, certain=False)
+    return sync, Transfer("", "", op, False, seen, **place, certain=False)
+
+
+def _graph_events(graphs: Sequence[Graph]) -> Iterator[Event]:
     inputs = tuple(node.result for top in graphs for graph in top.walk() for node in graph.inputs)
     known_symbols = symbols_in(inputs)
     for name, node, call in _calls(graphs):
         kind = sync_kind(call, known_symbols)
         known_symbols |= symbols_in(call.result)
-        if kind:
-            yield Sync(kind, call.op, name, **_place(node.source, node.module))
+        yield from _events_of(call, kind, name, _place(node.source, node.module))
 
 
 def _calls(graphs: Iterable[Graph]) -> Iterator[tuple[str, Node, SyncCall]]:
@@ -303,8 +282,8 @@ def _resolved(value: Any, results: dict[str, Any]) -> Any:
     return value
 
 
-def _break_syncs(graph_break: GraphBreak, only_traced: bool) -> Iterator[Sync]:
-    """Yield the syncs at a graph break: the sync of a known op, an uncertain sync, both, or none.
+def _break_events(graph_break: GraphBreak, only_traced: bool) -> Iterator[Event]:
+    """Yield the events at a graph break: the sync of a known op, uncertain events, both, or none.
 
     Args:
         graph_break: the break.
@@ -323,9 +302,9 @@ def _break_syncs(graph_break: GraphBreak, only_traced: bool) -> Iterator[Sync]:
             break
     else:
         if not covers_rest_of_frame and not break_kind.startswith(_WITHOUT_OP):
-            yield Sync(BREAKS, break_kind, BREAK, **place, certain=False)
+            yield from _uncertain(BREAKS, break_kind, BREAK, place)
     if covers_rest_of_frame:
-        yield Sync(BREAKS, f"{SKIPPED}{break_kind}", BREAK, **place, certain=False)
+        yield from _uncertain(BREAKS, f"{SKIPPED}{break_kind}", BREAK, place)
 
 
 def _place(origin: Source | GraphBreak | None, module: str) -> dict[str, Any]:
@@ -340,39 +319,22 @@ def _place(origin: Source | GraphBreak | None, module: str) -> dict[str, Any]:
     }
 
 
-def _on_new_lines(candidates: Iterable[Sync], recorded: Iterable[Sync]) -> list[Sync]:
+def _on_new_lines(candidates: Iterable[Sync], recorded: Iterable[Event]) -> list[Sync]:
     """Return the syncs on lines that have no recorded sync.
 
     Off the CPU, a method call also dispatches an op that is a sync on the same line.
     """
-    copies = [sync for sync in recorded if sync.kind in (READS, COPIES)]
-    return _not_among(copies, candidates, "file", "line")
-
-
-def _not_among(known: Iterable[_Event], events: Iterable[_Event], *fields: str) -> list[_Event]:
-    """Return the events that no known event equals in all of some fields."""
-    key = operator.attrgetter(*fields)
-    known_keys = set(map(key, known))
-    return [event for event in events if key(event) not in known_keys]
-
-
-def _without_recorded(at_breaks: Iterable[Sync], recorded: Iterable[Sync]) -> list[Sync]:
-    """Return the syncs at graph breaks, without the syncs that were also recorded as ops."""
-    recorded_keys = {
-        (sync.file, sync.line, kind)
-        for sync in recorded
-        for kind in _BREAKING_AS.get(sync.kind, ())
+    lines = {
+        (event.file, event.line)
+        for event in recorded
+        if isinstance(event, Sync) and event.kind in (READS, COPIES)
     }
-    return [
-        sync
-        for sync in at_breaks
-        if not sync.certain or (sync.file, sync.line, sync.kind) not in recorded_keys
-    ]
+    return [sync for sync in candidates if (sync.file, sync.line) not in lines]
 
 
-def _merge_equal(events: Iterable[_Event]) -> tuple[_Event, ...]:
+def _merge_equal(events: Iterable[Event]) -> tuple[Event, ...]:
     """Merge equal syncs or transfers and add up their occurrences."""
-    merged: dict[Any, _Event] = {}
+    merged: dict[Event, Event] = {}
     for event in events:
         key = replace(event, occurrences=1, seen="", code="")
         earlier = merged.get(key)

@@ -345,9 +345,9 @@ def of(*causes: Cause, compiles: bool = True, graphs: int = 1) -> TestFacts:
 
 def test_summary_lists_a_cause_of_many_tests_once() -> None:
     facts_by_test = {f"test_net.py::test_{n}": of(break_at(7, count=2)) for n in range(40)}
-    lines = list(summary_lines(facts_by_test, 50, width=120))
+    lines = list(summary_lines(facts_by_test, 50))
     assert lines == [
-        "40 of 50 tests use torch.compile: 40 graphs, 80 ops, 40 graph breaks in 40 tests",
+        "40 of 50 tests use torch.compile: 40 graphs, 80 ops, 80 graph breaks in 40 tests",
         " 40 tests  graph break at net.py:7 in forward: print(7)  test_net.py::test_0 and 39 more",
         "compiling took 20.0 s",
         "1 function is compiled by several tests (40 compilations)",
@@ -356,7 +356,7 @@ def test_summary_lists_a_cause_of_many_tests_once() -> None:
 
 def test_summary_names_the_reason_of_a_recompile() -> None:
     cause = Cause("recompile", "net.py", "forward", "", "", 3, guard="self.calls: was 0, is 1")
-    lines = list(summary_lines({"test_net": of(cause)}, 1, width=120))
+    lines = list(summary_lines({"test_net": of(cause)}, 1))
     assert "   1 test  recompiled: net.py:3 in forward: self.calls: was 0, is 1  test_net" in lines
 
 
@@ -371,37 +371,17 @@ def test_tests_that_compile_nothing_come_first() -> None:
     nothing = Cause("nothing", "", "", NO_OPS, "", 0)
     facts_by_test = {f"test_{n}": of(break_at(7)) for n in range(9)}
     facts_by_test["test_empty"] = of(nothing, compiles=False)
-    first, second, third, *_ = summary_lines(facts_by_test, 10, width=120)
+    first, second, third, *_ = summary_lines(facts_by_test, 10)
     assert first.startswith("10 of 10 tests use torch.compile: 1 compiles nothing, 9 graphs, ")
     assert second == f"   1 test  nothing compiled: {NO_OPS}  test_empty"
     assert third.startswith("  9 tests  graph break at net.py:7 in forward")
 
 
-def test_summary_cuts_test_names_to_the_width() -> None:
-    test = "tests/compile/test_net.py::TestNet::test_forward[" + "t" * 20 + "]"
+def test_summary_leaves_the_breaking_of_lines_to_the_terminal() -> None:
+    test = "tests/compile/test_net.py::TestNet::test_forward[" + "t" * 200 + "]"
     facts_by_test = {test: of(break_at(7)), "z": of(break_at(7))}
     cause = "  2 tests  graph break at net.py:7 in forward: print(7)"
-    for width, named in (
-        (160, test),
-        (130, test.removeprefix("tests/compile/")),
-        (110, test.rpartition("::")[2]),
-    ):
-        assert f"{cause}  {named} and 1 more" in list(summary_lines(facts_by_test, 2, width=width))
-    assert cause in list(summary_lines(facts_by_test, 2, width=80))
-    _, first, second, *_ = summary_lines(facts_by_test, 2, width=100, verbose=True)
-    assert (first, second) == (cause, f"{'':11}{test} and 1 more")
-
-
-@pytest.mark.parametrize("width", [80, 120])
-def test_summary_cuts_lines_but_not_places(width: int) -> None:
-    long = replace(break_at(7), code="x = " + "y" * 200)
-    deep = replace(break_at(1234), file="/".join(["directory"] * 20) + "/net.py")
-    facts_by_test = {"test_a": of(long), "test_b": of(deep)}
-    lines = list(summary_lines(facts_by_test, 2, width=width))
-    (cut,) = (line for line in lines if "net.py:7" in line)
-    assert len(cut) == width
-    assert cut.endswith("y…")
-    assert any(line.endswith("/net.py:1234…") for line in lines)
+    assert f"{cause}  {test} and 1 more" in list(summary_lines(facts_by_test, 2))
 
 
 def test_summary_joins_uncompiled_functions_by_reason() -> None:
@@ -412,24 +392,19 @@ def test_summary_joins_uncompiled_functions_by_reason() -> None:
         )
         for n in range(5)
     }
-    wide = list(summary_lines(facts_by_test, 5, width=200))[1]
-    assert wide.startswith(
+    line = list(summary_lines(facts_by_test, 5))[1]
+    assert line.startswith(
         f"  5 tests  nothing compiled: tests/test_file_0.py:0 in test and 4 more functions: {text}"
     )
-    *_, reason, place, _, _ = summary_lines(facts_by_test, 5, width=80)
-    assert reason == f"  5 tests  nothing compiled: {text}"
-    assert place == f"{'':11}tests/test_file_0.py:0 in test and 4 more functions"
 
 
-@pytest.mark.parametrize("width", [80, 120])
-def test_the_summary_of_500_tests_fits_on_a_screen(width: int) -> None:
+def test_the_summary_of_500_tests_fits_on_a_screen() -> None:
     nothing = Cause("nothing", "test_net.py", "test_net", NEVER_CALLED, "", 3)
     facts_by_test = {f"test_{n:03}": of(*map(break_at, range(n % 30))) for n in range(450)}
     facts_by_test |= {f"test_{n}": of(nothing, compiles=False) for n in range(450, 500)}
     settings = [LeakedSetting(f"torch._dynamo.config.s{n}", "0", "1", "test_1") for n in range(9)]
-    lines = list(summary_lines(facts_by_test, 500, width=width, settings=settings))
+    lines = list(summary_lines(facts_by_test, 500, settings=settings))
     assert len(lines) <= 24
-    assert max(map(len, lines)) <= width
     first = "\n".join(lines[:5])
     assert "50 compile nothing" in first
     assert NEVER_CALLED in first
@@ -443,7 +418,7 @@ def test_the_summary_of_500_tests_fits_on_a_screen(width: int) -> None:
 
 def test_summary_separates_breaks_on_one_line_by_kind() -> None:
     other = replace(break_at(7), text="a call that is skipped")
-    lines = list(summary_lines({"a": of(break_at(7)), "b": of(other)}, 2, width=120))
+    lines = list(summary_lines({"a": of(break_at(7)), "b": of(other)}, 2))
     assert [line for line in lines if "net.py:7" in line] == [
         "   1 test  graph break at net.py:7 in forward: a call that is skipped: print(7)  b",
         "   1 test  graph break at net.py:7 in forward: data-dependent: print(7)  a",

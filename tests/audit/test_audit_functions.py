@@ -11,6 +11,7 @@ from projects import Run
 
 from pytest_torchgraph.audit import (
     Cause,
+    CodePlace,
     Entry,
     Function,
     ReleaseSection,
@@ -51,7 +52,7 @@ def test_fewer_ops_in_shared_code_are_worse_in_any_test() -> None:
         verdict = compare(before, {compiles: using(cut), served: SECOND})
         assert {
             (regression.test, regression.text, regression.place) for regression in verdict.worse
-        } == {(test, "fewer ops compiled: 5 -> 1", "lib.py:3 norm") for test in "ab"}
+        } == {(test, "fewer ops compiled: 5 -> 1", CodePlace("lib.py", 3, "norm")) for test in "ab"}
         assert compare(before, {compiles: using(COMPILED), served: SECOND}).worse == []
 
 
@@ -96,10 +97,10 @@ def test_backend_of_two_functions_is_one_change_of_one_test() -> None:
     before = replace(using(COMPILED, OTHER, shared=False), backends=("inductor",))
     now = [replace(function, backends=("eager",)) for function in (COMPILED, OTHER)]
     after = replace(using(*now, shared=False), backends=("eager",))
-    lines = list(verdict_lines(compare({"a": before}, {"a": after}), FILE, width=200))
+    lines = list(verdict_lines(compare({"a": before}, {"a": after}), FILE))
     assert lines[:3] == [
         f"worse than {FILE}:",
-        "   1 test  lib.py:3 norm, lib.py:9 other: backend changed: inductor -> eager  a",
+        "   1 test  lib.py:3 in norm, lib.py:9 in other: backend changed: inductor -> eager  a",
         "this fails the run. To accept it: pytest --torchgraph-audit=record",
     ]
 
@@ -246,7 +247,7 @@ def test_fewer_ops_in_shared_code_fail_the_run_in_any_order(
     for order in (("test_all.py",), ("test_all.py::test_3", "test_all.py::test_1")):
         result = suite(*order, "--torchgraph-audit=check")
         assert result.ret == 1
-        result.stdout.fnmatch_lines(["*library.py:8 norm: fewer ops compiled: 5 -> 1*"])
+        result.stdout.fnmatch_lines(["*library.py:8 in norm: fewer ops compiled: 5 -> 1*"])
 
 
 def test_baseline_of_release_0_2_is_a_usage_error(pytester: pytest.Pytester, suite: Run) -> None:

@@ -6,7 +6,15 @@ from dataclasses import replace
 
 import pytest
 
-from pytest_torchgraph.audit import Cause, Entry, ReleaseSection, TestFacts, Verdict, verdict_lines
+from pytest_torchgraph.audit import (
+    Cause,
+    CodePlace,
+    Entry,
+    ReleaseSection,
+    TestFacts,
+    Verdict,
+    verdict_lines,
+)
 from pytest_torchgraph.audit.judge import judge
 
 BREAK = Cause("break", "net.py", "forward", "data-dependent", "if x.sum() > 0:", 7)
@@ -42,7 +50,7 @@ def test_regression_is_reported_once(after: TestFacts | None, text: str) -> None
     verdict = compare(GOOD, after)
     assert [change.text for change in verdict.worse] == [text]
     assert verdict.better == []
-    lines = list(verdict_lines(verdict, "audit.json", width=200))
+    lines = list(verdict_lines(verdict, "audit.json"))
     assert lines[0] == "worse than audit.json:"
     assert text in lines[1]
     assert after is None or "net.py:" in lines[1]
@@ -157,7 +165,7 @@ def test_code_compiled_by_an_earlier_test_is_not_a_cause() -> None:
 def test_test_that_stops_compiling_is_worse_next_to_another() -> None:
     (change,) = compare(GOOD, EMPTY, EMPTY).worse
     assert change.text == "nothing compiled: Dynamo found no tensor operation"
-    assert change.place == "net.py:3 forward"
+    assert change.place == CodePlace("net.py", 3, "forward")
 
 
 def test_consequences_of_a_cause_are_not_reported() -> None:
@@ -178,7 +186,7 @@ def test_lost_call_is_reported_at_the_test() -> None:
     before = ReleaseSection({"t.py::test_one": Entry.of(GOOD)})
     verdict = judge(before, {}, {"t.py::test_one"}, {"t.py::test_one": "t.py:7 test_one"})
     (change,) = verdict.worse
-    assert change.place == "t.py:7 test_one"
+    assert change.place == CodePlace("t.py", 7, "test_one")
 
 
 def test_change_in_several_places_is_one_line() -> None:
@@ -186,8 +194,8 @@ def test_change_in_several_places_is_one_line() -> None:
         f"test_{n}": replace(GOOD, ops=4, frames=(f"net.py:{n} forward",)) for n in range(10, 15)
     }
     before = ReleaseSection({test: Entry.of(GOOD) for test in facts})
-    lines = list(verdict_lines(judge(before, facts, set(facts)), "audit.json", width=200))
-    places = "net.py:10 forward, net.py:11 forward, net.py:12 forward, and 2 more"
+    lines = list(verdict_lines(judge(before, facts, set(facts)), "audit.json"))
+    places = "net.py:10 in forward, net.py:11 in forward, net.py:12 in forward and 2 more"
     assert lines[1:-2] == [
         f"  5 tests  {places}: fewer ops compiled: 8 -> 4  test_10 and 4 more",
     ]
@@ -215,6 +223,6 @@ def test_renamed_test_is_reported_as_renamed() -> None:
 def test_forty_tests_with_one_cause_are_one_line() -> None:
     facts = {f"test_{n}": replace(GOOD, causes=(BREAK,)) for n in range(40)}
     before = ReleaseSection({test: Entry.of(GOOD) for test in facts})
-    lines = list(verdict_lines(judge(before, facts, set(facts)), "audit.json", width=200))
+    lines = list(verdict_lines(judge(before, facts, set(facts)), "audit.json"))
     assert len(lines) == 4
     assert lines[1].startswith(" 40 tests  graph break at net.py:7")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import re
-import sys
 
 import pytest
 from projects import Run
@@ -87,31 +86,6 @@ def test_audit_section_lists_compilations(pytester: pytest.Pytester, run: Run) -
     assert "test_net.py::test_empty" in text
     assert "test_ours" not in text
     assert "compiling took " in text
-
-
-@pytest.mark.slow("further cases; a few are in every run", unless=["-True"])
-@pytest.mark.parametrize(("columns", "whole"), [("80", False), ("", True)])
-def test_lines_are_cut_in_a_terminal_and_not_in_a_log(
-    pytester: pytest.Pytester,
-    run: Run,
-    monkeypatch: pytest.MonkeyPatch,
-    columns: str,
-    whole: bool,
-) -> None:
-    pytester.makepyfile(
-        test_long="""
-        import torch
-
-        def test_with_a_name_that_takes_as_much_room_as_names_of_tests_take():
-            torch.compile(lambda x: torch.tensor([3.0, 4.0]).tolist(), backend="eager")(0)
-        """
-    )
-    monkeypatch.setenv("COLUMNS", columns)
-    monkeypatch.setattr(sys, "__stdout__", None)
-    _, cause, *_ = section(run("--torchgraph-audit=show"))
-    assert (len(cause) > 80) is whole
-    assert cause.endswith("…") is not whole
-    assert cause.endswith("as_much_room_as_names_of_tests_take") is whole
 
 
 @pytest.mark.slow("the same without workers is in every run")

@@ -31,14 +31,12 @@ def made() -> Made:
             "settings": (),
             "passed": set(facts),
             "verdict": None,
-            "compared": 0,
             "broken": "",
             "said": (),
         }
         if before is not None:
             section = ReleaseSection({test: Entry.of(each) for test, each in before.items()})
             values["verdict"] = judge(section, facts, set(facts))
-            values["compared"] = len(before.keys() & facts.keys())
         return AuditOutcome(**{**values, **given})
 
     return made

@@ -62,18 +62,17 @@ from __future__ import annotations
 
 import json
 import platform
-import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
 from ... import __version__
-from ...audit.facts import Cause, TestFacts
+from ...audit.facts import CodePlace, TestFacts
 from ...audit.judge import AuditChange, Verdict
 from ...audit.session import outcome_of
-from ...audit.summary import CauseOverTests, causes_over_tests, describe, frames_over_tests
+from ...audit.summary import CauseOverTests, causes_over_tests, frames_over_tests, totals
 from ...audit.verdict import AuditOutcome
 from ...files import write
 from ...snapshot.summary import brief
@@ -84,51 +83,6 @@ from ..causes import FailedComparisons
 
 Data = dict[str, Any]
 """JSON-serializable data."""
-
-_PLACE = re.compile(r"(.+):(\d+) (.+)")
-
-
-class CodePlace(NamedTuple):
-    """A line of code. `file` is "" if the location is unknown."""
-
-    file: str = ""
-    line: int = 0
-    function: str = ""
-
-    @classmethod
-    def parse(cls, text: str) -> CodePlace:
-        """Parse `file:line function`, the format in facts and changes."""
-        match = _PLACE.fullmatch(text)
-        return cls(match[1], int(match[2]), match[3]) if match else cls()
-
-    @property
-    def shown(self) -> str:
-        """The location as `file:line in function`, "" if unknown."""
-        return f"{self.file}:{self.line} in {self.function}" if self.file else ""
-
-
-NOWHERE = CodePlace()
-
-
-def place_of_cause(cause: Cause, facts: TestFacts) -> CodePlace:
-    """Return the location of a cause, else of the code that its test calls first."""
-    if cause.file:
-        return CodePlace(cause.file, cause.line, cause.function)
-    return CodePlace.parse((facts.callables or facts.frames or ("",))[0])
-
-
-def place_of_change(change: AuditChange) -> CodePlace:
-    """Return the location of a change.
-
-    For a recompile, this is the line that created the guard. Otherwise it is the location of the
-    cause or, if unknown, the code that the test compiles or calls first.
-    """
-    cause = change.cause
-    if cause is not None and (guard := CodePlace.parse(cause.guard_place)).file:
-        return guard
-    if cause is not None and cause.file:
-        return CodePlace(cause.file, cause.line, cause.function)
-    return CodePlace.parse(change.place)
 
 
 class ChangeOverTests(NamedTuple):
@@ -141,36 +95,17 @@ class ChangeOverTests(NamedTuple):
 
 def changes_over_tests(changes: Iterable[AuditChange]) -> list[ChangeOverTests]:
     """Merge equal changes of all tests, sorted by number of tests, descending."""
-    groups = grouped(((change.text, place_of_change(change)), change.test) for change in changes)
+    groups = grouped(((change.text, change.place), change.test) for change in changes)
     shared_changes = [ChangeOverTests(*key, tuple(sorted(tests))) for key, tests in groups.items()]
     return sorted(
         shared_changes, key=lambda change: (-len(change.tests), change.text, change.place)
     )
 
 
-def count_causes(facts: TestFacts, *kinds: str) -> int:
-    """Return how often causes of these kinds occurred."""
-    return sum(cause.count for cause in facts.causes if cause.kind in kinds)
-
-
-def totals(outcome: AuditOutcome) -> Data:
-    """Return the totals over all tests."""
-    all_facts = outcome.facts.values()
-    return {
-        "tests": outcome.tests,
-        "using": len(outcome.facts),
-        "nothing": sum(not facts.compiles for facts in all_facts),
-        "calls": sum(facts.calls for facts in all_facts),
-        "eager_calls": sum(facts.eager_calls for facts in all_facts),
-        "graphs": sum(facts.graphs for facts in all_facts),
-        "ops": sum(facts.ops for facts in all_facts),
-        "backwards": sum(facts.backwards for facts in all_facts),
-        "graph_breaks": sum(count_causes(facts, "break") for facts in all_facts),
-        # An attempt that reaches the recompile limit counts as a recompile.
-        "recompiles": sum(count_causes(facts, "recompile", "limit") for facts in all_facts),
-        "cache_bypasses": sum(count_causes(facts, "bypass") for facts in all_facts),
-        "compile_seconds": round(sum(facts.seconds for facts in all_facts), 6),
-    }
+def suite_totals(outcome: AuditOutcome) -> Data:
+    """Return the totals of a run."""
+    counts = {"tests": outcome.tests, "using": len(outcome.facts)}
+    return {**counts, **totals(outcome.facts.values())}
 
 
 def audit_document(outcome: AuditOutcome) -> Data:
@@ -179,10 +114,8 @@ def audit_document(outcome: AuditOutcome) -> Data:
         "mode": outcome.mode or None,
         "broken": outcome.broken or None,
         "isolated": outcome.isolated,
-        "totals": totals(outcome),
-        "causes": [
-            _cause(shared_cause, outcome.facts) for shared_cause in causes_over_tests(outcome.facts)
-        ],
+        "totals": suite_totals(outcome),
+        "causes": [_cause(shared_cause) for shared_cause in causes_over_tests(outcome.facts)],
         "functions": _functions(outcome.facts),
         "settings_left": [setting._asdict() for setting in outcome.settings],
         "tests": {test: _test(outcome, test) for test in sorted(outcome.facts)},
@@ -190,53 +123,23 @@ def audit_document(outcome: AuditOutcome) -> Data:
     }
 
 
-def _cause(shared_cause: CauseOverTests, facts: Mapping[str, TestFacts]) -> Data:
+def _cause(shared_cause: CauseOverTests) -> Data:
     cause = shared_cause.cause
+    places = {facts.place_of(own_cause) for _, facts, own_cause in shared_cause.records}
     return {
         "kind": cause.kind,
-        **place_of_cause(cause, facts[shared_cause.tests[0]])._asdict(),
+        **shared_cause.place._asdict(),
         "text": cause.text,
         "code": cause.code,
         "guard": cause.guard,
         "guard_place": cause.guard_place,
-        "keys": sorted({own_cause.key for _, own_cause in _records_of_cause(shared_cause, facts)}),
-        "places": [place._asdict() for place in places_of(shared_cause, facts)],
-        "words": describe_over_tests(shared_cause),
+        "keys": sorted({own_cause.key for _, _, own_cause in shared_cause.records}),
+        "places": [place._asdict() for place in sorted(places) if place.file],
+        "words": shared_cause.text,
         "times": shared_cause.times,
-        "without_graph": shared_cause.tests_without_graph,
+        "without_graph": shared_cause.without_graph,
         "tests": sorted(shared_cause.tests),
     }
-
-
-def describe_over_tests(shared_cause: CauseOverTests) -> str:
-    """Describe a cause with its first location and the number of further locations."""
-    return describe(shared_cause.cause, len(shared_cause.places) - 1)
-
-
-def places_of(shared_cause: CauseOverTests, facts: Mapping[str, TestFacts]) -> list[CodePlace]:
-    """Return the locations of a cause, sorted.
-
-    A cause has several locations if code compiles nothing for the same reason in several places.
-    """
-    places = {
-        place_of_cause(cause, facts[test]) for test, cause in _records_of_cause(shared_cause, facts)
-    }
-    return sorted(place for place in places if place.file)
-
-
-def _records_of_cause(
-    shared_cause: CauseOverTests, facts: Mapping[str, TestFacts]
-) -> Iterator[tuple[str, Cause]]:
-    """Yield each test that met a cause, with that test's own record of the cause."""
-    for test in shared_cause.tests:
-        for cause in facts[test].causes:
-            # "nothing" causes with the same reason have one key per location.
-            same_reason = (
-                cause.kind == shared_cause.cause.kind == "nothing"
-                and cause.text == shared_cause.cause.text
-            )
-            if same_reason or cause.key == shared_cause.cause.key:
-                yield test, cause
 
 
 def _test(outcome: AuditOutcome, test: str) -> Data:
@@ -264,11 +167,12 @@ def _baseline(outcome: AuditOutcome) -> Data | None:
     if outcome.mode not in ("record", "check"):
         return None
     verdict = outcome.verdict
+    compared = (verdict or Verdict()).compared
     return {
         "file": outcome.file,
         "said": list(outcome.said),
-        "compared": outcome.compared,
-        "compared_functions": 0 if verdict is None else verdict.compared.functions,
+        "compared": compared.tests,
+        "compared_functions": compared.functions,
         "verdict": _verdict(verdict) if verdict is not None else None,
     }
 

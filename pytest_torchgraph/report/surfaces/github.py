@@ -5,28 +5,21 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 from urllib.parse import quote
 
 import pytest
 
-from ...audit.facts import CauseKind
+from ...audit.facts import CodePlace
+from ...audit.judge import Verdict
 from ...audit.session import outcome_of
-from ...audit.summary import CauseOverTests, causes_over_tests, summary_lines
+from ...audit.summary import KINDS, CauseOverTests, causes_over_tests, summary_lines
 from ...audit.verdict import AuditOutcome
 from ...graph.diff import list_some
 from ...snapshot.summary import brief
 from ...words import counted, markdown_code, markdown_text, one_line, printable
-from .document import (
-    NOWHERE,
-    ChangeOverTests,
-    CodePlace,
-    changes_over_tests,
-    describe_over_tests,
-    place_of_cause,
-)
+from .document import ChangeOverTests, changes_over_tests
 
 _INSTALLED = frozenset({"site-packages", "dist-packages"})
 """Directories of installed packages, for example of a virtual environment in the workspace."""
@@ -84,18 +77,8 @@ MOST = 10
 TESTS = 3
 """Maximum number of tests named in an annotation."""
 
-TITLES: dict[CauseKind, str] = {
-    "break": "graph break",
-    "recompile": "recompile",
-    "limit": "recompile limit",
-    "bypass": "cache bypass",
-    "eager": "ran eagerly",
-    "nothing": "nothing compiled",
-}
 
-
-@dataclass(frozen=True, slots=True)
-class Annotation:
+class Annotation(NamedTuple):
     """A text, usually attached to a line of code.
 
     Attributes:
@@ -109,7 +92,7 @@ class Annotation:
     level: Level
     title: str
     text: str
-    place: CodePlace = NOWHERE
+    place: CodePlace = CodePlace()
 
     def command(self, workspace: Workspace) -> str:
         """Return the workflow command that creates the annotation."""
@@ -127,11 +110,8 @@ def annotations_of(outcome: AuditOutcome) -> list[Annotation]:
     compared. Causes that the baseline tolerates are left out. In the other modes, every cause has
     an annotation.
     """
-    annotations = [*_problems(outcome)]
-    if outcome.mode == "check":
-        annotations += _worse(outcome)
-    else:
-        annotations += _causes(outcome)
+    found = _worse(outcome) if outcome.mode == "check" else _causes(outcome)
+    annotations = [*_problems(outcome), *found]
     if len(annotations) <= MOST:
         return annotations
     omitted = len(annotations) - MOST + 1
@@ -163,11 +143,10 @@ def _worse(outcome: AuditOutcome) -> Iterator[Annotation]:
 
 def _causes(outcome: AuditOutcome) -> Iterator[Annotation]:
     for shared_cause in causes_over_tests(outcome.facts):
-        place = CodePlace.parse(shared_cause.cause.guard_place)
-        if not place.file:
-            place = place_of_cause(shared_cause.cause, outcome.facts[shared_cause.tests[0]])
-        text = _with_tests(describe_over_tests(shared_cause), place, shared_cause.tests)
-        yield Annotation("warning", TITLES[shared_cause.cause.kind], text, place)
+        guard = CodePlace.parse(shared_cause.cause.guard_place)
+        place = guard if guard.file else shared_cause.place
+        text = _with_tests(shared_cause.text, place, shared_cause.tests)
+        yield Annotation("warning", KINDS[shared_cause.cause.kind][0], text, place)
 
 
 def _with_tests(text: str, place: CodePlace, tests: Sequence[str]) -> str:
@@ -189,63 +168,30 @@ def link(shown: str, address: str) -> str:
     return f"[{shown}]({address})" if address else shown
 
 
-@dataclass(frozen=True, slots=True)
-class Table:
-    """A table with a heading.
+def _table(
+    heading: str, columns: Sequence[str], rows: Sequence[Sequence[str]], *, folded: bool = False
+) -> Iterator[str]:
+    """Yield the lines of a table; none without rows.
 
-    Attributes:
+    Args:
         heading: one line.
         columns: titles of the columns.
         rows: cells, as markdown.
         folded: True if the table is collapsed until clicked.
     """
-
-    heading: str
-    columns: Sequence[str]
-    rows: Sequence[Sequence[str]]
-    folded: bool = False
-
-    def lines(self, budget: int) -> Iterator[str]:
-        """Yield the lines of the table, ending with the number of omitted rows if any.
-
-        Args:
-            budget: maximum size in bytes. If the head of the table does not fit, nothing is
-                yielded.
-        """
-        head = [
-            f"<details><summary>{self.heading}</summary>" if self.folded else f"#### {self.heading}"
-        ]
-        head += ["", _row(self.columns), _row(["---"] * len(self.columns))]
-        foot = ["", "</details>", ""] if self.folded else [""]
-        note = "{} more omitted: GitHub limits the size of a summary."
-        budget -= size([*head, "", note.format(len(self.rows)), *foot])
-        if budget < 0:
-            return
-        yield from head
-        for number, row in enumerate(map(_row, self.rows)):
-            budget -= size([row])
-            if budget < 0:
-                yield from ("", note.format(len(self.rows) - number))
-                break
-            yield row
-        yield from foot
-
-
-def size(lines: Sequence[str]) -> int:
-    """Return the size of the lines in a file, in bytes."""
-    return sum(len(line.encode("utf-8", "backslashreplace")) + 1 for line in lines)
-
-
-def _row(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cells)} |"
+    if rows:
+        yield f"<details><summary>{heading}</summary>" if folded else f"#### {heading}"
+        yield ""
+        for cells in (columns, ["---"] * len(columns), *rows):
+            yield f"| {' | '.join(cells)} |"
+        yield from ["", "</details>"] * folded
+        yield ""
 
 
 LIMIT = 1024 * 1024
 """Maximum size of a step summary in bytes. GitHub shows nothing of a longer summary."""
 MARGIN = 1024
-"""Bytes left free for other writers."""
-WHOLE = 10_000
-"""Width that avoids truncating lines."""
+"""Bytes left free for a note, and for other writers."""
 MAX_VISIBLE_ROWS = 20
 """Number of table rows visible without a click."""
 
@@ -263,16 +209,21 @@ def append_summary(path: Path, outcome: AuditOutcome, workspace: Workspace) -> N
 
 
 def summary(outcome: AuditOutcome, workspace: Workspace, budget: int) -> list[str]:
-    """Return the lines of the summary, at most `budget` bytes.
+    """Return the lines of the summary, at most `budget` bytes besides a note.
 
     Raises:
         OSError: if not even the first lines fit.
     """
-    lines = [*_head(outcome)]
-    if size(lines) > budget:
-        raise OSError("the file of the step summary is full")
-    for table in _tables(outcome, workspace):
-        lines += table.lines(budget - size(lines))
+    head = [*_head(outcome)]
+    lines = [*head, *_tables(outcome, workspace)]
+    for number, line in enumerate(lines):
+        budget -= len(line.encode("utf-8", "backslashreplace")) + 1
+        if budget < 0 and number < len(head):
+            raise OSError("the file of the step summary is full")
+        if budget < 0:
+            omitted = counted(len(lines) - number, "more line")
+            note = f"{omitted} omitted: GitHub limits the size of a summary."
+            return [*lines[:number], "", "</details>", "", note]  # closes a folded table, if any
     return lines
 
 
@@ -284,7 +235,7 @@ def _head(outcome: AuditOutcome) -> Iterator[str]:
         yield f"**Incomplete audit**: {reason}"
         yield ""
     if outcome.facts or not outcome.broken:  # else the counts are unknown
-        yield markdown_text(next(iter(summary_lines(outcome.facts, outcome.tests, width=WHOLE))))
+        yield markdown_text(next(iter(summary_lines(outcome.facts, outcome.tests))))
         yield ""
     verdict = outcome.verdict
     if verdict is None or not (verdict.worse or verdict.better):
@@ -296,43 +247,28 @@ def _head(outcome: AuditOutcome) -> Iterator[str]:
         yield ""
 
 
-def _tables(outcome: AuditOutcome, workspace: Workspace) -> Iterator[Table]:
-    verdict = outcome.verdict
-    if verdict is not None:
-        columns = ("tests", "what", "first test")
-        worse, better = (
-            [_change_row(change, workspace) for change in changes_over_tests(changes)]
-            for changes in (verdict.worse, verdict.better)
-        )
-        if worse:
-            yield Table(f"Worse than {markdown_code(outcome.file)}", columns, worse)
-        if better:
-            advice = "pytest --torchgraph-audit=record keeps this"
-            heading = f"Better than {markdown_code(outcome.file)}: {advice}"
-            yield Table(heading, columns, better)
-        if verdict.renamed:
-            rows = [
-                [markdown_code(old), markdown_code(new)] for old, new in sorted(verdict.renamed)
-            ]
-            yield Table("Probably renamed", ("old", "new"), rows, folded=True)
-    causes = [
-        _cause_row(shared_cause, outcome, workspace)
-        for shared_cause in causes_over_tests(outcome.facts)
-    ]
-    cause_columns = ("tests", "what", "line", "code or reason", "first test")
-    if outcome.mode == "check":
-        visible, folded = [], causes
-    else:
-        visible, folded = causes[:MAX_VISIBLE_ROWS], causes[MAX_VISIBLE_ROWS:]
-    if visible:
-        yield Table("Causes", cause_columns, visible)
-    if outcome.settings:
-        rows = [[markdown_code(cell) for cell in setting] for setting in outcome.settings]
-        heading = "Torch settings that tests changed and did not restore"
-        yield Table(heading, ("setting", "before", "after", "first test"), rows)
-    if folded:
-        heading_text = counted(len(folded), "more cause" if visible else "cause")
-        yield Table(heading_text, cause_columns, folded, folded=True)
+def _tables(outcome: AuditOutcome, workspace: Workspace) -> Iterator[str]:
+    file, verdict = markdown_code(outcome.file), outcome.verdict or Verdict()
+    worse, better = (
+        [_change_row(change, workspace) for change in changes_over_tests(changes)]
+        for changes in (verdict.worse, verdict.better)
+    )
+    columns: tuple[str, ...] = ("tests", "what", "first test")
+    yield from _table(f"Worse than {file}", columns, worse)
+    heading = f"Better than {file}: pytest --torchgraph-audit=record keeps this"
+    yield from _table(heading, columns, better)
+    renamed = [[*map(markdown_code, pair)] for pair in sorted(verdict.renamed)]
+    yield from _table("Probably renamed", ("old", "new"), renamed, folded=True)
+    causes = [_cause_row(shared, workspace) for shared in causes_over_tests(outcome.facts)]
+    columns = ("tests", "what", "line", "code or reason", "first test")
+    visible = 0 if outcome.mode == "check" else MAX_VISIBLE_ROWS
+    yield from _table("Causes", columns, causes[:visible])
+    heading = "Torch settings that tests changed and did not restore"
+    settings = [[*map(markdown_code, setting)] for setting in outcome.settings]
+    yield from _table(heading, ("setting", "before", "after", "first test"), settings)
+    folded = causes[visible:]
+    heading = counted(len(folded), "more cause" if visible else "cause")
+    yield from _table(heading, columns, folded, folded=True)
 
 
 def _change_row(change: ChangeOverTests, workspace: Workspace) -> list[str]:
@@ -343,15 +279,12 @@ def _change_row(change: ChangeOverTests, workspace: Workspace) -> list[str]:
     return [str(len(change.tests)), linked_text, markdown_code(change.tests[0])]
 
 
-def _cause_row(
-    shared_cause: CauseOverTests, outcome: AuditOutcome, workspace: Workspace
-) -> list[str]:
+def _cause_row(shared_cause: CauseOverTests, workspace: Workspace) -> list[str]:
     cause = shared_cause.cause
-    place = place_of_cause(cause, outcome.facts[shared_cause.tests[0]])
     return [
         str(len(shared_cause.tests)),
-        TITLES[cause.kind],
-        _line(place, workspace),
+        KINDS[cause.kind][0],
+        _line(shared_cause.place, workspace),
         markdown_code(cause.code or cause.text),
         markdown_code(shared_cause.tests[0]),
     ]

@@ -6,24 +6,18 @@ file. Without `--junitxml` the properties are not added, so no other plugin prin
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any
 
 import pytest
 
 from ...audit.facts import TestFacts
 from ...audit.session import outcome_of
 from ...audit.suite_watch import ATTRIBUTE
-from ...audit.summary import describe
+from ...audit.summary import describe, totals
 from ...words import one_line
-from .document import count_causes, totals
+from .document import suite_totals
 
 PREFIX = "torchgraph_"
-
-
-class _JUnitFile(Protocol):
-    """The part of pytest's JUnit plugin that `record_testsuite_property` uses."""
-
-    def add_global_property(self, name: str, value: object) -> None: ...
 
 
 class JUnitProperties:
@@ -46,7 +40,7 @@ class JUnitProperties:
         file = self._file()
         if outcome is None or file is None or not (outcome.facts or outcome.broken):
             return
-        for name, value in totals(outcome).items():
+        for name, value in suite_totals(outcome).items():
             file.add_global_property(f"{PREFIX}{name}", str(value))
         if outcome.verdict is not None:
             file.add_global_property(f"{PREFIX}worse", str(len(outcome.verdict.worse)))
@@ -54,21 +48,13 @@ class JUnitProperties:
         if outcome.broken:
             file.add_global_property(f"{PREFIX}broken", one_line(outcome.broken))
 
-    def _file(self) -> _JUnitFile | None:
-        plugins: Any = self._config.pluginmanager.get_plugins()
+    def _file(self) -> Any:
+        """Return the plugin that `record_testsuite_property` uses; `None` without one."""
+        plugins = self._config.pluginmanager.get_plugins()
         return next((plugin for plugin in plugins if hasattr(plugin, "add_global_property")), None)
 
 
 def properties(facts: TestFacts) -> list[tuple[str, object]]:
     """Return the properties of a test: its counts and the description of each cause."""
-    counts: dict[str, object] = {
-        "calls": facts.calls,
-        "graphs": facts.graphs,
-        "ops": facts.ops,
-        "backwards": facts.backwards,
-        "graph_breaks": count_causes(facts, "break"),
-        "recompiles": count_causes(facts, "recompile", "limit"),
-        "compile_seconds": facts.seconds,
-    }
     causes = [("cause", one_line(describe(cause))) for cause in facts.causes]
-    return [(f"{PREFIX}{name}", value) for name, value in (*counts.items(), *causes)]
+    return [(f"{PREFIX}{name}", value) for name, value in (*totals([facts]).items(), *causes)]
