@@ -50,6 +50,11 @@ UNKNOWN = "links unknown"
 """The line of a watch, which records no links."""
 MOST_PATHS = 100
 """Maximum number of paths in a run. A run with more names all its parameters."""
+MOST_RUN_NODES = 1_000_000
+"""Maximum number of nodes of all runs, and of inputs for each path of a run.
+
+A line stands for all inputs of its graph, so reading would take the product of lines.
+"""
 _NUMBER = re.compile(r"[1-9][0-9]{0,8}")
 
 
@@ -203,6 +208,7 @@ class LinksReader:
         self.counts: Counter[str] = Counter()
         self.results: dict[str, tuple[str, int, str] | None] = {}
         self.inputs: tuple[str, ...] = ()
+        self.nodes = 0
 
     def read(self) -> tuple[Graph, ...]:
         """Return the graphs with their calls."""
@@ -252,6 +258,9 @@ class LinksReader:
                     break
                 if len(paths) == MOST_PATHS:
                     reader.fail(f"expected at most {MOST_PATHS} paths")
+        self.nodes += len(graph.nodes) + len(graph.inputs) * len(paths)
+        if self.nodes > MOST_RUN_NODES:
+            reader.fail(f"the runs have more than {MOST_RUN_NODES:,} nodes", position[1])
         inputs: dict[str, tuple[str, int, str]] = {}
         if reader.skip(": "):
             while True:
@@ -273,7 +282,10 @@ class LinksReader:
         )
 
     def _read_result(self) -> None:
+        start = self.reader.pos
         label = self.reader.read_text()
+        if label in self.results:
+            self.reader.fail(f"{label!r} is given twice", start)
         self.reader.expect(" = ")
         self.results[label] = None if self.reader.skip("none") else self._read_source()
 
@@ -301,7 +313,7 @@ class LinksReader:
         name, number = self._read_call()
         self.reader.expect(" ")
         value = self.reader.read_ref().name
-        if name in INPUT_OPS:
+        if name in INPUT_OPS and number == 1:
             return name, 0, value
         graph = self.graphs.get(name)
         node = None if graph is None else graph.by_name.get(value)
