@@ -79,7 +79,7 @@ def links_lines(graphs: Sequence[Graph]) -> Iterator[str]:
         paths = paths if len(paths) <= MOST_PATHS else []
         default = order.inputs(call.number, paths)
         links = {name: call.inputs.get(name, default[name]) for name in default}
-        order.known(call.number, links)
+        order.links[call.number] = links
         line = f"  run {labels[call.number]}"
         line += f" in {format_name(call.module)}" if call.module else ""
         if paths:
@@ -124,16 +124,15 @@ class _Order:
 
     Args:
         graphs: the graph of each run.
+
+    Attributes:
+        links: the links of each run so far; the defaults of later runs refer to them.
     """
 
     def __init__(self, graphs: Sequence[Graph]):
         self.graphs = graphs
         self.links: dict[int, Mapping[str, Link]] = {}
         self.numbers = grouped((graph.name, number) for number, graph in enumerate(graphs))
-
-    def known(self, number: int, links: Mapping[str, Link]) -> None:
-        """Note the links of a run; the defaults of later runs refer to them."""
-        self.links[number] = links
 
     def inputs(self, number: int, paths: Sequence[tuple[str, str]]) -> dict[str, Link]:
         """Return the default link of each input of a run."""
@@ -331,7 +330,7 @@ class LinksReader:
                 if links[name].call >= number:
                     row, pos = run.position
                     self.reader.fail(f"%{name} comes from a later run", pos, row)
-            order.known(number, links)
+            order.links[number] = links
             in_order = () if number else self.inputs
             calls[run.graph.name].append(
                 StepCall(number, links, run.cut, run.module, order=in_order)
