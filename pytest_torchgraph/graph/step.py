@@ -273,13 +273,13 @@ def _with_sums_in_order(step: InlinedStep) -> InlinedStep:
     return step._replace(graphs=tuple(graphs))
 
 
-def crossing(graph: Graph, positions: Sequence[int]) -> list[frozenset[str]]:
+def crossing(graph: Graph, positions: Sequence[int]) -> list[set[str]]:
     """Return the names of the values that cross each position of a forward; see `crossed`."""
     names: list[set[str]] = [set() for _ in positions]
     for name, first, end in crossed(graph, positions, {}):
         for number in range(first, end):
             names[number].add(name)
-    return [*map(frozenset, names)]
+    return names
 
 
 def crossed(

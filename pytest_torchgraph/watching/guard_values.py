@@ -113,8 +113,8 @@ def attribute(value: Any, name: str) -> Any:
         return attribute(value.__func__, name)
     is_value = _is(found, (FunctionType, MethodType, partial))
     # Any other object with `__get__`, such as a property, would run code.
-    runs_code = inspect.getattr_static(type(found), "__get__", None) is not None
-    return UNKNOWN if runs_code and not is_value else found
+    runs_no_code = inspect.getattr_static(type(found), "__get__", None) is None
+    return found if is_value or runs_no_code else UNKNOWN
 
 
 def _is(value: Any, kinds: Any) -> bool:

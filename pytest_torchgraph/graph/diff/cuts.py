@@ -156,13 +156,12 @@ def _unmatched(
             else:
                 left.append(cut)
         remaining, rest = left, [cut for cut in rest if id(cut) not in paired]
-    left_over = remaining, rest
-    old_rest, new_rest = ([boundary for boundary, _ in side] for side in left_over)
-    return _dividing(old_rest), _dividing(new_rest)
+    return _dividing(remaining), _dividing(rest)
 
 
-def _dividing(boundaries: Sequence[Boundary]) -> list[Boundary]:
+def _dividing(cuts: Sequence[_Crossed]) -> list[Boundary]:
     """Return cuts without those of a break before the first op, which divides nothing."""
+    boundaries = [boundary for boundary, _ in cuts]
     breaks = {_break_key(boundary) for boundary in boundaries if boundary.position}
     return [b for b in boundaries if b.position or _break_key(b) in breaks]
 

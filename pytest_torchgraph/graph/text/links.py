@@ -49,7 +49,7 @@ LINKS = "links"
 UNKNOWN = "links unknown"
 """The line of a watch, which records no links."""
 MOST_PATHS = 100
-"""Maximum number of paths in a run. A run with more names all its parameters."""
+"""Maximum number of paths that a run is written with. If it has more, it names its parameters."""
 MOST_RUN_NODES = 1_000_000
 """Maximum number of nodes of all runs, and of inputs for each path of a run.
 
@@ -255,8 +255,6 @@ class LinksReader:
                 paths.append((old, reader.read_name()))
                 if not reader.skip(", "):
                     break
-                if len(paths) == MOST_PATHS:
-                    reader.fail(f"expected at most {MOST_PATHS} paths")
         self.nodes += len(graph.nodes) + len(graph.inputs) * len(paths)
         if self.nodes > MOST_RUN_NODES:
             reader.fail(f"the runs have more than {MOST_RUN_NODES:,} nodes", position[1])
