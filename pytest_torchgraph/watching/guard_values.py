@@ -14,7 +14,7 @@ import enum
 import inspect
 import re
 import reprlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from types import (
     BuiltinFunctionType,
@@ -122,7 +122,7 @@ def _is(value: Any, kinds: Any) -> bool:
     return issubclass(type(value), kinds)
 
 
-def _is_plain(value: Any, kinds: Iterable[type]) -> bool:
+def _is_plain(value: Any, kinds: Any) -> bool:
     """Return True for an instance of one of some types, not of a subclass."""
     return any(type(value) is kind for kind in kinds)
 

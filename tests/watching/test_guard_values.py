@@ -490,6 +490,33 @@ def test_guard_on_a_global_of_any_name(monkeypatch: pytest.MonkeyPatch) -> None:
     assert seen.recompiles[0].reasons == ("global L: length was 1, is 2",)
 
 
+def test_guard_of_a_function_with_any_closure_runs_only_code_that_dynamo_runs() -> None:
+    other, compiled_for = Pretending(), OfMeta()
+
+    @torch.compiler.disable
+    def unseen() -> None:
+        assert other is not compiled_for
+
+    def function(x: Tensor, k: int, call: bool = False) -> Tensor:
+        if call:
+            unseen()
+            assert other is not compiled_for
+        return x * k
+
+    counted = []
+    for context in (contextlib.nullcontext(), watch()):
+        torch._dynamo.reset()
+        compiled = torch.compile(function, backend="eager", dynamic=False)
+        compiled(torch.ones(3), 1)
+        ran.clear()
+        with context as seen:
+            compiled(torch.ones(3), 2)
+        counted.append([*ran])
+    assert seen is not None
+    assert "argument k" in seen.recompiles[0].reasons[0]
+    assert counted[0] == counted[1]
+
+
 def test_equal_guard_messages_are_reported_once() -> None:
     compiled = torch.compile(lambda x: x * 2, backend="eager", dynamic=False)
     with watch() as seen:
