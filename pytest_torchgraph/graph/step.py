@@ -8,7 +8,7 @@ and one backward, as if nothing had divided it. A cut is a place where the step 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import MappingProxyType
@@ -273,27 +273,34 @@ def _with_sums_in_order(step: InlinedStep) -> InlinedStep:
     return step._replace(graphs=tuple(graphs))
 
 
-def crossing(graph: Graph, positions: Sequence[int]) -> list[frozenset[str]]:
-    """Return the names of the values that cross each position of a forward.
+def crossing(graph: Graph, positions: Sequence[int]) -> list[set[str]]:
+    """Return the names of the values that cross each position of a forward; see `crossed`."""
+    names: list[set[str]] = [set() for _ in positions]
+    for name, first, end in crossed(graph, positions, {}):
+        for number in range(first, end):
+            names[number].add(name)
+    return names
+
+
+def crossed(
+    graph: Graph, positions: Sequence[int], aliases: Mapping[str, str]
+) -> Iterator[tuple[str, int, int]]:
+    """Yield the name of each value of a forward, and the range of the positions that it crosses.
 
     A value crosses a position if it is computed before, and used after it. Inputs do not cross.
 
     Args:
         positions: numbers of the ops before each position, ascending.
+        aliases: the original of each alias, whose uses are those of the original.
     """
     ops = [node for node in graph.nodes if node.kind != "placeholder"]
     made = {node.name: number for number, node in enumerate(ops)}
     last: dict[str, int] = {}
     for number, node in enumerate(ops):
         for name in (*node.refs, *(ref.name for ref in node.after)):
-            last[name] = number
-    crossing_names: list[set[str]] = [set() for _ in positions]
+            last[aliases.get(name, name)] = number
     for name, use in last.items():
-        for number in range(
-            bisect_right(positions, made.get(name, use)), bisect_right(positions, use)
-        ):
-            crossing_names[number].add(name)
-    return [frozenset(names) for names in crossing_names]
+        yield name, bisect_right(positions, made.get(name, use)), bisect_right(positions, use)
 
 
 def steps_of(

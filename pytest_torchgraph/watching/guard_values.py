@@ -2,6 +2,8 @@
 
 Dynamo's guards read values in C, without calling properties or `__getattr__`. So do the functions
 here: they read attributes with `inspect.getattr_static`, slots, and items of built-in containers.
+Types are compared by `is`, because `isinstance` reads `__class__`, and a metaclass may override
+`==`. (Only a metaclass's `__getattribute__` runs, in `inspect` itself.)
 """
 
 from __future__ import annotations
@@ -41,6 +43,7 @@ class _Fields(NamedTuple):
 
 _STORED = (MemberDescriptorType, GetSetDescriptorType, type(vars(_Fields)["first"]))
 """Descriptors written in C: of `__slots__`, of built-in types, of the fields of a named tuple."""
+_FUNC = vars(partial)["func"]  # A subclass may override it.
 _TENSORS = (torch.Tensor, torch.nn.Parameter)
 """Types of tensors whose methods are torch's own."""
 _SEQUENCES: Any = (list, tuple)
@@ -85,7 +88,7 @@ def _evaluate(node: ast.expr, names: Mapping[str, Any]) -> Any:
             return _read_item(_evaluate(owner, names), ast.literal_eval(key))
         case ast.Call(ast.Attribute(owner, ("size" | "stride") as kind), []):
             tensor = _evaluate(owner, names)
-            return torch_private.shape_of(tensor, kind) if type(tensor) in _TENSORS else UNKNOWN
+            return torch_private.shape_of(tensor, kind) if _is_plain(tensor, _TENSORS) else UNKNOWN
         case ast.Call(ast.Name(("type" | "len" | "list") as function), [owner]):
             # list(dict.keys(owner))
             value = _evaluate(owner.args[0] if isinstance(owner, ast.Call) else owner, names)
@@ -98,33 +101,43 @@ def attribute(value: Any, name: str) -> Any:
     if value is UNKNOWN:
         return UNKNOWN
     found = inspect.getattr_static(value, name, UNKNOWN)
-    if type(found) in _STORED:
+    if _is_plain(found, _STORED):
         # A subclass of Tensor may override the descriptors of torch.
-        if isinstance(value, torch.Tensor):
+        if _is(value, torch.Tensor):
             return UNKNOWN
         try:
             return found.__get__(value, type(value))
         except (AttributeError, ValueError):  # an empty slot, or an empty cell
             return UNKNOWN
-    if found is UNKNOWN and isinstance(value, MethodType):
+    if found is UNKNOWN and type(value) is MethodType:
         return attribute(value.__func__, name)
-    is_value = isinstance(found, FunctionType | MethodType | partial)
+    is_value = _is(found, (FunctionType, MethodType, partial))
     # Any other object with `__get__`, such as a property, would run code.
-    return found if is_value or not hasattr(type(found), "__get__") else UNKNOWN
+    runs_no_code = inspect.getattr_static(type(found), "__get__", None) is None
+    return found if is_value or runs_no_code else UNKNOWN
+
+
+def _is(value: Any, kinds: Any) -> bool:
+    """Return True for an instance of a type or of a subclass."""
+    return issubclass(type(value), kinds)
+
+
+def _is_plain(value: Any, kinds: Any) -> bool:
+    """Return True for an instance of one of some types, not of a subclass."""
+    return any(type(value) is kind for kind in kinds)
 
 
 def user_function(call: Any) -> Any:
     """Return the function inside decorators, `torch.compiler.disable` and `functools.partial`."""
     for _ in range(20):  # `__wrapped__` may lead back to the function
-        inner = type(call).__call__ if callable(call) else None
-        match call:
-            case FunctionType():
-                wrapped = vars(call).get("__wrapped__")
-                inner = vars(call).get("_torchdynamo_orig_callable", wrapped)
-            case MethodType():
-                inner = call.__func__
-            case partial():
-                inner = call.func
+        inner = inspect.getattr_static(type(call), "__call__", None)
+        if type(call) is FunctionType:
+            wrapped = vars(call).get("__wrapped__")
+            inner = vars(call).get("_torchdynamo_orig_callable", wrapped)
+        elif type(call) is MethodType:
+            inner = call.__func__
+        elif _is(call, partial):
+            inner = _FUNC.__get__(call)
         if inner is None:
             break
         call = inner
@@ -133,12 +146,12 @@ def user_function(call: Any) -> Any:
 
 def length(value: Any) -> Any:
     """Return the length of a built-in container, or of an instance of a subclass."""
-    kind: Any = next((kind for kind in _WITH_LENGTH if isinstance(value, kind)), None)
+    kind: Any = next((kind for kind in _WITH_LENGTH if _is(value, kind)), None)
     return UNKNOWN if kind is None else kind.__len__(value)
 
 
 def _keys(value: Any) -> Any:
-    is_short = isinstance(value, dict) and dict.__len__(value) <= _LONGEST
+    is_short = _is(value, dict) and dict.__len__(value) <= _LONGEST
     return list(dict.keys(value)) if is_short else UNKNOWN
 
 
@@ -147,10 +160,10 @@ _FUNCTIONS: dict[str, Any] = {"type": type, "len": length, "list": _keys}
 
 def _read_item(owner: Any, key: Any) -> Any:
     with contextlib.suppress(LookupError, TypeError):
-        if isinstance(owner, dict):
+        if _is(owner, dict):
             return dict.get(owner, key, UNKNOWN)  # owner[key] would call __missing__
         for kind in _SEQUENCES:
-            if isinstance(owner, kind):
+            if _is(owner, kind):
                 return kind.__getitem__(owner, key)
     return UNKNOWN
 
@@ -169,25 +182,26 @@ def describe_value(value: Any) -> str:
     if value is UNKNOWN:
         return ""
     kind = type(value)
-    if isinstance(value, enum.Enum):
-        return f"{kind.__qualname__}.{attribute(value, '_name_')}"
+    if _is(value, enum.Enum):
+        return f"{type.__getattribute__(kind, '__qualname__')}.{attribute(value, '_name_')}"
     for base in _NUMBERS_AND_TEXT:
-        if isinstance(value, base) and kind is not bool:
+        if _is(value, base) and kind is not bool:
             # The value of an instance of a subclass, such as numpy's, without running its code.
             (value,), kind = base.__getnewargs__(value), base
-    items = [*value, *value.values()] if kind is dict else value if kind in _CONTAINERS else [value]
-    if all(type(item) in _PLAIN_TYPES for item in items):
+    items = value if _is_plain(value, _CONTAINERS) else [value]
+    items = [*value, *value.values()] if kind is dict else items
+    if all(_is_plain(item, _PLAIN_TYPES) for item in items):
         with contextlib.suppress(ValueError):  # a very large int
             return _ADDRESS.sub("", _SHORT.repr(value))
     code = value if kind is CodeType else attribute(value, "__code__")
-    if isinstance(code, CodeType):
+    if type(code) is CodeType:
         return f"{code.co_name} ({relative(code.co_filename)}:{code.co_firstlineno})"
-    if isinstance(value, partial):
-        return f"functools.partial of {describe_value(value.func)}"
-    if isinstance(value, type):
+    if _is(value, partial):
+        return f"functools.partial of {describe_value(_FUNC.__get__(value))}"
+    if _is(value, type):
         return describe_type(value)
-    if isinstance(value, BuiltinFunctionType | ModuleType):
-        name = value.__name__
+    name = attribute(value, "__name__")
+    if _is(value, (BuiltinFunctionType, ModuleType)) and type(name) is str:
         return f"torch.{name}" if vars(torch).get(name) is value else name
     size = length(value)
     return f"a {describe_type(kind)}" + ("" if size is UNKNOWN else f" of {counted(size, 'item')}")
@@ -196,8 +210,8 @@ def describe_value(value: Any) -> str:
 def describe_type(kind: type) -> str:
     """Return the full name of a type; for a built-in type only its name."""
     # A metaclass may override the attributes.
-    module, name = (type.__getattribute__(kind, f"__{part}__") for part in ("module", "qualname"))
-    return f"{module}.{name}".removeprefix("builtins.")
+    parts = (vars(type)[name].__get__(kind) for name in ("__module__", "__qualname__"))
+    return ".".join(part for part in parts if _is(part, str)).removeprefix("builtins.")
 
 
 def backend_in_words(backend: Any) -> str:
@@ -209,14 +223,15 @@ def backend_in_words(backend: Any) -> str:
     if backend is None:
         return "another torch.compile object"
     name = attribute(backend, "compiler_name")
-    if not isinstance(name, str):
+    if not _is(name, str):
         return describe_value(backend)
     options = {
         "backend": _ADDRESS.sub("", name),
         "dynamic": attribute(backend, "dynamic"),
-        "options": attribute(backend, "config") or UNKNOWN,  # of inductor, with those of `mode`
+        "options": attribute(backend, "config"),  # of inductor, with those of `mode`
     }
     keywords = attribute(backend, "kwargs")
     options.update(keywords if type(keywords) is dict else {})
-    parts = (f"{key}={describe_value(v)}" for key, v in options.items() if v is not UNKNOWN)
-    return f"torch.compile({', '.join(parts)})"
+    parts = ((key, describe_value(value)) for key, value in options.items())
+    known = (f"{key}={text}" for key, text in parts if text not in ("", "{}"))
+    return f"torch.compile({', '.join(known)})"

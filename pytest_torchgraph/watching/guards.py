@@ -156,8 +156,8 @@ def _as_written(text: str, miss: torch_private.CacheMiss, names: Mapping[str, An
     _, args, kwargs = inspect.getargs(miss.code)
     text = re.sub(rf"\b{kwargs}\['(\w+)'\]", r"\1", _CELL.sub(name_cell, text))
     values = [miss.locals.get(name) for name in miss.code.co_freevars]
-    calls = [getattr(type(value), "forward", value) for value in values]
-    functions = [call for call in calls if isinstance(call, FunctionType | MethodType)]
+    calls = [inspect.getattr_static(type(value), "forward", value) for value in values]
+    functions = [call for call in calls if issubclass(type(call), FunctionType | MethodType)]
     if len(functions) == 1:
         parameters = inspect.getargs(user_function(functions[0]).__code__).args
         for number, parameter in enumerate(name for name in parameters if name != "self"):

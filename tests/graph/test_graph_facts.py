@@ -156,6 +156,29 @@ def test_unknown_runs_equal_any() -> None:
 INDEX = "\n%index = aten.index.Tensor(%x, [%c]) : f32[2]\nreturn %index"
 
 
+def test_options_of_an_added_module_are_a_difference() -> None:
+    """A graph without modules lacks no options; a module of an older version has unknown ones."""
+
+    def made(line: str, version: int = 4) -> Graph:
+        text = document(f"%x = input : f32[2]\n{line} : f32[2]\nreturn %y")
+        return Graph.from_text(text.replace("torchgraph 1", f"torchgraph {version}"))
+
+    plain = made("%y = aten.relu.default(%x)")
+    linear = '%y = torch.nn.Linear["fc", "bias={}"](%x)'
+    fine, evil = (made(linear.format(bias)) for bias in (False, True))
+    unknown = made('%y = torch.nn.Linear["fc"](%x)', version=1)
+    assert fine != evil
+    assert (fine, evil) == (unknown, unknown)
+    assert "bias=True" in str(diff_graphs([plain], [evil]))
+    assert "bias=True" in str(diff_graphs([evil], [plain]))
+    # Modules of the user's classes have no known options, in no version.
+    (own,) = (replace(n, op="Own", options=None) for n in evil.nodes if n.kind == "call_module")
+    added = replace(evil.nodes[1], name="z", args=(Ref("y"),))
+    before, after = ([evil.nodes[0], own, *rest, evil.nodes[-1]] for rest in ([], [added]))
+    diff = diff_graphs(*([replace(evil, nodes=tuple(nodes))] for nodes in (before, after)))
+    assert "bias=True" in str(diff)
+
+
 @pytest.mark.parametrize("constant", ['get_attr[""]', "constant"])
 def test_another_value_of_a_constant_is_a_difference(constant: str) -> None:
     def using(value: str) -> Graph:

@@ -151,6 +151,28 @@ def test_diff_of_other_ops_takes_work_in_proportion(name: str, least: int) -> No
     assert counted[1] < 5 * counted[0]
 
 
+def broken_step(count: int, function: str, op: str) -> str:
+    """Return a step with many breaks, each crossed by the values of all runs before it."""
+    run = "forward {\n  %x = input : f32[2]\n  %y = aten.neg.default(%x) : f32[2]\n  return %y\n}\n"
+    graphs = [f"forward_{k}: {run}" for k in range(count)]
+    inputs = "".join(f"  %a{k} = input : f32[2]\n" for k in range(count))
+    refs = ", ".join(f"%a{k}" for k in range(count))
+    last = f"forward_{count}: forward {{\n{inputs}  %y = {op}({refs}) : f32[2]\n  return %y\n}}\n"
+    runs = [f'  break in {function}{k}: "b"\n  run forward_{k}\n' for k in range(count)]
+    given = ", ".join(f"%a{k} = forward_{k} %y" for k in range(count))
+    links = f"links\n{''.join(runs)}  run forward_{count}: {given}\n"
+    return "\n".join(["torchgraph 4\nvia dynamo, torch 2.13.0\n", *graphs, last, links])
+
+
+def test_diff_of_steps_with_many_breaks_takes_work_in_proportion() -> None:
+    counted = []
+    for count in (50, 200):
+        old = parse_document(broken_step(count, "g", "aten.stack.default")).graphs
+        new = parse_document(broken_step(count, "f", "aten.cat.default")).graphs
+        counted.append(calls(lambda old=old, new=new: str(diff_graphs(old, new))))  # type: ignore[misc]
+    assert counted[1] < 5 * counted[0]
+
+
 def test_reading_a_repeated_piece_takes_work_in_proportion() -> None:
     for name, make in REPEATED.items():
         small, large = (calls(partial(read, make(size))) for size in (1000, 4000))

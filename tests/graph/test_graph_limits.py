@@ -114,6 +114,83 @@ def test_model_of_200_layers_and_60000_nodes_is_read() -> None:
     assert len(graph.nodes) == 60_002
 
 
+DIVIDED = """torchgraph 4
+via aot, torch 2.13.0
+
+forward_0: forward{runs} {{
+  %x = input : f32[2]
+  %a = aten.neg.default(%x) : f32[2]
+  return %a
+}}
+
+forward_1: forward {{
+  %h = input : f32[2]
+  %c = aten.exp.default(%h) : f32[2]
+  return %c
+}}
+
+links
+"""
+
+
+def refused_link(line: str, *, runs: int = 1, read: str = "") -> GraphFormatError:
+    """Return the error of the last of some lines after `links`; with `read` in its place, none."""
+    title = DIVIDED.format(runs=f" × {runs}" if runs > 1 else "")
+    if read:
+        parse_document(f"{title}{read}\n")
+    with pytest.raises(GraphFormatError) as caught:
+        parse_document(f"{title}{line}\n")
+    last = line.count("\n") + 1
+    assert caught.value.line == title.count("\n") + last
+    return caught.value
+
+
+DEEP = ".".join("m" * 200)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "  run forward_0 in {}\n  run forward_1: %h = forward_0 %a",
+        "  run forward_0 with {} as b\n  run forward_1: %h = forward_0 %a",
+        "  run forward_0 with b as {}\n  run forward_1: %h = forward_0 %a",
+        "  run forward_0: %x = parameter %{}\n  run forward_1: %h = forward_0 %a",
+    ],
+)
+def test_link_with_too_many_levels_is_refused(line: str) -> None:
+    first = line.partition("\n")[0]
+    error = refused_link(first.format(LEVELS), read=line.format(DEEP))
+    assert error.problem == "expected a module path of at most 200 levels"
+    assert error.column == first.index("{") + 1
+
+
+LINKED = "  run forward_0\n  run forward_1: %h = forward_0 %a\n"
+
+
+def test_result_that_is_given_twice_is_refused() -> None:
+    line = '  result "output 0" = none'
+    error = refused_link(f"{LINKED}{line}\n{line}", read=f"{LINKED}{line}")
+    assert (error.problem, error.column) == ("'output 0' is given twice", 10)
+
+
+def test_role_of_a_source_has_no_number_of_a_run() -> None:
+    line = "  run forward_0\n  run forward_1: %h = input{} %x"
+    error = refused_link(line.format("[5]"), read=line.format(""))
+    assert (error.problem, error.column) == ("the text has no value %x of a graph 'input'", 23)
+
+
+def test_runs_share_one_limit_of_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A line of `links` stands for all inputs of its graph, and for each under each path."""
+    monkeypatch.setattr("pytest_torchgraph.graph.text.links.MOST_RUN_NODES", 12)
+    others = "".join(f"  run forward_0[{n}]\n" for n in (2, 3))
+    read = f"{LINKED}{others}".rstrip()
+    assert parse_document(f"{DIVIDED.format(runs=' × 3')}{read}\n")
+    error = refused_link(f"{read} with a as b", runs=3)
+    assert error.problem == "the runs have more than 12 nodes"
+    assert error.column == 7
+    assert refused_link(f"{read}\n  run forward_0[4]", runs=4).problem == error.problem
+
+
 def test_capture_error_names_the_limit() -> None:
     storable = import_module("pytest_torchgraph.snapshot.compare").storable
     text = document("%x = input : f32[-1]\nreturn %x")

@@ -7,7 +7,8 @@ import enum
 import gc
 import weakref
 from collections import defaultdict
-from types import CellType
+from functools import partial
+from types import CellType, ModuleType
 from typing import Any, NamedTuple
 
 import pytest
@@ -18,10 +19,13 @@ from pytest_torchgraph import FailedGuard, watch
 from pytest_torchgraph.watching.guard_text import GuardLine, parse
 from pytest_torchgraph.watching.guard_values import (
     UNKNOWN,
+    attribute,
     backend_in_words,
     describe_value,
+    length,
     read,
     read_parts,
+    user_function,
 )
 
 
@@ -172,6 +176,117 @@ def test_guard_value_read_runs_no_user_code(expression: str, value: Any) -> None
 )
 def test_guard_value_is_abbreviated(value: Any, text: str) -> None:
     assert describe_value(value) == text
+
+
+ran: list[str] = []
+
+
+def logged(name: str) -> Any:
+    return property(lambda _: ran.append(name))
+
+
+class Meta(type):
+    __module__ = logged("__module__")  # type: ignore[assignment]
+
+    def __getattr__(cls, name: str) -> Any:
+        ran.append(name)
+        raise AttributeError(name)
+
+    def __eq__(cls, other: object) -> bool:
+        ran.append("__eq__")
+        return False
+
+    __hash__ = type.__hash__
+
+
+class OfMeta(metaclass=Meta):
+    def __call__(self) -> None: ...
+
+
+class Pretending:
+    __class__ = logged("__class__")  # type: ignore[assignment]
+
+
+class Intercepting:
+    def __getattribute__(self, name: str) -> Any:
+        ran.append(name)
+        return object.__getattribute__(self, name)
+
+
+class OtherModule(ModuleType):
+    __name__ = logged("__name__")
+
+
+class OtherPartial(partial[Any]):
+    func = logged("func")  # type: ignore[assignment]
+
+
+class Formatted:
+    def __format__(self, _: str) -> str:
+        ran.append("__format__")
+        return ""
+
+
+class OfNoModule:
+    __module__ = Formatted()  # type: ignore[assignment]
+
+
+class Holding:
+    def __init__(self, x: Any) -> None:
+        self.x = x
+
+
+class Config:
+    compiler_name = "own"
+
+    def __init__(self, config: Any) -> None:
+        self.config = config
+
+
+class Sized:
+    def __len__(self) -> int:
+        ran.append("__len__")
+        return 1
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (OfMeta(), f"a {__name__}.OfMeta"),
+        (OfMeta, f"{__name__}.OfMeta"),
+        (Pretending(), f"a {__name__}.Pretending"),
+        (Intercepting(), f"a {__name__}.Intercepting"),
+        (OtherModule("other"), f"a {__name__}.OtherModule"),
+        (OtherPartial(len), "functools.partial of len"),
+        (OfNoModule(), "a OfNoModule"),
+        ([Pretending()], "a list of 1 item"),
+    ],
+    ids=lambda each: type.__getattribute__(type(each), "__name__"),
+)
+def test_guard_value_of_any_type_runs_no_user_code(value: Any, text: str) -> None:
+    ran.clear()
+    assert describe_value(value) == text
+    assert length(value) == (1 if type(value) is list else UNKNOWN)
+    assert attribute(value, "x") is UNKNOWN
+    assert attribute(Holding(value), "x") is value
+    assert read("x['a']", {"x": value}) is UNKNOWN
+    assert read("list(dict.keys(x))", {"x": value}) is UNKNOWN
+    user_function(value)
+    assert backend_in_words(Config(value)) == f"torch.compile(backend='own', options={text})"
+    assert ran == []
+
+
+def test_guard_value_of_a_partial_is_its_function() -> None:
+    assert user_function(OtherPartial(inner)) is inner
+
+
+def test_options_of_a_backend_are_shown_if_there_are_any() -> None:
+    assert backend_in_words(Config({})) == "torch.compile(backend='own')"
+    assert backend_in_words(Config({"a": 1})) == "torch.compile(backend='own', options={'a': 1})"
+    text = f"torch.compile(backend='own', options=a {__name__}.Sized)"
+    ran.clear()
+    assert backend_in_words(Config(Sized())) == text
+    assert ran == []
 
 
 def test_guard_value_of_a_function_has_its_line() -> None:
@@ -373,6 +488,33 @@ def test_guard_on_a_global_of_any_name(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(globals(), "L", [1, 2])
         compiled(torch.ones(3))
     assert seen.recompiles[0].reasons == ("global L: length was 1, is 2",)
+
+
+def test_guard_of_a_function_with_any_closure_runs_only_code_that_dynamo_runs() -> None:
+    other, compiled_for = Pretending(), OfMeta()
+
+    @torch.compiler.disable
+    def unseen() -> None:
+        assert other is not compiled_for
+
+    def function(x: Tensor, k: int, call: bool = False) -> Tensor:
+        if call:
+            unseen()
+            assert other is not compiled_for
+        return x * k
+
+    counted = []
+    for context in (contextlib.nullcontext(), watch()):
+        torch._dynamo.reset()
+        compiled = torch.compile(function, backend="eager", dynamic=False)
+        compiled(torch.ones(3), 1)
+        ran.clear()
+        with context as seen:
+            compiled(torch.ones(3), 2)
+        counted.append([*ran])
+    assert seen is not None
+    assert "argument k" in seen.recompiles[0].reasons[0]
+    assert counted[0] == counted[1]
 
 
 def test_equal_guard_messages_are_reported_once() -> None:

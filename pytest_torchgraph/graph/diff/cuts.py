@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import secrets
 from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import accumulate
 
 from ...words import counted, grouped
 from ..cost import Cost, sum_of
@@ -14,7 +16,7 @@ from ..equality import with_cuts as insert_cuts
 from ..events import SKIPPED, GraphBreak
 from ..model import Arg, Graph, Node, Ref, map_arg
 from ..module_paths import common_path, common_prefix
-from ..step import Boundary, InlinedStep, crossing
+from ..step import Boundary, InlinedStep, crossed
 from ..text import format_arg
 from .findings import (
     MODEL,
@@ -35,6 +37,8 @@ COMPARABLE = ("aot", "dispatch")
 """Levels at which compiled ops are recorded as eager ops are."""
 INACTIVE_DROPOUT = "aten.clone.default"
 """An inactive dropout in compiled code. In eager code it is no op."""
+_Crossed = tuple[Boundary, int]
+"""A cut, and the sum of the numbers of the values that cross it."""
 
 
 def with_cuts(
@@ -52,7 +56,8 @@ def with_cuts(
     """
     names = next((names for old, new, names in origins.matched() if old and new), {})
     modules = {path for finding in findings for path in finding.modules}
-    kept = _cuts_of(before, names), _cuts_of(after, {})
+    numbers: dict[str, int] = {}
+    kept = _cuts_of(before, names, numbers), _cuts_of(after, {}, numbers)
     unmatched = _unmatched(*kept, edited=any(_is_edit(finding) for finding in findings))
     back = {new: old for old, new in names.items()}
     sides: tuple[tuple[ChangeKind, InlinedStep, InlinedStep, Mapping[str, str]], ...] = (
@@ -114,22 +119,27 @@ def _runs_of(step: InlinedStep) -> list[tuple[Graph, str]]:
     return [(runs[0][0], common_path(module for _, module in runs)) for runs in modules.values()]
 
 
-def _cuts_of(step: InlinedStep, names: Mapping[str, str]) -> list[tuple[Boundary, frozenset[str]]]:
-    """Return the cuts of a step, each with the values that cross it, renamed by `names`."""
+def _cuts_of(
+    step: InlinedStep, names: Mapping[str, str], numbers: dict[str, int]
+) -> list[_Crossed]:
+    """Return the cuts of a step, each with the values that cross it, renamed by `names`.
+
+    Args:
+        numbers: a random number for each value of both steps, filled here. Values are compared by
+            their sum, because a set of names for each cut would take quadratic time and memory.
+    """
     forward = step.graphs[0]
-    aliases = aliases_of(forward)
     positions = [boundary.position for boundary in step.boundaries]
-    return [
-        (boundary, frozenset(names.get(n, n) for n in (aliases.get(n, n) for n in values)))
-        for boundary, values in zip(step.boundaries, crossing(forward, positions), strict=True)
-    ]
+    changes = [0] * (len(positions) + 1)
+    for name, first, end in crossed(forward, positions, aliases_of(forward)):
+        number = numbers.setdefault(names.get(name, name), secrets.randbits(128))
+        changes[first] += number
+        changes[end] -= number
+    return [*zip(step.boundaries, accumulate(changes), strict=False)]
 
 
 def _unmatched(
-    old: Sequence[tuple[Boundary, frozenset[str]]],
-    new: Sequence[tuple[Boundary, frozenset[str]]],
-    *,
-    edited: bool,
+    old: Sequence[_Crossed], new: Sequence[_Crossed], *, edited: bool
 ) -> tuple[list[Boundary], list[Boundary]]:
     """Return the cuts of each side that the other side lacks.
 
@@ -139,21 +149,20 @@ def _unmatched(
     rest, remaining = [*new], [*old]
     keys = [_place_and_values, _place, _values] if edited else [_place_and_values, _values]
     for key in keys:
-        left: list[tuple[Boundary, frozenset[str]]] = []
+        partners = grouped((key(cut), cut) for cut in reversed(rest))
+        left, paired = list[_Crossed](), set[int]()
         for cut in remaining:
-            partner = next((other for other in rest if key(other) == key(cut)), None)
-            if partner is None:
-                left.append(cut)
+            if group := partners.get(key(cut)):
+                paired.add(id(group.pop()))
             else:
-                rest.remove(partner)
-        remaining = left
-    left_over = remaining, rest
-    old_rest, new_rest = ([boundary for boundary, _ in side] for side in left_over)
-    return _dividing(old_rest), _dividing(new_rest)
+                left.append(cut)
+        remaining, rest = left, [cut for cut in rest if id(cut) not in paired]
+    return _dividing(remaining), _dividing(rest)
 
 
-def _dividing(boundaries: Sequence[Boundary]) -> list[Boundary]:
+def _dividing(cuts: Sequence[_Crossed]) -> list[Boundary]:
     """Return cuts without those of a break before the first op, which divides nothing."""
+    boundaries = [boundary for boundary, _ in cuts]
     breaks = {_break_key(boundary) for boundary in boundaries if boundary.position}
     return [b for b in boundaries if b.position or _break_key(b) in breaks]
 
@@ -163,17 +172,17 @@ def _break_key(boundary: Boundary) -> tuple[str, str, str, int]:
     return (*_kind(cause), *(("", 0) if cause is None else (cause.file, cause.line)))
 
 
-def _values(cut: tuple[Boundary, frozenset[str]]) -> Hashable:
+def _values(cut: _Crossed) -> Hashable:
     return cut[1], cut[0].eager
 
 
-def _place(cut: tuple[Boundary, frozenset[str]]) -> Hashable:
+def _place(cut: _Crossed) -> Hashable:
     boundary = cut[0]
     named = boundary.cut.direct and _kind(boundary.cut.graph_break)
     return named, boundary.cut.direct and boundary.module, boundary.eager
 
 
-def _place_and_values(cut: tuple[Boundary, frozenset[str]]) -> Hashable:
+def _place_and_values(cut: _Crossed) -> Hashable:
     return _place(cut), cut[1]
 
 

@@ -358,12 +358,15 @@ def drop_unshared_facts(a: Graph, b: Graph) -> tuple[Graph, Graph]:
         )
     if (a.output is None) != (b.output is None):
         a, b = replace(a, output=None), replace(b, output=None)
-    # A graph without constants lacks no value.
-    known = [_known_constants(graph) for graph in (a, b)]
-    if all(known) and any(known[0]) != any(known[1]):
-        a, b = _without_constant_values(a), _without_constant_values(b)
-    if _has_options(a) != _has_options(b):
-        a, b = _without_options(a), _without_options(b)
+    # A graph without constants lacks no value, and one without torch's modules lacks no
+    # options.
+    for known_facts, without in (
+        (_known_constants, _without_constant_values),
+        (_known_options, _without_options),
+    ):
+        known = [known_facts(graph) for graph in (a, b)]
+        if all(known) and any(known[0]) != any(known[1]):
+            a, b = without(a), without(b)
     if (a.saver is None) != (b.saver is None):
         a, b = replace(a, saver=None), replace(b, saver=None)
     elif a.saver is not None and b.saver is not None:
@@ -438,8 +441,10 @@ def _without_constant_values(graph: Graph) -> Graph:
     )
 
 
-def _has_options(graph: Graph) -> bool:
-    return any(node.options is not None for part in graph.walk() for node in part.nodes)
+def _known_options(graph: Graph) -> list[bool]:
+    calls = (n for part in graph.walk() for n in part.nodes if n.kind == "call_module")
+    # Modules of other classes have no known options; see `module_options`.
+    return [node.options is not None for node in calls if node.op.startswith("torch.")]
 
 
 def _without_options(graph: Graph) -> Graph:

@@ -49,7 +49,12 @@ LINKS = "links"
 UNKNOWN = "links unknown"
 """The line of a watch, which records no links."""
 MOST_PATHS = 100
-"""Maximum number of paths in a run. A run with more names all its parameters."""
+"""Maximum number of paths that a run is written with. If it has more, it names its parameters."""
+MOST_RUN_NODES = 1_000_000
+"""Maximum number of nodes of all runs, and of inputs for each path of a run.
+
+A line stands for all inputs of its graph, so reading would take the product of lines.
+"""
 _NUMBER = re.compile(r"[1-9][0-9]{0,8}")
 
 
@@ -74,7 +79,7 @@ def links_lines(graphs: Sequence[Graph]) -> Iterator[str]:
         paths = paths if len(paths) <= MOST_PATHS else []
         default = order.inputs(call.number, paths)
         links = {name: call.inputs.get(name, default[name]) for name in default}
-        order.known(call.number, links)
+        order.links[call.number] = links
         line = f"  run {labels[call.number]}"
         line += f" in {format_name(call.module)}" if call.module else ""
         if paths:
@@ -119,16 +124,15 @@ class _Order:
 
     Args:
         graphs: the graph of each run.
+
+    Attributes:
+        links: the links of each run so far; the defaults of later runs refer to them.
     """
 
     def __init__(self, graphs: Sequence[Graph]):
         self.graphs = graphs
         self.links: dict[int, Mapping[str, Link]] = {}
         self.numbers = grouped((graph.name, number) for number, graph in enumerate(graphs))
-
-    def known(self, number: int, links: Mapping[str, Link]) -> None:
-        """Note the links of a run; the defaults of later runs refer to them."""
-        self.links[number] = links
 
     def inputs(self, number: int, paths: Sequence[tuple[str, str]]) -> dict[str, Link]:
         """Return the default link of each input of a run."""
@@ -203,6 +207,7 @@ class LinksReader:
         self.counts: Counter[str] = Counter()
         self.results: dict[str, tuple[str, int, str] | None] = {}
         self.inputs: tuple[str, ...] = ()
+        self.nodes = 0
 
     def read(self) -> tuple[Graph, ...]:
         """Return the graphs with their calls."""
@@ -250,8 +255,9 @@ class LinksReader:
                 paths.append((old, reader.read_name()))
                 if not reader.skip(", "):
                     break
-                if len(paths) == MOST_PATHS:
-                    reader.fail(f"expected at most {MOST_PATHS} paths")
+        self.nodes += len(graph.nodes) + len(graph.inputs) * len(paths)
+        if self.nodes > MOST_RUN_NODES:
+            reader.fail(f"the runs have more than {MOST_RUN_NODES:,} nodes", position[1])
         inputs: dict[str, tuple[str, int, str]] = {}
         if reader.skip(": "):
             while True:
@@ -273,7 +279,10 @@ class LinksReader:
         )
 
     def _read_result(self) -> None:
+        start = self.reader.pos
         label = self.reader.read_text()
+        if label in self.results:
+            self.reader.fail(f"{label!r} is given twice", start)
         self.reader.expect(" = ")
         self.results[label] = None if self.reader.skip("none") else self._read_source()
 
@@ -301,7 +310,7 @@ class LinksReader:
         name, number = self._read_call()
         self.reader.expect(" ")
         value = self.reader.read_ref().name
-        if name in INPUT_OPS:
+        if name in INPUT_OPS and number == 1:
             return name, 0, value
         graph = self.graphs.get(name)
         node = None if graph is None else graph.by_name.get(value)
@@ -319,7 +328,7 @@ class LinksReader:
                 if links[name].call >= number:
                     row, pos = run.position
                     self.reader.fail(f"%{name} comes from a later run", pos, row)
-            order.known(number, links)
+            order.links[number] = links
             in_order = () if number else self.inputs
             calls[run.graph.name].append(
                 StepCall(number, links, run.cut, run.module, order=in_order)

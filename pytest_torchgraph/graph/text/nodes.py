@@ -225,7 +225,15 @@ class ValueReader:
 
     def read_name(self) -> str:
         """Read a name, bare or quoted."""
-        return self.read_text() if self.at('"') else self.match(_NAME, "a name")
+        start = self.pos
+        name = self.read_text() if self.at('"') else self.match(_NAME, "a name")
+        self.check_levels(name, start)
+        return name
+
+    def check_levels(self, path: str, pos: int) -> None:
+        """Fail at this position of the line if a module path has too many levels."""
+        if path.count(".") >= MAX_LEVELS:
+            self.fail(f"expected a module path of at most {MAX_LEVELS} levels", pos)
 
     def read_ref(self) -> Ref:
         """Read a reference to a node."""
@@ -331,6 +339,7 @@ class ValueReader:
     def read_declaration(self, ref: Ref) -> None:
         """Read the rest of an input that is declared where it is used."""
         assert self.declared is not None
+        self.check_levels(ref.name, self.pos)
         self.expect(": ")
         role, args = "parameter", ()
         word = WORD.match(self.text, self.pos)

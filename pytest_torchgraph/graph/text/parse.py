@@ -69,7 +69,7 @@ from .format import (
 )
 from .inputs import PLACED, sort_inputs
 from .links import LINKS, UNKNOWN, LinksReader
-from .nodes import MAX_DEPTH, MAX_LEVELS, WORD, Declared, NodeReader, lines_of
+from .nodes import MAX_DEPTH, WORD, Declared, NodeReader, lines_of
 
 _FIELD_VALUE = re.compile(r"[^\s,]+")
 _DIGITS = re.compile(r"[0-9]{1,2}\Z")
@@ -496,11 +496,8 @@ class _Parser(NodeReader):
                 self.fail_undefined(effect.target, start)
         if node.name in names:
             self.fail(f"%{node.name} is defined twice", start)
-        # A path in this line has a dot, or an escaped one, between two levels.
-        if self.text.count(".") + self.text.count("\\") >= MAX_LEVELS:
-            for path in (node.name, node.module, node.target, *[d.node.name for d in declared]):
-                if path.count(".") >= MAX_LEVELS:
-                    self.fail(f"expected a module path of at most {MAX_LEVELS} levels", start)
+        self.check_levels(node.module, start)
+        self.check_levels(node.target, start)
         names.add(node.name)
         body.nodes.append(node)
         body.returned = node.kind == "output"
