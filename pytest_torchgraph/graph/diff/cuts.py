@@ -37,6 +37,8 @@ COMPARABLE = ("aot", "dispatch")
 """Levels at which compiled ops are recorded as eager ops are."""
 INACTIVE_DROPOUT = "aten.clone.default"
 """An inactive dropout in compiled code. In eager code it is no op."""
+MOST_CROSSED = 20
+"""Maximum number of cuts of a break whose crossing values are listed."""
 _Crossed = tuple[Boundary, int]
 """A cut, and the sum of the numbers of the values that cross it."""
 
@@ -74,8 +76,7 @@ def with_cuts(
             if not any(holds(path, cut.module) for path in modules)
             and not _is_divided_too(cut, ops, other, partners)
         ]
-        crossed = {id(cut): values for cut, values in kept[kind == "added"]}
-        cuts += _findings_of(of_breaks, kind, crossed)
+        cuts += _findings_of(of_breaks, kind, own)
     if not cuts:
         return [*findings] or _divided_otherwise(before, after, any(unmatched))
     follows = _Follows(before, after, unmatched, names)
@@ -226,8 +227,21 @@ def _kind(cause: GraphBreak | None) -> tuple[str, str]:
     return ("", "") if cause is None else (cause.kind.removeprefix(SKIPPED), cause.function)
 
 
+def _crossed_by(cuts: Sequence[Boundary], step: InlinedStep) -> list[str]:
+    """Return a line with the values that cross each of these cuts; of many cuts, the first."""
+    numbers = {id(boundary): number for number, boundary in enumerate(step.boundaries)}
+    names: dict[int, list[str]] = {numbers[id(cut)]: [] for cut in cuts[:MOST_CROSSED]}
+    forward = step.graphs[0]
+    positions = [boundary.position for boundary in step.boundaries]
+    for name, first, end in crossed(forward, positions, aliases_of(forward)):
+        for number, of_cut in names.items():
+            if first <= number < end:
+                of_cut.append(f"%{name}")
+    return [f"crossed by {', '.join(sorted(of_cut))}" for of_cut in names.values()]
+
+
 def _findings_of(
-    boundaries: Sequence[Boundary], kind: ChangeKind, crossed: Mapping[int, frozenset[str]]
+    boundaries: Sequence[Boundary], kind: ChangeKind, step: InlinedStep
 ) -> Iterator[Finding]:
     """Yield a finding for each break that these cuts have, with a place for each cut at its line.
 
@@ -236,7 +250,7 @@ def _findings_of(
     Args:
         boundaries: the cuts.
         kind: "added" or "removed".
-        crossed: the values that cross each cut, by the `id` of the cut.
+        step: the step that has the cuts.
     """
     direct = [boundary for boundary in boundaries if boundary.cut.direct]
     # A frame that Dynamo skips has no line at which it is divided.
@@ -255,14 +269,13 @@ def _findings_of(
         if cause.file:
             summary = f"graph break {kind} at {cause.file}:{cause.line} in {function}"
             summary += f": {cause.code.strip()}" if cause.code.strip() else ""
-        values = tuple(f"crossed by %{name}" for b in cut for name in sorted(crossed[id(b)]))
         yield Finding(
             places,
             summary,
             identity=Identity((token,)),
             graph_break=cause,
             of_cut=kind,
-            details=values,
+            details=tuple(_crossed_by(cut, step)),
         )
 
 
