@@ -47,11 +47,13 @@ def _callable_name(target: Any) -> str:
     if isinstance(target, functools.partial):
         return _callable_name(target.func)
     name = getattr(target, "__qualname__", None) or getattr(target, "__name__", None)
-    if name is None:
+    if not isinstance(name, str):
         return f"{type(target).__module__}.{type(target).__qualname__}"
     name = name.rpartition("<locals>.")[2]
     short = name.rpartition(".")[2]
-    module = getattr(target, "__module__", None) or ""
+    module = getattr(target, "__module__", None)
+    if not isinstance(module, str):  # a class may have a property of this name
+        module = ""
     if module.startswith("torch"):
         public_name = _public_name(target, short)
         if public_name is not None:

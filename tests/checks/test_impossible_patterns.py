@@ -364,3 +364,15 @@ def test_suggested_name_is_accepted(level: str) -> None:
             refuse_impossible(suggestion, [real], traced=True, decomposed=decomposed)
         except ValueError as error:
             pytest.fail(f"suggested for {name}: {error}")
+
+
+class Unnamed:
+    """A class of a loaded module that says something else of itself."""
+
+    __module__ = property(lambda self: "elsewhere")  # type: ignore[assignment]
+    __qualname__ = "Unnamed"
+
+
+def test_classes_of_loaded_modules_may_have_any_module(captures: Callable[[str], Capture]) -> None:
+    with pytest.raises(ValueError, match=r"did you mean|is no op|can match"):
+        captures("aot").assert_no_ops(f"{HERE}.Nothing")
