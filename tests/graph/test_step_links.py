@@ -159,7 +159,8 @@ def test_blocks_that_share_a_graph_cost_what_they_cost_in_eager() -> None:
     """What passes from run to run was taken for an input of the step."""
     x = X.clone().requires_grad_()
     compiled, eager = capture(Net(0, 1, 2), x, Y), capture(Net(0, 1, 2), x, Y, via="dispatch")
-    assert sum(len(graph.calls or ()) for graph in compiled.forwards) == 3  # torch 2.9 shares none
+    runs = [graph.calls or () for graph in compiled.program if graph.kind == "forward"]
+    assert sum(map(len, runs)) == 3  # in three graphs on torch 2.9
     assert compiled.saved_bytes == eager.saved_bytes
     assert compiled.peak_bytes == eager.peak_bytes
     compiled.assert_pattern("aten.sin -> aten.addmm")
