@@ -374,5 +374,5 @@ class Unnamed:
 
 
 def test_classes_of_loaded_modules_may_have_any_module(captures: Callable[[str], Capture]) -> None:
-    with pytest.raises(ValueError, match=r"did you mean|is no op|can match"):
+    with pytest.raises(ValueError, match="Nothing"):
         captures("aot").assert_no_ops(f"{HERE}.Nothing")
