@@ -176,14 +176,12 @@ class _BlockSide:
     Attributes:
         graph: the graph.
         ops_by_block: ops of each block, by the block's path and by their name.
-        users: names of the nodes that use each node.
         saved: names of the values that the graph saves.
         shared: names of the outer values that all blocks take, such as a mask, sorted.
     """
 
     def __init__(self, graph: Graph, glob: str) -> None:
         self.graph = graph
-        self.users = grouped((name, node.name) for node in graph.nodes for name in node.refs)
         all_ops_by_block = _assign_ops_to_blocks(graph, glob)
         _refuse_bodies_of_several(graph, glob, all_ops_by_block)
         self.saved = {ref.name for ref in graph.saved}
@@ -208,7 +206,7 @@ class _BlockSide:
         """
         remaining = dict(ops)
         for name in reversed(ops):
-            node, users = ops[name], self.users.get(name, ())
+            node, users = ops[name], self.graph.users.get(name, ())
             is_projection = is_projection_node(self.graph, node)
             is_for_backward = bool(users) or name in self.saved or is_projection
             unused = not any(user in remaining or user not in ops for user in users)
@@ -225,7 +223,7 @@ class _BlockSide:
         remaining = dict(ops)
         for name in reversed(ops):
             is_sum = ops[name].op in _SUMS and len(ops[name].refs) == 2
-            if is_sum and not any(user in remaining for user in self.users.get(name, ())):
+            if is_sum and not any(user in remaining for user in self.graph.users.get(name, ())):
                 del remaining[name]
         return remaining
 
@@ -301,7 +299,7 @@ def _block_graph(side: _BlockSide, block: str, new_path: str) -> Graph:
         block: path of the block.
         new_path: path that replaces the block's path in names.
     """
-    graph, ops, users = side.graph, side.ops_by_block[block], side.users
+    graph, ops, users = side.graph, side.ops_by_block[block], side.graph.users
     names: dict[str, str] = {}
 
     def move(path: str) -> str:

@@ -78,8 +78,6 @@ class OpCall:
 
         If a graph ran for several modules, each has the op as often as it is in the graph.
         """
-        from .step import renamed_paths  # which needs `moved`
-
         counts: Counter[str] = Counter()
         for moves, times in self._contexts.items():
             module = self.node.module
@@ -87,10 +85,14 @@ class OpCall:
                 module = moved(module, move)
             counts[module] += times
         runs_of_graph = self.graph.calls or ()
-        for run in runs_of_graph if len(runs_of_graph) > 1 else ():
-            paths = renamed_paths(self.graph, run.inputs)
-            for module, times in [*counts.items()] if paths else ():
-                counts.setdefault(moved(module, *paths), times)
+        if len(runs_of_graph) > 1:
+            from .step import renamed_paths  # which needs `moved`
+
+            own = dict(counts)
+            for run in runs_of_graph:
+                paths = renamed_paths(self.graph, run.inputs)
+                for module, times in own.items():
+                    counts.setdefault(moved(module, *paths), times)
         return counts
 
     @property

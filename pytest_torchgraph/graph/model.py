@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from ..ops.dtypes import DType
 from ..ops.matching import Level
+from ..words import grouped
 from .op_checks import OpChecks
 
 if TYPE_CHECKING:
@@ -313,6 +314,11 @@ class Graph(OpChecks):
     def by_name(self) -> Mapping[str, Node]:
         """Nodes by name."""
         return {node.name: node for node in self.nodes}
+
+    @cached_property
+    def users(self) -> Mapping[str, Sequence[str]]:
+        """Names of the nodes that refer to a node, by its name, once for each reference."""
+        return grouped((name, node.name) for node in self.nodes for name in node.refs)
 
     if not TYPE_CHECKING:  # so that type checkers still report missing attributes
 

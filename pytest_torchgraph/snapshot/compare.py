@@ -22,6 +22,7 @@ from ..graph.digits import only_floats_differ
 from ..graph.equality import equal_programs, strict
 from ..graph.model import Detail
 from ..graph.program import Program, count_lines
+from ..graph.step import needs_links
 from ..graph.text import (
     EAGER_KINDS,
     EAGER_VERSION,
@@ -327,16 +328,18 @@ def _compare(stored: Program, now: Program, detail: Detail) -> tuple[str, tuple[
             (f"stored:  {_listing(before)}", f"now:     {_listing(after)}"),
         )
     # `Graph.__eq__` compares the dataflow; `strict` adds strides and devices.
+    # Equal graphs can be linked otherwise, and graphs that differ can be an equal step.
+    linked = needs_links(before) or needs_links(after)
     equal = all(old == new for old, new in zip(before, after, strict=True))
-    if not equal and not equal_programs(before, after):
+    if not equal and not (linked and equal_programs(before, after)):
         return "", (ONLY_FLOATS,) if only_floats_differ(before, after) else ()
     if detail == "full" and any(
         strict(old) != strict(new) for old, new in zip(before, after, strict=True)
     ):
         return "only strides or devices differ", _full_lines(before, after)
     runs = _compare_runs(stored, now)
-    # Equal graphs can be linked otherwise; the difference says how.
-    return runs or (None if not equal or equal_programs(before, after) else ("", ()))
+    is_same = runs is None and (not linked or not equal or equal_programs(before, after))
+    return None if is_same else runs or ("", ())
 
 
 def _compare_without_eager(

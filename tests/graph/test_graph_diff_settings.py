@@ -75,6 +75,16 @@ def test_the_op_and_each_changed_argument_count(old: str, new: str, count: int) 
     assert len(tg.diff(before, after).findings) == count
 
 
+def test_an_operand_that_changes_beside_a_setting_is_not_hidden() -> None:
+    relu = "aten.leaky_relu.default"
+    sides = [
+        scaled(f"{relu}(%x, {slope}) : f32[2]", f"%c = {relu}(%{read}, {slope}) : f32[2]")
+        for slope, read in ((0.1, "b"), (0.2, "x"))
+    ]
+    before, after = (tg.Graph.from_text(written(side)) for side in sides)
+    assert len(tg.diff(before, after).findings) == 2
+
+
 def test_setting_is_one_cause_in_all_files(tmp_path: Path) -> None:
     for side, eps in (("old", 1e-5), ("new", 1e-3)):
         (tmp_path / side).mkdir()

@@ -173,6 +173,21 @@ def test_diff_of_steps_with_many_breaks_takes_work_in_proportion() -> None:
     assert counted[1] < 5 * counted[0]
 
 
+def test_data_of_inserted_ops_take_work_in_proportion() -> None:
+    def chains(count: int, inserted: bool) -> Program:
+        lines = [f"%a{k} = aten.f{k}.default(%x)" for k in range(count)]
+        lines += [f"%b{k} = aten.g{k}.default(%a{k})" for k in range(count if inserted else 0)]
+        read = "b" if inserted else "a"
+        lines += [f"%c{k} = aten.h{k}.default(%{read}{k})" for k in range(count)]
+        return parse_document(document("\n".join(["%x = input", *lines, "return %x"])))
+
+    counted = []
+    for count in (30, 120):
+        old, new = chains(count, False).graphs, chains(count, True).graphs
+        counted.append(calls(diff_graphs(old, new).to_json))
+    assert counted[1] < 5 * counted[0]
+
+
 def test_reading_a_repeated_piece_takes_work_in_proportion() -> None:
     for name, make in REPEATED.items():
         small, large = (calls(partial(read, make(size))) for size in (1000, 4000))

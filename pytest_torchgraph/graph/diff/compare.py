@@ -79,7 +79,8 @@ def diff_graphs(before: Sequence[Graph], after: Sequence[Graph]) -> GraphDiff:
     findings = attach_batch_norms(findings, origins)
     findings = attach_scales(findings, origins)
     findings = merge_equal_edits(findings, before, after, origins)
-    findings = merge_same_lines(identify_findings(findings, before, after, origins))
+    findings = identify_findings(findings, before, after, origins)
+    findings = merge_same_lines(findings, origins)
     findings = name_checkpoints(merge_torch_modules(findings, after, origins), before, after)
     findings = attach_costs(findings, origins, before, after)
     if steps is not None:
@@ -93,7 +94,9 @@ def _links_finding(before: Sequence[Graph], after: Sequence[Graph]) -> Finding:
     """Return the finding of steps that are linked otherwise, if no op shows it."""
     old, new = (set(links_lines(side)) for side in (before, after))
     lines = [f"{sign} {line.strip()}" for line in sorted(old ^ new) for sign in "-+"[line in new]]
-    summary = f"the links between graphs differ: {listed(lines, 2)}"
+    summary = "the steps are not equal, although no op and no link between graphs shows it"
+    if lines:
+        summary = f"the links between graphs differ: {listed(lines, 2)}"
     place = Place("", after[0].name, ())
     identity = Identity((digest("links", *lines),))
     return Finding((place,), summary, identity=identity, of_cut="changed", details=tuple(lines))

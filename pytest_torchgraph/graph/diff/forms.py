@@ -18,7 +18,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ...words import grouped
 from ..higher_order import body_names
 from ..model import Graph, Node
 from ..text import format_name, format_node, format_result
@@ -81,16 +80,13 @@ def _readers(changes: Sequence[Change], returned: bool) -> Iterator[str]:
         returned: True to also yield the output.
     """
     changed = {id(node) for node in nodes_of_changes(changes)}
-    users: dict[int, dict[str, list[Node]]] = {}
     for change in changes:
         for _, node, other, graph in _sides(change) if change.node.is_call else ():
-            if other is None:
-                if id(graph) not in users:
-                    users[id(graph)] = grouped((name, n) for n in graph.nodes for name in n.refs)
-                for user in users[id(graph)].get(node.name, ()):
-                    is_reader = user.is_call or (returned and user.kind == "output")
-                    if is_reader and id(user) not in changed:
-                        yield format_node(user)
+            for name in graph.users.get(node.name, ()) if other is None else ():
+                user = graph.by_name[name]
+                is_reader = user.is_call or (returned and user.kind == "output")
+                if is_reader and id(user) not in changed:
+                    yield format_node(user)
 
 
 def _followers(finding: Finding) -> Iterator[str]:

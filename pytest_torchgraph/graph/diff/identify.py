@@ -16,7 +16,7 @@ from .constants import fixed_constants
 from .findings import Finding, Identity, Place, ops_of
 from .key_forms import without_derived
 from .keys import EditKeys
-from .origins import Origins
+from .origins import Origins, take_same_operands
 from .paths import holds, is_index, path_of
 
 ATEN = "aten."
@@ -98,7 +98,7 @@ class _Identities:
         inner = dict.fromkeys(
             _numbers_after_layer(path_of(p.changes[0].node)) for p in finding.places
         )
-        setting = setting_of(finding)
+        setting = setting_of(finding, self.origins)
         return (
             *((digest("setting", *setting),) if setting else ()),
             *(digest("edit", key, numbers) for numbers in inner),
@@ -263,27 +263,32 @@ def ops_of_edit(finding: Finding) -> tuple[tuple[str, ...], tuple[str, ...]]:
     return tuple(sorted(removed)), tuple(sorted(added))
 
 
-def setting_of(finding: Finding) -> tuple[Hashable, ...]:
+def setting_of(finding: Finding, origins: Origins) -> tuple[Hashable, ...]:
     """Return the op and the changed numbers, flags and dtypes of an edit of nothing else; else ().
 
     The same change of the same argument is one setting, such as the `eps` of all norms, whichever
     lines of code the calls are on.
     """
-    settings = {_changed_setting(place) for place in finding.places if not finding.summary}
+    settings = {_changed_setting(place, origins) for place in finding.places if not finding.summary}
     return settings.pop() if len(settings) == 1 else ()
 
 
-def _changed_setting(place: Place) -> tuple[Hashable, ...]:
+def _changed_setting(place: Place, origins: Origins) -> tuple[Hashable, ...]:
     changes = ops_of(without_derived(place.changes))
     before, after = (changes[0].before, changes[0].after) if len(changes) == 1 else (None, None)
     if before is None or after is None or before.op != after.op:
+        return ()
+    # An op that also takes another value is an edit of its own.
+    nodes = origins.of(changes[0])
+    if nodes[0] is None or nodes[1] is None or not take_same_operands(nodes[0], nodes[1], ()):
         return ()
     old, new = ({**dict(enumerate(node.args)), **node.kwargs} for node in (before, after))
     differing: list[Hashable] = []
     for name in {**old, **new}:
         x, y = (_without_refs(side.get(name)) for side in (old, new))
         if repr(x) != repr(y):
-            if name not in old or name not in new or isinstance(x or y, tuple | Mapping | slice):
+            is_value = not any(isinstance(side, tuple | Mapping | slice) for side in (x, y))
+            if name not in old or name not in new or not is_value:
                 return ()
             differing.append((name, repr(x), repr(y)))
     return (after.op, *differing) if differing else ()

@@ -340,7 +340,7 @@ def _merge_group(group: Iterable[Numbered]) -> Numbered:
     return number, replace(first, places=tuple(p for _, numbered in group for p in numbered.places))
 
 
-def merge_same_lines(findings: Iterable[Finding]) -> list[Finding]:
+def merge_same_lines(findings: Iterable[Finding], origins: Origins) -> list[Finding]:
     """Merge the findings on one line of the user's code with the same ops, or of one setting.
 
     All instances of a module class run the same code. So an edit of one line of this code is one
@@ -348,11 +348,12 @@ def merge_same_lines(findings: Iterable[Finding]) -> list[Finding]:
 
     Args:
         findings: the findings of one comparison, identified.
+        origins: the origins of their changes.
     """
     by_line: dict[Hashable, list[Finding]] = {}
     for finding in findings:
         # All norms with another `eps` are one setting, wherever they are called.
-        if setting := setting_of(finding):
+        if setting := setting_of(finding, origins):
             by_line.setdefault(("setting", *setting), []).append(finding)
             continue
         # If no op was added or removed, constants changed, and a line may have several such edits.
