@@ -171,7 +171,7 @@ class Ledger:
 def name_checkpoints(
     findings: list[Finding], before: Sequence[Graph], after: Sequence[Graph]
 ) -> list[Finding]:
-    """Merge the findings of checkpoints that came or went, and name the recomputed modules."""
+    """Merge the findings of added or removed checkpoints, and name the recomputed modules."""
     merged = [finding for finding in findings if _is_checkpoint(finding)]
     old, new = (recomputed_nodes(graphs) if merged else [] for graphs in (before, after))
     parts = []

@@ -98,7 +98,7 @@ def _followers(finding: Finding) -> Iterator[str]:
 
 
 def _graphs(change: Change, finding: Finding) -> Iterator[tuple[str, Graph]]:
-    """Yield the graphs that came or went with a node, each with its sign.
+    """Yield the graphs that a node added or removed, each with its sign.
 
     If an op has bodies in both graphs, these are compared by themselves.
     """

@@ -42,7 +42,7 @@ class Reason(NamedTuple):
 
 
 SLOT = "same operand slot"
-OPERAND = "operand came or went"
+OPERAND = "operand added or removed"
 READS = "reads the result"
 QUANTIZER = "same quantizer"
 COPY = "copy for a reshape"
@@ -85,7 +85,11 @@ RULES = (
         "joins",
         "Both factors of a product have another size where they are summed; a scale is its root.",
     ),
-    Rule(CALL, "joins", "Ops of one call of a torch function, such as `einsum`, came or went."),
+    Rule(
+        CALL,
+        "joins",
+        "Ops of one call of a torch function, such as `einsum`, were added or removed.",
+    ),
     Rule(
         SIDE_EFFECT,
         "joins",
