@@ -235,12 +235,13 @@ class _Graphs(NamedTuple):
             pattern: the pattern.
             name: a refused name that it matches; the pattern itself if it matches none.
         """
-        ops = registry.registered()
-        names = {*registry.unregistered(pattern), *ops, *map(_packet, ops)}
-        names |= {found for found, _ in _candidates(pattern)}
         value = _resolve(pattern)
-        if callable(value):  # an alias: nodes have the function's own name
-            names.add(name_of(value))
+        own = name_of(value) if callable(value) else pattern
+        if own != pattern and not self.refusal(own, own):
+            return [own]  # the pattern is an alias: nodes have the function's own name
+        ops = registry.registered()
+        names = {own, *registry.unregistered(pattern), *ops, *map(_packet, ops)}
+        names |= {found for found, _ in _candidates(pattern)}
         equal = [found for found in names if _bare(found) == _bare(name)]
         if not equal and name == pattern:  # misspelled
             equal = difflib.get_close_matches(pattern, names, 20)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 import os
 import re
+import sys
+import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -248,6 +250,21 @@ def test_pattern_alias_is_refused_with_the_node_name(
 ) -> None:
     with pytest.raises(ValueError, match=f"names no op .*: did you mean {name}\\?"):
         captures("dynamo").assert_no_ops(pattern)
+
+
+def test_alias_is_not_taken_for_a_function_of_a_like_name(
+    captures: Callable[[str], Capture], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = types.ModuleType(f"{HERE}.other")
+
+    def example(x: Tensor) -> Tensor:
+        return x
+
+    example.__module__, example.__qualname__ = other.__name__, "example"
+    other.example = example  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, other.__name__, other)
+    with pytest.raises(ValueError, match=r"did you mean mechanisms\.models\.example\?"):
+        captures("dynamo").assert_no_ops(f"{HERE}.example")
 
 
 @pytest.mark.parametrize(
