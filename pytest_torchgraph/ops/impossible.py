@@ -236,12 +236,13 @@ class _Graphs(NamedTuple):
             name: a refused name that it matches; the pattern itself if it matches none.
         """
         value = _resolve(pattern)
-        own = name_of(value) if callable(value) else pattern
-        if own != pattern and not self.refusal(own, own):
+        own = name_of(value) if callable(value) else ""
+        if own and own != pattern and not self.refusal(own, own):
             return [own]  # the pattern is an alias: nodes have the function's own name
         ops = registry.registered()
-        names = {own, *registry.unregistered(pattern), *ops, *map(_packet, ops)}
+        names = {*registry.unregistered(pattern), *ops, *map(_packet, ops)}
         names |= {found for found, _ in _candidates(pattern)}
+        names |= {own} if own else set()
         equal = [found for found in names if _bare(found) == _bare(name)]
         if not equal and name == pattern:  # misspelled
             equal = difflib.get_close_matches(pattern, names, 20)
