@@ -248,7 +248,10 @@ class SavedState:
         self.switches = torch_private.switches()
         self.python = PythonState(named)
         self.optimizers = SteppedOptimizers(own)
-        for leaf in (*named.leaves(), *(t for t in held.values() if t.is_leaf and t.requires_grad)):
+        for leaf in held.values():
+            if leaf.is_leaf and leaf.requires_grad:
+                self._save_grad(leaf)
+        for leaf in named.leaves():
             self.set_aside(leaf)
 
     def _save(self, tensor: torch.Tensor, *, lazily: bool) -> SavedTensor:
@@ -280,11 +283,15 @@ class SavedState:
 
     def set_aside(self, leaf: torch.Tensor) -> None:
         """Remove a leaf's gradient until the end, so that the step starts without one."""
+        self._save_grad(leaf)
+        # Autograd would add the new gradient to the old one, which is one more op.
+        leaf.grad = None
+
+    def _save_grad(self, leaf: torch.Tensor) -> None:
+        """Save a leaf's gradient. It stays: an optimizer in the target's closure may step by it."""
         if id(leaf) not in self.grads:
             grad = leaf.grad
             self.grads[id(leaf)] = (leaf, grad, None if grad is None else SavedTensor(grad))
-        # Autograd would add the new gradient to the old one, which is one more op.
-        leaf.grad = None
 
     def replaced_buffers(self) -> list[torch.Tensor]:
         """Return the tensors that modules now hold in place of their original buffers."""
