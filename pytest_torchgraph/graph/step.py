@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ..words import grouped
 from .census import moved
 from .inline import Copies
-from .model import Arg, Graph, Node, Ref, Symbol
+from .model import Arg, Graph, Node, Ref, Symbol, TensorMeta
 
 if TYPE_CHECKING:
     from .events import GraphBreak
@@ -26,6 +26,10 @@ MATCHED_BY_NAME = ("parameter", "buffer")
 """Roles of inputs that are one value in all graphs of a step if their names are equal."""
 MOST_NODES = 200_000
 """Maximum number of nodes of an inlined step. A file can state a million runs of a large graph."""
+MOST_PATHS = 100
+"""Maximum number of paths that a run has in place of its graph's.
+
+Each node of the run is looked up in all of them."""
 OUTSIDE = -1
 """Number of the call that makes the inputs of the step: none."""
 
@@ -264,7 +268,8 @@ def _with_sums_in_order(step: InlinedStep) -> InlinedStep:
             computed = {node.name: number for number, node in enumerate(graph.nodes)}
             nodes = []
             for node in graph.nodes:
-                if node.op == SUM_OP and len(node.args) == len(node.refs) == 2 and not node.kwargs:
+                is_sum = node.op == SUM_OP and len(node.args) == 2 and not node.kwargs
+                if is_sum and all(type(arg) is Ref for arg in node.args):
                     terms = sorted(node.args, key=lambda ref: computed[ref.name])
                     node = replace(node, args=tuple(terms))
                 nodes.append(node)
@@ -326,6 +331,40 @@ def steps_of(
     return _with_sums_in_order(steps[0]), _with_sums_in_order(steps[1])
 
 
+class _Outside(NamedTuple):
+    """An input of the step, and the call that holds it as its own constant, or `OUTSIDE`."""
+
+    call: int
+    node: Node
+
+
+def _owner_of(call: StepCall, node: Node) -> int:
+    """Return the call if an input is a constant that its graph holds itself, or `OUTSIDE`."""
+    is_given = node.name in call.inputs or node.op in MATCHED_BY_NAME
+    return OUTSIDE if is_given else call.number
+
+
+def _may_be_same(node: Node, other: Node) -> bool:
+    """Return True if two inputs can be one value: equal constants, equal dtypes and shapes.
+
+    A size can be a symbol in one graph, and a number in another.
+    """
+    a, b = node.result, other.result
+    if repr(node.args) != repr(other.args):
+        return False
+    if not isinstance(a, TensorMeta) or not isinstance(b, TensorMeta):
+        return a == b
+    sizes = zip(a.shape, b.shape, strict=False)
+    return (a.dtype, a.layout, len(a.shape)) == (b.dtype, b.layout, len(b.shape)) and all(
+        x == y or isinstance(x, Symbol) or isinstance(y, Symbol) for x, y in sizes
+    )
+
+
+def is_number(text: str) -> bool:
+    """Return True for the digits of a number, of at most nine digits."""
+    return len(text) < 10 and text.isascii() and text.isdigit()
+
+
 class _Phase:
     """The forward or the backward of a step, inlined.
 
@@ -335,7 +374,8 @@ class _Phase:
 
     Attributes:
         values: name of each value, by call and name in the call's graph.
-        inputs: the inputs, by the name that they have in the forward or outside the step.
+        inputs: the inputs, by the name that they have in the forward, or by what they are outside.
+        outside: the inputs of the step, by role and name.
     """
 
     def __init__(self, calls: Sequence[tuple[StepCall, Graph]], forward: _Phase | None = None):
@@ -344,6 +384,7 @@ class _Phase:
         self.runs = {call.number: (call, graph) for call, graph in calls}
         self.values: dict[tuple[int, str], str] = {}
         self.inputs: dict[Hashable, Node] = {}
+        self.outside: dict[tuple[str, str], list[_Outside]] = {}
         self.copies = Copies()
         kinds = sorted(
             (graph for _, graph in calls), key=lambda g: (g.kind == "inference", g.eager)
@@ -352,13 +393,18 @@ class _Phase:
         self.origins: dict[tuple[str, str], NodeOrigin] = {}
         self.boundaries: list[Boundary] = []
         self.saved: list[str] = []
+        wanted: dict[Hashable, str] = {}
         for call, graph in calls:  # first, so that ops do not take the names of inputs
             for node in graph.inputs:
-                if self._link(call, node).call not in self.runs:
-                    self._add_input(call, node)
-        arguments_first = sorted(self.inputs, key=lambda key: self.inputs[key].op != "input")
-        ordered = dict.fromkeys((*calls[0][0].order, *arguments_first))
-        self.inputs = {key: self.inputs[key] for key in ordered if key in self.inputs}
+                link = self._link(call, node)
+                if link.call not in self.runs:
+                    wanted.setdefault(self._add_input(call, node), link.name)
+        place = {name: number for number, name in enumerate(calls[0][0].order)}
+        ordered = sorted(
+            self.inputs,
+            key=lambda key: (place.get(wanted[key], len(place)), self.inputs[key].op != "input"),
+        )
+        self.inputs = {key: self.inputs[key] for key in ordered}
         before = calls[0][1].name
         for call, graph in calls:
             if call.cut is not None and forward is None:
@@ -373,39 +419,56 @@ class _Phase:
         return call.inputs.get(node.name) or Link(OUTSIDE, node.name, node.op)
 
     def _key(self, call: StepCall, node: Node) -> Hashable:
-        """Return the key of an input: its name in the forward or outside the step."""
+        """Return the key of an input: its name in the forward, or what it is outside the step."""
         link = self._link(call, node)
         if self.forward is not None:
-            name = self.forward.name_of(link)
+            name = self.forward.name_of(link, node)
             if name is not None:
                 return name
         if isinstance(node.result, Symbol):  # one symbol is one input, whoever takes it
             return node.result
-        # A constant that the graph itself holds is no value of the step.
-        return (
-            (link.name, call.number)
-            if node.name not in call.inputs and node.op not in MATCHED_BY_NAME
-            else link.name
-        )
+        if link.call != OUTSIDE:
+            return link
+        role, number = link.role or node.op, _owner_of(call, node)
+        known = self.outside.get((role, link.name), [])
+        for place, other in enumerate(known):
+            if other.call == number and _may_be_same(other.node, node):
+                return role, link.name, place
+        return role, link.name, len(known)
 
-    def name_of(self, link: Link) -> str | None:
-        """Return the name of a value; `None` if it is not in this phase."""
+    def name_of(self, link: Link, node: Node | None = None) -> str | None:
+        """Return the name of a value; `None` if it is not in this phase.
+
+        Args:
+            link: the source of the value.
+            node: the input that takes it, if any: inputs of one name may be different values.
+        """
         if link.call != OUTSIDE:
             return self.values.get((link.call, link.name))
-        node = self.inputs.get(link.name)
-        return None if node is None else node.name
+        for place, other in enumerate(self.outside.get((link.role, link.name), ())):
+            if node is None or _may_be_same(other.node, node):
+                return self.inputs[link.role, link.name, place].name
+        return None
 
-    def _add_input(self, call: StepCall, node: Node) -> None:
+    def _add_input(self, call: StepCall, node: Node) -> Hashable:
         key = self._key(call, node)
         if key in self.inputs:
-            return
+            return key
         link = self._link(call, node)
-        role = link.role or node.op
-        name = key if isinstance(key, str) else link.name
-        original = None if self.forward is None else self.forward.graph.by_name.get(name)
-        if original is not None:
-            role = original.op if original.kind == "placeholder" else "saved"
+        name, role = link.name, link.role or node.op
+        known = None if self.forward is None else self.forward.graph.by_name
+        if known is not None and isinstance(key, str):  # a value of the forward
+            name = key
+            role = known[name].op if known[name].kind == "placeholder" else "saved"
+        elif isinstance(key, Link):
+            role = "tangent"  # a gradient, from a backward in the middle of the step
+        elif isinstance(key, tuple):
+            self.outside.setdefault((role, name), []).append(_Outside(_owner_of(call, node), node))
+        # A backward takes a value of its forward by its name.
+        while known is not None and name in known and name != key:
+            name = f"outside.{name}"
         self.inputs[key] = replace(node, name=self.copies.claim(name), op=role)
+        return key
 
     def value(self, call: StepCall, node: Node) -> str:
         """Return the name of the value that a call receives as an input."""
@@ -479,7 +542,7 @@ class _Phase:
             # One graph has the outputs of the target: the last one, which need not run last.
             paths = next(filter(None, returned), () if () in returned else None)
             place = {path: number for number, (path, _) in enumerate(paths or ())}
-            ordered = sorted(results, key=lambda p: place.get(p, int(p) if p.isdigit() else -1))
+            ordered = sorted(results, key=lambda p: place.get(p, int(p) if is_number(p) else -1))
             refs = tuple(map(Ref, dict.fromkeys(results[path] for path in ordered)))
             value = refs[0] if len(refs) == 1 else refs
             output = paths and tuple(
@@ -505,7 +568,7 @@ def renamed_paths(graph: Graph, inputs: Mapping[str, Link]) -> list[tuple[str, s
     """Return the module paths that a run has in place of its graph's, longest first.
 
     A graph that was compiled once and runs for several layers has the paths of its first run. The
-    parameters that a run takes show its own.
+    parameters that a run takes show its own. A run with more than `MOST_PATHS` keeps the graph's.
     """
     pairs = set()
     for node in graph.inputs:
@@ -517,4 +580,6 @@ def renamed_paths(graph: Graph, inputs: Mapping[str, Link]) -> list[tuple[str, s
             while old and new and old[-1] == new[-1]:
                 old, new = old[:-1], new[:-1]
             pairs.add((".".join(old), ".".join(new)))
+    if len(pairs) > MOST_PATHS:
+        return []
     return sorted(pairs, key=lambda pair: (-len(pair[0]), pair))

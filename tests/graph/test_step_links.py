@@ -13,6 +13,7 @@ from torch import Tensor, nn
 import pytest_torchgraph
 from pytest_torchgraph import capture, diff
 from pytest_torchgraph.graph import equal_programs, parse_text
+from pytest_torchgraph.graph.diff import diff_graphs
 from pytest_torchgraph.snapshot.compare import compare, read_stored
 from pytest_torchgraph.snapshot.subject import program_of
 
@@ -95,6 +96,32 @@ class Named(nn.Module):
         return u - v.exp()
 
 
+class NamedLikeAnInput(nn.Module):
+    """A module with a buffer of the name of an input."""
+
+    def __init__(self, *, takes_buffer: bool) -> None:
+        super().__init__()
+        self.register_buffer("x", FIRST)
+        self.takes_buffer = takes_buffer
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        h = x.sin()
+        cut()
+        return h - (self.x if self.takes_buffer else x)
+
+
+def adds(x: Tensor, y: Tensor) -> Tensor:
+    a = x + y
+    cut()
+    return y + 0.25 + a
+
+
+def adds_detached(x: Tensor, y: Tensor) -> Tensor:
+    a = x.detach() + y
+    cut()
+    return y + 0.25 + a
+
+
 EXCHANGES: dict[str, tuple[Any, Any]] = {
     "inputs that enter different graphs": (inputs, other_inputs),
     "tensors of a closure": (reached((FIRST, SECOND), 0), reached((FIRST, SECOND), 1)),
@@ -103,6 +130,10 @@ EXCHANGES: dict[str, tuple[Any, Any]] = {
     "order of blocks that share a graph": (Net(0, 1, 2), Net(0, 2, 1)),
     "a block in place of its sibling": (Net(0, 1, 2), Net(0, 1, 1)),
     "parameters of common names": (Named("b", "a"), Named("a", "c")),
+    "a buffer of the name of an input": (
+        NamedLikeAnInput(takes_buffer=False),
+        NamedLikeAnInput(takes_buffer=True),
+    ),
 }
 
 
@@ -123,6 +154,112 @@ def test_each_exchange_is_a_difference_live_and_stored(exchange: str, *, grad: b
     mismatch = compare(stored, program_of(new, "test").canonical(), "dataflow")
     assert mismatch is not None
     assert mismatch.diff
+
+
+def test_an_input_without_a_gradient_is_a_difference() -> None:
+    x, y = X.clone().requires_grad_(), Y.clone().requires_grad_()
+    old, new = (capture(target, x, y) for target in (adds, adds_detached))
+    assert old != new
+    assert "grad x" in old.to_text()
+    assert not equal_programs(parse_text(old.to_text()).graphs, new.program)
+
+
+@pytest.mark.parametrize("via", ["dispatch", "aot"])
+def test_the_order_of_statements_gives_tangents_no_order(via: str) -> None:
+    def first(x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+        a = x.sin()
+        b = y.cos()
+        if via == "aot":
+            cut()
+        return x.t(), a, b
+
+    def second(x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+        b = y.cos()
+        a = x.sin()
+        if via == "aot":
+            cut()
+        return x.t(), a, b
+
+    def exchanged(x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+        return x.t(), y.cos(), x.sin()
+
+    x, y = X.clone().requires_grad_(), Y.clone().requires_grad_()
+    captures = [capture(target, x, y, via=via) for target in (first, second, exchanged)]
+    assert captures[0] == captures[1]
+    assert captures[0] != captures[2]
+
+
+STEP = """torchgraph 4
+via aot, torch 2.13.0
+
+forward: forward {
+  %x = input : f32[2]
+  %g = input : f32[2]
+  %c = constant(1.0) : f32[]
+  %mul = aten.mul.Tensor(%x, %c) : f32[2]
+  %r = aten.sub.Tensor(%mul, %g) : f32[2]
+  return %r
+  save %x
+}
+
+inference: inference {
+  %h = input : f32[2]
+  %x = input : f32[2]
+  %c = constant(2.0) : f32[]
+  %y = cut.sub.default(%h, %x) : f32[2]
+  %i = aten.mul.Tensor(%y, %c) : f32[2]
+  return %i
+}
+
+backward: backward {
+  %x = saved : f32[2]
+  %q = saved : f32[2]
+  %tangent.0 = tangent : f32[2]
+  %g = aten.mul.Tensor(%x, %q) : f32[2]
+  %sum = aten.add.Tensor(%g, 5) : f32[2]
+  return [%sum, None]
+}
+
+links
+  run forward
+  run backward: %q = forward %r
+  run inference: %h = input %g
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "other"),
+    [
+        ("constant(2.0)", "constant(3.0)"),
+        ("%h = input %g", "%h = backward %g"),
+        ("%h = input %g", "%h = input %g, %x = parameter %x"),
+        ("input : f32[2]\n  %c = constant(2.", "input : f64[9]\n  %c = constant(2."),
+        ("input : f32[2]\n  %c = constant(2.", "buffer : f32[2]\n  %c = constant(2."),
+        ("%q = forward %r", "%q = saved %r"),
+        ("%q = forward %r", "%q = input %r"),
+        ("%h, %x)", "%x, %h)"),
+    ],
+)  # fmt: skip
+def test_values_of_equal_names_are_not_the_same_value(line: str, other: str) -> None:
+    assert line in STEP
+    before, after = (parse_text(text).graphs for text in (STEP, STEP.replace(line, other)))
+    assert equal_programs(before, before)
+    assert not equal_programs(before, after)
+    assert diff_graphs(before, after)
+
+
+@pytest.mark.parametrize("path", ["\N{SUPERSCRIPT TWO}", "9" * 5000])
+def test_any_label_of_a_result_is_read(path: str) -> None:
+    added = f'  result "output {path}" = forward %r\n'
+    before, after = (parse_text(text).graphs for text in (STEP, STEP + added))
+    assert diff_graphs(before, after)
+
+
+def test_a_sum_of_a_list_is_no_sum_of_gradients() -> None:
+    before, after = (
+        parse_text(STEP.replace("(%g, 5)", f"([%g, %x], {number})")).graphs for number in (5, 6)
+    )
+    assert len(diff_graphs(before, after).findings) == 1
 
 
 def test_renamed_inputs_of_several_graphs_are_equal() -> None:

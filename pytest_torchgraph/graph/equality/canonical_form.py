@@ -23,7 +23,7 @@ from dataclasses import replace
 from ...ops.matching import ATEN_LEVELS
 from ..cost import with_savers
 from ..model import Arg, Graph, Node, Ref, iter_refs, map_arg, map_node
-from ..step import Link
+from ..step import Link, is_number
 
 BELOW_AUTOGRAD = ATEN_LEVELS
 """Levels of graphs to which autograd has already been applied."""
@@ -36,6 +36,8 @@ SAME_OPS = {
 }
 """Maps each op to the canonical op that computes the same."""
 
+TANGENT = "tangent"
+"""Op of the gradient of an output, an input of a backward."""
 VIEW_OP = "aten.view.default"
 CONTIGUOUS_OP = "aten.contiguous.default"
 """Op that forms, together with the following view, a reshape in an exported program."""
@@ -98,8 +100,30 @@ def canonical_graph(graph: Graph) -> Graph:
     return _drop_aliases(graph, aliases_of(graph))
 
 
+def _tangents_in_order(graph: Graph) -> Graph:
+    """Return a graph that takes its tangents in the order of their outputs.
+
+    A recorded backward takes them in the order in which it uses them, which follows the order of
+    independent statements.
+    """
+    tangents = [node for node in graph.inputs if node.op == TANGENT]
+    ordered = sorted(tangents, key=_output_number)
+    if ordered == tangents:
+        return graph
+    others = [node for node in graph.inputs if node.op != TANGENT]
+    rest = [node for node in graph.nodes if node.kind != "placeholder"]
+    return replace(graph, nodes=(*others, *ordered, *rest))
+
+
+def _output_number(tangent: Node) -> int:
+    """Return the number of the output that a tangent is the gradient of, 0 if it has none."""
+    number = tangent.name.removeprefix(f"{TANGENT}.")
+    return int(number) if is_number(number) else 0
+
+
 def _drop_aliases(graph: Graph, aliases: Mapping[str, str]) -> Graph:
     """Return the canonical form of a graph, without its aliases."""
+    graph = _tangents_in_order(graph)
     subgraphs = tuple(map(canonical_graph, graph.subgraphs))
     unused = _find_unused_memory(graph)
     if aliases or unused or any(node.op in SAME_OPS for node in graph.nodes):

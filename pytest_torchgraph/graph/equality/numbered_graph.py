@@ -460,8 +460,9 @@ def as_captured(graph: Graph) -> Graph:
     return replace(graph, given=False, subgraphs=tuple(map(as_captured, graph.subgraphs)))
 
 
-CUT = "cut"
-"""Op of a cut of a step. Its operands, the values that cross it, have no order."""
+DIVIDES = "divides"
+"""Effect of a cut of a step, and of no op. The operands of a cut, the values that cross it, have no
+order."""
 PARTIAL_SUM = "partial sum"
 """Label of a sum that is an operand of the next sum. The last sum takes over its operands."""
 
@@ -492,7 +493,7 @@ class OrderFree(NumberedGraph):
                 self._add_to_label(i, f" {position}")
         self.sums = dict(self._find_sums()) if graph.kind in KINDS_WITH_GRADIENT_SUMS else {}
         for i, node in enumerate(self.nodes):
-            if node.op.startswith(f"{CUT}."):
+            if any(effect.kind == DIVIDES for effect in node.effects):
                 self.sums[i] = self.operands[i]
         if not self.sums and len(graph.saved) < 2:
             return

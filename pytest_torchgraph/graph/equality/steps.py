@@ -10,10 +10,10 @@ from ..model import Effect, EffectKind, Graph, Node, Ref
 from ..step import Boundary, InlinedStep, Link, calls_of, crossing, inlined, is_divided, needs_links
 from .canonical_form import aliases_of, canonical, canonical_graph
 from .equal import pairing
-from .numbered_graph import CUT
+from .numbered_graph import DIVIDES
 
-_ORDERED = Effect(cast(EffectKind, "divides"))
-"""Keeps the order of cuts. No effect of an op has this kind."""
+_ORDERED = Effect(cast(EffectKind, DIVIDES))
+"""Keeps the order of cuts."""
 
 
 def equal_programs(a: Sequence[Graph], b: Sequence[Graph]) -> bool:
@@ -68,7 +68,7 @@ def _links_correspond(a: Sequence[Graph], b: Sequence[Graph]) -> bool:
         name = originals[side].get(link.call, {}).get(link.name, link.name)
         if side == 0:
             name = renamed.get(link.call, {}).get(name, name)
-        return Link(link.call, name)
+        return link._replace(name=name)
 
     for old, new, of_graph in zip(a, b, names, strict=True):
         if len(old.calls or ()) != len(new.calls or ()):
@@ -110,9 +110,9 @@ def _with_cuts(step: InlinedStep) -> tuple[Graph, ...]:
     forward, *others = step.graphs
     cuts = [
         Node(
-            f"{CUT} {number}",
+            f"cut {number}",
             "call_function",
-            f"{CUT}.{'eager' if boundary.eager else 'compiled'}",
+            f"cut.{'eager' if boundary.eager else 'compiled'}",
             effects=(_ORDERED,),
         )
         for number, boundary in enumerate(step.boundaries)
@@ -141,7 +141,10 @@ def with_cuts(forward: Graph, plain: Graph, cuts: Sequence[tuple[Boundary, Node]
     inserted: dict[int, list[Node]] = {}
     for (_, node), position, names in zip(cuts, positions, crossing(plain, positions), strict=True):
         args = (tuple(Ref(name) for name in sorted(names)),)
-        inserted.setdefault(position, []).append(replace(node, args=args))
+        name = node.name
+        while name in plain.by_name:
+            name += "'"
+        inserted.setdefault(position, []).append(replace(node, name=name, args=args))
     nodes = list(plain.inputs)
     for position, node in enumerate(n for n in plain.nodes if n.kind != "placeholder"):
         nodes += inserted.get(position, ())

@@ -48,8 +48,6 @@ from .nodes import NodeReader
 LINKS = "links"
 UNKNOWN = "links unknown"
 """The line of a watch, which records no links."""
-MOST_PATHS = 100
-"""Maximum number of paths that a run is written with. If it has more, it names its parameters."""
 MOST_RUN_NODES = 1_000_000
 """Maximum number of nodes of all runs, and of inputs for each path of a run.
 
@@ -76,7 +74,6 @@ def links_lines(graphs: Sequence[Graph]) -> Iterator[str]:
         if call.cut is not None and call.cut.direct and call.cut.graph_break is not None:
             yield _break_line(call.cut.graph_break)
         paths = renamed_paths(graph, call.inputs)
-        paths = paths if len(paths) <= MOST_PATHS else []
         default = order.inputs(call.number, paths)
         links = {name: call.inputs.get(name, default[name]) for name in default}
         order.links[call.number] = links

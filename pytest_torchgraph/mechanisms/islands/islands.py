@@ -269,8 +269,8 @@ class _IslandSection(Section):
 
 _RUN = "run"
 """The role of a value that a compiled graph returned."""
-_UNKNOWN = ("constant", "tangent")
-"""Roles of results that no call makes."""
+_UNKNOWN = ("constant", _RUN)
+"""Ops of results that no call is known to make."""
 _RESUMED = re.compile(r"\Atorch_dynamo_resume_in_.+_at_(\d+)\Z")
 """Name of a function in which Dynamo continues after a graph break, with the break's line."""
 GRADIENT = "grad"
@@ -399,12 +399,13 @@ class _Builder:
                 name = constants.setdefault(i, f"{name}.{number}" if number else name)
             return Link(OUTSIDE, name, role)
 
-        results = {
-            name: source
-            for name, i in returned.items()
+        results = {}
+        for name, i in returned.items():
+            base = self.replay.view_of.get(i, i)
             # Compiled autograd writes gradients into tensors that no op returned.
-            if not name.startswith("kept ") and (source := link(i)).role not in _UNKNOWN
-        }
+            is_known = base in made or self.replay.drafts[base].op not in _UNKNOWN
+            if is_known and not name.startswith("kept "):
+                results[name] = link(base)
         runs = grouped(
             (call.graph.name, n) for n, call in enumerate(self.calls) if call.graph is not None
         )
