@@ -216,7 +216,10 @@ def inlined(graphs: Sequence[Graph]) -> InlinedStep | None:
     Return `None` if its calls are unknown, if it has no forward, or more than `MOST_NODES` nodes.
     """
     calls = calls_of(graphs)
-    if calls is None or sum(len(graph.nodes) for _, graph in calls) > MOST_NODES:
+    if calls is None:
+        return None
+    sizes = {graph.name: sum(len(part.nodes) for part in graph.walk()) for graph in graphs}
+    if sum(sizes[graph.name] for _, graph in calls) > MOST_NODES:
         return None
     forwards = [pair for pair in calls if pair[1].kind != "backward"]
     if not forwards:
@@ -276,15 +279,6 @@ def _with_sums_in_order(step: InlinedStep) -> InlinedStep:
             graph = replace(graph, nodes=tuple(nodes))
         graphs.append(graph)
     return step._replace(graphs=tuple(graphs))
-
-
-def crossing(graph: Graph, positions: Sequence[int]) -> list[set[str]]:
-    """Return the names of the values that cross each position of a forward; see `crossed`."""
-    names: list[set[str]] = [set() for _ in positions]
-    for name, first, end in crossed(graph, positions, {}):
-        for number in range(first, end):
-            names[number].add(name)
-    return names
 
 
 def crossed(

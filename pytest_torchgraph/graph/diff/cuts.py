@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import accumulate
+from itertools import accumulate, islice
 
 from ...words import counted, grouped
 from ..cost import Cost, sum_of
@@ -29,6 +29,7 @@ from .findings import (
     Place,
     ops_of,
 )
+from .identify import digest
 from .origins import Origins
 from .paths import abridged, holds
 from .rules import CUT
@@ -37,8 +38,8 @@ COMPARABLE = ("aot", "dispatch")
 """Levels at which compiled ops are recorded as eager ops are."""
 INACTIVE_DROPOUT = "aten.clone.default"
 """An inactive dropout in compiled code. In eager code it is no op."""
-MOST_CROSSED = 20
-"""Maximum number of cuts of a break whose crossing values are listed."""
+MOST_CUTS, MOST_CROSSING = 20, 50
+"""Maximum number of cuts of a break that are listed, and of values that cross one of them."""
 _Crossed = tuple[Boundary, int]
 """A cut, and the sum of the numbers of the values that cross it."""
 
@@ -67,18 +68,28 @@ def with_cuts(
         ("added", after, before, back),
     )
     cuts: list[Finding] = []
+    is_unnamed = False
     for boundaries, (kind, own, other, partners) in zip(unmatched, sides, strict=True):
-        ops = _names_of_ops(own) if boundaries else []
-        # What a module brings that was added belongs to the module, cuts included.
-        of_breaks = [
-            cut
-            for cut in boundaries
-            if not any(holds(path, cut.module) for path in modules)
-            and not _is_divided_too(cut, ops, other, partners)
-        ]
-        cuts += _findings_of(of_breaks, kind, own)
+        ends = _ops_around(own) if boundaries else ([], [])
+        of_breaks = []
+        for cut in boundaries:
+            around = ends[0][cut.position], ends[1][cut.position]
+            paths = [own.graphs[0].by_name[name].module for name in around if name]
+            # What a module brings that was added belongs to the module, cuts included. The names of
+            # a module at a cut are not compared, so its ops must be there.
+            is_of_module = any(
+                holds(path, cut.module) and any(holds(path, other) for other in paths)
+                for path in modules
+            )
+            if not is_of_module and not _is_divided_too(cut, around, other, partners):
+                of_breaks.append(cut)
+        found = list(_findings_of(of_breaks, kind, own))
+        is_unnamed = is_unnamed or (bool(of_breaks) and not found)
+        cuts += found
+    if not cuts and findings:
+        return [*findings, *(_divided_otherwise(before, after, True) if is_unnamed else ())]
     if not cuts:
-        return [*findings] or _divided_otherwise(before, after, any(unmatched))
+        return _divided_otherwise(before, after, any(unmatched))
     follows = _Follows(before, after, unmatched, names)
     others = [finding for finding in findings if not follows.belongs(finding)]
     derived = [finding for finding in findings if follows.belongs(finding)]
@@ -92,7 +103,8 @@ def _divided_otherwise(
     runs = [_runs_of(step) for step in (before, after)]
     summary = ""
     if cut_elsewhere:
-        summary = f"divided into {counted(len(runs[1]), 'run')}, before: {len(runs[0])}"
+        summary = f"divided into {counted(max(len(runs[1]), 1), 'run')}, "
+        summary += f"before: {max(len(runs[0]), 1):,}"
     elif len(runs[0]) == len(runs[1]):
         for of_runs, others in (runs, runs[::-1]):
             shared = grouped((id(graph), number) for number, (graph, _) in enumerate(of_runs))
@@ -187,32 +199,35 @@ def _place_and_values(cut: _Crossed) -> Hashable:
     return _place(cut), cut[1]
 
 
-def _names_of_ops(step: InlinedStep) -> list[str]:
-    """Return the names of a forward's ops, in order; "" for an alias."""
+def _ops_around(step: InlinedStep) -> tuple[list[str], list[str]]:
+    """Return the names of the ops of a forward before and after each position, "" for none.
+
+    Aliases do not count.
+    """
     forward = step.graphs[0]
     aliases = aliases_of(forward)
-    return [
+    names = [
         "" if node.name in aliases else node.name
         for node in forward.nodes
         if node.kind != "placeholder"
     ]
+    before, after = [""], [""]
+    for name in names:
+        before.append(name or before[-1])
+    for name in reversed(names):
+        after.append(name or after[-1])
+    return before, after[::-1]
 
 
 def _is_divided_too(
-    cut: Boundary, ops: Sequence[str], other: InlinedStep, partners: Mapping[str, str]
+    cut: Boundary, around: tuple[str, str], other: InlinedStep, partners: Mapping[str, str]
 ) -> bool:
     """Return True if the other step is divided at a cut as well, for another reason.
 
     If a break makes Dynamo skip a frame, the breaks of this frame occur no more, and what ran
     eagerly after them still does.
     """
-    before, after = cut.position - 1, cut.position
-    while before >= 0 and not ops[before]:
-        before -= 1
-    while after < len(ops) and not ops[after]:
-        after += 1
-    ends = ops[before] if before >= 0 else "", ops[after] if after < len(ops) else ""
-    (_, first), (graph, second) = (_origin(other, partners.get(name, "")) for name in ends)
+    (_, first), (graph, second) = (_origin(other, partners.get(name, "")) for name in around)
     if graph is None:
         return False
     return graph.eager if cut.eager else first not in (-1, second)
@@ -227,17 +242,33 @@ def _kind(cause: GraphBreak | None) -> tuple[str, str]:
     return ("", "") if cause is None else (cause.kind.removeprefix(SKIPPED), cause.function)
 
 
-def _crossed_by(cuts: Sequence[Boundary], step: InlinedStep) -> list[str]:
-    """Return a line with the values that cross each of these cuts; of many cuts, the first."""
-    numbers = {id(boundary): number for number, boundary in enumerate(step.boundaries)}
-    names: dict[int, list[str]] = {numbers[id(cut)]: [] for cut in cuts[:MOST_CROSSED]}
+def _lines_of_cuts(step: InlinedStep) -> list[str]:
+    """Return a line for each cut of a step, with the values that cross it.
+
+    Of many values, the line has the first ones, and a digest of all.
+    """
     forward = step.graphs[0]
     positions = [boundary.position for boundary in step.boundaries]
+    starts: list[list[str]] = [[] for _ in range(len(positions) + 1)]
+    ends: list[list[str]] = [[] for _ in range(len(positions) + 1)]
     for name, first, end in crossed(forward, positions, aliases_of(forward)):
-        for number, of_cut in names.items():
-            if first <= number < end:
-                of_cut.append(f"%{name}")
-    return [f"crossed by {', '.join(sorted(of_cut))}" for of_cut in names.values()]
+        if first < end:
+            starts[first].append(name)
+            ends[end].append(name)
+    lines: list[str] = []
+    crossing: dict[str, int] = {}
+    total = 0
+    for number in range(len(positions)):
+        for name in ends[number]:
+            total -= crossing.pop(name)
+        for name in starts[number]:
+            crossing[name] = int(digest("value", name), 16)
+            total += crossing[name]
+        shown = sorted(islice(crossing, MOST_CROSSING))
+        more = len(crossing) - len(shown)
+        rest = f" and {more:,} more ({digest('values', total)})" if more else ""
+        lines.append(f"crossed by {', '.join(f'%{name}' for name in shown)}{rest}")
+    return lines
 
 
 def _findings_of(
@@ -252,6 +283,9 @@ def _findings_of(
         kind: "added" or "removed".
         step: the step that has the cuts.
     """
+    if not boundaries:
+        return
+    lines = dict(zip(map(id, step.boundaries), _lines_of_cuts(step), strict=True))
     direct = [boundary for boundary in boundaries if boundary.cut.direct]
     # A frame that Dynamo skips has no line at which it is divided.
     if not direct:
@@ -269,13 +303,16 @@ def _findings_of(
         if cause.file:
             summary = f"graph break {kind} at {cause.file}:{cause.line} in {function}"
             summary += f": {cause.code.strip()}" if cause.code.strip() else ""
+        crossings = [lines[id(boundary)] for boundary in cut]
+        if rest := crossings[MOST_CUTS:]:
+            crossings[MOST_CUTS:] = [f"and {len(rest):,} more cuts ({digest('cuts', *rest)})"]
         yield Finding(
             places,
             summary,
             identity=Identity((token,)),
             graph_break=cause,
             of_cut=kind,
-            details=tuple(_crossed_by(cut, step)),
+            details=tuple(crossings),
         )
 
 
@@ -283,29 +320,34 @@ def _is_edit(finding: Finding) -> bool:
     return any(change.node.is_call for place in finding.places for change in place.changes)
 
 
-def _repeated(step: InlinedStep) -> set[str]:
-    """Return the ops that compute again what another run has computed.
+def _number_values(step: InlinedStep) -> tuple[dict[str, int], set[str]]:
+    """Number the values of a forward, and return the ops that compute one again in another run.
 
-    A compiler computes a value once in each graph.
+    A compiler computes a value once in each graph. Equal values have equal numbers.
     """
     numbers: dict[Hashable, tuple[int, int]] = {}
     of_node: dict[str, int] = {}
     repeated: set[str] = set()
     for node in step.graphs[0].nodes:
         call = _origin(step, node.name)[1]
+        if _is_copy(node):
+            of_node[node.name] = of_node[node.refs[0]]
+            continue
         key: Hashable = node.name
         if node.is_call and not node.effects and not node.after:
             operands = tuple(of_node[name] for name in node.refs)
-            key = (
-                node.op,
-                operands,
-                format_arg(map_arg((node.args, dict(node.kwargs)), _skeleton)),
-            )
+            key = node.op, operands, _constants(node)
         number, first = numbers.setdefault(key, (len(numbers), call))
         of_node[node.name] = number
         if first != call:
             repeated.add(node.name)
-    return repeated
+    return of_node, repeated
+
+
+def _is_copy(node: Node) -> bool:
+    """Return True for an inactive dropout, or an alias."""
+    is_copy = node.op in (INACTIVE_DROPOUT, ALIAS_OP) and not node.kwargs
+    return is_copy and len(node.args) == len(node.refs) == 1
 
 
 def _only_read(step: InlinedStep) -> set[str]:
@@ -321,6 +363,10 @@ def _only_read(step: InlinedStep) -> set[str]:
         else:
             used.update(node.refs)
     return found - used
+
+
+def _constants(node: Node) -> str:
+    return format_arg(map_arg((node.args, dict(node.kwargs)), _skeleton))
 
 
 def _skeleton(value: Arg) -> Arg:
@@ -351,7 +397,12 @@ class _Follows:
             for graph in (*step.graphs, *(origin.graph for origin in step.origins.values()))
         ]
         self.backwards = {graph.name for graph in graphs if graph.kind == "backward"}
-        self.derived = [_repeated(step) | _only_read(step) for step in self.steps]
+        numbered = [_number_values(step) for step in self.steps]
+        self.values = [values for values, _ in numbered]
+        self.derived = [
+            repeated | _only_read(step)
+            for step, (_, repeated) in zip(self.steps, numbered, strict=True)
+        ]
         self.lines = [
             {(b.cut.graph_break.file, b.cut.graph_break.line) for b in side if b.cut.graph_break}
             - {("", 0)}
@@ -364,13 +415,26 @@ class _Follows:
         ops = ops_of(changes)
         if not ops:
             return not self._is_return(finding)
-        # What used a derived op takes another operand now.
-        rest = [change for change in ops if change.kind != "rewired" or len(ops) == 1]
-        rest = rest or ops
+        # What used a derived op takes another operand of the same value now.
+        rest = [
+            change for change in ops if change.kind != "rewired" or not self._reads_same(change)
+        ]
         if not {step.graphs[0].level for step in self.steps} <= {*COMPARABLE}:
             # An op of the undivided step and the eager ops that replace it have nothing in common.
             rest = [change for change in rest if self._is_of_divided(change)] or rest
         return all(map(self._follows, rest))
+
+    def _reads_same(self, change: Change) -> bool:
+        """Return True if a rewired op of the forward reads the same values as before."""
+        before, after = change.before, change.after
+        old, new = self.values
+        if before is None or after is None or change.graph in self.backwards:
+            return True
+        return len(before.refs) == len(after.refs) and all(
+            new.get(self.names.get(p, "")) == new.get(q)
+            for p, q in zip(before.refs, after.refs, strict=True)
+            if p in old and q in new
+        )
 
     def _is_of_divided(self, change: Change) -> bool:
         nodes = enumerate((change.before, change.after))
@@ -398,12 +462,16 @@ class _Follows:
         origins = [self._origin(side, node) if node else None for side, node in nodes]
         if change.kind == "changed" and all(graph and graph.eager for graph in origins):
             return False  # the break did not make it eager
+        if change.before is not None and change.after is not None:
+            old, new = change.before, change.after
+            if old.op == new.op and _constants(old) != _constants(new):
+                return False  # eager code has other ops, and not other constants
         for side, node in enumerate((change.before, change.after)):
             if node is None:
                 continue
             source = node.source
             if one_sided and (
-                (node.op == INACTIVE_DROPOUT and not node.kwargs)
+                (node.op == INACTIVE_DROPOUT and _is_copy(node))
                 or node.name in self.derived[side]
                 or (source is not None and (source.file, source.line) in self.lines[side])
             ):

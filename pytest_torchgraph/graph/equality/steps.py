@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import cast
 
 from ..model import Effect, EffectKind, Graph, Node, Ref
-from ..step import Boundary, InlinedStep, Link, calls_of, crossing, inlined, is_divided, needs_links
+from ..step import Boundary, InlinedStep, Link, calls_of, crossed, inlined, is_divided, needs_links
 from .canonical_form import aliases_of, canonical, canonical_graph
 from .equal import pairing
 from .numbered_graph import DIVIDES
@@ -118,11 +118,18 @@ def _with_cuts(step: InlinedStep) -> tuple[Graph, ...]:
         for number, boundary in enumerate(step.boundaries)
     ]
     plain = canonical_graph(forward)
-    divided = with_cuts(forward, plain, list(zip(step.boundaries, cuts, strict=True)))
+    pairs = list(zip(step.boundaries, cuts, strict=True))
+    divided = with_cuts(forward, plain, pairs, only_changes=True)
     return divided, *(replace(other, saver=plain) for other in others)
 
 
-def with_cuts(forward: Graph, plain: Graph, cuts: Sequence[tuple[Boundary, Node]]) -> Graph:
+def with_cuts(
+    forward: Graph,
+    plain: Graph,
+    cuts: Sequence[tuple[Boundary, Node]],
+    *,
+    only_changes: bool = False,
+) -> Graph:
     """Return the canonical form of an inlined forward, with a node at each of these cuts.
 
     Args:
@@ -130,6 +137,9 @@ def with_cuts(forward: Graph, plain: Graph, cuts: Sequence[tuple[Boundary, Node]
         plain: its canonical form.
         cuts: cuts in program order, each with its node. The values that cross the cut become the
             node's argument.
+        only_changes: give the node only the values that do not cross the cut before, and those that
+            cross the cut before and not this one. All values would be the product of cuts and
+            values.
     """
     aliases = aliases_of(forward)
     # Positions do not count inputs, and a canonical graph has fewer ops.
@@ -138,9 +148,15 @@ def with_cuts(forward: Graph, plain: Graph, cuts: Sequence[tuple[Boundary, Node]
         if node.kind != "placeholder":
             kept.append(kept[-1] + (node.name not in aliases))
     positions = [kept[boundary.position] for boundary, _ in cuts]
+    names: list[set[str]] = [set() for _ in positions]
+    for name, first, end in crossed(plain, positions, {}):
+        if first < end:
+            for number in (first, end) if only_changes else range(first, end):
+                if number < len(names):
+                    names[number].add(name)
     inserted: dict[int, list[Node]] = {}
-    for (_, node), position, names in zip(cuts, positions, crossing(plain, positions), strict=True):
-        args = (tuple(Ref(name) for name in sorted(names)),)
+    for (_, node), position, of_cut in zip(cuts, positions, names, strict=True):
+        args = (tuple(Ref(name) for name in sorted(of_cut)),)
         name = node.name
         while name in plain.by_name:
             name += "'"

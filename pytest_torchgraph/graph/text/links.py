@@ -200,6 +200,7 @@ class LinksReader:
     def __init__(self, reader: NodeReader, graphs: Sequence[Graph]):
         self.reader = reader
         self.graphs = {graph.name: graph for graph in graphs}
+        self.sizes = {g.name: sum(len(part.nodes) for part in g.walk()) for g in graphs}
         self.runs: list[_RunLine] = []
         self.counts: Counter[str] = Counter()
         self.results: dict[str, tuple[str, int, str] | None] = {}
@@ -252,7 +253,7 @@ class LinksReader:
                 paths.append((old, reader.read_name()))
                 if not reader.skip(", "):
                     break
-        self.nodes += len(graph.nodes) + len(graph.inputs) * len(paths)
+        self.nodes += self.sizes[name] + len(graph.inputs) * len(paths)
         if self.nodes > MOST_RUN_NODES:
             reader.fail(f"the runs have more than {MOST_RUN_NODES:,} nodes", position[1])
         inputs: dict[str, tuple[str, int, str]] = {}
