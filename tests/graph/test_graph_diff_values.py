@@ -183,3 +183,22 @@ def test_graph_is_described_by_its_number_of_ops() -> None:
     assert captured.forward.op_counts.total() == 1
     assert repr(captured.forward) == "<Graph forward: forward at aot, 1 op>"
     assert "forward (1 op)" in repr(captured)
+
+
+def test_exchanged_outputs_are_a_finding_beside_an_edit() -> None:
+    def step(x: torch.Tensor, *, edited: bool, exchanged: bool) -> dict[str, object]:
+        first, second = x.sin(), x.cos()
+        if exchanged:
+            first, second = second, first
+        other = x.tanh() if edited else x.relu()
+        return {"loss": first, "logits": second, "other": other, "ok": exchanged}
+
+    def captured(**options: bool) -> Capture:
+        return pytest_torchgraph.capture(step, torch.ones(3), via="dispatch", **options)
+
+    before = captured(edited=False, exchanged=False)
+    assert len(pytest_torchgraph.diff(before, captured(edited=True, exchanged=False)).findings) == 1
+    found = pytest_torchgraph.diff(before, captured(edited=True, exchanged=True))
+    assert len(found.findings) == 2
+    for name in ("loss", "logits", "ok"):
+        assert f"output '{name}'" in found.to_text()

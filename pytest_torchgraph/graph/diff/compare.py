@@ -15,9 +15,10 @@ from ..equality import (
     drop_unshared_facts,
     equal_programs,
     pairing,
+    reachable,
 )
 from ..higher_order import body_names
-from ..model import Arg, Graph, InputRef, Node, Ref, is_projection
+from ..model import Arg, Atom, Graph, InputRef, Node, Ref, is_projection
 from ..program import Program, count_lines
 from ..step import InlinedStep, needs_links, steps_of
 from ..text import (
@@ -221,6 +222,7 @@ def _compare_graphs(
     own_findings = _merge_reordered_inputs(own_findings, old, new, origins)
     names = comparison.names()
     findings.extend(_explain_saved(finding, old, new, names) for finding in own_findings)
+    findings.extend(_exchanged_outputs(own_findings, old, new, names))
     return names
 
 
@@ -307,12 +309,67 @@ def _merge_reordered_inputs(
     ]
 
 
+def _exchanged_outputs(
+    findings: Sequence[Finding], old: Graph, new: Graph, names: Mapping[str, str]
+) -> Iterator[Finding]:
+    """Yield a finding of the outputs that changed beside the findings of the ops.
+
+    An output that was replaced by an added op, or that was removed, follows from that edit, and so
+    does one on the other side of a moved op. Outputs without names are compared in `differing` if
+    their number differs.
+    """
+    if not (old.output and new.output) and len(old.outputs) != len(new.outputs):
+        return
+    changes = [
+        change for finding in findings for change in (*finding.changes, *finding.consequences)
+    ]
+    returns = [finding for finding in findings for c in finding.changes if c.node.kind == "output"]
+    if any(len(finding.changes) == 1 or finding.kind == "changed" for finding in returns):
+        return
+    back = {name: other for other, name in names.items()}
+    edited = [
+        {c.before.name for c in changes if c.before and c.kind != "changed"},
+        {c.after.name for c in changes if c.after and c.kind != "changed"},
+    ]
+    outputs = []
+    for value, other, words in _differing_outputs(old, new, names):
+        if isinstance(value, Ref) and isinstance(other, Ref):
+            if value.name not in back or other.name not in back:
+                continue
+            before = _reached(old, back[value.name], edited[0])
+            after = _reached(new, other.name, edited[1])
+            if back[other.name] in before or value.name in after:
+                continue
+        elif any(
+            isinstance(v, Atom) or (isinstance(v, Ref) and v.name not in back)
+            for v in (value, other)
+        ):
+            continue
+        outputs.append(words)
+    if outputs:
+        label = _graph_label(old, new)
+        change = Change("changed", label, old.nodes[-1], new.nodes[-1], (), (old, new))
+        yield one_place((change,), f"{label}: {listed(outputs, 3)}", details=outputs)
+
+
+def _reached(graph: Graph, name: str, edited: Container[str]) -> Container[str]:
+    """Return the values that a value is computed from through edited ops and their projections."""
+
+    def operands(name: str) -> Sequence[str]:
+        node = graph.by_name[name]
+        return node.refs if name in edited or node.op == "operator.getitem" else ()
+
+    return reachable([name], operands)
+
+
 def _explain_saved(finding: Finding, old: Graph, new: Graph, names: Mapping[str, str]) -> Finding:
     """Add a summary if the finding changes only the target's outputs or the saved values."""
     returns = [change for change in finding.changes if change.node.kind == "output"]
     # An input that the target only returns is added or removed together with the output.
     rest = [c for c in finding.changes if c.node.kind not in ("output", "placeholder")]
-    outputs = _describe_outputs(old, new, names) if returns and not rest else []
+    outputs = []
+    if returns and not rest:
+        outputs = [words for _, _, words in _differing_outputs(old, new, names)]
     if outputs:
         summary = f"{finding.graph}: {listed(outputs, 3)}"
         return one_place(finding.changes, summary, details=outputs)
@@ -332,29 +389,26 @@ def _explain_saved(finding: Finding, old: Graph, new: Graph, names: Mapping[str,
     return one_place(finding.changes, summary, details=parts)
 
 
-def _describe_outputs(old: Graph, new: Graph, names: Mapping[str, str]) -> list[str]:
-    """Describe each differing output of the target; [] if they are equal or unknown."""
+def _differing_outputs(
+    old: Graph, new: Graph, names: Mapping[str, str]
+) -> Iterator[tuple[Arg, Arg, str]]:
+    """Yield each differing output of the target, old and new, with words; none if unknown.
+
+    The old value has the name of its partner. A missing output is `None`.
+    """
     if old.output is None or new.output is None:
-        return []
+        return
     old_values = {path: _rename_ref(value, names) for path, value in _output_leaves(old)}
     new_values = dict(_output_leaves(new))
-    parts = [
-        f"output {path!r} was {_format_output(old_values[path])}, "
-        f"and is now {_format_output(value)}"
-        for path, value in new_values.items()
-        if path in old_values and _format_output(old_values[path]) != _format_output(value)
-    ]
-    parts += [
-        f"output {path!r} is new: {_format_output(new_values[path])}"
-        for path in new_values
-        if path not in old_values
-    ]
-    parts += [
-        f"output {path!r} was removed (it was {_format_output(old_values[path])})"
-        for path in old_values
-        if path not in new_values
-    ]
-    return parts
+    for path, value in new_values.items():
+        words = _format_output(value)
+        if path not in old_values:
+            yield None, value, f"output {path!r} is new: {words}"
+        elif (was := _format_output(old_values[path])) != words:
+            yield old_values[path], value, f"output {path!r} was {was}, and is now {words}"
+    for path, value in old_values.items():
+        if path not in new_values:
+            yield value, None, f"output {path!r} was removed (it was {_format_output(value)})"
 
 
 def _output_leaves(graph: Graph) -> Sequence[tuple[str, Arg]]:
