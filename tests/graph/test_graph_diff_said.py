@@ -188,3 +188,25 @@ def test_reordered_inputs_are_one_finding(order: str, moved: str) -> None:
 
 def test_parameters_of_the_same_names_may_be_in_any_order() -> None:
     assert not difference(inputs(*"abcd", role="parameter"), inputs(*"dbca", role="parameter"))
+
+
+BACKWARD = """
+%x = saved : f32[2]
+%t = tangent : f32[2]
+%k = own.grad(%t, %x) : (f32[2], f32[2])
+%k#0 = operator.getitem(%k, 0) : f32[2]
+%k#1 = operator.getitem(%k, {}) : f32[2]
+return [%k#0, %k#1]
+"""
+
+
+def test_another_projection_in_the_backward_is_listed_beside_an_edit() -> None:
+    sides = [
+        (
+            graph(f"%a = aten.{op}.default(%x) : f32[2]\nreturn %a\nsave %x"),
+            graph(BACKWARD.format(place), "backward @ aot", inputs=""),
+        )
+        for op, place in (("relu", 1), ("tanh", 0))
+    ]
+    (finding,) = diff_graphs(*sides).findings
+    assert "~ %k#1 = operator.getitem(%k, 0)" in finding.to_text()

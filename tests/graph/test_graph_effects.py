@@ -81,6 +81,14 @@ def test_effects_on_one_resource_are_ordered_and_others_are_not(
     assert (forth != back) is ordered
 
 
+def test_an_op_that_writes_to_its_other_argument_is_another_op() -> None:
+    first, second = (
+        graph(f"%a = own.write(%x, %y) : f32[2] !mutates %{name}\nreturn %a") for name in "xy"
+    )
+    assert first != second
+    assert len(difference(first, second).findings) == 1
+
+
 def test_opaque_effect_is_a_barrier() -> None:
     lines = ["%a = f() !random", "%b = g() !opaque", "%c = h() !mutates %x"]
     abc, acb, bac, bca, cab, cba = orders(*lines, tail="return %x")

@@ -177,6 +177,16 @@ def _consequence_lines(finding: Finding, limit: int) -> list[str]:
     outside_by_place = [outside_modules(changes, finding.modules) for changes in all_consequences]
     listed = [changes for changes in outside_by_place if changes]
     saved_lines = _saved_lines(finding)
+    # A gradient can be another one by its projection or its return alone.
+    others = [
+        change
+        for changes in all_consequences
+        for change in changes
+        if change.kind == "changed"
+        and not ops_of((change,))
+        and (change.node.kind != "placeholder" or limit == sys.maxsize)
+    ]
+    other_lines = _change_lines("       ", others, limit)
     if listed:
         all_listed = [change for changes in listed for change in changes]
         names = _list_graphs(all_listed)
@@ -186,13 +196,14 @@ def _consequence_lines(finding: Finding, limit: int) -> list[str]:
             sizes = [len(changes) for changes in listed]
             each = "each" if len(finding.places) == sizes.count(sizes[0]) else "one"
             head += f" ({sizes[0]} in {each} place)"
-        return [*saved_lines, head, *_change_lines("       ", listed[0], limit)]
+        return [*saved_lines, head, *_change_lines("       ", listed[0], limit), *other_lines]
     if all_consequences and not finding.modules and not saved_lines:
         consequences = [change for changes in all_consequences for change in changes]
         returns = [change for change in consequences if _is_return(change)]
         names = _list_graphs(returns or consequences)
-        return [f"    follows in {names}: the {'returned' if returns else 'saved'} values differ"]
-    return saved_lines
+        head = f"    follows in {names}: the {'returned' if returns else 'saved'} values differ"
+        return [head, *other_lines]
+    return [*saved_lines, *other_lines]
 
 
 def why_lines(finding: Finding) -> Iterator[str]:

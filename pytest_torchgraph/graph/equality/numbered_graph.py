@@ -167,7 +167,8 @@ class NumberedGraph:
                 # Devices do not belong to the dataflow: a capture on a GPU equals one on a CPU.
                 if not isinstance(node.kwargs[key], Device)
             ]
-        effects = "".join([f"!{effect.kind}" for effect in node.effects]) if node.effects else ""
+        # An op that writes to its second argument is not one that writes to its first.
+        effects = "".join([f"!{e.kind}{_place_of(e, node)}" for e in node.effects])
         target = quote(node.target) if node.target else ""
         target += quote(node.options) if node.options else ""
         return f"{node.kind} {node.op}{target}({','.join(args)}){effects}"
@@ -273,6 +274,12 @@ def reachable(starts: Iterable[_T], following: Callable[[_T], Iterable[_T]]) -> 
             reached.add(item)
             worklist += following(item)
     return reached
+
+
+def _place_of(effect: Effect, node: Node) -> str:
+    """Return the place of an effect's target among the operands, "" if it is none of them."""
+    name = None if effect.target is None else effect.target.name
+    return str(node.refs.index(name)) if name in node.refs else ""
 
 
 def is_constant(node: Node) -> bool:
