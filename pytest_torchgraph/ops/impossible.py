@@ -193,6 +193,8 @@ class _Graphs(NamedTuple):
         if registry.is_composite(op):
             why = ", because it is a composite op, which is decomposed before this level"
             return why, "name its ops"
+        if self.level == "aot" and registry.is_decomposed_when_traced(op):
+            return ", because AOTAutograd decomposes it", "name its ops, or capture via 'dispatch'"
         # `is_replaced` reads the names of all ops, which takes milliseconds: call it last.
         if self.level == "aot" and registry.is_in_place(op) and registry.is_replaced(op):
             why = ", which is functional (ops that write to their arguments are replaced)"

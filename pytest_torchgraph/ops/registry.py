@@ -50,6 +50,18 @@ def is_composite(op: str) -> bool:
     return torch_private.is_composite(schema_name(op))
 
 
+def is_decomposed_when_traced(op: str) -> bool:
+    """Return True for an op that runs as it is, but that AOTAutograd decomposes."""
+    import torch
+
+    from .qualified import attribute_at
+
+    op_object = attribute_at(torch.ops, op)
+    return isinstance(op_object, torch._ops.OpOverload) and torch_private.has_python_kernel(
+        op_object
+    )
+
+
 def is_triton_op(op: str) -> bool:
     """Return True for an op of `torch.library.triton_op`."""
     return torch_private.is_triton_op(schema_name(op))

@@ -26,6 +26,7 @@ from .autograd import (
     aot_autograd,
     boxed,
     current_autograd_node,
+    has_python_kernel,
     hint_of,
     is_composite,
     is_triton_op,

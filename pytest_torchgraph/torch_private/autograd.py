@@ -118,6 +118,15 @@ def is_composite(schema_name: str) -> bool:
     return bool(get("has_kernel")(schema_name, "CompositeImplicitAutograd"))
 
 
+def has_python_kernel(op: Any) -> bool:
+    """Return True for an op with a kernel in Python that decomposes it, whoever traces it.
+
+    `aten.upsample_nearest2d` is a kernel when it runs, and several ops when AOTAutograd traces it.
+    """
+    keys = torch._C.DispatchKey.Autograd, torch._C.DispatchKey.CompositeImplicitAutograd
+    return not op.py_kernels.keys().isdisjoint(keys)
+
+
 def name_of_custom_op(op: Any) -> str:
     """Return the qualified name of a `torch.library.custom_op` result, "" for anything else."""
     return str(op._opoverload.overloadpacket) if isinstance(op, get("custom_op")) else ""

@@ -393,3 +393,20 @@ class Unnamed:
 def test_classes_of_loaded_modules_may_have_any_module(captures: Callable[[str], Capture]) -> None:
     with pytest.raises(ValueError, match="Nothing"):
         captures("aot").assert_no_ops(f"{HERE}.Nothing")
+
+
+@pytest.mark.parametrize(
+    ("op", "function"),
+    [
+        ("aten.upsample_nearest2d", lambda x: nn.functional.interpolate(x, scale_factor=2)),
+        ("aten.hardshrink", nn.functional.hardshrink),
+        ("aten.upsample_bicubic2d", lambda x: nn.functional.interpolate(x, (6, 6), mode="bicubic")),
+    ],
+)
+def test_an_op_that_aot_decomposes_is_refused(op: str, function: Callable[..., Any]) -> None:
+    x = torch.ones(1, 2, 3, 3)
+    assert any(name.startswith(op) for name in capture(function, x, via="dispatch").op_counts)
+    traced = capture(function, x, via="aot")
+    assert not any(name.startswith(op) for name in traced.op_counts)
+    with pytest.raises(ValueError, match=r"AOTAutograd decomposes it.*via 'dispatch'"):
+        traced.assert_no_ops(op)
