@@ -133,7 +133,8 @@ def capture(
         loss_fn: maps the output to the scalar tensor where the backward starts. The default is the
             output's scalar `loss` if present, otherwise all differentiable outputs, floating-point
             and complex, with fixed non-uniform gradients. Ops of the loss are not captured.
-        backward: `None` runs the backward if possible, False never, True raises if impossible.
+        backward: `None` runs the backward if possible, unless the target itself changes a gradient:
+            it runs a backward, or assigns `.grad`. False never runs it, True raises if impossible.
             Only "aot", "dispatch", "inductor" and "compiled_autograd" have backward graphs;
             "export" cannot run the backward.
         fake: run on fake tensors, which have shapes but no memory; via "aot", "dynamo", "dispatch"

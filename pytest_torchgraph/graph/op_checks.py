@@ -79,8 +79,9 @@ class OpChecks:
     ) -> int:
         """Return the number of runs of matching ops. For patterns, see `find`.
 
-        A graph that ran several times counts once. An op in a body counts once per call of the
-        body. In `map` and `scan` it counts once per row.
+        A graph that ran several times counts once; with `module`, an op counts for each of these
+        modules that its graph ran for. An op in a body counts once per call of the body. In `map`
+        and `scan` it counts once per row.
         """
         from .find import count
         from .select import selection
@@ -98,7 +99,7 @@ class OpChecks:
         device: Any = None,
         allow: str | Sequence[str] = (),
     ) -> None:
-        """Assert the number of runs of ops, over all graphs.
+        """Assert the counts of ops, over all graphs, as `count` counts them.
 
         Args:
             expected: maps an op to its count. The op is a packet (`"aten.mm"`), an overload

@@ -137,7 +137,10 @@ def _prune(config: pytest.Config, run: RunRecord, stale: StaleFiles) -> Iterator
         else:
             yield f"removed  {settings.display_path(config, path)}" if error is None else str(error)
     if not stale.files:
-        yield "no stale file" if is_check else "nothing to remove"
+        # A folder among the arguments limits the search.
+        given = [path for path in config.args if path in config.invocation_params.args]
+        within = f" in {', '.join(given)}" if given else ""
+        yield f"no stale file{within}" if is_check else "nothing to remove"
     if stale.elsewhere:
         yield (
             f"kept {_first(config, stale.elsewhere)}: no test ran on {', '.join(stale.devices)} "

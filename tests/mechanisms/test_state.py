@@ -411,3 +411,20 @@ def test_parameter_changed_without_a_version_bump_is_found(
         return
     with pytest.raises(CaptureError, match="changed its parameters"):
         capture(Writes(), torch.ones(2), via="dispatch")
+
+
+@pytest.mark.parametrize("via", ["dispatch", "compiled_autograd"])
+def test_a_target_that_assigns_a_gradient_runs_a_backward_if_asked(via: str) -> None:
+    linear = nn.Linear(4, 4)
+
+    def assigns(x: Tensor) -> Tensor:
+        linear.weight.grad = torch.ones(4, 4)
+        return linear(x)
+
+    x = torch.ones(2, 4)
+    assert capture(assigns, x, via=via, backward=True).backwards
+    if via == "dispatch":
+        assert not capture(assigns, x, via=via).backwards
+    else:
+        with pytest.raises(CaptureError, match=r"itself changed gradients.*backward=True"):
+            capture(assigns, x, via=via)

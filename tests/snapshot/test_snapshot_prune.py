@@ -140,6 +140,12 @@ def test_check_cannot_tell_if_an_option_ignores_stored_graphs(
     assert (result.ret, lines(result)) == (0, ["no stale file"])
 
 
+def test_check_of_a_folder_says_so(pytester: pytest.Pytester, run: Run) -> None:
+    in_two_directories(pytester, run)
+    result = run("sub", "--torchgraph-prune=check")
+    assert (result.ret, lines(result)) == (0, ["no stale file in sub"])
+
+
 @pytest.mark.slow("the same without workers is in every run", unless=["one"])
 @WORKERS
 def test_check_names_what_the_project_does_not_collect(

@@ -63,7 +63,7 @@ class Step:
         self.saved = saved
         self.leaves = invocation.named.leaves()
         self.output: Any = None
-        self.ran_backward = False
+        self.ran_backward = self.own_backward = False
         self.cotangents: list[tuple[int, torch.Tensor]] = []
 
     def run(
@@ -89,7 +89,7 @@ class Step:
         with forward(), _double_backward_explained():
             self.output = self.invocation.call(call)
         tensors = output_leaves(self.output)
-        own_backward = any(
+        own_backward = self.own_backward = any(
             now is not before or version != former
             for (now, version), (before, former) in zip(self._grads(), grads, strict=True)
         )
@@ -226,6 +226,8 @@ class Step:
         """Explain why no backward could start, and suggest a fix."""
         if not torch.is_grad_enabled():
             return "grad mode is off. Capture outside of torch.no_grad() and inference_mode()"
+        if self.own_backward:
+            return "the target itself changed gradients. Pass backward=True to run it nonetheless"
         if not any(leaf.requires_grad for leaf in self.leaves):
             return (
                 "no parameter or input of the target requires grad. Call requires_grad_() on one "
