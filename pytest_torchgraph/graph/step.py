@@ -68,7 +68,7 @@ class StepCall:
     Attributes:
         number: position among all calls of the step, in program order.
         inputs: source of each input of the graph, by the input's name. An input that is left out is
-            an input of the step, with the same name and role.
+            an input of the step, with the same name and role; a constant is the graph's own.
         cut: the cut before the call; `None` if there is none.
         module: path of the module that was running when the call began.
         results: sources of the step's results, known to the last call of a forward or backward:
@@ -334,8 +334,7 @@ class _Outside(NamedTuple):
 
 def _owner_of(call: StepCall, node: Node) -> int:
     """Return the call if an input is a constant that its graph holds itself, or `OUTSIDE`."""
-    is_given = node.name in call.inputs or node.op in MATCHED_BY_NAME
-    return OUTSIDE if is_given else call.number
+    return call.number if node.op == "constant" and node.name not in call.inputs else OUTSIDE
 
 
 def _may_be_same(node: Node, other: Node) -> bool:

@@ -52,7 +52,7 @@ def test_a_constant_of_an_op_that_a_break_made_eager_is_an_edit(via: str) -> Non
     assert len(difference(whole, scaled(2, via=via, named=BREAK)).findings) == 1
     found = difference(whole, scaled(3, via=via, named=BREAK))
     assert [finding.graph_break is not None for finding in found.findings] == [True, False]
-    assert "argument 1: 2 -> 3 of aten.mul.Tensor" in found.heading()
+    assert ": 2 -> 3 of aten.mul.Tensor" in found.heading()
 
 
 @pytest.mark.parametrize("again", ["aten.relu.default(%x)", "aten.clone.default(%x)"])

@@ -255,6 +255,24 @@ def test_any_label_of_a_result_is_read(path: str) -> None:
     assert diff_graphs(before, after)
 
 
+def test_an_unknown_input_of_two_graphs_is_one_input_live_and_stored() -> None:
+    class Hooked(nn.Module):
+        def forward(self, x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+            u = x * y
+            cut()
+            v = y * 1.0
+            v.register_hook(lambda grad: grad * 2)
+            cut()
+            w = x * 1.0
+            w.register_hook(lambda grad: grad * 3)
+            return u, v, w
+
+    x, y = X.clone().requires_grad_(), Y.clone().requires_grad_()
+    hooked = capture(Hooked(), x, y, via="compiled_autograd")
+    assert hooked.to_text().count("%size = input") == 2
+    assert equal_programs(parse_text(hooked.to_text()).graphs, hooked.program)
+
+
 def test_a_sum_of_a_list_is_no_sum_of_gradients() -> None:
     before, after = (
         parse_text(STEP.replace("(%g, 5)", f"([%g, %x], {number})")).graphs for number in (5, 6)

@@ -12,10 +12,10 @@ r"""The links of a step in a text: its runs in program order, with its graph bre
 
 `forward_1[2]` is the second run of the graph `forward_1`. A run with `layers.0 as layers.1` takes
 the parameters of `layers.1` where the graph has those of `layers.0`. Only what differs from the
-default is written: an input of a graph is the input of the step with its name, an input of a
-backward is the value of that name in its forward, the target returns what the last forward returns,
-and a gradient is what the backward returns for its input. `inputs` is written if the graphs do not
-take the inputs of the step in the target's order.
+default is written: an input of a graph is the input of the step with its name, a constant is the
+graph's own, an input of a backward is the value of that name in its forward, the target returns
+what the last forward returns, and a gradient is what the backward returns for its input. `inputs`
+is written if the graphs do not take the inputs of the step in the target's order.
 """
 
 from __future__ import annotations
@@ -75,7 +75,8 @@ def links_lines(graphs: Sequence[Graph]) -> Iterator[str]:
             yield _break_line(call.cut.graph_break)
         paths = renamed_paths(graph, call.inputs)
         default = order.inputs(call.number, paths)
-        links = {name: call.inputs.get(name, default[name]) for name in default}
+        given = {**default, **call.inputs}
+        links = {node.name: given[node.name] for node in graph.inputs if node.name in given}
         order.links[call.number] = links
         line = f"  run {labels[call.number]}"
         line += f" in {format_name(call.module)}" if call.module else ""
@@ -85,7 +86,7 @@ def links_lines(graphs: Sequence[Graph]) -> Iterator[str]:
         inputs = [
             f"%{format_name(name)} = {_source(link, labels)}"
             for name, link in links.items()
-            if link != default[name]
+            if link != default.get(name)
         ]
         yield line + (f": {', '.join(inputs)}" if inputs else "")
     results = {label: link for call, _ in calls for label, link in call.results.items()}
@@ -148,7 +149,8 @@ class _Order:
             if link is None and source:
                 earlier = earlier_run(self.numbers.get(source, ()), number)
                 link = None if earlier is None else Link(earlier, name)
-            links[node.name] = link or Link(OUTSIDE, moved(node.name, *paths), node.op)
+            if link is not None or node.op != "constant":
+                links[node.name] = link or Link(OUTSIDE, moved(node.name, *paths), node.op)
         return links
 
     def results(self) -> dict[str, Link]:
