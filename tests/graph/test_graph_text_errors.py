@@ -74,6 +74,10 @@ BROKEN = {
         "%z is used before it is defined",
     ),
     "defined twice": (line(f"{MARK}%x = aten.sin(%x)"), "%x is defined twice"),
+    "saved output": (
+        document(f"%x = input\nreturn %x\n{MARK}save %output"),
+        "'save' of the output",
+    ),
     "save before return": (document(f"%x = input\n{MARK}save %x\nreturn %x"), "'save' before"),
     "node after return": (
         document(f"%x = input\nreturn %x\n{MARK}%y = f(%x)"),

@@ -469,6 +469,8 @@ class _Parser(NodeReader):
             self.fail_undefined(ref, start)
         if not body.returned:
             self.fail("'save' before 'return'", start)
+        if ref.name == body.nodes[-1].name:
+            self.fail("'save' of the output itself", start)
         body.saved.append(ref)
 
     def read_node_line(self, body: _Body) -> None:
