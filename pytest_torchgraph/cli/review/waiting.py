@@ -22,12 +22,13 @@ from ...graph.diff import (
     shorten,
     whole,
 )
+from ...graph.program import missing_facts
 from ...report.comparisons import NOT_STORED, headline
 from ...settings.paths import find_rootdir
 from ...snapshot.compare import Comparison, compare, read_stored
 from ...snapshot.files import read_text
 from ...snapshot.pending import PENDING_SUFFIX, SavedUpdate, digest, place_key
-from ...snapshot.summary import brief, describe_added_facts
+from ...snapshot.summary import brief
 from ...words import grouped
 
 NO_LONGER = "no longer stored, so no longer compared"
@@ -111,7 +112,8 @@ def _verify(saved: SavedUpdate, name: str, text: str | None) -> str | None:
 
 
 def _compare_texts(saved: SavedUpdate, stored: str | None, new: str) -> Difference:
-    program = read_stored(new).canonical()
+    captured = read_stored(new)
+    program = captured.canonical()
     detail = program.header.detail
     comparison = Comparison(program, path=saved.target)
     details: tuple[str, ...] = ()
@@ -132,8 +134,8 @@ def _compare_texts(saved: SavedUpdate, stored: str | None, new: str) -> Differen
             details = comparison.details
             if saved.compared != saved.target:
                 details = (f"compared with {saved.compared}", *details)
-            if lost := describe_added_facts(new, stored):
-                details = (f"{NO_LONGER}: {lost}", *details)
+            if lost := missing_facts(captured, old):
+                details = (f"{NO_LONGER}: {', '.join(lost)}", *details)
             if old.header.digits != program.header.digits:
                 digits, was = (h.digits or "exact" for h in (program.header, old.header))
                 details = (f"digits {digits}, was {was}", *details)

@@ -261,9 +261,66 @@ LESS = {
 }
 
 
-@pytest.mark.parametrize("case", LESS)
+def constants(*values: str) -> str:
+    lines = [op("x0", "input")]
+    for k, value in enumerate(values):
+        lines += [op(f"c{k}", f"constant{value}"), op(f"x{k + 1}", f"aten.mul(%x{k}, %c{k})")]
+    return document(("inference", [*lines, f"return %x{len(values)}"]))
+
+
+def modules(*options: str) -> str:
+    calls = [op(f"x{k + 1}", f"torch.nn.ELU[{text}](%x{k})") for k, text in enumerate(options)]
+    lines = [op("x0", "input"), *calls, f"return %x{len(options)}"]
+    return document(("forward", lines), via="fx")
+
+
+def ranks(*texts: str) -> str:
+    head, mesh = HEAD.format("aot").rstrip("\n"), f"\nmesh dp={len(texts)}\n"
+    bodies = [text.removeprefix(HEAD.format("aot")) for text in texts]
+    parts = [f"\nrank {k}\n\n{body}" for k, body in enumerate(bodies)]
+    return f"{head}{mesh}{''.join(parts)}"
+
+
+UNLINKED = broken(1).partition("\nlinks")[0]
+TWICE = returned().replace("inference {", "inference × 2 {")
+PARTS = {
+    "value of one constant": (
+        constants("(1.0)", "(2.0)"),
+        constants("(1.0)", ""),
+        "values of constants",
+    ),
+    "value of another constant": (
+        constants("(1.0)", ""),
+        constants("", "(2.0)"),
+        "values of constants",
+    ),
+    "module options": (
+        modules('"l.0", "alpha=0.5"', '"l.1"'),
+        modules('"l.0"', '"l.1"').replace("h 4", "h 2"),
+        "module options",
+    ),
+    "origin": (
+        constants("").replace("mul(%x0, %c0)", "detach.default(%x0)").replace(" {", " given {"),
+        constants("").replace("mul(%x0, %c0)", "detach.default(%x0)"),
+        "origin of the graphs",
+    ),
+    "value on a rank": (
+        ranks(*[constants("(1.0)")] * 2),
+        ranks(constants("(1.0)"), constants("")),
+        "values of constants",
+    ),
+    "links on a rank": (
+        ranks(*[broken(1)] * 2),
+        ranks(broken(1), UNLINKED),
+        "links between graphs",
+    ),
+    "run counts": (TWICE, returned().replace("h 4", "h 2"), "run counts"),
+}
+
+
+@pytest.mark.parametrize("case", [*LESS, *PARTS])
 def test_update_that_stores_less_says_so(case: str, root: Path, capsys: Any) -> None:
-    old, new, lost = LESS[case]
+    old, new, lost = (LESS | PARTS)[case]
     leave(root, "a", old, new)
     assert main(["review", "../art", "--list"]) == 1
     assert lost in capsys.readouterr().out
