@@ -22,18 +22,21 @@ from ...graph.diff import (
     shorten,
     whole,
 )
+from ...graph.digits import fewest
 from ...graph.program import missing_facts
 from ...report.comparisons import NOT_STORED, headline
 from ...settings.paths import find_rootdir
-from ...snapshot.compare import Comparison, compare, read_stored
+from ...snapshot.compare import DETAILS, Comparison, compare, read_stored
 from ...snapshot.files import read_text
 from ...snapshot.pending import PENDING_SUFFIX, SavedUpdate, digest, place_key
 from ...snapshot.summary import brief
 from ...words import grouped
 
 NO_LONGER = "no longer stored, so no longer compared"
-LOSSES = ("detail ", "digits ", "compared with", NO_LONGER)
+LOSSES = ("detail ", "digits ", "format ", "compared with", NO_LONGER)
 """Beginnings of details that a headline has."""
+FORMAT = len("torchgraph ")
+"""Index of the format version in a text."""
 SAME_GRAPHS = "only names, line order, strides or devices differ, so the graphs are equal"
 
 
@@ -117,6 +120,7 @@ def _compare_texts(saved: SavedUpdate, stored: str | None, new: str) -> Differen
     detail = program.header.detail
     comparison = Comparison(program, path=saved.target)
     details: tuple[str, ...] = ()
+    losses: list[str] = []
     if saved.compared is None:
         comparison = replace(
             comparison, problem=f"{NOT_STORED} for this comparison yet", is_new=True
@@ -135,12 +139,18 @@ def _compare_texts(saved: SavedUpdate, stored: str | None, new: str) -> Differen
             if saved.compared != saved.target:
                 details = (f"compared with {saved.compared}", *details)
             if lost := missing_facts(captured, old):
-                details = (f"{NO_LONGER}: {', '.join(lost)}", *details)
-            if old.header.digits != program.header.digits:
-                digits, was = (h.digits or "exact" for h in (program.header, old.header))
-                details = (f"digits {digits}, was {was}", *details)
-            if old.header.detail != detail:
+                losses = [f"{NO_LONGER}: {', '.join(lost)}"]
+            if new[FORMAT] < stored[FORMAT]:
+                losses.append(f"format {new[FORMAT]}, was {stored[FORMAT]}")
+            details = (*losses, *details)
+            if (digits := program.header.digits) != (was := old.header.digits):
+                numbers = ["exact" if n is None else n for n in (digits, was)]
+                details = ("digits {}, was {}".format(*numbers), *details)
+                losses += details[:1] if fewest((digits, was)) != was else ()
+            if detail != old.header.detail:
                 details = (f"detail {detail!r}, was {old.header.detail!r}", *details)
+                is_less = DETAILS.index(detail) < DETAILS.index(old.header.detail)
+                losses += details[:1] if is_less else ()
     try:
         findings = comparison.diff.findings
     except TorchGraphError as error:
@@ -155,7 +165,8 @@ def _compare_texts(saved: SavedUpdate, stored: str | None, new: str) -> Differen
             ]
         ),
         details,
-        findings or (problem_finding(words),),
+        # Beside findings, no problem says what is no longer compared.
+        (*findings, *map(problem_finding, losses)) if findings else (problem_finding(words),),
         comparison,
         (stored, new),
     )

@@ -314,6 +314,7 @@ PARTS = {
         ranks(broken(1), UNLINKED),
         "links between graphs",
     ),
+    "format": (returned(), returned().replace("h 4", "h 2"), "format 2, was 4"),
     "run counts": (TWICE, returned().replace("h 4", "h 2"), "run counts"),
 }
 
@@ -324,6 +325,39 @@ def test_update_that_stores_less_says_so(case: str, root: Path, capsys: Any) -> 
     leave(root, "a", old, new)
     assert main(["review", "../art", "--list"]) == 1
     assert lost in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("case", [*LESS, *PARTS])
+def test_update_that_stores_less_says_so_beside_an_edit(case: str, root: Path, capsys: Any) -> None:
+    old, new, lost = (LESS | PARTS)[case]
+    leave(root, "a", old, new.replace(": f32", ": f16", 1))
+    for words in (["--list"], ["--format=markdown"]):
+        assert main(["review", "../art", *words]) == 1
+        output = capsys.readouterr().out
+        assert lost in output
+        assert "f32 -> f16" in output
+
+
+def test_an_edit_that_stores_no_less_has_one_cause(root: Path, capsys: Any) -> None:
+    pairs = {
+        "a": (constants("(1.0)", "(2.0)"), constants("(1.0)")),
+        "b": (constants("(1.0)"), constants("", "(1.0)")),
+        "c": (broken(1), broken(0)),
+        "d": (broken(0), broken(1)),
+        "e": (constants("", "(1.0)"), constants("(2.0)", "(1.0)")),
+        "f": (constants("(1.0)").replace("2.13.0", "2.13.0, digits 2"), constants("(2.0)")),
+    }
+    for name, (old, new) in pairs.items():
+        leave(root, name, old, new)
+    assert main(["review", "../art", "--list"]) == 1
+    assert "no longer" not in capsys.readouterr().out
+
+
+def test_no_digits_are_not_exact(root: Path, capsys: Any) -> None:
+    old = returned(*VALUES)
+    leave(root, "a", old, old.replace("2.13.0", "2.13.0, digits 0"))
+    assert main(["review", "../art", "--list"]) == 1
+    assert "digits 0, was exact" in capsys.readouterr().out
 
 
 TEST = """
