@@ -166,33 +166,34 @@ def missing_facts(program: Program, other: Program) -> list[str]:
 
     Facts that one of two programs lacks are not compared, such as the value of a constant.
     """
-    of_rank = program.of_rank or {0: program}
-    first = next(iter(of_rank.values()))
-    pairs = [(of_rank.get(rank, first), its) for rank, its in (other.of_rank or {0: other}).items()]
     missing: set[str] = set()
-    for own, its in {(id(own), id(its)): (own, its) for own, its in pairs}.values():
-        facts, had = _facts(own), _facts(its)
-        balance = Counter((key[0], value) for key, value in had.items())
-        balance.subtract((key[0], value) for key, value in facts.items())
-        # Names can change, so the number of unknown values counts too.
-        lost = {key[0] for key, value in had.items() if value and facts.get(key, value) is None}
-        lost |= {kind for (kind, value), n in balance.items() if value is None and n < 0}
-        missing |= {kind for (kind, value), n in balance.items() if value and n > 0} & lost
+    for ranks, its in other.sections or (((0,), other),):
+        of_rank = program.of_rank or dict.fromkeys(ranks, program)
+        had = _facts(its)
+        partners = {id(of_rank[rank]): of_rank[rank] for rank in ranks if rank in of_rank}
+        for facts in map(_facts, partners.values()):
+            balance = Counter((key[0], value) for key, value in had.items())
+            balance.subtract((key[0], value) for key, value in facts.items())
+            # Names can change, so the number of unknown values counts too.
+            lost = {key[0] for key, value in had.items() if value and facts.get(key, value) is None}
+            lost |= {kind for (kind, value), n in balance.items() if value is None and n < 0}
+            missing |= {kind for (kind, value), n in balance.items() if value and n > 0} & lost
     return sorted(missing)
 
 
-def _facts(program: Program) -> Mapping[tuple[str, str], str | None]:
+def _facts(program: Program) -> Mapping[tuple[str, str], object]:
     """Return values by kind of fact and name; `None` for an unknown value."""
-    facts: dict[tuple[str, str], str | None] = {}
-    calls = calls_of(program.graphs)
-    if needs_links(program.graphs) or (not calls and any(g.runs > 1 for g in program.graphs)):
-        facts["links between graphs", ""] = "known" if calls else None
+    facts: dict[tuple[str, str], object] = {}
+    graphs = program.graphs
+    calls = calls_of(graphs)
+    if needs_links(graphs) or (not calls and any(graph.runs > 1 for graph in graphs)):
+        facts["links between graphs", ""] = bool(calls) or None
     for name, _ in program.op_counts:
-        if program.runs.get(name) != 1:
-            facts["run counts", name] = str(program.runs.get(name, "")) or None
-    for graph in program.graphs:
+        if (count := program.runs.get(name)) != 1:
+            facts["run counts", name] = count
+    for graph in graphs:
         if graph.output or (graph.output is None and not graph.eager and graph.kind != "backward"):
-            facts["return values", graph.name] = "known" if graph.output else None
+            facts["return values", graph.name] = bool(graph.output) or None
         for part in graph.walk():
             for node in part.nodes:
                 name = f"{graph.name}/{part.name}/{node.name}"
@@ -201,5 +202,5 @@ def _facts(program: Program) -> Mapping[tuple[str, str], str | None]:
                 elif node.kind == "call_module" and node.op.startswith("torch."):
                     facts["module options", name] = node.options
                 elif node.op in ALIAS_OPS:
-                    facts["origin of the graphs", name] = "given" if graph.given else None
+                    facts["origin of the graphs", name] = graph.given or None
     return facts

@@ -7,7 +7,6 @@ import shlex
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from difflib import unified_diff
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Literal
@@ -26,7 +25,7 @@ from ...graph.digits import fewest
 from ...graph.program import missing_facts
 from ...report.comparisons import NOT_STORED, headline
 from ...settings.paths import find_rootdir
-from ...snapshot.compare import DETAILS, Comparison, compare, read_stored
+from ...snapshot.compare import DETAILS, Comparison, compare, read_stored, text_difference
 from ...snapshot.files import read_text
 from ...snapshot.pending import PENDING_SUFFIX, SavedUpdate, digest, place_key
 from ...snapshot.summary import brief
@@ -67,10 +66,8 @@ class Difference:
         """Return the unified diff of the texts."""
         if self.comparison is not None and (lines := self.comparison.text_diff):
             return lines
-        stored_lines, captured_lines = (text.splitlines() if text else [] for text in self.texts)
-        if not stored_lines:
-            return captured_lines
-        return list(unified_diff(stored_lines, captured_lines, "stored", "now", lineterm=""))
+        stored, new = (text or "" for text in self.texts)
+        return text_difference(stored, new) if stored else new.splitlines()
 
 
 def difference_of(saved: SavedUpdate, read: Callable[[str], str | None]) -> Difference:
