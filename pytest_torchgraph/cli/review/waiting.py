@@ -140,7 +140,7 @@ def _compare_texts(saved: SavedUpdate, stored: str | None, new: str) -> Differen
             if new[FORMAT] < stored[FORMAT]:
                 losses.append(f"format {new[FORMAT]}, was {stored[FORMAT]}")
             details = (*losses, *details)
-            if (digits := program.header.digits) != (was := old.header.digits):
+            if (digits := captured.digits) != (was := old.digits):
                 numbers = ["exact" if n is None else n for n in (digits, was)]
                 details = ("digits {}, was {}".format(*numbers), *details)
                 losses += details[:1] if fewest((digits, was)) != was else ()

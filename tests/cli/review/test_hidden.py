@@ -11,7 +11,7 @@ import pytest
 from cli.review.conftest import run_tests
 from cli.review.test_forms import leave
 
-from pytest_torchgraph.cli import main
+from pytest_torchgraph.cli import main, review
 from pytest_torchgraph.graph import diff_graphs, equal_programs, parse_text
 
 HEAD = "torchgraph 4\nvia {}, torch 2.13.0\n\n"
@@ -338,7 +338,21 @@ def test_update_that_stores_less_says_so_beside_an_edit(case: str, root: Path, c
         assert "f32 -> f16" in output
 
 
-def test_an_edit_that_stores_no_less_has_one_cause(root: Path, capsys: Any) -> None:
+def test_the_prompt_asks_about_what_is_no_longer_stored(
+    root: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old, new, lost = LESS["links"]
+    leave(root, "a", old, new.replace("aten.op4", "aten.op9"))
+    answers = iter("nnq")
+    monkeypatch.setattr("builtins.input", lambda _: next(answers))
+    monkeypatch.setattr(review, "_in_terminal", lambda: True)
+    assert main(["review", "../art"]) == 1
+    output = capsys.readouterr().out
+    assert "cause 2, 2 of 2" in output
+    assert f"! no longer stored, so no longer compared: {lost}" in output
+
+
+def test_an_edit_that_stores_no_less_loses_nothing(root: Path, capsys: Any) -> None:
     pairs = {
         "a": (constants("(1.0)", "(2.0)"), constants("(1.0)")),
         "b": (constants("(1.0)"), constants("", "(1.0)")),
