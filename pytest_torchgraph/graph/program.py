@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -9,8 +10,8 @@ from functools import cached_property
 from .digits import fewest, with_digits
 from .equality import canonical, equal_programs, strict
 from .model import Detail, Graph
-from .step import calls_of
-from .text import VERSION, Header, format_document, format_op, format_sections
+from .step import calls_of, needs_links
+from .text import ALIAS_OPS, VERSION, Header, format_document, format_op, format_sections
 
 
 class _Linked:
@@ -158,3 +159,48 @@ class Program:
                 classes_by_key.setdefault(program.key(detail), ([], program))[0].append(rank)
             self._classes[detail] = [*classes_by_key.values()]
         return self._classes[detail]
+
+
+def missing_facts(program: Program, other: Program) -> list[str]:
+    """Return which kinds of facts another program has on a rank, and a program lacks there.
+
+    Facts that one of two programs lacks are not compared, such as the value of a constant.
+    """
+    missing: set[str] = set()
+    for ranks, its in other.sections or (((0,), other),):
+        of_rank = program.of_rank or dict.fromkeys(ranks, program)
+        had = _facts(its)
+        partners = {id(of_rank[rank]): of_rank[rank] for rank in ranks if rank in of_rank}
+        for facts in map(_facts, partners.values()):
+            balance = Counter((key[0], value) for key, value in had.items())
+            balance.subtract((key[0], value) for key, value in facts.items())
+            # Names can change, so the number of unknown values counts too.
+            lost = {key[0] for key, value in had.items() if value and facts.get(key, value) is None}
+            lost |= {kind for (kind, value), n in balance.items() if value is None and n < 0}
+            missing |= {kind for (kind, value), n in balance.items() if value and n > 0} & lost
+    return sorted(missing)
+
+
+def _facts(program: Program) -> Mapping[tuple[str, str], object]:
+    """Return values by kind of fact and name; `None` for an unknown value."""
+    facts: dict[tuple[str, str], object] = {}
+    graphs = program.graphs
+    calls = calls_of(graphs)
+    if needs_links(graphs) or (not calls and any(graph.runs > 1 for graph in graphs)):
+        facts["links between graphs", ""] = bool(calls) or None
+    for name, _ in program.op_counts:
+        if (count := program.runs.get(name)) != 1:
+            facts["run counts", name] = count
+    for graph in graphs:
+        if graph.output or (graph.output is None and not graph.eager and graph.kind != "backward"):
+            facts["return values", graph.name] = bool(graph.output) or None
+        for part in graph.walk():
+            for node in part.nodes:
+                name = f"{graph.name}/{part.name}/{node.name}"
+                if node.op == "constant" or node.kind == "get_attr":
+                    facts["values of constants", name] = repr(node.args) if node.args else None
+                elif node.kind == "call_module" and node.op.startswith("torch."):
+                    facts["module options", name] = node.options
+                elif node.op in ALIAS_OPS:
+                    facts["origin of the graphs", name] = graph.given or None
+    return facts

@@ -302,6 +302,7 @@ class GraphSnapshot(SnapshotAssertion):
             self.failed = self._record.failed[lookup.location] = failed
             return
         result.success, same_text = True, result.success
+        stored = str(result.recalled_data)
         from ..graph.census import describe_python_calls
         from . import summary
         from .compare import storable
@@ -313,11 +314,11 @@ class GraphSnapshot(SnapshotAssertion):
                 self._record_outcome("unchanged", lookup.location)
             elif not same_text:
                 # The comparison passed without these facts, so the run must list them.
-                texts = str(result.recalled_data), str(result.asserted_data)
-                if facts := summary.describe_added_facts(*texts):
+                names, facts = summary.describe_other_text(stored, self._current, self._detail)
+                if facts:
                     change = f"{facts} (--torchgraph-update adds them)"
                     self._record_outcome("not compared", lookup.location, change)
-                elif names := summary.describe_renames(texts[0], self._current, self._detail):
+                elif names:
                     self._record_outcome(summary.OLD_NAMES, lookup.location, names)
             return
 
@@ -327,13 +328,9 @@ class GraphSnapshot(SnapshotAssertion):
             change = summary.describe(failed, self._detail)
         elif not same_text:
             # Equal graphs in another text: rewrite the file only for new names or added facts.
-            stored = str(result.recalled_data)
-            change = summary.describe_renames(stored, self._current, self._detail)
-            outcome = "renamed" if change else outcome
-            if not change:
-                facts = summary.describe_added_facts(stored, str(result.asserted_data))
-                change = f"now includes: {facts}" if facts else ""
-                outcome = "extended" if change else outcome
+            names, facts = summary.describe_other_text(stored, self._current, self._detail)
+            change = names or (f"now includes: {facts}" if facts else "")
+            outcome = "renamed" if names else "extended" if facts else outcome
         if lookup.release != files.running:
             outcome, change = "created", summary.describe_new_file(lookup.release, files, change)
         if outcome != "unchanged":

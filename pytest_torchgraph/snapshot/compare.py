@@ -10,10 +10,12 @@ The module handles graphs and texts, and is independent of pytest and syrupy.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from difflib import unified_diff
 from functools import cached_property
+from itertools import pairwise
 from typing import get_args
 
 from ..errors import CaptureError, GraphFormatError
@@ -44,6 +46,8 @@ WITHOUT_EAGER = (
 """Problem of a version 1 file if the capture has eager graphs."""
 MOST_EAGER = 6
 """Maximum number of eager graphs named if a file has no eager graph; the rest is counted."""
+MOST_WORK = 100_000_000
+"""Maximum estimated work for the difference of two texts, a few seconds."""
 
 
 _HEADER = re.compile(
@@ -116,8 +120,7 @@ class Comparison:
         if self.stored is None or not self.stored.graphs or not self.current.graphs:
             return []
         now = self.current.to_text(self.stored.header.detail)
-        texts = self.stored_text.splitlines(), now.splitlines()
-        return list(unified_diff(*texts, "stored", "now", lineterm=""))
+        return text_difference(self.stored_text, now)
 
     @cached_property
     def diff(self) -> GraphDiff:
@@ -131,6 +134,17 @@ class Comparison:
         if old is None or not (old.graphs and new.graphs) or old.sections or new.sections:
             return GraphDiff(())
         return diff_graphs(old.graphs, new.graphs)
+
+
+def text_difference(stored: str, now: str, context: int = 3) -> list[str]:
+    """Return the unified diff of two texts; one line that says why there is none if it is large."""
+    old, new = stored.splitlines(), now.splitlines()
+    places = sum((Counter(pairwise(old)) - Counter(pairwise(new))).values())
+    counts = Counter(new)
+    # In each place that differs, difflib compares the lines with all equal ones.
+    if places * (len(old) + len(new) + sum(counts[line] for line in old)) > MOST_WORK:
+        return [f"up to {places:,} lines differ, too many for a difference of the texts"]
+    return list(unified_diff(old, new, "stored", "now", n=context, lineterm=""))
 
 
 def same_text(stored: str, text: str) -> bool:
@@ -404,7 +418,6 @@ def _compare_counts(stored: Program, now: Program) -> tuple[str, tuple[str, ...]
 
 def _full_lines(before: tuple[Graph, ...], after: tuple[Graph, ...]) -> tuple[str, ...]:
     """Return the differing lines of the texts with strides and devices, marked `-` or `+`."""
-    texts = (format_document(g, detail="full", fold=False) for g in (before, after))
-    old, new = (text.splitlines() for text in texts)
-    lines = [line.rstrip() for line in unified_diff(old, new, n=0, lineterm="")]
+    old, new = (format_document(g, detail="full", fold=False) for g in (before, after))
+    lines = [line.rstrip() for line in text_difference(old, new, context=0)]
     return tuple(line for line in lines if not line.startswith(("---", "+++", "@@")))

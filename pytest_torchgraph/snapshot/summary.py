@@ -164,11 +164,6 @@ def _first(config: pytest.Config, paths: Sequence[Path]) -> str:
 MOST_CHANGES = 3
 """Maximum number of findings, graphs or counts named in a line; more are counted."""
 
-_CONSTANT = re.compile(r' +%\S+ = (?:constant|get_attr\[""\])\(')
-"""A line with the value of a constant."""
-_OPTIONS = re.compile(r' = [\w.]+\["[^"]*"(?:, ".*")?\]\(%')
-"""A line that calls a module."""
-
 MOST_OF_MESSAGE = 200
 """Maximum number of characters of an error message, to keep it on one line."""
 
@@ -208,18 +203,21 @@ def describe(failed: Comparison, detail: Detail = "dataflow") -> str:
     )
 
 
-def describe_renames(stored: str, now: Program, detail: Detail) -> str:
-    """Return the new names of a stored text with equal graphs; "" if only its format is old.
+def describe_other_text(stored: str, now: Program, detail: Detail) -> tuple[str, str]:
+    """Describe a stored text of equal graphs: its other names, and the facts that it lacks.
 
-    An update does not rewrite a file just because its format is old: it would change every file of
-    a project at once, and hide the real changes.
+    Both are "" if only its format is old. An update does not rewrite a file for that: it would
+    change every file of a project at once, and hide the real changes. A file that lacks a fact
+    matches any value of it, so an update adds it.
     """
     from ..graph.equality import renamed_values
+    from ..graph.program import missing_facts
     from .compare import read_stored, same_flat_text, same_ranks
 
     if same_flat_text(stored, now, detail):  # as an update keeps it; parsing takes much longer
-        return ""
+        return "", ""
     old = read_stored(stored)
+    facts = ", ".join(missing_facts(old, now))
     # A single capture has no ranks to pair.
     program_pairs = [
         (stored_part, current_part) for _, stored_part, current_part in same_ranks(old, now, detail)
@@ -231,37 +229,9 @@ def describe_renames(stored: str, now: Program, detail: Detail) -> str:
         for pair in renamed_values(stored_part.graphs, current_part.graphs)
     ]
     if not pairs:
-        return ""
+        return "", facts
     shortest = dict.fromkeys(f"{old} -> {new}" for old, new in map(_without_common_words, pairs))
-    return f"{counted(len(pairs), 'name')}: {listed(shortest, MOST_CHANGES)}"
-
-
-def describe_added_facts(stored: str, text: str) -> str:
-    """Return the facts that a text of equal graphs has, and a stored one lacks; "" if none.
-
-    A file that lacks a fact matches any value of it. An update therefore adds the missing facts.
-    """
-    has, had = _facts(text), _facts(stored)
-    return ", ".join(fact for fact in has if has[fact] and not had[fact])
-
-
-def _facts(text: str) -> dict[str, bool]:
-    """Return which facts a text has that another text of the same graphs can lack."""
-    from ..graph.text import ALIAS_OPS, GIVEN, TIMES
-
-    lines = text.split("\n")
-    titles = [
-        line for line in lines if line.endswith(" {") and not line.startswith(("eager_", " "))
-    ]
-    return {
-        "links between graphs": "links" in lines,
-        "return values": any(line.startswith("  output ") for line in lines),
-        "run counts": any(f" {TIMES} " in line for line in titles),
-        "values of constants": any(map(_CONSTANT.match, lines)),
-        "module options": any(map(_OPTIONS.search, lines)),
-        "origin of the graphs": f" {GIVEN} {{\n" in text
-        and any(f" = {op}(" in text for op in ALIAS_OPS),
-    }
+    return f"{counted(len(pairs), 'name')}: {listed(shortest, MOST_CHANGES)}", facts
 
 
 def _without_common_words(pair: tuple[str, str]) -> tuple[str, str]:

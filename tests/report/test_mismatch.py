@@ -5,6 +5,7 @@ from __future__ import annotations
 import xml.etree.ElementTree as ET
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 from projects import Run, section
@@ -323,3 +324,21 @@ def test_text_difference_is_that_of_the_stored_texts() -> None:
     texts = [program.to_text("dataflow").splitlines() for program in (before, after)]
     assert len(changed) < 12
     assert all(line[1:] in texts[line[0] == "+"] for line in changed)
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_text_difference_of_many_lines_is_a_sentence(
+    order: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def program(op: str, step: int = 1) -> Any:
+        lines = "".join(f"  %y{k} = aten.{op}(%x, {k}) : f32[2]\n" for k in range(40)[::step])
+        text = f"torchgraph 4\n\nforward @ aot {{\n  %x = input : f32[2]\n{lines}"
+        return read_stored(f"{text}  return %y0\n}}\n")
+
+    before, after = program("add"), program("add" if order < 0 else "mul", order)
+    assert len(Comparison(after, before).text_diff) > 40
+    monkeypatch.setattr("pytest_torchgraph.snapshot.compare.MOST_WORK", 1_000)
+    assert Comparison(after, before).text_diff == [
+        "up to 41 lines differ, too many for a difference of the texts"
+    ]
+    assert not Comparison(before, before).text_diff

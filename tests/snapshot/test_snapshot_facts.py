@@ -149,3 +149,36 @@ def test_code_whose_ops_are_unknown_is_listed_as_not_compared(
     passed.stdout.fnmatch_lines(
         ["not compared  *test_net.tgraph: ops of Python code: %call_hook in backward"]
     )
+
+
+CONSTANTS = '''
+from os import environ
+
+from pytest_torchgraph.graph import parse_text
+
+TEXT = """torchgraph 4
+
+inference @ aot {
+  %x = input : f32[2]
+  %c = constant(1.0) : f32[]
+  %d = constant(2.0) : f32[]
+  %y = aten.mul.Tensor(%x, %c) : f32[2]
+  %z = aten.mul.Tensor(%y, %d) : f32[2]
+  return %z
+}
+"""
+
+def test_net(graph_snapshot):
+    (now,) = parse_text(TEXT.replace(environ.get("GONE", "-"), "")).graphs
+    assert now == graph_snapshot
+'''
+
+
+def test_value_of_one_of_several_constants_is_added(pytester: pytest.Pytester, run: Run) -> None:
+    pytester.makepyfile(test_net=CONSTANTS)
+    run("--torchgraph-update", GONE="(2.0)").assert_outcomes(passed=1)
+    line = "not compared  __snapshots__/test_net/test_net.tgraph: values of constants"
+    assert f"{line} (--torchgraph-update adds them)" in run().outlines
+    line = "extended  __snapshots__/test_net/test_net.tgraph: now includes: values of constants"
+    assert line in run("--torchgraph-update").outlines
+    assert not any("not compared" in line for line in run().outlines)

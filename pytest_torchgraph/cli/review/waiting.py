@@ -7,7 +7,6 @@ import shlex
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from difflib import unified_diff
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Literal
@@ -22,17 +21,21 @@ from ...graph.diff import (
     shorten,
     whole,
 )
+from ...graph.digits import fewest
+from ...graph.program import missing_facts
 from ...report.comparisons import NOT_STORED, headline
 from ...settings.paths import find_rootdir
-from ...snapshot.compare import Comparison, compare, read_stored
+from ...snapshot.compare import DETAILS, Comparison, compare, read_stored, text_difference
 from ...snapshot.files import read_text
 from ...snapshot.pending import PENDING_SUFFIX, SavedUpdate, digest, place_key
-from ...snapshot.summary import brief, describe_added_facts
+from ...snapshot.summary import brief
 from ...words import grouped
 
 NO_LONGER = "no longer stored, so no longer compared"
-LOSSES = ("detail ", "digits ", "compared with", NO_LONGER)
+LOSSES = ("detail ", "digits ", "format ", "compared with", NO_LONGER)
 """Beginnings of details that a headline has."""
+FORMAT = len("torchgraph ")
+"""Index of the format version in a text."""
 SAME_GRAPHS = "only names, line order, strides or devices differ, so the graphs are equal"
 
 
@@ -63,10 +66,8 @@ class Difference:
         """Return the unified diff of the texts."""
         if self.comparison is not None and (lines := self.comparison.text_diff):
             return lines
-        stored_lines, captured_lines = (text.splitlines() if text else [] for text in self.texts)
-        if not stored_lines:
-            return captured_lines
-        return list(unified_diff(stored_lines, captured_lines, "stored", "now", lineterm=""))
+        stored, new = (text or "" for text in self.texts)
+        return text_difference(stored, new) if stored else new.splitlines()
 
 
 def difference_of(saved: SavedUpdate, read: Callable[[str], str | None]) -> Difference:
@@ -111,10 +112,12 @@ def _verify(saved: SavedUpdate, name: str, text: str | None) -> str | None:
 
 
 def _compare_texts(saved: SavedUpdate, stored: str | None, new: str) -> Difference:
-    program = read_stored(new).canonical()
+    captured = read_stored(new)
+    program = captured.canonical()
     detail = program.header.detail
     comparison = Comparison(program, path=saved.target)
     details: tuple[str, ...] = ()
+    losses: list[str] = []
     if saved.compared is None:
         comparison = replace(
             comparison, problem=f"{NOT_STORED} for this comparison yet", is_new=True
@@ -132,13 +135,19 @@ def _compare_texts(saved: SavedUpdate, stored: str | None, new: str) -> Differen
             details = comparison.details
             if saved.compared != saved.target:
                 details = (f"compared with {saved.compared}", *details)
-            if lost := describe_added_facts(new, stored):
-                details = (f"{NO_LONGER}: {lost}", *details)
-            if old.header.digits != program.header.digits:
-                digits, was = (h.digits or "exact" for h in (program.header, old.header))
-                details = (f"digits {digits}, was {was}", *details)
-            if old.header.detail != detail:
+            if lost := missing_facts(captured, old):
+                losses = [f"{NO_LONGER}: {', '.join(lost)}"]
+            if new[FORMAT] < stored[FORMAT]:
+                losses.append(f"format {new[FORMAT]}, was {stored[FORMAT]}")
+            details = (*losses, *details)
+            if (digits := captured.digits) != (was := old.digits):
+                numbers = ["exact" if n is None else n for n in (digits, was)]
+                details = ("digits {}, was {}".format(*numbers), *details)
+                losses += details[:1] if fewest((digits, was)) != was else ()
+            if detail != old.header.detail:
                 details = (f"detail {detail!r}, was {old.header.detail!r}", *details)
+                is_less = DETAILS.index(detail) < DETAILS.index(old.header.detail)
+                losses += details[:1] if is_less else ()
     try:
         findings = comparison.diff.findings
     except TorchGraphError as error:
@@ -153,7 +162,8 @@ def _compare_texts(saved: SavedUpdate, stored: str | None, new: str) -> Differen
             ]
         ),
         details,
-        findings or (problem_finding(words),),
+        # Beside findings, no problem says what is no longer compared.
+        (*findings, *map(problem_finding, losses)) if findings else (problem_finding(words),),
         comparison,
         (stored, new),
     )

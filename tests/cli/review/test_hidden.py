@@ -11,7 +11,7 @@ import pytest
 from cli.review.conftest import run_tests
 from cli.review.test_forms import leave
 
-from pytest_torchgraph.cli import main
+from pytest_torchgraph.cli import main, review
 from pytest_torchgraph.graph import diff_graphs, equal_programs, parse_text
 
 HEAD = "torchgraph 4\nvia {}, torch 2.13.0\n\n"
@@ -261,12 +261,117 @@ LESS = {
 }
 
 
-@pytest.mark.parametrize("case", LESS)
+def constants(*values: str) -> str:
+    lines = [op("x0", "input")]
+    for k, value in enumerate(values):
+        lines += [op(f"c{k}", f"constant{value}"), op(f"x{k + 1}", f"aten.mul(%x{k}, %c{k})")]
+    return document(("inference", [*lines, f"return %x{len(values)}"]))
+
+
+def modules(*options: str) -> str:
+    calls = [op(f"x{k + 1}", f"torch.nn.ELU[{text}](%x{k})") for k, text in enumerate(options)]
+    lines = [op("x0", "input"), *calls, f"return %x{len(options)}"]
+    return document(("forward", lines), via="fx")
+
+
+def ranks(*texts: str) -> str:
+    head, mesh = HEAD.format("aot").rstrip("\n"), f"\nmesh dp={len(texts)}\n"
+    bodies = [text.removeprefix(HEAD.format("aot")) for text in texts]
+    parts = [f"\nrank {k}\n\n{body}" for k, body in enumerate(bodies)]
+    return f"{head}{mesh}{''.join(parts)}"
+
+
+UNLINKED = broken(1).partition("\nlinks")[0]
+TWICE = returned().replace("inference {", "inference × 2 {")
+PARTS = {
+    "value of one constant": (
+        constants("(1.0)", "(2.0)"),
+        constants("(1.0)", ""),
+        "values of constants",
+    ),
+    "value of another constant": (
+        constants("(1.0)", ""),
+        constants("", "(2.0)"),
+        "values of constants",
+    ),
+    "module options": (
+        modules('"l.0", "alpha=0.5"', '"l.1"'),
+        modules('"l.0"', '"l.1"').replace("h 4", "h 2"),
+        "module options",
+    ),
+    "origin": (
+        constants("").replace("mul(%x0, %c0)", "detach.default(%x0)").replace(" {", " given {"),
+        constants("").replace("mul(%x0, %c0)", "detach.default(%x0)"),
+        "origin of the graphs",
+    ),
+    "value on a rank": (
+        ranks(*[constants("(1.0)")] * 2),
+        ranks(constants("(1.0)"), constants("")),
+        "values of constants",
+    ),
+    "links on a rank": (
+        ranks(*[broken(1)] * 2),
+        ranks(broken(1), UNLINKED),
+        "links between graphs",
+    ),
+    "format": (returned(), returned().replace("h 4", "h 2"), "format 2, was 4"),
+    "run counts": (TWICE, returned().replace("h 4", "h 2"), "run counts"),
+}
+
+
+@pytest.mark.parametrize("case", [*LESS, *PARTS])
 def test_update_that_stores_less_says_so(case: str, root: Path, capsys: Any) -> None:
-    old, new, lost = LESS[case]
+    old, new, lost = (LESS | PARTS)[case]
     leave(root, "a", old, new)
     assert main(["review", "../art", "--list"]) == 1
     assert lost in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("case", [*LESS, *PARTS])
+def test_update_that_stores_less_says_so_beside_an_edit(case: str, root: Path, capsys: Any) -> None:
+    old, new, lost = (LESS | PARTS)[case]
+    leave(root, "a", old, new.replace(": f32", ": f16", 1))
+    for words in (["--list"], ["--format=markdown"]):
+        assert main(["review", "../art", *words]) == 1
+        output = capsys.readouterr().out
+        assert lost in output
+        assert "f32 -> f16" in output
+
+
+def test_the_prompt_asks_about_what_is_no_longer_stored(
+    root: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old, new, lost = LESS["links"]
+    leave(root, "a", old, new.replace("aten.op4", "aten.op9"))
+    answers = iter("nnq")
+    monkeypatch.setattr("builtins.input", lambda _: next(answers))
+    monkeypatch.setattr(review, "_in_terminal", lambda: True)
+    assert main(["review", "../art"]) == 1
+    output = capsys.readouterr().out
+    assert "cause 2, 2 of 2" in output
+    assert f"! no longer stored, so no longer compared: {lost}" in output
+
+
+def test_an_edit_that_stores_no_less_loses_nothing(root: Path, capsys: Any) -> None:
+    pairs = {
+        "a": (constants("(1.0)", "(2.0)"), constants("(1.0)")),
+        "b": (constants("(1.0)"), constants("", "(1.0)")),
+        "c": (broken(1), broken(0)),
+        "d": (broken(0), broken(1)),
+        "e": (constants("", "(1.0)"), constants("(2.0)", "(1.0)")),
+        "f": (constants("(1.0)").replace("2.13.0", "2.13.0, digits 2"), constants("(2.0)")),
+    }
+    for name, (old, new) in pairs.items():
+        leave(root, name, old, new)
+    assert main(["review", "../art", "--list"]) == 1
+    assert "no longer" not in capsys.readouterr().out
+
+
+def test_no_digits_are_not_exact(root: Path, capsys: Any) -> None:
+    old = returned(*VALUES)
+    leave(root, "a", old, old.replace("2.13.0", "2.13.0, digits 0"))
+    assert main(["review", "../art", "--list"]) == 1
+    assert "digits 0, was exact" in capsys.readouterr().out
 
 
 TEST = """
