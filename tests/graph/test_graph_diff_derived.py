@@ -89,6 +89,18 @@ def test_wider_hidden_layer_is_one_edit_of_both_layers(graph_capture: GraphCaptu
     assert {change.node.module for change in finding.changes} >= {"up", "down"}
 
 
+def test_another_activation_of_a_wider_layer_is_an_edit_of_its_own(
+    graph_capture: GraphCapture,
+) -> None:
+    def mlp(width: int, activation: type[nn.Module]) -> nn.Sequential:
+        return nn.Sequential(nn.Linear(4, width), activation(), nn.Linear(width, 4))
+
+    sides = (graph_capture(mlp(*side), torch.ones(2, 4)) for side in ((8, nn.ReLU), (16, nn.Tanh)))
+    found = diff(*sides)
+    assert len(found.findings) == 2
+    assert "aten.relu -> aten.tanh" in found.heading()
+
+
 def test_wider_input_and_wider_output_of_connected_layers_are_two_edits(
     graph_capture: GraphCapture,
 ) -> None:

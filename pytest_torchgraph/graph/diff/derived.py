@@ -37,6 +37,7 @@ class _DerivedNodes:
         different: nodes of the old graph whose shape or dtype differs from their partner's.
         derived: nodes of the old graph that differ only in sizes or dtypes that follow from an
             operand.
+        passed: the operand with the same shapes, for each of these nodes that is another op.
         factors: the changed sizes that a product sums over, each with an operand of this size, by
             the old number of the product or of a view of it.
     """
@@ -46,6 +47,7 @@ class _DerivedNodes:
         self.a, self.b, self.m = changes.a, changes.b, changes.m
         self.different: set[int] = set()
         self.derived: set[int] = set()
+        self.passed: dict[int, int] = {}
         self.factors: dict[int, dict[SizePair, int]] = {}
 
     def join(self, i: int, j: int) -> None:
@@ -62,8 +64,11 @@ class _DerivedNodes:
         elif node.result is not None:
             self.different.add(i)
         if not same_op:
+            # Another op is an edit beside the new size. Its users have the size of its operand.
+            self.pass_through(i, j)
             return
-        origins = [self.changes.key_of_old(p) for p in self.a.operands[i] if p in self.different]
+        sources = [self.passed.get(p, p) for p in self.a.operands[i] if p in self.different]
+        origins = [self.changes.key_of_old(p) for p in sources]
         if i in self.different:
             keys = [
                 *map(self.changes.key_of_old, self.a.operands[i]),
@@ -79,6 +84,15 @@ class _DerivedNodes:
                 self.derived.add(i)
         else:
             self.join_scale(i, j)
+
+    def pass_through(self, i: int, j: int) -> None:
+        """Note the operand that gives a replaced op its size, if there is one."""
+        node, other = self.a.nodes[i], self.b.nodes[j]
+        for p in self.a.operands[i]:
+            q = self.m.forward[p]
+            pairs = (node, self.a.nodes[p]), (other, self.b.nodes[q])
+            if p in self.different and q != -1 and all(have_same_result(*pair) for pair in pairs):
+                self.passed[i] = self.passed.get(p, p)
 
     def join_factors(self, i: int, j: int) -> None:
         """Join the operands of a product if the size that the product sums over changed in both.
