@@ -95,6 +95,27 @@ def layered(*ops: str) -> str:
     return document(("inference", [*lines, f"return %h.{len(ops)}/y"]))
 
 
+def masked(*edits: str, first: str = "mask", second: str = "label") -> str:
+    lines = [
+        *inputs("xyz"),
+        op("good", "aten.sin.default(%x)"),
+        op(first, "aten.cos.default(%y)"),
+        op(second, "aten.tan.default(%z)"),
+        op("o", "aten.add.Tensor(%good, %z)"),
+    ]
+    text = document(("inference", [*lines, f"return [%o, %good, %{first}, %{second}]"]))
+    for old, new in zip(edits[::2], edits[1::2], strict=True):
+        assert old in text
+        text = text.replace(old, new)
+    return text
+
+
+READS = ("%o = aten.add.Tensor(%good", "%o = aten.add.Tensor(%mask")
+ADDS = ("  return [%o", f"  {op('k', 'aten.mul.Tensor(%o, %mask)')}\n  return [%k")
+WRITES = (ADDS[0], ADDS[1].replace("%o, %mask) : f32[2]", "%o) : f32[2] !mutates %mask"))
+SWAPPED = {"first": "label", "second": "mask"}
+
+
 def broken(position: int) -> str:
     ops = [op(f"y{k}", f"aten.op{k}.default(%y{k - 1})") for k in range(1, 5)]
     if not position:
@@ -133,6 +154,14 @@ CASES = {
         layered("sin", "EVIL", "EVIL"),
         "%h.2/y = aten.EVIL",
     ),
+    "operand": (masked(), masked(*READS), masked(*READS, **SWAPPED), "%label is now %mask"),
+    "operand of an added op": (
+        masked(),
+        masked(*ADDS),
+        masked(*ADDS, **SWAPPED),
+        "%label is now %mask",
+    ),
+    "written value": (masked(), masked(*WRITES), masked(*WRITES, **SWAPPED), "%label is now %mask"),
     "cuts": (broken(0), broken(1), broken(3), "crossed by %y3"),
 }
 
@@ -149,6 +178,22 @@ def test_each_has_its_form_and_is_shown(case: str, root: Path, capsys: Any) -> N
     for words in (["diff", ".", "../new", "--all"], ["review", "../art", "--list"]):
         assert main(words) == 1
         assert "2 forms" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("edit", [READS, ADDS])
+def test_an_edit_of_renumbered_operands_has_one_form(edit: Sequence[str]) -> None:
+    forms = set()
+    for name in ("mask", "cos.1"):
+        text = masked(*[part.replace("%mask", f"%{name}") for part in edit], first=name)
+        (finding,) = diff_graphs(parse_text(masked()).graphs, parse_text(text).graphs).findings
+        forms.add(finding.to_json()["form"])
+    assert len(forms) == 1
+
+
+@pytest.mark.parametrize("edit", [READS, ADDS, WRITES])
+def test_a_renamed_operand_is_named(edit: Sequence[str]) -> None:
+    old, new = (parse_text(text).graphs for text in (masked(), masked(*edit, **SWAPPED)))
+    assert "names   %label is now %mask" in diff_graphs(old, new).to_text().splitlines()[-1]
 
 
 def test_readers_of_an_inserted_op_are_shown(root: Path, capsys: Any) -> None:
