@@ -14,7 +14,7 @@ a change is left out:
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -132,11 +132,8 @@ def _digest(changes: Sequence[Change]) -> str:
         def before(side: int, name: str) -> str:
             return old_names.get(name, name) if side else name
 
-        like = [graph.by_name[ref] for ref in node.refs] if other is None else [other]
         found = _NAME.finditer(format_node(other)) if other else ()
         shared = {before(not side, match[1]): f"={k}" for k, match in enumerate(found) if match[1]}
-        known = [size for value in like for size in _SIZE.findall(format_result(value.result))]
-        sizes = {size: f"#{k}" for k, size in enumerate(known)}
 
         def renamed(match: re.Match[str]) -> str:
             name = before(side, match[1] or match[0])
@@ -144,8 +141,24 @@ def _digest(changes: Sequence[Change]) -> str:
             return own.get((side, match[1])) or shared.get(name, str(relative or name))
 
         call = _NAME.sub(renamed, format_node(replace(node, name="", result=None)))
-        result = format_result(node.result)
-        return f"{call} : {_SIZE.sub(lambda match: sizes.get(match[0], match[0]), result)}"
+        return f"{call} : {_result_text(node, other, graph)}"
 
     kinds = (change.kind for change in changes)
     return digest(*kinds, *(text(*side) for side in sides))
+
+
+def added_results(finding: Finding) -> Hashable:
+    """Return the results of the added and removed ops of the first place; see the module."""
+    return tuple(
+        _result_text(node, None, graph)
+        for change in finding.changes
+        for _, node, other, graph in _sides(change)
+        if other is None and node.is_call
+    )
+
+
+def _result_text(node: Node, other: Node | None, graph: Graph) -> str:
+    like = [graph.by_name[ref] for ref in node.refs] if other is None else [other]
+    known = [size for value in like for size in _SIZE.findall(format_result(value.result))]
+    sizes = {size: f"#{k}" for k, size in enumerate(known)}
+    return _SIZE.sub(lambda match: sizes.get(match[0], match[0]), format_result(node.result))

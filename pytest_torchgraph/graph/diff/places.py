@@ -12,6 +12,7 @@ from ..equality import NumberedGraph
 from ..model import Graph, Node
 from .call_keys import CallKeys
 from .findings import Change, Finding, Place, ops_of
+from .forms import added_results
 from .identify import MAX_EDITS, digest, ops_of_edit, setting_of, where_token
 from .keys import EditKeys
 from .origins import Origins
@@ -313,7 +314,12 @@ def merge_equal_edits(
     numbered = list(enumerate(findings))
     merged, others = separate_modules(numbered, before, after, origins)
     keys = EditKeys(origins)
-    groups = grouped((keys.key(finding), (number, finding)) for number, finding in others)
+    # A key holds for all files, in which an edit may have other sizes. In one file, only the first
+    # place is printed.
+    groups = grouped(
+        ((keys.key(finding), added_results(finding)), (number, finding))
+        for number, finding in others
+    )
     merged += map(_merge_group, _merge_calls(list(groups.values()), origins))
     merged.sort(key=lambda numbered_finding: numbered_finding[0])
     return [finding for _, finding in merged]
@@ -329,7 +335,8 @@ def _merge_calls(
     keys = CallKeys(first, origins)
     by_call: dict[Hashable, list[Numbered]] = {}
     for group, finding in zip(groups, first, strict=True):
-        by_call.setdefault(keys.key(finding), []).extend(group)
+        key = keys.key(finding), added_results(finding)
+        by_call.setdefault(key, []).extend(group)
     return by_call.values()
 
 
