@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -116,20 +117,26 @@ WRITES = (ADDS[0], ADDS[1].replace("%o, %mask) : f32[2]", "%o) : f32[2] !mutates
 SWAPPED = {"first": "label", "second": "mask"}
 
 
-def broken(position: int) -> str:
+def broken(*positions: int) -> str:
     ops = [op(f"y{k}", f"aten.op{k}.default(%y{k - 1})") for k in range(1, 5)]
-    if not position:
+    if positions == (0,):
         return document(("inference", [*inputs(["y0"]), *ops, "return %y4"]))
-    cut = f"y{position}"
-    return document(
-        ("inference_0: inference", [*inputs(["y0"]), *ops[:position], f"return %{cut}"]),
-        ("inference_1: inference", [*inputs([cut]), *ops[position:], "return %y4"]),
-        links=[
-            "run inference_0",
-            'break in f: "b"',
-            f"run inference_1: %{cut} = inference_0 %{cut}",
-        ],
-    )
+    return divided(ops, *positions)
+
+
+def divided(ops: Sequence[str], *positions: int) -> str:
+    """Return a step of a chain of ops with a graph break after each of these ops."""
+    graphs, links = [], []
+    for k, (start, end) in enumerate(pairwise((0, *positions, len(ops)))):
+        lines = [*inputs([f"y{start}"]), *ops[start:end], f"return %y{end}"]
+        graphs.append((f"inference_{k}: inference", lines))
+        links += ['break in f: "b"'] * (k > 0)
+        taken = f": %y{start} = inference_{k - 1} %y{start}" if k else ""
+        links.append(f"run inference_{k}{taken}")
+    return document(*graphs, links=links)
+
+
+CHAIN = [op(f"y{k}", f"aten.relu.default(%y{k - 1})") for k in range(1, 20)]
 
 
 VALUES = [f"%y{k}" for k in range(6)]
@@ -178,6 +185,33 @@ def test_each_has_its_form_and_is_shown(case: str, root: Path, capsys: Any) -> N
     for words in (["diff", ".", "../new", "--all"], ["review", "../art", "--list"]):
         assert main(words) == 1
         assert "2 forms" in capsys.readouterr().out
+
+
+def test_lines_of_forms_that_differ_only_in_names_come_first(root: Path, capsys: Any) -> None:
+    whole = document(("inference", [*inputs(["y0"]), *CHAIN, f"return %y{len(CHAIN)}"]))
+    for name, last in (("a", 10), ("b", 15)):
+        leave(root, name, whole, divided(CHAIN, *range(1, 10), last))
+    assert main(["review", "../art", "--list"]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    (form,) = [k for k, line in enumerate(lines) if line.split()[:2] == ["form", "2"]]
+    assert "%y10" in "\n".join(lines[:form])
+    assert "%y15" in "\n".join(lines[form:])
+
+
+def test_a_name_that_differs_at_the_end_of_a_long_line_is_shown(root: Path, capsys: Any) -> None:
+    old = document(("inference", [*inputs("xz"), op("a", "aten.relu.default(%x)"), "return %a"]))
+    for name, last in (("a", "%x"), ("b", "%z")):
+        operands = ", ".join(["%x"] * 60 + [last])
+        ops = [
+            op("b", "aten.sin.default(%x)"),
+            op("c", f"my.op.default(%b, {operands})"),
+            op("a", "aten.tanh.default(%c)"),
+        ]
+        leave(root, name, old, document(("inference", [*inputs("xz"), *ops, "return %a"])))
+    assert main(["diff", ".", "../new"]) == 1
+    output = capsys.readouterr().out
+    assert "2 forms" in output
+    assert "%x, %z)" in output
 
 
 @pytest.mark.parametrize("edit", [READS, ADDS])
