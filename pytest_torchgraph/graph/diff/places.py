@@ -314,13 +314,12 @@ def merge_equal_edits(
     numbered = list(enumerate(findings))
     merged, others = separate_modules(numbered, before, after, origins)
     keys = EditKeys(origins)
-    # A key holds for all files, in which an edit may have other sizes. In one file, only the first
-    # place is printed.
-    groups = grouped(
-        ((keys.key(finding), added_results(finding)), (number, finding))
-        for number, finding in others
-    )
-    merged += map(_merge_group, _merge_calls(list(groups.values()), origins))
+    groups = grouped((keys.key(finding), (number, finding)) for number, finding in others)
+    for group in _merge_calls(list(groups.values()), origins):
+        # A key holds for all files, in which an edit may have other sizes. In one file, only the
+        # first place is printed.
+        parts = grouped((len(group) > 1 and added_results(each[1]), each) for each in group)
+        merged += map(_merge_group, parts.values())
     merged.sort(key=lambda numbered_finding: numbered_finding[0])
     return [finding for _, finding in merged]
 
@@ -335,8 +334,7 @@ def _merge_calls(
     keys = CallKeys(first, origins)
     by_call: dict[Hashable, list[Numbered]] = {}
     for group, finding in zip(groups, first, strict=True):
-        key = keys.key(finding), added_results(finding)
-        by_call.setdefault(key, []).extend(group)
+        by_call.setdefault(keys.key(finding), []).extend(group)
     return by_call.values()
 
 
