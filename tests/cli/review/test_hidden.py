@@ -306,6 +306,36 @@ def test_links_of_two_backwards_are_compared(old: str, new: str) -> None:
     assert diff_graphs(first, second).findings
 
 
+def gradients(name: str, line: str = "", returned: str = "%m, %n") -> str:
+    first = [*inputs("x"), op("a", "aten.exp.default(%x)"), "return %a", "save %x"]
+    second = [*inputs("b"), op("c", f"aten.{name}.default(%b)"), "return %c", "save %b"]
+    lines = [op("x", "input"), op("b", "input"), op("tangent.0", "tangent")]
+    lines += [op("m", "aten.mul.Tensor(%tangent.0, %b)"), op("n", "aten.mul.Tensor(%m, %x)")]
+    graphs = ("forward_0: forward", first), ("forward_1: forward", second)
+    run = f"run backward: %b = forward_0 %a{line}"
+    links = ["run forward_0", 'break in f: "b"', "run forward_1: %b = forward_0 %a", run]
+    return document(*graphs, ("backward", [*lines, f"return [{returned}]"]), links=links)
+
+
+@pytest.mark.parametrize("other", [("", "%n, %m"), (", %tangent.0 = input %b",)])
+def test_another_value_of_a_backward_is_shown_beside_an_edit(other: Sequence[str]) -> None:
+    old, alone, edited, both = (
+        parse_text(text).graphs
+        for text in (
+            gradients("sin"),
+            gradients("sin", *other),
+            gradients("tan"),
+            gradients("tan", *other),
+        )
+    )
+    (finding,) = diff_graphs(old, alone).findings
+    (edit,) = diff_graphs(old, edited).findings
+    assert [f.to_text() for f in diff_graphs(old, both).findings] == [
+        edit.to_text().partition("\n    follows")[0],
+        finding.to_text(),
+    ]
+
+
 def test_links_of_a_step_too_large_to_join_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pytest_torchgraph.graph.step.MOST_NODES", 1)
     old, new = (
