@@ -36,8 +36,7 @@ def with_consequences(
 ) -> list[Finding]:
     """Return the forward findings, each with the backward changes that follow from it.
 
-    A backward that only takes or returns other values is a finding of its own: what autograd
-    derives from an edit has other ops, too.
+    A backward that takes other values is a finding of its own, because no edit has this effect.
 
     A backward change is attributed to an edit by the first criterion that holds:
 
@@ -58,7 +57,7 @@ def with_consequences(
     follows: list[list[Change]] = [[] for _ in findings]
     others: list[Finding] = []
     for finding in backward:
-        if all(c.kind == "rewired" and not c.node.is_call for c in finding.changes):
+        if all(c.kind == "rewired" and c.node.kind == "placeholder" for c in finding.changes):
             others.append(finding)
             continue
         changes = (*finding.changes, *finding.consequences)

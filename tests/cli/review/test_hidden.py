@@ -306,7 +306,7 @@ def test_links_of_two_backwards_are_compared(old: str, new: str) -> None:
     assert diff_graphs(first, second).findings
 
 
-def gradients(name: str, line: str = "", returned: str = "%m, %n") -> str:
+def gradients(name: str, line: str = "") -> str:
     first = [*inputs("x"), op("a", "aten.exp.default(%x)"), "return %a", "save %x"]
     second = [*inputs("b"), op("c", f"aten.{name}.default(%b)"), "return %c", "save %b"]
     lines = [op("x", "input"), op("b", "input"), op("tangent.0", "tangent")]
@@ -314,26 +314,38 @@ def gradients(name: str, line: str = "", returned: str = "%m, %n") -> str:
     graphs = ("forward_0: forward", first), ("forward_1: forward", second)
     run = f"run backward: %b = forward_0 %a{line}"
     links = ["run forward_0", 'break in f: "b"', "run forward_1: %b = forward_0 %a", run]
-    return document(*graphs, ("backward", [*lines, f"return [{returned}]"]), links=links)
+    return document(*graphs, ("backward", [*lines, "return [%m, %n]"]), links=links)
 
 
-@pytest.mark.parametrize("other", [("", "%n, %m"), (", %tangent.0 = input %b",)])
-def test_another_value_of_a_backward_is_shown_beside_an_edit(other: Sequence[str]) -> None:
-    old, alone, edited, both = (
-        parse_text(text).graphs
+def test_another_value_that_enters_a_backward_is_shown_beside_an_edit() -> None:
+    old = parse_text(gradients("sin")).graphs
+    alone, edited, both = (
+        [finding.to_text() for finding in diff_graphs(old, parse_text(text).graphs).findings]
         for text in (
-            gradients("sin"),
-            gradients("sin", *other),
+            gradients("sin", ", %tangent.0 = input %b"),
             gradients("tan"),
-            gradients("tan", *other),
+            gradients("tan", ", %tangent.0 = input %b"),
         )
     )
-    (finding,) = diff_graphs(old, alone).findings
-    (edit,) = diff_graphs(old, edited).findings
-    assert [f.to_text() for f in diff_graphs(old, both).findings] == [
-        edit.to_text().partition("\n    follows")[0],
-        finding.to_text(),
-    ]
+    assert both == [edited[0].partition("\n    follows")[0], *alone]
+    assert "backward: inputs in a different order" in both[1]
+
+
+def test_another_order_of_saved_values_is_no_difference_beside_an_edit() -> None:
+    def training(name: str, order: str) -> str:
+        ops = {"a": op("a", "aten.sin.default(%x)"), "b": op("b", "aten.exp.default(%x)")}
+        forward = [*inputs("x"), *(ops[name] for name in order)]
+        forward += [op("c", "aten.mul.Tensor(%a, %b)"), op("d", f"aten.{name}.default(%c)")]
+        forward += ["return %d", *(f"save %{name}" for name in order)]
+        backward = [*(op(name, "saved") for name in order), op("tangent.0", "tangent")]
+        backward += [op("m", "aten.mul.Tensor(%tangent.0, %a)"), op("n", "aten.mul.Tensor(%m, %b)")]
+        return document(("forward", forward), ("backward", [*backward, "return %n"]))
+
+    old, new, both = (
+        parse_text(training(*case)).graphs
+        for case in (("tanh", "ab"), ("cos", "ab"), ("cos", "ba"))
+    )
+    assert str(diff_graphs(old, both)) == str(diff_graphs(old, new))
 
 
 def test_links_of_a_step_too_large_to_join_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
