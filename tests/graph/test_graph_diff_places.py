@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from graph.build import difference, graph
+from graph.build import difference, graph, written
 from graph.edited_layers import LAYERS, Layer, edits_of, model_of
 from graph.strategies import checked, graphs, plain_graphs
 from hypothesis import assume, given
@@ -102,6 +102,71 @@ def test_an_op_before_all_uses_and_one_before_some_are_two_edits() -> None:
 
 def numbers_of(finding: Finding) -> list[int]:
     return [int(place.changes[0].node.name.split(".")[1].split("/")[0]) for place in finding.places]
+
+
+SAME = "aten.mul.Tensor(%{}, %{}) : f32[2, 4]", "parameter : f32[4]"
+OF_OP = {
+    "layout": (f"{SAME[0]} sparse_coo", SAME[1]),
+    "size": ("aten.mul.Tensor(%{}, %{}) : f32[9]", SAME[1]),
+    "sizes exchanged": ("aten.mul.Tensor(%{}, %{}) : f32[4, 2]", SAME[1]),
+    "order": (f"{SAME[0]} after %x", SAME[1]),
+}
+OF_PARAMETER = {
+    "role": (SAME[0], "buffer : f32[4]"),
+    "layout": (SAME[0], "parameter : f32[4] sparse_coo"),
+    "dimensions": (SAME[0], "parameter : f32[2, 4]"),
+}
+
+
+def inserted(other: tuple[str, str] | None, *, shared: bool = False, sizes: str = "4444") -> Graph:
+    """Return a graph with four modules, or with four calls of one, and with an op added to each.
+
+    Args:
+        other: the op and its parameter in the third module; `None` for no op in any.
+        shared: True for one module.
+        sizes: the size of each module.
+    """
+    heads, lines, last = [], [], []
+    for k, size in enumerate(sizes):
+        module, suffix = ("act", f".{k}" * (k > 0)) if shared else (f"layers.{k}", "")
+        heads.append(f"%x{k} = input : f32[2, {size}]")
+        own = f"{module}/relu{suffix}"
+        lines.append(f"%{own} = aten.relu.default(%x{k}) : f32[2, {size}]")
+        if other is not None:
+            parameter = f"x{k}" if shared else f"layers.{k}.w"
+            call, role = [text.replace("4", size) for text in (other if k == 2 else SAME)]
+            heads += [] if shared else [f"%{parameter} = {role}"]
+            lines.append(f"%{module}/mul{suffix} = {call.format(own, parameter)}")
+            own = f"{module}/mul{suffix}"
+        last.append(f"%{module}/cos{suffix}")
+        lines.append(f"{last[-1]} = aten.cos.default(%{own}) : f32[2, {size}]")
+    lines.append(f"return [{', '.join(last)}]")
+    text = "\n".join(["%x = input : f32[2, 4]", *heads, *lines])
+    return Graph.from_text(written(text))
+
+
+@pytest.mark.parametrize(
+    ("other", "shared"),
+    [
+        *((other, False) for other in (*OF_OP.values(), *OF_PARAMETER.values())),
+        *((other, True) for other in OF_OP.values()),
+    ],
+)
+def test_places_that_differ_in_what_was_added_are_two_edits(
+    other: tuple[str, str], shared: bool
+) -> None:
+    base = inserted(None, shared=shared)
+    (finding,) = difference(base, inserted(SAME, shared=shared)).findings
+    assert len(finding.places) == 4
+    diff = difference(base, inserted(other, shared=shared))
+    assert sorted(len(finding.places) for finding in diff.findings) == [1, 3]
+    assert other[0].partition(") : ")[2] in diff.to_text(None)
+
+
+def test_an_op_added_at_other_sizes_is_one_edit() -> None:
+    base, new = (inserted(other, sizes="3456") for other in (None, SAME))
+    (finding,) = difference(base, new).findings
+    assert len(finding.places) == 4
 
 
 @checked

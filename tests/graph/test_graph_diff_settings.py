@@ -85,6 +85,42 @@ def test_an_operand_that_changes_beside_a_setting_is_not_hidden() -> None:
     assert len(tg.diff(before, after).findings) == 2
 
 
+def norms(eps: str, last: str, size: str = "2, 4") -> tg.Graph:
+    lines = [
+        "%x = input : f32[2, 4]",
+        f"%y = input : f32[{size}]",
+        "%z = aten.relu_.default(%x) : f32[2, 4] !mutates %x",
+        f"%n1 = my.norm.default(%x, {eps}) : f32[2, 4]",
+        f"%n2 = my.norm.default(%y, {eps}) : {last}",
+        "return [%n1, %n2]",
+    ]
+    return tg.Graph.from_text(written("\n".join(lines)))
+
+
+HIDDEN = {
+    "dtype": "f16[2, 4]",
+    "size": "f32[2, 8]",
+    "layout": "f32[2, 4] sparse_coo",
+    "effect": "f32[2, 4] !mutates %y",
+    "order": "f32[2, 4] after %z",
+}
+
+
+@pytest.mark.parametrize("case", HIDDEN)
+def test_what_else_changes_in_one_place_of_a_setting_is_shown(case: str) -> None:
+    old, new = norms("0.1", "f32[2, 4]"), norms("0.2", HIDDEN[case])
+    (same,) = tg.diff(old, norms("0.2", "f32[2, 4]")).findings
+    assert len(same.places) == 2
+    diff = tg.diff(old, new)
+    assert len(diff.findings) == 2
+    assert f"%n2 = my.norm.default(%y, 0.2) : {HIDDEN[case]}" in diff.to_text(None)
+
+
+def test_an_input_that_changes_beside_a_setting_is_not_hidden() -> None:
+    diff = tg.diff(norms("0.1", "f32[2, 4]"), norms("0.2", "f32[9]", "9"))
+    assert len(diff.findings) == 2
+
+
 def test_setting_is_one_cause_in_all_files(tmp_path: Path) -> None:
     for side, eps in (("old", 1e-5), ("new", 1e-3)):
         (tmp_path / side).mkdir()

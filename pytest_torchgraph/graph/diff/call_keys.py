@@ -103,7 +103,7 @@ class CallKeys:
             result_form(flat, i, change),
             tuple(
                 self._value(node.at(p), module, edit_nodes)
-                for p in flat.operands[i][: flat.arity[i]]
+                for p in flat.operands[i][: flat.arity[i] + len(flat.nodes[i].after)]
             ),
             self._uses(node, module, edit_nodes),
         )

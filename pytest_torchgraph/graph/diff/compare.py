@@ -32,6 +32,7 @@ from ..text import (
 )
 from .batch_norms import attach_batch_norms
 from .consequences import with_consequences
+from .correspondence import Correspondence
 from .costs import SAVED_DIFFER, attach_costs, name_checkpoints
 from .cuts import with_cuts
 from .findings import (
@@ -440,7 +441,7 @@ def _make_change(
     a, b = comparison.matching.a.nodes, comparison.matching.b.nodes
     before = a[part.before] if part.before != -1 else None
     after = b[part.after] if part.after != -1 else None
-    renamed = _renamed_operands(comparison, part) if part.kind == "rewired" else ()
+    renamed = _renamed_operands(comparison.matching, part)
     name = origins.graph_of(graph, before, after)
     within = (comparison.matching.a.graph, comparison.matching.b.graph)
     change = Change(part.kind, name, before, after, renamed, within)
@@ -448,17 +449,19 @@ def _make_change(
     return change
 
 
-def _renamed_operands(comparison: GroupedChanges, part: NodeChange) -> tuple[tuple[str, str], ...]:
-    """Return pairs of old and new operand names of a rewired node, if the node prints as before."""
-    m = comparison.matching
-    if m.a.nodes[part.before].refs != m.b.nodes[part.after].refs:
+def _renamed_operands(m: Correspondence, part: NodeChange) -> tuple[tuple[str, str], ...]:
+    """Return pairs of old and new names of the values that a kept or added node uses."""
+    if part.after == -1:
         return ()
-    pairs = {
-        m.a.nodes[p].name: m.b.nodes[m.forward[p]].name
-        for p in m.a.operands[part.before]
-        if m.forward[p] != -1
-    }
-    return tuple((old, new) for old, new in pairs.items() if old != new)
+    kept = m.a.operands[part.before] if part.before != -1 else ()
+    effects = m.b.nodes[part.after].effects
+    written = [m.b.index[effect.target.name] for effect in effects if effect.target]
+    pairs = [(p, m.forward[p]) for p in kept]
+    pairs += [(m.backward[q], q) for q in (*m.b.operands[part.after], *written)]
+    names = dict.fromkeys(
+        (m.a.nodes[p].name, m.b.nodes[q].name) for p, q in pairs if min(p, q) >= 0
+    )
+    return tuple((old, new) for old, new in names if old != new)
 
 
 def _make_pair(old: Graph, new: Graph, changes: Iterable[Change]) -> GraphPair:

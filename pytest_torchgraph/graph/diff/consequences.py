@@ -36,6 +36,8 @@ def with_consequences(
 ) -> list[Finding]:
     """Return the forward findings, each with the backward changes that follow from it.
 
+    A backward that takes other values is a finding of its own, because no edit has this effect.
+
     A backward change is attributed to an edit by the first criterion that holds:
 
     - The change produces or uses a value that the edit changed.
@@ -53,7 +55,11 @@ def with_consequences(
     """
     reach = _ForwardReach(findings, origins)
     follows: list[list[Change]] = [[] for _ in findings]
+    others: list[Finding] = []
     for finding in backward:
+        if all(c.kind == "rewired" and c.node.kind == "placeholder" for c in finding.changes):
+            others.append(finding)
+            continue
         changes = (*finding.changes, *finding.consequences)
         scored = [reach.best_edit(change) for change in changes]
         best_overall = max(scored, key=lambda item: (item[0], -item[1]))
@@ -67,7 +73,7 @@ def with_consequences(
     for finding, following in zip(findings, follows, strict=True):
         place = replace(finding.places[0], consequences=(*finding.consequences, *following))
         extended.append(replace(finding, places=(place,)))
-    return extended
+    return extended + others
 
 
 class _ForwardReach:

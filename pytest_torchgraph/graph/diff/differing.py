@@ -108,11 +108,18 @@ class NodeComparer:
     # -- inputs and outputs ----------------------------------------------------------------------
 
     def compare_inputs(self) -> None:
-        """Flag the inputs that moved to a different position."""
-        position_b = {j: y for y, j in enumerate(self.b.inputs)}
+        """Flag the inputs that moved to a different position.
+
+        What a known forward saved has no order.
+        """
+        inputs_a, inputs_b = (
+            [i for i in g.inputs if g.nodes[i].op != "saved" or g.graph.saver is None]
+            for g in (self.a, self.b)
+        )
+        position_b = {j: y for y, j in enumerate(inputs_b)}
         pairs = [
             (x, position_b[self.m.forward[i]])
-            for x, i in enumerate(self.a.inputs)
+            for x, i in enumerate(inputs_a)
             if self.m.forward[i] in position_b
         ]
         # The inputs outside the longest increasing sequence are the smallest set of inputs that
@@ -120,7 +127,7 @@ class NodeComparer:
         in_order = {x for x, _ in longest_increasing(pairs)}
         for x, y in pairs:
             if x not in in_order:
-                self.changes.flag("rewired", self.a.inputs[x], self.b.inputs[y])
+                self.changes.flag("rewired", inputs_a[x], inputs_b[y])
 
     def compare_outputs(self) -> None:
         """Flag the output if it returns different values, or a different number of values."""

@@ -37,8 +37,8 @@ class Change:
         graph: name of the graph that contains the node.
         before, after: the node in the old and in the new graph; `before` is `None` if the node was
             added, `after` is `None` if it was removed.
-        renamed: pairs of old and new operand names, if both nodes print alike. For example, `%mul`
-            may now be a different value.
+        renamed: pairs of old and new names of operands, of those that have another name now. For
+            example, the old `%mul` may be the new `%mul.1`, and `%mul` another value.
         within: the graphs of `before` and `after`, as they were compared; () if unknown.
     """
 

@@ -5,8 +5,8 @@ their digests are equal. A digest covers each node whole, however little of it i
 arguments, effects, result, and the bodies of higher-order ops. Only what depends on the code around
 a change is left out:
 
-- names: a node of the change is its number, a name that the old and the new node share is its
-  position, and any other name is relative to the layer;
+- names: a node of the change is its number, an operand that the old and the new node share is its
+  position, and any other value has its old name, relative to the layer;
 - sizes of results that the change did not bring: in a changed node, those that it keeps, and in an
   added or removed node, those of its operands.
 """
@@ -14,7 +14,7 @@ a change is left out:
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -121,28 +121,44 @@ def _sides(change: Change) -> Iterator[tuple[int, Node, Node | None, Graph]]:
 def _digest(changes: Sequence[Change]) -> str:
     """Return a digest of the changes in one place."""
     layers = [layer for c in changes[:1] for layer in instances_of(path_of(c.node))]
-    sides = [side for change in changes for side in _sides(change)]
-    own = {(side[0], f"%{format_name(side[1].name)}"): f"#{k}" for k, side in enumerate(sides)}
+    sides = [(change, *side) for change in changes for side in _sides(change)]
+    own = {(side[1], f"%{format_name(side[2].name)}"): f"#{k}" for k, side in enumerate(sides)}
 
-    def text(side: int, node: Node, other: Node | None, graph: Graph) -> str:
-        like = [graph.by_name[ref] for ref in node.refs] if other is None else [other]
-        names = _NAME.finditer(format_node(other)) if other else ()
-        shared = {match[1]: f"={k}" for k, match in enumerate(names) if match[1]}
-        known = [size for value in like for size in _SIZE.findall(format_result(value.result))]
-        sizes = {size: f"#{k}" for k, size in enumerate(known)}
+    def text(change: Change, side: int, node: Node, other: Node | None, graph: Graph) -> str:
+        names = [[f"%{format_name(name)}" for name in pair] for pair in change.renamed]
+        # The name of a value that was renamed is that of another value now.
+        old_names = {old: "" for old, _ in names} | {new: old for old, new in names}
+
+        def before(side: int, name: str) -> str:
+            return old_names.get(name, name) if side else name
+
+        found = _NAME.finditer(format_node(other)) if other else ()
+        shared = {before(not side, match[1]): f"={k}" for k, match in enumerate(found) if match[1]}
 
         def renamed(match: re.Match[str]) -> str:
-            relative = match[2] and relative_to_instances(match[2], layers)
-            return own.get((side, match[1])) or shared.get(match[1], str(relative or match[0]))
+            name = before(side, match[1] or match[0])
+            relative = match[2] and relative_to_instances(name[1:], layers)
+            return own.get((side, match[1])) or shared.get(name, str(relative or name))
 
         call = _NAME.sub(renamed, format_node(replace(node, name="", result=None)))
-        result = format_result(node.result)
-        return f"{call} : {_SIZE.sub(lambda match: sizes.get(match[0], match[0]), result)}"
+        return f"{call} : {_result_text(node, other, graph)}"
 
-    renamed_operands = [
-        tuple(str(relative_to_instances(name, layers) or name) for name in pair)
-        for change in changes
-        for pair in change.renamed
-    ]
     kinds = (change.kind for change in changes)
-    return digest(*kinds, *(text(*side) for side in sides), *renamed_operands)
+    return digest(*kinds, *(text(*side) for side in sides))
+
+
+def added_results(finding: Finding) -> Hashable:
+    """Return the results of the added and removed ops of the first place; see the module."""
+    return tuple(
+        _result_text(node, None, graph)
+        for change in finding.changes
+        for _, node, other, graph in _sides(change)
+        if other is None and node.is_call
+    )
+
+
+def _result_text(node: Node, other: Node | None, graph: Graph) -> str:
+    like = [graph.by_name[ref] for ref in node.refs] if other is None else [other]
+    known = [size for value in like for size in _SIZE.findall(format_result(value.result))]
+    sizes = {size: f"#{k}" for k, size in enumerate(known)}
+    return _SIZE.sub(lambda match: sizes.get(match[0], match[0]), format_result(node.result))

@@ -14,7 +14,7 @@ from ..text import format_node
 from .call_keys import METHODS
 from .constants import fixed_constants
 from .findings import Finding, Identity, Place, ops_of
-from .key_forms import without_derived
+from .key_forms import result_form, without_derived
 from .keys import EditKeys
 from .origins import Origins, take_same_operands
 from .paths import holds, is_index, path_of
@@ -98,7 +98,8 @@ class _Identities:
         inner = dict.fromkeys(
             _numbers_after_layer(path_of(p.changes[0].node)) for p in finding.places
         )
-        setting = setting_of(finding, self.origins)
+        # Files of one setting may have other results, because each form is printed.
+        setting = setting_of(finding, self.origins)[1:]
         return (
             *((digest("setting", *setting),) if setting else ()),
             *(digest("edit", key, numbers) for numbers in inner),
@@ -264,7 +265,9 @@ def ops_of_edit(finding: Finding) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 
 def setting_of(finding: Finding, origins: Origins) -> tuple[Hashable, ...]:
-    """Return the op and the changed numbers, flags and dtypes of an edit of nothing else; else ().
+    """Return the changed result, the op, and the changed numbers, flags and dtypes of an edit.
+
+    If anything else changed in a place of the edit, return ().
 
     The same change of the same argument is one setting, such as the `eps` of all norms, whichever
     lines of code the calls are on.
@@ -274,15 +277,19 @@ def setting_of(finding: Finding, origins: Origins) -> tuple[Hashable, ...]:
 
 
 def _changed_setting(place: Place, origins: Origins) -> tuple[Hashable, ...]:
-    changes = ops_of(without_derived(place.changes))
-    before, after = (changes[0].before, changes[0].after) if len(changes) == 1 else (None, None)
-    if before is None or after is None or before.op != after.op:
+    # Whatever else changed in the place, a `getitem` or an input too, would be printed nowhere.
+    change = place.changes[0]
+    before, after = origins.of(change) if len(place.changes) == 1 else (None, None)
+    if before is None or after is None or not take_same_operands(before, after, ()):
         return ()
-    # An op that also takes another value is an edit of its own.
-    nodes = origins.of(changes[0])
-    if nodes[0] is None or nodes[1] is None or not take_same_operands(nodes[0], nodes[1], ()):
+    nodes = [side.flat.nodes[side.number] for side in (before, after)]
+    facts = [
+        (node.op, node.target, node.options, [effect.kind for effect in node.effects])
+        for node in nodes
+    ]
+    if facts[0] != facts[1] or not nodes[0].is_call:
         return ()
-    old, new = ({**dict(enumerate(node.args)), **node.kwargs} for node in (before, after))
+    old, new = ({**dict(enumerate(node.args)), **node.kwargs} for node in nodes)
     differing: list[Hashable] = []
     for name in {**old, **new}:
         x, y = (_without_refs(side.get(name)) for side in (old, new))
@@ -291,7 +298,8 @@ def _changed_setting(place: Place, origins: Origins) -> tuple[Hashable, ...]:
             if name not in old or name not in new or not is_value:
                 return ()
             differing.append((name, repr(x), repr(y)))
-    return (after.op, *differing) if differing else ()
+    results = [result_form(side.flat, side.number, change) for side in (before, after)]
+    return (tuple(results), nodes[1].op, *differing) if differing else ()
 
 
 def _without_refs(value: Arg) -> Arg:

@@ -309,14 +309,16 @@ def form_lines(data: Mapping[str, Any], limit: int | None = MAX_FORMS) -> Iterat
         other = forms[number == 1 < len(forms)]
         if number > 1:
             yield f"form {number}  in {form['file']}"
-        known = {_VARYING.sub("", line) for line in other["with"]}
-        further = sorted(form["with"], key=lambda line: _VARYING.sub("", line) in known)
+        known = {_VARYING.sub("", line): line for line in other["with"]}
+        alike = [(known.get(_VARYING.sub("", line), ""), line) for line in form["with"]]
+        # Lines that differ come first, then those that differ only in names.
+        alike.sort(key=lambda pair: (pair[0] != "") + (pair[1] in other["with"]))
         lines = [
             ("before", other["before"], form["before"]),
             ("after", other["after"], form["after"]),
         ]
         if limit is None or len(forms) > 1:
-            lines += [("with", "", line) for line in further]
+            lines += [("with", *pair) for pair in alike]
         texts = [
             f"{word:<8}{line if limit is None else shorten(line, same)}"
             for word, same, line in lines

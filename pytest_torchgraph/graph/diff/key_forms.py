@@ -44,15 +44,15 @@ def without_graph(name: str) -> str:
 
 
 def call_form(flat: NumberedGraph, i: int, instances: Sequence[str]) -> Hashable:
-    """Return kind, op, constants and effects of a node.
+    """Return kind, op, constants and effects of a node; for an input, its role.
 
     The path of a module that the node calls is relative to the instance.
     """
     node = flat.nodes[i]
-    call = flat.shapeless[i]
+    call = node.op, flat.shapeless[i]
     if not node.target:
         return call
-    return without_target(node, call), place_form(node.target, instances)
+    return without_target(node, call[1]), place_form(node.target, instances)
 
 
 def place_form(path: str, instances: Sequence[str]) -> Hashable:
@@ -70,7 +70,7 @@ def result_form(flat: NumberedGraph, i: int, changed: Change | None) -> Hashable
     """
     # The shape of a new value follows from its op, constants and operands.
     if changed is None:
-        return _dtypes(flat.nodes[i].result)
+        return _layouts(flat.nodes[i].result)
     assert changed.before is not None
     assert changed.after is not None
     if have_same_result(changed.before, changed.after):
@@ -91,7 +91,7 @@ def _changed_sizes(result: Result, before: Result, after: Result) -> Hashable:
     return metas[0].dtype, metas[0].layout, tuple(changed)
 
 
-def _dtypes(result: Result) -> Hashable:
+def _layouts(result: Result) -> Hashable:
     if isinstance(result, TensorMeta):
-        return result.dtype
-    return tuple(map(_dtypes, result)) if isinstance(result, tuple) else type(result).__name__
+        return result.dtype, result.layout
+    return tuple(map(_layouts, result)) if isinstance(result, tuple) else type(result).__name__

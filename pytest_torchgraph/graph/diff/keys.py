@@ -3,9 +3,9 @@
 A key describes everything that an edit did, relative to its module instance (see `paths`). So it is
 equal in every layer of one class. It contains for each changed node, before and after:
 
-- kind, op, constants, effects, and the module relative to the instance;
-- dtype and shape if they differ from the partner's. A node without a partner has only the dtype, so
-  that an edit is the same at a different size;
+- kind, op or role, constants, effects, and the module relative to the instance;
+- dtype, layout and shape if they differ from the partner's. A node without a partner has only
+  dtype and layout, so that an edit is the same at a different size;
 - each operand and each user. It is a node of the edit, a node of the instance by its relative name,
   or a value from outside by its *role*. The role consists of the other users of the value in the
   instance. For example, the inputs of the first and of the second layer have the same role,
@@ -105,7 +105,9 @@ class EditKeys:
         edit_nodes: Mapping[Key, int],
     ) -> Hashable:
         flat, i = node.flat, node.number
-        end = None if change.kind == "rewired" else flat.arity[i]
+        end = flat.arity[i] + len(flat.nodes[i].after)
+        if change.kind == "rewired":
+            end = len(flat.operands[i])
         operands = tuple(
             self._operand(node, slot, p, instances, edit_nodes)
             for slot, p in enumerate(flat.operands[i][:end])

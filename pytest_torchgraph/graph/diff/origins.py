@@ -190,8 +190,9 @@ class Occurrence:
 
 def take_same_operands(old: Occurrence, new: Occurrence, edit_nodes: Container[Key]) -> bool:
     """Return True if two partners take the same values, apart from the nodes of their edit."""
-    slots = zip(old.flat.operands[old.number], new.flat.operands[new.number], strict=False)
-    return all(
+    operands = old.flat.operands[old.number], new.flat.operands[new.number]
+    slots = zip(*operands, strict=False)
+    return len(operands[0]) == len(operands[1]) and all(
         old.matching.forward[p] == q or old.at(p).key in edit_nodes or new.at(q).key in edit_nodes
         for p, q in slots
     )

@@ -12,6 +12,7 @@ from ..equality import NumberedGraph
 from ..model import Graph, Node
 from .call_keys import CallKeys
 from .findings import Change, Finding, Place, ops_of
+from .forms import added_results
 from .identify import MAX_EDITS, digest, ops_of_edit, setting_of, where_token
 from .keys import EditKeys
 from .origins import Origins
@@ -314,7 +315,11 @@ def merge_equal_edits(
     merged, others = separate_modules(numbered, before, after, origins)
     keys = EditKeys(origins)
     groups = grouped((keys.key(finding), (number, finding)) for number, finding in others)
-    merged += map(_merge_group, _merge_calls(list(groups.values()), origins))
+    for group in _merge_calls(list(groups.values()), origins):
+        # A key holds for all files, in which an edit may have other sizes. In one file, only the
+        # first place is printed.
+        parts = grouped((len(group) > 1 and added_results(each[1]), each) for each in group)
+        merged += map(_merge_group, parts.values())
     merged.sort(key=lambda numbered_finding: numbered_finding[0])
     return [finding for _, finding in merged]
 

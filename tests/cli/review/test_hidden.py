@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -95,20 +96,47 @@ def layered(*ops: str) -> str:
     return document(("inference", [*lines, f"return %h.{len(ops)}/y"]))
 
 
-def broken(position: int) -> str:
+def masked(*edits: str, first: str = "mask", second: str = "label") -> str:
+    lines = [
+        *inputs("xyz"),
+        op("good", "aten.sin.default(%x)"),
+        op(first, "aten.cos.default(%y)"),
+        op(second, "aten.tan.default(%z)"),
+        op("o", "aten.add.Tensor(%good, %z)"),
+    ]
+    text = document(("inference", [*lines, f"return [%o, %good, %{first}, %{second}]"]))
+    for old, new in zip(edits[::2], edits[1::2], strict=True):
+        assert old in text
+        text = text.replace(old, new)
+    return text
+
+
+READS = ("%o = aten.add.Tensor(%good", "%o = aten.add.Tensor(%mask")
+ADDS = ("  return [%o", f"  {op('k', 'aten.mul.Tensor(%o, %mask)')}\n  return [%k")
+WRITES = (ADDS[0], ADDS[1].replace("%o, %mask) : f32[2]", "%o) : f32[2] !mutates %mask"))
+SWAPPED = {"first": "label", "second": "mask"}
+
+
+def broken(*positions: int) -> str:
     ops = [op(f"y{k}", f"aten.op{k}.default(%y{k - 1})") for k in range(1, 5)]
-    if not position:
+    if positions == (0,):
         return document(("inference", [*inputs(["y0"]), *ops, "return %y4"]))
-    cut = f"y{position}"
-    return document(
-        ("inference_0: inference", [*inputs(["y0"]), *ops[:position], f"return %{cut}"]),
-        ("inference_1: inference", [*inputs([cut]), *ops[position:], "return %y4"]),
-        links=[
-            "run inference_0",
-            'break in f: "b"',
-            f"run inference_1: %{cut} = inference_0 %{cut}",
-        ],
-    )
+    return divided(ops, *positions)
+
+
+def divided(ops: Sequence[str], *positions: int) -> str:
+    """Return a step of a chain of ops with a graph break after each of these ops."""
+    graphs, links = [], []
+    for k, (start, end) in enumerate(pairwise((0, *positions, len(ops)))):
+        lines = [*inputs([f"y{start}"]), *ops[start:end], f"return %y{end}"]
+        graphs.append((f"inference_{k}: inference", lines))
+        links += ['break in f: "b"'] * (k > 0)
+        taken = f": %y{start} = inference_{k - 1} %y{start}" if k else ""
+        links.append(f"run inference_{k}{taken}")
+    return document(*graphs, links=links)
+
+
+CHAIN = [op(f"y{k}", f"aten.relu.default(%y{k - 1})") for k in range(1, 20)]
 
 
 VALUES = [f"%y{k}" for k in range(6)]
@@ -133,6 +161,14 @@ CASES = {
         layered("sin", "EVIL", "EVIL"),
         "%h.2/y = aten.EVIL",
     ),
+    "operand": (masked(), masked(*READS), masked(*READS, **SWAPPED), "%label is now %mask"),
+    "operand of an added op": (
+        masked(),
+        masked(*ADDS),
+        masked(*ADDS, **SWAPPED),
+        "%label is now %mask",
+    ),
+    "written value": (masked(), masked(*WRITES), masked(*WRITES, **SWAPPED), "%label is now %mask"),
     "cuts": (broken(0), broken(1), broken(3), "crossed by %y3"),
 }
 
@@ -149,6 +185,49 @@ def test_each_has_its_form_and_is_shown(case: str, root: Path, capsys: Any) -> N
     for words in (["diff", ".", "../new", "--all"], ["review", "../art", "--list"]):
         assert main(words) == 1
         assert "2 forms" in capsys.readouterr().out
+
+
+def test_lines_of_forms_that_differ_only_in_names_come_first(root: Path, capsys: Any) -> None:
+    whole = document(("inference", [*inputs(["y0"]), *CHAIN, f"return %y{len(CHAIN)}"]))
+    for name, last in (("a", 10), ("b", 15)):
+        leave(root, name, whole, divided(CHAIN, *range(1, 10), last))
+    assert main(["review", "../art", "--list"]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    (form,) = [k for k, line in enumerate(lines) if line.split()[:2] == ["form", "2"]]
+    assert "%y10" in "\n".join(lines[:form])
+    assert "%y15" in "\n".join(lines[form:])
+
+
+def test_a_name_that_differs_at_the_end_of_a_long_line_is_shown(root: Path, capsys: Any) -> None:
+    old = document(("inference", [*inputs("xz"), op("a", "aten.relu.default(%x)"), "return %a"]))
+    for name, last in (("a", "%x"), ("b", "%z")):
+        operands = ", ".join(["%x"] * 60 + [last])
+        ops = [
+            op("b", "aten.sin.default(%x)"),
+            op("c", f"my.op.default(%b, {operands})"),
+            op("a", "aten.tanh.default(%c)"),
+        ]
+        leave(root, name, old, document(("inference", [*inputs("xz"), *ops, "return %a"])))
+    assert main(["diff", ".", "../new"]) == 1
+    output = capsys.readouterr().out
+    assert "2 forms" in output
+    assert "%x, %z)" in output
+
+
+@pytest.mark.parametrize("edit", [READS, ADDS])
+def test_an_edit_of_renumbered_operands_has_one_form(edit: Sequence[str]) -> None:
+    forms = set()
+    for name in ("mask", "cos.1"):
+        text = masked(*[part.replace("%mask", f"%{name}") for part in edit], first=name)
+        (finding,) = diff_graphs(parse_text(masked()).graphs, parse_text(text).graphs).findings
+        forms.add(finding.to_json()["form"])
+    assert len(forms) == 1
+
+
+@pytest.mark.parametrize("edit", [READS, ADDS, WRITES])
+def test_a_renamed_operand_is_named(edit: Sequence[str]) -> None:
+    old, new = (parse_text(text).graphs for text in (masked(), masked(*edit, **SWAPPED)))
+    assert "names   %label is now %mask" in diff_graphs(old, new).to_text().splitlines()[-1]
 
 
 def test_readers_of_an_inserted_op_are_shown(root: Path, capsys: Any) -> None:
@@ -225,6 +304,48 @@ def test_links_of_two_backwards_are_compared(old: str, new: str) -> None:
     assert not equal_programs(first, second)
     assert not diff_graphs(first, parse_text(old).graphs)
     assert diff_graphs(first, second).findings
+
+
+def gradients(name: str, line: str = "") -> str:
+    first = [*inputs("x"), op("a", "aten.exp.default(%x)"), "return %a", "save %x"]
+    second = [*inputs("b"), op("c", f"aten.{name}.default(%b)"), "return %c", "save %b"]
+    lines = [op("x", "input"), op("b", "input"), op("tangent.0", "tangent")]
+    lines += [op("m", "aten.mul.Tensor(%tangent.0, %b)"), op("n", "aten.mul.Tensor(%m, %x)")]
+    graphs = ("forward_0: forward", first), ("forward_1: forward", second)
+    run = f"run backward: %b = forward_0 %a{line}"
+    links = ["run forward_0", 'break in f: "b"', "run forward_1: %b = forward_0 %a", run]
+    return document(*graphs, ("backward", [*lines, "return [%m, %n]"]), links=links)
+
+
+def test_another_value_that_enters_a_backward_is_shown_beside_an_edit() -> None:
+    old = parse_text(gradients("sin")).graphs
+    alone, edited, both = (
+        [finding.to_text() for finding in diff_graphs(old, parse_text(text).graphs).findings]
+        for text in (
+            gradients("sin", ", %tangent.0 = input %b"),
+            gradients("tan"),
+            gradients("tan", ", %tangent.0 = input %b"),
+        )
+    )
+    assert both == [edited[0].partition("\n    follows")[0], *alone]
+    assert "backward: inputs in a different order" in both[1]
+
+
+def test_another_order_of_saved_values_is_no_difference_beside_an_edit() -> None:
+    def training(name: str, order: str) -> str:
+        ops = {"a": op("a", "aten.sin.default(%x)"), "b": op("b", "aten.exp.default(%x)")}
+        forward = [*inputs("x"), *(ops[name] for name in order)]
+        forward += [op("c", "aten.mul.Tensor(%a, %b)"), op("d", f"aten.{name}.default(%c)")]
+        forward += ["return %d", *(f"save %{name}" for name in order)]
+        backward = [*(op(name, "saved") for name in order), op("tangent.0", "tangent")]
+        backward += [op("m", "aten.mul.Tensor(%tangent.0, %a)"), op("n", "aten.mul.Tensor(%m, %b)")]
+        return document(("forward", forward), ("backward", [*backward, "return %n"]))
+
+    old, new, both = (
+        parse_text(training(*case)).graphs
+        for case in (("tanh", "ab"), ("cos", "ab"), ("cos", "ba"))
+    )
+    assert str(diff_graphs(old, both)) == str(diff_graphs(old, new))
 
 
 def test_links_of_a_step_too_large_to_join_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
