@@ -56,8 +56,15 @@ def with_consequences(
     reach = _ForwardReach(findings, origins)
     follows: list[list[Change]] = [[] for _ in findings]
     others: list[Finding] = []
+    whole = {id(graph) for pair in origins.pairs for graph in pair}
     for finding in backward:
-        if all(c.kind == "rewired" and c.node.kind == "placeholder" for c in finding.changes):
+        # The order of a body's inputs is that of its call.
+        if all(
+            c.kind == "rewired"
+            and c.node.kind == "placeholder"
+            and not whole.isdisjoint(map(id, c.within))
+            for c in finding.changes
+        ):
             others.append(finding)
             continue
         changes = (*finding.changes, *finding.consequences)
