@@ -2,14 +2,13 @@
 
 If a list of layers grows by one, the nodes of the new layer look like the nodes of every other
 layer. They would take the partners of the nodes after the list, so they get no partner at all.
-A module that may only have a new name is not set apart: its list may have shifted, or its ops may
-be those of a removed module.
+A module whose ops may be those of a removed module is not set apart.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Iterable, Iterator, Set
 
 from ..equality import NumberedGraph
 from .correspondence import REACH, Correspondence
@@ -18,11 +17,6 @@ from .paths import instances_of, path_of
 
 MIN_MOVED_SHARE = 0.5
 """Minimum share of a module's ops among removed modules for the module to count as moved."""
-MAX_CONTENTS = 50
-"""Maximum number of different modules of one list to compare; with more, nothing is set apart."""
-
-Content = frozenset[tuple[tuple[str, str], int]]
-"""Counts of the ops of a module, by op and place in the module."""
 
 
 def find_one_sided_modules(a: NumberedGraph, b: NumberedGraph) -> tuple[set[int], set[int]]:
@@ -44,9 +38,7 @@ def find_one_sided_modules(a: NumberedGraph, b: NumberedGraph) -> tuple[set[int]
         }
         modules = set(one_sided.values())
         if modules:
-            modules -= _find_renamed(
-                modules, shared, (flat, (b, a)[side]), (paths[side], paths[1 - side])
-            )
+            modules -= _find_moved(modules, (flat, (b, a)[side]), (paths[side], paths[1 - side]))
         numbers.append({i for i, path in enumerate(paths[side]) if one_sided.get(path) in modules})
     return numbers[0], numbers[1]
 
@@ -68,84 +60,34 @@ def _list_of(instance: str) -> str:
     return instance.rpartition(".")[0]
 
 
-def _find_renamed(
+def _find_moved(
     modules: set[str],
-    shared: Iterable[str],
     flats: tuple[NumberedGraph, NumberedGraph],
     paths: tuple[list[str], list[str]],
 ) -> set[str]:
-    """Return the modules that may be renamed modules of the other graph.
+    """Return the modules of which most ops are those of modules that the other graph lacks.
 
     Args:
         modules: instances that only the first graph has.
-        shared: the instances that both have.
         flats: the graphs; the graph with the modules comes first.
         paths: for each graph, the paths of its nodes.
     """
-    lists = {_list_of(module) for module in modules}
-    siblings = [instance for instance in shared if _list_of(instance) in lists]
-    contents = _count_contents(flats[0], paths[0], {*modules, *siblings})
-    other_contents = _count_contents(flats[1], paths[1], siblings)
-    paths_here = set(paths[0])
+    paths_here = {*paths[0]}
     gone_labels = Counter(
         flats[1].labels[i]
         for i, path in enumerate(paths[1])
         if path not in paths_here and flats[1].nodes[i].is_call
     )
-    moved: set[str] = set()
-    for name in lists:
-        new_contents = {
-            contents[module]
-            for module in modules
-            if _list_of(module) == name and module in contents
-        }
-        shared_contents = {
-            (contents[sibling], other_contents[sibling])
-            for sibling in siblings
-            if _list_of(sibling) == name and sibling in contents and sibling in other_contents
-        }
-        # If a list lost its first layer, only the old graph has the last number, although the last
-        # layer was kept: it has its neighbour's number now. To detect this, check whether it
-        # resembles the new layer of that number more than the old layer of that number does.
-        shifted = len(new_contents) * len(shared_contents) > MAX_CONTENTS**2 or any(
-            _distance(content, was) < _distance(now, was)
-            for now, was in shared_contents
-            for content in new_contents
-        )
-        for module in modules:
-            if _list_of(module) == name and (
-                shifted or _moved_elsewhere(contents.get(module), gone_labels)
-            ):
-                moved.add(module)
-    return moved
-
-
-def _count_contents(
-    flat: NumberedGraph, paths: list[str], instances: Iterable[str]
-) -> Mapping[str, Content]:
-    counts: dict[str, Counter[tuple[str, str]]] = {instance: Counter() for instance in instances}
-    within = {
-        path: [instance for instance in instances_of(path) if instance in counts]
-        for path in dict.fromkeys(paths)
+    labels: dict[str, Counter[str]] = {module: Counter() for module in modules}
+    for i, path in enumerate(paths[0]):
+        for instance in instances_of(path) if flats[0].nodes[i].is_call else ():
+            if instance in labels:
+                labels[instance][flats[0].labels[i]] += 1
+    return {
+        module
+        for module, counts in labels.items()
+        if (counts & gone_labels).total() > MIN_MOVED_SHARE * counts.total()
     }
-    for i, path in enumerate(paths):
-        if flat.nodes[i].is_call:
-            for instance in within[path]:
-                counts[instance][path[len(instance) :], flat.labels[i]] += 1
-    return {instance: frozenset(count.items()) for instance, count in counts.items()}
-
-
-def _distance(content: Content, other: Content) -> int:
-    counts, other_counts = Counter(dict(content)), Counter(dict(other))
-    return (counts - other_counts).total() + (other_counts - counts).total()
-
-
-def _moved_elsewhere(content: Content | None, gone_labels: Counter[str]) -> bool:
-    """Return True if most ops of a module are among the ops of removed modules."""
-    labels: Counter[str] = Counter()
-    for (_, label), count in content or ():
-        labels[label] += count
-    return (labels & gone_labels).total() > MIN_MOVED_SHARE * labels.total()
 
 
 def find_exchanged(matching: Correspondence) -> Iterator[tuple[int, int]]:

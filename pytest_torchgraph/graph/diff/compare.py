@@ -48,6 +48,7 @@ from .findings import (
 )
 from .group import GroupedChanges, group_changes
 from .identify import digest, identify_findings
+from .instances import align_instances
 from .joining import merge_ranks
 from .node_changes import NodeChange
 from .origins import Origins, pair_bodies, pair_graphs
@@ -128,7 +129,11 @@ def find_changes(
     digits = fewest(graph.digits for graph in (*before, *after))
     before, after = ([with_digits(graph, digits) for graph in side] for side in (before, after))
     ran_otherwise: dict[tuple[int, int], list[tuple[Graph, Graph]]] = {}
-    for old, new in pair_graphs(canonical(before), canonical(after), classes):
+    sides = canonical(before), canonical(after)
+    origins.instances = align_instances(
+        *(map(classes.flat, (g for g in side if g.kind != "backward")) for side in sides)
+    )
+    for old, new in pair_graphs(*sides, classes):
         if old is not None and new is not None:
             old, new = drop_unshared_facts(old, new)
         origins.pairs.append((old, new))
@@ -189,7 +194,10 @@ def _compare_graphs(
     """Compare two graphs and their bodies. Return the old-to-new names of matched nodes."""
     if classes.equal(old, new):
         return _names_of_equal_graphs(old, new)
-    comparison = group_changes(classes.flat(old), classes.flat(new), names)
+    instances, flat = origins.instances, classes.flat(new)
+    former = {name: instances.former(other) for name, other in names.items()}
+    comparison = group_changes(classes.flat(old), instances.view(flat), former)
+    comparison.matching.b = comparison.changes.b = flat
     origins.matchings.append(comparison.matching)
     label = _graph_label(old, new)
     made = {

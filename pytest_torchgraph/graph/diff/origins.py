@@ -17,6 +17,7 @@ from ..step import InlinedStep
 from .align import align_items
 from .correspondence import Correspondence
 from .findings import Change, Finding, nodes_of_changes
+from .instances import Instances
 from .node_changes import NodeChange, NodeChanges, NodeKey
 from .rules import FOLLOWS, Reason
 
@@ -213,6 +214,7 @@ class Origins:
         self.steps = steps
         self.pairs: list[Pair] = []
         self.matchings: list[Correspondence] = []
+        self.instances = Instances()
         self._found: dict[int, tuple[Correspondence, NodeChange]] = {}
         self._reasons: dict[int, list[Reason]] = {}
 

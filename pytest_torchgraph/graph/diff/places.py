@@ -78,7 +78,7 @@ def separate_modules(
     """
     # Without such findings, the heading for a BERT grown from 12 to 24 layers, by 1,416 ops, would
     # be '1 op added'.
-    modules = _find_edited_modules(findings, before, after)
+    modules = _find_edited_modules(findings, before, after, origins)
     if not modules:
         return [], list(findings)
     others: list[Numbered] = []
@@ -112,7 +112,7 @@ def separate_modules(
 
 
 def _find_edited_modules(
-    findings: Sequence[Numbered], before: Sequence[Graph], after: Sequence[Graph]
+    findings: Sequence[Numbered], before: Sequence[Graph], after: Sequence[Graph], origins: Origins
 ) -> _Modules:
     """Return the outermost instances that only one side has, with mostly added or removed ops."""
     edits = _count_ops_by_kind(place.changes for _, finding in findings for place in finding.places)
@@ -128,7 +128,8 @@ def _find_edited_modules(
     for kind in kinds:
         # Outermost first: a layer is one added module, and its submodules are not added modules.
         for path in sorted(edits[kind], key=lambda path: path.count(".")):
-            is_one_sided = path not in other_sizes[kind]
+            one_sided = origins.instances.one_sided[kind]
+            is_one_sided = path not in other_sizes[kind] or path in one_sided
             count = edits[kind][path] + consequences[kind][path]
             enough = (
                 edits[kind][path] >= MIN_EDITED_OPS
