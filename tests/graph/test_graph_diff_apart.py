@@ -77,6 +77,48 @@ def test_modules_that_moved_up_in_their_list_are_paired(head: str) -> None:
     assert not diff.changed
 
 
+OPS = ("sin", "cos", "tanh", "exp", "erf")
+
+
+@pytest.mark.parametrize("place", range(len(OPS)))
+def test_a_module_removed_from_a_list_is_that_module_and_no_other(place: int) -> None:
+    long, short = sequence(*OPS), sequence(*OPS[:place], *OPS[place + 1 :])
+    for before, after, kind in ((long, short, "removed"), (short, long, "added")):
+        found = difference(before, after)
+        assert found.heading() == f"1 module {kind}: net.{place} (2 ops)"
+        (finding,) = found.findings
+        assert [change.node.op for change in finding.changes] == [f"aten.{OPS[place]}", "aten.neg"]
+
+
+def test_an_edit_of_a_renumbered_module_is_a_finding_of_its_own() -> None:
+    found = difference(sequence(*OPS), sequence(*OPS[1:3], "relu", OPS[4]))
+    headings = found.heading()
+    assert headings.startswith("1 module removed: net.0 (2 ops)")
+    assert "aten.exp -> aten.relu in net.2" in headings
+    assert len(found.findings) == 2
+
+
+def test_modules_inside_renumbered_modules_are_aligned_too() -> None:
+    def nested(*blocks: tuple[str, ...]) -> Graph:
+        lines, value = [], "x"
+        for number, ops in enumerate(blocks):
+            for place, op in enumerate(ops):
+                name = f"net.{number}.{place}/{op}"
+                lines.append(f"%{name} = aten.{op}(%{value})")
+                value = name
+        return graph("\n".join([*lines, f"return %{value}"]))
+
+    rest = ("sinh", "cosh", "abs"), ("sqrt", "log")
+    before = nested(("sin", "cos"), ("tanh", "exp", "erf"), *rest)
+    after = nested(("tanh", "erf"), *rest)
+    found = difference(before, after)
+    assert {change.node.op for finding in found.findings for change in finding.changes} == {
+        "aten.sin",
+        "aten.cos",
+        "aten.exp",
+    }
+
+
 def test_module_that_moved_into_a_list_is_paired() -> None:
     before = sequence("sin", "cos", "tanh", head="exp")
     after = sequence("sin", "erf", "tanh", "exp")

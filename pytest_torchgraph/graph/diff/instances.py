@@ -8,16 +8,19 @@ compared under the paths that their modules had.
 from __future__ import annotations
 
 import copy
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise, zip_longest
+from itertools import pairwise
 
 from ...words import grouped
-from ..census import Move, moved
 from ..equality import NumberedGraph
 from ..text import quote
 from .align import align_items
 from .paths import instances_of, natural_key, path_of
+
+MAX_PAIRS = 10_000
+"""Maximum number of pairs of modules to compare where several of a list differ."""
 
 
 @dataclass
@@ -25,18 +28,23 @@ class Instances:
     """The modules of lists that correspond under other numbers.
 
     Attributes:
-        moves: path of each new module and the path that it had, innermost modules first.
+        moves: the path that each new module had.
         one_sided: modules of these lists without a partner, by "removed" and "added".
     """
 
-    moves: list[Move] = field(default_factory=list)
+    moves: dict[str, str] = field(default_factory=dict)
     one_sided: Mapping[str, set[str]] = field(
         default_factory=lambda: {"removed": set(), "added": set()}
     )
 
     def former(self, name: str) -> str:
         """Return the path or the name that a new module or value had."""
-        return moved(name, *self.moves)
+        end = len(name) if self.moves else 0
+        while end > 0:
+            if name[:end] in self.moves:
+                return self.moves[name[:end]] + name[end:]
+            end = max(name.rfind(".", 0, end), name.rfind("/", 0, end))
+        return name
 
     def view(self, flat: NumberedGraph) -> NumberedGraph:
         """Return a new graph under the former paths of its modules."""
@@ -52,12 +60,12 @@ class Instances:
             )
             for node in flat.nodes
         )
-        view.labels, view.plain = ([*labels] for labels in (flat.labels, flat.plain))
-        for i, node in enumerate(flat.nodes):
-            if node.target != view.nodes[i].target:
-                named = quote(node.target), quote(view.nodes[i].target)
-                view.labels[i] = view.labels[i].replace(*named, 1)
-                view.plain[i] = view.plain[i].replace(*named, 1)
+        for kind in ("labels", "plain", "shapeless"):
+            labels = [*getattr(flat, kind)]
+            for i, (node, former) in enumerate(zip(flat.nodes, view.nodes, strict=True)):
+                if node.target != former.target:
+                    labels[i] = labels[i].replace(quote(node.target), quote(former.target), 1)
+            setattr(view, kind, labels)
         return view
 
     def align(self, old: Sequence[str], new: Sequence[str], contents: Sequence[_Contents]) -> None:
@@ -73,18 +81,42 @@ class Instances:
         if len(equal) <= sum(by_name.get(path) == contents[0][path] for path in old):
             return
         container = old[0].rpartition(".")[0]
-        numbers = [int(path.rpartition(".")[2]) for path in (*old, *new)]
+        unused = 1 + max(int(path.rpartition(".")[2]) for path in (*old, *new))
         for (x0, y0), (x1, y1) in pairwise([(-1, -1), *equal, (len(old), len(new))]):
-            gap = zip_longest(old[x0 + 1 : x1], new[y0 + 1 : y1])
+            gap = _pair_gap(old[x0 + 1 : x1], new[y0 + 1 : y1], contents)
             for path, other in [*gap, *zip(old[x1 : x1 + 1], new[y1 : y1 + 1], strict=True)]:
-                if other is None:
+                if path is not None and other is None:
                     self.one_sided["removed"].add(path)
-                    continue
-                if path is None:
+                elif path is not None and other is not None:
+                    self.moves[other] = path
+                elif other is not None:
                     self.one_sided["added"].add(other)
-                    numbers.append(max(numbers) + 1)
-                    path = f"{container}.{numbers[-1]}".removeprefix(".")
-                self.moves.insert(0, (other, path))
+                    self.moves[other] = f"{container}.{unused}".removeprefix(".")
+                    unused += 1
+
+
+def _pair_gap(
+    old: Sequence[str], new: Sequence[str], contents: Sequence[_Contents]
+) -> Iterator[tuple[str | None, str | None]]:
+    """Yield pairs of modules in order; the shorter side is where it has most ops in common."""
+    is_old = len(old) <= len(new)
+    short, long = (old, new) if is_old else (new, old)
+    sides = contents if is_old else contents[::-1]
+    places = range(len(long) - len(short) + 1)
+    if len(places) * len(short) > MAX_PAIRS:
+        places = range(1)
+
+    def common(place: int) -> int:
+        counts = (
+            Counter(sides[0][path]) & Counter(sides[1][other])
+            for path, other in zip(short, long[place:], strict=False)
+        )
+        return sum(count.total() for count in counts)
+
+    start = max(places, key=common)
+    for number, path in enumerate(long, -start):
+        other = short[number] if 0 <= number < len(short) else None
+        yield (other, path) if is_old else (path, other)
 
 
 _Contents = Mapping[str, tuple[Hashable, ...]]
