@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import pytest
+import torch
 from graph.build import difference, graph
+from torch import nn
 
+from pytest_torchgraph import capture, diff
 from pytest_torchgraph.graph import Graph
 
 
@@ -88,6 +91,15 @@ def test_a_module_removed_from_a_list_is_that_module_and_no_other(place: int) ->
         assert found.heading() == f"1 module {kind}: net.{place} (2 ops)"
         (finding,) = found.findings
         assert [change.node.op for change in finding.changes] == [f"aten.{OPS[place]}", "aten.neg"]
+
+
+def test_a_called_module_removed_from_a_list_is_that_module() -> None:
+    modules = nn.ReLU(), nn.Tanh(), nn.GELU(), nn.SiLU()
+    x = torch.ones(2)
+    before, after = (
+        capture(nn.Sequential(*side), x, via="fx") for side in (modules, (modules[0], *modules[2:]))
+    )
+    assert diff(before, after).heading().startswith("1 edit: torch.nn.Tanh removed in 1 (")
 
 
 def test_an_edit_of_a_renumbered_module_is_a_finding_of_its_own() -> None:

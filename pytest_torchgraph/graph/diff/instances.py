@@ -17,6 +17,7 @@ from ...words import grouped
 from ..equality import NumberedGraph
 from ..text import quote
 from .align import align_items
+from .match import without_target
 from .paths import instances_of, natural_key, path_of
 
 MAX_PAIRS = 10_000
@@ -148,8 +149,9 @@ def _contents(flats: Iterable[NumberedGraph]) -> dict[str, tuple[Hashable, ...]]
     contents: dict[str, list[Hashable]] = {}
     for flat in flats:
         for i, node in enumerate(flat.nodes):
-            path = path_of(node) if node.is_call else ""
+            # A called module is the op.
+            path = (node.target or path_of(node)) if node.is_call else ""
             for instance in instances_of(path):
-                place = path[len(instance) :], flat.shapeless[i]
+                place = path[len(instance) :], without_target(node, flat.shapeless[i])
                 contents.setdefault(instance, []).append(place)
     return {instance: tuple(ops) for instance, ops in contents.items()}
