@@ -70,7 +70,7 @@ class Instances:
         return view
 
     def align(self, old: Sequence[str], new: Sequence[str], contents: Sequence[_Contents]) -> None:
-        """Align the modules of a list, if more are equal under other numbers than under theirs.
+        """Align the modules of a list, if more of their ops are equal than under their numbers.
 
         Args:
             old, new: the paths of the modules, in order.
@@ -78,22 +78,25 @@ class Instances:
         """
         tokens = [contents[0][path] for path in old], [contents[1][path] for path in new]
         equal = sorted(align_items(*tokens))
-        by_name = {self.former(path): contents[1][path] for path in new}
-        if len(equal) <= sum(by_name.get(path) == contents[0][path] for path in old):
+        pairs: list[tuple[str | None, str | None]] = []
+        for (x0, y0), (x1, y1) in pairwise([(-1, -1), *equal, (len(old), len(new))]):
+            pairs += _pair_gap(old[x0 + 1 : x1], new[y0 + 1 : y1], contents)
+            pairs += zip(old[x1 : x1 + 1], new[y1 : y1 + 1], strict=True)
+        by_name = {self.former(path): path for path in new}
+        in_place = [(path, by_name[path]) for path in old if path in by_name]
+        if _count_common(pairs, contents) <= _count_common(in_place, contents):
             return
         container = old[0].rpartition(".")[0]
         unused = 1 + max(int(path.rpartition(".")[2]) for path in (*old, *new))
-        for (x0, y0), (x1, y1) in pairwise([(-1, -1), *equal, (len(old), len(new))]):
-            gap = _pair_gap(old[x0 + 1 : x1], new[y0 + 1 : y1], contents)
-            for path, other in [*gap, *zip(old[x1 : x1 + 1], new[y1 : y1 + 1], strict=True)]:
-                if path is not None and other is None:
-                    self.one_sided["removed"].add(path)
-                elif path is not None and other is not None:
-                    self.moves[other] = path
-                elif other is not None:
-                    self.one_sided["added"].add(other)
-                    self.moves[other] = f"{container}.{unused}".removeprefix(".")
-                    unused += 1
+        for path, other in pairs:
+            if path is not None and other is None:
+                self.one_sided["removed"].add(path)
+            elif path is not None and other is not None:
+                self.moves[other] = path
+            elif other is not None:
+                self.one_sided["added"].add(other)
+                self.moves[other] = f"{container}.{unused}".removeprefix(".")
+                unused += 1
 
 
 def _pair_gap(
@@ -106,18 +109,22 @@ def _pair_gap(
     places = range(len(long) - len(short) + 1)
     if len(places) * len(short) > MAX_PAIRS:
         places = range(1)
-
-    def common(place: int) -> int:
-        counts = (
-            Counter(sides[0][path]) & Counter(sides[1][other])
-            for path, other in zip(short, long[place:], strict=False)
-        )
-        return sum(count.total() for count in counts)
-
-    start = max(places, key=common)
+    start = max(places, key=lambda k: _count_common([*zip(short, long[k:], strict=False)], sides))
     for number, path in enumerate(long, -start):
         other = short[number] if 0 <= number < len(short) else None
         yield (other, path) if is_old else (path, other)
+
+
+def _count_common(
+    pairs: Iterable[tuple[str | None, str | None]], contents: Sequence[_Contents]
+) -> int:
+    """Return the number of ops that the modules of pairs have in common."""
+    counts = (
+        Counter(contents[0][path]) & Counter(contents[1][other])
+        for path, other in pairs
+        if path is not None and other is not None
+    )
+    return sum(count.total() for count in counts)
 
 
 _Contents = Mapping[str, tuple[Hashable, ...]]
