@@ -343,7 +343,7 @@ def _may_be_same(node: Node, other: Node) -> bool:
     A size can be a symbol in one graph, and a number in another.
     """
     a, b = node.result, other.result
-    if repr(node.args) != repr(other.args):
+    if (node.args or other.args) and repr(node.args) != repr(other.args):
         return False
     if not isinstance(a, TensorMeta) or not isinstance(b, TensorMeta):
         return a == b

@@ -15,6 +15,7 @@ from itertools import pairwise
 
 from ...words import grouped
 from ..equality import NumberedGraph
+from ..model import Node
 from ..text import quote
 from .align import align_items
 from .match import without_target
@@ -138,9 +139,14 @@ def align_instances(before: Iterable[NumberedGraph], after: Iterable[NumberedGra
         before, after: the forward graphs of each side.
     """
     found = Instances()
-    contents = _contents(before), _contents(after)
-    if contents[0].keys() == contents[1].keys():
+    sides = [*before], [*after]
+    paths = [
+        dict.fromkeys(_path_of(node) for flat in side for node in flat.nodes) for side in sides
+    ]
+    modules = [{i for path in side for i in instances_of(path)} for side in paths]
+    if modules[0] == modules[1]:
         return found
+    contents = _contents(sides[0]), _contents(sides[1])
     lists = [
         grouped((path.rpartition(".")[0], path) for path in sorted(side, key=natural_key))
         for side in contents
@@ -156,9 +162,13 @@ def _contents(flats: Iterable[NumberedGraph]) -> dict[str, tuple[Hashable, ...]]
     contents: dict[str, list[Hashable]] = {}
     for flat in flats:
         for i, node in enumerate(flat.nodes):
-            # A called module is the op.
-            path = (node.target or path_of(node)) if node.is_call else ""
+            path = _path_of(node)
             for instance in instances_of(path):
                 place = path[len(instance) :], without_target(node, flat.shapeless[i])
                 contents.setdefault(instance, []).append(place)
     return {instance: tuple(ops) for instance, ops in contents.items()}
+
+
+def _path_of(node: Node) -> str:
+    """Return the module path of an op, "" for any other node. A called module is the op."""
+    return (node.target or path_of(node)) if node.is_call else ""
