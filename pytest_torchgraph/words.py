@@ -22,6 +22,9 @@ CHECK_BACKWARD = (
 )
 """Remedy for a capture without a backward."""
 
+MAX_DIGITS = 9
+"""Maximum number of digits of a number in a name. Longer ones do not count as numbers."""
+
 IN_SUBTEST = "\x1f"
 """Separator between the subTest parameters and the name, in the name of a stored graph."""
 
@@ -123,6 +126,11 @@ def amount(count: int, unit: str, *, signed: bool = False) -> str:
     while power < len(prefixes) - 1 and size >= 999.95 * 1000**power:
         power += 1
     return f"{sign}{size / 1000**power:,.1f} {prefixes[power]}{unit}"
+
+
+def is_index(part: str) -> bool:
+    """Return True if a part of a name is the number of a module, an output or a tangent."""
+    return len(part) <= MAX_DIGITS and part.isascii() and part.isdigit() and str(int(part)) == part
 
 
 def spans(numbers: Iterable[int]) -> list[list[int]]:

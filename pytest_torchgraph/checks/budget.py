@@ -18,9 +18,9 @@ from ..graph.cost import (
     saved_bytes,
     why_none_counted,
 )
-from ..graph.diff import abridged, is_index
+from ..graph.diff import abridged
 from ..graph.model import Graph, Node, Source
-from ..words import CHECK_BACKWARD, counted, grouped
+from ..words import CHECK_BACKWARD, counted, grouped, is_index
 
 MOST = 5
 """Maximum number of modules, or ops, in a failure message."""

@@ -14,7 +14,7 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..words import grouped
+from ..words import grouped, is_index
 from .census import moved
 from .inline import Copies
 from .model import Arg, Graph, Node, Ref, Symbol, TensorMeta
@@ -218,7 +218,7 @@ def inlined(graphs: Sequence[Graph]) -> InlinedStep | None:
     calls = calls_of(graphs)
     if calls is None:
         return None
-    sizes = {graph.name: sum(len(part.nodes) for part in graph.walk()) for graph in graphs}
+    sizes = {graph.name: count_nodes(graph) for graph in graphs}
     if sum(sizes[graph.name] for _, graph in calls) > MOST_NODES:
         return None
     forwards = [pair for pair in calls if pair[1].kind != "backward"]
@@ -235,6 +235,11 @@ def inlined(graphs: Sequence[Graph]) -> InlinedStep | None:
         return InlinedStep((saver,), tuple(forward.boundaries), forward.origins)
     graphs = in_order((saver, replace(backward.graph, saver=saver)))
     return InlinedStep(graphs, tuple(forward.boundaries), forward.origins | backward.origins)
+
+
+def count_nodes(graph: Graph) -> int:
+    """Return the number of nodes of a graph with its bodies."""
+    return sum(len(part.nodes) for part in graph.walk())
 
 
 def joined(graphs: Sequence[Graph]) -> InlinedStep:
@@ -353,11 +358,6 @@ def _may_be_same(node: Node, other: Node) -> bool:
     )
 
 
-def is_number(text: str) -> bool:
-    """Return True for the digits of a number, of at most nine digits."""
-    return len(text) < 10 and text.isascii() and text.isdigit()
-
-
 class _Phase:
     """The forward or the backward of a step, inlined.
 
@@ -438,6 +438,9 @@ class _Phase:
         """
         if link.call != OUTSIDE:
             return self.values.get((link.call, link.name))
+        if node is not None and isinstance(node.result, Symbol):
+            known = self.inputs.get(node.result)
+            return None if known is None else known.name
         for place, other in enumerate(self.outside.get((link.role, link.name), ())):
             if node is None or _may_be_same(other.node, node):
                 return self.inputs[link.role, link.name, place].name
@@ -535,7 +538,7 @@ class _Phase:
             # One graph has the outputs of the target: the last one, which need not run last.
             paths = next(filter(None, returned), () if () in returned else None)
             place = {path: number for number, (path, _) in enumerate(paths or ())}
-            ordered = sorted(results, key=lambda p: place.get(p, int(p) if is_number(p) else -1))
+            ordered = sorted(results, key=lambda p: place.get(p, int(p) if is_index(p) else -1))
             refs = tuple(map(Ref, dict.fromkeys(results[path] for path in ordered)))
             value = refs[0] if len(refs) == 1 else refs
             output = paths and tuple(

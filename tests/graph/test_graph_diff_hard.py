@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import random
-import sys
 from collections.abc import Callable
 
 import pytest
-from graph.build import difference
+from graph.build import calls, difference
 from graph.edits import (
     Nodes,
     call,
@@ -76,23 +75,6 @@ def diamonds(length: int) -> Nodes:
 SHAPES: dict[str, Callable[[int], Nodes]] = {
     function.__name__: function for function in (one_op, ladder, fan, dead_fan, hub, far, diamonds)
 }
-
-
-def calls(function: Callable[[], object]) -> int:
-    """Return the number of function calls, as a measure of work without a clock."""
-    count = 0
-
-    def profile(frame: object, event: str, arg: object) -> None:
-        nonlocal count
-        count += event in ("call", "c_call")
-
-    before = sys.getprofile()
-    sys.setprofile(profile)
-    try:
-        function()
-    finally:
-        sys.setprofile(before)
-    return count
 
 
 def difference_of(before: Nodes, after: Nodes) -> GraphDiff:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 
 import pytest
+from graph.build import calls
 
 from pytest_torchgraph import GraphFormatError
 from pytest_torchgraph.graph import GraphDiff, diff_graphs, equal_programs, parse_text
@@ -134,20 +134,7 @@ def gathered(runs: int, *, exchanged: bool) -> str:
 def work(before: str, after: str) -> int:
     """Return the number of function calls that a comparison takes."""
     sides = [parse_text(side).graphs for side in (before, after)]
-    count = 0
-
-    def profile(frame: object, event: str, arg: object) -> None:
-        nonlocal count
-        count += event in ("call", "c_call")
-
-    outer = sys.getprofile()
-    sys.setprofile(profile)
-    try:
-        equal_programs(*sides)
-        diff_graphs(*sides)
-    finally:
-        sys.setprofile(outer)
-    return count
+    return calls(lambda: (equal_programs(*sides), diff_graphs(*sides)))
 
 
 def test_work_grows_with_the_number_of_breaks_and_runs_not_with_their_product() -> None:

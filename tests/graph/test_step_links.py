@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 import pytest_torchgraph
 from pytest_torchgraph import capture, diff
-from pytest_torchgraph.graph import equal_programs, parse_text
-from pytest_torchgraph.graph.diff import diff_graphs
+from pytest_torchgraph.graph import Symbol, diff_graphs, equal_programs, parse_text
+from pytest_torchgraph.graph.step import inlined
 from pytest_torchgraph.snapshot.compare import compare, read_stored
 from pytest_torchgraph.snapshot.subject import program_of
 
@@ -110,14 +110,8 @@ class NamedLikeAnInput(nn.Module):
         return h - (self.x if self.takes_buffer else x)
 
 
-def adds(x: Tensor, y: Tensor) -> Tensor:
-    a = x + y
-    cut()
-    return y + 0.25 + a
-
-
-def adds_detached(x: Tensor, y: Tensor) -> Tensor:
-    a = x.detach() + y
+def adds(x: Tensor, y: Tensor, *, detached: bool) -> Tensor:
+    a = (x.detach() if detached else x) + y
     cut()
     return y + 0.25 + a
 
@@ -158,7 +152,7 @@ def test_each_exchange_is_a_difference_live_and_stored(exchange: str, *, grad: b
 
 def test_an_input_without_a_gradient_is_a_difference() -> None:
     x, y = X.clone().requires_grad_(), Y.clone().requires_grad_()
-    old, new = (capture(target, x, y) for target in (adds, adds_detached))
+    old, new = (capture(adds, x, y, detached=detached) for detached in (False, True))
     assert old != new
     assert "grad x" in old.to_text()
     assert not equal_programs(parse_text(old.to_text()).graphs, new.program)
@@ -166,25 +160,19 @@ def test_an_input_without_a_gradient_is_a_difference() -> None:
 
 @pytest.mark.parametrize("via", ["dispatch", "aot"])
 def test_the_order_of_statements_gives_tangents_no_order(via: str) -> None:
-    def first(x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+    def target(x: Tensor, y: Tensor, order: str) -> tuple[Tensor, ...]:
+        if order == "later":
+            b = y.cos()
         a = x.sin()
-        b = y.cos()
+        if order != "later":
+            b = y.cos()
         if via == "aot":
             cut()
-        return x.t(), a, b
-
-    def second(x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
-        b = y.cos()
-        a = x.sin()
-        if via == "aot":
-            cut()
-        return x.t(), a, b
-
-    def exchanged(x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
-        return x.t(), y.cos(), x.sin()
+        return (x.t(), b, a) if order == "exchanged" else (x.t(), a, b)
 
     x, y = X.clone().requires_grad_(), Y.clone().requires_grad_()
-    captures = [capture(target, x, y, via=via) for target in (first, second, exchanged)]
+    orders = ("first", "later", "exchanged")
+    captures = [capture(target, x, y, order=order, via=via) for order in orders]
     assert captures[0] == captures[1]
     assert captures[0] != captures[2]
 
@@ -253,6 +241,23 @@ def test_any_label_of_a_result_is_read(path: str) -> None:
     added = f'  result "output {path}" = forward %r\n'
     before, after = (parse_text(text).graphs for text in (STEP, STEP + added))
     assert diff_graphs(before, after)
+
+
+def test_a_symbolic_size_of_a_backward_is_that_of_its_forward() -> None:
+    def sized(x: Tensor, y: Tensor) -> Tensor:
+        a = x.sin() * x.shape[0]
+        cut()
+        return (a - y).view(-1) * y.shape[0]
+
+    x, y = X.clone().requires_grad_(), Y.clone().requires_grad_()
+    for value in (x, y):
+        torch._dynamo.mark_dynamic(value, 0)
+    step = inlined(capture(sized, x, y).program)
+    assert step is not None
+    forward, backward = step.graphs
+    sizes = {node.name for node in backward.inputs if isinstance(node.result, Symbol)}
+    assert len(sizes) == 2
+    assert sizes <= {node.name for node in forward.inputs}
 
 
 def test_an_unknown_input_of_two_graphs_is_one_input_live_and_stored() -> None:

@@ -428,3 +428,5 @@ def test_a_target_that_assigns_a_gradient_runs_a_backward_if_asked(via: str) -> 
     else:
         with pytest.raises(CaptureError, match=r"itself changed gradients.*backward=True"):
             capture(assigns, x, via=via)
+    with pytest.raises(CaptureError, match="no output of the target requires grad"):
+        capture(lambda x: assigns(x).detach(), x, via=via, backward=True)

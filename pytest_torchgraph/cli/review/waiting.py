@@ -34,8 +34,6 @@ from ...words import grouped
 NO_LONGER = "no longer stored, so no longer compared"
 LOSSES = ("detail ", "digits ", "format ", "compared with", NO_LONGER)
 """Beginnings of details that a headline has."""
-FORMAT = len("torchgraph ")
-"""Index of the format version in a text."""
 SAME_GRAPHS = "only names, line order, strides or devices differ, so the graphs are equal"
 
 
@@ -137,12 +135,13 @@ def _compare_texts(saved: SavedUpdate, stored: str | None, new: str) -> Differen
                 details = (f"compared with {saved.compared}", *details)
             if lost := missing_facts(captured, old):
                 losses = [f"{NO_LONGER}: {', '.join(lost)}"]
-            if new[FORMAT] < stored[FORMAT]:
-                losses.append(f"format {new[FORMAT]}, was {stored[FORMAT]}")
+            version, former = (int(text.split(maxsplit=2)[1]) for text in (new, stored))
+            if version < former:
+                losses.append(f"format {version}, was {former}")
             details = (*losses, *details)
             if (digits := captured.digits) != (was := old.digits):
-                numbers = ["exact" if n is None else n for n in (digits, was)]
-                details = ("digits {}, was {}".format(*numbers), *details)
+                now, then = ("exact" if n is None else n for n in (digits, was))
+                details = (f"digits {now}, was {then}", *details)
                 losses += details[:1] if fewest((digits, was)) != was else ()
             if detail != old.header.detail:
                 details = (f"detail {detail!r}, was {old.header.detail!r}", *details)

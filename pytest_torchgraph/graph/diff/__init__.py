@@ -47,7 +47,7 @@ if TYPE_CHECKING:
         whole,
     )
     from .origins import Matched, Pair
-    from .paths import abridged, holds, instances_of, is_index, natural_key
+    from .paths import abridged, holds, instances_of, natural_key
     from .rules import RULES
     from .union_find import UnionFind
     from .words import cost_text, heading
@@ -64,7 +64,7 @@ else:
                 "merge_edits merge_findings merge_ranks problem_finding shorten source_text whole"
             ),
             "origins": "Matched Pair",
-            "paths": "abridged holds instances_of is_index natural_key",
+            "paths": "abridged holds instances_of natural_key",
             "compare": "diff_graphs diff_programs find_changes same_ranks",
             "union_find": "UnionFind",
             "words": "cost_text heading",

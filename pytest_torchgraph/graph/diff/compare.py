@@ -32,7 +32,7 @@ from ..text import (
 )
 from .batch_norms import attach_batch_norms
 from .consequences import with_consequences
-from .correspondence import Correspondence
+from .correspondence import REACH, Correspondence
 from .costs import SAVED_DIFFER, attach_costs, name_checkpoints
 from .cuts import with_cuts
 from .findings import (
@@ -197,6 +197,7 @@ def _compare_graphs(
     instances, flat = origins.instances, classes.flat(new)
     former = {name: instances.former(other) for name, other in names.items()}
     comparison = group_changes(classes.flat(old), instances.view(flat), former)
+    # The matching has numbers, and its nodes have their own names again from here on.
     comparison.matching.b = comparison.changes.b = flat
     origins.matchings.append(comparison.matching)
     label = _graph_label(old, new)
@@ -329,6 +330,9 @@ def _exchanged_outputs(
     """
     if not (old.output and new.output) and len(old.outputs) != len(new.outputs):
         return
+    differing = [*_differing_outputs(old, new, names)]
+    if not differing:
+        return
     changes = [
         change for finding in findings for change in (*finding.changes, *finding.consequences)
     ]
@@ -341,7 +345,7 @@ def _exchanged_outputs(
         {c.after.name for c in changes if c.after and c.kind != "changed"},
     ]
     outputs = []
-    for value, other, words in _differing_outputs(old, new, names):
+    for value, other, words in differing:
         if isinstance(value, Ref) and isinstance(other, Ref):
             if value.name not in back or other.name not in back:
                 continue
@@ -363,10 +367,12 @@ def _exchanged_outputs(
 
 def _reached(graph: Graph, name: str, edited: Container[str]) -> Container[str]:
     """Return the values that a value is computed from through edited ops and their projections."""
+    steps = iter(range(REACH))
 
     def operands(name: str) -> Sequence[str]:
         node = graph.by_name[name]
-        return node.refs if name in edited or node.op == "operator.getitem" else ()
+        is_passed = name in edited or node.op == "operator.getitem"
+        return node.refs if is_passed and next(steps, None) is not None else ()
 
     return reachable([name], operands)
 

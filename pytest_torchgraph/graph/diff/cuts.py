@@ -103,8 +103,8 @@ def _divided_otherwise(
     runs = [_runs_of(step) for step in (before, after)]
     summary = ""
     if cut_elsewhere:
-        summary = f"divided into {counted(max(len(runs[1]), 1), 'run')}, "
-        summary += f"before: {max(len(runs[0]), 1):,}"
+        was, now = (max(len(side), 1) for side in runs)  # an undivided step has no origins
+        summary = f"divided into {counted(now, 'run')}, before: {was:,}"
     elif len(runs[0]) == len(runs[1]):
         for of_runs, others in (runs, runs[::-1]):
             shared = grouped((id(graph), number) for number, (graph, _) in enumerate(of_runs))

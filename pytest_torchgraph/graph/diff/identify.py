@@ -7,6 +7,7 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 
+from ...words import is_index
 from ..census import calls
 from ..model import Arg, Graph, Node, Ref, map_arg
 from ..module_paths import OwnModule, common_path
@@ -17,7 +18,7 @@ from .findings import Finding, Identity, Place, ops_of
 from .key_forms import result_form, without_derived
 from .keys import EditKeys
 from .origins import Origins, take_same_operands
-from .paths import holds, is_index, path_of
+from .paths import holds, path_of
 
 ATEN = "aten."
 COPIES = ("_to_copy", "index_copy", "_foreach_copy")

@@ -110,7 +110,7 @@ def _pair_gap(
     places = range(len(long) - len(short) + 1)
     if len(places) * len(short) > MAX_PAIRS:
         places = range(1)
-    start = max(places, key=lambda k: _count_common([*zip(short, long[k:], strict=False)], sides))
+    start = max(places, key=lambda k: _count_common(zip(short, long[k:], strict=False), sides))
     for number, path in enumerate(long, -start):
         other = short[number] if 0 <= number < len(short) else None
         yield (other, path) if is_old else (path, other)

@@ -10,21 +10,14 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 
-from ...words import grouped, spans
+from ...words import MAX_DIGITS, grouped, is_index, spans
 from ..model import Node
 from ..module_paths import module_of
 
-MAX_DIGITS = 9
-"""Maximum number of digits of a module index. Longer numbers do not count as indices."""
 MAX_INSTANCES = 20
 """Maximum number of nested instances, as in `fold`. Networks have three or four."""
 _NUMBER = re.compile(rf"(?:(?<=[._])|^)([0-9]{{1,{MAX_DIGITS}}})(?=\.|\Z)")
 """A number in a path: a whole component, or the end of a component, as in `encoder_layer_0`."""
-
-
-def is_index(part: str) -> bool:
-    """Return True if a component of a path is the number of a module in a list."""
-    return len(part) <= MAX_DIGITS and part.isascii() and part.isdigit() and str(int(part)) == part
 
 
 def instances_of(path: str) -> tuple[str, ...]:

@@ -21,9 +21,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from ...ops.matching import ATEN_LEVELS
+from ...words import is_index
 from ..cost import with_savers
 from ..model import Arg, Graph, Node, Ref, iter_refs, map_arg, map_node
-from ..step import Link, is_number
+from ..step import Link
 
 BELOW_AUTOGRAD = ATEN_LEVELS
 """Levels of graphs to which autograd has already been applied."""
@@ -118,7 +119,7 @@ def _tangents_in_order(graph: Graph) -> Graph:
 def _output_number(tangent: Node) -> int:
     """Return the number of the output that a tangent is the gradient of, 0 if it has none."""
     number = tangent.name.removeprefix(f"{TANGENT}.")
-    return int(number) if is_number(number) else 0
+    return int(number) if is_index(number) else 0
 
 
 def _drop_aliases(graph: Graph, aliases: Mapping[str, str]) -> Graph:

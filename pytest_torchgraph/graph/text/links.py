@@ -37,6 +37,7 @@ from ..step import (
     Link,
     StepCall,
     calls_of,
+    count_nodes,
     earlier_run,
     forward_of,
     needs_links,
@@ -202,7 +203,7 @@ class LinksReader:
     def __init__(self, reader: NodeReader, graphs: Sequence[Graph]):
         self.reader = reader
         self.graphs = {graph.name: graph for graph in graphs}
-        self.sizes = {g.name: sum(len(part.nodes) for part in g.walk()) for g in graphs}
+        self.sizes = {graph.name: count_nodes(graph) for graph in graphs}
         self.runs: list[_RunLine] = []
         self.counts: Counter[str] = Counter()
         self.results: dict[str, tuple[str, int, str] | None] = {}

@@ -226,8 +226,8 @@ class Step:
         """Explain why no backward could start, and suggest a fix."""
         if not torch.is_grad_enabled():
             return "grad mode is off. Capture outside of torch.no_grad() and inference_mode()"
-        if self.own_backward:
-            return "the target itself changed gradients. Pass backward=True to run it nonetheless"
+        if self.own_backward and self.invocation.backward is None:
+            return "the target itself changed gradients. To run a backward, pass backward=True"
         if not any(leaf.requires_grad for leaf in self.leaves):
             return (
                 "no parameter or input of the target requires grad. Call requires_grad_() on one "
