@@ -504,6 +504,7 @@ def test_step(graph_snapshot):
 """
 
 
+@pytest.mark.slow("two runs of pytest; breaks are reviewed above, too")
 def test_a_run_whose_graph_break_came_can_be_reviewed(root: Path, capsys: Any) -> None:
     repo = Path()
     (repo / "test_a.py").write_text(TEST)
