@@ -67,7 +67,8 @@ class Copies:
 
         Args:
             graph: the graph.
-            values: value of each input, by name. The ops are added to it.
+            values: value of each input, by name. The ops are added to it. A value that keeps its
+                name is left out, so that what uses it needs no copy.
             name_of: returns the name of the copy of a node.
             module_of: returns the module path of a copy.
             regions: also put the bodies of regions in place of their calls.
@@ -99,11 +100,17 @@ class Copies:
 
                 self.add(body, inside, inner_name, inner_module, regions=True, added=added)
                 results[node.name] = [*map(substituting(inside), outputs_of(body))]
-            elif node.refs and node.refs[0] in results and is_projection_node(graph, node):
+            elif (
+                results
+                and node.refs
+                and node.refs[0] in results
+                and is_projection_node(graph, node)
+            ):
                 values[node.name] = results[node.refs[0]][node.args[1]]
             else:
                 name = name_of(node.name)
-                values[node.name] = Ref(name)
+                if name != node.name:
+                    values[node.name] = Ref(name)
                 copy = map_node(node, change, name=name, module=module_of(node.module))
                 self.nodes.append(copy)
                 added(node, copy)

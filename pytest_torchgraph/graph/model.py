@@ -603,26 +603,33 @@ def substituting(values: Mapping[str, Arg]) -> Callable[[Arg], Arg]:
 def map_node(node: Node, change: Callable[[Arg], Arg], **fields: Any) -> Node:
     """Return a node with a function applied to each value that it refers to or has as an argument.
 
-    An effect whose target becomes a constant keeps no target.
+    An effect whose target becomes a constant keeps no target. Return `node` itself if nothing
+    changed.
 
     Args:
         node: the node.
         change: see `map_arg`.
         fields: other fields of the node to replace.
     """
-    effects = []
-    for effect in node.effects:
-        target = effect.target and change(effect.target)
-        effects.append(Effect(effect.kind, target if isinstance(target, Ref) else None))
-    after = dict.fromkeys(ref for ref in map(change, node.after) if isinstance(ref, Ref))
-    return replace(
-        node,
-        args=map_arg(node.args, change),
-        kwargs=map_arg(node.kwargs, change),
-        effects=tuple(effects),
-        after=tuple(after),
-        **fields,
-    )
+    effects = node.effects
+    if effects:
+        targets = [effect.target and change(effect.target) for effect in effects]
+        effects = tuple(
+            Effect(effect.kind, target if isinstance(target, Ref) else None)
+            for effect, target in zip(effects, targets, strict=True)
+        )
+    after = node.after
+    if after:
+        after = tuple(dict.fromkeys(ref for ref in map(change, after) if isinstance(ref, Ref)))
+    args, kwargs = map_arg(node.args, change), map_arg(node.kwargs, change)
+    # A copy of a node takes as long as all the rest, and in many graphs most nodes stay the same.
+    if (
+        (args is node.args and kwargs is node.kwargs)
+        and (effects, after) == (node.effects, node.after)
+        and all(getattr(node, name) == value for name, value in fields.items())
+    ):
+        return node
+    return replace(node, args=args, kwargs=kwargs, effects=effects, after=after, **fields)
 
 
 def is_projection(node: Node, producer: Node | None) -> bool:

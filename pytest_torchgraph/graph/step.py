@@ -278,8 +278,8 @@ def _with_sums_in_order(step: InlinedStep) -> InlinedStep:
             for node in graph.nodes:
                 is_sum = node.op == SUM_OP and len(node.args) == 2 and not node.kwargs
                 if is_sum and all(type(arg) is Ref for arg in node.args):
-                    terms = sorted(node.args, key=lambda ref: computed[ref.name])
-                    node = replace(node, args=tuple(terms))
+                    terms = tuple(sorted(node.args, key=lambda ref: computed[ref.name]))
+                    node = node if terms == node.args else replace(node, args=terms)
                 nodes.append(node)
             graph = replace(graph, nodes=tuple(nodes))
         graphs.append(graph)
@@ -463,7 +463,9 @@ class _Phase:
         # A backward takes a value of its forward by its name.
         while known is not None and name in known and name != key:
             name = f"outside.{name}"
-        self.inputs[key] = replace(node, name=self.copies.claim(name), op=role)
+        name = self.copies.claim(name)
+        same = (name, role) == (node.name, node.op)
+        self.inputs[key] = node if same else replace(node, name=name, op=role)
         return key
 
     def value(self, call: StepCall, node: Node) -> str:
@@ -474,7 +476,8 @@ class _Phase:
         return self.inputs[self._key(call, node)].name
 
     def _add_body(self, call: StepCall, graph: Graph) -> None:
-        values: dict[str, Arg] = {node.name: Ref(self.value(call, node)) for node in graph.inputs}
+        taken = ((node.name, self.value(call, node)) for node in graph.inputs)
+        values: dict[str, Arg] = {old: Ref(new) for old, new in taken if new != old}
         # A backward takes few parameters, so it has the paths of its forward.
         run, source = self._forward_run(call, graph) or (call, graph)
         paths = renamed_paths(source, run.inputs)
@@ -489,9 +492,10 @@ class _Phase:
             self.origins[self.template.kind, copy.name] = NodeOrigin(graph, call.number, node)
 
         self.copies.add(graph, values, name_of, module_of, added=added)
-        names = {name: ref.name for name, ref in values.items() if isinstance(ref, Ref)}
-        self.saved += [names[ref.name] for ref in graph.saved]
-        self.values.update({(call.number, name): new for name, new in names.items()})
+        for name in graph.by_name:
+            value = values.get(name)
+            self.values[call.number, name] = value.name if isinstance(value, Ref) else name
+        self.saved += [self.values[call.number, ref.name] for ref in graph.saved]
 
     def _left_over(self, results: Iterable[str | None]) -> list[str]:
         """Return what the runs return to code that is not recorded, such as a compiled backward."""
