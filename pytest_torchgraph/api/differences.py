@@ -145,8 +145,8 @@ def _comparable(a: Graph, b: Graph) -> tuple[Graph, Graph]:
         a, b = _without_results(a), _without_results(b)
     if not a.subgraphs or not b.subgraphs:
         return a, b
-    bodies_a = {body.name: body for body in a.subgraphs}
-    bodies_b = {body.name: body for body in b.subgraphs}
+    bodies_a = dict(a.subgraphs_by_name)
+    bodies_b = dict(b.subgraphs_by_name)
     for name in bodies_a.keys() & bodies_b.keys():
         bodies_a[name], bodies_b[name] = _comparable(bodies_a[name], bodies_b[name])
     a = replace(a, subgraphs=tuple(bodies_a.values()))

@@ -234,7 +234,7 @@ def _names_taken_by(node: Node) -> list[str]:
 
 
 def _assign_ops_to_blocks(graph: Graph, glob: str) -> dict[str, dict[str, Node]]:
-    bodies = {body.name: body for body in graph.subgraphs}
+    bodies = graph.subgraphs_by_name
     depth = glob.count(".") + 1
     ops_by_block: dict[str, dict[str, Node]] = {}
     block_of: dict[str, str] = {}
@@ -268,7 +268,7 @@ def _refuse_bodies_of_several(
     Raises:
         CaptureError: for such a body, for example if `torch.cond` runs all blocks in a branch.
     """
-    bodies = {body.name: body for body in graph.subgraphs}
+    bodies = graph.subgraphs_by_name
     block_of = {name: block for block, ops in ops_by_block.items() for name in ops}
     depth = glob.count(".") + 1
     for node in graph.nodes if bodies else ():

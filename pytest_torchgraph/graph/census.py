@@ -270,7 +270,7 @@ def runs(graph: Graph, node: Node) -> list[Run]:
     names = [*body_names(node)] if graph.subgraphs else []
     if not names:
         return []
-    bodies = {body.name: body for body in graph.subgraphs}
+    bodies = graph.subgraphs_by_name
     times = _runs_per_call(graph, executed(node))
     return [Run(bodies[name], times) for name in names if name in bodies]
 

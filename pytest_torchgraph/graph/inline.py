@@ -8,9 +8,10 @@ copies, see `census` and `dataflow`.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
+from ..ops.views import shared_argument
 from .census import (
     Homes,
     Move,
@@ -139,3 +140,42 @@ def inline_regions(graph: Graph) -> Graph:
         subgraphs=tuple(body for body in copies.subgraphs if body.name in used),
         saved=tuple(ref for ref in map(change, graph.saved) if isinstance(ref, Ref)),
     )
+
+
+def with_order_of_writes(nodes: Sequence[Node], run_of: Callable[[Node], int]) -> list[Node]:
+    """Return nodes of several runs, each `after` the write of an earlier run that it must follow.
+
+    A graph has the order of its own writes only. Without it, `y.add_(1)` and `y.mul_(2)` in two
+    runs would have no order.
+
+    Args:
+        nodes: the nodes, in the order in which they ran.
+        run_of: returns the number of a node's run.
+    """
+    if not any(effect.target for node in nodes for effect in node.effects):
+        return [*nodes]
+    ordered: list[Node] = []
+    owners: dict[str, str] = {}  # of the storage of each value
+    made: dict[str, int] = {}
+    writers: dict[str, tuple[str, int]] = {}  # by owner, with the position
+    for position, node in enumerate(nodes):
+        refs, run = node.refs, run_of(node)
+        after = dict.fromkeys(node.after)
+        for name in refs:
+            writer, written = writers.get(owners.get(name, name), ("", -1))
+            if writer in refs or written < made.get(name, 0):  # then the node follows it anyway
+                continue
+            if run_of(nodes[written]) != run:
+                after[Ref(writer)] = None
+        ordered.append(node if len(after) == len(node.after) else replace(node, after=tuple(after)))
+        made[node.name] = position
+        namespace, _, name = node.op.partition(".")
+        shared = shared_argument(f"aten.{name}" if namespace in ("Tensor", "torch") else node.op)
+        base = node.args[shared] if shared is not None and shared < len(node.args) else None
+        if isinstance(base, Ref):
+            owners[node.name] = owners.get(base.name, base.name)
+        for effect in node.effects:
+            if effect.target is not None:
+                written_to = effect.target.name
+                writers[owners.get(written_to, written_to)] = node.name, position
+    return ordered

@@ -316,6 +316,11 @@ class Graph(OpChecks):
         return {node.name: node for node in self.nodes}
 
     @cached_property
+    def subgraphs_by_name(self) -> Mapping[str, Graph]:
+        """Bodies of higher-order ops by name."""
+        return {body.name: body for body in self.subgraphs}
+
+    @cached_property
     def users(self) -> Mapping[str, Sequence[str]]:
         """Names of the nodes that refer to a node, by its name, once for each reference."""
         return grouped((name, node.name) for node in self.nodes for name in node.refs)

@@ -174,9 +174,8 @@ def missing_facts(program: Program, other: Program) -> list[str]:
         for facts in map(_facts, partners.values()):
             balance = Counter((key[0], value) for key, value in had.items())
             balance.subtract((key[0], value) for key, value in facts.items())
-            # Names can change, so the number of unknown values counts too.
-            lost = {key[0] for key, value in had.items() if value and facts.get(key, value) is None}
-            lost |= {kind for (kind, value), n in balance.items() if value is None and n < 0}
+            # A name that was not there may be a new name of a value that was.
+            lost = {key[0] for key, value in facts.items() if value is None and had.get(key, True)}
             missing |= {kind for (kind, value), n in balance.items() if value and n > 0} & lost
     return sorted(missing)
 

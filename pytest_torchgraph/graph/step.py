@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ..words import grouped, is_index
 from .census import moved
-from .inline import Copies
+from .inline import Copies, with_order_of_writes
 from .model import Arg, Graph, Node, Ref, Symbol, TensorMeta
 
 if TYPE_CHECKING:
@@ -30,6 +30,8 @@ MOST_PATHS = 100
 """Maximum number of paths that a run has in place of its graph's.
 
 Each node of the run is looked up in all of them."""
+MOST_OF_NAME = 100
+"""Maximum number of inputs of one name that are looked through for the same value."""
 OUTSIDE = -1
 """Number of the call that makes the inputs of the step: none."""
 
@@ -368,6 +370,7 @@ class _Phase:
     Attributes:
         values: name of each value, by call and name in the call's graph.
         inputs: the inputs, by the name that they have in the forward, or by what they are outside.
+        keys: key in `inputs` of each input of a call, by call and name.
         outside: the inputs of the step, by role and name.
     """
 
@@ -377,6 +380,7 @@ class _Phase:
         self.runs = {call.number: (call, graph) for call, graph in calls}
         self.values: dict[tuple[int, str], str] = {}
         self.inputs: dict[Hashable, Node] = {}
+        self.keys: dict[tuple[int, str], Hashable] = {}
         self.outside: dict[tuple[str, str], list[_Outside]] = {}
         self.copies = Copies()
         kinds = sorted(
@@ -424,7 +428,7 @@ class _Phase:
             return link
         role, number = link.role or node.op, _owner_of(call, node)
         known = self.outside.get((role, link.name), [])
-        for place, other in enumerate(known):
+        for place, other in enumerate(known[:MOST_OF_NAME]):
             if other.call == number and _may_be_same(other.node, node):
                 return role, link.name, place
         return role, link.name, len(known)
@@ -441,13 +445,14 @@ class _Phase:
         if node is not None and isinstance(node.result, Symbol):
             known = self.inputs.get(node.result)
             return None if known is None else known.name
-        for place, other in enumerate(self.outside.get((link.role, link.name), ())):
+        same_name = self.outside.get((link.role, link.name), [])
+        for place, other in enumerate(same_name[:MOST_OF_NAME]):
             if node is None or _may_be_same(other.node, node):
                 return self.inputs[link.role, link.name, place].name
         return None
 
     def _add_input(self, call: StepCall, node: Node) -> Hashable:
-        key = self._key(call, node)
+        key = self.keys[call.number, node.name] = self._key(call, node)
         if key in self.inputs:
             return key
         link = self._link(call, node)
@@ -473,7 +478,7 @@ class _Phase:
         link = self._link(call, node)
         if link.call in self.runs:
             return self.values[link.call, link.name]
-        return self.inputs[self._key(call, node)].name
+        return self.inputs[self.keys[call.number, node.name]].name
 
     def _add_body(self, call: StepCall, graph: Graph) -> None:
         taken = ((node.name, self.value(call, node)) for node in graph.inputs)
@@ -543,15 +548,20 @@ class _Phase:
             paths = next(filter(None, returned), () if () in returned else None)
             place = {path: number for number, (path, _) in enumerate(paths or ())}
             ordered = sorted(results, key=lambda p: place.get(p, int(p) if is_index(p) else -1))
-            refs = tuple(map(Ref, dict.fromkeys(results[path] for path in ordered)))
+            refs = tuple(Ref(results[path]) for path in ordered)
             value = refs[0] if len(refs) == 1 else refs
             output = paths and tuple(
                 (path, Ref(results[path]) if path in results else value) for path, value in paths
             )
         end = Node("output", "output", "output", (value,))
+
+        def run_of(node: Node) -> int:
+            origin = self.origins.get((self.template.kind, node.name))
+            return OUTSIDE if origin is None else origin.call
+
         return replace(
             self.template,
-            nodes=(*self.inputs.values(), *self.copies.nodes, end),
+            nodes=(*self.inputs.values(), *with_order_of_writes([*self.copies.nodes, end], run_of)),
             name=self.template.kind,
             level=min((graph for _, graph in self.calls), key=lambda graph: graph.eager).level,
             subgraphs=tuple(self.copies.subgraphs),

@@ -409,7 +409,7 @@ class Scene:
         self.classes.update(graph.classes)
         drawn = DrawnGraph(graph, base, inside)
         drawn.annotate()
-        bodies = {body.name: body for body in graph.subgraphs}
+        bodies = dict(graph.subgraphs_by_name)
 
         def add_bodies(names: Iterable[str], caller: Box | None) -> None:
             for name in names:

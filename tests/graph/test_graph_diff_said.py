@@ -210,3 +210,70 @@ def test_another_projection_in_the_backward_is_listed_beside_an_edit() -> None:
     ]
     (finding,) = diff_graphs(*sides).findings
     assert "~ %k#1 = operator.getitem(%k, 0)" in finding.to_text()
+
+
+@pytest.mark.parametrize("returned", ["%t, None", "None, %t"])
+def test_gradients_of_other_inputs_are_listed_beside_an_edit(returned: str) -> None:
+    sides = [
+        (
+            graph(f"%a = aten.{op}.default(%x) : f32[2]\nreturn %a\nsave %x"),
+            graph(
+                f"%t = tangent : f32[2]\n%b = aten.{op}_backward.default(%t) : f32[2]\n"
+                f"return [{values}, %b]",
+                "backward @ aot",
+                inputs="",
+            ),
+        )
+        for op, values in (("relu", "%t, None"), ("tanh", returned))
+    ]
+    text = str(diff_graphs(*sides))
+    assert ("~ return" in text) == (returned == "None, %t")
+
+
+def test_what_follows_from_other_saved_values_is_listed() -> None:
+    sides = [
+        (
+            graph(f"%a = aten.tanh.default(%x) : f32[2]\nreturn %a\nsave %{saved}"),
+            graph(
+                f"%{saved} = {'saved' if saved == 'a' else 'input'} : f32[2]\n"
+                f"%b = aten.{op}.default(%{saved}) : f32[2]\nreturn %b",
+                "backward @ aot",
+                inputs="",
+            ),
+        )
+        for saved, op in (("x", "sin"), ("a", "exp"))
+    ]
+    (finding,) = diff_graphs(*sides).findings
+    assert finding.summary
+    assert "aten.exp" in finding.to_text()
+
+
+REGION = """%on = torch._C._set_grad_enabled(False)
+{}%off = torch._C._set_grad_enabled(True)
+{}return %a
+"""
+
+
+@pytest.mark.parametrize("changed", [False, True], ids=["only that", "beside a constant"])
+def test_op_that_left_a_region_says_so(changed: bool) -> None:
+    line = "%a = torch.add(%x, %y, alpha={})\n"
+    diff = difference(
+        graph(REGION.format(line.format(1), ""), "forward @ dynamo"),
+        graph(REGION.format("", line.format(2 if changed else 1)), "forward @ dynamo"),
+    )
+    assert "    order   %a follows nothing, before: %on" in str(diff).splitlines()
+    assert "alpha: 1 -> 2" in diff.heading() or not changed
+    assert any("%a follows nothing" in line for line in diff.findings[0].to_json()["with"])
+
+
+def test_another_dtype_of_an_input_is_listed_beside_an_edit_of_its_reader() -> None:
+    sides = [
+        graph(
+            f"%a = aten.embedding.default(%w, %i, {padding}) : f32[2]\nreturn %a",
+            inputs=f"%w = input : f32[4]\n%i = input : {dtype}[2]",
+        )
+        for padding, dtype in ((0, "i64"), (1, "i32"), (1, "i64"))
+    ]
+    line = "    with    ~ %i = input : i32[2]"
+    assert line in str(difference(sides[0], sides[1])).splitlines()
+    assert line not in str(difference(sides[0], sides[2])).splitlines()

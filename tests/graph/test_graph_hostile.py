@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -169,6 +169,48 @@ def test_diff_of_steps_with_many_breaks_takes_work_in_proportion() -> None:
     for count in (50, 200):
         old = parse_document(broken_step(count, "g", "aten.stack.default")).graphs
         new = parse_document(broken_step(count, "f", "aten.cat.default")).graphs
+        counted.append(calls(lambda old=old, new=new: str(diff_graphs(old, new))))  # type: ignore[misc]
+    assert counted[1] < 5 * counted[0]
+
+
+def nested_bodies(depth: int, op: str) -> str:
+    """Return a graph with a body in a body, each called twice."""
+    lines = ["%x = input", f"%a = {op}(%x)", "return %a"]
+    for level in range(depth):
+        body = [f"g{level}: forward {{", *(f"  {line}" for line in lines), "}"]
+        twice = [f"%b{k} = higher_order.cond(@g{level}, %x)" for k in range(2)]
+        lines = [*body, "%x = input", *twice, "return [%b0, %b1]"]
+    return document("\n".join(lines))
+
+
+def many_bodies(count: int, op: str) -> str:
+    bodies = [
+        f"g{k}: forward {{\n  %x = input\n  %a = f{k}(%x)\n  return %a\n}}" for k in range(count)
+    ]
+    calls = [f"%b{k} = higher_order.cond(@g{k}, %x)" for k in range(count)]
+    return document("\n".join([*bodies, "%x = input", *calls, f"%y = {op}(%x)", "return %y"]))
+
+
+def inputs_of_one_name(count: int, op: str) -> str:
+    """Return a step whose runs take other values of one name."""
+    graphs = [
+        f"forward_{k}: forward {{\n  %x = input : f32[{k + 1}]\n  %y = {op}(%x)\n  return %y\n}}\n"
+        for k in range(count)
+    ]
+    runs = "".join(f"  run forward_{k}\n" for k in range(count))
+    return "\n".join(["torchgraph 4\nvia dynamo, torch 2.13.0\n", *graphs, f"links\n{runs}"])
+
+
+@pytest.mark.parametrize(
+    ("make", "sizes"),
+    [(nested_bodies, (8, 16)), (many_bodies, (100, 400)), (inputs_of_one_name, (150, 600))],
+)
+def test_bodies_and_inputs_take_work_in_proportion(
+    make: Callable[[int, str], str], sizes: tuple[int, int]
+) -> None:
+    counted = []
+    for size in sizes:
+        old, new = (parse_document(make(size, op)).graphs for op in ("f", "g"))
         counted.append(calls(lambda old=old, new=new: str(diff_graphs(old, new))))  # type: ignore[misc]
     assert counted[1] < 5 * counted[0]
 

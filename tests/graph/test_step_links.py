@@ -150,6 +150,61 @@ def test_each_exchange_is_a_difference_live_and_stored(exchange: str, *, grad: b
     assert mismatch.diff
 
 
+def writes(first: float, second: float, *, divided: bool = True) -> Callable[..., Tensor]:
+    """Return a function that adds to a tensor before or after a factor of two, then reads it."""
+
+    def function(x: Tensor, y: Tensor) -> Tensor:
+        a = x.sin()
+        if divided:
+            cut()
+        a.add_(first) if first else a.mul_(2.0)
+        if divided:
+            cut()
+        a.add_(second) if second else a.mul_(2.0)
+        if divided:
+            cut()
+        return a.exp() - y
+
+    return function
+
+
+def read_last(x: Tensor, y: Tensor) -> Tensor:
+    a = x.sin()
+    cut()
+    a.add_(1.0)
+    cut()
+    return a.exp()
+
+
+def read_first(x: Tensor, y: Tensor) -> Tensor:
+    a = x.sin()
+    cut()
+    b = a.exp()
+    cut()
+    a.add_(1.0)
+    return b
+
+
+@pytest.mark.parametrize("via", ["dynamo", "inductor"])
+@pytest.mark.parametrize(
+    "targets",
+    [(writes(1.0, 0.0), writes(0.0, 1.0)), (read_last, read_first)],
+    ids=["writes", "read"],
+)
+def test_the_order_of_writes_in_several_graphs_is_compared(via: str, targets: Any) -> None:
+    old, new = (capture(target, X, Y, via=via) for target in targets)
+    assert old != new
+    assert diff(old, new)
+    again = parse_text(old.to_text()).graphs
+    assert equal_programs(again, old.program)
+    assert not equal_programs(again, new.program)
+
+
+def test_writes_in_one_graph_and_in_several_have_one_order() -> None:
+    sides = (capture(writes(1.0, 0.0, divided=d), X, Y, via="dynamo") for d in (False, True))
+    assert {finding.of_cut for finding in diff(*sides).findings} == {"added"}
+
+
 def test_an_input_without_a_gradient_is_a_difference() -> None:
     x, y = X.clone().requires_grad_(), Y.clone().requires_grad_()
     old, new = (capture(adds, x, y, detached=detached) for detached in (False, True))

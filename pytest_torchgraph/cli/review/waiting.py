@@ -25,7 +25,14 @@ from ...graph.digits import fewest
 from ...graph.program import missing_facts
 from ...report.comparisons import NOT_STORED, headline
 from ...settings.paths import find_rootdir
-from ...snapshot.compare import DETAILS, Comparison, compare, read_stored, text_difference
+from ...snapshot.compare import (
+    DETAILS,
+    LAYOUTS_DIFFER,
+    Comparison,
+    compare,
+    read_stored,
+    text_difference,
+)
 from ...snapshot.files import read_text
 from ...snapshot.pending import PENDING_SUFFIX, SavedUpdate, digest, place_key
 from ...snapshot.summary import brief
@@ -139,6 +146,7 @@ def _compare_texts(saved: SavedUpdate, stored: str | None, new: str) -> Differen
             if version < former:
                 losses.append(f"format {version}, was {former}")
             details = (*losses, *details)
+            losses += [line for line in details if line.startswith(LAYOUTS_DIFFER)]
             if (digits := captured.digits) != (was := old.digits):
                 now, then = ("exact" if n is None else n for n in (digits, was))
                 details = (f"digits {now}, was {then}", *details)

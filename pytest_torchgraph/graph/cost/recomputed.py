@@ -454,7 +454,7 @@ class _Values:
             case Ref():
                 return ("value", self.number_of(value.name))
             case SubgraphRef():
-                bodies = {body.name: body for body in self.graph.subgraphs}
+                bodies = self.graph.subgraphs_by_name
                 return ("body", self._numbers.number_of_body(bodies[value.name]))
             case tuple():
                 return ("tuple", *map(self._key_of, value))

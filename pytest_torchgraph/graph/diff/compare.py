@@ -217,7 +217,8 @@ def _compare_graphs(
         _make_pair(old, new, [change for group in (*edits, *follows) for change in group])
     )
     own_findings = [
-        one_place(group, consequences=others) for group, others in zip(edits, follows, strict=True)
+        one_place(group, consequences=others, details=_order_lines(comparison, parts))
+        for parts, group, others in zip(comparison.groups, edits, follows, strict=True)
     ]
     callers = _callers_by_body(old), _callers_by_body(new)
     for body_old, body_new in pair_bodies(old, new, comparison.matching.forward):
@@ -461,6 +462,17 @@ def _make_change(
     change = Change(part.kind, name, before, after, renamed, within)
     origins.add(change, comparison.matching, part)
     return change
+
+
+def _order_lines(comparison: GroupedChanges, parts: Iterable[NodeChange]) -> Iterator[str]:
+    """Yield a line for each node of an edit that follows other effects, or is in other regions."""
+    changes = comparison.changes
+    for part in parts if changes.orders else ():
+        key = changes.key_of(part)
+        names = changes.orders.get(key, ((), ()))
+        old, new = (listed(f"%{format_name(n)}" for n in side) or "nothing" for side in names)
+        if old != new:
+            yield f"%{format_name(changes.name_of(key))} follows {new}, before: {old}"
 
 
 def _renamed_operands(m: Correspondence, part: NodeChange) -> tuple[tuple[str, str], ...]:

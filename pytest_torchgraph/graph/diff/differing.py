@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 
+from ..model import Node
 from .align import longest_increasing
 from .match import align_outputs, nameless_label
 from .node_changes import NodeChange, NodeChanges, have_same_result
@@ -79,9 +81,12 @@ class NodeComparer:
                 continue
             self.changes.flag("rewired", i, j)
             self.join_to_operands(i, p, q)
-        ordered = bool(order_a or order_b)
-        if ordered and not changed and not self.order_agrees(order_a, order_b):
+        if (order_a or order_b) and not self.order_agrees(order_a, order_b):
             self.changes.flag("rewired", i, j)
+            self.changes.orders["a", i] = (
+                _unprinted(self.a.nodes, node, order_a),
+                _unprinted(self.b.nodes, self.b.nodes[j], order_b),
+            )
 
     def join_to_operands(self, i: int, p: int, q: int) -> None:
         """Join a rewired node to the node that was added or removed at its operand."""
@@ -164,6 +169,11 @@ class NodeComparer:
         kept = [self.m.forward[p] != -1 for p in only_a]
         if any(kept) or any(self.m.backward[q] != -1 for q in only_b):
             self.changes.flag("changed", i, j)
+        # With as many values and as many `None`s, these have other positions, as gradients of other
+        # inputs have.
+        labels = self.a.labels[i], self.b.labels[j]
+        if labels[0] != labels[1] and len(labels[0]) == len(labels[1]) and not (only_a or only_b):
+            self.changes.flag("changed", i, j)
         # If the graphs differ but none of their nodes does, the target returned something else, or
         # the forward saves other values.
         if not self.changes.by_key and (
@@ -207,3 +217,9 @@ class NodeComparer:
             self.changes.flag("changed", i, j)
         else:
             self.renamed[i] = cause
+
+
+def _unprinted(nodes: Sequence[Node], node: Node, order: Iterable[int]) -> list[str]:
+    """Return the names of the nodes that a node must follow, and that its text does not have."""
+    printed = {ref.name for ref in node.after}
+    return [nodes[k].name for k in order if nodes[k].name not in printed]

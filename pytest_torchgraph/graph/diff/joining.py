@@ -317,7 +317,8 @@ def form_lines(data: Mapping[str, Any], limit: int | None = MAX_FORMS) -> Iterat
             ("before", other["before"], form["before"]),
             ("after", other["after"], form["after"]),
         ]
-        if limit is None or len(forms) > 1:
+        # Of a node that follows another effect, `with` has what changed.
+        if limit is None or len(forms) > 1 or form["before"] == form["after"]:
             lines += [("with", *pair) for pair in alike]
         texts = [
             f"{word:<8}{line if limit is None else shorten(line, same)}"

@@ -41,6 +41,8 @@ class NodeChanges:
         replaced: nodes without a partner that have the same slot and result as a node of the other
             graph without a partner.
         joins: the joined nodes, each with the rule.
+        orders: the nodes that a node must follow, before and after, if they differ: effects, and
+            beginnings of regions. A printed node shows only writes, which are left out.
     """
 
     def __init__(self, matching: Correspondence):
@@ -50,6 +52,7 @@ class NodeChanges:
         self.by_key: dict[NodeKey, NodeChange] = {}
         self.replaced: set[NodeKey] = set()
         self.joins: list[tuple[str, NodeKey, NodeKey]] = []
+        self.orders: dict[NodeKey, tuple[list[str], list[str]]] = {}
         self._edits = UnionFind[NodeKey]()
 
     def key_of_old(self, i: int) -> NodeKey:

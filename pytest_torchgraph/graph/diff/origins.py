@@ -133,8 +133,8 @@ def pair_bodies(a: Graph, b: Graph, partner: Sequence[int]) -> Iterable[tuple[Gr
     """
     if not a.subgraphs and not b.subgraphs:
         return
-    bodies_a = {sub.name: sub for sub in a.subgraphs}
-    bodies_b = {sub.name: sub for sub in b.subgraphs}
+    bodies_a = a.subgraphs_by_name
+    bodies_b = b.subgraphs_by_name
     yielded = set()
     for i, j in enumerate(partner):
         if j == -1:

@@ -90,7 +90,7 @@ class EquivalenceClasses:
         return flat
 
     def _label_bodies(self, graph: Graph) -> Callable[[str], str]:
-        bodies = {sub.name: sub for sub in graph.subgraphs}
+        bodies = graph.subgraphs_by_name
 
         def label(name: str) -> str:
             return str(self.number(bodies[name])) if name in bodies else f"?{name}"

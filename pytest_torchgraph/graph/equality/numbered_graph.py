@@ -96,6 +96,7 @@ class NumberedGraph:
         heads: dict[str, int] = {}
         regions = ModeRegions()
         results: dict[Result, str] = {}
+        of_bodies: dict[int, list[Effect]] = {}
         for i, node in enumerate(self.nodes):
             refs: list[str] = []
             call = self._format_call(node, refs, subgraph_label)
@@ -125,7 +126,7 @@ class NumberedGraph:
                 operands += regions.around(node, i)
             if node.kind == "output" and graph.output is not None:
                 operands += self._add_returned_values()
-            if effects := dict.fromkeys(_iter_effects(graph, node)):
+            if effects := dict.fromkeys(_iter_effects(graph, node, of_bodies)):
                 before = self._iter_effects_before(effects, i, heads)
                 operands += [operand for operand in before if operand != i]
             if node.kind == "output":
@@ -287,20 +288,26 @@ def is_constant(node: Node) -> bool:
     return node.kind == "get_attr" or node.op == "constant"
 
 
-def _iter_effects(graph: Graph, node: Node) -> Iterator[Effect]:
+def _iter_effects(graph: Graph, node: Node, of_bodies: dict[int, list[Effect]]) -> Iterator[Effect]:
     """Yield the effects of a node, and the global effects of the bodies that it runs.
 
     A call of a checkpointed or shared region draws random numbers if its body does. Only the body
     records this.
+
+    Args:
+        graph: the graph of the node.
+        node: the node.
+        of_bodies: the global effects of each body so far, by `id`; updated in place.
     """
     yield from node.effects
     if node.op == SAVING_STATE:
         yield Effect("random")
     for name in body_names(node) if graph.subgraphs and node.op.startswith(PREFIX) else ():
-        for body in graph.subgraphs:
-            if body.name == name:
-                for inner in body.nodes:
-                    yield from (e for e in _iter_effects(body, inner) if e.target is None)
+        body = graph.subgraphs_by_name.get(name)
+        if body is not None and id(body) not in of_bodies:
+            found = (e for inner in body.nodes for e in _iter_effects(body, inner, of_bodies))
+            of_bodies[id(body)] = [*dict.fromkeys(e for e in found if e.target is None)]
+        yield from () if body is None else of_bodies[id(body)]
 
 
 def _iter_mutated(node: Node) -> Iterator[str]:

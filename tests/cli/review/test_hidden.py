@@ -435,6 +435,11 @@ PARTS = {
         ranks(broken(1), UNLINKED),
         "links between graphs",
     ),
+    "value of a renamed constant": (
+        constants("(1.0)", ""),
+        constants("").replace("%c0", "%k"),
+        "values of constants",
+    ),
     "format": (returned(), returned().replace("h 4", "h 2"), "format 2, was 4"),
     "run counts": (TWICE, returned().replace("h 4", "h 2"), "run counts"),
 }
@@ -457,6 +462,17 @@ def test_update_that_stores_less_says_so_beside_an_edit(case: str, root: Path, c
         output = capsys.readouterr().out
         assert lost in output
         assert "f32 -> f16" in output
+
+
+def test_other_strides_and_devices_are_listed_beside_an_edit(root: Path, capsys: Any) -> None:
+    old = constants("(1.0)").replace("\n\n", ", detail full\n\n", 1)
+    old = old.replace(": f32[2]", ': f32[2] stride [1] on "cpu"')
+    new = old.replace('stride [1] on "cpu"', 'stride [2] on "cuda:0"').replace("mul", "div")
+    leave(root, "a", old, new)
+    assert main(["review", "../art", "--list"]) == 1
+    output = capsys.readouterr().out
+    assert "aten.mul -> aten.div" in output
+    assert "! strides or devices differ: input" in output
 
 
 def test_the_prompt_asks_about_what_is_no_longer_stored(
