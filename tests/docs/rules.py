@@ -15,7 +15,7 @@ RULES_PAGE = Path(__file__).parents[2] / "docs" / "reference" / "rules.md"
 HEAD = """# Rules of findings
 
 `finding.reasons` has the names of the rules that made it one finding. `to_text(why=True)`,
-`diff --why` and the JSON list them, the text with the first two nodes of each. A rule that *joins*
+`diff --why` and the JSON list them, the text with the two nodes of some uses. A rule that *joins*
 makes two changes one edit. By a rule that *follows*, a change is a consequence of the edit. An edit
 of a single node without consequences has no reasons.
 

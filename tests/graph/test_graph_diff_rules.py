@@ -47,8 +47,11 @@ def test_text_has_each_reason_with_its_nodes() -> None:
     text = changes.to_text(why=True)
     lines = [line for line in text.splitlines() if line.startswith("    why")]
     assert [line.split("why     ")[1].partition(":")[0] for line in lines] == [*finding.reasons]
-    assert "    why     reads the result: %exp and %sin" in lines
-    assert any("gradient of a value: " in line and " follows %" in line for line in lines)
+    assert "    why     reads the result: + %exp reads + %sin" in lines
+    assert any("gradient of a value: " in line and " [forward]" in line for line in lines)
+    # The value that an op of the backward takes is named, and the common reader of two operands.
+    assert "[backward] takes + %exp [forward]" in text
+    assert "- %relu is the same operand as + %exp, see %mul" in text
     assert "why" not in changes.to_text()
 
 
@@ -58,9 +61,27 @@ def test_reasons_of_all_places_are_told_once() -> None:
     (finding,) = Example("layers(x)", "layers(x)", layers, other).difference().findings
     assert len(finding.places) == 3
     assert finding.reasons[:2] == ("same operand slot", "reads the result")
-    first = finding.to_text(why=True).splitlines()[-len(finding.reasons)]
-    assert first.startswith("    why     same operand slot: ")
-    assert first.endswith(" (and 2 more)")
+    lines = finding.to_text(why=True).splitlines()
+    first = next(k for k, line in enumerate(lines) if line.startswith("    why     same operand"))
+    assert lines[first + 1] == "            ... and 2 more"
+
+
+def test_gradients_of_two_edits_in_one_module_follow_their_own() -> None:
+    """Also on one line: each takes an operand of its own edit."""
+    first, second = (
+        Example(
+            "x.exp() - y.sqrt()",
+            "(a := x.exp()) * a.cos() - (b := y.sqrt()) * b.cosh()",
+            trains=True,
+        )
+        .difference()
+        .findings
+    )
+    ops = ("sin", "sinh")
+    for finding, own, other in ((first, *ops), (second, *ops[::-1])):
+        names = {change.node.op for change in finding.places[0].consequences}
+        assert f"aten.{own}.default" in names
+        assert f"aten.{other}.default" not in names
 
 
 SIDES = (
@@ -95,7 +116,7 @@ def test_command_says_why(
         sides = [f"{side}/a.tgraph" for side in sides]
     assert main(["diff", *sides, "--why"]) == 1
     said = capsys.readouterr().out
-    assert "    why     reads the result: %y and %s" in said
+    assert "    why     reads the result: + %y reads + %s" in said
     assert main(["diff", *sides]) == 1
     assert "why" not in capsys.readouterr().out
     (finding,) = diff(*sides).findings

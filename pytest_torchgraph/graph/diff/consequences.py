@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
+from typing import NamedTuple
 
+from ..model import Node
 from .correspondence import Correspondence
-from .findings import Change, Finding, nodes_of_changes
+from .findings import Change, Finding
 from .origins import Origins
 from .paths import path_of
 from .rules import CONNECTED, IN_MODULE, NEAREST, OF_OPERAND, OF_OPERANDS, VALUE
@@ -17,6 +19,8 @@ OWN_VALUE = 4.0
 """Score of a change that produces or uses a value of an edit."""
 SAME_MODULE = 3.0
 """Score of a change in a module of an edit."""
+IN_MODULE_OF_SEVERAL = 1.75
+"""Score of a change in a module of several edits."""
 SURE = 2.0
 """Minimum score to attribute a change regardless of the other changes of its finding.
 
@@ -27,6 +31,7 @@ RULE_OF_SCORE = {
     OWN_VALUE: VALUE,
     SAME_MODULE: IN_MODULE,
     SURE: OF_OPERAND,
+    IN_MODULE_OF_SEVERAL: IN_MODULE,
     TAKEN_BY_SEVERAL: OF_OPERANDS,
 }
 
@@ -41,7 +46,7 @@ def with_consequences(
     A backward change is attributed to an edit by the first criterion that holds:
 
     - The change produces or uses a value that the edit changed.
-    - It is in a module of the edit.
+    - It is in a module of this edit only, or in one of several edits and on a line of this only.
     - The first of its values that is an operand of any edit is an operand of this edit only.
 
     If no criterion holds, the change goes with the strongest change of its finding. If that change
@@ -69,18 +74,34 @@ def with_consequences(
             continue
         changes = (*finding.changes, *finding.consequences)
         scored = [reach.best_edit(change) for change in changes]
-        best_overall = max(scored, key=lambda item: (item[0], -item[1]))
+        strongest = max(scored, key=lambda item: (item.score, -item.edit))
         for change, own in zip(changes, scored, strict=True):
-            is_own = own[0] >= SURE or own == best_overall
-            score, best = own if is_own else best_overall
-            rule = RULE_OF_SCORE.get(score, NEAREST) if is_own else CONNECTED
-            origins.because(rule, (change,), findings[best].changes[0])
-            follows[best].append(change)
+            is_own = own.score >= SURE or own[:2] == strongest[:2]
+            best = own if is_own else strongest
+            rule = RULE_OF_SCORE.get(best.score, NEAREST) if is_own else CONNECTED
+            origins.because(rule, (change,), best.change, best.operand if is_own else "")
+            follows[best.edit].append(change)
     extended: list[Finding] = []
     for finding, following in zip(findings, follows, strict=True):
         place = replace(finding.places[0], consequences=(*finding.consequences, *following))
         extended.append(replace(finding, places=(place,)))
     return extended + others
+
+
+class _Cause(NamedTuple):
+    """What a change of the backward may follow from.
+
+    Attributes:
+        score: how sure that is.
+        edit: the number of the edit.
+        change: a change of the edit.
+        operand: name of the operand that both take; "" if that is not the reason.
+    """
+
+    score: float
+    edit: int
+    change: Change
+    operand: str = ""
 
 
 class _ForwardReach:
@@ -91,34 +112,40 @@ class _ForwardReach:
         origins: the origins of their changes.
 
     Attributes:
-        own_values: for each node of an edit or of its consequences, by name, the first such edit.
-            Edits are numbers of findings.
-        modules: for each innermost module path, the first edit in the module.
-        operands: for each operand of an edit, by name, the score and the first such edit.
+        own_values: for each node of an edit or of its consequences, by side and name, the first
+            such edit. Edits are numbers of findings.
+        modules: for each innermost module path, the edits there, each with its first change.
+        lines: the same for each innermost module path, file and line.
+        operands: for each operand of an edit, by name, the first such edit.
         edits_inside: position and number of the edits inside each module, sorted.
         matchings: pairs of graphs with an edit, numbered in order, by `id` of the matching.
     """
 
     def __init__(self, findings: Sequence[Finding], origins: Origins):
-        self.own_values: dict[str, int] = {}
-        self.modules: dict[str, int] = {}
-        self.operands: dict[str, tuple[float, int]] = {}
+        self.findings = findings
+        self.own_values: dict[tuple[int, str], _Cause] = {}
+        self.modules: dict[str, dict[int, Change]] = {}
+        self.lines: dict[tuple[str, str, int], dict[int, Change]] = {}
+        self.operands: dict[str, _Cause] = {}
         self.edits_inside: dict[str, list[tuple[float, int]]] = {"": []}
         self.matchings: dict[int, tuple[int, Correspondence]] = {}
         for k, finding in enumerate(findings):
             start = (self._position_of(finding.changes[0], origins), k)
             inside = {""}
-            for node in nodes_of_changes((*finding.changes, *finding.consequences)):
-                self.own_values.setdefault(node.name, k)
+            for change, side, node in _sides((*finding.changes, *finding.consequences)):
+                self.own_values.setdefault((side, node.name), _Cause(OWN_VALUE, k, change))
                 for name in node.refs:
-                    is_only_edit = self.operands.setdefault(name, (SURE, k))[1] == k
-                    if not is_only_edit:
+                    known = self.operands.setdefault(name, _Cause(SURE, k, change))
+                    if known.edit != k:
                         # An operand of several edits says little about the cause of a change, so
                         # the strongest change of the finding decides (see `SURE`).
-                        self.operands[name] = TAKEN_BY_SEVERAL, self.operands[name][1]
+                        self.operands[name] = known._replace(score=TAKEN_BY_SEVERAL)
                 path = path_of(node)
                 if path:
-                    self.modules.setdefault(path, k)
+                    self.modules.setdefault(path, {}).setdefault(k, change)
+                if node.source is not None:
+                    line = path, node.source.file, node.source.line
+                    self.lines.setdefault(line, {}).setdefault(k, change)
                 while path and path not in inside:
                     inside.add(path)
                     path = path.rpartition(".")[0]
@@ -137,31 +164,42 @@ class _ForwardReach:
         number, _ = self.matchings.setdefault(id(node.matching), numbered)
         return number + origins.position(change)
 
-    def best_edit(self, change: Change) -> tuple[float, int]:
-        """Return the score and the number of the edit that a change most likely follows from.
+    def best_edit(self, change: Change) -> _Cause:
+        """Return the edit that a change most likely follows from.
 
         Of the change's values that are operands of edits, only the first counts, even if several
         edits use the first and only one edit uses a later one.
         """
-        nodes = nodes_of_changes((change,))
+        nodes = [(side, node) for _, side, node in _sides((change,))]
         # The strongest criterion comes first. Only the order of the scores matters, and which of
         # them reach `SURE`.
-        names = [name for node in nodes for name in (node.name, *node.refs)]
-        for name in names:
-            if name in self.own_values:
-                return OWN_VALUE, self.own_values[name]
-        for node in nodes:
-            if node.module in self.modules:
-                return SAME_MODULE, self.modules[node.module]
-        for name in names:
-            if name in self.operands:
-                return self.operands[name]
-        path = nodes[-1].module
+        names = [(side, name) for side, node in nodes for name in (node.name, *node.refs)]
+        for value in names:
+            if value in self.own_values:
+                return self.own_values[value]
+        inside: dict[int, Change] = {}
+        for _, node in nodes:
+            edits = self.modules.get(node.module, {})
+            if len(edits) > 1 and node.source is not None:
+                line = node.module, node.source.file, node.source.line
+                edits = self.lines.get(line, edits)
+            if len(edits) == 1:
+                return _Cause(SAME_MODULE, *next(iter(edits.items())))
+            inside = inside or edits
+        for _, name in names:
+            cause = self.operands.get(name)
+            if cause is not None and (cause.edit in inside or not inside):
+                return cause._replace(operand=name)
+        for number, other in inside.items():
+            return _Cause(IN_MODULE_OF_SEVERAL, number, other)
+        module = change.node.module
+        path = module
         while path not in self.edits_inside:
             path = path.rpartition(".")[0]
         # Part of the module's path that it has in common with an edit: 0 at the top level, below 1.
-        share = (path.count(".") + 1) / (nodes[-1].module.count(".") + 2) if path else 0.0
-        return share, self._nearest_edit(nodes[-1].module, self.edits_inside[path])
+        share = (path.count(".") + 1) / (module.count(".") + 2) if path else 0.0
+        nearest = self._nearest_edit(module, self.edits_inside[path])
+        return _Cause(share, nearest, self.findings[nearest].changes[0])
 
     def _nearest_edit(self, module: str, edits: Sequence[tuple[float, int]]) -> int:
         """Return the edit nearest to a module of the forward."""
@@ -180,3 +218,11 @@ class _ForwardReach:
                 for i, node in enumerate(flat.nodes):
                     positions.setdefault(node.module, number + i / len(flat.nodes))
         return positions
+
+
+def _sides(changes: Iterable[Change]) -> Iterator[tuple[Change, int, Node]]:
+    """Yield each node of changes: its change, 0 in the old graph or 1 in the new one, the node."""
+    for change in changes:
+        for side, node in enumerate((change.before, change.after)):
+            if node is not None:
+                yield change, side, node

@@ -71,7 +71,8 @@ class NodeComparer:
         for p, q in slots:
             # Two nodes that fill the same slot replace each other, even if their user changed.
             if self.m.forward[p] == -1 and self.m.backward[q] == -1:
-                self.changes.join(SLOT, self.changes.key_of_old(p), self.changes.key_of_new(q))
+                keys = self.changes.key_of_old(p), self.changes.key_of_new(q)
+                self.changes.join(SLOT, *keys, self.b.nodes[j].name)
                 # One op took the place of another op. This may separate it from new neighbours; see
                 # `neighbours`.
                 if have_same_result(self.a.nodes[p], self.b.nodes[q]):
@@ -160,7 +161,8 @@ class NodeComparer:
             only_b = [q for s, q in zip(slots_b, returned_b, strict=False) if s not in aligned]
         for p, q in pairs:
             if self.m.forward[p] == -1 and self.m.backward[q] == -1:
-                self.changes.join(SLOT, self.changes.key_of_old(p), self.changes.key_of_new(q))
+                keys = self.changes.key_of_old(p), self.changes.key_of_new(q)
+                self.changes.join(SLOT, *keys, self.b.nodes[j].name)
             if not self.m.edge_agrees(p, q):
                 self.changes.flag("rewired", i, j)
                 self.join_to_operands(i, p, q)

@@ -301,13 +301,13 @@ class Finding:
 
         Args:
             limit: maximum number of further nodes, and of consequences, to list.
-            why: True to list the `reasons`, each with the first two nodes that it joined.
+            why: True to list the `reasons`, each with the two nodes of up to `limit` uses.
         """
         from .joining import finding_lines
         from .words import finding_text, why_lines
 
         lines = [finding_text(self, limit)] if self.places else [*finding_lines([self])]
-        return "\n".join([*lines, *(why_lines(self) if why else ())])
+        return "\n".join([*lines, *(why_lines(self, limit) if why else ())])
 
     def __str__(self) -> str:
         return self.to_text()

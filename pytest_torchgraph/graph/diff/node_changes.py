@@ -10,6 +10,7 @@ from ..equality import NumberedGraph
 from ..model import Node
 from ..text import format_result
 from .correspondence import Correspondence
+from .findings import SIGNS
 from .union_find import UnionFind
 
 NodeChangeKind = Literal["added", "removed", "changed", "rewired"]
@@ -40,7 +41,7 @@ class NodeChanges:
         by_key: the change of each differing node.
         replaced: nodes without a partner that have the same slot and result as a node of the other
             graph without a partner.
-        joins: the joined nodes, each with the rule.
+        joins: the joined nodes, each pair with the rule and the reader.
         orders: the nodes that a node must follow, before and after, if they differ: effects, and
             beginnings of regions. A printed node shows only writes, which are left out.
     """
@@ -51,7 +52,7 @@ class NodeChanges:
         self.b: NumberedGraph = matching.b
         self.by_key: dict[NodeKey, NodeChange] = {}
         self.replaced: set[NodeKey] = set()
-        self.joins: list[tuple[str, NodeKey, NodeKey]] = []
+        self.joins: list[tuple[str, NodeKey, NodeKey, str]] = []
         self.orders: dict[NodeKey, tuple[list[str], list[str]]] = {}
         self._edits = UnionFind[NodeKey]()
 
@@ -80,6 +81,11 @@ class NodeChanges:
         change = self.by_key.get(key)
         return change.kind if change else ""
 
+    def sign_of(self, key: NodeKey) -> str:
+        """Return the sign of a node's change; "" if the node does not differ."""
+        change = self.by_key.get(key)
+        return SIGNS[change.kind] if change else ""
+
     def module_of(self, key: NodeKey) -> str:
         """Return the module path of a node, in the old graph if the node has a partner."""
         side, number = key
@@ -90,10 +96,10 @@ class NodeChanges:
         key = self.key_of_new(j) if i == -1 else self.key_of_old(i)
         self.by_key.setdefault(key, NodeChange(kind, i, j))
 
-    def join(self, rule: str, key: NodeKey, other: NodeKey) -> None:
-        """Record that two nodes belong to one edit, and by which rule; see `rules`."""
+    def join(self, rule: str, key: NodeKey, other: NodeKey, reader: str = "") -> None:
+        """Record that two nodes belong to one edit, and by which rule; see `Reason`."""
         if self._edits.join(key, other):
-            self.joins.append((rule, key, other))
+            self.joins.append((rule, key, other, reader))
 
     def edit_of(self, key: NodeKey) -> NodeKey:
         """Return the key that identifies the edit of a node."""

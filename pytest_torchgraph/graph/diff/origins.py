@@ -16,7 +16,7 @@ from ..model import Graph, Node
 from ..step import InlinedStep
 from .align import align_items
 from .correspondence import Correspondence
-from .findings import Change, Finding, nodes_of_changes
+from .findings import SIGNS, Change, Finding, nodes_of_changes
 from .instances import Instances
 from .node_changes import NodeChange, NodeChanges, NodeKey
 from .rules import FOLLOWS, Reason
@@ -222,18 +222,28 @@ class Origins:
         """Record the origin of a change."""
         self._found[id(change)] = matching, part
 
-    def because(self, rule: str, changes: Iterable[Change], other: Change | None) -> None:
+    def because(
+        self, rule: str, changes: Iterable[Change], other: Change | None, shared: str = ""
+    ) -> None:
         """Record the rule by which changes belong to an edit.
 
         Args:
             rule: the rule; see `rules`.
             changes: the changes.
             other: a change of the edit; `None` for a graph break.
+            shared: see `Reason`.
         """
         for change in changes:
             if change is not other:
-                name = "" if other is None else other.node.name
-                reason = Reason(rule, change.node.name, name)
+                graphs = () if other is None else (change.graph, other.graph)
+                reason = Reason(
+                    rule,
+                    change.node.name,
+                    "" if other is None else other.node.name,
+                    (SIGNS[change.kind], "" if other is None else SIGNS[other.kind]),
+                    graphs if len({*graphs}) > 1 else (),
+                    shared,
+                )
                 self._reasons.setdefault(id(change), []).append(reason)
 
     def add_joins(self, changes: NodeChanges, made: Mapping[NodeKey, Change]) -> None:
@@ -244,11 +254,13 @@ class Origins:
             made: the change of each differing node.
         """
         of_edit = {changes.edit_of(key): change for key, change in made.items()}
-        for rule, key, other in changes.joins:
+        for rule, key, other, reader in changes.joins:
             # Two changes can be joined through a node that does not differ itself.
             change = made.get(key) or made.get(other) or of_edit.get(changes.edit_of(key))
             if change is not None:
-                reason = Reason(rule, changes.name_of(key), changes.name_of(other))
+                names = changes.name_of(key), changes.name_of(other)
+                signs = changes.sign_of(key), changes.sign_of(other)
+                reason = Reason(rule, *names, signs, shared=reader)
                 self._reasons.setdefault(id(change), []).append(reason)
 
     def with_reasons(self, finding: Finding) -> Finding:
@@ -262,7 +274,7 @@ class Origins:
                 for change in place.changes
                 for reason in self._reasons.get(id(change), ())
                 # What was joined first can turn out to be a consequence.
-                if reason.rule not in FOLLOWS and not others.issuperset(reason[1:])
+                if reason.rule not in FOLLOWS and not others.issuperset((reason.node, reason.other))
             ]
             followed = [
                 reason

@@ -20,11 +20,13 @@ class Rule(NamedTuple):
         name: the reason, as `Finding.reasons` gives it.
         kind: "joins" if two changes are one edit, "follows" if a change is a consequence.
         meaning: what it joins, or what follows.
+        verb: what stands between the two nodes of a use, in the text of a finding.
     """
 
     name: str
     kind: Literal["joins", "follows"]
     meaning: str
+    verb: str
 
 
 class Reason(NamedTuple):
@@ -34,11 +36,17 @@ class Reason(NamedTuple):
         rule: name of the rule.
         node: name of the joined node, or of the node that follows.
         other: name of the node that it was joined to, or of a node of the edit; "" for a break.
+        signs: the sign of the change of each, see `SIGNS`; "" for a node that does not differ.
+        graphs: the graphs of the two, if they are in different graphs.
+        shared: name of the node that both take, or that takes both; "" if the rule needs none.
     """
 
     rule: str
     node: str
     other: str
+    signs: tuple[str, str] = ("", "")
+    graphs: tuple[str, ...] = ()
+    shared: str = ""
 
 
 SLOT = "same operand slot"
@@ -69,51 +77,158 @@ NEAREST = "nearest module"
 CUT = "graph break"
 
 RULES = (
-    Rule(SLOT, "joins", "A removed and an added value are the same operand of a common reader."),
-    Rule(OPERAND, "joins", "A reader takes another value, which was added or removed."),
+    Rule(
+        SLOT,
+        "joins",
+        "A removed and an added value are the same operand of a common reader.",
+        "is the same operand as",
+    ),
+    Rule(
+        OPERAND,
+        "joins",
+        "A reader takes another value, which was added or removed.",
+        "takes another value:",
+    ),
     Rule(
         READS,
         "joins",
         "An added or removed op reads the result of an op that was added, removed or changed. Not "
         "if that op only took the place of another one, and the reader is in another module.",
+        "reads",
     ),
-    Rule(QUANTIZER, "joins", "A quantize and a dequantize op have the same changed constants."),
-    Rule(COPY, "joins", "A `clone` is there only because `reshape` needs a copy of the value."),
-    Rule(SIZE, "joins", "An op differs only in the size or dtype that an operand gives it."),
+    Rule(
+        QUANTIZER,
+        "joins",
+        "A quantize and a dequantize op have the same changed constants.",
+        "has the changed constants of",
+    ),
+    Rule(
+        COPY,
+        "joins",
+        "A `clone` is there only because `reshape` needs a copy of the value.",
+        "is a copy for",
+    ),
+    Rule(
+        SIZE,
+        "joins",
+        "An op differs only in the size or dtype that an operand gives it.",
+        "has its size or dtype from",
+    ),
     Rule(
         SUMMED_SIZE,
         "joins",
         "Both factors of a product have another size where they are summed; a scale is its root.",
+        "and the other factor,",
     ),
     Rule(
         CALL,
         "joins",
         "Ops of one call of a torch function, such as `einsum`, were added or removed.",
+        "is of the same call as",
     ),
     Rule(
         SIDE_EFFECT,
         "joins",
         "A node is computed only to be saved, selects a result, or asserts a dtype. It belongs to "
         "the nearest edit.",
+        "is nearest to",
     ),
-    Rule(MOVED_MODULE, "joins", "Ops of a module that moved read its one operand."),
-    Rule(INPUT_ORDER, "joins", "Inputs of a graph are in another order."),
-    Rule(MODULE, "joins", "An op is in a module of a list that only one side has."),
-    Rule(TORCH_MODULE, "joins", "Edits are in exactly the same modules of torch."),
-    Rule(BODY, "joins", "A body of a higher-order op returns something else, so its call does."),
-    Rule(RUNS, "joins", "Graphs run equally often before, and equally often after."),
-    Rule(MOVED, "follows", "An op reads the same value if one looks through what moved."),
-    Rule(RENAMED, "follows", "A called module is named after an operand of the edit."),
-    Rule(FOLDED_NORM, "follows", "An op between a convolution and its batch norm unfolds it."),
-    Rule(CALIBRATED, "follows", "A scale or zero point is computed from values after the edit."),
-    Rule(VALUE, "follows", "An op of the backward takes or has the name of a value of the edit."),
-    Rule(IN_MODULE, "follows", "An op of the backward is in a module of the edit."),
-    Rule(OF_OPERAND, "follows", "An op of the backward takes an operand of this edit only."),
-    Rule(OF_OPERANDS, "follows", "An op of the backward takes an operand of several edits."),
-    Rule(CONNECTED, "follows", "An op of the backward is joined with one that follows."),
-    Rule(NEAREST, "follows", "An op of the backward is nearest to the module of the edit."),
-    Rule(CUT, "follows", "Compiled and eager code record it otherwise, or it ran for the break."),
+    Rule(
+        MOVED_MODULE,
+        "joins",
+        "Ops of a module that moved read its one operand.",
+        "is in one module with",
+    ),
+    Rule(INPUT_ORDER, "joins", "Inputs of a graph are in another order.", "moved with"),
+    Rule(
+        MODULE,
+        "joins",
+        "An op is in a module of a list that only one side has.",
+        "is in one module with",
+    ),
+    Rule(
+        TORCH_MODULE,
+        "joins",
+        "Edits are in exactly the same modules of torch.",
+        "is in the same modules as",
+    ),
+    Rule(
+        BODY,
+        "joins",
+        "A body of a higher-order op returns something else, so its call does.",
+        "returns the result of",
+    ),
+    Rule(
+        RUNS,
+        "joins",
+        "Graphs run equally often before, and equally often after.",
+        "runs as often as",
+    ),
+    Rule(
+        MOVED,
+        "follows",
+        "An op reads the same value if one looks through what moved.",
+        "reads the same value through",
+    ),
+    Rule(
+        RENAMED,
+        "follows",
+        "A called module is named after an operand of the edit.",
+        "is named after",
+    ),
+    Rule(
+        FOLDED_NORM,
+        "follows",
+        "An op between a convolution and its batch norm unfolds it.",
+        "is unfolded by",
+    ),
+    Rule(
+        CALIBRATED,
+        "follows",
+        "A scale or zero point is computed from values after the edit.",
+        "is computed after",
+    ),
+    Rule(
+        VALUE,
+        "follows",
+        "An op of the backward takes or has the name of a value of the edit.",
+        "takes",
+    ),
+    Rule(
+        IN_MODULE,
+        "follows",
+        "An op of the backward is in a module of the edit.",
+        "is in the module of",
+    ),
+    Rule(
+        OF_OPERAND,
+        "follows",
+        "An op of the backward takes an operand of this edit only.",
+        "takes the same operand as",
+    ),
+    Rule(
+        OF_OPERANDS,
+        "follows",
+        "An op of the backward takes an operand of several edits.",
+        "takes the same operand as",
+    ),
+    Rule(
+        CONNECTED,
+        "follows",
+        "An op of the backward is joined with one that follows.",
+        "is joined with what follows from",
+    ),
+    Rule(
+        NEAREST,
+        "follows",
+        "An op of the backward is nearest to the module of the edit.",
+        "is nearest to",
+    ),
+    Rule(
+        CUT, "follows", "Compiled and eager code record it otherwise, or it ran for the break.", ""
+    ),
 )
 """All rules, in the order of `Finding.reasons`."""
 
+VERBS = {rule.name: rule.verb for rule in RULES}
 FOLLOWS = frozenset(rule.name for rule in RULES if rule.kind == "follows")

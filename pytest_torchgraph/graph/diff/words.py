@@ -17,7 +17,7 @@ from ..module_paths import common_path
 from ..text import format_arg, format_name, format_node, format_op, format_result
 from .findings import MODEL, SIGNS, Change, FilesDiff, Finding, GraphDiff, Place, ops_of
 from .paths import abridged, holds, instances_of, path_of
-from .rules import FOLLOWS
+from .rules import VERBS, Reason
 
 TOP = "(no module)"
 """Text for an edit outside every module."""
@@ -216,19 +216,45 @@ def _consequence_lines(finding: Finding, limit: int) -> list[str]:
     return [*saved_lines, *other_lines]
 
 
-def why_lines(finding: Finding) -> Iterator[str]:
-    """Yield a line for each of the reasons of a finding, with the first two nodes."""
-    uses = grouped((use.rule, use) for place in finding.places for use in place.reasons)
+def why_lines(finding: Finding, limit: int = 4) -> Iterator[str]:
+    """Yield lines for each of the reasons of a finding, with the two nodes of its uses.
+
+    Uses that connect modules come first, because within a module the names show the connection.
+
+    Args:
+        finding: the finding.
+        limit: maximum number of uses of each rule, all in the first place that has any.
+    """
+    uses = [grouped((use.rule, use) for use in place.reasons) for place in finding.places]
     for rule in finding.reasons:
-        if rule not in uses:  # of data without nodes
+        found = [of_place[rule] for of_place in uses if rule in of_place]
+        if not found:  # of data without nodes
             yield f"    why     {rule}"
             continue
-        first, *more = uses[rule]
-        nodes = f"%{format_name(first.node)}"
-        if first.other:
-            word = "follows" if rule in FOLLOWS else "and"
-            nodes += f" {word} %{format_name(first.other)}"
-        yield f"    why     {rule}: {nodes}{f' (and {len(more):,} more)' if more else ''}"
+        shown = sorted(found[0], key=lambda use: _home(use.node) == _home(use.other))[:limit]
+        first, *others = map(_use_text, shown)
+        yield f"    why     {rule}: {first}"
+        yield from (f"            {text}" for text in others)
+        if more := sum(map(len, found)) - len(shown):
+            yield f"            ... and {more:,} more"
+
+
+def _home(name: str) -> str:
+    return name.rpartition("/")[0]
+
+
+def _use_text(use: Reason) -> str:
+    """Return one use of a rule: `+ %exp reads + %sin`."""
+    node, other = (
+        f"{sign} %{format_name(name)}".lstrip() + f" [{graph}]" * (graph != "")
+        for name, sign, graph in zip(
+            (use.node, use.other), use.signs, use.graphs or ("", ""), strict=True
+        )
+    )
+    if not use.other:
+        return node
+    shared = f", see %{format_name(use.shared)}" if use.shared else ""
+    return f"{node} {'is' if use.node == use.other else VERBS[use.rule]} {other}{shared}"
 
 
 def _is_return(change: Change) -> bool:
