@@ -324,12 +324,25 @@ def steps_of(
     for side, is_split in zip((before, after), divided, strict=True):
         backwards = sum(graph.kind == "backward" for graph in side)
         if not is_split and backwards == len(side) - 1 <= 1:
-            steps.append(InlinedStep(in_order(side)))
+            steps.append(InlinedStep(in_order([*map(_with_named_results, side)])))
         elif (step := inlined(side)) is not None:
             steps.append(step)
     if len(steps) < 2:
         return None
     return _with_sums_in_order(steps[0]), _with_sums_in_order(steps[1])
+
+
+def _with_named_results(graph: Graph) -> Graph:
+    """Return a graph that returns only what the target does, in the order of an inlined step.
+
+    AOTAutograd also returns the new values of buffers, which the runs of a divided step do too, and
+    which nothing takes.
+    """
+    if graph.kind == "backward" or not graph.output:
+        return graph
+    refs = tuple(value for _, value in graph.output if isinstance(value, Ref))
+    end = replace(graph.nodes[-1], args=refs[:1] if len(refs) == 1 else (refs,))
+    return replace(graph, nodes=(*graph.nodes[:-1], end))
 
 
 class _Outside(NamedTuple):

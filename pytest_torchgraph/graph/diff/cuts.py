@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping, Sequence
@@ -14,7 +15,7 @@ from ..cost import Cost, sum_of
 from ..equality import ALIAS_OP, aliases_of
 from ..equality import with_cuts as insert_cuts
 from ..events import SKIPPED, GraphBreak
-from ..model import Arg, Graph, Node, Ref, map_arg
+from ..model import Arg, Graph, Node, Ref, Symbol, TensorMeta, map_arg
 from ..module_paths import common_path, common_prefix
 from ..step import Boundary, InlinedStep, crossed
 from ..text import format_arg
@@ -373,6 +374,33 @@ def _skeleton(value: Arg) -> Arg:
     return None if isinstance(value, Ref) else value
 
 
+_IN_PLACE = re.compile(r"(?<=[a-z0-9])_(?=\.|$)")
+"""The underscore of an op that writes in place."""
+
+
+def _are_alike(old: Node, new: Node) -> bool:
+    """Return True if two nodes differ only in sizes that are symbols in one of them."""
+    values = (
+        (value.shape, value.dtype) if isinstance(value, TensorMeta) else (value,)
+        for value in (old.result, new.result)
+    )
+    sides = zip((old, new), values, strict=True)
+    first, second = (
+        (node.args, *node.kwargs.items(), *value, node.options, *(e.kind for e in node.effects))
+        for node, value in sides
+    )
+    return _is_like(first, second)
+
+
+def _is_like(x: object, y: object) -> bool:
+    if isinstance(x, tuple) and isinstance(y, tuple):
+        return len(x) == len(y) and all(map(_is_like, x, y))
+    if isinstance(x, Ref) and isinstance(y, Ref):
+        return True
+    sizes = [value for value in (x, y) if not isinstance(value, Symbol)]
+    return x == y or (len(sizes) == 1 and type(sizes[0]) is int)
+
+
 class _Follows:
     """Recognises what follows from cuts that only one side has.
 
@@ -464,8 +492,13 @@ class _Follows:
             return False  # the break did not make it eager
         if change.before is not None and change.after is not None:
             old, new = change.before, change.after
+            if old.op == new.op and _are_alike(old, new):
+                return True  # a graph that is compiled for several sizes is dynamic
             if old.op == new.op and _constants(old) != _constants(new):
                 return False  # eager code has other ops, and not other constants
+            same_op = _IN_PLACE.sub("", old.op) == _IN_PLACE.sub("", new.op)
+            if same_op and _constants(old) == _constants(new):
+                return True  # compiled graphs have no writes in place
         for side, node in enumerate((change.before, change.after)):
             if node is None:
                 continue
