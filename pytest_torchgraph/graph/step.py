@@ -8,6 +8,7 @@ and one backward, as if nothing had divided it. A cut is a place where the step 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -324,25 +325,45 @@ def steps_of(
     for side, is_split in zip((before, after), divided, strict=True):
         backwards = sum(graph.kind == "backward" for graph in side)
         if not is_split and backwards == len(side) - 1 <= 1:
-            steps.append(InlinedStep(in_order([*map(_with_named_results, side)])))
+            steps.append(InlinedStep(in_order(side)))
         elif (step := inlined(side)) is not None:
             steps.append(step)
     if len(steps) < 2:
         return None
+    for number, is_split in enumerate(divided):
+        if not is_split:
+            forward, *rest = steps[number].graphs
+            forward = _without_updates(forward, len(steps[1 - number].graphs[0].outputs))
+            steps[number] = steps[number]._replace(graphs=in_order([forward, *rest]))
     return _with_sums_in_order(steps[0]), _with_sums_in_order(steps[1])
 
 
-def _with_named_results(graph: Graph) -> Graph:
-    """Return a graph that returns only what the target does, in the order of an inlined step.
+def _without_updates(graph: Graph, count: int) -> Graph:
+    """Return a forward without its first outputs, if they are the new values of buffers.
 
-    AOTAutograd also returns the new values of buffers, which the runs of a divided step do too, and
-    which nothing takes.
+    AOTAutograd returns these before the target's results. So do the runs of a divided step, in
+    which nothing takes them.
+
+    Args:
+        graph: a forward that nothing divides.
+        count: the number of results of the other step.
     """
-    if graph.kind == "backward" or not graph.output:
+    updates = graph.outputs[: max(len(graph.outputs) - count, 0)]
+    if Counter(map(_kind_of, updates)) - Counter(
+        _kind_of(node) for node in graph.inputs if node.op == "buffer"
+    ):
         return graph
-    refs = tuple(value for _, value in graph.output if isinstance(value, Ref))
-    end = replace(graph.nodes[-1], args=refs[:1] if len(refs) == 1 else (refs,))
-    return replace(graph, nodes=(*graph.nodes[:-1], end))
+    end = graph.nodes[-1]
+    values = tuple(Ref(node.name) for node in graph.outputs[len(updates) :])
+    if not updates:
+        return graph
+    value: Arg = values[0] if len(values) == 1 else values
+    return replace(graph, nodes=(*graph.nodes[:-1], replace(end, args=(value,))))
+
+
+def _kind_of(node: Node) -> Hashable:
+    result = node.result
+    return (result.dtype, result.shape) if isinstance(result, TensorMeta) else None
 
 
 class _Outside(NamedTuple):

@@ -35,6 +35,7 @@ def page() -> str:
                 example = EXAMPLES[rule.name]
                 sides = (example.before, example.modules), (example.after, example.changed)
                 before, after = (f"{code}  # {made}" if made else code for code, made in sides)
+                before += "  # stored" if example.stored else ""
                 lines += [f"### {rule.name}\n", f"{rule.meaning}\n"]
                 lines += ["```text", f"before  {before}".replace("\n", "\n        ")]
                 lines += [f"after   {after}".replace("\n", "\n        "), "```\n"]

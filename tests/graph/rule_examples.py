@@ -18,7 +18,7 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint  # noqa: F401 (an example calls it)
 
 from pytest_torchgraph import Capture, Graph, GraphDiff, capture, diff
-from pytest_torchgraph.graph import diff_graphs
+from pytest_torchgraph.graph import diff_graphs, parse_text
 
 QUANTIZED = torch.ops.quantized_decomposed
 INT8 = (0, -128, 127, torch.int8)
@@ -59,6 +59,7 @@ class Example:
         changed: those of the second side; "" for the same ones.
         trains: True for a capture with a backward.
         via: the mechanism.
+        stored: True to compare what files of both have, which is without lines of code.
     """
 
     before: str
@@ -67,6 +68,7 @@ class Example:
     changed: str = ""
     trains: bool = False
     via: str = "dispatch"
+    stored: bool = False
 
     def difference(self) -> GraphDiff:
         """Capture both sides, and return their difference."""
@@ -74,10 +76,11 @@ class Example:
             return diff_graphs(*map(_ran, (self.before, self.after)))
         if self.via == "text":
             return difference(graph(self.before, inputs=""), graph(self.after, inputs=""))
-        return diff(
-            self._side(self.before, self.modules),
-            self._side(self.after, self.changed or self.modules),
-        )
+        old = self._side(self.before, self.modules)
+        new = self._side(self.after, self.changed or self.modules)
+        if self.stored:
+            return diff_graphs(*(parse_text(side.to_text()).graphs for side in (old, new)))
+        return diff(old, new)
 
     def _side(self, line: str, modules: str) -> Capture:
         values = [
@@ -204,14 +207,19 @@ EXAMPLES = {
         trains=True,
     ),
     "gradient of a value": Example("x.relu() * y", "x.tanh() * y", trains=True),
+    "gradient of the line": Example("up(x)", "up(x) * 2", "up=nn.Linear(6, 6)", trains=True),
     "gradient in the module": Example(
-        "act(x)", "act(x)", "act=nn.GELU()", "act=nn.Hardswish()", trains=True
+        *("act(x)", "act(x)", "act=nn.GELU()", "act=nn.Hardswish()"), trains=True, stored=True
     ),
-    "gradient of an operand": Example("x.sin() * y", "x.sin() / y", trains=True),
+    "gradient of an operand": Example("x.sin() * y", "x.sin() / y", trains=True, stored=True),
     "connected gradient": Example(
-        "norm(x).sin() + y", "norm(x.sin() + y)", "norm=nn.LayerNorm(6)", trains=True
+        *("norm(x).sin() + y", "norm(x.sin() + y)", "norm=nn.LayerNorm(6)"),
+        trains=True,
+        stored=True,
     ),
-    "nearest module": Example("up(x)", "up(x) * 2", "up=nn.Linear(6, 6)", trains=True),
+    "nearest module": Example(
+        *("up(x)", "up(x) * 2", "up=nn.Linear(6, 6)"), trains=True, stored=True
+    ),
     "gradient of a common operand": Example(
         "F.leaky_relu(x, 0.1) + F.elu(x)", "F.leaky_relu(x, 0.2) + F.elu(x, 0.5)", trains=True
     ),

@@ -63,7 +63,7 @@ def test_reasons_of_all_places_are_told_once() -> None:
     assert finding.reasons[:2] == ("same operand slot", "reads the result")
     lines = finding.to_text(why=True).splitlines()
     first = next(k for k, line in enumerate(lines) if line.startswith("    why     same operand"))
-    assert lines[first + 1] == "            ... and 2 more"
+    assert lines[first + 1] == "            ... and 2 more in other places"
 
 
 def test_gradients_of_two_edits_in_one_module_follow_their_own() -> None:

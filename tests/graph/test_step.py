@@ -112,6 +112,73 @@ def test_an_edit_beside_a_break_is_a_finding_of_its_own(plain: Capture) -> None:
     assert (edit.module, edit.kind) == ("blocks.0", "changed")
 
 
+class Normed(nn.Module):
+    """A norm whose buffers its forward updates, and returns in one graph."""
+
+    def __init__(self, *, broken: bool) -> None:
+        super().__init__()
+        self.norm = nn.BatchNorm1d(8)
+        self.broken = broken
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.norm(x)
+        if self.broken:
+            torch._dynamo.graph_break()
+        return h.relu()
+
+
+class Recurrent(nn.Module):
+    """A cell in a frame that Dynamo skips if it breaks: in eager code it writes in place."""
+
+    def __init__(self, *, broken: bool) -> None:
+        super().__init__()
+        self.cell, self.head = nn.LSTMCell(8, 8), Block("")
+        self.broken = broken
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = c = torch.zeros(2, 8)
+        for _ in range(2):
+            h, c = self.cell(x, (h, c))
+            if self.broken:
+                torch._dynamo.graph_break()
+        return self.head(h)  # type: ignore[no-any-return]
+
+
+class Sized(nn.Module):
+    """Frames of one code that take tensors of several sizes, compiled as one dynamic graph."""
+
+    def __init__(self, *, broken: bool) -> None:
+        super().__init__()
+        self.parts = nn.ModuleList(Part(broken=broken) for _ in range(2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.parts[1](self.parts[0](x)[:1].repeat(3, 1))  # type: ignore[no-any-return]
+
+
+class Part(nn.Module):
+    def __init__(self, *, broken: bool) -> None:
+        super().__init__()
+        self.broken = broken
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = x.sin()
+        if self.broken:
+            torch._dynamo.graph_break()
+        return y.relu()
+
+
+@pytest.mark.parametrize("grad", [False, True])
+@pytest.mark.parametrize("model", [Normed, Recurrent, Sized])
+def test_what_a_break_does_to_buffers_cells_and_sizes_follows_from_it(
+    model: Callable[..., nn.Module], *, grad: bool
+) -> None:
+    x = BATCH.clone().requires_grad_(grad)
+    sides = [capture(model(broken=broken), x) for broken in (False, True)]
+    for old, new in (sides, [*map(stored, sides)]):
+        changes = diff_graphs(getattr(old, "program", old), getattr(new, "program", new))
+        assert [finding.graph_break is not None for finding in changes.findings] == [True]
+
+
 class Pair(nn.Module):
     """A pair of results, in either order, with a break between them if wanted."""
 

@@ -13,10 +13,12 @@ from .correspondence import Correspondence
 from .findings import Change, Finding
 from .origins import Origins
 from .paths import path_of
-from .rules import CONNECTED, IN_MODULE, NEAREST, OF_OPERAND, OF_OPERANDS, VALUE
+from .rules import CONNECTED, IN_MODULE, NEAREST, OF_OPERAND, OF_OPERANDS, ON_LINE, VALUE
 
 OWN_VALUE = 4.0
 """Score of a change that produces or uses a value of an edit."""
+SAME_LINE = 3.5
+"""Score of a change in a module of an edit, and on a line of this edit only."""
 SAME_MODULE = 3.0
 """Score of a change in a module of an edit."""
 IN_MODULE_OF_SEVERAL = 1.75
@@ -29,6 +31,7 @@ TAKEN_BY_SEVERAL = 1.5
 """Score of a change that produces or uses an operand of several edits."""
 RULE_OF_SCORE = {
     OWN_VALUE: VALUE,
+    SAME_LINE: ON_LINE,
     SAME_MODULE: IN_MODULE,
     SURE: OF_OPERAND,
     IN_MODULE_OF_SEVERAL: IN_MODULE,
@@ -75,11 +78,22 @@ def with_consequences(
         changes = (*finding.changes, *finding.consequences)
         scored = [reach.best_edit(change) for change in changes]
         strongest = max(scored, key=lambda item: (item.score, -item.edit))
-        for change, own in zip(changes, scored, strict=True):
-            is_own = own.score >= SURE or own[:2] == strongest[:2]
-            best = own if is_own else strongest
+        causes = [own if own.score >= SURE else strongest for own in scored]
+        produced = {
+            (cause.edit, side, node.name): change
+            for change, cause in zip(changes, causes, strict=True)
+            for _, side, node in _sides((change,))
+        }
+        for change, own, best in zip(changes, scored, causes, strict=True):
+            is_own = own[:2] == best[:2]
             rule = RULE_OF_SCORE.get(best.score, NEAREST) if is_own else CONNECTED
-            origins.because(rule, (change,), best.change, best.operand if is_own else "")
+            other, operand = best.change, best.operand if is_own else ""
+            # That an op reads another one that follows says more than that both are in a module.
+            if rule not in (VALUE, ON_LINE):
+                taken = ((best.edit, s, name) for _, s, n in _sides((change,)) for name in n.refs)
+                if (key := next(filter(produced.__contains__, taken), None)) is not None:
+                    rule, other, operand = CONNECTED, produced[key], ""
+            origins.because(rule, (change,), other, operand)
             follows[best.edit].append(change)
     extended: list[Finding] = []
     for finding, following in zip(findings, follows, strict=True):
@@ -125,7 +139,7 @@ class _ForwardReach:
         self.findings = findings
         self.own_values: dict[tuple[int, str], _Cause] = {}
         self.modules: dict[str, dict[int, Change]] = {}
-        self.lines: dict[tuple[str, str, int], dict[int, Change]] = {}
+        self.lines: dict[tuple[str, str, int] | None, dict[int, Change]] = {}
         self.operands: dict[str, _Cause] = {}
         self.edits_inside: dict[str, list[tuple[float, int]]] = {"": []}
         self.matchings: dict[int, tuple[int, Correspondence]] = {}
@@ -180,11 +194,12 @@ class _ForwardReach:
         inside: dict[int, Change] = {}
         for _, node in nodes:
             edits = self.modules.get(node.module, {})
-            if len(edits) > 1 and node.source is not None:
-                line = node.module, node.source.file, node.source.line
-                edits = self.lines.get(line, edits)
+            source, score = node.source, SAME_MODULE
+            line = None if source is None else (node.module, source.file, source.line)
+            if line in self.lines:
+                edits, score = self.lines[line], SAME_LINE
             if len(edits) == 1:
-                return _Cause(SAME_MODULE, *next(iter(edits.items())))
+                return _Cause(score, *next(iter(edits.items())))
             inside = inside or edits
         for _, name in names:
             cause = self.operands.get(name)

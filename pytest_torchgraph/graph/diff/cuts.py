@@ -492,12 +492,13 @@ class _Follows:
             return False  # the break did not make it eager
         if change.before is not None and change.after is not None:
             old, new = change.before, change.after
-            if old.op == new.op and _are_alike(old, new):
+            reads_same = change.kind == "changed" and self._reads_same(change)
+            if reads_same and old.op == new.op and _are_alike(old, new):
                 return True  # a graph that is compiled for several sizes is dynamic
             if old.op == new.op and _constants(old) != _constants(new):
                 return False  # eager code has other ops, and not other constants
             same_op = _IN_PLACE.sub("", old.op) == _IN_PLACE.sub("", new.op)
-            if same_op and _constants(old) == _constants(new):
+            if reads_same and same_op and _constants(old) == _constants(new):
                 return True  # compiled graphs have no writes in place
         for side, node in enumerate((change.before, change.after)):
             if node is None:

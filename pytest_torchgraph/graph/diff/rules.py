@@ -69,6 +69,7 @@ BODY = "result of a body"
 FOLDED_NORM = "unfolded batch norm"
 CALIBRATED = "calibrated constant"
 VALUE = "gradient of a value"
+ON_LINE = "gradient of the line"
 IN_MODULE = "gradient in the module"
 OF_OPERAND = "gradient of an operand"
 OF_OPERANDS = "gradient of a common operand"
@@ -168,7 +169,7 @@ RULES = (
         MOVED,
         "follows",
         "An op reads the same value if one looks through what moved.",
-        "reads the same value through",
+        "is rewired by the move of",
     ),
     Rule(
         RENAMED,
@@ -195,6 +196,12 @@ RULES = (
         "takes",
     ),
     Rule(
+        ON_LINE,
+        "follows",
+        "An op of the backward is in a module of the edit, and of its line of code only.",
+        "is of the same line as",
+    ),
+    Rule(
         IN_MODULE,
         "follows",
         "An op of the backward is in a module of the edit.",
@@ -215,7 +222,7 @@ RULES = (
     Rule(
         CONNECTED,
         "follows",
-        "An op of the backward is joined with one that follows.",
+        "An op of the backward reads one that follows, or is joined with it.",
         "is joined with what follows from",
     ),
     Rule(

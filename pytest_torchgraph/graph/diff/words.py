@@ -17,7 +17,7 @@ from ..module_paths import common_path
 from ..text import format_arg, format_name, format_node, format_op, format_result
 from .findings import MODEL, SIGNS, Change, FilesDiff, Finding, GraphDiff, Place, ops_of
 from .paths import abridged, holds, instances_of, path_of
-from .rules import VERBS, Reason
+from .rules import CONNECTED, VERBS, Reason
 
 TOP = "(no module)"
 """Text for an edit outside every module."""
@@ -235,8 +235,10 @@ def why_lines(finding: Finding, limit: int = 4) -> Iterator[str]:
         first, *others = map(_use_text, shown)
         yield f"    why     {rule}: {first}"
         yield from (f"            {text}" for text in others)
-        if more := sum(map(len, found)) - len(shown):
+        if more := len(found[0]) - len(shown):
             yield f"            ... and {more:,} more"
+        elif more := sum(map(len, found[1:])):
+            yield f"            ... and {more:,} more in other places"
 
 
 def _home(name: str) -> str:
@@ -253,8 +255,18 @@ def _use_text(use: Reason) -> str:
     )
     if not use.other:
         return node
-    shared = f", see %{format_name(use.shared)}" if use.shared else ""
-    return f"{node} {'is' if use.node == use.other else VERBS[use.rule]} {other}{shared}"
+    verb, shared = VERBS[use.rule], use.shared
+    if use.node == use.other:
+        verb = "is the saved value"
+    elif use.node == shared:
+        verb, shared = "is an operand of", ""
+    elif use.node.startswith(f"{use.other}#"):
+        verb = "is a result of"
+    elif use.rule == CONNECTED and not use.graphs:
+        verb = "reads"
+    if "-" in use.signs and verb == "reads":
+        verb = "read"
+    return f"{node} {verb} {other}" + (f", see %{format_name(shared)}" if shared else "")
 
 
 def _is_return(change: Change) -> bool:
