@@ -3,14 +3,14 @@
 Live nodes need no search. Operands are ordered, so any path from the output or a side effect to a
 live node identifies this node. Walking both graphs in lockstep from their outputs pairs all live
 nodes. Hashes would not be enough, because they confuse a node used twice with two equal nodes. Dead
-code is paired by colour refinement with bounded backtracking.
+code is paired by its colours, of which each has a node's operands and users.
 """
 
 from __future__ import annotations
 
 import weakref
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 
 from ..model import Arg, Atom, Device, Graph, Node, Result, TensorMeta, map_arg
@@ -20,17 +20,8 @@ from .numbered_graph import NumberedGraph, OrderFree, drop_unshared_facts, posit
 COLOR_ROUNDS = 3
 """Rounds of colour refinement of dead nodes, by users and then by operands.
 
-Colours only narrow the search, which checks each pair. With fewer rounds the search takes longer,
-but stays exact.
-"""
-
-BACKTRACKING_PER_NODE = 100
-BACKTRACKING_AT_LEAST = 10_000
-"""Limits of the search among dead nodes of one colour, in pairs that are tried and undone.
-
-Beyond their sum, two graphs count as different, so a check fails instead of passing or running for
-hours. Only graphs with much symmetric dead code come close.
-"""
+Dead nodes of one colour count as equal. They compute the same and are used alike, so what is left is
+symmetry that no result depends on."""
 
 
 _IN_ORDER = "saves_in_order_of"
@@ -58,7 +49,7 @@ class EquivalenceClasses:
 
     Bodies of higher-order ops are compared by their class numbers. The live part of a graph has a
     canonical numbering, in the order in which the output reaches its nodes. So two bodies are
-    compared node by node only if they have dead code, or constants with known values.
+    compared node by node only if they have constants with known values.
 
     Attributes:
         ids: numbers of live parts, colours and classes, by key.
@@ -181,9 +172,8 @@ class EquivalenceClasses:
         colors = _color_dead_nodes(flat, dead, lambda i: ("live", form, canonical[i]), self.ids)
         candidates = self.alike.setdefault((form, *sorted(colors.values())), [])
         for other, number in candidates:
-            # The form identifies live nodes. Dead code needs a search. So do constants, because an
-            # unknown value equals any value.
-            if not (dead or flat.values) or _pair_graphs(flat, other) is not None:
+            # An unknown value of a constant equals any value.
+            if not flat.values or _pair_graphs(flat, other) is not None:
                 return number
         number = self.ids.setdefault(("graph", len(self.ids)), len(self.ids))
         candidates.append((flat, number))
@@ -251,10 +241,6 @@ class _Pairing:
         a, b: the graphs.
         forward: partner in `b` of each node of `a`; -1 if it has none.
         backward: partner in `a` of each node of `b`; -1 if it has none.
-        paired: nodes of `a` with a partner, in the order of pairing.
-        colors_a, colors_b: colours of the dead nodes (see `_color_dead_nodes`).
-        free: unpaired dead nodes of `b`, by colour and by (operand, slot, colour). A list may also
-            have nodes that were paired later; `_free_nodes` drops them.
     """
 
     def __init__(self, a: NumberedGraph, b: NumberedGraph):
@@ -262,7 +248,6 @@ class _Pairing:
         self.b = b
         self.forward = [-1] * len(a.nodes)
         self.backward = [-1] * len(b.nodes)
-        self.paired: list[int] = []
 
     def pair_all(self, todo: list[tuple[int, int]]) -> bool:
         """Pair these nodes, and all nodes that they need through their operands.
@@ -283,7 +268,6 @@ class _Pairing:
                 return False
             self.forward[i] = j
             self.backward[j] = i
-            self.paired.append(i)
             todo.extend(zip(self.a.operands[i], self.b.operands[j], strict=True))
         return True
 
@@ -299,102 +283,16 @@ class _Pairing:
         """Pair the nodes that neither output nor side effects need. Return True on success."""
         dead_a = [i for i, j in enumerate(self.forward) if j == -1]
         dead_b = [j for j, i in enumerate(self.backward) if i == -1]
-        if not dead_a:
-            return not dead_b
         ids: dict[Hashable, int] = {}
-        self.colors_a = _color_dead_nodes(self.a, dead_a, lambda i: ("live", i), ids)
-        self.colors_b = _color_dead_nodes(self.b, dead_b, lambda j: ("live", self.backward[j]), ids)
-        if sorted(self.colors_a.values()) != sorted(self.colors_b.values()):
+        colors_a = _color_dead_nodes(self.a, dead_a, lambda i: ("live", i), ids)
+        colors_b = _color_dead_nodes(self.b, dead_b, lambda j: ("live", self.backward[j]), ids)
+        dead_a.sort(key=lambda i: (colors_a[i], self.a.values.get(i, "")))
+        dead_b.sort(key=lambda j: (colors_b[j], self.b.values.get(j, "")))
+        if [colors_a[i] for i in dead_a] != [colors_b[j] for j in dead_b]:
             return False
-        self.free: dict[Hashable, list[int]] = {}
-        for j in dead_b:
-            color = self.colors_b[j]
-            self.free.setdefault(color, []).append(j)
-            for slot, operand in enumerate(self.b.operands[j]):
-                self.free.setdefault((operand, slot, color), []).append(j)
-        budget = BACKTRACKING_PER_NODE * len(dead_a) + BACKTRACKING_AT_LEAST
-        # The last node comes first, so that the operands of a dead node are paired through it.
-        for i in reversed(dead_a):
-            if self.forward[i] != -1:
-                continue
-            start = len(self.paired)
-            for j in self._iter_candidates(self.colors_a[i]):
-                # Pairs that are undone count, so that symmetric dead code cannot run for hours.
-                budget -= len(self.paired) - start + 1
-                self._undo_pairs(start)
-                if budget < 0:
-                    return False
-                if self._fits(i, j) and self._pair_part(i, j):
-                    break
-            else:
-                return False
-        return True
-
-    def _pair_part(self, i: int, j: int) -> bool:
-        """Pair two dead nodes and their whole connected component. Return True on success.
-
-        The other users of a paired node come next, so that a choice between equal nodes is made
-        once for all of them.
-        """
-        todo = [i]
-        while todo:
-            i = todo.pop()
-            if self.forward[i] != -1:
-                continue
-            before = len(self.paired)
-            if j == -1:
-                j = self._find_partner(i)
-            if j == -1 or not self.pair_all([(i, j)]):
-                return False
-            j = -1
-            for k in self.paired[before:]:
-                todo.extend(user for user, _ in self.a.users[k] if self.forward[user] == -1)
-        return True
-
-    def _undo_pairs(self, start: int) -> None:
-        """Undo all pairs except the first `start`."""
-        while len(self.paired) > start:
-            i = self.paired.pop()
-            j = self.forward[i]
-            self.forward[i] = self.backward[j] = -1
-            color = self.colors_b[j]
-            # A node may be in a list twice now. `_free_nodes` drops entries that have a partner.
-            for key in (color, *((p, slot, color) for slot, p in enumerate(self.b.operands[j]))):
-                self.free[key].append(j)
-
-    def _iter_candidates(self, color: int) -> Iterator[int]:
-        """Yield the free nodes of a colour, lazily, because the first usually fits."""
-        free = self._free_nodes(color)
-        if free:
-            first = free[-1]
-            yield first
-            yield from [j for j in dict.fromkeys(reversed(free)) if j != first]
-
-    def _free_nodes(self, key: Hashable) -> list[int]:
-        """Return the unpaired nodes with this colour, or with this colour and operand."""
-        free = self.free.get(key, [])
-        while free and self.backward[free[-1]] != -1:
-            free.pop()
-        return free
-
-    def _find_partner(self, i: int) -> int:
-        """Return a free node of the same colour whose operands fit the operands of `i`, or -1."""
-        color = self.colors_a[i]
-        choices = [
-            self._free_nodes((self.forward[operand], slot, color))
-            for slot, operand in enumerate(self.a.operands[i])
-            if self.forward[operand] != -1
-        ]
-        # Each paired operand narrows the choice. The operand with the fewest candidates is best.
-        fewest = min(choices, key=len, default=self._free_nodes(color))
-        return next((j for j in reversed(fewest) if self._fits(i, j)), -1)
-
-    def _fits(self, i: int, j: int) -> bool:
-        """Return True if `j` is free and no operand of the two has a different partner."""
-        return self.backward[j] == -1 and all(
-            self.forward[o] == p if self.forward[o] != -1 else self.backward[p] == -1
-            for o, p in zip(self.a.operands[i], self.b.operands[j], strict=True)
-        )
+        for i, j in zip(dead_a, dead_b, strict=True):
+            self.forward[i], self.backward[j] = j, i
+        return all(map(self.same_value, dead_a, dead_b))
 
 
 def _color_dead_nodes(
