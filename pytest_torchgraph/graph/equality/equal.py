@@ -20,7 +20,7 @@ from .numbered_graph import NumberedGraph, OrderFree, drop_unshared_facts, posit
 COLOR_ROUNDS = 3
 """Rounds of colour refinement of dead nodes, by users and then by operands.
 
-Dead nodes of one colour count as equal. They compute the same and are used alike, so what is left is
+Dead nodes of one colour count as equal: they compute the same and are used alike. What is left is
 symmetry that no result depends on."""
 
 
