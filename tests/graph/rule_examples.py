@@ -208,6 +208,9 @@ EXAMPLES = {
     ),
     "gradient of a value": Example("x.relu() * y", "x.tanh() * y", trains=True),
     "gradient of the line": Example("up(x)", "up(x) * 2", "up=nn.Linear(6, 6)", trains=True),
+    "gradient of the op": Example(
+        "F.leaky_relu(x, 0.1) + F.elu(x)", "F.leaky_relu(x, 0.2) + F.elu(x, 0.5)", trains=True
+    ),
     "gradient in the module": Example(
         *("act(x)", "act(x)", "act=nn.GELU()", "act=nn.Hardswish()"), trains=True, stored=True
     ),
@@ -220,8 +223,6 @@ EXAMPLES = {
     "nearest module": Example(
         *("up(x)", "up(x) * 2", "up=nn.Linear(6, 6)"), trains=True, stored=True
     ),
-    "gradient of a common operand": Example(
-        "F.leaky_relu(x, 0.1) + F.elu(x)", "F.leaky_relu(x, 0.2) + F.elu(x, 0.5)", trains=True
-    ),
+    "gradient of a common operand": Example("x.sin() + x.cosh()", "x.erf() + x.log()", trains=True),
     "graph break": Example("x.sin() * y", "broken(x.sin()) * y", trains=True, via="aot"),
 }

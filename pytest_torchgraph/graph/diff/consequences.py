@@ -13,12 +13,14 @@ from .correspondence import Correspondence
 from .findings import Change, Finding
 from .origins import Origins
 from .paths import path_of
-from .rules import CONNECTED, IN_MODULE, NEAREST, OF_OPERAND, OF_OPERANDS, ON_LINE, VALUE
+from .rules import CONNECTED, IN_MODULE, NEAREST, OF_OP, OF_OPERAND, OF_OPERANDS, ON_LINE, VALUE
 
 OWN_VALUE = 4.0
 """Score of a change that produces or uses a value of an edit."""
 SAME_LINE = 3.5
 """Score of a change in a module of an edit, and on a line of this edit only."""
+SAME_OP = 3.25
+"""Score of a change in a module of several edits, with the op of one, as `elu_backward` has."""
 SAME_MODULE = 3.0
 """Score of a change in a module of an edit."""
 IN_MODULE_OF_SEVERAL = 1.75
@@ -32,6 +34,7 @@ TAKEN_BY_SEVERAL = 1.5
 RULE_OF_SCORE = {
     OWN_VALUE: VALUE,
     SAME_LINE: ON_LINE,
+    SAME_OP: OF_OP,
     SAME_MODULE: IN_MODULE,
     SURE: OF_OPERAND,
     IN_MODULE_OF_SEVERAL: IN_MODULE,
@@ -89,7 +92,7 @@ def with_consequences(
             rule = RULE_OF_SCORE.get(best.score, NEAREST) if is_own else CONNECTED
             other, operand = best.change, best.operand if is_own else ""
             # That an op reads another one that follows says more than that both are in a module.
-            if rule not in (VALUE, ON_LINE):
+            if rule not in (VALUE, ON_LINE, OF_OP):
                 taken = ((best.edit, s, name) for _, s, n in _sides((change,)) for name in n.refs)
                 if (key := next(filter(produced.__contains__, taken), None)) is not None:
                     rule, other, operand = CONNECTED, produced[key], ""
@@ -131,6 +134,7 @@ class _ForwardReach:
         modules: for each innermost module path, the edits there, each with its first change.
         lines: the same for each innermost module path, file and line.
         operands: for each operand of an edit, by name, the first such edit.
+        ops: for each edit, its changes by the name of their op.
         edits_inside: position and number of the edits inside each module, sorted.
         matchings: pairs of graphs with an edit, numbered in order, by `id` of the matching.
     """
@@ -141,12 +145,14 @@ class _ForwardReach:
         self.modules: dict[str, dict[int, Change]] = {}
         self.lines: dict[tuple[str, str, int] | None, dict[int, Change]] = {}
         self.operands: dict[str, _Cause] = {}
+        self.ops: list[dict[str, Change]] = [{} for _ in findings]
         self.edits_inside: dict[str, list[tuple[float, int]]] = {"": []}
         self.matchings: dict[int, tuple[int, Correspondence]] = {}
         for k, finding in enumerate(findings):
             start = (self._position_of(finding.changes[0], origins), k)
             inside = {""}
             for change, side, node in _sides((*finding.changes, *finding.consequences)):
+                self.ops[k].setdefault(_name_of_op(node), change)
                 self.own_values.setdefault((side, node.name), _Cause(OWN_VALUE, k, change))
                 for name in node.refs:
                     known = self.operands.setdefault(name, _Cause(SURE, k, change))
@@ -201,6 +207,10 @@ class _ForwardReach:
             if len(edits) == 1:
                 return _Cause(score, *next(iter(edits.items())))
             inside = inside or edits
+        op = _name_of_op(change.node)
+        of_op = [(number, self.ops[number][op]) for number in inside if op in self.ops[number]]
+        if len(of_op) == 1:
+            return _Cause(SAME_OP, *of_op[0])
         for _, name in names:
             cause = self.operands.get(name)
             if cause is not None and (cause.edit in inside or not inside):
@@ -233,6 +243,11 @@ class _ForwardReach:
                 for i, node in enumerate(flat.nodes):
                     positions.setdefault(node.module, number + i / len(flat.nodes))
         return positions
+
+
+def _name_of_op(node: Node) -> str:
+    """Return the name of an op without namespace and overload, and that of the op of a gradient."""
+    return "".join(node.op.split(".")[1:2]).removesuffix("_backward")
 
 
 def _sides(changes: Iterable[Change]) -> Iterator[tuple[Change, int, Node]]:

@@ -70,6 +70,7 @@ FOLDED_NORM = "unfolded batch norm"
 CALIBRATED = "calibrated constant"
 VALUE = "gradient of a value"
 ON_LINE = "gradient of the line"
+OF_OP = "gradient of the op"
 IN_MODULE = "gradient in the module"
 OF_OPERAND = "gradient of an operand"
 OF_OPERANDS = "gradient of a common operand"
@@ -200,6 +201,12 @@ RULES = (
         "follows",
         "An op of the backward is in a module of the edit, and of its line of code only.",
         "is of the same line as",
+    ),
+    Rule(
+        OF_OP,
+        "follows",
+        "An op of the backward has the name of an op of this edit only, among those of its module.",
+        "is of the op of",
     ),
     Rule(
         IN_MODULE,
