@@ -157,25 +157,28 @@ def with_order_of_writes(nodes: Sequence[Node], run_of: Callable[[Node], int]) -
     ordered: list[Node] = []
     owners: dict[str, str] = {}  # of the storage of each value
     made: dict[str, int] = {}
-    writers: dict[str, tuple[str, int]] = {}  # by owner, with the position
+    writers: dict[str, tuple[str, int, str]] = {}  # by owner, with the position and the value
     for position, node in enumerate(nodes):
         refs, run = node.refs, run_of(node)
         after = dict.fromkeys(node.after)
         for name in refs:
-            writer, written = writers.get(owners.get(name, name), ("", -1))
+            writer, written, value = writers.get(owners.get(name, name), ("", -1, ""))
             if writer in refs or written < made.get(name, 0):  # then the node follows it anyway
                 continue
-            if run_of(nodes[written]) != run:
+            # A run does not know that two of its inputs share a storage.
+            if run_of(nodes[written]) != run or value != name:
                 after[Ref(writer)] = None
         ordered.append(node if len(after) == len(node.after) else replace(node, after=tuple(after)))
         made[node.name] = position
         namespace, _, name = node.op.partition(".")
         shared = shared_argument(f"aten.{name}" if namespace in ("Tensor", "torch") else node.op)
         base = node.args[shared] if shared is not None and shared < len(node.args) else None
+        if node.op == "operator.getitem" and node.refs[0] in owners:  # one of several views
+            base = node.args[0]
         if isinstance(base, Ref):
             owners[node.name] = owners.get(base.name, base.name)
         for effect in node.effects:
             if effect.target is not None:
                 written_to = effect.target.name
-                writers[owners.get(written_to, written_to)] = node.name, position
+                writers[owners.get(written_to, written_to)] = node.name, position, written_to
     return ordered

@@ -212,6 +212,23 @@ def test_another_projection_in_the_backward_is_listed_beside_an_edit() -> None:
     assert "~ %k#1 = operator.getitem(%k, 0)" in finding.to_text()
 
 
+@pytest.mark.parametrize("returned", ["%t, %g", "%g, %t"])
+def test_exchanged_gradients_are_listed_beside_an_edit(returned: str) -> None:
+    sides = [
+        (
+            graph(f"%a = aten.{op}.default(%x) : f32[2]\nreturn %a\nsave %x"),
+            graph(
+                "%t = tangent : f32[2]\n%g = aten.neg.default(%t) : f32[2]\n"
+                f"%b = aten.{op}_backward.default(%t) : f32[2]\nreturn [{values}, %b]",
+                "backward @ aot",
+                inputs="",
+            ),
+        )
+        for op, values in (("relu", "%t, %g"), ("tanh", returned))
+    ]
+    assert ("~ return [%g, %t, %b]" in str(diff_graphs(*sides))) == (returned == "%g, %t")
+
+
 @pytest.mark.parametrize("returned", ["%t, None", "None, %t"])
 def test_gradients_of_other_inputs_are_listed_beside_an_edit(returned: str) -> None:
     sides = [
@@ -266,6 +283,29 @@ def test_op_that_left_a_region_says_so(changed: bool) -> None:
     assert any("%a follows nothing" in line for line in diff.findings[0].to_json()["with"])
 
 
+def test_what_enters_an_added_region_is_listed() -> None:
+    line = "%a = torch.add(%x, %y)\n"
+    scope = '%in = torch.amp.autocast_mode._enter_autocast("cpu")\n{}%out = torch.amp.autocast_mode._exit_autocast(%in)\n'
+    sides = [
+        graph(REGION.format(line, ""), "forward @ dynamo"),
+        graph(REGION.format("", scope.format(line)), "forward @ dynamo"),
+        graph(REGION.format(line, scope.format("")), "forward @ dynamo"),
+    ]
+    followed = "%in is followed by %a (followed %on)"
+    assert followed in str(difference(sides[0], sides[1]))
+    assert "followed by" not in str(difference(sides[0], sides[2]))
+
+
+def test_what_an_added_write_precedes_is_listed() -> None:
+    write = "%w = aten.mul_.Tensor(%x, 2) : f32[2, 3] !mutates %x\n"
+    read = "%a = aten.sin.default(%x) : f32[2, 3]{}\n"
+    old = graph(read.format("") + "return %a")
+    before = graph(write + read.format(" after %w") + "return %a")
+    after = graph(read.format("") + write + "return %a")
+    assert "    order   %w is followed by %a" in str(difference(old, before)).splitlines()
+    assert "followed by %a" not in str(difference(old, after))
+
+
 def test_another_dtype_of_an_input_is_listed_beside_an_edit_of_its_reader() -> None:
     sides = [
         graph(
@@ -274,6 +314,11 @@ def test_another_dtype_of_an_input_is_listed_beside_an_edit_of_its_reader() -> N
         )
         for padding, dtype in ((0, "i64"), (1, "i32"), (1, "i64"))
     ]
+    larger = graph(
+        "%a = aten.embedding.default(%w, %i, 1) : f32[2]\nreturn %a",
+        inputs="%w = input : f32[5]\n%i = input : i64[2]",
+    )
+    assert "~ %w = input : f32[5]" in str(difference(sides[0], larger))
     line = "    with    ~ %i = input : i32[2]"
     assert line in str(difference(sides[0], sides[1])).splitlines()
     assert line not in str(difference(sides[0], sides[2])).splitlines()

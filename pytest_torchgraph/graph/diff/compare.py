@@ -467,12 +467,18 @@ def _make_change(
 def _order_lines(comparison: GroupedChanges, parts: Iterable[NodeChange]) -> Iterator[str]:
     """Yield a line for each node of an edit that follows other effects, or is in other regions."""
     changes = comparison.changes
-    for part in parts if changes.orders else ():
+    for part in parts if changes.orders or changes.followers else ():
         key = changes.key_of(part)
-        names = changes.orders.get(key, ((), ()))
-        old, new = (listed(f"%{format_name(n)}" for n in side) or "nothing" for side in names)
+        if followers := changes.followers.get(key):
+            rest = f" ({digest('followers', *followers)})" if len(followers) > MAX_NAMES else ""
+            names = listed(followers, MAX_NAMES)
+            yield f"%{format_name(changes.name_of(key))} is followed by {names}{rest}"
+        orders = changes.orders.get(key, ((), ()))
+        old, new = (listed(side) or "nothing" for side in orders)
         if old != new:
-            yield f"%{format_name(changes.name_of(key))} follows {new}, before: {old}"
+            yield f"%{format_name(changes.name_of(key))} follows {new}" + (
+                f", before: {old}" if part.kind != "added" else ""
+            )
 
 
 def _renamed_operands(m: Correspondence, part: NodeChange) -> tuple[tuple[str, str], ...]:

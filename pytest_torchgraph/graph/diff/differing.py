@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 
+from ...words import listed
 from ..model import Node
+from ..text import format_name
 from .align import longest_increasing
 from .match import align_outputs, nameless_label
-from .node_changes import NodeChange, NodeChanges, have_same_result
+from .node_changes import NodeChange, NodeChanges, NodeKey, have_same_result
 from .rules import OPERAND, SLOT
 
 
@@ -27,6 +29,16 @@ class NodeComparer:
         self.a = changes.a
         self.b = changes.b
         self.renamed: dict[int, NodeChange] = {}
+
+    def compare_regions(self) -> None:
+        """Record the beginnings of the regions that added and removed nodes are in."""
+        for flat, partners, side in ((self.a, self.m.forward, "a"), (self.b, self.m.backward, "b")):
+            for i, node in enumerate(flat.nodes):
+                order = flat.operands[i][flat.arity[i] :] if partners[i] == -1 else ()
+                around = [p for p in order if not flat.nodes[p].effects]
+                if names := _unprinted(flat.nodes, node, around):
+                    key: NodeKey = ("a", i) if side == "a" else ("b", i)
+                    self.changes.orders[key] = (names, []) if side == "a" else ([], names)
 
     def compare_nodes(self) -> None:
         """Record all nodes that differ, except the output.
@@ -56,6 +68,7 @@ class NodeComparer:
         for i, j in enumerate(self.m.forward):
             if j != -1:
                 self.compare_edges(i, j)
+        self.compare_regions()
 
     def compare_edges(self, i: int, j: int) -> None:
         """Flag a matched node as rewired if an operand, or the order of effects, differs."""
@@ -82,12 +95,22 @@ class NodeComparer:
                 continue
             self.changes.flag("rewired", i, j)
             self.join_to_operands(i, p, q)
-        if (order_a or order_b) and not self.order_agrees(order_a, order_b):
+        if not (order_a or order_b):
+            return
+        old = _unprinted(self.a.nodes, node, order_a)
+        new = _unprinted(self.b.nodes, self.b.nodes[j], order_b)
+        if not self.order_agrees(order_a, order_b):
             self.changes.flag("rewired", i, j)
-            self.changes.orders["a", i] = (
-                _unprinted(self.a.nodes, node, order_a),
-                _unprinted(self.b.nodes, self.b.nodes[j], order_b),
-            )
+            self.changes.orders["a", i] = old, new
+        name = f"%{format_name(self.b.nodes[j].name)}"
+        for p in order_a:
+            if self.m.forward[p] == -1:
+                now = f" (now follows {listed(new)})" if new else ""
+                self.changes.followers.setdefault(("a", p), []).append(name + now)
+        for q in order_b:
+            if self.m.backward[q] == -1:
+                before = f" (followed {listed(old)})" if old else ""
+                self.changes.followers.setdefault(("b", q), []).append(name + before)
 
     def join_to_operands(self, i: int, p: int, q: int) -> None:
         """Join a rewired node to the node that was added or removed at its operand."""
@@ -164,7 +187,9 @@ class NodeComparer:
                 keys = self.changes.key_of_old(p), self.changes.key_of_new(q)
                 self.changes.join(SLOT, *keys, self.b.nodes[j].name)
             if not self.m.edge_agrees(p, q):
-                self.changes.flag("rewired", i, j)
+                are_kept = self.m.forward[p] != -1 and self.m.backward[q] != -1
+                of_inputs = are_kept and self.a.graph.kind == "backward"
+                self.changes.flag("changed" if of_inputs else "rewired", i, j)
                 self.join_to_operands(i, p, q)
         # If only one graph returns a value, the output changed. If the value itself was added or
         # removed, the value is the edit.
@@ -224,4 +249,4 @@ class NodeComparer:
 def _unprinted(nodes: Sequence[Node], node: Node, order: Iterable[int]) -> list[str]:
     """Return the names of the nodes that a node must follow, and that its text does not have."""
     printed = {ref.name for ref in node.after}
-    return [nodes[k].name for k in order if nodes[k].name not in printed]
+    return [f"%{format_name(nodes[k].name)}" for k in order if nodes[k].name not in printed]

@@ -44,6 +44,7 @@ class NodeChanges:
         joins: the joined nodes, each pair with the rule and the reader.
         orders: the nodes that a node must follow, before and after, if they differ: effects, and
             beginnings of regions. A printed node shows only writes, which are left out.
+        followers: the kept nodes that follow an added or removed node, as texts.
     """
 
     def __init__(self, matching: Correspondence):
@@ -54,6 +55,7 @@ class NodeChanges:
         self.replaced: set[NodeKey] = set()
         self.joins: list[tuple[str, NodeKey, NodeKey, str]] = []
         self.orders: dict[NodeKey, tuple[list[str], list[str]]] = {}
+        self.followers: dict[NodeKey, list[str]] = {}
         self._edits = UnionFind[NodeKey]()
 
     def key_of_old(self, i: int) -> NodeKey:

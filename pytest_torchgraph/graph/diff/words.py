@@ -12,7 +12,7 @@ from ...ops.dtypes import DTYPE_NAMES
 from ...words import amount, counted, format_ranks, grouped, listed
 from ..census import describe_python_calls
 from ..cost import Cost
-from ..model import Arg, Atom, Node, TensorMeta
+from ..model import Arg, Atom, Node
 from ..module_paths import common_path
 from ..text import format_arg, format_name, format_node, format_op, format_result
 from .findings import MODEL, SIGNS, Change, FilesDiff, Finding, GraphDiff, Place, ops_of
@@ -66,19 +66,12 @@ def shown_nodes(changes: Sequence[Change]) -> tuple[Node | None, Node | None, li
     if not changes:
         return None, None, []
     first, rest = changes[0], ops_of(changes[1:])
-    inputs = [c for c in changes[1:] if c.node.kind == "placeholder" and _has_other_dtype(c)]
+    inputs = [c for c in changes[1:] if c.node.kind == "placeholder" and c.kind == "changed"]
     other = _counterpart(first, rest)
     if other is None:
         return first.before, first.after, rest + inputs
     further = [change for change in rest if change is not other]
     return first.before or other.before, first.after or other.after, further + inputs
-
-
-def _has_other_dtype(change: Change) -> bool:
-    """Return True if a dtype changed. Of inputs, other sizes show in the ops that read them."""
-    results = [node.result for node in (change.before, change.after) if node is not None]
-    dtypes = {result.dtype for result in results if isinstance(result, TensorMeta)}
-    return len(dtypes) > 1
 
 
 def is_replacement(finding: Finding) -> bool:

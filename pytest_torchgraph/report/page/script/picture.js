@@ -17,6 +17,11 @@ const PICTURE_STYLE = "svg{width:100%;height:100%;display:block}g.node,g.cluster
 // Options shared by all pictures: two panes or one, and the figure that the colours show ("" for changes).
 const looks = { sides: false, heat: "" };
 
+// What Graphviz draws. The picture of a stranger's page may hold anything else, and cover the page.
+const DRAWN = new Set("a circle defs ellipse g linearGradient path polygon polyline radialGradient rect stop style svg text title tspan".split(" "));
+// The parts of a style that may have a colon or an at sign.
+const COLOUR_RULE = /@media \((?:screen and )?prefers-color-scheme: dark\)|\b(?:fill|stroke|stop-color): ?#/g;
+
 function parseSvg(text) {
   const svg = new DOMParser().parseFromString(text, "image/svg+xml").documentElement;
   if (svg.nodeName !== "svg") return null;
@@ -24,11 +29,13 @@ function parseSvg(text) {
     forbidden.remove();
   }
   for (const part of [svg, ...svg.querySelectorAll("*")]) {
+    if (part !== svg && !DRAWN.has(part.nodeName)) part.remove();
     for (const { name: key } of [...part.attributes]) {
-      if (/^on/i.test(key) || /href$/i.test(key)) part.removeAttribute(key);
+      if (/^on/i.test(key) || /href$/i.test(key) || key === "style") part.removeAttribute(key);
     }
   }
   for (const style of svg.querySelectorAll("style")) { // print is never dark
+    if (/[\\/@:]/.test(style.textContent.replaceAll(COLOUR_RULE, ""))) style.remove();
     style.textContent = style.textContent.replaceAll("@media (prefers-color-scheme", "@media screen and (prefers-color-scheme");
   }
   return document.importNode(svg, true);
