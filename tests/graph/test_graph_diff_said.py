@@ -285,7 +285,8 @@ def test_op_that_left_a_region_says_so(changed: bool) -> None:
 
 def test_what_enters_an_added_region_is_listed() -> None:
     line = "%a = torch.add(%x, %y)\n"
-    scope = '%in = torch.amp.autocast_mode._enter_autocast("cpu")\n{}%out = torch.amp.autocast_mode._exit_autocast(%in)\n'
+    amp = "torch.amp.autocast_mode"
+    scope = f'%in = {amp}._enter_autocast("cpu")\n{{}}%out = {amp}._exit_autocast(%in)\n'
     sides = [
         graph(REGION.format(line, ""), "forward @ dynamo"),
         graph(REGION.format("", scope.format(line)), "forward @ dynamo"),

@@ -349,7 +349,9 @@ EVIL = """<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org
  viewBox="0 0 10 10" onload="console.log('ran')"><script>console.log('ran')</script>
  <a xlink:href="javascript:console.log('ran')"><rect id="box-1" width="10" height="10"/></a>
  <image href="https://example.invalid/x.png"/><foreignObject><p>x</p></foreignObject>
- <animate onbegin="console.log('ran')"/></svg>"""
+ <style>:host { position: fixed; inset: 0 }</style><style>svg{position:fixed}</style>
+ <style>.tg-picture text { fill: #F2F2F2; }</style>
+ <g style="position:fixed"><input value="x"/></g><animate onbegin="console.log('ran')"/></svg>"""
 
 
 def test_picture_cannot_run_scripts(opened: Any, tmp_path: Path) -> None:
@@ -361,6 +363,9 @@ def test_picture_cannot_run_scripts(opened: Any, tmp_path: Path) -> None:
     assert "script" not in inside
     assert "href" not in inside
     assert "onload" not in inside
+    assert "fixed" not in inside.replace(str(page.evaluate("PICTURE_STYLE")), "")
+    assert "<input" not in inside
+    assert "fill: #F2F2F2" in inside
     assert "cannot be read" in page.locator("main").inner_text()
     # The page's policy is the second barrier: the browser reports that it blocked the script.
     opened.console[:] = [line for line in opened.console if "Content Security Policy" not in line]
