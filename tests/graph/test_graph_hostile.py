@@ -203,7 +203,7 @@ def inputs_of_one_name(count: int, op: str) -> str:
 
 @pytest.mark.parametrize(
     ("make", "sizes"),
-    [(nested_bodies, (8, 16)), (many_bodies, (100, 400)), (inputs_of_one_name, (150, 600))],
+    [(nested_bodies, (8, 16)), (many_bodies, (100, 400)), (inputs_of_one_name, (75, 300))],
 )
 def test_bodies_and_inputs_take_work_in_proportion(
     make: Callable[[int, str], str], sizes: tuple[int, int]

@@ -185,12 +185,37 @@ def read_first(x: Tensor, y: Tensor) -> Tensor:
     return b
 
 
-@pytest.mark.parametrize("via", ["dynamo", "inductor"])
-@pytest.mark.parametrize(
-    "targets",
-    [(writes(1.0, 0.0), writes(0.0, 1.0)), (read_last, read_first)],
-    ids=["writes", "read"],
+def views(*, adds_first: bool) -> Callable[..., Tensor]:
+    """Return a function that writes twice to one storage, once through a view of an earlier run."""
+
+    def function(x: Tensor, y: Tensor) -> Tensor:
+        a = x.sin()
+        part = a.chunk(2)[0]
+        cut()
+        if adds_first:
+            part.add_(1.0)
+            a.mul_(2.0)
+        else:
+            a.mul_(2.0)
+            part.add_(1.0)
+        return a.exp() - y
+
+    return function
+
+
+WRITES = {
+    "writes": (writes(1.0, 0.0), writes(0.0, 1.0)),
+    "read": (read_last, read_first),
+    "views": (views(adds_first=True), views(adds_first=False)),
+}
+
+
+@pytest.mark.slow(
+    "the same with another process, plugin, option or mechanism",
+    unless=["writes-dynamo", "read-dynamo", "views-dynamo"],
 )
+@pytest.mark.parametrize("via", ["dynamo", "inductor"])
+@pytest.mark.parametrize("targets", WRITES.values(), ids=WRITES)
 def test_the_order_of_writes_in_several_graphs_is_compared(via: str, targets: Any) -> None:
     old, new = (capture(target, X, Y, via=via) for target in targets)
     assert old != new
