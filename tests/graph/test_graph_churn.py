@@ -104,3 +104,25 @@ def test_inserted_op_with_a_backward_changes_only_lines_of_its_module(
     assert len(removed) <= 5
     assert [line for line in (*removed, *added) if "1.key" not in line] == []
     assert len(diff(base, edited).findings) == 1
+
+
+@pytest.mark.parametrize("position", [0, 1])
+@pytest.mark.parametrize("grad", [False, True])
+def test_edit_of_one_of_two_equal_layers_keeps_their_block(position: int, *, grad: bool) -> None:
+    """A block of two layers fell apart, and a review saw 230 lines for seven."""
+
+    def stored(op: Op | None, *, fold: bool) -> list[str]:
+        torch.manual_seed(0)
+        layers = nn.Sequential(*(nn.Sequential(Layer(), Layer()) for _ in range(2)))
+        layers.requires_grad_(grad)
+        layers.get_submodule(f"{position}.1.out").op = op  # type: ignore[assignment]
+        return capture(layers, torch.ones(4, 8)).to_text(fold=fold).splitlines()
+
+    folded, flat = (
+        sum(line[0] in "+-" for line in [*unified_diff(*sides, n=0, lineterm="")][2:])
+        for sides in (
+            [stored(op, fold=fold) for op in (None, torch.tanh)] for fold in (True, False)
+        )
+    )
+    assert 0 < folded <= 2 * flat + 10
+    assert len(stored(torch.tanh, fold=True)) < 0.75 * len(stored(torch.tanh, fold=False))

@@ -18,7 +18,12 @@ MIN_SAVED = 6
 """Minimum number of lines that a block must save."""
 MIN_SHARE = 0.4
 """Minimum share of the instances' lines that a block must save. Below it, folding hurts reading."""
-MIN_SAVED_BY_TWO = 20
+MIN_SHARE_OF_TWO = 0.25
+"""The same for two instances, of which a block saves at most half.
+
+An edit of one of two equal layers changes few lines as long as it needs changes of at most half of
+them. Then the block stays, and the edited layer has exceptions."""
+MIN_SAVED_BY_TWO = 10
 """Minimum number of lines that a block must save if there are only two instances."""
 MAX_SIZES = 12
 """Maximum number of sizes that an instance gives. With more sizes, its line is hard to read."""
@@ -171,9 +176,10 @@ def _is_folded(run: LineRun, blocks: list[BlockWriter]) -> bool:
 
 
 def _saves_enough(block: BlockWriter, runs: Sequence[LineRun], least: int) -> bool:
-    """Return True if a block saves at least `least` lines, and `MIN_SHARE` of its instances."""
+    """Return True if a block saves at least `least` lines, and a share of all its lines."""
     lines = sum(map(len, block.instances))
-    return block.count_saved_lines(runs) >= max(least, MIN_SHARE * lines)
+    share = MIN_SHARE if len(block.instances) > 2 else MIN_SHARE_OF_TWO
+    return block.count_saved_lines(runs) >= max(least, share * lines)
 
 
 # -- equal sizes -----------------------------------------------------------------------------------
@@ -183,7 +189,7 @@ def _fold_same_sizes(runs: Sequence[LineRun], depth: int) -> list[BlockWriter]:
     """Return the blocks of instances with equal sizes and with few exceptions."""
     by_skeleton = grouped((run.skeleton_and_names[0], run) for run in runs if run.foldable)
     clusters = _sort_clusters(list(by_skeleton.values()))
-    if sum(map(len, clusters)) < MIN_INSTANCES:
+    if sum(map(len, clusters)) < 2:
         return []
     blocks: list[BlockWriter] = []
     for cluster in clusters:
