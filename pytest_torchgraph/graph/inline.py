@@ -171,11 +171,11 @@ def with_order_of_writes(nodes: Sequence[Node], run_of: Callable[[Node], int]) -
         ordered.append(node if len(after) == len(node.after) else replace(node, after=tuple(after)))
         made[node.name] = position
         namespace, _, name = node.op.partition(".")
-        shared = shared_argument(f"aten.{name}" if namespace in ("Tensor", "torch") else node.op)
+        op = f"aten.{name}" if namespace in ("Tensor", "torch") else node.op
+        is_item = op == "operator.getitem"  # of a list, perhaps of views
+        shared = 0 if is_item else shared_argument(op)
         base = node.args[shared] if shared is not None and shared < len(node.args) else None
-        if node.op == "operator.getitem" and node.refs[0] in owners:  # one of several views
-            base = node.args[0]
-        if isinstance(base, Ref):
+        if isinstance(base, Ref) and (base.name in owners or not is_item):
             owners[node.name] = owners.get(base.name, base.name)
         for effect in node.effects:
             if effect.target is not None:

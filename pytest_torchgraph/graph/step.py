@@ -8,7 +8,6 @@ and one backward, as if nothing had divided it. A cut is a place where the step 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -268,27 +267,6 @@ def in_order(graphs: Sequence[Graph]) -> tuple[Graph, ...]:
     return forward, replace(backward, nodes=(*inputs, *others), saver=forward)
 
 
-def _with_sums_in_order(step: InlinedStep) -> InlinedStep:
-    """Return a step whose sums of two gradients name first what is computed first.
-
-    A division changes the order of the operands.
-    """
-    graphs = []
-    for graph in step.graphs:
-        if graph.kind == "backward":
-            computed = {node.name: number for number, node in enumerate(graph.nodes)}
-            nodes = []
-            for node in graph.nodes:
-                is_sum = node.op == SUM_OP and len(node.args) == 2 and not node.kwargs
-                if is_sum and all(type(arg) is Ref for arg in node.args):
-                    terms = tuple(sorted(node.args, key=lambda ref: computed[ref.name]))
-                    node = node if terms == node.args else replace(node, args=terms)
-                nodes.append(node)
-            graph = replace(graph, nodes=tuple(nodes))
-        graphs.append(graph)
-    return step._replace(graphs=tuple(graphs))
-
-
 def crossed(
     graph: Graph, positions: Sequence[int], aliases: Mapping[str, str]
 ) -> Iterator[tuple[str, int, int]]:
@@ -308,62 +286,6 @@ def crossed(
             last[aliases.get(name, name)] = number
     for name, use in last.items():
         yield name, bisect_right(positions, made.get(name, use)), bisect_right(positions, use)
-
-
-def steps_of(
-    before: Sequence[Graph], after: Sequence[Graph]
-) -> tuple[InlinedStep, InlinedStep] | None:
-    """Return two captures as inlined steps; `None` if that is not possible.
-
-    The inputs of the second step have the order of the first if only one of the two is divided:
-    compiled code takes its inputs in the order of their first use in a graph.
-    """
-    divided = [is_divided(side) or needs_links(side) for side in (before, after)]
-    if not any(divided):
-        return None
-    steps = []
-    for side, is_split in zip((before, after), divided, strict=True):
-        backwards = sum(graph.kind == "backward" for graph in side)
-        if not is_split and backwards == len(side) - 1 <= 1:
-            steps.append(InlinedStep(in_order(side)))
-        elif (step := inlined(side)) is not None:
-            steps.append(step)
-    if len(steps) < 2:
-        return None
-    for number, is_split in enumerate(divided):
-        if not is_split:
-            forward, *rest = steps[number].graphs
-            forward = _without_updates(forward, len(steps[1 - number].graphs[0].outputs))
-            steps[number] = steps[number]._replace(graphs=in_order([forward, *rest]))
-    return _with_sums_in_order(steps[0]), _with_sums_in_order(steps[1])
-
-
-def _without_updates(graph: Graph, count: int) -> Graph:
-    """Return a forward without its first outputs, if they are the new values of buffers.
-
-    AOTAutograd returns these before the target's results. So do the runs of a divided step, in
-    which nothing takes them.
-
-    Args:
-        graph: a forward that nothing divides.
-        count: the number of results of the other step.
-    """
-    updates = graph.outputs[: max(len(graph.outputs) - count, 0)]
-    if Counter(map(_kind_of, updates)) - Counter(
-        _kind_of(node) for node in graph.inputs if node.op == "buffer"
-    ):
-        return graph
-    end = graph.nodes[-1]
-    values = tuple(Ref(node.name) for node in graph.outputs[len(updates) :])
-    if not updates:
-        return graph
-    value: Arg = values[0] if len(values) == 1 else values
-    return replace(graph, nodes=(*graph.nodes[:-1], replace(end, args=(value,))))
-
-
-def _kind_of(node: Node) -> Hashable:
-    result = node.result
-    return (result.dtype, result.shape) if isinstance(result, TensorMeta) else None
 
 
 class _Outside(NamedTuple):

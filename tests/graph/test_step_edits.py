@@ -73,6 +73,27 @@ def test_a_reader_of_another_value_does_not_follow_from_a_break(again: str) -> N
     assert {change.kind for change in edit.changes} == {"added", "rewired"}
 
 
+@pytest.mark.parametrize("args", ["[1, 2], 0", "", "x=%x"])
+def test_an_item_of_no_value_in_a_step_with_writes_is_compared(args: str) -> None:
+    def step(op: str) -> str:
+        return text(
+            graph("inference_0: inference", ["x"], [RELU], "%relu"),
+            graph(
+                "inference_1: inference",
+                ["relu", "x"],
+                [f"%i = operator.getitem({args})", op],
+                "%o",
+            ),
+            "links\n  run inference_0\n  run inference_1: %relu = inference_0 %relu\n",
+            via="dynamo",
+        ).replace("(%relu) : f32[2]", "(%relu) : f32[2] !mutates %relu")
+
+    (finding,) = difference(
+        step("%o = Tensor.add_(%relu)"), step("%o = Tensor.mul_(%relu)")
+    ).findings
+    assert "Tensor.mul_" in str(finding)
+
+
 def test_a_value_that_is_computed_again_follows_from_a_break() -> None:
     ops = [RELU, "%h = aten.cos.default(%relu)", "%o = aten.sub.Tensor(%relu, %h)"]
     whole = text(graph("inference: inference", ["x"], ops, "%o"))

@@ -1,6 +1,7 @@
 """The difference of two programs, as findings.
 
 - `compare`: compares two lists of graphs (`diff_graphs`) or two programs (`diff_programs`).
+  `comparable_steps`: makes them steps, if something divides them.
 - `align`: aligns equal items of two sequences. `union_find`: joins items into sets.
 - `match`: matches the nodes of two graphs; `correspondence` holds and improves the matching.
   `apart`: sets modules of only one graph apart and finds exchanged ops.

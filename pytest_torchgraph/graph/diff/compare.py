@@ -20,7 +20,7 @@ from ..equality import (
 from ..higher_order import body_names
 from ..model import Arg, Atom, Graph, InputRef, Node, Ref, is_projection
 from ..program import Program, count_lines
-from ..step import InlinedStep, needs_links, steps_of
+from ..step import InlinedStep, needs_links
 from ..text import (
     format_arg,
     format_mesh,
@@ -31,6 +31,7 @@ from ..text import (
     runs_in_words,
 )
 from .batch_norms import attach_batch_norms
+from .comparable_steps import comparable_steps
 from .consequences import with_consequences
 from .correspondence import REACH, Correspondence
 from .costs import SAVED_DIFFER, attach_costs, name_checkpoints
@@ -44,10 +45,11 @@ from .findings import (
     GraphPair,
     Identity,
     Place,
+    digest,
     one_place,
 )
 from .group import GroupedChanges, group_changes
-from .identify import digest, identify_findings
+from .identify import identify_findings
 from .instances import align_instances
 from .joining import merge_ranks
 from .node_changes import NodeChange
@@ -75,7 +77,7 @@ def diff_graphs(before: Sequence[Graph], after: Sequence[Graph]) -> GraphDiff:
     eager graph with a changed run count.
     """
     captured = before, after
-    steps = steps_of(before, after)
+    steps = comparable_steps(before, after)
     if steps is not None:
         before, after = (step.graphs for step in steps)
     findings, graphs, origins = find_changes(before, after, steps)
@@ -217,7 +219,7 @@ def _compare_graphs(
         _make_pair(old, new, [change for group in (*edits, *follows) for change in group])
     )
     own_findings = [
-        one_place(group, consequences=others, details=_order_lines(comparison, parts))
+        one_place(group, consequences=others, details=comparison.changes.order_lines(parts))
         for parts, group, others in zip(comparison.groups, edits, follows, strict=True)
     ]
     callers = _callers_by_body(old), _callers_by_body(new)
@@ -462,23 +464,6 @@ def _make_change(
     change = Change(part.kind, name, before, after, renamed, within)
     origins.add(change, comparison.matching, part)
     return change
-
-
-def _order_lines(comparison: GroupedChanges, parts: Iterable[NodeChange]) -> Iterator[str]:
-    """Yield a line for each node of an edit that follows other effects, or is in other regions."""
-    changes = comparison.changes
-    for part in parts if changes.orders or changes.followers else ():
-        key = changes.key_of(part)
-        if followers := changes.followers.get(key):
-            rest = f" ({digest('followers', *followers)})" if len(followers) > MAX_NAMES else ""
-            names = listed(followers, MAX_NAMES)
-            yield f"%{format_name(changes.name_of(key))} is followed by {names}{rest}"
-        orders = changes.orders.get(key, ((), ()))
-        old, new = (listed(side) or "nothing" for side in orders)
-        if old != new:
-            yield f"%{format_name(changes.name_of(key))} follows {new}" + (
-                f", before: {old}" if part.kind != "added" else ""
-            )
 
 
 def _renamed_operands(m: Correspondence, part: NodeChange) -> tuple[tuple[str, str], ...]:

@@ -28,9 +28,9 @@ from .findings import (
     GraphPair,
     Identity,
     Place,
+    digest,
     ops_of,
 )
-from .identify import digest
 from .origins import Origins
 from .paths import abridged, holds
 from .rules import CUT

@@ -10,7 +10,7 @@ from ..model import Node
 from ..text import format_name
 from .align import longest_increasing
 from .match import align_outputs, nameless_label
-from .node_changes import NodeChange, NodeChanges, NodeKey, have_same_result
+from .node_changes import NodeChange, NodeChanges, have_same_result
 from .rules import OPERAND, SLOT
 
 
@@ -29,16 +29,6 @@ class NodeComparer:
         self.a = changes.a
         self.b = changes.b
         self.renamed: dict[int, NodeChange] = {}
-
-    def compare_regions(self) -> None:
-        """Record the beginnings of the regions that added and removed nodes are in."""
-        for flat, partners, side in ((self.a, self.m.forward, "a"), (self.b, self.m.backward, "b")):
-            for i, node in enumerate(flat.nodes):
-                order = flat.operands[i][flat.arity[i] :] if partners[i] == -1 else ()
-                around = [p for p in order if not flat.nodes[p].effects]
-                if names := _unprinted(flat.nodes, node, around):
-                    key: NodeKey = ("a", i) if side == "a" else ("b", i)
-                    self.changes.orders[key] = (names, []) if side == "a" else ([], names)
 
     def compare_nodes(self) -> None:
         """Record all nodes that differ, except the output.
@@ -111,6 +101,16 @@ class NodeComparer:
             if self.m.backward[q] == -1:
                 before = f" (followed {listed(old)})" if old else ""
                 self.changes.followers.setdefault(("b", q), []).append(name + before)
+
+    def compare_regions(self) -> None:
+        """Record the beginnings of the regions that added and removed nodes are in."""
+        for key, change in self.changes.by_key.items():
+            if change.kind not in ("added", "removed"):
+                continue
+            flat, i = (self.b, change.after) if change.kind == "added" else (self.a, change.before)
+            starts = [p for p in flat.operands[i][flat.arity[i] :] if not flat.nodes[p].effects]
+            if names := _unprinted(flat.nodes, flat.nodes[i], starts):
+                self.changes.orders[key] = ([], names) if change.kind == "added" else (names, [])
 
     def join_to_operands(self, i: int, p: int, q: int) -> None:
         """Join a rewired node to the node that was added or removed at its operand."""

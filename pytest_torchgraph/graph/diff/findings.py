@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import hashlib
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -84,6 +85,11 @@ class Place:
 
 Recomputations = tuple[tuple[str, int, int], ...]
 """Ops, and how often the backward recomputes each, before and after."""
+
+
+def digest(*parts: Hashable) -> str:
+    """Return a token for these values that is equal in every process."""
+    return hashlib.blake2b(repr(parts).encode("utf-8", "replace"), digest_size=12).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)

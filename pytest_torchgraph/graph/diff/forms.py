@@ -21,8 +21,7 @@ from typing import Any
 from ..higher_order import body_names
 from ..model import Graph, Node
 from ..text import format_name, format_node, format_result
-from .findings import SIGNS, Change, Finding, nodes_of_changes, ops_of
-from .identify import digest
+from .findings import SIGNS, Change, Finding, digest, nodes_of_changes, ops_of
 from .paths import instances_of, path_of, relative_to_instances
 from .words import outside_modules, shown_nodes
 

@@ -13,7 +13,7 @@ from .differing import NodeComparer
 from .match import match_graphs
 from .moves import find_moves
 from .neighbours import join_copies, join_neighbours
-from .node_changes import NodeChange, NodeChangeKind, NodeChanges, NodeKey
+from .node_changes import Join, NodeChange, NodeChangeKind, NodeChanges, NodeKey
 from .rules import CALL, MOVED, MOVED_MODULE, RENAMED, SIDE_EFFECT
 
 ASSERTION = "aten._assert_tensor_metadata.default"
@@ -154,7 +154,7 @@ class _Grouper:
                     positions[max(0, k - 1) : k + 1], key=lambda entry: abs(entry[0] - position)
                 )
                 edits[nearest[1]].extend(group)
-                self.changes.joins.append((SIDE_EFFECT, key, nearest[1], ""))
+                self.changes.joins.append(Join(SIDE_EFFECT, key, nearest[1]))
         return edits
 
     def is_follower(self, part: NodeChange) -> bool:
@@ -213,11 +213,11 @@ def separate_moves(
             i = part.before
             if i in rewired and i in causes:
                 consequences[rewired[causes[i]]].append(part)
-                changes.joins.append((MOVED, ("a", i), ("a", causes[i]), ""))
+                changes.joins.append(Join(MOVED, ("a", i), ("a", causes[i])))
             else:
                 moves_with = i in rewired and i in unit_of
                 if moves_with and unit_of[i] != i:
-                    changes.joins.append((MOVED_MODULE, ("a", i), ("a", unit_of[i]), ""))
+                    changes.joins.append(Join(MOVED_MODULE, ("a", i), ("a", unit_of[i])))
                 remaining[rewired[unit_of[i]] if moves_with else k].append(part)
     edits = [k for k, group in enumerate(remaining) if group]
     return [remaining[k] for k in edits], [consequences[k] for k in edits]
@@ -248,7 +248,7 @@ def attach_renamed(
         # A renamed module with a different operand is an edit already.
         if not changes.kind_of(("a", i)):
             follows[edit_of[cause]].append(NodeChange("changed", i, changes.m.forward[i]))
-            changes.joins.append((RENAMED, ("a", i), changes.key_of(cause), ""))
+            changes.joins.append(Join(RENAMED, ("a", i), changes.key_of(cause)))
 
 
 def _saved_only_nodes(flat: NumberedGraph) -> set[int]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -14,7 +13,7 @@ from ..module_paths import OwnModule, common_path
 from ..text import format_node
 from .call_keys import METHODS
 from .constants import fixed_constants
-from .findings import Finding, Identity, Place, ops_of
+from .findings import Finding, Identity, Place, digest, ops_of
 from .key_forms import result_form, without_derived
 from .keys import EditKeys
 from .origins import Origins, take_same_operands
@@ -320,8 +319,3 @@ def _functional_op(op: str) -> str:
     if packet not in COPIES:
         packet = packet.removesuffix("_copy")
     return f"{ATEN}{packet}{dot}{overload}"
-
-
-def digest(*parts: Hashable) -> str:
-    """Return a token for these values that is equal in every process."""
-    return hashlib.blake2b(repr(parts).encode("utf-8", "replace"), digest_size=12).hexdigest()

@@ -16,9 +16,8 @@ from typing import Any
 from ...words import counted, first_lines, grouped, listed
 from ..cost import sum_of
 from ..model import Source
-from .findings import Change, Finding, GraphDiff, Identity
+from .findings import Change, Finding, GraphDiff, Identity, digest
 from .forms import form_of
-from .identify import digest
 from .paths import abridged
 from .union_find import UnionFind
 from .words import cost_text, edit_name, recomputed_text, sign_of, why_lines

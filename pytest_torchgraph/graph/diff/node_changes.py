@@ -2,20 +2,40 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
-from ...words import grouped
+from ...words import grouped, listed
 from ..equality import NumberedGraph
 from ..model import Node
-from ..text import format_result
+from ..text import format_name, format_result
 from .correspondence import Correspondence
-from .findings import SIGNS
+from .findings import SIGNS, digest
 from .union_find import UnionFind
 
 NodeChangeKind = Literal["added", "removed", "changed", "rewired"]
 NodeKey = tuple[Literal["a", "b"], int]
 """Key of a node: ("a", number) for an old node and its partner, ("b", number) for an added node."""
+
+
+MAX_NAMES = 6
+"""Maximum number of nodes to name that follow another one."""
+
+
+class Join(NamedTuple):
+    """Two nodes that belong to one edit.
+
+    Attributes:
+        rule: the rule; see `rules`.
+        node, other: the nodes.
+        reader: name of a node that takes both; "" if the rule needs none.
+    """
+
+    rule: str
+    node: NodeKey
+    other: NodeKey
+    reader: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +61,7 @@ class NodeChanges:
         by_key: the change of each differing node.
         replaced: nodes without a partner that have the same slot and result as a node of the other
             graph without a partner.
-        joins: the joined nodes, each pair with the rule and the reader.
+        joins: the joined nodes.
         orders: the nodes that a node must follow, before and after, if they differ: effects, and
             beginnings of regions. A printed node shows only writes, which are left out.
         followers: the kept nodes that follow an added or removed node, as texts.
@@ -53,7 +73,7 @@ class NodeChanges:
         self.b: NumberedGraph = matching.b
         self.by_key: dict[NodeKey, NodeChange] = {}
         self.replaced: set[NodeKey] = set()
-        self.joins: list[tuple[str, NodeKey, NodeKey, str]] = []
+        self.joins: list[Join] = []
         self.orders: dict[NodeKey, tuple[list[str], list[str]]] = {}
         self.followers: dict[NodeKey, list[str]] = {}
         self._edits = UnionFind[NodeKey]()
@@ -88,6 +108,19 @@ class NodeChanges:
         change = self.by_key.get(key)
         return SIGNS[change.kind] if change else ""
 
+    def order_lines(self, edit: Iterable[NodeChange]) -> Iterator[str]:
+        """Yield a line for each node of an edit that follows other effects, or is followed."""
+        for part in edit if self.orders or self.followers else ():
+            key = self.key_of(part)
+            name = f"%{format_name(self.name_of(key))}"
+            if followers := self.followers.get(key):
+                rest = f" ({digest('followers', *followers)})" if len(followers) > MAX_NAMES else ""
+                yield f"{name} is followed by {listed(followers, MAX_NAMES)}{rest}"
+            old, new = (listed(side) or "nothing" for side in self.orders.get(key, ((), ())))
+            if old != new:
+                before = "" if part.kind == "added" else f", before: {old}"
+                yield f"{name} follows {new}{before}"
+
     def module_of(self, key: NodeKey) -> str:
         """Return the module path of a node, in the old graph if the node has a partner."""
         side, number = key
@@ -99,9 +132,9 @@ class NodeChanges:
         self.by_key.setdefault(key, NodeChange(kind, i, j))
 
     def join(self, rule: str, key: NodeKey, other: NodeKey, reader: str = "") -> None:
-        """Record that two nodes belong to one edit, and by which rule; see `Reason`."""
+        """Record that two nodes belong to one edit, and by which rule; see `Join`."""
         if self._edits.join(key, other):
-            self.joins.append((rule, key, other, reader))
+            self.joins.append(Join(rule, key, other, reader))
 
     def edit_of(self, key: NodeKey) -> NodeKey:
         """Return the key that identifies the edit of a node."""

@@ -11,9 +11,9 @@ from ...words import grouped
 from ..equality import NumberedGraph
 from ..model import Graph, Node
 from .call_keys import CallKeys
-from .findings import Change, Finding, Place, ops_of
+from .findings import Change, Finding, Place, digest, ops_of
 from .forms import added_results
-from .identify import MAX_EDITS, digest, ops_of_edit, setting_of, where_token
+from .identify import MAX_EDITS, ops_of_edit, setting_of, where_token
 from .keys import EditKeys
 from .origins import Origins
 from .paths import abridged, holds, instances_of, natural_key, path_of

@@ -2,6 +2,7 @@
 
 - `canonical_form`: `Graph` -> `Graph`; ops that compute the same are written the same.
 - `numbered_graph`: `Graph` -> `NumberedGraph`; nodes are numbers, and all order is operands.
+- `shared_facts`: two graphs -> the same without the facts that only one of them has.
 - `steps`: two captures; their graphs, the links between them, and their cuts.
 - `equal`: two `NumberedGraph`s -> the pairing of their nodes, or `None` if they differ.
 """
@@ -15,12 +16,8 @@ from ...doors import front_door
 if TYPE_CHECKING:
     from .canonical_form import ALIAS_OP, aliases_of, canonical, canonical_graph, canonical_op
     from .equal import EquivalenceClasses, isomorphic, pairing, renamed_values, strict
-    from .numbered_graph import (
-        NumberedGraph,
-        as_captured,
-        drop_unshared_facts,
-        reachable,
-    )
+    from .numbered_graph import NumberedGraph, reachable
+    from .shared_facts import as_captured, drop_unshared_facts
     from .steps import equal_programs, runs_differ, with_cuts
 else:
     __getattr__ = front_door(
@@ -28,7 +25,8 @@ else:
         {
             "canonical_form": "ALIAS_OP aliases_of canonical canonical_graph canonical_op",
             "equal": "EquivalenceClasses isomorphic pairing renamed_values strict",
-            "numbered_graph": "NumberedGraph as_captured drop_unshared_facts reachable",
+            "numbered_graph": "NumberedGraph reachable",
+            "shared_facts": "as_captured drop_unshared_facts",
             "steps": "equal_programs runs_differ with_cuts",
         },
     )

@@ -15,7 +15,8 @@ from dataclasses import replace
 
 from ..model import Arg, Atom, Device, Graph, Node, Result, TensorMeta, map_arg
 from .canonical_form import aliases_of, canonical, canonical_graph
-from .numbered_graph import NumberedGraph, OrderFree, drop_unshared_facts, positions_in_saver
+from .numbered_graph import NumberedGraph, OrderFree, positions_in_saver
+from .shared_facts import drop_unshared_facts
 
 COLOR_ROUNDS = 3
 """Rounds of colour refinement of dead nodes, by users and then by operands.

@@ -25,9 +25,6 @@ const COLOUR_RULE = /@media \((?:screen and )?prefers-color-scheme: dark\)|\b(?:
 function parseSvg(text) {
   const svg = new DOMParser().parseFromString(text, "image/svg+xml").documentElement;
   if (svg.nodeName !== "svg") return null;
-  for (const forbidden of svg.querySelectorAll("script, foreignObject, iframe, image, use, animate, set")) {
-    forbidden.remove();
-  }
   for (const part of [svg, ...svg.querySelectorAll("*")]) {
     if (part !== svg && !DRAWN.has(part.nodeName)) part.remove();
     for (const { name: key } of [...part.attributes]) {

@@ -1,0 +1,128 @@
+"""Facts that only one of two graphs has, which are not compared, and the order of parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ..digits import in_same_digits
+from ..model import INPUT_OPS, Graph, Node
+from ..step import MATCHED_BY_NAME
+from .numbered_graph import KINDS_WITH_GRADIENT_SUMS, is_constant
+
+
+def drop_unshared_facts(a: Graph, b: Graph) -> tuple[Graph, Graph]:
+    """Drop facts that only one of two graphs has, and put their parameters in the same order.
+
+    Return the same objects if nothing changes.
+    """
+    if a.given != b.given:
+        a, b = as_captured(a), as_captured(b)
+    a, b = in_same_digits(a, b)
+    # A graph of one module of a backward has the kind "forward".
+    if (a.kind in KINDS_WITH_GRADIENT_SUMS) != (b.kind in KINDS_WITH_GRADIENT_SUMS):
+        a, b = (
+            replace(g, kind="forward") if g.kind in KINDS_WITH_GRADIENT_SUMS else g for g in (a, b)
+        )
+    if (a.output is None) != (b.output is None):
+        a, b = replace(a, output=None), replace(b, output=None)
+    # A graph without constants lacks no value, and one without torch's modules lacks no
+    # options.
+    for known_facts, without in (
+        (_known_constants, _without_constant_values),
+        (_known_options, _without_options),
+    ):
+        known = [known_facts(graph) for graph in (a, b)]
+        if all(known) and any(known[0]) != any(known[1]):
+            a, b = without(a), without(b)
+    if (a.saver is None) != (b.saver is None):
+        a, b = replace(a, saver=None), replace(b, saver=None)
+    elif a.saver is not None and b.saver is not None:
+        saver = with_inputs_in_order(a.saver, b.saver)
+        if saver is not b.saver:
+            nodes = _with_gradients_in_order(b.nodes, b.saver.inputs, saver.inputs)
+            b = replace(b, nodes=nodes, saver=saver)
+    return a, with_inputs_in_order(a, b)
+
+
+def with_inputs_in_order(a: Graph, b: Graph) -> Graph:
+    """Return graph `b` with its parameters and buffers in the order of `a`, matched by name.
+
+    An input whose name both graphs have takes the position that it has in `a`. The other inputs
+    fill the remaining positions in order.
+    """
+    inputs_a = [node for node in a.inputs if node.op in MATCHED_BY_NAME]
+    inputs_b = [node for node in b.inputs if node.op in MATCHED_BY_NAME]
+    names = [node.name for node in inputs_a]
+    if names == [node.name for node in inputs_b]:
+        return b
+    by_name = {node.name: node for node in inputs_b}
+    shared = [name for name in names if name in by_name]
+    shared_names = set(shared)
+    if shared == [node.name for node in inputs_b if node.name in shared_names]:
+        return b
+    others = iter([node for node in inputs_b if node.name not in shared_names])
+    ordered: list[Node] = []
+    if len(inputs_a) == len(inputs_b):
+        ordered = [by_name[name] if name in shared_names else next(others) for name in names]
+    else:  # Added and removed inputs keep their positions among the other inputs.
+        in_turn = iter(shared)
+        ordered = [by_name[next(in_turn)] if n.name in shared_names else n for n in inputs_b]
+    next_inputs = iter(ordered)
+    nodes = [
+        next(next_inputs) if node.kind == "placeholder" and node.op in MATCHED_BY_NAME else node
+        for node in b.nodes
+    ]
+    return replace(b, nodes=tuple(nodes))
+
+
+def _with_gradients_in_order(
+    nodes: Sequence[Node], before: Sequence[Node], after: Sequence[Node]
+) -> tuple[Node, ...]:
+    """Return the nodes of a backward with the gradients that it returns in another order.
+
+    Args:
+        nodes: the nodes.
+        before, after: the inputs of its saver, in the old and in the new order.
+    """
+    *others, output = nodes
+    gradients = output.args[0]
+    # A compiled backward returns a gradient, or `None`, for each input of the forward. An eager one
+    # returns only gradients, parameters first.
+    for roles in (INPUT_OPS, ("parameter",)):
+        old, new = ([node.name for node in side if node.op in roles] for side in (before, after))
+        if isinstance(gradients, tuple) and len(gradients) == len(old):
+            by_name = dict(zip(old, gradients, strict=True))
+            output = replace(output, args=(tuple([by_name[name] for name in new]),))
+            break
+    return (*others, output)
+
+
+def _known_constants(graph: Graph) -> list[bool]:
+    nodes = (node for part in graph.walk() for node in part.nodes)
+    return [bool(node.args) for node in nodes if is_constant(node)]
+
+
+def _without_constant_values(graph: Graph) -> Graph:
+    return graph.map_nodes(
+        lambda node: replace(node, args=()) if is_constant(node) and node.args else node
+    )
+
+
+def _known_options(graph: Graph) -> list[bool]:
+    calls = (n for part in graph.walk() for n in part.nodes if n.kind == "call_module")
+    # Modules of other classes have no known options; see `module_options`.
+    return [node.options is not None for node in calls if node.op.startswith("torch.")]
+
+
+def _without_options(graph: Graph) -> Graph:
+    return graph.map_nodes(
+        lambda node: node if node.options is None else replace(node, options=None)
+    )
+
+
+def as_captured(graph: Graph) -> Graph:
+    """Mark a graph that the user passed in as captured, so that its aliases count as no-ops."""
+    if not graph.given:
+        return graph
+    return replace(graph, given=False, subgraphs=tuple(map(as_captured, graph.subgraphs)))
