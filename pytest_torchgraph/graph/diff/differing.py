@@ -109,7 +109,7 @@ class NodeComparer:
                 continue
             flat, i = (self.b, change.after) if change.kind == "added" else (self.a, change.before)
             starts = [p for p in flat.operands[i][flat.arity[i] :] if not flat.nodes[p].effects]
-            if names := _unprinted(flat.nodes, flat.nodes[i], starts):
+            if starts and (names := _unprinted(flat.nodes, flat.nodes[i], starts)):
                 self.changes.orders[key] = ([], names) if change.kind == "added" else (names, [])
 
     def join_to_operands(self, i: int, p: int, q: int) -> None:
