@@ -10,16 +10,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from itertools import chain
 
 from ...errors import GraphFormatError
 from ..model import INPUT_OPS
-from .block_writer import BlockWriter
 from .expand import expand
-from .names import NAME, STRING, shared_path
+from .names import NAME, STRING
 from .ranges import Instance, merge_ranges
 from .runs import OTHER, OWN, LineRun, Lines, split_runs
-from .series import MIN_SAVED, fold_series, fold_stages, group_into_series
+from .series import MIN_SAVED, fold_series, group_into_series
 
 MAX_NESTING = 20
 """Maximum nesting of instances that is searched. Networks have three or four levels."""
@@ -107,87 +105,49 @@ def _fold_lines(lines: Lines, depth: int, nesting: int = 0) -> list[str]:
     # A hostile name can have any number of numbered components, and each takes a nested call.
     if nesting >= MAX_NESTING or len(lines) < MIN_SAVED:
         return lines.texts
-    return _Folder(depth).fold(split_runs(lines, ""), nesting)
+    return _fold_runs(split_runs(lines, ""), depth, nesting)
 
 
-class _Folder:
-    """Folding of one section or block.
+def _fold_runs(runs: Sequence[LineRun | Lines], depth: int, nesting: int) -> list[str]:
+    """Return the lines of runs with repeated instances folded. For the arguments see `_fold_lines`.
 
-    Attributes:
-        depth: number of enclosing blocks plus one.
-        instances: folded instances, by run.
-        block_texts: lines of each block, by the first run that uses the block.
+    A block stands before its first instance.
     """
-
-    def __init__(self, depth: int):
-        self.depth = depth
-        self.instances: dict[Lines, Instance] = {}
-        self.block_texts: dict[Lines, list[str]] = {}
-
-    def fold(self, runs: Sequence[LineRun | Lines], nesting: int) -> list[str]:
-        """Return the lines of runs with repeated instances folded.
-
-        Args:
-            nesting: number of enclosing instances, folded or not.
-        """
-        for series in group_into_series(runs):
-            # `fold_stages` may have folded these instances together with those of other stages.
-            if not any(run in self.instances for run in series):
-                self.add(series[0].container, series, fold_series(series, self.depth), nesting)
-        inner_runs: dict[Lines, list[LineRun | Lines]] = {}
-        if nesting + 1 < MAX_NESTING:
-            inner_runs = {
-                run: split_runs(run, run.instance)
-                for run in runs
-                if isinstance(run, LineRun) and run not in self.instances and len(run) >= MIN_SAVED
-            }
-            layers = [*chain.from_iterable(inner_runs.values())]
-            for series in group_into_series(layers, shared_path):
-                path = shared_path(series[0].container)
-                self.add(path, series, fold_stages(series, self.depth), nesting + 1)
-        out: list[str] = []
-        # Instances that may still share a line with the next instance.
-        waiting: list[Instance] = []
-
-        def flush() -> None:
-            for instance_range in merge_ranges(waiting):
-                out.extend(instance_range.lines())
-            waiting.clear()
-
-        for run in runs:
-            instance = self.instances.get(run)
-            if instance is None or run in self.block_texts:
-                flush()
-            if instance is not None:
-                out.extend(self.block_texts.get(run, ()))
-                waiting.append(instance)
-            elif run in inner_runs:
-                out.extend(self.fold(inner_runs[run], nesting + 1))
-            else:
-                out.extend(run.texts)
-        flush()
-        return out
-
-    def add(
-        self, path: str, runs: Sequence[LineRun], blocks: list[BlockWriter], nesting: int
-    ) -> None:
-        """Add the blocks of a series and their instances.
-
-        Args:
-            path: path of the blocks up to their last `*`.
-            runs: runs of the series.
-            nesting: number of enclosing instances, folded or not.
-        """
-        for block in blocks:
-            self.instances.update(block.instances)
-            first = next(run for run in runs if run in block.instances)
+    instances: dict[Lines, Instance] = {}
+    blocks_before: dict[Lines, list[str]] = {}
+    for series in group_into_series(runs):
+        for block in fold_series(series, depth):
+            instances.update(block.instances)
+            first = next(run for run in series if run in block.instances)
             letter = f" {block.letter}" if block.letter else ""
-            body = _fold_lines(_block_to_lines(block.lines), self.depth + 1, nesting + 1)
-            self.block_texts[first] = [
-                f"{first.indent}each {path}*{letter} {{",
+            body = _fold_lines(_block_to_lines(block.lines), depth + 1, nesting + 1)
+            blocks_before[first] = [
+                f"{first.indent}each {first.container}*{letter} {{",
                 *(f"  {line}" for line in body),
                 f"{first.indent}}}",
             ]
+    out: list[str] = []
+    # Instances that may still share a line with the next instance.
+    waiting: list[Instance] = []
+
+    def flush() -> None:
+        for instance_range in merge_ranges(waiting):
+            out.extend(instance_range.lines())
+        waiting.clear()
+
+    for run in runs:
+        instance = instances.get(run)
+        if instance is None or run in blocks_before:
+            flush()
+        if instance is not None:
+            out.extend(blocks_before.get(run, ()))
+            waiting.append(instance)
+        elif isinstance(run, LineRun) and len(run) >= MIN_SAVED and nesting + 1 < MAX_NESTING:
+            out.extend(_fold_runs(split_runs(run, run.instance), depth, nesting + 1))
+        else:
+            out.extend(run.texts)
+    flush()
+    return out
 
 
 def _block_to_lines(texts: list[str]) -> Lines:

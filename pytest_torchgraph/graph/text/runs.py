@@ -6,7 +6,7 @@ import re
 from collections import Counter, defaultdict
 from functools import cached_property
 
-from .names import NAME, NUMBER, TOKEN, WITH_INTEGERS, is_name
+from .names import NAME, NUMBER, TOKEN, is_name
 
 OWN = "\x00"
 """Skeleton placeholder for the sign of a name of the instance."""
@@ -27,10 +27,6 @@ _OTHERS = re.compile(rf"([%@]{NAME}|\$+[0-9]+)")
 """Names in a text without strings and symbols."""
 _PLAIN = re.compile(rf"(%{NAME})")
 """Names in a text that also has no `@` and `$`. This search is faster: all names begin with `%`."""
-_OTHERS_AND_SIZES = re.compile(
-    rf"([%@]{NAME}|\$+[0-9]+|(?<![\w.+\-#<>/])-?[0-9]+(?![\w.]))", re.ASCII
-)
-"""Names and integers in such a text, but no part of a name that begins with `OWN`."""
 
 
 class Lines:
@@ -85,12 +81,6 @@ class LineRun(Lines):
         text = self.texts[0]
         return text[: len(text) - len(text.lstrip(" "))]
 
-    @property
-    def own_names(self) -> tuple[str, ...]:
-        """For each line, its name relative to the instance; "" for a name outside the instance."""
-        prefix, start = self.instance, len(self.instance)
-        return tuple([name[start:] if name.startswith(prefix) else "" for name in self.names])
-
     @cached_property
     def skeleton_and_names(self) -> tuple[str, list[str]]:
         """The skeleton, and the names outside the instance in order.
@@ -98,21 +88,9 @@ class LineRun(Lines):
         The skeleton has `OWN` in place of the instance's path, and `OTHER` in place of each name
         outside the instance.
         """
-        return self._replace_names(TOKEN, _OTHERS, _PLAIN)
-
-    def _replace_names(
-        self, tokens: re.Pattern[str], others: re.Pattern[str], plain: re.Pattern[str]
-    ) -> tuple[str, list[str]]:
-        """Return the skeleton and what `OTHER` stands for.
-
-        Args:
-            tokens: matches names, strings and symbols.
-            others: matches names; for a text without strings and symbols.
-            plain: the same, for a text that also has no `@` and `$`.
-        """
         text = "\n".join(self.texts)
         if '"' not in text and "`" not in text:
-            pattern = others if "$" in text or "@" in text else plain
+            pattern = _OTHERS if "$" in text or "@" in text else _PLAIN
             pieces = pattern.split(self._with_own(text))
             return OTHER.join(pieces[::2]), pieces[1::2]
         names: list[str] = []
@@ -129,17 +107,12 @@ class LineRun(Lines):
         for line in self.texts:
             # The call of a Python function for each name takes most of the time of `fold`.
             if '"' in line or "`" in line:
-                skeleton.append(tokens.sub(placeholder, line))
+                skeleton.append(TOKEN.sub(placeholder, line))
             else:
-                pieces = others.split(self._with_own(line))
+                pieces = _OTHERS.split(self._with_own(line))
                 skeleton.append(OTHER.join(pieces[::2]))
                 names += pieces[1::2]
         return "\n".join(skeleton), names
-
-    @cached_property
-    def sized(self) -> SizedRun:
-        """The same run with its integers treated like names."""
-        return SizedRun(self.container, self.number, self)
 
     def _with_own(self, text: str) -> str:
         return text.replace(f"%{self.instance}.", f"{OWN}.").replace(
@@ -174,18 +147,6 @@ class LineRun(Lines):
             f"{OWN}.." not in self.skeleton_and_names[0]
             and f"{OWN}./" not in self.skeleton_and_names[0]
         )
-
-
-class SizedRun(LineRun):
-    """A run that treats integers like names. Sizes do not change its skeleton."""
-
-    @cached_property
-    def skeleton_and_names(self) -> tuple[str, list[str]]:
-        """The skeleton, and the integers and the names outside the instance in order.
-
-        `OTHER` also replaces the integers.
-        """
-        return self._replace_names(WITH_INTEGERS, _OTHERS_AND_SIZES, _OTHERS_AND_SIZES)
 
 
 def split_runs(lines: Lines, prefix: str) -> list[LineRun | Lines]:

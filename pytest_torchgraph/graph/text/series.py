@@ -1,14 +1,14 @@
 """The blocks of a series: `fold_series` decides which instances of a container share lines.
 
 Instances with equal skeletons form a cluster. A cluster has its own block, or joins the block of
-another cluster with exceptions. Instances that differ in sizes share a block in which formals stand
-for the sizes. `fold_stages` shares such blocks between several containers.
+another cluster with exceptions. Sizes are part of a line: instances of other sizes share a block
+only if few lines have them. Blocks with sizes as formals were half as long for a convolutional
+network, and one edit changed hundreds of their lines.
 """
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from ...words import grouped
 from .block_writer import BlockWriter
@@ -25,8 +25,6 @@ An edit of one of two equal layers changes few lines as long as it needs changes
 them. Then the block stays, and the edited layer has exceptions."""
 MIN_SAVED_BY_TWO = 10
 """Minimum number of lines that a block must save if there are only two instances."""
-MAX_SIZES = 12
-"""Maximum number of sizes that an instance gives. With more sizes, its line is hard to read."""
 MAX_CHANGES = 0.75
 """Maximum changes of a single instance, as a share of the block's lines.
 
@@ -48,29 +46,23 @@ Cluster = list[LineRun]
 """Runs with the same skeleton."""
 
 
-def group_into_series(
-    runs: Sequence[LineRun | Lines], path_of: Callable[[str], str] = lambda container: container
-) -> list[list[LineRun]]:
-    """Group runs into series. A series has one path for its blocks, and no instance repeats in it.
-
-    Args:
-        path_of: returns the path of a container's blocks.
-    """
+def group_into_series(runs: Sequence[LineRun | Lines]) -> list[list[LineRun]]:
+    """Group runs into series. A series has one container, and no instance repeats in it."""
     series: list[list[LineRun]] = []
     current: dict[str, list[LineRun]] = {}
-    instances: defaultdict[str, set[str]] = defaultdict(set)
+    numbers: dict[str, set[int]] = {}
     for run in runs:
         if not isinstance(run, LineRun):
             continue
-        path = path_of(run.container)
         # No reordering is needed: the lines of an instance are contiguous in forward and backward
         # graphs. A second call of a layer starts a new series.
-        if path not in current or run.instance in instances[path]:
-            current[path] = []
-            series.append(current[path])
-            instances[path] = set()
-        current[path].append(run)
-        instances[path].add(run.instance)
+        container = run.container
+        if container not in current or run.number in numbers[container]:
+            current[container] = []
+            series.append(current[container])
+            numbers[container] = set()
+        current[container].append(run)
+        numbers[container].add(run.number)
     return [
         one_series
         for one_series in series
@@ -82,111 +74,10 @@ def group_into_series(
 def fold_series(runs: Sequence[LineRun], depth: int) -> list[BlockWriter]:
     """Return the blocks of a series, with their instances.
 
-    An instance first tries the blocks that have its own sizes. Instances left over share a block if
-    they differ only in sizes.
-
     Args:
         runs: runs of one container, each instance once.
         depth: number of enclosing blocks plus one.
     """
-    same_sizes = _fold_same_sizes(runs, depth)
-    best = _fold_other_sizes(runs, depth, same_sizes)
-    # Two equal instances among several of other sizes: one block for all of them may be shorter.
-    if len(runs) > 2 and any(len(block.instances) == 2 for block in same_sizes):
-        alternative = _fold_other_sizes(runs, depth, [])
-        best = max(best, alternative, key=lambda blocks: _count_saved_lines(runs, blocks))
-    return best
-
-
-def fold_stages(runs: Sequence[LineRun], depth: int) -> list[BlockWriter]:
-    """Return the blocks that several stages share, or no blocks if they save too few lines.
-
-    A Swin transformer has the layers `features.1.0` to `features.7.1`. The first number is the
-    stage, and stages differ in sizes. All stages can share the block `features.*.*`.
-
-    Args:
-        runs: runs of several containers, each instance once.
-        depth: number of enclosing blocks plus one.
-    """
-    if len({run.container for run in runs}) == 1:
-        return []
-    # `kinds` has one layer for each block that the stages would have apart. `by_names` has one
-    # layer for each block that they could share.
-    kinds = {(run.container, run.skeleton_and_names[0]): run for run in runs}
-    by_names = {run.own_names: run for run in kinds.values()}
-    lines_apart = sum(map(len, kinds.values()))
-    if lines_apart - sum(map(len, by_names.values())) < MIN_SAVED_BY_TWO:
-        return []
-    blocks = _fold_other_sizes(runs, depth, [])
-    saved_apart = sum(map(len, runs)) - lines_apart
-    worthwhile = _count_saved_lines(runs, blocks) - saved_apart >= MIN_SAVED_BY_TWO
-    return blocks if worthwhile else []
-
-
-def _count_saved_lines(runs: Sequence[LineRun], blocks: list[BlockWriter]) -> int:
-    return sum(block.count_saved_lines(runs) for block in blocks)
-
-
-# -- other sizes -----------------------------------------------------------------------------------
-
-
-def _fold_other_sizes(
-    runs: Sequence[LineRun], depth: int, blocks: list[BlockWriter]
-) -> list[BlockWriter]:
-    """Return the given blocks, followed by the blocks of instances that differ in sizes.
-
-    Args:
-        runs, depth: see `fold_series`.
-        blocks: existing blocks. Only runs that are not among their instances are folded.
-    """
-    remaining = [run for run in runs if run.foldable and not _is_folded(run, blocks)]
-    counts = Counter(run.own_names for run in remaining)
-    # Stages of a convolutional network differ only in sizes. Folding them, and declaring inputs
-    # where they are used, shortens resnet18 from 178 lines to 78.
-    by_skeleton = grouped(
-        (run.sized.skeleton_and_names[0], run) for run in remaining if counts[run.own_names] > 1
-    )
-    sized_blocks: list[BlockWriter] = []
-    for cluster in by_skeleton.values():
-        letters = [block.letter or "a" for block in [*blocks, *sized_blocks]]
-        if len(cluster) == 1 or len(letters) == MAX_BLOCKS:
-            continue
-        letter = chr(ord(max(letters)) + 1) if letters else ""
-        block = BlockWriter([run.sized for run in cluster], letter, depth, ())
-        for run in cluster:
-            block.add(run, block.names_of(run.sized))
-        size_count = sum(name[0] not in "%@$" for name in block.names_of(cluster[0].sized))
-        min_saved = MIN_SAVED_BY_TWO if len(cluster) == 2 else MIN_SAVED
-        if size_count <= MAX_SIZES and _saves_enough(block, cluster, min_saved):
-            sized_blocks.append(block)
-    longest_length = max((len(block.slots) for block in sized_blocks), default=0)
-    for run in remaining:
-        # A run of twice the length would need more than `MAX_CHANGES`.
-        if len(run) > 2 * longest_length or _is_folded(run, sized_blocks):
-            continue
-        closest, names_and_changes = _closest_block(sized_blocks, [run.sized])
-        # Exceptions need three more lines: the instance, `but` and its `}`.
-        if closest is not None and len(run) - len(names_and_changes[0][1]) - 3 >= MIN_SAVED:
-            closest.add(run, *names_and_changes[0])
-    return [*blocks, *sized_blocks]
-
-
-def _is_folded(run: LineRun, blocks: list[BlockWriter]) -> bool:
-    return any(run in block.instances for block in blocks)
-
-
-def _saves_enough(block: BlockWriter, runs: Sequence[LineRun], least: int) -> bool:
-    """Return True if a block saves at least `least` lines, and a share of all its lines."""
-    lines = sum(map(len, block.instances))
-    share = MIN_SHARE if len(block.instances) > 2 else MIN_SHARE_OF_TWO
-    return block.count_saved_lines(runs) >= max(least, share * lines)
-
-
-# -- equal sizes -----------------------------------------------------------------------------------
-
-
-def _fold_same_sizes(runs: Sequence[LineRun], depth: int) -> list[BlockWriter]:
-    """Return the blocks of instances with equal sizes and with few exceptions."""
     by_skeleton = grouped((run.skeleton_and_names[0], run) for run in runs if run.foldable)
     clusters = _sort_clusters(list(by_skeleton.values()))
     if sum(map(len, clusters)) < 2:
@@ -212,6 +103,13 @@ def _fold_same_sizes(runs: Sequence[LineRun], depth: int) -> list[BlockWriter]:
     return [
         block for block in blocks if len(block.instances) > 1 and _saves_enough(block, runs, least)
     ]
+
+
+def _saves_enough(block: BlockWriter, runs: Sequence[LineRun], least: int) -> bool:
+    """Return True if a block saves at least `least` lines, and a share of all its lines."""
+    lines = sum(map(len, block.instances))
+    share = MIN_SHARE if len(block.instances) > 2 else MIN_SHARE_OF_TWO
+    return block.count_saved_lines(runs) >= max(least, share * lines)
 
 
 Written = list[tuple[tuple[str | None, ...], tuple[str, ...]]]
