@@ -13,8 +13,11 @@ from functools import cached_property
 from ...words import grouped
 from ..diff import align_items
 from .names import key_of, outward
-from .ranges import Instance, merge_ranges
-from .runs import OTHER, OWN, LineRun, Lines
+from .ranges import Instance
+from .runs import OTHER, OWN, LineRun
+
+Written = tuple[tuple[str | None, ...], tuple[str, ...]]
+"""Name of each formal, `None` if no shared line uses the formal, and exceptions of an instance."""
 
 
 class BlockWriter:
@@ -28,16 +31,14 @@ class BlockWriter:
             `LineRun.skeleton_and_names` returns.
         slots: for each line, the values of its placeholders: the number of a formal, from 0, or a
             name that all instances share.
-        instances: the instances added so far, by run.
+        instances: names and exceptions of the instances added so far.
     """
 
-    def __init__(
-        self, cluster: Sequence[LineRun], letter: str, depth: int, others: Sequence[LineRun]
-    ):
-        self.letter = letter
+    def __init__(self, cluster: Sequence[LineRun], depth: int, others: Sequence[LineRun]):
+        self.letter = ""
         self.sign = "$" * depth
         self.first = cluster[0]
-        self.instances: dict[Lines, Instance] = {}
+        self.instances: dict[LineRun, Written] = {}
         columns: list[tuple[str, ...]]
         if len(cluster) > 1:
             columns = list(zip(*(run.skeleton_and_names[1] for run in cluster), strict=True))
@@ -70,24 +71,11 @@ class BlockWriter:
         ]
         return list(map(_fill_names, self.first.skeleton, names))
 
-    def add(
-        self, run: LineRun, names: tuple[str | None, ...], changes: tuple[str, ...] = ()
-    ) -> None:
-        """Add an instance with its names and exceptions."""
-        self.instances[run] = Instance(
-            *(run.container, run.number, self.letter, self.sign, names, changes, run.indent)
+    def instance(self, run: LineRun) -> Instance:
+        """Return one of the instances."""
+        return Instance(
+            run.container, run.number, self.letter, self.sign, *self.instances[run], run.indent
         )
-
-    def count_saved_lines(self, runs: Sequence[LineRun]) -> int:
-        """Return the number of lines that the block saves.
-
-        Args:
-            runs: all runs of the series, in order.
-        """
-        members = [run for run in runs if run in self.instances]
-        ranges = merge_ranges(self.instances[run] for run in members)
-        cost = len(self.slots) + 2 + sum(len(instance_range.lines()) for instance_range in ranges)
-        return sum(map(len, members)) - cost
 
     def names_of(self, run: LineRun) -> tuple[str, ...]:
         """Return the name that a run of the same cluster gives for each formal."""
@@ -95,12 +83,10 @@ class BlockWriter:
             run.skeleton_and_names[1][column_number] for column_number in self.formal_columns
         )
 
-    def names_and_changes(self, run: LineRun) -> tuple[tuple[str | None, ...], tuple[str, ...]]:
+    def names_and_changes(self, run: LineRun) -> Written:
         """Describe a run of another cluster as an instance of this block.
 
-        Returns:
-            the run's name for each formal, `None` if no shared line uses the formal; and the
-            exceptions (see `expand`) for the lines that differ.
+        `expand` has the forms of exceptions, for the lines that differ.
         """
         names_by_slot: dict[int, str] = {}
         shared: dict[int, int] = {}

@@ -117,7 +117,7 @@ def _fold_runs(runs: Sequence[LineRun | Lines], depth: int, nesting: int) -> lis
     blocks_before: dict[Lines, list[str]] = {}
     for series in group_into_series(runs):
         for block in fold_series(series, depth):
-            instances.update(block.instances)
+            instances.update((run, block.instance(run)) for run in block.instances)
             first = next(run for run in series if run in block.instances)
             letter = f" {block.letter}" if block.letter else ""
             body = _fold_lines(_block_to_lines(block.lines), depth + 1, nesting + 1)

@@ -27,8 +27,8 @@ NAME = r"[A-Za-z0-9_.\-#<>/]+"
 """An unquoted name, without its sign."""
 NUMBER = r"(?:0|[1-9][0-9]{0,8})"
 """The number of an instance, as Python prints it."""
-CONTAINER = rf"(?:{PATH}*[._])?"
-"""The path of an instance up to its number: `encoder.layer.`, `encoder.encoder_layer_`."""
+CONTAINER = rf"(?:{PATH}*[A-Za-z._])?"
+"""The path of an instance up to its number: `encoder.layer.`, `encoder.encoder_layer_`, `block`."""
 
 _STAGE = re.compile(rf"((?:.*[._])?){NUMBER}(?=\.)")
 """A path up to and including its last number."""
@@ -43,8 +43,8 @@ FORMAL = re.compile(r"(\$+)([0-9]+)\Z")
 """A value that each instance gives: its signs, one for each enclosing block, and its number."""
 EXPRESSION = re.compile(r"\[(?:([0-9]{0,9})n(?:([+-])([0-9]{1,9}))?|([0-9]{1,9})-([0-9]{0,9})n)\]")
 """A number in a name as a function of n: `[n]`, `[n-1]`, `[2n+1]`, `[31-2n]`."""
-_STANDALONE = re.compile(rf"(?<![A-Za-z0-9]){NUMBER}(?![A-Za-z0-9])")
-"""A number that is not part of a word."""
+_NUMBERS = re.compile(rf"(?<![0-9]){NUMBER}(?![0-9])")
+"""Numbers in a name. A number with a leading zero is not one: it would be read without the zero."""
 _DEFINED = re.compile(rf"(%(?:{STRING}|{NAME})|\$+[0-9]+) = ")
 STEEPEST = 9
 """The largest factor of n that `fold` writes. Numbers with a larger factor fit only by chance."""
@@ -81,10 +81,10 @@ def key_of(line: str) -> str:
 
 
 def numbers_in(name: str) -> tuple[str, tuple[int, ...]]:
-    """Return a name with `[]` in place of each standalone number, and the numbers."""
+    """Return a name with `[]` in place of each number, and the numbers."""
     if name.startswith('"', 1) or name[0] not in "%@":
         return name, ()
-    return _STANDALONE.sub("[]", name), tuple(map(int, _STANDALONE.findall(name)))
+    return _NUMBERS.sub("[]", name), tuple(map(int, _NUMBERS.findall(name)))
 
 
 def with_expressions(pattern: str, lines: list[tuple[int, int]]) -> str:

@@ -12,16 +12,12 @@ OWN = "\x00"
 """Skeleton placeholder for the sign of a name of the instance."""
 OTHER = "\x01"
 """Skeleton placeholder for any other name."""
-MIN_INSTANCES = 3
-"""Minimum number of instances in a container that is folded. One of its blocks may have only two.
-
-Lines that belong to no instance join the runs beside them only if they recur in this many
-instances.
-"""
 MAX_ADOPTED = 8
 """Maximum number of lines that belong to no instance and join the run before them."""
 
-_INSTANCE = re.compile(rf"((?:[^./]+\.|\.)*?(?:[A-Za-z_][A-Za-z0-9_]*_)?)({NUMBER})(?=[./])")
+_INSTANCE = re.compile(
+    rf"((?:[^./]+\.|\.)*?(?:[A-Za-z_](?:[A-Za-z0-9_]*[A-Za-z_])?)?)({NUMBER})(?=[./])"
+)
 """The path of an instance at the start of a name: its container and its number."""
 _OTHERS = re.compile(rf"([%@]{NAME}|\$+[0-9]+)")
 """Names in a text without strings and symbols."""
@@ -61,7 +57,7 @@ class LineRun(Lines):
 
     Attributes:
         container: path of the instance up to its number: `encoder.layer.`,
-            `encoder.encoder_layer_`.
+            `encoder.encoder_layer_`, `denseblock1.denselayer`.
         number: number of the instance.
     """
 
@@ -175,8 +171,6 @@ def split_runs(lines: Lines, prefix: str) -> list[LineRun | Lines]:
         start = index
     if start < index:
         runs.append(lines.part(start))
-    if sum(isinstance(run, LineRun) for run in runs) < MIN_INSTANCES:
-        return runs
     return _adopt_following(_join_runs(runs))
 
 
@@ -189,61 +183,57 @@ def _shape_of(text: str) -> str:
 
 
 def _join_runs(runs: list[LineRun | Lines]) -> list[LineRun | Lines]:
-    """Join two runs of one instance if the lines between them recur in enough instances.
+    """Join two runs of one instance with the lines between them.
 
     For example, the sum of two gradients belongs to no module, but each instance has one among its
     lines.
     """
-    gaps: dict[int, tuple[str, ...]] = {}
-    instances: defaultdict[tuple[str, ...], set[int]] = defaultdict(set)
-    for index in range(2, len(runs)):
-        before, between, run = runs[index - 2 : index + 1]
-        if (
-            not isinstance(before, LineRun)
-            or isinstance(between, LineRun)
-            or not isinstance(run, LineRun)
-        ):
-            continue
-        if len(between) > MAX_ADOPTED:
-            continue
-        if (before.container, before.number) == (run.container, run.number):
-            shape = gaps[index] = (run.container, *map(_shape_of, between.texts))
-            instances[shape].add(run.number)
     joined: list[LineRun | Lines] = []
-    for index, run in enumerate(runs):
-        if len(instances[gaps[index]] if index in gaps else ()) < MIN_INSTANCES:
-            joined.append(run)
-            continue
-        between = joined.pop()
-        joined[-1].extend(between)
-        joined[-1].extend(run)
+    for run in runs:
+        if isinstance(run, LineRun) and len(joined) > 1:
+            before, between = joined[-2:]
+            if (
+                isinstance(before, LineRun)
+                and before.instance == run.instance
+                and not isinstance(between, LineRun)
+                and len(between) <= MAX_ADOPTED
+            ):
+                before.extend(joined.pop())
+                before.extend(run)
+                continue
+        joined.append(run)
     return joined
 
 
 def _adopt_following(runs: list[LineRun | Lines]) -> list[LineRun | Lines]:
     """Extend runs by the lines after them that use the results of the instance.
 
-    Per container, only the most frequent sequence of such lines joins the runs, and only if at
-    least `MIN_INSTANCES` runs have it.
+    A run adopts as many of these lines as it has in common with most runs of its container. The
+    last instance also has the lines after the container.
     """
-    ends: dict[int, list[str]] = {}
-    usual: defaultdict[str, Counter[tuple[str, ...]]] = defaultdict(Counter)
+    # For each container, how many runs begin with some sequence of such lines.
+    counts: defaultdict[str, Counter[tuple[str, ...]]] = defaultdict(Counter)
+    shapes: dict[int, list[str]] = {}
     for index, run in enumerate(runs):
         if isinstance(run, LineRun):
             following = runs[index + 1] if index + 1 < len(runs) else Lines([], [])
-            ends[index] = (
+            shapes[index] = (
                 [] if isinstance(following, LineRun) else _following_shapes(run, following)
             )
-            usual[run.container][tuple(ends[index])] += 1
-    usual_ends = {container: counts.most_common(1)[0] for container, counts in usual.items()}
+            counts[run.container].update(
+                tuple(shapes[index][:length]) for length in range(len(shapes[index]) + 1)
+            )
     out: list[LineRun | Lines] = []
     adopted = 0
     for index, run in enumerate(runs):
         if isinstance(run, LineRun):
-            shape, count = usual_ends[run.container]
+            usual = counts[run.container]
+            adopted = max(
+                length
+                for length in range(len(shapes[index]) + 1)
+                if length == 0 or 2 * usual[tuple(shapes[index][:length])] > max(2, usual[()])
+            )
             out.append(run)
-            if count >= MIN_INSTANCES and tuple(ends[index][: len(shape)]) == shape:
-                adopted = len(shape)
             continue
         if adopted:
             out[-1].extend(run.part(0, adopted))

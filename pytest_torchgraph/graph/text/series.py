@@ -11,33 +11,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...words import grouped
-from .block_writer import BlockWriter
-from .runs import MIN_INSTANCES, LineRun, Lines
+from .block_writer import BlockWriter, Written
+from .ranges import merge_ranges
+from .runs import LineRun, Lines
 
 MIN_SAVED = 6
 """Minimum number of lines that a block must save."""
-MIN_SHARE = 0.4
-"""Minimum share of the instances' lines that a block must save. Below it, folding hurts reading."""
-MIN_SHARE_OF_TWO = 0.25
-"""The same for two instances, of which a block saves at most half.
+MIN_SAVED_BY_TWO = 7
+"""The same for two instances. Two short layers read better in full."""
+MIN_SHARE = 0.8
+"""Minimum number of lines that an instance has from a block, as a share of the lines of both."""
+MIN_SHARE_OF_BLOCK = 0.7
+"""The same as a share of the block's lines, for an instance that is not so alike with any other.
 
-An edit of one of two equal layers changes few lines as long as it needs changes of at most half of
-them. Then the block stays, and the edited layer has exceptions."""
-MIN_SAVED_BY_TWO = 10
-"""Minimum number of lines that a block must save if there are only two instances."""
-MAX_CHANGES = 0.75
-"""Maximum changes of a single instance, as a share of the block's lines.
-
-An instance with more changes is written out.
+Edits move an instance across this limit, and change all its lines. With this value that happened in
+9 of 270 edits of models, with 0.6 in 21.
 """
-MAX_CHANGES_OF_SEVERAL = 0.4
-"""Maximum changes of several equal instances, as a share of the block's lines.
-
-Equal instances with more changes have their own block.
-"""
-FEW_CHANGES = 4
-"""Number of changes that are always written as exceptions, even in a short block."""
-MAX_BLOCKS = 8
+EDITED_LINES = 2
+"""Number of lines in which an instance may always differ: those of an edited op and its reader."""
+MAX_BLOCKS = 20
 """Maximum number of blocks per container. It also limits the comparisons per instance."""
 MAX_BASES = 12
 """Maximum number of clusters, largest first, among which the most typical one is chosen."""
@@ -63,12 +55,7 @@ def group_into_series(runs: Sequence[LineRun | Lines]) -> list[list[LineRun]]:
             numbers[container] = set()
         current[container].append(run)
         numbers[container].add(run.number)
-    return [
-        one_series
-        for one_series in series
-        if len(one_series) >= MIN_INSTANCES
-        or (len(one_series) == 2 and min(map(len, one_series)) > MIN_SAVED_BY_TWO)
-    ]
+    return [one_series for one_series in series if len(one_series) > 1]
 
 
 def fold_series(runs: Sequence[LineRun], depth: int) -> list[BlockWriter]:
@@ -78,69 +65,75 @@ def fold_series(runs: Sequence[LineRun], depth: int) -> list[BlockWriter]:
         runs: runs of one container, each instance once.
         depth: number of enclosing blocks plus one.
     """
-    by_skeleton = grouped((run.skeleton_and_names[0], run) for run in runs if run.foldable)
-    clusters = _sort_clusters(list(by_skeleton.values()))
-    if sum(map(len, clusters)) < 2:
+    runs = [run for run in runs if run.foldable]
+    if len(runs) < 2:
         return []
+    by_skeleton = grouped((run.skeleton_and_names[0], run) for run in runs)
+    clusters = _sort_clusters(list(by_skeleton.values()))
     blocks: list[BlockWriter] = []
-    for cluster in clusters:
-        block, written = _closest_block(blocks, cluster)
-        if block is None:
-            is_most_typical = cluster is clusters[0]
-            # A block with one instance saves nothing. Only the most typical cluster may begin such
-            # a block: the other instances are likely to join it with exceptions.
-            if (len(cluster) == 1 and not is_most_typical) or len(blocks) == MAX_BLOCKS:
+    # Instances with much in common first. Otherwise two layers that lost their likeness by an edit
+    # would each become an exception of a third.
+    for share, of_block in ((MIN_SHARE, False), (MIN_SHARE_OF_BLOCK, True)):
+        for cluster in clusters:
+            if any(cluster[0] in block.instances for block in blocks):
                 continue
-            letter = chr(ord("a") + len(blocks)) if blocks else ""
-            others = [run for run in runs if run is not cluster[0] and run.foldable]
-            block = BlockWriter(cluster, letter, depth, others)
-            blocks.append(block)
-            written = [(block.names_of(run), ()) for run in cluster]
-        for run, (names, changes) in zip(cluster, written, strict=True):
-            block.add(run, names, changes)
-    # Two short layers read better in full. Two blocks of a transformer do not.
-    least = MIN_SAVED if len(runs) >= MIN_INSTANCES else MIN_SAVED_BY_TWO
-    return [
-        block for block in blocks if len(block.instances) > 1 and _saves_enough(block, runs, least)
-    ]
+            block, written = _closest_block(blocks, cluster, share, of_block=of_block)
+            if block is None:
+                if len(blocks) == MAX_BLOCKS:
+                    continue
+                others = [run for run in runs if run is not cluster[0]]
+                block = BlockWriter(cluster, depth, others)
+                blocks.append(block)
+                written = [(block.names_of(run), ()) for run in cluster]
+            block.instances.update(zip(cluster, written, strict=True))
+        blocks = [block for block in blocks if _saves_enough(block, runs)]
+    # In the order of the text: an edit must not exchange the letters of two blocks.
+    blocks.sort(key=lambda block: min(runs.index(run) for run in block.instances))
+    for number, block in enumerate(blocks):
+        block.letter = chr(ord("a") + number) if number else ""
+    return blocks
 
 
-def _saves_enough(block: BlockWriter, runs: Sequence[LineRun], least: int) -> bool:
-    """Return True if a block saves at least `least` lines, and a share of all its lines."""
-    lines = sum(map(len, block.instances))
-    share = MIN_SHARE if len(block.instances) > 2 else MIN_SHARE_OF_TWO
-    return block.count_saved_lines(runs) >= max(least, share * lines)
+def _saves_enough(block: BlockWriter, runs: Sequence[LineRun]) -> bool:
+    """Return True if a block is worth its lines.
 
-
-Written = list[tuple[tuple[str | None, ...], tuple[str, ...]]]
-"""Names and exceptions of each run of a cluster."""
+    Exceptions do not count: otherwise one edit of an instance dissolves the block of all.
+    """
+    instances = [block.instance(run)._replace(changes=()) for run in runs if run in block.instances]
+    saved = (len(instances) - 1) * len(block.slots) - 2 - len(merge_ranges(instances))
+    return saved >= (MIN_SAVED if len(instances) > 2 else MIN_SAVED_BY_TWO)
 
 
 def _closest_block(
-    blocks: list[BlockWriter], cluster: Cluster
-) -> tuple[BlockWriter | None, Written]:
+    blocks: list[BlockWriter], cluster: Cluster, share: float, *, of_block: bool
+) -> tuple[BlockWriter | None, list[Written]]:
     """Return the block that needs the fewest changes for a cluster.
 
     Also return the names and exceptions of each run. The block is `None` if every block needs too
     many changes.
+
+    Args:
+        share: minimum number of lines that the cluster has from the block, as a share.
+        of_block: the share is of the block's lines, not of the longer one's of both.
     """
     run = cluster[0]
-    # With a limit of 0.4 for single instances, one more op in T5's first layer added 150 lines to
-    # the text and removed 47. With 0.75, it adds 10.
-    share = MAX_CHANGES if len(cluster) == 1 else MAX_CHANGES_OF_SEVERAL
     closest: BlockWriter | None = None
-    written: Written = []
+    written: list[Written] = []
+    most = len(run)
     for block in blocks:
-        max_changes = max(FEW_CHANGES, share * len(block.slots))
-        if written:
-            max_changes = min(max_changes, len(written[0][1]) - 1)
-        if max(len(run), len(block.first)) - run.count_common(block.first) > max_changes:
+        length = len(block.slots)
+        if of_block:
+            least = min(share * length, length - EDITED_LINES)
+        else:
+            least = share * max(len(run), length)
+        if run.count_common(block.first) < least:
             continue
         # The first run stands for the cluster. The other runs have the same skeleton, so they need
         # more changes only if their names do not fit the formals.
         names, changes = block.names_and_changes(run)
-        if len(changes) <= max_changes:
-            closest, written = block, [(names, changes)]
+        kept = len(run) - sum(change.startswith(("+", "~")) for change in changes)
+        if kept >= least and len(changes) < min(most, len(run) - 1):
+            closest, written, most = block, [(names, changes)], len(changes)
     if closest is not None:
         written += map(closest.names_and_changes, cluster[1:])
     return closest, written
