@@ -21,8 +21,8 @@ import torch.fx
 
 from .. import torch_private
 from ..graph.census import returned_by
-from ..graph.higher_order import GRAPH_MODULE
-from ..graph.model import Arg, Effect, Graph, GraphKind, Node, Ref, Result, Source, SubgraphRef
+from ..graph.higher_order import GRAPH_MODULE, KINDS, body_names, leaves
+from ..graph.model import Arg, Graph, GraphKind, Node, Ref, Result, Source, SubgraphRef
 from ..graph.module_paths import module_of
 from ..ops.matching import Level, base_name
 from ..ops.qualified import attribute_at, class_name, op_name
@@ -261,7 +261,6 @@ class GraphConverter:
         self.positions[node] = len(self.positions)
         op, target = self.op(node)
         self.names[node] = self.name(node, path, op, target)
-        effects, after = self.effects(node)
         args, kwargs = mark_names(node.target, *normalize.arguments(node))
         result = self.result(node)
         called: tuple[Arg, ...] = ()
@@ -271,11 +270,13 @@ class GraphConverter:
         values = tuple([self.arg(arg) for arg in args])
         if op == "get_attr" and not target:
             values = self.value_of_constant(node)
+        values = called + values
+        effects, after = self._tracker.add_call(node, self.written_by_bodies(op, values))
         return Node(
             self.names[node],
             "call_function" if op.startswith("operator.") else node.op,  # type: ignore[arg-type]
             op,
-            called + values,
+            values,
             {key: self.arg(arg) for key, arg in kwargs.items()},
             result,
             path,
@@ -417,9 +418,22 @@ class GraphConverter:
             return source
         return replace(source, columns=expressions[number % len(expressions)])
 
-    def effects(self, node: torch.fx.Node) -> tuple[tuple[Effect, ...], tuple[Ref, ...]]:
-        """Return `Node.effects` and `Node.after`."""
-        return self._tracker.add_call(node)
+    def written_by_bodies(self, op: str, args: tuple[Arg, ...]) -> set[str]:
+        """Return the names of the operands that a higher-order op's bodies write."""
+        names = [*body_names(args)] if self.subgraphs else []
+        if KINDS.get(op) == "function":
+            names = names[:1]  # the backward takes no operand of the call
+        last = max((k for k, arg in enumerate(args) if any(body_names(arg))), default=0)
+        operands = leaves(args[last + 1 :])
+        written: set[str] = set()
+        for body in (self.subgraphs[name] for name in names):
+            targets = {effect.target for node in body.nodes for effect in node.effects}
+            # Bodies with further inputs, such as those of an attention, write nothing.
+            if len(operands) == len(body.inputs):
+                pairs = zip(operands, body.inputs, strict=True)
+                refs = [operand for operand, given in pairs if Ref(given.name) in targets]
+                written.update(ref.name for ref in refs if isinstance(ref, Ref))
+        return written
 
     # -- arguments -------------------------------------------------------------------------------
 

@@ -38,6 +38,13 @@ WRITES: dict[str, Callable[[Tensor], Any]] = {
         is_first_step=True,
         grad_scale=torch.ones(()),
     ),
+    "checkpoint": lambda y: checkpoint(lambda t: t.add_(1), y, use_reentrant=False),
+    "view in a checkpoint": lambda y: checkpoint(
+        lambda t: t.view(-1).add_(1) * 2, y, use_reentrant=False
+    ),
+    "checkpoint in a checkpoint": lambda y: checkpoint(
+        lambda t: checkpoint(torch.relu_, t, use_reentrant=False) * 2, y, use_reentrant=False
+    ),
 }
 
 
