@@ -410,7 +410,7 @@ class EffectTracker:
         self._storage_of[node] = name
 
     def add_call(
-        self, node: torch.fx.Node, by_bodies: Collection[str] = ()
+        self, node: torch.fx.Node, by_bodies: Collection[str]
     ) -> tuple[tuple[Effect, ...], tuple[Ref, ...]]:
         """Add a call. Return its effects, and the writes that it must follow.
 

@@ -12,7 +12,7 @@ The parts of an fx node, what they become, and the modules that read them:
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
@@ -22,7 +22,7 @@ import torch.fx
 from .. import torch_private
 from ..graph.census import returned_by
 from ..graph.higher_order import GRAPH_MODULE, KINDS, body_names, leaves
-from ..graph.model import Arg, Graph, GraphKind, Node, Ref, Result, Source, SubgraphRef
+from ..graph.model import Arg, Effect, Graph, GraphKind, Node, Ref, Result, Source, SubgraphRef
 from ..graph.module_paths import module_of
 from ..ops.matching import Level, base_name
 from ..ops.qualified import attribute_at, class_name, op_name
@@ -271,7 +271,7 @@ class GraphConverter:
         if op == "get_attr" and not target:
             values = self.value_of_constant(node)
         values = called + values
-        effects, after = self._tracker.add_call(node, self.written_by_bodies(op, values))
+        effects, after = self.effects(node, self.written_by_bodies(op, values))
         return Node(
             self.names[node],
             "call_function" if op.startswith("operator.") else node.op,  # type: ignore[arg-type]
@@ -417,6 +417,12 @@ class GraphConverter:
         if not expressions:
             return source
         return replace(source, columns=expressions[number % len(expressions)])
+
+    def effects(
+        self, node: torch.fx.Node, by_bodies: Collection[str]
+    ) -> tuple[tuple[Effect, ...], tuple[Ref, ...]]:
+        """Return `Node.effects` and `Node.after`; see `EffectTracker.add_call`."""
+        return self._tracker.add_call(node, by_bodies)
 
     def written_by_bodies(self, op: str, args: tuple[Arg, ...]) -> set[str]:
         """Return the names of the operands that a higher-order op's bodies write."""

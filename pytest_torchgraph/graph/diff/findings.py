@@ -278,7 +278,10 @@ class Finding:
         """
         from .joining import finding_data
 
-        return finding_data(self) if self.data is None else dict(self.data)
+        if self.data is None:
+            return finding_data(self)
+        ranks = None if self.ranks is None else [*self.ranks]
+        return {**self.data, "files": [*self.files], "ranks": ranks}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Finding:

@@ -171,6 +171,19 @@ def test_command_is_copied(opened: Any, tmp_path: Path, failed: dict[str, Any]) 
     assert page.evaluate("navigator.clipboard.readText()") == failed["differences"][0]["accept"]
 
 
+def test_what_is_copied_is_what_is_shown(
+    opened: Any, tmp_path: Path, failed: dict[str, Any]
+) -> None:
+    hidden = {**failed["differences"][0], "accept": "pytest\u202e\u3164\u200b\u0085;\u00a0rm"}
+    opened.page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page = opened.open(written(tmp_path, {**failed, "differences": [hidden]}))
+    page.get_by_role("button", name="copy").click()
+    page.get_by_role("button", name="copied").wait_for()
+    copied = page.evaluate("navigator.clipboard.readText()")
+    assert copied == page.locator(".command pre").inner_text()
+    assert copied == r"pytest\u202e\u3164\u200b\u0085;\u00a0rm"
+
+
 def test_tests_are_searched_and_filtered(opened: Any, tmp_path: Path) -> None:
     relu = collect.capture_data(Captured(network(3, changed=1)))  # type: ignore[arg-type]
     gelu = collect.capture_data(Captured(network(3)))  # type: ignore[arg-type]
