@@ -403,6 +403,11 @@ class EffectTracker:
         self._storages: Storages[str] = Storages()
         self._storage_of: dict[torch.fx.Node, str] = {}
 
+    @property
+    def written(self) -> set[str]:
+        """Names of the nodes that own a storage that was written."""
+        return {self._storages.owner[storage] for storage in self._storages.written}
+
     def add_input(self, node: torch.fx.Node) -> None:
         """Add a placeholder with its own storage."""
         name = self._names[node]

@@ -173,6 +173,7 @@ class GraphConverter:
         self.results: dict[torch.fx.Node, Result] = {}
         self.subgraphs: dict[str, Graph] = {}
         self._calls: dict[Hashable, dict[str, int]] = {}
+        self._written: dict[str, set[str]] = {}
         self.returned: list[int] | None = None
         self.unused_meshes = {
             node for node in self.fx.find_nodes(op="placeholder") if _is_unused_mesh(node)
@@ -432,12 +433,12 @@ class GraphConverter:
         last = max((k for k, arg in enumerate(args) if any(body_names(arg))), default=0)
         operands = leaves(args[last + 1 :])
         written: set[str] = set()
-        for body in (self.subgraphs[name] for name in names):
-            targets = {effect.target for node in body.nodes for effect in node.effects}
+        for name in names:
+            body = self.subgraphs[name]
             # Bodies with further inputs, such as those of an attention, write nothing.
             if len(operands) == len(body.inputs):
                 pairs = zip(operands, body.inputs, strict=True)
-                refs = [operand for operand, given in pairs if Ref(given.name) in targets]
+                refs = [operand for operand, node in pairs if node.name in self._written[name]]
                 written.update(ref.name for ref in refs if isinstance(ref, Ref))
         return written
 
@@ -477,9 +478,9 @@ class GraphConverter:
                 is_made=outer.is_made,
             )
             module: Any = self.owner.get_submodule(name)
-            self.subgraphs[name] = convert(
-                module, name=name, level=self.level, canon=self.canon, naming=inner
-            ).graph
+            converter = GraphConverter(module, self.canon, inner)
+            self.subgraphs[name] = converter.run(name, "forward", self.level).graph
+            self._written[name] = converter._tracker.written
         return name
 
     # -- output ----------------------------------------------------------------------------------

@@ -135,7 +135,14 @@ def test_a_write_to_a_copy_is_not_ordered(graph_capture: GraphCapture, name: str
 
 
 @pytest.mark.parametrize("via", ["dynamo", "export", "aot"])
-@pytest.mark.parametrize("norm", [functional.batch_norm, functional.instance_norm])
+@pytest.mark.parametrize(
+    "norm",
+    [
+        functional.batch_norm,
+        functional.instance_norm,
+        lambda *args: checkpoint(functional.batch_norm, *args, use_reentrant=False),
+    ],
+)
 def test_running_statistics_are_written(graph_capture: GraphCapture, norm: Any, via: str) -> None:
     def before(x: Tensor, mean: Tensor, variance: Tensor) -> Any:
         mean, variance = mean * 1, variance * 1
