@@ -1,7 +1,7 @@
 """The difference of two programs, as findings.
 
 - `compare`: compares two lists of graphs (`diff_graphs`) or two programs (`diff_programs`).
-  `comparable_steps`: makes them steps, if something divides them. `files`: compares two files,
+  `comparable_steps`: makes them steps, if something divides them. `of_files`: compares two files,
   and names what they do not compare.
 - `align`: aligns equal items of two sequences. `union_find`: joins items into sets.
 - `match`: matches the nodes of two graphs; `correspondence` holds and improves the matching.
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from .align import align_items, longest_increasing
     from .compare import diff_graphs, diff_programs, find_changes, same_ranks
     from .cuts import BREAK, pairs_with_breaks
-    from .files import LAYOUTS_DIFFER, NO_LONGER, diff_files, digits_line, layout_lines, losses
     from .findings import SIGNS, Change, ChangeKind, FilesDiff, Finding, GraphDiff, GraphPair, Place
     from .joining import (
         MAX_CAUSES,
@@ -49,6 +48,7 @@ if TYPE_CHECKING:
         source_text,
         whole,
     )
+    from .of_files import LAYOUTS_DIFFER, NO_LONGER, diff_files, digits_line, layout_lines, losses
     from .origins import Matched, Pair
     from .paths import abridged, holds, instances_of, natural_key
     from .rules import RULES
@@ -69,7 +69,7 @@ else:
             "origins": "Matched Pair",
             "paths": "abridged holds instances_of natural_key",
             "compare": "diff_graphs diff_programs find_changes same_ranks",
-            "files": "LAYOUTS_DIFFER NO_LONGER diff_files digits_line layout_lines losses",
+            "of_files": "LAYOUTS_DIFFER NO_LONGER diff_files digits_line layout_lines losses",
             "union_find": "UnionFind",
             "words": "cost_text heading",
         },

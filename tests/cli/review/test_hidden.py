@@ -499,11 +499,14 @@ def test_another_layout_of_a_replaced_op_is_shown(root: Path, capsys: Any) -> No
         assert output.count("! strides or devices differ") == 1
 
 
-@pytest.mark.parametrize("case", [*LESS, *PARTS])
+AS_JOINT = ordered("abcdef").replace("inference {", '"inference": joint {')
+
+
+@pytest.mark.parametrize("case", [*LESS, *PARTS, "kind"])
 def test_difference_of_files_says_what_is_no_longer_compared(
     case: str, root: Path, capsys: Any
 ) -> None:
-    old, new, lost = (LESS | PARTS)[case]
+    old, new, lost = (LESS | PARTS | {"kind": (ordered("abcdef"), AS_JOINT, "joint")})[case]
     leave(root, "a", old, new)
     names = [f"{top}/__snapshots__/test_a/test_a.tgraph" for top in (".", "../new")]
     for paths in ([".", "../new"], names):

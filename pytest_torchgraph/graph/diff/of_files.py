@@ -24,11 +24,11 @@ LAYOUTS_DIFFER = "strides or devices differ"
 def diff_files(old: Program, new: Program) -> tuple[GraphDiff | None, list[str]]:
     """Return the difference of two files; see `diff_programs`.
 
-    Facts that the new file has no longer are a finding, and so are other strides and devices beside
-    an edit, if both files have them.
+    Facts that the new file has no longer are a finding, and so are graphs of another kind, and
+    other strides and devices beside an edit, if both files have them.
     """
     difference, counts = diff_programs(old, new)
-    problems = losses(old, new)
+    problems = [*losses(old, new), *_kinds(old, new)]
     if difference and old.header.detail == new.header.detail == "full":
         sides = ([g for part in _parts(side) for g in part.graphs] for side in (old, new))
         problems += layout_lines(*sides)
@@ -36,6 +36,15 @@ def diff_files(old: Program, new: Program) -> tuple[GraphDiff | None, list[str]]
         return None, [*counts, *problems]
     findings = (*difference.findings, *map(problem_finding, problems))
     return replace(difference, findings=findings), counts
+
+
+def _kinds(old: Program, new: Program) -> Iterator[str]:
+    """Yield a line for each graph of another kind, whose nodes may all be equal."""
+    for before, after in zip(_parts(old), _parts(new), strict=False):
+        kinds = {graph.name: graph.kind for graph in before.graphs}
+        for graph in after.graphs:
+            if (kind := kinds.get(graph.name, graph.kind)) != graph.kind:
+                yield f"graph {graph.name!r} is {graph.kind!r}, was {kind!r}"
 
 
 def _parts(program: Program) -> list[Program]:
