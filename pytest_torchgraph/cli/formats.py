@@ -58,7 +58,10 @@ def markdown_table(causes: Sequence[Finding], noun: str = "file") -> list[str]:
         lines_of_change = [f"{data['sign']} {data['what']}"]
         if cause.ranks and noun != "rank":
             lines_of_change.append(f"on {format_ranks(cause.ranks)}")
-        lines_of_change += form_lines(data) if "forms" in data or data["with"] else ()
+        calls = [data[word].partition("(")[1:] for word in ("before", "after")]
+        # If only the op changed, the first line names both ops.
+        if "forms" in data or data["with"] or not calls[0] == calls[1] != ("", ""):
+            lines_of_change += form_lines(data)
         change = "<br>".join(map(markdown_code, lines_of_change))
         cells = (change, location, f"{data['places']:,}", *([cost] if any(costs) else []))
         lines.append(f"| {' | '.join(cells)} | {len(owners):,}: {files} |")

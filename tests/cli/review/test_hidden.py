@@ -592,6 +592,11 @@ def in_regions(*names: str) -> str:
     return document(("inference", lines), via="dynamo")
 
 
+def attribute(target: str) -> str:
+    lines = [f'%w = get_attr["{target}"] : f32[2]', op("a", "aten.sin(%w)"), "return %a"]
+    return document(("inference", lines))
+
+
 def of_dtype(dtype: str) -> str:
     lines = [*inputs("x"), op("w", "input"), op("a", "aten.mm.default(%x, %w)"), "return %a"]
     return document(("inference", lines)).replace("f32", dtype)
@@ -612,6 +617,13 @@ ONE_FORM = {
         of_dtype("f32"),
         of_dtype("f16"),
         "with ~ %w = input : f32[2] -> %w = input : f16[2]",
+    ),
+    "attribute": (attribute("w"), attribute("w2"), 'after %w = get_attr["w2"]'),
+    "effect": (written("add_"), written("add_").replace(" !mutates %x", ""), "2] !mutates %x"),
+    "operand of another op": (
+        masked(),
+        masked(*READS).replace("aten.add", "aten.sub"),
+        "after %o = aten.sub.Tensor(%mask",
     ),
     "name": (masked(), masked(*READS, **SWAPPED), "with > %label is now %mask"),
     "rank": (
