@@ -231,6 +231,22 @@ def test_a_renamed_operand_is_named(edit: Sequence[str]) -> None:
     assert "names   %label is now %mask" in diff_graphs(old, new).to_text().splitlines()[-1]
 
 
+def test_a_renamed_operand_of_a_further_node_is_named() -> None:
+    more = (
+        ADDS[0],
+        f"  {op('k', 'aten.mul.Tensor(%o, %z)')}\n  {op('m', 'aten.sub(%k, %mask)')}\n  return [%m",
+    )
+    old, new = (parse_text(text).graphs for text in (masked(), masked(*more, **SWAPPED)))
+    assert "%label is now %mask" in diff_graphs(old, new).to_text()
+
+
+def test_lines_about_order_that_are_left_out_are_counted() -> None:
+    old, new = (parse_text(written(*ops)).graphs for ops in ("abcdefgh", "abcedfgh"))
+    finding = max(diff_graphs(old, new).findings, key=lambda finding: len(finding.details))
+    assert len(finding.details) > 1
+    assert f"order   ... and {len(finding.details) - 1} more" in finding.to_text(limit=1)
+
+
 def test_readers_of_an_inserted_op_are_shown(root: Path, capsys: Any) -> None:
     leave(root, "a", read("%y", "%y", inserted=False), read("%r", "%y"))
     assert main(["diff", ".", "../new", "--all"]) == 1
