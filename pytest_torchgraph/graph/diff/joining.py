@@ -48,7 +48,7 @@ def finding_data(finding: Finding, *, cut: bool = True) -> dict[str, Any]:
     form = form_of(finding)
     if cut:
         form |= {word: shorten(form[word]) for word in ("before", "after")}
-        form["with"] = [*map(shorten, form["with"][:MAX_OPS])]
+        form["with"] = [*map(shorten, first_lines(form["with"], MAX_OPS))]
     return _complete_data(
         sign=sign_of(finding),
         what=shorten(edit_name(finding)),

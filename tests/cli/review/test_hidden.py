@@ -247,6 +247,16 @@ def test_lines_about_order_that_are_left_out_are_counted() -> None:
     assert f"order   ... and {len(finding.details) - 1} more" in finding.to_text(limit=1)
 
 
+def test_data_count_the_nodes_that_they_leave_out() -> None:
+    ops = [op(f"y{k}", f"aten.relu.default(%y{k - 1})") for k in range(1, 31)]
+    old, new = (
+        parse_text(document(("inference", [*inputs(["y0"]), *lines, "return %y0"]))).graphs
+        for lines in ([], [line + " !syncs" for line in ops])
+    )
+    (finding,) = diff_graphs(old, new).findings
+    assert finding.to_json()["with"][-1] == "... and 13 more lines"
+
+
 def test_readers_of_an_inserted_op_are_shown(root: Path, capsys: Any) -> None:
     leave(root, "a", read("%y", "%y", inserted=False), read("%r", "%y"))
     assert main(["diff", ".", "../new", "--all"]) == 1

@@ -104,6 +104,14 @@ def test_cause_shows_each_form(opened: Any, tmp_path: Path, failed: dict[str, An
         for k in (2, 3)
         for line in (f"+ %y = aten.add.Tensor(%x, {k})", f"  + %z{k}", f"  in {k}")
     ]
+    del shown["forms"]
+    shown |= {"with": ["~ %w follows %v"], "ranks": [1, 3]}
+    page = opened.open(written(tmp_path, *tests, causes=causes))
+    assert page.locator(".cause pre span").all_text_contents()[2:] == ["  ~ %w follows %v"]
+    assert (
+        "480 places in 40 tests · 2 ranks: 1, 3 · costs"
+        in page.locator(".cause p").first.inner_text()
+    )
 
 
 def test_click_on_a_node_shows_its_details(

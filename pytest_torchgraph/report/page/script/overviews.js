@@ -68,7 +68,7 @@ function cause(edit) {
       linkButton({ view: "causes", cause: key })),
     element("p", {}, edit.where ? ["in ", name(edit.where), " · "] : "",
       `${plural(edit.places, "place")} in ${plural(edit.files.length, "test")}`,
-      edit.ranks && edit.ranks.length ? ` · ${plural(edit.ranks.length, "rank")}: ${edit.ranks.join(", ")}` : "",
+      ...(edit.ranks && edit.ranks.length ? [" · ", name(`${plural(edit.ranks.length, "rank")}: ${edit.ranks.join(", ")}`)] : []),
       edit.costs ? ` · costs ${edit.costs}` : ""),
     ...edit.sources.map((line) => element("p", { class: "where" }, name(line))),
     lines.length ? element("pre", {}, lines.map(([kind, line, sign]) =>
