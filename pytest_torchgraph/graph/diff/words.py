@@ -51,8 +51,9 @@ def finding_text(finding: Finding, limit: int) -> str:
         if after is not None:
             lines.append(f"    after   {format_node(after)}")
         if renamed := dict.fromkeys(pair for c in finding.changes for pair in c.renamed):
-            names = (f"%{format_name(x)} is now %{format_name(y)}" for x, y in renamed)
-            lines.append(f"    names   {listed(names, limit)}")
+            shown = [f"%{format_name(x)} is now %{format_name(y)}" for x, y in [*renamed][:limit]]
+            more = f" and {len(renamed) - limit:,} more" * (len(renamed) > limit)
+            lines.append(f"    names   {', '.join(shown)}{more}")
     orders = finding.details
     lines += [f"    order   {line}" for line in orders[:limit]]
     lines += [f"    order   ... and {len(orders) - limit} more"] * (len(orders) > limit)
