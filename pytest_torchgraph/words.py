@@ -8,6 +8,13 @@ from typing import TypeVar
 
 _COMMAND = re.compile(r"(^ *(?=::)|(?=##\w*\[)).")
 """The first character of a workflow command: `::` begins a line, `##[` may be anywhere in it."""
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+"""Characters that control a terminal, end a line or reorder a text."""
+_BLANK = re.compile(
+    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0"
+    "\U000e0100-\U000e01ef]"
+)
+"""Characters that count as printable, but are invisible or blank."""
 _MARKUP = re.compile(
     r"[&<|`\\*~\[\]$!@#]|(?<![0-9A-Za-z])_|_(?![0-9A-Za-z])|:(?=//|[\w+-]+:)|(?<=www)\."
     r"|\A(?:[-+=>]|\d(?=\d*[.)]))"
@@ -30,21 +37,31 @@ IN_SUBTEST = "\x1f"
 
 
 def one_line(text: str) -> str:
-    """Return the text of a file or of a stranger's code as one line that is safe to print.
+    r"""Return the text of a file or of a stranger's code as one line that is safe to print.
 
-    Characters that do not print, such as control characters and line breaks, could send commands to
-    a terminal or reorder a text. Each becomes `?`, as does the start of a workflow command of a CI.
+    Control characters and line breaks could send commands to a terminal or reorder a text. Each
+    becomes `?`, as does the start of a workflow command of a CI. Two texts could differ only in
+    characters that are invisible, such as a zero-width space. These become escapes: `\u200b`.
     """
-    if not text.isprintable():
-        text = "".join([c if c.isprintable() else "?" for c in text.expandtabs(4)])
+    if not (text.isascii() and text.isprintable()):
+        text = "".join(map(_visible, text.expandtabs(4)))
     # The search would take longer than all else, and most texts have neither.
     return _COMMAND.sub(r"\1?", text) if "::" in text or "##" in text else text
+
+
+def _visible(character: str) -> str:
+    if _CONTROL.match(character):
+        return "?"
+    if character.isprintable() and not _BLANK.match(character):
+        return character
+    return character.encode("unicode_escape").decode()
 
 
 def printable(text: str) -> str:
     """Return a text of several lines, each as `one_line` returns it."""
     # Most texts are safe, which three searches find sooner than a look at each line.
-    safe = text.replace("\n", "").isprintable() and "::" not in text and "##" not in text
+    shown = text.replace("\n", "")
+    safe = shown.isascii() and shown.isprintable() and "::" not in text and "##" not in text
     return text if safe else "\n".join(map(one_line, text.split("\n")))
 
 

@@ -91,6 +91,9 @@ def test_printing_around_one_line_is_found(line: str) -> None:
             "a?[31m?????????b".replace("????", "???", 1),
         ),
         ("é图 ñ", "é图 ñ"),
+        ("a\u200bb", r"a\u200bb"),
+        ("a\u3164\u2800b\ufe0f", r"a\u3164\u2800b\ufe0f"),
+        ("a\u00a0b\u200e", r"a\xa0b\u200e"),
     ],
 )
 def test_one_line_has_no_command(text: str, line: str) -> None:
@@ -100,6 +103,7 @@ def test_one_line_has_no_command(text: str, line: str) -> None:
 
 def test_printable_checks_each_line() -> None:
     assert printable("a\n::error::\x1b\n") == "a\n?:error::?\n"
+    assert printable("a\nb\u3164\n") == "a\nb\\u3164\n"
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,15 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import GraphFormatError, TorchGraphError, only_counts_error
-from ..graph.diff import FilesDiff, GraphDiff, diff_graphs, diff_programs, merge_edits, whole
+from ..graph.diff import (
+    FilesDiff,
+    GraphDiff,
+    diff_files,
+    diff_graphs,
+    diff_programs,
+    merge_edits,
+    whole,
+)
 from ..graph.equality import as_captured
 from ..graph.model import Graph, Result
 from ..graph.program import Program
@@ -318,7 +326,7 @@ def _compare_texts(texts: tuple[str, str], before: Path, after: Path) -> _Pair:
         )
         raise GraphFormatError(problem, path=str(single))
     try:
-        diff, counts = diff_programs(old, new)
+        diff, counts = diff_files(old, new)
     except TorchGraphError as error:
         raise GraphFormatError(str(error), path=str(after)) from None
     renamed = diff is not None and not diff and not counts

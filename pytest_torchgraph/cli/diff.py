@@ -96,7 +96,7 @@ def _directories(options: argparse.Namespace) -> int:
 
 def _files(options: argparse.Namespace) -> int:
     """Print the difference of the graphs, or of the op counts if a file stores only counts."""
-    from ..graph.diff import FilesDiff, GraphDiff, diff_programs, merge_ranks
+    from ..graph.diff import FilesDiff, GraphDiff, diff_files, merge_ranks
 
     old = read_any_document(options.old, may_be_missing=True)
     new = read_any_document(options.new, may_be_missing=True)
@@ -105,7 +105,7 @@ def _files(options: argparse.Namespace) -> int:
     pairs = _pairs(old, new, options)
     torch = (old.header.torch, new.header.torch)
     upgrade = f"torch {torch[0]} -> {torch[1]}" if all(torch) and torch[0] != torch[1] else ""
-    differences = [(ranks, *diff_programs(before, after)) for ranks, before, after in pairs]
+    differences = [(ranks, *diff_files(before, after)) for ranks, before, after in pairs]
     named_differences = [
         (ranks, _with_file_name(difference, options.new)) for ranks, difference, _ in differences
     ]

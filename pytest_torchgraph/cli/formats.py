@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import TorchGraphError
-from ..words import markdown_code
+from ..words import format_ranks, markdown_code
 
 if TYPE_CHECKING:
     from ..graph.diff import Finding
@@ -56,7 +56,12 @@ def markdown_table(causes: Sequence[Finding], noun: str = "file") -> list[str]:
         owners = [*map(str, data["ranks"])] if noun == "rank" else data["files"]
         files = list_some([*map(markdown_code, owners)], MAX_FILES)
         lines_of_change = [f"{data['sign']} {data['what']}"]
-        lines_of_change += form_lines(data) if "forms" in data else ()
+        if cause.ranks and noun != "rank":
+            lines_of_change.append(f"on {format_ranks(cause.ranks)}")
+        calls = [data[word].partition("(")[1:] for word in ("before", "after")]
+        # If only the op changed, the first line names both ops.
+        if "forms" in data or data["with"] or not calls[0] == calls[1] != ("", ""):
+            lines_of_change += form_lines(data)
         change = "<br>".join(map(markdown_code, lines_of_change))
         cells = (change, location, f"{data['places']:,}", *([cost] if any(costs) else []))
         lines.append(f"| {' | '.join(cells)} | {len(owners):,}: {files} |")
@@ -105,8 +110,6 @@ def read_any_document(file: Path, *, may_be_missing: bool = False) -> Program:
 
 def of_rank(document: Program, rank: int | None, file: Path) -> Program:
     """Return the graphs of one rank, see `read_document`."""
-    from ..words import format_ranks
-
     if not document.sections:
         if rank is not None and document.graphs + document.counts:
             raise TorchGraphError(f"{file} stores a single capture, not ranks: leave out --rank")

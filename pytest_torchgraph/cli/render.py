@@ -41,8 +41,11 @@ def run(options: argparse.Namespace) -> int:
             difference or of unknown costs.
     """
     from ..graph.diff import diff_graphs
+    from ..render.output import SUFFIXES, format_of
     from ..render.to_file import render
 
+    if format_of(options.out) is None:
+        raise TorchGraphError(f"cannot draw {options.out}: the suffix must be one of {SUFFIXES}")
     document = read_document(options.file, rank=options.rank)
     if options.against is not None:
         if options.heat:

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -125,12 +125,14 @@ class FoldedConverter(GraphConverter):
         note = self.notes.get(node.name)
         return note.source if note is not None else None
 
-    def effects(self, node: torch.fx.Node) -> tuple[tuple[Effect, ...], tuple[Ref, ...]]:
+    def effects(
+        self, node: torch.fx.Node, by_bodies: Collection[str]
+    ) -> tuple[tuple[Effect, ...], tuple[Ref, ...]]:
         """Return `Node.effects` and `Node.after`.
 
         Accumulating a gradient writes its parameter. A hook may do anything.
         """
-        effects, after = super().effects(node)
+        effects, after = super().effects(node, by_bodies)
         if calls(node, "accumulate_grad"):
             variable = node.args[0]
             return (Effect("mutates", Ref(self.names[variable])),), after  # type: ignore[index]

@@ -22,7 +22,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import operator
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
@@ -403,14 +403,26 @@ class EffectTracker:
         self._storages: Storages[str] = Storages()
         self._storage_of: dict[torch.fx.Node, str] = {}
 
+    @property
+    def written(self) -> set[str]:
+        """Names of the nodes that own a storage that was written."""
+        return {self._storages.owner[storage] for storage in self._storages.written}
+
     def add_input(self, node: torch.fx.Node) -> None:
         """Add a placeholder with its own storage."""
         name = self._names[node]
         self._storages.define(name, [name])
         self._storage_of[node] = name
 
-    def add_call(self, node: torch.fx.Node) -> tuple[tuple[Effect, ...], tuple[Ref, ...]]:
-        """Add a call. Return its effects, and the writes that it must follow."""
+    def add_call(
+        self, node: torch.fx.Node, by_bodies: Collection[str]
+    ) -> tuple[tuple[Effect, ...], tuple[Ref, ...]]:
+        """Add a call. Return its effects, and the writes that it must follow.
+
+        Args:
+            node: the call.
+            by_bodies: names of the operands that the bodies of the call write.
+        """
         name = self._names[node]
         args, kwargs = tuple(node.args), dict(node.kwargs)
         operands = [
@@ -423,6 +435,8 @@ class EffectTracker:
         source = self._aliased(node, args, writes)
         self._storage_of[node] = self._storage_of[source] if source is not None else name
         self._storages.define(name, [self._storage_of[node]])
+        # The result of such a call is another tensor, unlike the result of an op in place.
+        writes += [value for value in node.all_input_nodes if self._names.get(value) in by_bodies]
         effects: list[Effect] = []
         for value in writes:
             storage = self._storage_of[value]

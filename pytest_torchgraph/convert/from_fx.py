@@ -12,7 +12,7 @@ The parts of an fx node, what they become, and the modules that read them:
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
@@ -21,7 +21,7 @@ import torch.fx
 
 from .. import torch_private
 from ..graph.census import returned_by
-from ..graph.higher_order import GRAPH_MODULE
+from ..graph.higher_order import GRAPH_MODULE, KINDS, body_names, leaves
 from ..graph.model import Arg, Effect, Graph, GraphKind, Node, Ref, Result, Source, SubgraphRef
 from ..graph.module_paths import module_of
 from ..ops.matching import Level, base_name
@@ -173,6 +173,7 @@ class GraphConverter:
         self.results: dict[torch.fx.Node, Result] = {}
         self.subgraphs: dict[str, Graph] = {}
         self._calls: dict[Hashable, dict[str, int]] = {}
+        self._written: dict[str, set[str]] = {}
         self.returned: list[int] | None = None
         self.unused_meshes = {
             node for node in self.fx.find_nodes(op="placeholder") if _is_unused_mesh(node)
@@ -261,7 +262,6 @@ class GraphConverter:
         self.positions[node] = len(self.positions)
         op, target = self.op(node)
         self.names[node] = self.name(node, path, op, target)
-        effects, after = self.effects(node)
         args, kwargs = mark_names(node.target, *normalize.arguments(node))
         result = self.result(node)
         called: tuple[Arg, ...] = ()
@@ -271,11 +271,13 @@ class GraphConverter:
         values = tuple([self.arg(arg) for arg in args])
         if op == "get_attr" and not target:
             values = self.value_of_constant(node)
+        values = called + values
+        effects, after = self.effects(node, self.written_by_bodies(op, values))
         return Node(
             self.names[node],
             "call_function" if op.startswith("operator.") else node.op,  # type: ignore[arg-type]
             op,
-            called + values,
+            values,
             {key: self.arg(arg) for key, arg in kwargs.items()},
             result,
             path,
@@ -417,9 +419,28 @@ class GraphConverter:
             return source
         return replace(source, columns=expressions[number % len(expressions)])
 
-    def effects(self, node: torch.fx.Node) -> tuple[tuple[Effect, ...], tuple[Ref, ...]]:
-        """Return `Node.effects` and `Node.after`."""
-        return self._tracker.add_call(node)
+    def effects(
+        self, node: torch.fx.Node, by_bodies: Collection[str]
+    ) -> tuple[tuple[Effect, ...], tuple[Ref, ...]]:
+        """Return `Node.effects` and `Node.after`; see `EffectTracker.add_call`."""
+        return self._tracker.add_call(node, by_bodies)
+
+    def written_by_bodies(self, op: str, args: tuple[Arg, ...]) -> set[str]:
+        """Return the names of the operands that a higher-order op's bodies write."""
+        names = [*body_names(args)] if self.subgraphs else []
+        if KINDS.get(op) == "function":
+            names = names[:1]  # the backward takes no operand of the call
+        last = max((k for k, arg in enumerate(args) if any(body_names(arg))), default=0)
+        operands = leaves(args[last + 1 :])
+        written: set[str] = set()
+        for name in names:
+            body = self.subgraphs[name]
+            # Bodies with further inputs, such as those of an attention, write nothing.
+            if len(operands) == len(body.inputs):
+                pairs = zip(operands, body.inputs, strict=True)
+                refs = [operand for operand, node in pairs if node.name in self._written[name]]
+                written.update(ref.name for ref in refs if isinstance(ref, Ref))
+        return written
 
     # -- arguments -------------------------------------------------------------------------------
 
@@ -457,9 +478,9 @@ class GraphConverter:
                 is_made=outer.is_made,
             )
             module: Any = self.owner.get_submodule(name)
-            self.subgraphs[name] = convert(
-                module, name=name, level=self.level, canon=self.canon, naming=inner
-            ).graph
+            converter = GraphConverter(module, self.canon, inner)
+            self.subgraphs[name] = converter.run(name, "forward", self.level).graph
+            self._written[name] = converter._tracker.written
         return name
 
     # -- output ----------------------------------------------------------------------------------

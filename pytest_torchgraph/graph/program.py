@@ -196,9 +196,13 @@ def _facts(program: Program) -> Mapping[tuple[str, str], object]:
         for part in graph.walk():
             for node in part.nodes:
                 name = f"{graph.name}/{part.name}/{node.name}"
-                if node.op == "constant" or node.kind == "get_attr":
-                    facts["values of constants", name] = repr(node.args) if node.args else None
-                elif node.kind == "call_module" and node.op.startswith("torch."):
+                # By readers: a constant without a value may have the name of another constant.
+                for slot, ref in enumerate(node.refs):
+                    value = part.by_name[ref]
+                    if value.op == "constant" or value.kind == "get_attr":
+                        known = repr(value.args) if value.args else None
+                        facts["values of constants", f"{name} {slot}"] = known
+                if node.kind == "call_module" and node.op.startswith("torch."):
                     facts["module options", name] = node.options
                 elif node.op in ALIAS_OPS:
                     facts["origin of the graphs", name] = graph.given or None

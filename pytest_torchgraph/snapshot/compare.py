@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from difflib import unified_diff
 from functools import cached_property
@@ -20,6 +20,7 @@ from typing import get_args
 
 from ..errors import CaptureError, GraphFormatError
 from ..graph import Graph, GraphDiff
+from ..graph.diff import LAYOUTS_DIFFER, layout_lines
 from ..graph.digits import only_floats_differ
 from ..graph.equality import equal_programs, strict
 from ..graph.model import Detail
@@ -30,12 +31,11 @@ from ..graph.text import (
     EAGER_VERSION,
     format_document,
     format_mesh,
-    format_result,
     ops_in_words,
     parse_text,
     runs_in_words,
 )
-from ..words import format_ranks, grouped, listed
+from ..words import format_ranks, listed
 
 DETAILS: tuple[Detail, ...] = get_args(Detail)
 """Levels of detail, from the coarsest to the finest."""
@@ -60,7 +60,6 @@ _HEADER = re.compile(
 )
 """Header of a document: version, origin (via, torch release), detail, digits, and the mesh of
 ranks."""
-LAYOUTS_DIFFER = "strides or devices differ"
 ONLY_FLOATS = (
     "only float constants differ: if they are random, set a seed before the model is created "
     "(torch.manual_seed(0)), or compare fewer digits: graph_snapshot(digits=3)"
@@ -349,7 +348,7 @@ def _compare(stored: Program, now: Program, detail: Detail) -> tuple[str, tuple[
     equal = all(old == new for old, new in zip(before, after, strict=True))
     if not equal and not (linked and equal_programs(before, after)):
         floats = (ONLY_FLOATS,) if only_floats_differ(before, after) else ()
-        return "", (*floats, *(_layout_lines(before, after) if detail == "full" else ()))
+        return "", (*floats, *(layout_lines(before, after) if detail == "full" else ()))
     if detail == "full" and any(
         strict(old) != strict(new) for old, new in zip(before, after, strict=True)
     ):
@@ -424,29 +423,3 @@ def _full_lines(before: tuple[Graph, ...], after: tuple[Graph, ...]) -> tuple[st
     old, new = (format_document(g, detail="full", fold=False) for g in (before, after))
     lines = [line.rstrip() for line in text_difference(old, new, context=0)]
     return tuple(line for line in lines if not line.startswith(("---", "+++", "@@")))
-
-
-def _layout_lines(before: Sequence[Graph], after: Sequence[Graph]) -> list[str]:
-    """Return a line of results with other strides or devices, if the graphs differ otherwise, too.
-
-    Nodes have other names beside an edit, so results of one op, dtype and shape are counted.
-    """
-    sides = [
-        grouped(
-            ((node.op, format_result(node.result)), format_result(node.result, full=True))
-            for graph in graphs
-            for part in graph.walk()
-            for node in part.nodes
-        )
-        for graphs in (before, after)
-    ]
-    differing = []
-    for (op, result), texts in sides[0].items():
-        others = sides[1].get((op, result), [])
-        old, new = (
-            Counter(mine) - Counter(its) for mine, its in ((texts, others), (others, texts))
-        )
-        if old and new:
-            was, now = (listed(text.removeprefix(f"{result} ") for text in c) for c in (old, new))
-            differing.append(f"{op} : {result}, before: {was}, now: {now}")
-    return [f"{LAYOUTS_DIFFER}: {listed(differing, 2, between='; ')}"] if differing else []

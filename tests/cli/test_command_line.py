@@ -287,6 +287,13 @@ def test_render_draws_a_graph_and_a_difference(
     assert "tanh" in drawn
 
 
+def test_render_names_the_formats(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    error = run("render", "old.tgraph", "out.gif", code=2, capsys=capsys)
+    assert error == (
+        "pytest_torchgraph: cannot draw out.gif: the suffix must be one of .svg, .png, .pdf, .dot\n"
+    )
+
+
 def test_render_colours_boxes_by_cost(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for heat, words in (("flops", "floating-point"), ("saved_bytes", "bytes saved")):
         run("render", "two.tgraph", "out.dot", f"--heat={heat}", code=0, capsys=capsys)

@@ -38,6 +38,13 @@ WRITES: dict[str, Callable[[Tensor], Any]] = {
         is_first_step=True,
         grad_scale=torch.ones(()),
     ),
+    "checkpoint": lambda y: checkpoint(lambda t: t.add_(1), y, use_reentrant=False),
+    "view in a checkpoint": lambda y: checkpoint(
+        lambda t: t.view(-1).add_(1) * 2, y, use_reentrant=False
+    ),
+    "checkpoint in a checkpoint": lambda y: checkpoint(
+        lambda t: checkpoint(torch.relu_, t, use_reentrant=False) * 2, y, use_reentrant=False
+    ),
 }
 
 
@@ -128,7 +135,14 @@ def test_a_write_to_a_copy_is_not_ordered(graph_capture: GraphCapture, name: str
 
 
 @pytest.mark.parametrize("via", ["dynamo", "export", "aot"])
-@pytest.mark.parametrize("norm", [functional.batch_norm, functional.instance_norm])
+@pytest.mark.parametrize(
+    "norm",
+    [
+        functional.batch_norm,
+        functional.instance_norm,
+        lambda *args: checkpoint(functional.batch_norm, *args, use_reentrant=False),
+    ],
+)
 def test_running_statistics_are_written(graph_capture: GraphCapture, norm: Any, via: str) -> None:
     def before(x: Tensor, mean: Tensor, variance: Tensor) -> Any:
         mean, variance = mean * 1, variance * 1

@@ -19,7 +19,7 @@ from ...errors import TorchGraphError
 from ...files import write
 from ...graph.diff import cost_text, form_lines, list_some
 from ...snapshot.files import read_text
-from ...words import counted, first_lines, one_line
+from ...words import counted, first_lines, format_ranks, one_line
 from .listing import MAX_OTHERS, describe_open, notes, open_causes
 from .waiting import NumberedCause, PendingUpdates, State, Update
 
@@ -173,6 +173,7 @@ def _details(
     yield f"{words['sign']} {words['what']}"
     parts = {
         "in": words["where"],
+        "on": format_ranks(words["ranks"]) if words["ranks"] else "",
         "line": list_some(words["sources"], MAX_SOURCES),
         "costs": cost_text(cause.words.cost),
         "note": notes(pending, cause, states),

@@ -14,20 +14,21 @@ from typing import Literal
 from ...errors import GraphFormatError, TorchGraphError
 from ...files import inside
 from ...graph.diff import (
+    LAYOUTS_DIFFER,
+    NO_LONGER,
     Finding,
+    digits_line,
     group_same_edits,
+    losses,
     merge_findings,
     problem_finding,
     shorten,
     whole,
 )
-from ...graph.digits import fewest
-from ...graph.program import missing_facts
 from ...report.comparisons import NOT_STORED, headline
 from ...settings.paths import find_rootdir
 from ...snapshot.compare import (
     DETAILS,
-    LAYOUTS_DIFFER,
     Comparison,
     compare,
     read_stored,
@@ -38,7 +39,6 @@ from ...snapshot.pending import PENDING_SUFFIX, SavedUpdate, digest, place_key
 from ...snapshot.summary import brief
 from ...words import grouped
 
-NO_LONGER = "no longer stored, so no longer compared"
 LOSSES = ("detail ", "digits ", "format ", "compared with", NO_LONGER)
 """Beginnings of details that a headline has."""
 SAME_GRAPHS = "only names, line order, strides or devices differ, so the graphs are equal"
@@ -122,7 +122,7 @@ def _compare_texts(saved: SavedUpdate, stored: str | None, new: str) -> Differen
     detail = program.header.detail
     comparison = Comparison(program, path=saved.target)
     details: tuple[str, ...] = ()
-    losses: list[str] = []
+    lost: list[str] = []
     if saved.compared is None:
         comparison = replace(
             comparison, problem=f"{NOT_STORED} for this comparison yet", is_new=True
@@ -140,21 +140,15 @@ def _compare_texts(saved: SavedUpdate, stored: str | None, new: str) -> Differen
             details = comparison.details
             if saved.compared != saved.target:
                 details = (f"compared with {saved.compared}", *details)
-            if lost := missing_facts(captured, old):
-                losses = [f"{NO_LONGER}: {', '.join(lost)}"]
-            version, former = (int(text.split(maxsplit=2)[1]) for text in (new, stored))
-            if version < former:
-                losses.append(f"format {version}, was {former}")
-            details = (*losses, *details)
-            losses += [line for line in details if line.startswith(LAYOUTS_DIFFER)]
-            if (digits := captured.digits) != (was := old.digits):
-                now, then = ("exact" if n is None else n for n in (digits, was))
-                details = (f"digits {now}, was {then}", *details)
-                losses += details[:1] if fewest((digits, was)) != was else ()
+            lost = losses(old, captured)
+            if captured.digits != old.digits:
+                details = (digits_line(old, captured), *details)
+            details = tuple(dict.fromkeys((*lost, *details)))
+            lost += [line for line in details if line.startswith(LAYOUTS_DIFFER)]
             if detail != old.header.detail:
                 details = (f"detail {detail!r}, was {old.header.detail!r}", *details)
                 is_less = DETAILS.index(detail) < DETAILS.index(old.header.detail)
-                losses += details[:1] if is_less else ()
+                lost += details[:1] if is_less else ()
     try:
         findings = comparison.diff.findings
     except TorchGraphError as error:
@@ -170,7 +164,7 @@ def _compare_texts(saved: SavedUpdate, stored: str | None, new: str) -> Differen
         ),
         details,
         # Beside findings, no problem says what is no longer compared.
-        (*findings, *map(problem_finding, losses)) if findings else (problem_finding(words),),
+        (*findings, *map(problem_finding, lost)) if findings else (problem_finding(words),),
         comparison,
         (stored, new),
     )

@@ -1,7 +1,8 @@
 """The difference of two programs, as findings.
 
 - `compare`: compares two lists of graphs (`diff_graphs`) or two programs (`diff_programs`).
-  `comparable_steps`: makes them steps, if something divides them.
+  `comparable_steps`: makes them steps, if something divides them. `of_files`: compares two files,
+  and names what they do not compare.
 - `align`: aligns equal items of two sequences. `union_find`: joins items into sets.
 - `match`: matches the nodes of two graphs; `correspondence` holds and improves the matching.
   `apart`: sets modules of only one graph apart and finds exchanged ops.
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
         source_text,
         whole,
     )
+    from .of_files import LAYOUTS_DIFFER, NO_LONGER, diff_files, digits_line, layout_lines, losses
     from .origins import Matched, Pair
     from .paths import abridged, holds, instances_of, natural_key
     from .rules import RULES
@@ -67,6 +69,7 @@ else:
             "origins": "Matched Pair",
             "paths": "abridged holds instances_of natural_key",
             "compare": "diff_graphs diff_programs find_changes same_ranks",
+            "of_files": "LAYOUTS_DIFFER NO_LONGER diff_files digits_line layout_lines losses",
             "union_find": "UnionFind",
             "words": "cost_text heading",
         },

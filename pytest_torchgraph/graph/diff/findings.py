@@ -266,8 +266,8 @@ class Finding:
         - `sources`: the lines of the user's code, if known.
         - `before`, `after`: the primary node in the old and the new graph; "" if there is none. For
           added or removed modules, the first node outside them.
-        - `with`: the first further nodes, each with its sign: ops, then inputs, then the nodes of
-          bodies and of whole graphs.
+        - `with`: the first further lines, each with its sign: orders and outputs, then ops, then
+          inputs, then the nodes of bodies and of whole graphs; the last line counts the rest.
         - `form`: a digest of all that changed, however little of it is in these texts.
         - `forms`: if a finding of several files did not change the same in all of them, each form:
           `before`, `after` and `with`, whole if graphs were compared here, and `file`, the first
@@ -278,7 +278,10 @@ class Finding:
         """
         from .joining import finding_data
 
-        return finding_data(self) if self.data is None else dict(self.data)
+        if self.data is None:
+            return finding_data(self)
+        ranks = None if self.ranks is None else [*self.ranks]
+        return {**self.data, "files": [*self.files], "ranks": ranks}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Finding:

@@ -67,7 +67,7 @@ def form_of(finding: Finding) -> dict[str, Any]:
         "form": digest(finding.summary, *digests, *bodies, *details),
         "before": format_node(before) if before else "",
         "after": format_node(after) if after else "",
-        "with": rest + bodies + details,
+        "with": details + rest + bodies,
     }
 
 

@@ -13,7 +13,7 @@ from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, S
 from dataclasses import asdict, replace
 from typing import Any
 
-from ...words import counted, first_lines, grouped, listed
+from ...words import counted, first_lines, format_ranks, grouped, listed
 from ..cost import sum_of
 from ..model import Source
 from .findings import Change, Finding, GraphDiff, Identity, digest
@@ -48,7 +48,7 @@ def finding_data(finding: Finding, *, cut: bool = True) -> dict[str, Any]:
     form = form_of(finding)
     if cut:
         form |= {word: shorten(form[word]) for word in ("before", "after")}
-        form["with"] = [*map(shorten, form["with"][:MAX_OPS])]
+        form["with"] = [*map(shorten, first_lines(form["with"], MAX_OPS))]
     return _complete_data(
         sign=sign_of(finding),
         what=shorten(edit_name(finding)),
@@ -71,6 +71,8 @@ def whole(finding: Finding) -> Finding:
     def free(changes: Iterable[Change]) -> tuple[Change, ...]:
         return tuple(replace(change, within=()) for change in changes)
 
+    if not finding.places:  # a problem
+        return finding
     places = tuple(
         replace(place, changes=free(place.changes), consequences=free(place.consequences))
         for place in finding.places
@@ -300,8 +302,7 @@ def form_lines(data: Mapping[str, Any], limit: int | None = MAX_FORMS) -> Iterat
 
     Args:
         data: the plain data of the finding.
-        limit: maximum number of forms, and of further nodes of each; `None` for all, whole. Of one
-            form, further nodes are listed only if there is no limit.
+        limit: maximum number of forms, and of further nodes of each; `None` for all, whole.
     """
     forms = data.get("forms") or [data]
     for number, form in enumerate(forms[:limit], 1):
@@ -315,10 +316,8 @@ def form_lines(data: Mapping[str, Any], limit: int | None = MAX_FORMS) -> Iterat
         lines = [
             ("before", other["before"], form["before"]),
             ("after", other["after"], form["after"]),
+            *(("with", *pair) for pair in alike),
         ]
-        # Of a node that follows another effect, `with` has what changed.
-        if limit is None or len(forms) > 1 or form["before"] == form["after"]:
-            lines += [("with", *pair) for pair in alike]
         texts = [
             f"{word:<8}{line if limit is None else shorten(line, same)}"
             for word, same, line in lines
@@ -335,7 +334,8 @@ def finding_heading(finding: Finding, noun: str = "file") -> str:
     forms = f", {len(data['forms'])} forms" if "forms" in data else ""
     size = f"{counted(data['places'], 'place')}, {counted(len(finding.files), noun)}"
     location = f" in {data['where']}" if data["where"] else ""
-    return f"{data['sign']} {data['what']}{location}  ({size}{forms})"
+    ranks = f", {format_ranks(finding.ranks)}" if finding.ranks else ""
+    return f"{data['sign']} {data['what']}{location}  ({size}{ranks}{forms})"
 
 
 def list_some(items: Sequence[str], limit: int | None) -> str:

@@ -50,10 +50,13 @@ def finding_text(finding: Finding, limit: int) -> str:
             lines.append(f"    before  {format_node(before)}")
         if after is not None:
             lines.append(f"    after   {format_node(after)}")
-        if renamed := finding.changes[0].renamed:
-            names = ", ".join(f"%{format_name(x)} is now %{format_name(y)}" for x, y in renamed)
-            lines.append(f"    names   {names}")
-    lines += [f"    order   {line}" for line in finding.details[:limit]]
+        if renamed := dict.fromkeys(pair for c in finding.changes for pair in c.renamed):
+            shown = [f"%{format_name(x)} is now %{format_name(y)}" for x, y in [*renamed][:limit]]
+            more = f" and {len(renamed) - limit:,} more" * (len(renamed) > limit)
+            lines.append(f"    names   {', '.join(shown)}{more}")
+    orders = finding.details
+    lines += [f"    order   {line}" for line in orders[:limit]]
+    lines += [f"    order   ... and {len(orders) - limit} more"] * (len(orders) > limit)
     lines += _change_lines("with   ", rest, limit)
     return "\n".join([*lines, *_cost_lines(finding), *_consequence_lines(finding, limit)])
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -230,6 +231,32 @@ def test_a_renamed_operand_is_named(edit: Sequence[str]) -> None:
     assert "names   %label is now %mask" in diff_graphs(old, new).to_text().splitlines()[-1]
 
 
+def test_a_renamed_operand_of_a_further_node_is_named() -> None:
+    more = (
+        ADDS[0],
+        f"  {op('k', 'aten.mul.Tensor(%o, %z)')}\n  {op('m', 'aten.sub(%k, %mask)')}\n  return [%m",
+    )
+    old, new = (parse_text(text).graphs for text in (masked(), masked(*more, **SWAPPED)))
+    assert "%label is now %mask" in diff_graphs(old, new).to_text()
+
+
+def test_lines_about_order_that_are_left_out_are_counted() -> None:
+    old, new = (parse_text(written(*ops)).graphs for ops in ("abcdefgh", "abcedfgh"))
+    finding = max(diff_graphs(old, new).findings, key=lambda finding: len(finding.details))
+    assert len(finding.details) > 1
+    assert f"order   ... and {len(finding.details) - 1} more" in finding.to_text(limit=1)
+
+
+def test_data_count_the_nodes_that_they_leave_out() -> None:
+    ops = [op(f"y{k}", f"aten.relu.default(%y{k - 1})") for k in range(1, 31)]
+    old, new = (
+        parse_text(document(("inference", [*inputs(["y0"]), *lines, "return %y0"]))).graphs
+        for lines in ([], [line + " !syncs" for line in ops])
+    )
+    (finding,) = diff_graphs(old, new).findings
+    assert finding.to_json()["with"][-1] == "... and 13 more lines"
+
+
 def test_readers_of_an_inserted_op_are_shown(root: Path, capsys: Any) -> None:
     leave(root, "a", read("%y", "%y", inserted=False), read("%r", "%y"))
     assert main(["diff", ".", "../new", "--all"]) == 1
@@ -410,6 +437,11 @@ PARTS = {
         constants("(1.0)", ""),
         "values of constants",
     ),
+    "value of a constant whose reader takes another": (
+        constants("(1.0)", ""),
+        constants("", "").replace("  %c1 = constant : f32[2]\n", "").replace("%c0", "%c1"),
+        "values of constants",
+    ),
     "value of another constant": (
         constants("(1.0)", ""),
         constants("", "(2.0)"),
@@ -475,6 +507,40 @@ def test_other_strides_and_devices_are_listed_beside_an_edit(root: Path, capsys:
     assert "! strides or devices differ: input" in output
 
 
+def full(op_name: str, layout: str) -> str:
+    lines = [*inputs("x"), op("a", f"{op_name}(%x)") + layout, op("b", "aten.tan(%a)"), "return %b"]
+    text = document(("inference", lines))
+    return text.replace("\n\n", ", detail full\n\n", 1)
+
+
+def test_another_layout_of_a_replaced_op_is_shown(root: Path, capsys: Any) -> None:
+    old, new = full("aten.sin", ' stride [1] on "cpu"'), full("aten.cos", ' stride [2] on "cpu"')
+    leave(root, "a", old, new)
+    leave(root, "b", old, new.replace("[2] on", "[1] on"))
+    names = [f"{top}/__snapshots__/test_a/test_a.tgraph" for top in (".", "../new")]
+    for words in (["review", "../art", "--list"], ["diff", ".", "../new"], ["diff", *names]):
+        assert main(words) == 1
+        output = capsys.readouterr().out
+        assert "replaced ops : f32[2], before: stride [1]" in output
+        assert output.count("! strides or devices differ") == 1
+
+
+AS_JOINT = ordered("abcdef").replace("inference {", '"inference": joint {')
+
+
+@pytest.mark.parametrize("case", [*LESS, *PARTS, "kind"])
+def test_difference_of_files_says_what_is_no_longer_compared(
+    case: str, root: Path, capsys: Any
+) -> None:
+    old, new, lost = (LESS | PARTS | {"kind": (ordered("abcdef"), AS_JOINT, "joint")})[case]
+    leave(root, "a", old, new)
+    names = [f"{top}/__snapshots__/test_a/test_a.tgraph" for top in (".", "../new")]
+    for paths in ([".", "../new"], names):
+        for form in ("text", "markdown", "json"):
+            assert main(["diff", *paths, f"--format={form}"]) == 1
+            assert lost in capsys.readouterr().out
+
+
 def test_the_prompt_asks_about_what_is_no_longer_stored(
     root: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -531,3 +597,78 @@ def test_a_run_whose_graph_break_came_can_be_reviewed(root: Path, capsys: Any) -
     assert run_tests(repo, "--torchgraph-artifacts=out", STEP="1.tgraph").returncode == 1
     assert main(["review", "out", "--list"]) == 1
     assert "graph break added in f (b)" in capsys.readouterr().out
+
+
+def written(*ops: str) -> str:
+    lines = [
+        op(f"w{k}", f"aten.{name}(%x, {k})") + " !mutates %x" + f" after %w{k - 1}" * (k > 0)
+        for k, name in enumerate(ops)
+    ]
+    return document(("inference", [*inputs("x"), *lines, "return %x"]))
+
+
+def in_regions(*names: str) -> str:
+    ops = {
+        "a": op("a", "aten.sin(%x)"),
+        "b": op("b", "aten.cos(%x)"),
+        "off": "%off = torch._C._set_grad_enabled(False)",
+        "on": "%on = torch._C._set_grad_enabled(True)",
+    }
+    lines = [*inputs("x"), *(ops[name] for name in names), "return [%a, %b]"]
+    return document(("inference", lines), via="dynamo")
+
+
+def attribute(target: str) -> str:
+    lines = [f'%w = get_attr["{target}"] : f32[2]', op("a", "aten.sin(%w)"), "return %a"]
+    return document(("inference", lines))
+
+
+def of_dtype(dtype: str) -> str:
+    lines = [*inputs("x"), op("w", "input"), op("a", "aten.mm.default(%x, %w)"), "return %a"]
+    return document(("inference", lines)).replace("f32", dtype)
+
+
+ONE_FORM = {
+    "order of writes": (
+        written("add_", "mul_"),
+        written("mul_", "add_"),
+        "with ~ %w0 is followed by",
+    ),
+    "region": (
+        in_regions("off", "a", "on", "b"),
+        in_regions("off", "a", "b", "on"),
+        "with ~ %b follows %off, before: nothing",
+    ),
+    "dtype of an input": (
+        of_dtype("f32"),
+        of_dtype("f16"),
+        "with ~ %w = input : f32[2] -> %w = input : f16[2]",
+    ),
+    "attribute": (attribute("w"), attribute("w2"), 'after %w = get_attr["w2"]'),
+    "effect": (written("add_"), written("add_").replace(" !mutates %x", ""), "2] !mutates %x"),
+    "operand of another op": (
+        masked(),
+        masked(*READS).replace("aten.add", "aten.sub"),
+        "after %o = aten.sub.Tensor(%mask",
+    ),
+    "name": (masked(), masked(*READS, **SWAPPED), "with > %label is now %mask"),
+    "rank": (
+        ranks(of_dtype("f32"), of_dtype("f32")),
+        ranks(of_dtype("f32"), of_dtype("f16")),
+        "rank 1",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", ONE_FORM)
+def test_a_reviewer_sees_what_one_form_changed(
+    case: str, root: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old, new, mark = ONE_FORM[case]
+    leave(root, "a", old, new)
+    monkeypatch.setattr("builtins.input", lambda _: "n")
+    monkeypatch.setattr(review, "_in_terminal", lambda: True)
+    for words in ([], ["--list"], ["--format=markdown"]):
+        assert main(["review", "../art", *words]) == 1
+        output = " ".join(capsys.readouterr().out.replace("`", "").split())
+        assert mark in re.sub("&#([0-9]+);", lambda code: chr(int(code[1])), output)

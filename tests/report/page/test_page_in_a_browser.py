@@ -104,6 +104,14 @@ def test_cause_shows_each_form(opened: Any, tmp_path: Path, failed: dict[str, An
         for k in (2, 3)
         for line in (f"+ %y = aten.add.Tensor(%x, {k})", f"  + %z{k}", f"  in {k}")
     ]
+    del shown["forms"]
+    shown |= {"with": ["~ %w follows %v"], "ranks": [1, 3]}
+    page = opened.open(written(tmp_path, *tests, causes=causes))
+    assert page.locator(".cause pre span").all_text_contents()[2:] == ["  ~ %w follows %v"]
+    assert (
+        "480 places in 40 tests · 2 ranks: 1, 3 · costs"
+        in page.locator(".cause p").first.inner_text()
+    )
 
 
 def test_click_on_a_node_shows_its_details(
@@ -169,6 +177,19 @@ def test_command_is_copied(opened: Any, tmp_path: Path, failed: dict[str, Any]) 
     page.get_by_role("button", name="copy").click()
     page.get_by_role("button", name="copied").wait_for()
     assert page.evaluate("navigator.clipboard.readText()") == failed["differences"][0]["accept"]
+
+
+def test_what_is_copied_is_what_is_shown(
+    opened: Any, tmp_path: Path, failed: dict[str, Any]
+) -> None:
+    hidden = {**failed["differences"][0], "accept": "pytest\u202e\u3164\u200b\u0085;\u00a0rm"}
+    opened.page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page = opened.open(written(tmp_path, {**failed, "differences": [hidden]}))
+    page.get_by_role("button", name="copy").click()
+    page.get_by_role("button", name="copied").wait_for()
+    copied = page.evaluate("navigator.clipboard.readText()")
+    assert copied == page.locator(".command pre").inner_text()
+    assert copied == r"pytest\u202e\u3164\u200b\u0085;\u00a0rm"
 
 
 def test_tests_are_searched_and_filtered(opened: Any, tmp_path: Path) -> None:

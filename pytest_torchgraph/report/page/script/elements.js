@@ -17,10 +17,10 @@ function element(name, properties = {}, ...children) {
 }
 
 // Returns text from the run as an element. <bdi> keeps right-to-left text from reordering its surroundings, and escapes
-// make control and bidirectional characters visible: both could disguise a test name or a path.
+// make control, bidirectional and invisible characters visible: they could disguise a test name or a path.
 function name(text) {
-  const escaped = String(text).replace(/[\u0000-\u0008\u000b-\u001f\u007f\u202a-\u202e\u2066-\u2069]/g,
-    (character) => "\\u" + character.charCodeAt(0).toString(16).padStart(4, "0"));
+  const escaped = String(text).replace(/[^\P{C}\t\n]|[\p{Default_Ignorable_Code_Point}\u2800\p{Zl}\p{Zp}]|(?! )\p{Zs}/gu,
+    (character) => "\\u" + character.codePointAt(0).toString(16).padStart(4, "0"));
   return element("bdi", {}, escaped);
 }
 
@@ -53,7 +53,8 @@ function copyButton(label, text, className = null) {
 }
 
 function command(text) {
-  return element("div", { class: "command" }, element("pre", {}, text), copyButton("copy", () => text));
+  const shown = name(text);
+  return element("div", { class: "command" }, element("pre", {}, shown), copyButton("copy", () => shown.textContent));
 }
 
 async function copy(text) {

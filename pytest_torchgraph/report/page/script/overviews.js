@@ -60,7 +60,7 @@ function testsIn(ids) {
 
 function cause(edit) {
   const lines = (edit.forms || [edit]).flatMap((form) => [["del", form.before, "- "], ["add", form.after, "+ "],
-    ...(edit.forms ? [...form.with, `in ${form.file}`] : []).map((line) => ["where", line, "  "])])
+    ...[...(form.with || []), ...(edit.forms ? [`in ${form.file}`] : [])].map((line) => ["where", line, "  "])])
     .filter(([, line]) => line);
   const key = `${edit.sign} ${edit.what}${edit.where ? ` in ${edit.where}` : ""}`; // its name in an address
   return element("section", { class: "card cause", "data-cause": wellFormed(key) },
@@ -68,6 +68,7 @@ function cause(edit) {
       linkButton({ view: "causes", cause: key })),
     element("p", {}, edit.where ? ["in ", name(edit.where), " · "] : "",
       `${plural(edit.places, "place")} in ${plural(edit.files.length, "test")}`,
+      ...(edit.ranks && edit.ranks.length ? [" · ", name(`${plural(edit.ranks.length, "rank")}: ${edit.ranks.join(", ")}`)] : []),
       edit.costs ? ` · costs ${edit.costs}` : ""),
     ...edit.sources.map((line) => element("p", { class: "where" }, name(line))),
     lines.length ? element("pre", {}, lines.map(([kind, line, sign]) =>
