@@ -11,6 +11,7 @@ import re
 import sys
 import sysconfig
 import traceback
+from collections.abc import Iterator
 from pathlib import Path
 from types import CodeType, FrameType
 
@@ -198,20 +199,37 @@ def innermost(error: BaseException) -> str:
     return ""
 
 
+def callers(frame: FrameType | None, end: CodeType | None = None) -> Iterator[FrameType]:
+    """Yield a frame and its callers, innermost first, up to a frame of the code `end`."""
+    # By identity, because Dynamo's code can have slices among its constants, which have no hash.
+    while frame is not None and frame.f_code is not end:
+        yield frame
+        frame = frame.f_back
+
+
+def user_frames(frame: FrameType | None, end: CodeType | None = None) -> Iterator[FrameType]:
+    """Yield the frames of `callers` that run user code."""
+    return (caller for caller in callers(frame, end) if is_user_file(caller.f_code.co_filename))
+
+
 def current_line(inside: CodeType | None = None) -> Line | None:
     """Return the innermost running line of user code, or `None`.
 
     Args:
-        inside: the code of a running function. Lines of its callers are ignored.
+        inside: the code of a function. Lines of its callers are ignored, and all lines if it is not
+            running.
     """
-    frame: FrameType | None = sys._getframe(1)
+    line: Line | None = None
     direct = True
-    while frame is not None and frame.f_code is not inside:
+    for frame in callers(sys._getframe(1)):
+        if frame.f_code is inside:
+            return line
         file = frame.f_code.co_filename
-        if is_user_file(file):
-            return *line_of(frame), direct, columns(frame.f_code, frame.f_lasti)
+        if line is None and is_user_file(file):
+            line = *line_of(frame), direct, columns(frame.f_code, frame.f_lasti)
+            if inside is None:
+                return line
         direct = direct and not is_torch_module(file)
-        frame = frame.f_back
     return None
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
         note_all,
         preserve_state,
     )
-    from .step import Step, exclusive, output_leaves
+    from .step import STEP, Step, exclusive, output_leaves
 else:
     __getattr__ = front_door(
         __name__,
@@ -34,6 +34,6 @@ else:
             "named_tensors": "DEPTH NamedTensors callable_of held_by",
             "python_state": "PythonState",
             "saved_state": "RandomState SavedState compile_marks_restored note_all preserve_state",
-            "step": "Step exclusive output_leaves",
+            "step": "STEP Step exclusive output_leaves",
         },
     )
