@@ -243,9 +243,6 @@ def line_of(frame: FrameType) -> tuple[str, int, str]:
     return code.co_filename, line, code.co_name
 
 
-# `co_positions` reads from the start of the code, which takes 29 us at the end of BERT's forward.
-# A lookup in the cache takes 0.3 us.
-@functools.lru_cache(maxsize=8192)
 def columns(code: CodeType, instruction: int) -> tuple[int, ...]:
     """Return the start and end column of an instruction's expression; `()` if unknown.
 
@@ -253,6 +250,16 @@ def columns(code: CodeType, instruction: int) -> tuple[int, ...]:
         code: the code of a frame.
         instruction: the frame's `f_lasti`.
     """
+    try:
+        return _columns(code, instruction)
+    except TypeError:  # Dynamo's code can have slices and dicts among its constants
+        return ()
+
+
+# `co_positions` reads from the start of the code, which takes 29 us at the end of BERT's forward.
+# A lookup in the cache takes 0.3 us.
+@functools.lru_cache(maxsize=8192)
+def _columns(code: CodeType, instruction: int) -> tuple[int, ...]:
     return tuple(column for column in position(code, instruction)[2:] if column is not None)
 
 

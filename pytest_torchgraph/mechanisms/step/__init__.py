@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ...doors import front_door
 
 if TYPE_CHECKING:
-    from .eager import EagerRun, InFloat64, Outcome, outcome_of
+    from .eager import LOWER_DTYPES, EagerRun, InFloat64, Outcome, cast_to_float64, outcome_of
     from .invocation import (
         Invocation,
         note_meta_device,
@@ -29,7 +29,7 @@ else:
     __getattr__ = front_door(
         __name__,
         {
-            "eager": "EagerRun InFloat64 Outcome outcome_of",
+            "eager": "EagerRun InFloat64 LOWER_DTYPES Outcome cast_to_float64 outcome_of",
             "invocation": "Invocation note_meta_device refuse_values to_device with_fake_tensors",
             "named_tensors": "DEPTH NamedTensors callable_of held_by",
             "python_state": "PythonState",
