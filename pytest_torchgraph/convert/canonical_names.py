@@ -151,26 +151,27 @@ class CanonicalNames:
 
     def constant(self, value: Any) -> Arg:
         """Return a constant argument as an `Arg` without references."""
-        if value is None or value is Ellipsis or isinstance(value, bool | str | bytes | Atom):
-            return value
-        if isinstance(value, enum.Enum):
-            return Atom(f"{type(value).__module__}.{type(value).__qualname__}.{value.name}")
-        if isinstance(value, int):
-            return int(value)
-        if isinstance(value, float):
-            return float(value)
-        if isinstance(value, complex):
-            return complex(value)
-        if isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool):
-            return Symbol(self.expression(value))
-        if isinstance(value, torch.device):
-            return Device(self.device(value))
-        if isinstance(value, torch.dtype | torch.layout | torch.memory_format | range):
-            return Atom(str(value))
-        if isinstance(value, types.ModuleType):
-            return Atom(value.__name__)
-        if isinstance(value, torch.Tensor):
-            return Atom("torch.Tensor")  # also for a parameter or a fake tensor
+        match value:
+            case None | types.EllipsisType() | bool() | str() | bytes() | Atom():
+                return value
+            case enum.Enum():
+                return Atom(f"{type(value).__module__}.{type(value).__qualname__}.{value.name}")
+            case int():
+                return int(value)
+            case float():
+                return float(value)
+            case complex():
+                return complex(value)
+            case torch.SymInt() | torch.SymFloat() | torch.SymBool():
+                return Symbol(self.expression(value))
+            case torch.device():
+                return Device(self.device(value))
+            case torch.dtype() | torch.layout() | torch.memory_format() | range():
+                return Atom(str(value))
+            case types.ModuleType():
+                return Atom(value.__name__)
+            case torch.Tensor():
+                return Atom("torch.Tensor")  # also for a parameter or a fake tensor
         if (group := process_groups.name_of(value)) is not None:
             return self.group(group)
         if (reduction := process_groups.reduction_of(value)) is not None:
