@@ -227,16 +227,17 @@ def _iter_symbols(node: Node) -> Iterator[tuple[str, Symbol]]:
     todo: list[Any] = [node.result, node.args, node.kwargs]
     while todo:
         value = todo.pop()
-        if isinstance(value, Symbol):
-            yield f"in {node.name}", value
-        elif isinstance(value, TensorMeta):
-            todo += [*value.shape, *(value.stride or ())]
-        elif isinstance(value, tuple):
-            todo += value
-        elif isinstance(value, Mapping):
-            todo += value.values()
-        elif isinstance(value, slice):
-            todo += [value.start, value.stop, value.step]
+        match value:
+            case Symbol():
+                yield f"in {node.name}", value
+            case TensorMeta():
+                todo += [*value.shape, *(value.stride or ())]
+            case tuple():
+                todo += value
+            case Mapping():
+                todo += value.values()
+            case slice():
+                todo += [value.start, value.stop, value.step]
 
 
 class _SymbolReplacer:

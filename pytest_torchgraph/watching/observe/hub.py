@@ -341,16 +341,16 @@ class Hub:
             stack.enter_context(torch_private.structured_trace(self._record, self._names))
             stack.enter_context(torch_private.on_entry(self._callables.observer))
             stack.enter_context(torch_private.guard_hook(self._cache_hit_hook()))
-            # A torch without any function that reports skips.
-            with contextlib.suppress(TorchGraphError):
-                stack.enter_context(torch_private.on_skip(self._skipped))
-            with contextlib.suppress(TorchGraphError):  # a torch without `_in_hop_compile`
-                stack.enter_context(torch_private.on_traced_call(self._record_traced_call))
             stack.enter_context(torch_private.on_precompiled_call(self._record_precompiled_call))
-            with contextlib.suppress(TorchGraphError):  # a torch without `AOTCompiledFunction`
-                stack.enter_context(torch_private.on_aot_compiled_call(self._record_aot_call))
-            with contextlib.suppress(TorchGraphError):  # a torch without `collapse_resume_frames`
-                stack.enter_context(torch_private.on_break_stack(self._record_break_stack))
+            observers: dict[Callable[[Any], Any], Any] = {
+                torch_private.on_skip: self._skipped,
+                torch_private.on_traced_call: self._record_traced_call,
+                torch_private.on_aot_compiled_call: self._record_aot_call,
+                torch_private.on_break_stack: self._record_break_stack,
+            }
+            for observe, callback in observers.items():
+                with contextlib.suppress(TorchGraphError):  # a torch without the function
+                    stack.enter_context(observe(callback))
             # `_install_unsaved_observer` adds its observer to this stack later. AOTAutograd's cache
             # is imported only by a compilation, and importing it here would cost every watched
             # test.
