@@ -49,24 +49,25 @@ _NONE: dict[str, Any] = {}
 """Keyword arguments shared by all calls without any."""
 
 
+@dataclass(eq=False)
 class _RunningHooks:
     """The forward hooks of a module, which run after its forward.
 
     Their ops belong to the module. Tensor parallelism runs its collectives in forward hooks.
 
     Attributes:
+        call: the frame that calls the module.
         sequence: sequence number of the module's last known op.
         outer: the running hooks that called this module, or `None`.
     """
 
-    def __init__(self, call: FrameType, sequence: int, outer: _RunningHooks | None):
-        self._call = call
-        self.sequence = sequence
-        self.outer = outer
+    call: FrameType
+    sequence: int
+    outer: _RunningHooks | None
 
     def are_running(self, frame: FrameType | None) -> bool:
         """Return True if a frame is inside the module's call."""
-        return any(caller is self._call for caller in source_lines.callers(frame))
+        return any(caller is self.call for caller in source_lines.callers(frame))
 
 
 class DispatchRecorder(RecordingMode):  # type: ignore[no-untyped-call]

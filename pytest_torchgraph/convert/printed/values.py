@@ -164,6 +164,7 @@ _TYPE = re.compile(r"<(?:class|enum) '([\w.]+)'>\Z")
 _MEMBER = re.compile(r"<(\w+)\.(\w+): .*>\Z", re.DOTALL)
 
 
+@dataclass(eq=False)
 class PrintedValueReader:
     """Reader of the arguments in one printed module.
 
@@ -172,9 +173,8 @@ class PrintedValueReader:
         nodes: nodes before the current statement, by printed name.
     """
 
-    def __init__(self, text: PrintedText, nodes: Mapping[str, torch.fx.Node]):
-        self.text = text
-        self.nodes = nodes
+    text: PrintedText
+    nodes: Mapping[str, torch.fx.Node]
 
     def fail(self, node: ast.AST, problem: str) -> NoReturn:
         """Raise the error for the line of a syntax node."""
