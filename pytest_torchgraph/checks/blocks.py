@@ -59,11 +59,10 @@ def _lines_of_difference(block_kinds: Sequence[BlockKind], glob: str, kinds: int
     alike_text = " alike" if len(common.members) > 1 else ""
     yield f"  {len(common.members)}{alike_text} ({_size(common)}): {abridged(common.members)}"
     kinds_by_explanation = grouped((_explanation(kind), kind) for kind in block_kinds[1:])
-    groups = [*kinds_by_explanation.values()]
-    for group in groups[:MOST]:
-        yield from _lines_of_kinds(group, common)
-    if len(groups) > MOST:
-        yield f"  ... and {counted(len(groups) - MOST, 'more kind')}"
+    kinds_texts = [
+        "\n".join(_lines_of_kinds(group, common)) for group in kinds_by_explanation.values()
+    ]
+    yield from first_lines(kinds_texts, MOST, "kind")
 
 
 def _size(kind: BlockKind) -> str:
@@ -81,7 +80,7 @@ def _lines_of_kinds(group: Sequence[BlockKind], common: BlockKind) -> Iterator[s
     if len(group) > 1:
         yield "    these arguments differ between blocks:"
         lines = [f"      {line}" for kind in (common, *group) for line in _values(kind, first_kind)]
-        yield from first_lines(lines, MOST, "more block")
+        yield from first_lines(lines, MOST, "block")
     for finding in first_kind.diff.findings[:MOST]:
         yield indent(finding.to_text(), "    ")
 
@@ -180,11 +179,12 @@ def _lines_of_unshared(
     expected = counted(bodies, "different subgraph")
     called = counted(len(blocks), "block")
     yield f"blocks {glob}: expected at most {expected} for {called}, found {count}{inlined_text}"
-    for (_, name), callers in [*by_body.items()][:MOST]:
-        times = counted(len(callers), "call")
-        yield f"  {name}: {times}, by {abridged(sorted(set(callers), key=natural_key))}"
-    if count > MOST:
-        yield f"  ... and {count - MOST} more"
+    lines = [
+        f"  {name}: {counted(len(callers), 'call')}, by "
+        f"{abridged(sorted(set(callers), key=natural_key))}"
+        for (_, name), callers in by_body.items()
+    ]
+    yield from first_lines(lines, MOST, "subgraph")
     if inlined:
         yield f"  inlined, so not in any subgraph: {abridged(inlined)}"
     if bodies_of_block and list(inlined) == [blocks[0]]:

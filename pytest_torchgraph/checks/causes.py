@@ -17,7 +17,14 @@ import torch.utils._pytree as pytree
 
 from .. import torch_private
 from ..convert import effects
-from ..convert.source_lines import Line, current_line, format_line, is_user_file, line_of
+from ..convert.source_lines import (
+    Line,
+    current_line,
+    format_line,
+    is_user_file,
+    line_of,
+    user_frames,
+)
 from ..graph.divergence import DivergenceKind
 from ..ops.views import KNOWN_NAMESPACES
 from .rounding import Unequal, largest_difference
@@ -257,9 +264,7 @@ class LineTracer:
         self._compare_marks()
         caller: FrameType | None = frame
         if event == "return":  # the caller continues in the middle of its line
-            caller = frame.f_back
-            while caller is not None and not is_user_file(caller.f_code.co_filename):
-                caller = caller.f_back
+            caller = next(user_frames(frame.f_back), None)
         if caller is not None:
             self._last = line_of(caller)
         return self._step

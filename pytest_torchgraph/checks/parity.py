@@ -24,8 +24,10 @@ from .rounding import (
     Tolerance,
     Unequal,
     absolute,
+    dense,
     explain_rounding,
     is_all_nan,
+    largest_value,
     size_lines,
     tolerances,
 )
@@ -265,7 +267,7 @@ def _refuse_empty(outcome: StepResult) -> None:
             f"nothing compared: {listed(outputs)} {verb} no elements. Use inputs for which the "
             "output is not empty"
         )
-    if grads and not any(bool(_dense(grad).count_nonzero()) for grad in grads.values()):
+    if grads and not any(bool(dense(grad).count_nonzero()) for grad in grads.values()):
         raise AssertionError(
             "nothing compared: all gradients are zero. Use inputs, parameters and a loss_fn that "
             "give nonzero gradients"
@@ -292,7 +294,7 @@ def _refuse_small(
     ]
     largest, largest_name, limit = 0.0, "", 0.0
     for name, tensor in floats:
-        size, allowed = _largest(tensor), absolute(rtol, atol, tensor)
+        size, allowed = largest_value(tensor), absolute(rtol, atol, tensor)
         if not size <= allowed:  # True for NaN, unlike `size > allowed`
             return
         if size >= largest:
@@ -317,15 +319,6 @@ def _refuse_small(
         f"{largest:.3g}, in {label}). Pass a smaller tolerance, such as "
         f"assert_matches_eager({smaller}){remedy}"
     )
-
-
-def _largest(tensor: torch.Tensor) -> float:
-    values = _dense(tensor.values() if tensor.is_nested else tensor)
-    return float(values.abs().max())
-
-
-def _dense(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor if tensor.layout is torch.strided else tensor.to_dense()
 
 
 def difference(

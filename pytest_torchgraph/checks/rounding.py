@@ -108,7 +108,7 @@ def _hidden_by(atol: float, expected: StepResult) -> str:
     """Return "outputs" or "gradients" if none of their values exceeds a tolerance, else ""."""
     for group, tensors in (("outputs", expected.outputs), ("gradients", expected.grads)):
         floats = [t for t in tensors.values() if _has_rounding(t, t) or t.dtype is torch.float64]
-        if floats and all(not t.numel() or _largest(t) <= atol for t in floats):
+        if floats and all(not t.numel() or largest_value(t) <= atol for t in floats):
             return group
     return ""
 
@@ -118,7 +118,7 @@ def _sizes(unequal: Unequal) -> tuple[float, float, float] | None:
     eager, captured = unequal.eager, unequal.captured
     if eager is None or captured is None or not _has_rounding(eager, captured):
         return None
-    largest_error, scale = _distance(captured, eager), _largest(eager)
+    largest_error, scale = _distance(captured, eager), largest_value(eager)
     if not (math.isfinite(largest_error) and math.isfinite(scale)) or not scale:
         return None
     return largest_error, scale, torch.finfo(eager.dtype).eps
@@ -159,11 +159,17 @@ def _in_float64(unequal: Unequal, comparison: EagerComparison) -> torch.Tensor |
 
 
 def _distance(left: torch.Tensor, right: torch.Tensor) -> float:
-    return _largest(left.double() - right.double())
+    return largest_value(left.double() - right.double())
 
 
-def _largest(tensor: torch.Tensor) -> float:
-    return float(tensor.double().abs().max())
+def largest_value(tensor: torch.Tensor) -> float:
+    """Return the largest absolute value."""
+    return float(dense(tensor.values() if tensor.is_nested else tensor).abs().max())
+
+
+def dense(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a sparse tensor as a strided one."""
+    return tensor if tensor.layout is torch.strided else tensor.to_dense()
 
 
 def _round_up(value: float) -> str:

@@ -151,26 +151,27 @@ class CanonicalNames:
 
     def constant(self, value: Any) -> Arg:
         """Return a constant argument as an `Arg` without references."""
-        if value is None or value is Ellipsis or isinstance(value, bool | str | bytes | Atom):
-            return value
-        if isinstance(value, enum.Enum):
-            return Atom(f"{type(value).__module__}.{type(value).__qualname__}.{value.name}")
-        if isinstance(value, int):
-            return int(value)
-        if isinstance(value, float):
-            return float(value)
-        if isinstance(value, complex):
-            return complex(value)
-        if isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool):
-            return Symbol(self.expression(value))
-        if isinstance(value, torch.device):
-            return Device(self.device(value))
-        if isinstance(value, torch.dtype | torch.layout | torch.memory_format | range):
-            return Atom(str(value))
-        if isinstance(value, types.ModuleType):
-            return Atom(value.__name__)
-        if isinstance(value, torch.Tensor):
-            return Atom("torch.Tensor")  # also for a parameter or a fake tensor
+        match value:
+            case None | types.EllipsisType() | bool() | str() | bytes() | Atom():
+                return value
+            case enum.Enum():
+                return Atom(f"{type(value).__module__}.{type(value).__qualname__}.{value.name}")
+            case int():
+                return int(value)
+            case float():
+                return float(value)
+            case complex():
+                return complex(value)
+            case torch.SymInt() | torch.SymFloat() | torch.SymBool():
+                return Symbol(self.expression(value))
+            case torch.device():
+                return Device(self.device(value))
+            case torch.dtype() | torch.layout() | torch.memory_format() | range():
+                return Atom(str(value))
+            case types.ModuleType():
+                return Atom(value.__name__)
+            case torch.Tensor():
+                return Atom("torch.Tensor")  # also for a parameter or a fake tensor
         if (group := process_groups.name_of(value)) is not None:
             return self.group(group)
         if (reduction := process_groups.reduction_of(value)) is not None:
@@ -230,7 +231,6 @@ class NodeNamer:
 
 
 _COMMUTATIVE = frozenset({"Max", "Min", "And", "Or"})
-_FLOOR_DIVISIONS = frozenset({"FloorDiv", "CleanDiv"})
 _RELATIONS: dict[type[ast.cmpop], str] = {
     ast.Eq: "==",
     ast.NotEq: "!=",
@@ -239,11 +239,14 @@ _RELATIONS: dict[type[ast.cmpop], str] = {
     ast.Gt: ">",
     ast.GtE: ">=",
 }
-_OPERATORS: dict[type[ast.operator], str] = {
-    ast.Mod: "%",
-    ast.LShift: "<<",
-    ast.RShift: ">>",
-    ast.BitXor: "^",
+_OPERATIONS: dict[type[ast.operator], str] = {
+    ast.FloorDiv: "({}//{})",
+    ast.Div: "{}/{}",
+    ast.Pow: "{}**{}",
+    ast.Mod: "({} % {})",
+    ast.LShift: "({} << {})",
+    ast.RShift: "({} >> {})",
+    ast.BitXor: "({} ^ {})",
 }
 
 
@@ -257,6 +260,9 @@ class _Term(NamedTuple):
 
     number: Fraction | float
     factors: tuple[str, ...] = ()
+
+    def __neg__(self) -> _Term:
+        return _Term(-self.number, self.factors)
 
 
 class _UnknownForm(Exception):
@@ -276,76 +282,57 @@ def canonical(text: str) -> str:
 
 def _terms(node: ast.expr) -> list[_Term]:
     """Return the terms of an expression read as a sum."""
-    if isinstance(node, ast.Constant) and not isinstance(node.value, bool):
-        if isinstance(node.value, int):
-            return [_Term(Fraction(node.value))]
-        if isinstance(node.value, float):
-            return [_Term(node.value)]
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-        return [_Term(-term.number, term.factors) for term in _terms(node.operand)]
-    if isinstance(node, ast.BinOp):
-        if isinstance(node.op, ast.Add):
-            return _terms(node.left) + _terms(node.right)
-        if isinstance(node.op, ast.Sub):
-            right = [_Term(-term.number, term.factors) for term in _terms(node.right)]
-            return _terms(node.left) + right
-        if isinstance(node.op, ast.Mult):
-            left, right_ = _product(node.left), _product(node.right)
-            return [_Term(left.number * right_.number, left.factors + right_.factors)]
-        if isinstance(node.op, ast.Div):
-            left, right_ = _product(node.left), _product(node.right)
-            if not right_.factors and isinstance(right_.number, Fraction) and right_.number:
-                return [_Term(left.number / right_.number, left.factors)]
+    match node:
+        case ast.Constant(float() as number):
+            return [_Term(number)]
+        case ast.Constant(int() as number) if not isinstance(number, bool):
+            return [_Term(Fraction(number))]
+        case ast.UnaryOp(ast.USub(), operand):
+            return [-term for term in _terms(operand)]
+        case ast.BinOp(left, ast.Add(), right):
+            return _terms(left) + _terms(right)
+        case ast.BinOp(left, ast.Sub(), right):
+            return _terms(left) + [-term for term in _terms(right)]
+        case ast.BinOp(left, ast.Mult(), right):
+            a, b = _product(left), _product(right)
+            return [_Term(a.number * b.number, a.factors + b.factors)]
+        case ast.BinOp(left, ast.Div(), right):
+            a, b = _product(left), _product(right)
+            if not b.factors and isinstance(b.number, Fraction) and b.number:
+                return [_Term(a.number / b.number, a.factors)]
     return [_Term(Fraction(1), (_format_atom(node),))]
 
 
 def _product(node: ast.expr) -> _Term:
     """Return an expression read as a product, in which a sum of several terms is one factor."""
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-        term = _product(node.operand)
-        return _Term(-term.number, term.factors)
+    match node:
+        case ast.UnaryOp(ast.USub(), operand):
+            return -_product(operand)
     terms = _terms(node)
-    if len(terms) == 1:
-        return terms[0]
-    return _Term(Fraction(1), (f"({_format_sum(terms)})",))
+    return terms[0] if len(terms) == 1 else _Term(Fraction(1), (f"({_format_sum(terms)})",))
 
 
 def _format_atom(node: ast.expr) -> str:
     """Return the text of an expression that is neither a sum nor a product."""
-    if isinstance(node, ast.Name):
-        return node.id
-    if isinstance(node, ast.Constant) and isinstance(node.value, bool):
-        return str(node.value)
-    if isinstance(node, ast.BinOp):
-        return _format_operation(node)
-    if isinstance(node, ast.Compare) and len(node.ops) == 1 and type(node.ops[0]) in _RELATIONS:
-        sign = _RELATIONS[type(node.ops[0])]
-        return f"{_format_operand(node.left)} {sign} {_format_operand(node.comparators[0])}"
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Invert):
-        return f"~{_format_operand(node.operand)}"
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and not node.keywords:
-        arguments = [_format_sum(_terms(arg)) for arg in node.args]
-        if node.func.id in _FLOOR_DIVISIONS and len(node.args) == 2:
-            return f"({_format_operand(node.args[0])}//{_format_operand(node.args[1])})"
-        if node.func.id in _COMMUTATIVE:
-            arguments.sort()
-        return f"{node.func.id}({', '.join(arguments)})"
-    raise _UnknownForm
-
-
-def _format_operation(node: ast.BinOp) -> str:
-    if isinstance(node.op, ast.BitAnd | ast.BitOr):
-        sign = " & " if isinstance(node.op, ast.BitAnd) else " | "
-        return f"({sign.join(sorted(_chain_operands(node, type(node.op))))})"
-    left, right = _format_operand(node.left), _format_operand(node.right)
-    if isinstance(node.op, ast.FloorDiv):
-        return f"({left}//{right})"
-    if isinstance(node.op, ast.Div):
-        return f"{left}/{right}"
-    if isinstance(node.op, ast.Pow):
-        return f"{left}**{right}"
-    if type(node.op) in _OPERATORS:
-        return f"({left} {_OPERATORS[type(node.op)]} {right})"
+    match node:
+        case ast.Name(name):
+            return name
+        case ast.Constant(bool() as value):
+            return str(value)
+        case ast.BinOp(_, ast.BitAnd() | ast.BitOr() as op, _):
+            sign = " & " if isinstance(op, ast.BitAnd) else " | "
+            return f"({sign.join(sorted(_chain_operands(node, type(op))))})"
+        case ast.BinOp(left, op, right) if type(op) in _OPERATIONS:
+            return _OPERATIONS[type(op)].format(_format_operand(left), _format_operand(right))
+        case ast.Compare(left, [relation], [right]) if type(relation) in _RELATIONS:
+            return f"{_format_operand(left)} {_RELATIONS[type(relation)]} {_format_operand(right)}"
+        case ast.UnaryOp(ast.Invert(), operand):
+            return f"~{_format_operand(operand)}"
+        case ast.Call(ast.Name("FloorDiv" | "CleanDiv"), [left, right], []):
+            return f"({_format_operand(left)}//{_format_operand(right)})"
+        case ast.Call(ast.Name(name), arguments, []):
+            texts = [_format_sum(_terms(argument)) for argument in arguments]
+            return f"{name}({', '.join(sorted(texts) if name in _COMMUTATIVE else texts)})"
     raise _UnknownForm
 
 
@@ -372,12 +359,11 @@ def _format_sum(terms: list[_Term]) -> str:
     )
     text = ""
     for term in ordered:
-        negative = term.number < 0
-        product = _format_product(_Term(-term.number if negative else term.number, term.factors))
+        product = _format_product(-term if term.number < 0 else term)
         if not text:
-            text = f"-{product}" if negative else product
+            text = f"-{product}" if term.number < 0 else product
         else:
-            text += f" - {product}" if negative else f" + {product}"
+            text += f" - {product}" if term.number < 0 else f" + {product}"
     return text
 
 

@@ -147,6 +147,7 @@ _RUN_UNKNOWN_CODE = frozenset(
 """Functions that run unknown code: C++ hooks, and hooks inside compiled regions."""
 
 
+@dataclass(eq=False)
 class FoldedOwner:
     """Owner of a folded graph: the captured module, with the bodies' names in the folded graph.
 
@@ -156,10 +157,9 @@ class FoldedOwner:
         bodies: for each body of a higher-order op, its name in `graph` -> its name in `module`.
     """
 
-    def __init__(self, module: HasGraph, graph: torch.fx.Graph, bodies: Mapping[str, str]):
-        self.module = module
-        self.graph = graph
-        self.bodies = bodies
+    module: HasGraph
+    graph: torch.fx.Graph
+    bodies: Mapping[str, str]
 
     def get_submodule(self, target: str) -> Any:
         """Return a body of a higher-order op."""

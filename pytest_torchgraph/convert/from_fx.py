@@ -446,16 +446,17 @@ class GraphConverter:
 
     def arg(self, value: Any) -> Arg:
         """Convert an argument; nodes become references."""
-        if isinstance(value, torch.fx.Node):
-            if value.op == "get_attr" and self.is_body(value):
-                return SubgraphRef(self.body(value))
-            return Ref(self.names[value])
-        if isinstance(value, tuple | list):
-            return tuple([self.arg(item) for item in value])
-        if isinstance(value, dict):
-            return {self.canon.constant(key): self.arg(item) for key, item in value.items()}
-        if isinstance(value, slice):
-            return slice(self.arg(value.start), self.arg(value.stop), self.arg(value.step))
+        match value:
+            case torch.fx.Node():
+                if value.op == "get_attr" and self.is_body(value):
+                    return SubgraphRef(self.body(value))
+                return Ref(self.names[value])
+            case tuple() | list():
+                return tuple([self.arg(item) for item in value])
+            case dict():
+                return {self.canon.constant(key): self.arg(item) for key, item in value.items()}
+            case slice():
+                return slice(self.arg(value.start), self.arg(value.stop), self.arg(value.step))
         return self.canon.constant(value)
 
     def is_body(self, node: torch.fx.Node) -> bool:

@@ -16,6 +16,7 @@ import enum
 import inspect
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import Any
 
@@ -175,6 +176,7 @@ _RESULT = re.compile(r"(\A|/)invoke_subgraph(\.\d+)?#\d+\Z")
 """Name of a result of a shared region."""
 
 
+@dataclass(eq=False)
 class Regions:
     """Layers that the calls of shared regions in a graph run.
 
@@ -183,9 +185,8 @@ class Regions:
         inputs: (role, name) of the graph's inputs, by name in `fx`.
     """
 
-    def __init__(self, fx: torch.fx.Graph, inputs: Mapping[str, tuple[str, str]]):
-        self._fx = fx
-        self._inputs = inputs
+    fx: torch.fx.Graph
+    inputs: Mapping[str, tuple[str, str]]
 
     def path(self, node: torch.fx.Node, recorded: str) -> str:
         """Return the module of a node; for a call of a region, a layer in the recorded module."""
@@ -198,7 +199,7 @@ class Regions:
     def _paths(self) -> dict[torch.fx.Node, str]:
         invoke = torch.ops.higher_order.invoke_subgraph
         by_body: dict[str, list[torch.fx.Node]] = {}
-        for call in self._fx.find_nodes(op="call_function", target=invoke):
+        for call in self.fx.find_nodes(op="call_function", target=invoke):
             body = call.args[0]
             name = str(body.target) if isinstance(body, torch.fx.Node) else str(body)
             by_body.setdefault(name, []).append(call)
@@ -215,7 +216,7 @@ class Regions:
         while operand.op == "call_function" and len(operand.all_input_nodes) == 1:
             (operand,) = operand.all_input_nodes  # a view or a cast
         if operand.op == "placeholder":
-            role, name = self._inputs.get(operand.name, ("input", operand.name))
+            role, name = self.inputs.get(operand.name, ("input", operand.name))
             if role in ("parameter", "buffer"):
                 return name.rpartition(".")[0]
             return module_of(name) if _RESULT.search(name) else ""

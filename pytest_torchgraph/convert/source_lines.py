@@ -11,6 +11,7 @@ import re
 import sys
 import sysconfig
 import traceback
+from collections.abc import Iterator
 from pathlib import Path
 from types import CodeType, FrameType
 
@@ -198,20 +199,37 @@ def innermost(error: BaseException) -> str:
     return ""
 
 
+def callers(frame: FrameType | None, end: CodeType | None = None) -> Iterator[FrameType]:
+    """Yield a frame and its callers, innermost first, up to a frame of the code `end`."""
+    # By identity, because Dynamo's code can have slices among its constants, which have no hash.
+    while frame is not None and frame.f_code is not end:
+        yield frame
+        frame = frame.f_back
+
+
+def user_frames(frame: FrameType | None, end: CodeType | None = None) -> Iterator[FrameType]:
+    """Yield the frames of `callers` that run user code."""
+    return (caller for caller in callers(frame, end) if is_user_file(caller.f_code.co_filename))
+
+
 def current_line(inside: CodeType | None = None) -> Line | None:
     """Return the innermost running line of user code, or `None`.
 
     Args:
-        inside: the code of a running function. Lines of its callers are ignored.
+        inside: the code of a function. Lines of its callers are ignored, and all lines if it is not
+            running.
     """
-    frame: FrameType | None = sys._getframe(1)
+    line: Line | None = None
     direct = True
-    while frame is not None and frame.f_code is not inside:
+    for frame in callers(sys._getframe(1)):
+        if frame.f_code is inside:
+            return line
         file = frame.f_code.co_filename
-        if is_user_file(file):
-            return *line_of(frame), direct, columns(frame.f_code, frame.f_lasti)
+        if line is None and is_user_file(file):
+            line = *line_of(frame), direct, columns(frame.f_code, frame.f_lasti)
+            if inside is None:
+                return line
         direct = direct and not is_torch_module(file)
-        frame = frame.f_back
     return None
 
 
@@ -225,9 +243,6 @@ def line_of(frame: FrameType) -> tuple[str, int, str]:
     return code.co_filename, line, code.co_name
 
 
-# `co_positions` reads from the start of the code, which takes 29 us at the end of BERT's forward.
-# A lookup in the cache takes 0.3 us.
-@functools.lru_cache(maxsize=8192)
 def columns(code: CodeType, instruction: int) -> tuple[int, ...]:
     """Return the start and end column of an instruction's expression; `()` if unknown.
 
@@ -235,6 +250,16 @@ def columns(code: CodeType, instruction: int) -> tuple[int, ...]:
         code: the code of a frame.
         instruction: the frame's `f_lasti`.
     """
+    try:
+        return _columns(code, instruction)
+    except TypeError:  # Dynamo's code can have slices and dicts among its constants
+        return ()
+
+
+# `co_positions` reads from the start of the code, which takes 29 us at the end of BERT's forward.
+# A lookup in the cache takes 0.3 us.
+@functools.lru_cache(maxsize=8192)
+def _columns(code: CodeType, instruction: int) -> tuple[int, ...]:
     return tuple(column for column in position(code, instruction)[2:] if column is not None)
 
 

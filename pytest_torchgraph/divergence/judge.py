@@ -13,10 +13,11 @@ import torch
 import torch.fx
 
 from ..graph.divergence import form_of
+from ..mechanisms.step import LOWER_DTYPES
 from ..ops.views import is_view
 from .pairs import PairedValues, Region, TooLargeError, region
 from .valued import Key, ValuedStep
-from .values import ROUNDED, Budget, distance, is_close, is_dense, is_same, jittered, scale
+from .values import Budget, distance, is_close, is_dense, is_same, jittered, scale
 
 Kind = Literal["formula", "random", "state", "operand", "rounding"]
 _MIN_RATIO = 8.0
@@ -299,7 +300,7 @@ class Judge:
     def _dtypes(self, other_region: Region, eager_region: Region) -> set[torch.dtype]:
         values = [self.other.value(k) for k in (*other_region.nodes, *other_region.boundary)]
         values += [self.eager.step.value(k) for k in (*eager_region.nodes, *eager_region.boundary)]
-        return {v.dtype for v in values if isinstance(v, torch.Tensor) and v.dtype in ROUNDED}
+        return {v.dtype for v in values if isinstance(v, torch.Tensor) and v.dtype in LOWER_DTYPES}
 
     def _is_random(self, key: Key, eager_key: Key) -> bool:
         """Return True if one of two nodes draws random numbers, or is a result of such a node."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -15,7 +16,7 @@ from ..convert.from_fx import Converted
 from ..convert.graph_modules import copied, runnable
 from ..errors import CaptureError
 from ..graph.inline import inline_regions
-from ..graph.model import Atom, Device, Graph, Ref, SubgraphRef, Symbol
+from ..graph.model import Atom, Device, Graph, Ref, SubgraphRef, Symbol, map_arg
 from ..graph.module_paths import numbered
 from ..mechanisms.dispatch import Dispatch
 from ..mechanisms.islands import run_instead
@@ -97,14 +98,14 @@ def _flat(value: Any) -> Sequence[Any]:
 def _runnable(graph: Graph) -> ValuedGraph:
     """Return a module for a graph that was recorded op by op."""
     fx, nodes = torch.fx.Graph(), dict[str, torch.fx.Node]()
+    value_of = functools.partial(_value, nodes)
     for node in graph.nodes:
         if node.kind == "placeholder":
             nodes[node.name] = fx.placeholder(f"input_{len(nodes)}")
         elif node.kind == "output":
-            nodes[node.name] = fx.output(_value(node.args[0], nodes))
+            nodes[node.name] = fx.output(map_arg(node.args[0], value_of))
         elif node.kind == "call_function":
-            args = tuple(_value(arg, nodes) for arg in node.args)
-            kwargs = {name: _value(arg, nodes) for name, arg in node.kwargs.items()}
+            args, kwargs = map_arg((node.args, dict(node.kwargs)), value_of)
             nodes[node.name] = fx.call_function(_function(node.op), args, kwargs)
         else:
             raise NotFollowedError(
@@ -123,13 +124,9 @@ def _function(op: str) -> Callable[..., Any]:
     return overload
 
 
-def _value(arg: Any, nodes: Mapping[str, torch.fx.Node]) -> Any:
+def _value(nodes: Mapping[str, torch.fx.Node], arg: Any) -> Any:
     if isinstance(arg, Ref):
         return nodes[arg.name]
-    if isinstance(arg, tuple):
-        return [_value(item, nodes) for item in arg]
-    if isinstance(arg, dict):
-        return {key: _value(item, nodes) for key, item in arg.items()}
     if isinstance(arg, Device):
         return torch.device(arg.name)
     if isinstance(arg, Atom) and arg.name.startswith("torch."):

@@ -14,8 +14,9 @@ import torch
 import torch.fx
 
 from ..graph.model import Graph, Node, SubgraphRef, iter_refs
+from ..mechanisms.step import LOWER_DTYPES
 from ..words import grouped
-from .values import ROUNDED, Budget, copied_value, in_double, is_dense, is_same
+from .values import Budget, copied_value, in_double, is_dense, is_same
 
 Key: TypeAlias = tuple[int, str]
 """Identifies a node of a step: number of its graph, name of the node."""
@@ -300,7 +301,7 @@ class ValuedStep:
                     return _attribute(valued.module, str(operand.target), double)
                 value = value_of(self.resolve(key[0], valued.name[operand]))
                 return in_double(value) if double else value
-            if double and isinstance(operand, torch.dtype) and operand in ROUNDED:
+            if double and isinstance(operand, torch.dtype) and operand in LOWER_DTYPES:
                 return torch.float64
             return operand
 
@@ -359,7 +360,7 @@ def _run_all(step: ValuedStep, number: int, instead: Mapping[Key, Any], budget: 
 
 def _attribute(module: torch.fx.GraphModule, path: str, double: bool) -> Any:
     value = attrgetter(path)(module)
-    if double and isinstance(value, torch.Tensor) and value.dtype in ROUNDED:
+    if double and isinstance(value, torch.Tensor) and value.dtype in LOWER_DTYPES:
         return value.double()
     return value
 

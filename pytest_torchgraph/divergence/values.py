@@ -9,8 +9,7 @@ from typing import Any, TypeGuard
 import torch
 import torch.utils._pytree as pytree
 
-ROUNDED = (torch.float32, torch.float16, torch.bfloat16)
-"""Dtypes that are recomputed in float64."""
+from ..mechanisms.step import LOWER_DTYPES, cast_to_float64
 
 _CLOSE = {torch.bfloat16: 0.03, torch.float16: 0.005, torch.float32: 2e-4}
 """Maximum distance of two runs due to rounding, relative to the largest value, by dtype."""
@@ -36,20 +35,14 @@ def copied_value(value: Any) -> Any:
 
 def in_double(value: Any) -> Any:
     """Cast the tensors in a value, and dtype arguments, to float64."""
-
-    def cast(leaf: Any) -> Any:
-        if isinstance(leaf, torch.Tensor) and leaf.dtype in ROUNDED:
-            return leaf.double()
-        return torch.float64 if isinstance(leaf, torch.dtype) and leaf in ROUNDED else leaf
-
-    return pytree.tree_map(cast, value)
+    return pytree.tree_map(cast_to_float64, value)
 
 
 def jittered(value: Any) -> Any:
     """Cast a value to float64, and change each number by at most half of its resolution."""
 
     def move(leaf: Any) -> Any:
-        if not isinstance(leaf, torch.Tensor) or leaf.dtype not in ROUNDED:
+        if not isinstance(leaf, torch.Tensor) or leaf.dtype not in LOWER_DTYPES:
             return leaf
         drawn = torch.Generator().manual_seed(leaf.numel())
         share = torch.rand(leaf.shape, generator=drawn, dtype=torch.float64) - 0.5

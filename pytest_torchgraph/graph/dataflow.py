@@ -158,6 +158,7 @@ class Dataflow:
         return [_merge_values([own_number, result]) for result in results] or [own_number]
 
 
+@dataclass(eq=False)
 class _Bodies:
     """Follows the bodies that a call runs.
 
@@ -169,15 +170,16 @@ class _Bodies:
         use: the call itself.
     """
 
-    def __init__(self, flow: Dataflow, graph: Graph, node: Node, values: _Named, use: Use):
-        self.flow = flow
-        self.graph = graph
-        self.node = node
-        self.call = executed(node)
-        self.values = values
-        self.use = use
-        self.runs = runs(graph, node)
-        self.times = use.times * self.runs[0].counted
+    flow: Dataflow
+    graph: Graph
+    node: Node
+    values: _Named
+    use: Use
+
+    def __post_init__(self) -> None:
+        self.call = executed(self.node)
+        self.runs = runs(self.graph, self.node)
+        self.times = self.use.times * self.runs[0].counted
 
     def results(self) -> list[_Values]:
         """Return the producers of each result of the call; empty if the call alone makes them.

@@ -10,7 +10,7 @@ from typing import Literal, TypeAlias
 
 from ..ops.views import is_view
 from ..words import listed
-from .model import Graph, Node, Ref, Source
+from .model import Graph, Node, Ref, Source, map_arg
 
 Stage: TypeAlias = Literal[
     "eager", "dynamo", "aot", "decomposition", "partition", "passes", "codegen"
@@ -235,17 +235,8 @@ def _drop_shared(
 
 def form_of(node: Node) -> tuple[str, object]:
     """Return the op and the constants of a node, with a mark for each operand."""
-    return node.op, _mark_operands((node.args, dict(node.kwargs)))
-
-
-def _mark_operands(value: object) -> object:
-    if isinstance(value, Ref):
-        return "%"
-    if isinstance(value, tuple):
-        return tuple(_mark_operands(item) for item in value)
-    if isinstance(value, dict):
-        return {key: _mark_operands(item) for key, item in value.items()}
-    return value
+    operands = node.args, dict(node.kwargs)
+    return node.op, map_arg(operands, lambda value: "%" if isinstance(value, Ref) else value)
 
 
 def _place(divergence: Divergence) -> Sequence[str]:

@@ -49,23 +49,19 @@ def _parse(expr: str) -> ast.expr:
 
 
 def _evaluate(node: ast.expr, values: Mapping[str, int]) -> Number:
-    if isinstance(node, ast.Constant) and isinstance(node.value, int | float):
-        return node.value
-    if isinstance(node, ast.Name) and node.id in values:
-        return values[node.id]
-    if isinstance(node, ast.UnaryOp) and type(node.op) in _UNARY:
-        return _UNARY[type(node.op)](_evaluate(node.operand, values))
-    if isinstance(node, ast.BinOp) and type(node.op) in _BINARY:
-        return _BINARY[type(node.op)](_evaluate(node.left, values), _evaluate(node.right, values))
-    if isinstance(node, ast.Compare) and len(node.ops) == 1 and type(node.ops[0]) in _RELATIONS:
-        left, right = _evaluate(node.left, values), _evaluate(node.comparators[0], values)
-        return _RELATIONS[type(node.ops[0])](left, right)
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and not node.keywords:
-        function = _FUNCTIONS.get(node.func.id)
-        if function is not None:
-            return function(*(_evaluate(arg, values) for arg in node.args))
-    if isinstance(node, ast.Name):
-        raise ValueError(f"unknown symbol {node.id!r} (known: {', '.join(values) or 'none'})")
+    match node:
+        case ast.Constant(int() | float() as number):
+            return number
+        case ast.Name(name):
+            if name in values:
+                return values[name]
+            raise ValueError(f"unknown symbol {name!r} (known: {', '.join(values) or 'none'})")
+        case ast.UnaryOp(op, operand) if type(op) in _UNARY:
+            return _UNARY[type(op)](_evaluate(operand, values))
+        case ast.BinOp(left, op, right) | ast.Compare(left, [op], [right]) if type(op) in _BINARY:
+            return _BINARY[type(op)](_evaluate(left, values), _evaluate(right, values))
+        case ast.Call(ast.Name(name), arguments, []) if name in _FUNCTIONS:
+            return _FUNCTIONS[name](*(_evaluate(argument, values) for argument in arguments))
     raise ValueError(
         f"{ast.unparse(node)!r} is not supported: use numbers, symbols, arithmetic and single "
         "comparisons"
@@ -106,26 +102,37 @@ _UNARY: dict[type[ast.unaryop], Callable[[Any], Any]] = {
     ast.UAdd: operator.pos,
     ast.Invert: operator.not_,
 }
-_BINARY: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
+BINARY: dict[type[ast.AST], Callable[..., Any]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
     ast.Mult: operator.mul,
-    ast.Div: _divide,
     ast.FloorDiv: operator.floordiv,
+    ast.Div: operator.truediv,
+    ast.Mod: operator.mod,
+    ast.Pow: operator.pow,
+    ast.LShift: operator.lshift,
+    ast.RShift: operator.rshift,
+    ast.BitAnd: operator.and_,
+    ast.BitOr: operator.or_,
+    ast.BitXor: operator.xor,
+    ast.MatMult: operator.matmul,
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+    ast.Lt: operator.lt,
+    ast.Gt: operator.gt,
+    ast.LtE: operator.le,
+    ast.GtE: operator.ge,
+}
+"""The functions of Python's binary operators and comparisons."""
+_BINARY: dict[type[ast.AST], Callable[[Any, Any], Any]] = {
+    **BINARY,
+    ast.Div: _divide,
     ast.Mod: _modulo,
     ast.Pow: _power,
     ast.LShift: _shift_left,
     ast.RShift: lambda left, right: int(left) >> int(right),
     ast.BitAnd: lambda left, right: bool(left) and bool(right),
     ast.BitOr: lambda left, right: bool(left) or bool(right),
-}
-_RELATIONS: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
-    ast.Eq: operator.eq,
-    ast.NotEq: operator.ne,
-    ast.Lt: operator.lt,
-    ast.LtE: operator.le,
-    ast.Gt: operator.gt,
-    ast.GtE: operator.ge,
 }
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "FloorDiv": operator.floordiv,
@@ -220,16 +227,17 @@ def _iter_symbols(node: Node) -> Iterator[tuple[str, Symbol]]:
     todo: list[Any] = [node.result, node.args, node.kwargs]
     while todo:
         value = todo.pop()
-        if isinstance(value, Symbol):
-            yield f"in {node.name}", value
-        elif isinstance(value, TensorMeta):
-            todo += [*value.shape, *(value.stride or ())]
-        elif isinstance(value, tuple):
-            todo += value
-        elif isinstance(value, Mapping):
-            todo += value.values()
-        elif isinstance(value, slice):
-            todo += [value.start, value.stop, value.step]
+        match value:
+            case Symbol():
+                yield f"in {node.name}", value
+            case TensorMeta():
+                todo += [*value.shape, *(value.stride or ())]
+            case tuple():
+                todo += value
+            case Mapping():
+                todo += value.values()
+            case slice():
+                todo += [value.start, value.stop, value.step]
 
 
 class _SymbolReplacer:

@@ -100,13 +100,13 @@ class ForwardRecorder:
         return converted
 
 
+@dataclass(eq=False)
 class _PartitionedGraph:
     """The forward and backward of one Dynamo graph."""
 
-    def __init__(self, recorder: ForwardRecorder, frame: Frame):
-        self.recorder = recorder
-        self.frame = frame
-        self.backward: torch.fx.GraphModule | None = None
+    recorder: ForwardRecorder
+    frame: Frame
+    backward: torch.fx.GraphModule | None = None
 
     def split(self, joint: torch.fx.GraphModule, *args: Any, **kwargs: Any) -> Any:
         partitioned = torch_private.get("default_partition")(joint, *args, **kwargs)

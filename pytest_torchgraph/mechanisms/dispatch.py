@@ -17,7 +17,6 @@ import torch
 from .. import torch_private
 from ..convert import effects, source_lines
 from ..convert.canonical_names import CanonicalNames
-from ..convert.source_lines import Line, is_torch_module, is_user_file
 from ..errors import CaptureError
 from ..graph.model import Arg, Graph, RecomputedBy, Ref, Source
 from ..ops.matching import Level
@@ -50,26 +49,25 @@ _NONE: dict[str, Any] = {}
 """Keyword arguments shared by all calls without any."""
 
 
+@dataclass(eq=False)
 class _RunningHooks:
     """The forward hooks of a module, which run after its forward.
 
     Their ops belong to the module. Tensor parallelism runs its collectives in forward hooks.
 
     Attributes:
+        call: the frame that calls the module.
         sequence: sequence number of the module's last known op.
         outer: the running hooks that called this module, or `None`.
     """
 
-    def __init__(self, call: FrameType, sequence: int, outer: _RunningHooks | None):
-        self._call = call
-        self.sequence = sequence
-        self.outer = outer
+    call: FrameType
+    sequence: int
+    outer: _RunningHooks | None
 
     def are_running(self, frame: FrameType | None) -> bool:
         """Return True if a frame is inside the module's call."""
-        while frame is not None and frame is not self._call:
-            frame = frame.f_back
-        return frame is not None
+        return any(caller is self.call for caller in source_lines.callers(frame))
 
 
 class DispatchRecorder(RecordingMode):  # type: ignore[no-untyped-call]
@@ -90,7 +88,6 @@ class DispatchRecorder(RecordingMode):  # type: ignore[no-untyped-call]
         self.changes: list[tuple[int, int]] = []
         self._stack: list[int] = []
         self._hooks: _RunningHooks | None = None
-        self._user_files: dict[str, bool] = {}
 
     @contextmanager
     def recording(self, *, backward: bool) -> Iterator[None]:
@@ -195,7 +192,8 @@ class DispatchRecorder(RecordingMode):  # type: ignore[no-untyped-call]
     ) -> None:
         stack = self._stack
         if self.records is self.forward:
-            path, sequence, line = (stack[-1] if stack else 0), self._sequence(), self._line()
+            path, sequence = (stack[-1] if stack else 0), self._sequence()
+            line = source_lines.current_line()
             by: RecomputedBy = ""
             if self.is_packing():
                 sequence = self.records[-1].sequence if self.records else self._begin
@@ -219,23 +217,6 @@ class DispatchRecorder(RecordingMode):  # type: ignore[no-untyped-call]
             may_write = bool(is_mutable or getattr(func, "namespace", "") not in KNOWN_NAMESPACES)
             self._writing[func] = may_write
         return may_write
-
-    def _line(self) -> Line | None:
-        frame: FrameType | None = sys._getframe(2)
-        user_files = self._user_files
-        direct = True
-        while frame is not None:
-            code = frame.f_code
-            file = code.co_filename
-            is_user = user_files.get(file)
-            if is_user is None:
-                is_user = user_files[file] = is_user_file(file)
-            if is_user:
-                columns = source_lines.columns(code, frame.f_lasti)
-                return file, frame.f_lineno, code.co_name, direct, columns
-            direct = direct and not is_torch_module(file)
-            frame = frame.f_back
-        return None
 
 
 class DispatchReplay(Replay):

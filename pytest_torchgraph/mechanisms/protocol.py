@@ -238,22 +238,23 @@ def output_of(
 
 def _constant(leaf: Leaf, exact: bool) -> Arg:
     value = leaf.value
-    if isinstance(value, enum.Enum):
-        return Atom(f"{type(value).__qualname__}.{value.name}")
-    if isinstance(value, bool | int | float | complex | range) and not exact:
-        return Atom(type(value).__name__)
-    if type(value) in _CONSTANTS or type(value) is tuple:
-        return rounded(value)
-    if isinstance(value, torch.device):
-        return Device(str(value))
-    if isinstance(value, torch.dtype | torch.layout | torch.memory_format | range):
-        return Atom(str(value))
-    if isinstance(value, slice):
-        return slice(*[_constant(leaf._replace(value=n), exact) for n in value.__reduce__()[1]])
-    if exact and isinstance(value, set | frozenset) and {*map(type, value)} <= {*_CONSTANTS}:
-        return Atom(f"{type(value).__name__}({sorted(map(repr, value))})")
-    if isinstance(value, type | types.FunctionType | types.BuiltinFunctionType):
-        return Atom(op_name(value))
+    match value:
+        case enum.Enum():
+            return Atom(f"{type(value).__qualname__}.{value.name}")
+        case bool() | int() | float() | complex() | range() if not exact:
+            return Atom(type(value).__name__)
+        case _ if type(value) in _CONSTANTS or type(value) is tuple:
+            return rounded(value)
+        case torch.device():
+            return Device(str(value))
+        case torch.dtype() | torch.layout() | torch.memory_format() | range():
+            return Atom(str(value))
+        case slice():
+            return slice(*[_constant(leaf._replace(value=n), exact) for n in value.__reduce__()[1]])
+        case set() | frozenset() if exact and {*map(type, value)} <= {*_CONSTANTS}:
+            return Atom(f"{type(value).__name__}({sorted(map(repr, value))})")
+        case type() | types.FunctionType() | types.BuiltinFunctionType():
+            return Atom(op_name(value))
     return Atom(type(value).__qualname__)
 
 

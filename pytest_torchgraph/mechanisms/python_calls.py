@@ -18,6 +18,7 @@ from .. import torch_private
 from ..convert.canonical_names import CanonicalNames
 from ..convert.compiled_autograd import CALLED_BY, FoldedOwner, RunFacts
 from ..convert.node_meta import LINE
+from ..convert.source_lines import current_line
 from ..ops.collectives import calls_python
 from ..ops.qualified import op_name
 from .recording import (
@@ -26,10 +27,9 @@ from .recording import (
     RecordingMode,
     UnwrittenReads,
     Value,
-    line_of_target,
     parts_of,
 )
-from .step import NamedTensors
+from .step import STEP, NamedTensors
 
 
 def runs_python(node: torch.fx.Node) -> bool:
@@ -143,7 +143,7 @@ class RecordedGraph(RecordingMode):  # type: ignore[no-untyped-call]
         self._unwritten.ran(OpRecord(func, encoded, named, result, 0, 0, None))
         operands = self._argument(encoded), self._argument(named)
         node = self._node("call_function", func, *operands, value=output)
-        node.meta[LINE] = line_of_target()
+        node.meta[LINE] = current_line(STEP)
         for index, value in enumerate(result if type(result) is tuple else ()):
             if type(value) is Value:
                 self._producers[value] = node, index

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import functools
 import re
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -94,3 +95,13 @@ def class_name(cls: Callable[..., Any]) -> str:
     if getattr(torch.nn, name, None) is cls:
         return f"torch.nn.{name}"
     return f"{module}.{name}"
+
+
+def dotted(node: ast.expr, aliases: Mapping[str, str] = types.MappingProxyType({})) -> str:
+    """Return the text of `a.b.c`, with an alias resolved, "" for any other expression."""
+    match node:
+        case ast.Name(name):
+            return aliases.get(name, name)
+        case ast.Attribute(owner, name) if path := dotted(owner, aliases):
+            return f"{path}.{name}"
+    return ""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, overload
 from ..api.many_ranks import NO_RANKS
 from ..graph.failures import UnexpectedOps, failed, shown_by
 from ..graph.text import format_mesh, parse_file, read_text
-from ..words import format_ranks
+from ..words import first_lines, format_ranks
 from .agreement import (
     DeadlockedRank,
     channels_between,
@@ -223,11 +223,8 @@ class Ranks(Sequence["Capture"]):
                 f"capture all ranks of a process group, not only {format_ranks(self.ranks)}"
             )
         deadlocks = find_deadlocks(self._captures)
-        problems = [
-            f"  {format_deadlock(deadlock, deadlocks)}" for deadlock in deadlocks[:MAX_DEADLOCKED]
-        ]
-        if deadlocks[MAX_DEADLOCKED:]:
-            problems.append(f"  ... and {len(deadlocks) - MAX_DEADLOCKED} more waiting")
+        lines = [f"  {format_deadlock(deadlock, deadlocks)}" for deadlock in deadlocks]
+        problems = first_lines(lines, MAX_DEADLOCKED, "deadlocked rank")
         problems += describe_unpaired(self._captures)
         if problems:
             raise AssertionError("\n".join(["collectives of the ranks do not match:", *problems]))

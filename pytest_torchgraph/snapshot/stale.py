@@ -31,7 +31,7 @@ from ..files import write
 from ..settings import config as settings
 from ..settings.paths import active_filter
 from ..torch_release import running_release
-from ..words import listed
+from ..words import grouped, listed
 from . import SUFFIX
 from .file_names import may_be_of, rank_in, release_in
 from .run import DIRECTORY, RunRecord, file_of
@@ -144,10 +144,10 @@ def _split_by_skipped(
     root: Path, paths: list[Path], unjudged: Mapping[str, str]
 ) -> tuple[list[Path], dict[str, list[Path]]]:
     """Separate the files that this run judges from files that may belong to an unjudged test."""
-    tests_by_directory: dict[Path, list[str]] = {}
-    for nodeid in unjudged:
-        file = root / file_of(nodeid)
-        tests_by_directory.setdefault(file.parent / DIRECTORY / file.stem, []).append(nodeid)
+    files = ((root / file_of(nodeid), nodeid) for nodeid in unjudged)
+    tests_by_directory = grouped(
+        (file.parent / DIRECTORY / file.stem, nodeid) for file, nodeid in files
+    )
     judged: list[Path] = []
     skipped: dict[str, list[Path]] = {}
     for path in paths:

@@ -17,7 +17,7 @@ import torch
 from .. import torch_private
 from ..graph.census import calls
 from ..graph.events import SKIPPED, EagerOp, GraphBreak
-from ..graph.model import Graph, Node, Ref, Source
+from ..graph.model import Graph, Node, Ref, Source, map_arg
 from .model import BREAKS, CALL, COPIES, MASKS, READS, SIZES, STARTS, THREADS, Sync, Transfer
 from .op_calls import SyncCall, device_copy_of, may_sync_or_copy, symbols_in, sync_kind
 
@@ -267,19 +267,11 @@ def _calls(graphs: Iterable[Graph]) -> Iterator[tuple[str, Node, SyncCall]]:
 
 def _call(node: Node, results: dict[str, Any]) -> SyncCall:
     """Return the call of a node, with the results of its operand nodes."""
-    args, kwargs = _resolved(node.args, results), _resolved(dict(node.kwargs), results)
+    args, kwargs = map_arg(
+        (node.args, dict(node.kwargs)),
+        lambda value: results.get(value.name) if isinstance(value, Ref) else value,
+    )
     return SyncCall(node.op, args, kwargs, node.result).unwrapped()
-
-
-def _resolved(value: Any, results: dict[str, Any]) -> Any:
-    """Return an argument with node references replaced by the nodes' results."""
-    if isinstance(value, Ref):
-        return results.get(value.name)
-    if isinstance(value, tuple):
-        return tuple([_resolved(item, results) for item in value])
-    if isinstance(value, dict):
-        return {key: _resolved(item, results) for key, item in value.items()}
-    return value
 
 
 def _break_events(graph_break: GraphBreak, only_traced: bool) -> Iterator[Event]:

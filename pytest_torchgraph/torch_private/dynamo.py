@@ -8,6 +8,7 @@ import os
 import sys
 import weakref
 from collections.abc import Callable, Iterator
+from types import FrameType
 from typing import Any
 
 import torch
@@ -113,22 +114,32 @@ def on_compiled_region(entered: Callable[[Any], None]) -> Replaced:
     Every entry calls `_callback_from_stance`. A compiled function calls it from the frame
     `compile_wrapper`, whose local `fn` is the function that was compiled.
     """
+
+    def enter(callback: Any, caller: FrameType) -> Any:
+        names = caller.f_locals
+        try:
+            entered(names.get("fn"))
+        except BaseException:
+            # torch enters contexts before its own `try`, which an error here would leave open.
+            for cleanup in names.get("cleanups", ()):
+                cleanup()
+            if (override := names.get("prior_eval_frame_override")) is not None:  # torch 2.11
+                caller.f_globals["set_eval_frame_override"](override)
+            raise
+        return callback
+
+    return _with_callback(enter)
+
+
+def _with_callback(change: Callable[[Any, FrameType], Any]) -> Replaced:
+    """Make each call of a compiled function use `change(callback, frame)` as Dynamo's callback."""
     original = get("callback_from_stance")
 
-    def wrapped(*args: Any, **kwargs: Any) -> Any:
+    def wrapped(callback: Any, *args: Any, **kwargs: Any) -> Any:
         caller = sys._getframe(1)
         if caller.f_code.co_name == "compile_wrapper":
-            names = caller.f_locals
-            try:
-                entered(names.get("fn"))
-            except BaseException:
-                # torch enters contexts before its own `try`, which an error here would leave open.
-                for cleanup in names.get("cleanups", ()):
-                    cleanup()
-                if (override := names.get("prior_eval_frame_override")) is not None:  # torch 2.11
-                    caller.f_globals["set_eval_frame_override"](override)
-                raise
-        return original(*args, **kwargs)
+            callback = change(callback, caller)
+        return original(callback, *args, **kwargs)
 
     return replaced("callback_from_stance", wrapped)
 
@@ -140,20 +151,19 @@ def one_backend() -> Replaced:
     used if the part is not traced together with its caller. Compilations by torch itself, such as
     bodies of higher-order ops that run eagerly, keep their backend.
     """
-    original = get("callback_from_stance")
     first: list[Any] = []
 
-    def wrapped(callback: Any, *args: Any, **kwargs: Any) -> Any:
-        caller = sys._getframe(1)
-        if caller.f_code.co_name == "compile_wrapper" and callback not in (None, False):
-            module = str(getattr(caller.f_locals.get("fn"), "__module__", ""))
-            if not first:
-                first.append(callback)
-            elif not module.startswith("torch.") or module.startswith("torch.nn.modules."):
-                callback = first[0]
-        return original(callback, *args, **kwargs)
+    def choose(callback: Any, caller: FrameType) -> Any:
+        if callback in (None, False):
+            return callback
+        module = str(getattr(caller.f_locals.get("fn"), "__module__", ""))
+        if not first:
+            first.append(callback)
+        elif not module.startswith("torch.") or module.startswith("torch.nn.modules."):
+            return first[0]
+        return callback
 
-    return replaced("callback_from_stance", wrapped)
+    return _with_callback(choose)
 
 
 def run_eagerly(noted: Callable[[Any], None]) -> contextlib.AbstractContextManager[Any]:
@@ -164,21 +174,20 @@ def run_eagerly(noted: Callable[[Any], None]) -> contextlib.AbstractContextManag
     """
     if "torch._dynamo" not in sys.modules:
         return contextlib.nullcontext()
-    original = get("callback_from_stance")
 
-    def wrapped(callback: Any, *args: Any, **kwargs: Any) -> Any:
-        caller = sys._getframe(1)
-        if caller.f_code.co_name == "compile_wrapper" and callback not in (None, False):
-            function = caller.f_locals.get("fn")
-            module = str(getattr(function, "__module__", ""))
-            is_inner = "<locals>" in getattr(function, "__qualname__", "")
-            # torch compiles inner functions. A compiled module of torch's is also inside one.
-            if not (is_inner and module.startswith("torch.")) or module.startswith(_OF_USER):
-                noted(callback)
-                return None
-        return original(callback, *args, **kwargs)
+    def skip(callback: Any, caller: FrameType) -> Any:
+        if callback in (None, False):
+            return callback
+        function = caller.f_locals.get("fn")
+        module = str(getattr(function, "__module__", ""))
+        is_inner = "<locals>" in getattr(function, "__qualname__", "")
+        # torch compiles inner functions. A compiled module of torch's is also inside one.
+        if is_inner and module.startswith("torch.") and not module.startswith(_OF_USER):
+            return callback
+        noted(callback)
+        return None
 
-    return replaced("callback_from_stance", wrapped)
+    return _with_callback(skip)
 
 
 _OF_USER = ("torch.nn.modules.", "torch.fx.")

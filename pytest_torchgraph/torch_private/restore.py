@@ -15,11 +15,13 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from operator import attrgetter, is_not
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
 from .private_names import NAMES, Replaced, get, replaced
+
+_T = TypeVar("_T")
 
 
 @contextlib.contextmanager
@@ -177,13 +179,17 @@ def _loggers() -> list[logging.Logger]:
 
 
 @contextlib.contextmanager
-def matmul_precision_restored() -> Iterator[None]:
-    """Restore the settings that let torch compute below float32 precision."""
-    before = _precision_settings()
+def _restored(read: Callable[[], _T], assign: Callable[[_T], object]) -> Iterator[None]:
+    before = read()
     try:
         yield
     finally:
-        _assign_precision_settings(before)
+        assign(before)
+
+
+def matmul_precision_restored() -> contextlib.AbstractContextManager[None]:
+    """Restore the settings that let torch compute below float32 precision."""
+    return _restored(_precision_settings, _assign_precision_settings)
 
 
 def _precision_settings() -> tuple[str | None, dict[tuple[str, str], str], list[Any]]:
@@ -359,14 +365,9 @@ def assign_switches(values: list[Any]) -> None:
             assign(value)
 
 
-@contextlib.contextmanager
-def switches_restored() -> Iterator[None]:
+def switches_restored() -> contextlib.AbstractContextManager[None]:
     """Restore torch's global switches: modes, defaults, precisions, backends, threads."""
-    before = switches()
-    try:
-        yield
-    finally:
-        assign_switches(before)
+    return _restored(switches, assign_switches)
 
 
 def forget_aborted_compilation() -> None:

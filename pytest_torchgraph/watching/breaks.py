@@ -95,7 +95,7 @@ class BreakReport(NamedTuple):
 def breaks_of(compiled: Iterable[Compilation]) -> tuple[GraphBreak, ...]:
     """Return the graph breaks of compilations, one per file, line and kind."""
     breaks: dict[tuple[str, int, str], GraphBreak] = {}
-    for current in chain.from_iterable(map(_breaks_of_compilation, compiled)):
+    for current in (_graph_break(report, c) for c in compiled for report in reports_of(c)):
         key = (current.path, current.line, current.kind.removeprefix(SKIPPED))
         earlier = breaks.get(key)
         if earlier is None:
@@ -110,7 +110,8 @@ def breaks_of(compiled: Iterable[Compilation]) -> tuple[GraphBreak, ...]:
     return tuple(breaks.values())
 
 
-def _breaks_of_compilation(compiled: Compilation) -> list[GraphBreak]:
+def reports_of(compiled: Compilation) -> list[BreakReport]:
+    """Return the graph breaks of a compilation and the failure that ended it, with stacks."""
     reports = [_read_event(event) for event in compiled.breaks if not event.hand_over]
     if compiled.failure and not compiled.limit_hit:
         last = read_report(compiled.reason)
@@ -122,7 +123,8 @@ def _breaks_of_compilation(compiled: Compilation) -> list[GraphBreak]:
             file, line = compiled.failed_at if all(compiled.failed_at) else begin
             frame = (file, line, function_at(file, line) or compiled.function, "")
             reports.append(last._replace(skipped=True, frames=last.frames or [frame]))
-    return [_graph_break(report, compiled) for report in reports]
+    begin_frame = (compiled.file, compiled.line, compiled.function, "")
+    return [report._replace(frames=report.frames or [begin_frame]) for report in reports]
 
 
 def cause_of(stack: Sequence[Source], breaks: Sequence[GraphBreak]) -> GraphBreak | None:
@@ -196,7 +198,7 @@ def _merge_resumed(stack: Iterable[_Frame]) -> list[_Frame]:
 
 
 def _graph_break(report: BreakReport, compiled: Compilation) -> GraphBreak:
-    frames = report.frames or [(compiled.file, compiled.line, compiled.function, "")]
+    frames = report.frames
     users = _user_frames(frames)
     file, line, function, code = (users or frames)[-1]
     code = code or linecache.getline(file, line).strip()

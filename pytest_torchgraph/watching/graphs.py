@@ -6,7 +6,6 @@ caches.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -28,6 +27,7 @@ from ..convert.printed import (
 )
 from ..convert.source_lines import relative
 from ..graph.census import calls
+from ..graph.diff import natural_key
 from ..graph.events import ScheduledCall
 from ..graph.model import Graph, GraphKind
 from ..graph.module_paths import numbered
@@ -394,12 +394,6 @@ def input_order_of(names: Iterable[tuple[str, str]]) -> dict[str, int]:
         return _ROLES.get(role, 0), natural_key(owner), _LEAVES.get(leaf, 2), natural_key(leaf)
 
     return {name: number for number, (_, name) in enumerate(sorted(set(names), key=key))}
-
-
-def natural_key(name: str) -> list[tuple[int, str]]:
-    """Return a sort key that orders numbers by value: `blocks.2` before `blocks.10`."""
-    parts = re.split(r"(\d+)", name)
-    return [(int(part), "") if part.isdecimal() else (-1, part) for part in parts]
 
 
 def _input_names(printed: Printed) -> list[str]:

@@ -18,6 +18,7 @@ from ..convert.placeholders import STACK_VALUE
 from ..convert.source_lines import is_user_file, original_name, relative
 from ..graph.events import StackFrame
 from ..graph.model import Source
+from ..words import grouped
 from .guard_text import (
     BACKEND,
     IN_TORCH,
@@ -446,9 +447,7 @@ def _to_stack_frame(line: GuardLine) -> StackFrame:
 
 def reasons(guards: Sequence[FailedGuard]) -> str:
     """Summarize the changes in one line."""
-    alike: dict[str, list[FailedGuard]] = {}
-    for guard in guards:
-        alike.setdefault(guard.words.replace(f"was {guard.was}, ", ""), []).append(guard)
+    alike = grouped((guard.words.replace(f"was {guard.was}, ", ""), guard) for guard in guards)
     summaries = []
     for guard, *earlier in alike.values():
         values = ", ".join(other.was for other in earlier if other.was != guard.was)

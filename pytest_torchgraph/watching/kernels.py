@@ -20,8 +20,9 @@ from .. import torch_private
 from ..graph.events import ScheduledCall
 from ..graph.model import Graph, Source
 from ..ops.collectives import WAITS, is_functional
+from ..ops.qualified import dotted
 from ..words import grouped
-from .output_code import Definition, LibraryCall, dotted, follow, read_output_code
+from .output_code import Definition, LibraryCall, follow, read_output_code
 
 _NUMBER = re.compile(r"_\d+\Z")
 

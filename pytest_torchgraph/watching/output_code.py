@@ -13,6 +13,7 @@ from typing import Any
 
 from ..convert.source_lines import from_stack_trace
 from ..errors import TorchGraphError
+from ..ops.qualified import dotted
 from ..ops.views import NO_WORK
 from .compilations import Compilation
 
@@ -106,7 +107,7 @@ def follow(code: str) -> Reader:
         for node in (statement.body if isinstance(statement, ast.ClassDef) else [statement])
         if isinstance(node, ast.FunctionDef)
     }
-    if "call" not in functions or "cpp_wrapper_src" in _assigned(tree):
+    if "call" not in functions or "cpp_wrapper_src" in dict(_assignments(tree.body)):
         raise UnreadableCodeError(
             "inductor generated the kernel calls in C++ (option cpp_wrapper), which is not "
             "parsed: disable cpp_wrapper for this check"
@@ -129,18 +130,15 @@ class Scope:
     def __init__(self, tree: ast.Module, definitions: Mapping[str, Definition]):
         self.definitions = definitions
         self.aliases = {
-            statement.targets[0].id: name
-            for statement in tree.body
-            if isinstance(statement, ast.Assign)
-            and isinstance(statement.targets[0], ast.Name)
-            and (name := dotted(statement.value, {})).startswith("torch.")
+            name: path
+            for name, value in _assignments(tree.body)
+            if (path := dotted(value)).startswith("torch.")
         }
-        self.devices: dict[str, str] = {}
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
-                device = _device_of_allocation(node.value)
-                if device:
-                    self.devices[node.targets[0].id] = device
+        self.devices = {
+            name: device
+            for name, value in _assignments(ast.walk(tree))
+            if (device := _device_of_allocation(value))
+        }
         device_types = set(self.devices.values())
         self._only_device = device_types.pop() if len(device_types) == 1 else ""
 
@@ -240,27 +238,22 @@ def _partition(call: ast.Call) -> str:
     return ""
 
 
-def dotted(node: ast.expr, aliases: Mapping[str, str]) -> str:
-    """Return a dotted name, "" for any other expression."""
-    parts: list[str] = []
-    while isinstance(node, ast.Attribute):
-        parts.append(node.attr)
-        node = node.value
-    if not isinstance(node, ast.Name):
-        return ""
-    return ".".join([aliases.get(node.id, node.id), *reversed(parts)])
+def _assignments(nodes: Iterable[ast.AST]) -> Iterator[tuple[str, ast.expr]]:
+    """Yield name and value of each assignment to a name."""
+    for node in nodes:
+        match node:
+            case ast.Assign([ast.Name(name), *_], value):
+                yield name, value
 
 
 def _definitions(tree: ast.Module) -> Iterator[Definition]:
     """Yield each `name = async_compile...(...)`, without the alternatives of another kernel."""
     compile_calls: dict[str, tuple[str, ast.Call]] = {}
-    for statement in tree.body:
-        if not (isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Call)):
-            continue
-        compiler, _, method = dotted(statement.value.func, {}).partition(".")
-        target = statement.targets[0]
-        if compiler == _COMPILER and method and isinstance(target, ast.Name):
-            compile_calls[target.id] = method, statement.value
+    for name, value in _assignments(tree.body):
+        if isinstance(value, ast.Call):
+            compiler, _, method = dotted(value.func).partition(".")
+            if compiler == _COMPILER and method:
+                compile_calls[name] = method, value
     alternatives: dict[str, str] = {}
     for name, (method, call) in compile_calls.items():
         if method in _ALTERNATIVES:
@@ -283,31 +276,26 @@ def _longest_text(call: ast.Call) -> str:
 
 
 def _compiled_for(call: ast.Call, language: str) -> str:
+    return _keyword(call, "device_str") or ("cpu" if language == "cpp" else "cuda")
+
+
+def _keyword(call: ast.Call, name: str) -> str:
+    """Return the constant keyword argument of a call as text, "" if there is none."""
     for keyword in call.keywords:
-        if keyword.arg == "device_str" and isinstance(keyword.value, ast.Constant):
-            return str(keyword.value.value)
-    return "cpu" if language == "cpp" else "cuda"
+        match keyword:
+            case ast.keyword(arg, ast.Constant(value)) if arg == name:
+                return str(value)
+    return ""
 
 
 def _device_of_allocation(value: ast.expr) -> str:
     """Return the device type in `empty_strided_cuda(...)` or `rand_strided(..., device=...)`."""
     if not (isinstance(value, ast.Call) and isinstance(value.func, ast.Name)):
         return ""
-    for keyword in value.keywords:
-        if keyword.arg == "device" and isinstance(keyword.value, ast.Constant):
-            return str(keyword.value.value).partition(":")[0]
+    if device := _keyword(value, "device"):
+        return device.partition(":")[0]
     prefix, _, suffix = value.func.id.partition("empty_strided_")
     return "" if prefix or suffix == "p2p" else suffix.partition("_")[0]
-
-
-def _assigned(tree: ast.Module) -> set[str]:
-    return {
-        target.id
-        for statement in tree.body
-        if isinstance(statement, ast.Assign)
-        for target in statement.targets
-        if isinstance(target, ast.Name)
-    }
 
 
 _PREFIX = "skipping cudagraphs due to "

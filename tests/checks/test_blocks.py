@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import warnings
 
 import pytest
@@ -98,6 +99,22 @@ def test_constant_that_differs_between_blocks_is_explained_once():
     assert "these arguments differ between blocks" in message
     assert "0.25" in message
     assert "0.5" in message
+
+
+def test_many_blocks_with_other_constants_are_counted():
+    class Scaled(nn.Module):
+        def __init__(self, factor):
+            super().__init__()
+            self.factor = factor
+
+        def forward(self, x):
+            return x * self.factor
+
+    net = nn.Module()
+    net.layers = nn.ModuleList(Scaled(number + 0.5) for number in range(12))
+    net.forward = lambda x: functools.reduce(lambda y, layer: layer(y), net.layers, x)
+    with pytest.raises(AssertionError, match=r"\n      ... and 4 more blocks\n"):
+        tg.capture(net, numbers(2, 5, 16), via="dispatch").assert_repeated("layers.*")
 
 
 def test_blocks_of_a_stored_file_are_compared(tmp_path):

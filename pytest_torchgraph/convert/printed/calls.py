@@ -9,34 +9,15 @@ import re
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
+from ...graph.sizes import BINARY
+from ...ops.qualified import dotted
 from . import callables
 from .callables import Unresolved
-from .values import PrintedValueReader, dotted
+from .values import PrintedValueReader
 
 Call: TypeAlias = tuple[str, Any, tuple[Any, ...], dict[str, Any]]
 """`op`, `target`, `args` and `kwargs` of an fx node."""
 
-BINARY: dict[type[ast.AST], Callable[..., Any]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.FloorDiv: operator.floordiv,
-    ast.Div: operator.truediv,
-    ast.Mod: operator.mod,
-    ast.Pow: operator.pow,
-    ast.LShift: operator.lshift,
-    ast.RShift: operator.rshift,
-    ast.BitAnd: operator.and_,
-    ast.BitOr: operator.or_,
-    ast.BitXor: operator.xor,
-    ast.MatMult: operator.matmul,
-    ast.Eq: operator.eq,
-    ast.NotEq: operator.ne,
-    ast.Lt: operator.lt,
-    ast.Gt: operator.gt,
-    ast.LtE: operator.le,
-    ast.GtE: operator.ge,
-}
 UNARY: dict[type[ast.AST], Callable[..., Any]] = {
     ast.USub: operator.neg,
     ast.UAdd: operator.pos,
@@ -69,23 +50,21 @@ class CallReader:
         Raises:
             PrintedGraphError: if fx never prints this form of expression for a node.
         """
-        if isinstance(value, ast.Subscript):
-            return self.operation(operator.getitem, value.value, value.slice)
-        if isinstance(value, ast.Compare) and len(value.ops) == 1:
-            target = self.operator(BINARY, value.ops[0], value)
-            return self.operation(target, value.left, value.comparators[0])
-        if isinstance(value, ast.BinOp):
-            return self.operation(self.operator(BINARY, value.op, value), value.left, value.right)
-        if isinstance(value, ast.UnaryOp):
-            return self.unary(value)
+        match value:
+            case ast.Subscript(owner, key):
+                return self.operation(operator.getitem, owner, key)
+            case ast.Compare(left, [op], [right]) | ast.BinOp(left, op, right):
+                return self.operation(self.operator(BINARY, op, value), left, right)
+            case ast.UnaryOp():
+                return self.unary(value)
         path = _path_from_self(value)
         if path is not None:
             return "get_attr", path, (), {}
-        if isinstance(value, ast.Attribute):
-            owner = self.values.value(value.value)
-            return "call_function", builtins.getattr, (owner, value.attr), {}
-        if isinstance(value, ast.Call):
-            return self.call(value)
+        match value:
+            case ast.Attribute(owner, name):
+                return "call_function", builtins.getattr, (self.values.value(owner), name), {}
+            case ast.Call():
+                return self.call(value)
         self.values.fail(value, f"expected a call, found {self.values.text.segment(value)}")
 
     def operator(
@@ -122,8 +101,8 @@ class CallReader:
         if path is not None:
             return ("call_module", path, *self.values.arguments(call))
         name = dotted(call.func)
-        root = (name or "").partition(".")[0]
-        if name is not None and (root not in self.values.nodes or "." not in name):
+        root = name.partition(".")[0]
+        if name and (root not in self.values.nodes or "." not in name):
             return ("call_function", self.function(call, name), *self.values.arguments(call))
         if isinstance(call.func, ast.Attribute):
             args, kwargs = self.values.arguments(call)

@@ -16,10 +16,11 @@ from typing import Any
 
 import torch.fx
 
+from ...ops.qualified import dotted
 from ..node_meta import RESULT, SCOPE
 from .calls import INPLACE, Call, CallReader
 from .syntax import PrintedText
-from .values import PrintedValueReader, dotted, read_result
+from .values import PrintedValueReader, read_result
 
 _TREE_FLATTEN = "fx_pytree.tree_flatten_spec"
 _TREE_UNFLATTEN = "pytree.tree_unflatten"
@@ -120,23 +121,26 @@ class ForwardReader:
         """Read a statement after the inputs."""
         if self.done:
             self.fail(stmt, "statement after the return")
-        if self.pending is not None:
-            self.name_pending(stmt)
-        elif isinstance(stmt, ast.Return):
-            self.output(stmt)
-        elif isinstance(stmt, ast.AugAssign):
-            self.pending = (
-                self.calls.operator(INPLACE, stmt.op, stmt),
-                (self.values.value(stmt.target), self.values.value(stmt.value)),
-                self.text.segment(stmt.target),
-                stmt,
-            )
-        elif isinstance(stmt, ast.AnnAssign) and stmt.value is not None:
-            self.node(stmt, _target(stmt.target), stmt.annotation, self.calls.read(stmt.value))
-        elif isinstance(stmt, ast.Assign):
-            self.assign(stmt)
-        elif not isinstance(stmt, ast.Pass):
-            self.fail(stmt, "unsupported statement")
+        match stmt:
+            case _ if self.pending is not None:
+                self.name_pending(stmt)
+            case ast.Return():
+                self.output(stmt)
+            case ast.AugAssign(target, op, value):
+                self.pending = (
+                    self.calls.operator(INPLACE, op, stmt),
+                    (self.values.value(target), self.values.value(value)),
+                    self.text.segment(target),
+                    stmt,
+                )
+            case ast.AnnAssign(target, annotation, ast.expr() as value):
+                self.node(stmt, _target(target), annotation, self.calls.read(value))
+            case ast.Assign():
+                self.assign(stmt)
+            case ast.Pass():
+                pass
+            case _:
+                self.fail(stmt, "unsupported statement")
 
     def assign(self, stmt: ast.Assign) -> None:
         """Read an assignment: a call, `x = None`, `x[i] = y`, or a new name for an input."""
@@ -173,21 +177,23 @@ class ForwardReader:
         assert self.pending is not None
         target, args, owner, first = self.pending
         self.pending = None
-        annotation = stmt.annotation if isinstance(stmt, ast.AnnAssign) else None
-        single = stmt.targets if isinstance(stmt, ast.Assign) else [getattr(stmt, "target", None)]
-        value = stmt.value if isinstance(stmt, ast.Assign | ast.AnnAssign) else None
-        if value is None or len(single) != 1 or self.text.segment(value) != owner:
-            self.fail(
-                first,
-                "no name follows the in-place statement: expected a line such as "
-                "`x += 1;  y = x`, found this one",
-            )
-        self.node(stmt, _target(single[0]), annotation, ("call_function", target, args, {}))
+        match stmt:
+            case ast.Assign([named], value) | ast.AnnAssign(named, _, ast.expr() as value) if (
+                self.text.segment(value) == owner
+            ):
+                annotation = getattr(stmt, "annotation", None)
+                self.node(stmt, _target(named), annotation, ("call_function", target, args, {}))
+            case _:
+                self.fail(
+                    first,
+                    "no name follows the in-place statement: expected a line such as "
+                    "`x += 1;  y = x`, found this one",
+                )
 
     def output(self, stmt: ast.Return) -> None:
         """Read the return."""
         value = stmt.value
-        if value is not None and isinstance(value, ast.Call):
+        if isinstance(value, ast.Call):
             if dotted(value.func) != _TREE_UNFLATTEN or not value.args:
                 self.fail(stmt, "a call in the return is not supported")
             value = value.args[0]
@@ -267,11 +273,10 @@ def _target(node: ast.AST | None) -> str:
 
 def _is_flatten(stmt: ast.stmt) -> bool:
     """Return True if a statement is the `tree_flatten_spec` at the start of a joint graph."""
-    return (
-        isinstance(stmt, ast.Assign)
-        and isinstance(stmt.value, ast.Call)
-        and dotted(stmt.value.func) == _TREE_FLATTEN
-    )
+    match stmt:
+        case ast.Assign(_, ast.Call(function)):
+            return dotted(function) == _TREE_FLATTEN
+    return False
 
 
 PrintedSource = tuple[str, int, str, str]
@@ -326,11 +331,11 @@ def read_description(comment: str) -> Description | None:
 
 
 def _value(node: ast.expr) -> Any:
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-        attributes = {key.arg: _value(key.value) for key in node.keywords if key.arg}
-        return _class_named(node.func.id)(**attributes)
-    if isinstance(node, ast.Constant):
-        return node.value
-    if isinstance(node, ast.Tuple | ast.List):
-        return [_value(item) for item in node.elts]
+    match node:
+        case ast.Call(ast.Name(name), _, keywords):
+            return _class_named(name)(**{key.arg: _value(key.value) for key in keywords if key.arg})
+        case ast.Constant(value):
+            return value
+        case ast.Tuple(items) | ast.List(items):
+            return [_value(item) for item in items]
     return None

@@ -15,6 +15,7 @@ import torch.fx
 
 from ...graph.model import Arg, Atom, Result, Symbol, TensorMeta
 from ...ops.dtypes import DTYPE_NAMES
+from ...ops.qualified import dotted
 from ..canonical_names import CanonicalNames
 from . import callables
 from .syntax import REPR, PrintedText
@@ -163,6 +164,7 @@ _TYPE = re.compile(r"<(?:class|enum) '([\w.]+)'>\Z")
 _MEMBER = re.compile(r"<(\w+)\.(\w+): .*>\Z", re.DOTALL)
 
 
+@dataclass(eq=False)
 class PrintedValueReader:
     """Reader of the arguments in one printed module.
 
@@ -171,9 +173,8 @@ class PrintedValueReader:
         nodes: nodes before the current statement, by printed name.
     """
 
-    def __init__(self, text: PrintedText, nodes: Mapping[str, torch.fx.Node]):
-        self.text = text
-        self.nodes = nodes
+    text: PrintedText
+    nodes: Mapping[str, torch.fx.Node]
 
     def fail(self, node: ast.AST, problem: str) -> NoReturn:
         """Raise the error for the line of a syntax node."""
@@ -192,22 +193,23 @@ class PrintedValueReader:
 
     def value(self, node: ast.expr) -> Any:
         """Return the node or constant denoted by an expression."""
-        if isinstance(node, ast.Name):
-            return self._name(node)
-        if isinstance(node, ast.Constant):
-            return node.value
-        if isinstance(node, ast.Tuple):
-            return tuple([self.value(item) for item in node.elts])
-        if isinstance(node, ast.List):
-            return [self.value(item) for item in node.elts]
-        if isinstance(node, ast.Dict):
-            return self._dict(node)
-        if isinstance(node, ast.Attribute):
-            return self._attribute(node)
-        if isinstance(node, ast.Call):
-            return self._call(node)
-        if isinstance(node, ast.Set):
-            self.fail(node, "a set is not supported as an argument")
+        match node:
+            case ast.Name():
+                return self._name(node)
+            case ast.Constant(value):
+                return value
+            case ast.Tuple(items):
+                return tuple([self.value(item) for item in items])
+            case ast.List(items):
+                return [self.value(item) for item in items]
+            case ast.Dict():
+                return self._dict(node)
+            case ast.Attribute():
+                return self._attribute(node)
+            case ast.Call():
+                return self._call(node)
+            case ast.Set():
+                self.fail(node, "a set is not supported as an argument")
         number = self._number(node)
         if number is not None:
             return number
@@ -242,7 +244,7 @@ class PrintedValueReader:
 
     def _attribute(self, node: ast.Attribute) -> Any:
         path = dotted(node)
-        if path is None:
+        if not path:
             self.fail(node, f"unsupported argument: {self.text.segment(node)}")
         try:
             return callables.qualified(path)
@@ -255,7 +257,7 @@ class PrintedValueReader:
         return member
 
     def _call(self, node: ast.Call) -> Any:
-        path = dotted(node.func) or ""
+        path = dotted(node.func)
         if path == REPR and len(node.args) == 1 and isinstance(node.args[0], ast.Constant):
             return self._repr(node, str(node.args[0].value))
         if path in _FUNCTIONS_OF_SYMBOLS and self._is_symbolic(node):
@@ -314,24 +316,21 @@ class PrintedValueReader:
 
     def _number(self, node: ast.expr) -> int | float | complex | None:
         """Return a signed or complex number: `-1.5`, `(1+2j)`, `(-0-infj)`; otherwise `None`."""
-        if isinstance(node, ast.Constant) and type(node.value) in (int, float, complex):
-            return node.value  # type: ignore[return-value]
-        if isinstance(node, ast.Name) and node.id not in self.nodes:
-            return _NUMBERS.get(node.id)
-        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub | ast.UAdd):
-            number = self._number(node.operand)
-            if number is None:
-                return None
-            if isinstance(number, complex):  # -2j is complex(0.0, -2.0)
-                return complex(0.0, -number.imag if isinstance(node.op, ast.USub) else number.imag)
-            return -number if isinstance(node.op, ast.USub) else number
-        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub):
-            real, imaginary = _signed(node.left, self._number), self._number(node.right)
-            if not isinstance(imaginary, complex) or real is None:
-                return None
-            return complex(
-                real, imaginary.imag if isinstance(node.op, ast.Add) else -imaginary.imag
-            )
+        match node:
+            case ast.Constant(int() | float() | complex() as number):
+                return None if isinstance(number, bool) else number
+            case ast.Name(name) if name not in self.nodes:
+                return _NUMBERS.get(name)
+            case ast.UnaryOp(ast.USub() | ast.UAdd() as op, operand):
+                value, sign = self._number(operand), -1 if isinstance(op, ast.USub) else 1
+                if isinstance(value, complex):  # -2j is complex(0.0, -2.0)
+                    return complex(0.0, sign * value.imag)
+                return None if value is None else sign * value
+            case ast.BinOp(left, ast.Add() | ast.Sub() as op, right):
+                real, imaginary = _signed(left, self._number), self._number(right)
+                sign = -1 if isinstance(op, ast.Sub) else 1
+                if real is not None and isinstance(imaginary, complex):
+                    return complex(real, sign * imaginary.imag)
         return None
 
     def _is_symbolic(self, node: ast.expr) -> bool:
@@ -349,17 +348,6 @@ class PrintedValueReader:
             elif isinstance(part, ast.Attribute | ast.Subscript | ast.List | ast.Dict):
                 return False
         return symbols > 0
-
-
-def dotted(node: ast.expr) -> str | None:
-    """Return the text of `a.b.c`, or `None` for any other expression."""
-    parts = []
-    while isinstance(node, ast.Attribute):
-        parts.append(node.attr)
-        node = node.value
-    if not isinstance(node, ast.Name):
-        return None
-    return ".".join([node.id, *reversed(parts)])
 
 
 def _signed(node: ast.expr, number: Callable[[ast.expr], Any]) -> float | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from ...errors import CaptureError
@@ -17,7 +18,7 @@ from ...ops.flop_formulas import formula_of, without_memory
 from ...ops.matching import FLOP_LEVELS
 from ..census import Homes, Move, moved, runs
 from ..higher_order import KINDS, PLAIN, PREFIX, declared_arguments, executed, ops_named
-from ..model import Atom, Graph, Node, Ref, Result, Symbol, TensorMeta
+from ..model import Atom, Graph, Node, Ref, Result, Symbol, TensorMeta, map_arg
 from ..sizes import advice
 
 _FREE = PLAIN - {"higher_order.inline_asm_elementwise"}
@@ -176,8 +177,7 @@ def _node_flops(graph: Graph, node: Node) -> int | None:
         return 0
     declared = declared_arguments(node.kwargs)
     try:
-        args = tuple(_formula_argument(graph, node, arg) for arg in node.args)
-        kwargs = {name: _formula_argument(graph, node, arg) for name, arg in declared.items()}
+        args, kwargs = map_arg((node.args, declared), partial(_formula_argument, graph, node))
         out = _formula_tensors(node, node.result)
         return int(formula(*args, **kwargs, out_val=out))
     except CaptureError:
@@ -193,8 +193,6 @@ def _formula_argument(graph: Graph, node: Node, arg: Any) -> Any:
     """Return an argument for a formula. Tensors become metadata without memory."""
     if isinstance(arg, Ref):
         return _formula_tensors(node, graph.by_name[arg.name].result)
-    if isinstance(arg, tuple):
-        return [_formula_argument(graph, node, item) for item in arg]
     if isinstance(arg, Symbol):
         return _static_size(node, arg)
     return None if isinstance(arg, Atom) else arg

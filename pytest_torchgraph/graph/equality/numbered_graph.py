@@ -325,27 +325,27 @@ def _format_label_result(node: Node) -> str:
 
 def _format_skeleton(value: Arg, refs: list[str], subgraph_label: Callable[[str], str]) -> str:
     """Print an argument with placeholders for its references. Append the references to `refs`."""
-    if isinstance(value, Ref):
-        refs.append(value.name)
-        return "%"
-    if isinstance(value, tuple):
-        return f"[{','.join([_format_skeleton(item, refs, subgraph_label) for item in value])}]"
-    if isinstance(value, dict):
-        items = sorted(((format_arg(key), item) for key, item in value.items()), key=itemgetter(0))
-        return (
-            "{"
-            + ",".join(f"{k}:{_format_skeleton(v, refs, subgraph_label)}" for k, v in items)
-            + "}"
-        )
-    if isinstance(value, slice):
-        bounds = (value.start, value.stop, value.step)
-        return f"slice({','.join(_format_skeleton(item, refs, subgraph_label) for item in bounds)})"
-    if isinstance(value, SubgraphRef):
-        return f"@{subgraph_label(value.name)}"
-    if isinstance(value, Device):
-        return "device"
-    if isinstance(value, InputRef):
-        return f"input {value.position}"
+
+    def skeleton(part: Arg) -> str:
+        return _format_skeleton(part, refs, subgraph_label)
+
+    match value:
+        case Ref(name):
+            refs.append(name)
+            return "%"
+        case tuple():
+            return f"[{','.join(map(skeleton, value))}]"
+        case dict():
+            items = sorted(((format_arg(k), item) for k, item in value.items()), key=itemgetter(0))
+            return f"{{{','.join(f'{key}:{skeleton(item)}' for key, item in items)}}}"
+        case slice():
+            return f"slice({','.join(map(skeleton, (value.start, value.stop, value.step)))})"
+        case SubgraphRef(name):
+            return f"@{subgraph_label(name)}"
+        case Device():
+            return "device"
+        case InputRef(position):
+            return f"input {position}"
     return format_arg(value)
 
 

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from types import CodeType, FrameType
 
 import torch
 
 from ... import torch_private
-from ...convert.source_lines import Line, is_torch_file, is_user_file, line_of
-from ..step import Step
+from ...convert.source_lines import (
+    Line,
+    callers,
+    is_torch_file,
+    is_user_file,
+    line_of,
+    user_frames,
+)
+from ..step import STEP
 
 _UNKNOWN, _USER, _AOT, _GENERATED, _OTHER = range(5)
 """The owner of a file's code. `_GENERATED` is a torch.fx graph or a saved-tensor hook. AOTAutograd
 calls both, but their ops are not AOTAutograd's own.
 """
-_STEP = Step.run.__code__
-"""The code that calls the target; frames outside it are ignored."""
 
 
 class Frames:
@@ -50,7 +55,7 @@ class Frames:
         while frame is not None:
             code = frame.f_code
             # The line that called the autograd engine is not the line of the engine's ops.
-            if code is _STEP or code is self._engine:
+            if code is STEP or code is self._engine:
                 break
             if path is None and (code is call or code is wrapped):
                 # `f_locals` copies the locals into a dict, and the wrapper's frame has fewer.
@@ -82,15 +87,13 @@ class Frames:
 
         The formula of an autograd.Function may be user code.
         """
-        frame: FrameType | None = sys._getframe(2)
         ran_user_code = False
-        while frame is not None and frame.f_code is not self._engine:
+        for frame in callers(sys._getframe(2), self._engine):
             if frame.f_code is self._function:
                 return True
-            if frame.f_code is _STEP:
+            if frame.f_code is STEP:
                 break
             ran_user_code = ran_user_code or is_user_file(frame.f_code.co_filename)
-            frame = frame.f_back
         return not ran_user_code
 
     def _kind(self, file: str) -> int:
@@ -105,23 +108,12 @@ class Frames:
 
     def outer_line(self) -> Line | None:
         """Return the user's line that called the whole step."""
-        return next(self._users_lines(outer=True), None)
+        step = next((f for f in callers(sys._getframe(1)) if f.f_code is STEP), None)
+        return next(map(line_of, user_frames(step)), None)
 
     def stack(self) -> tuple[Line, ...]:
         """Return the running lines of the user's code, innermost first."""
-        return tuple(self._users_lines())
-
-    def _users_lines(self, *, outer: bool = False) -> Iterator[Line]:
-        frame: FrameType | None = sys._getframe(2)
-        inside = not outer
-        while frame is not None:
-            if frame.f_code is _STEP:
-                if not outer:
-                    return
-                inside = True
-            elif inside and is_user_file(frame.f_code.co_filename):
-                yield line_of(frame)
-            frame = frame.f_back
+        return tuple(map(line_of, user_frames(sys._getframe(1), STEP)))
 
 
 def _module_of(frame: FrameType) -> torch.nn.Module:

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
         RecordingMode,
         Value,
         collector_paused,
-        line_of_target,
         parts_of,
     )
     from .replay import Draft, Replay
@@ -27,7 +26,7 @@ else:
         {
             "mode": (
                 "FIRST_LEAF_SEQUENCE HANDS_OVER LIFT OpRecord RecordingMode Value collector_paused "
-                "line_of_target parts_of"
+                "parts_of"
             ),
             "replay": "Draft Replay",
             "section": "Section UnwrittenReads refuse_unwritten",

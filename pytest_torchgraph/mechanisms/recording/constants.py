@@ -110,9 +110,12 @@ _HANDS_OVER = re.compile("numpy|__array__")
 
 def _value(node: ast.expr, scope: Mapping[str, Any]) -> Any:
     """Return the value of a name or an attribute without running code."""
-    if isinstance(node, ast.Attribute):
-        return inspect.getattr_static(_value(node.value, scope), node.attr, None)
-    return scope.get(node.id) if isinstance(node, ast.Name) else None
+    match node:
+        case ast.Attribute(owner, name):
+            return inspect.getattr_static(_value(owner, scope), name, None)
+        case ast.Name(name):
+            return scope.get(name)
+    return None
 
 
 def read(tensor: torch.Tensor) -> Any:

@@ -23,10 +23,10 @@ from torch.autograd.function import BackwardCFunction
 
 from ... import torch_private
 from ...convert.normalize import value_of_constant
-from ...convert.source_lines import Line, is_user_file, line_of
+from ...convert.source_lines import Line, callers, current_line, user_frames
 from ...errors import CaptureError
 from ...graph.model import RecomputedBy
-from ..step import NamedTensors, Step
+from ..step import STEP, NamedTensors, Step
 from .constants import is_made_of_numbers, read, tensors_inside
 
 if TYPE_CHECKING:
@@ -36,10 +36,6 @@ if TYPE_CHECKING:
 LIFT = torch.ops.aten.lift_fresh.default
 """The op that `torch.tensor` and similar functions apply to a constant that they have just created.
 """
-_ENGINE_FILE = torch.autograd.graph.__file__
-"""The file of the function that calls the engine of a backward."""
-_STEP = Step.run.__code__
-"""The code that calls the target; frames outside it are ignored."""
 FIRST_LEAF_SEQUENCE = 2**63
 """Autograd nodes with this sequence number or higher are not operations: AccumulateGrad."""
 
@@ -175,6 +171,7 @@ class RecordingMode(torch_private.TorchDispatchMode):  # type: ignore[no-untyped
         self._begin = self._sequence()
         self._autograd_node = torch_private.current_autograd_node()
         self._saved_tensor_hooks = torch_private.saved_tensor_hooks()
+        self._engine = torch_private.get("engine_run_backward").__code__
 
     @classmethod
     def ignore_compile_internals(cls) -> bool:
@@ -259,12 +256,7 @@ class RecordingMode(torch_private.TorchDispatchMode):  # type: ignore[no-untyped
 
         An op of a formula has no frame of the user between the engine and the dispatcher.
         """
-        frame: FrameType | None = sys._getframe(3)
-        while frame is not None and frame.f_code.co_filename != _ENGINE_FILE:
-            if is_user_file(frame.f_code.co_filename):
-                return True
-            frame = frame.f_back
-        return False
+        return any(user_frames(sys._getframe(3), self._engine))
 
     def is_packing(self) -> bool:
         """Return True while a saved-tensor hook packs a tensor.
@@ -276,10 +268,8 @@ class RecordingMode(torch_private.TorchDispatchMode):  # type: ignore[no-untyped
             return False
         hooks = self._saved_tensor_hooks()
         pack = None if hooks is None else getattr(hooks[0], "__code__", None)
-        frame: FrameType | None = None if pack is None else sys._getframe(2)
-        while frame is not None and frame.f_code is not pack:
-            frame = frame.f_back
-        return frame is not None
+        frame = None if pack is None else sys._getframe(2)
+        return any(caller.f_code is pack for caller in callers(frame))
 
     def is_composite(self, func: Any) -> bool:
         """Return True for an op that is decomposed everywhere except in inference mode."""
@@ -351,7 +341,7 @@ class RecordingMode(torch_private.TorchDispatchMode):  # type: ignore[no-untyped
             else:
                 self.origin[value] = role_and_name or ("constant", "constant")
                 if role_and_name is None:
-                    self.unknown_inputs.append(UnknownInput(self._age(tensor), line_of_target()))
+                    self.unknown_inputs.append(UnknownInput(self._age(tensor), current_line(STEP)))
                     self._keep(value, tensor)
         self.values.append(value)
         if len(place) == _STRIDED_PLACE:
@@ -411,14 +401,12 @@ class RecordingMode(torch_private.TorchDispatchMode):  # type: ignore[no-untyped
         except (NotImplementedError, RuntimeError):
             return False
         scopes = [vars(module) for _, module in self.named.all_modules]
-        frame: FrameType | None = sys._getframe(1)
-        while frame is not None and frame.f_code is not _STEP:
+        for frame in callers(sys._getframe(1), STEP):
             scopes.append(frame.f_globals)
             for name in frame.f_code.co_freevars:
                 # Locals of the target do not count, because they hold each result of the target.
                 if torch_private.local_of(frame, name) is tensor:
                     return False
-            frame = frame.f_back
         return not any(value is tensor for scope in scopes for value in scope.values())
 
     def hand_over(self, method: str, tensor: Any) -> None:
@@ -426,7 +414,7 @@ class RecordingMode(torch_private.TorchDispatchMode):  # type: ignore[no-untyped
         if method in HANDS_OVER:
             value = self.find_value(tensor)
             if not self.is_of_numpy(value):
-                self.handed_over.append((method, line_of_target()))
+                self.handed_over.append((method, current_line(STEP)))
             # An array that comes back unchanged is the tensor. Dynamo passes arrays like this.
             if value is not None and (contents := _contents(tensor)) is not None:
                 self._shared[contents] = value
@@ -444,7 +432,7 @@ class RecordingMode(torch_private.TorchDispatchMode):  # type: ignore[no-untyped
         if self._shared and _contents(tensor) in self._shared:
             return
         if self.handed_over and not is_made_of_numbers(_caller()):
-            self.unknown_inputs.append(UnknownInput("outside", line_of_target()))
+            self.unknown_inputs.append(UnknownInput("outside", current_line(STEP)))
         if not torch_private.is_fake(tensor):
             for element in tensors_inside(tensor, self.alive()):
                 with self:
@@ -523,10 +511,11 @@ _FILL = frozenset({"_pad_packed_sequence", "ctc_loss"})
 
 def _caller() -> FrameType:
     """Return the innermost frame outside this package."""
-    frame = sys._getframe(2)
-    while frame.f_back is not None and str(frame.f_globals.get("__name__")).startswith(_PACKAGE):
-        frame = frame.f_back
-    return frame
+    return next(
+        frame
+        for frame in callers(sys._getframe(2))
+        if not str(frame.f_globals.get("__name__")).startswith(_PACKAGE)
+    )
 
 
 def _contents(tensor: torch.Tensor) -> Any:
@@ -538,17 +527,6 @@ def _contents(tensor: torch.Tensor) -> Any:
     address = tensor.data_ptr()
     memory = ctypes.string_at(address, tensor.nbytes)
     return address, tensor.dtype, tensor.shape, hash(memory)
-
-
-def line_of_target() -> Line | None:
-    """Return the innermost line of the user's code inside the running step."""
-    frame: FrameType | None = sys._getframe(1)
-    innermost = None
-    while frame is not None and frame.f_code is not _STEP:
-        if innermost is None and is_user_file(frame.f_code.co_filename):
-            innermost = line_of(frame)
-        frame = frame.f_back
-    return None if frame is None else innermost
 
 
 @contextlib.contextmanager

@@ -19,9 +19,10 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 
 from ... import torch_private
-from ...convert import effects, source_lines
-from ...convert.source_lines import Line
-from .mode import RecordingMode, line_of_target, parts_of, unrecorded
+from ...convert import effects
+from ...convert.source_lines import Line, current_line, format_line
+from ..step import STEP
+from .mode import RecordingMode, parts_of, unrecorded
 
 _R = TypeVar("_R")
 
@@ -130,7 +131,7 @@ class UnseenWrites:
                 if count <= tracked.autograd_version + recorded_writes - tracked.own:
                     continue
                 role, name = self._recorder.named.tensors.get(id(tensor), ("", ""))
-                self.unseen.append(Write(role, name, line_of_target()))
+                self.unseen.append(Write(role, name, current_line(STEP)))
             self._tracked[id(tensor)] = _TrackedTensor(weakref.ref(tensor), count, recorded_writes)
 
     def look_at_all(self) -> None:
@@ -206,7 +207,7 @@ def precompiled_noted(recorder: RecordingMode) -> contextlib.AbstractContextMana
     """Note where the target calls a function returned by `torch.compiler.precompile.load`."""
 
     def note(module: Any) -> None:
-        recorder.precompiled.append(line_of_target())
+        recorder.precompiled.append(current_line(STEP))
 
     return torch_private.on_precompiled_call(note)
 
@@ -235,22 +236,20 @@ def refuse_unseen(recorder: RecordingMode, threads: list[str]) -> None:
                 if write.role
                 else "a tensor that the target computed"
             )
-            location = (
-                "" if write.line is None else f" before {source_lines.format_line(write.line)}"
-            )
+            location = "" if write.line is None else f" before {format_line(write.line)}"
             raise unrecorded(
                 f"{subject} changed{location}, but no recorded op wrote to it. Perhaps {started}, "
                 "started during the capture, did: write to it in the thread that calls the target"
             )
     for line in recorder.precompiled:
-        location = "" if line is None else f" at {source_lines.format_line(line)}"
+        location = "" if line is None else f" at {format_line(line)}"
         raise unrecorded(
             f"code of torch.compiler.precompile ran{location}. Capture the original function"
         )
     for unknown_input in recorder.unknown_inputs:
         if unknown_input.age == "outside":
             method, line = recorder.handed_over[0]
-            location = "" if line is None else f" at {source_lines.format_line(line)}"
+            location = "" if line is None else f" at {format_line(line)}"
             if line is not None and line == unknown_input.line:
                 location = " at the same line"
             raise unrecorded(
@@ -282,7 +281,7 @@ def _module_of(thread: threading.Thread) -> str:
     return str(getattr(runs, "__module__", ""))
 
 
-def _describe_tensor(line: source_lines.Line | None) -> str:
+def _describe_tensor(line: Line | None) -> str:
     if line is None:
         return "a tensor that the target returns or keeps"
-    return f"a tensor first used at {source_lines.format_line(line)}"
+    return f"a tensor first used at {format_line(line)}"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ...doors import front_door
 
 if TYPE_CHECKING:
-    from .eager import EagerRun, InFloat64, Outcome, outcome_of
+    from .eager import LOWER_DTYPES, EagerRun, InFloat64, Outcome, cast_to_float64, outcome_of
     from .invocation import (
         Invocation,
         note_meta_device,
@@ -24,16 +24,16 @@ if TYPE_CHECKING:
         note_all,
         preserve_state,
     )
-    from .step import Step, exclusive, output_leaves
+    from .step import STEP, Step, exclusive, output_leaves
 else:
     __getattr__ = front_door(
         __name__,
         {
-            "eager": "EagerRun InFloat64 Outcome outcome_of",
+            "eager": "EagerRun InFloat64 LOWER_DTYPES Outcome cast_to_float64 outcome_of",
             "invocation": "Invocation note_meta_device refuse_values to_device with_fake_tensors",
             "named_tensors": "DEPTH NamedTensors callable_of held_by",
             "python_state": "PythonState",
             "saved_state": "RandomState SavedState compile_marks_restored note_all preserve_state",
-            "step": "Step exclusive output_leaves",
+            "step": "STEP Step exclusive output_leaves",
         },
     )

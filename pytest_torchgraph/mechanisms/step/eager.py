@@ -334,7 +334,8 @@ class EagerRun:
         yield from named.current_buffers()
 
 
-_LOWER_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
+LOWER_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
+"""Dtypes that are recomputed in float64."""
 _LOWERING_METHODS = (torch.Tensor.float, torch.Tensor.half, torch.Tensor.bfloat16)
 
 
@@ -359,17 +360,18 @@ class InFloat64(TorchFunctionMode):
             return func(*args, **kwargs)
         if func in _LOWERING_METHODS:
             func = torch.Tensor.double
-        args, kwargs = pytree.tree_map(_cast_to_float64, (tuple(args), kwargs))
+        args, kwargs = pytree.tree_map(cast_to_float64, (tuple(args), kwargs))
         return func(*args, **kwargs)
 
 
 def _has_lower_dtype(values: Sequence[Any]) -> bool:
-    return any(isinstance(value, torch.Tensor) and value.dtype in _LOWER_DTYPES for value in values)
+    return any(isinstance(value, torch.Tensor) and value.dtype in LOWER_DTYPES for value in values)
 
 
-def _cast_to_float64(value: Any) -> Any:
-    if isinstance(value, torch.Tensor) and value.dtype in _LOWER_DTYPES:
+def cast_to_float64(value: Any) -> Any:
+    """Cast a tensor of a lower precision, or replace a dtype, by float64."""
+    if isinstance(value, torch.Tensor) and value.dtype in LOWER_DTYPES:
         return value.double()
-    if isinstance(value, torch.dtype) and value in _LOWER_DTYPES:
+    if isinstance(value, torch.dtype) and value in LOWER_DTYPES:
         return torch.float64
     return value

@@ -115,14 +115,15 @@ class _SavedOptimizer:
 
 def _copy_state(values: Any) -> Any:
     """Copy the state of a parameter or group, including tensors, lists and dicts."""
-    if isinstance(values, torch.nn.Parameter):
-        return values
-    if isinstance(values, torch.Tensor):
-        return SavedTensor(values)
-    if isinstance(values, dict):
-        return {key: _copy_state(value) for key, value in values.items()}
-    if isinstance(values, list):
-        return [_copy_state(value) for value in values]
+    match values:
+        case torch.nn.Parameter():
+            return values
+        case torch.Tensor():
+            return SavedTensor(values)
+        case dict():
+            return {key: _copy_state(value) for key, value in values.items()}
+        case list():
+            return [_copy_state(value) for value in values]
     return copy.copy(values)
 
 

@@ -239,6 +239,10 @@ class Step:
         )
 
 
+STEP = Step.run.__code__
+"""The code that calls the target; frames outside it are ignored."""
+
+
 def _cotangent(tensor: torch.Tensor) -> torch.Tensor:
     """Return a fixed, non-uniform gradient: after a normalisation, a uniform one becomes zero."""
     # `linspace` and `reshape` create only strided tensors.

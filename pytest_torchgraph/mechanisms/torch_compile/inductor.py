@@ -70,7 +70,6 @@ class Inductor:
                 islands,
                 recorder,
                 "inductor",
-                trace=recorder.trace,
                 dynamic=self.dynamic,
                 fullgraph=self.fullgraph,
             )
@@ -210,7 +209,7 @@ class _InductorRecorder:
         with (
             torch_private.replaced("post_grad_passes", post_grad_passes),
             torch_private.on_kernel_call(self.at_kernel_call),
-            contextlib.nullcontext()
+            torch_private.structured_trace(self.trace, {"inductor_output_code"})
             if self.options.codegen
             else torch_private.code_written_only(self.at_code),
             torch_private.get("inductor_config").patch(**NO_GRAPH_CACHE),
@@ -241,7 +240,7 @@ class _InductorRecorder:
 
     def trace(self, metadata: dict[str, Any], payload: str) -> None:
         """Read the generated code from torch's structured trace."""
-        if "inductor_output_code" in metadata and payload:
+        if payload:
             self.at_code(payload)
 
     def at_code(self, code: str) -> None:

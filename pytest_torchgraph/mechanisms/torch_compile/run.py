@@ -7,9 +7,10 @@ import functools
 import linecache
 import traceback
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import Any, NamedTuple
+from itertools import chain
+from typing import Any
 
 import torch
 import torch.fx
@@ -29,8 +30,10 @@ from ...convert.source_lines import (
 from ...errors import CaptureError, TorchGraphError, add_note
 from ...graph.model import GraphKind
 from ...ops.matching import Level
-from ...watching.breaks import BreakReport, read_report
-from ...watching.observe import REPEATED
+from ...watching.breaks import BreakReport, reports_of
+from ...watching.compilations import Compilation
+from ...watching.observe import HUB, EventRecorder
+from ...watching.record import record_of
 from ..islands import IslandRecorder, run_recorded
 from ..step import Invocation, NamedTensors, SavedState, Step, preserve_state
 
@@ -187,58 +190,12 @@ _IS_CAUSAL = "_detect_is_causal_mask"
 """The function of nn.Transformer that reads the data of masks."""
 
 
-class CompileFailure(NamedTuple):
-    """A graph break or a failure of Dynamo.
-
-    Attributes:
-        stack: the target's frames at the break, outermost first.
-        why: kind, reason and hints, one per line.
-    """
-
-    stack: Sequence[tuple[str, int, str, str]]
-    why: str
-
-    @property
-    def place(self) -> tuple[str, int, str]:
-        """File, line and function of the innermost user frame, or else of the innermost frame."""
-        users = [frame for frame in self.stack if is_user_file(frame[0])]
-        return (users or self.stack)[-1][:3]
-
-    def describe_in_torch(self) -> str:
-        """Return the error message for a graph break in torch's own code."""
-        file, line, function, _ = self.stack[-1]
-        caller, line_number, _ = self.place
-        called = f", called at {_line(caller, line_number)}" if is_user_file(caller) else ""
-        advice = ""
-        if function == _IS_CAUSAL:
-            advice = (
-                "\nTo avoid it, pass src_is_causal and tgt_is_causal (is_causal, for a single "
-                "layer or encoder)."
-            )
-        return (
-            "graph break inside torch's own code, which Dynamo compiles only as part of its "
-            "caller, so all ops ran eagerly. Graph break at "
-            f"{_line(file, line)}{called}\n{self.why}{advice}"
-        )
-
-    def describe(self) -> str:
-        """Return the error message: what happened, where and why."""
-        file, line, function = self.place
-        if is_torch_file(file) or is_torch_file(self.stack[-1][0], "nn", "modules"):
-            return f"{self.describe_in_torch()}{_DISPATCH}"
-        within = f" in {original_name(function)}" if function else ""
-        return (
-            "Dynamo abandoned the target, and ran it eagerly. Graph break at "
-            f"{_line(file, line, within)}\n{self.why}{_DISPATCH}"
-        )
-
-
 def _line(file: str, line: int, within: str = "") -> str:
     code = linecache.getline(file, line).strip()
     return f"{relative(file)}:{line}{within}{': ' if code else ''}{code}"
 
 
-def why(report: BreakReport) -> str:
+def _why(report: BreakReport) -> str:
     """Return kind, reason and hints of a report, one per line.
 
     Hints for Dynamo's developers are left out.
@@ -251,49 +208,38 @@ def why(report: BreakReport) -> str:
     return "\n".join([first, *(f"hint: {hint}" for hint in hints)])
 
 
-class Reports:
-    """Collects graph breaks and failures of Dynamo.
-
-    Attributes:
-        failures: the breaks and failures, in order.
-    """
-
-    def __init__(self) -> None:
-        self.failures: list[CompileFailure] = []
-        self._stack: list[tuple[str, int, str, str]] = []
-        self._is_new = False
-
-    def at_break(self, frames: Iterable[Any], _find_module: Callable[[], str]) -> None:
-        """Store the stack of the break that Dynamo is about to report."""
-        self._stack = [
-            (frame.filename or "", frame.lineno or 0, frame.name, "") for frame in frames
-        ]
-
-    def record(self, metadata: dict[str, Any], payload: str) -> None:
-        """Store the break or failure in a trace record."""
-        artifact = metadata.get("artifact")
-        if isinstance(artifact, dict) and artifact.get("name") == "dynamo_graph_break_reason":
-            if not payload.startswith(REPEATED):
-                self._add_break(read_report(payload))
-            return
-        metrics = metadata.get("compilation_metrics")
-        if isinstance(metrics, dict):
-            if metrics.get("fail_reason") and not self._is_new:
-                report = read_report(str(metrics["fail_reason"]))
-                file, line = metrics.get("co_filename"), metrics.get("co_firstlineno")
-                begin = str(file), int(line or 0), str(metrics.get("co_name")), ""
-                self.failures.append(CompileFailure(report.frames or [begin], why(report)))
-            self._is_new = False
-
-    def _add_break(self, report: BreakReport) -> None:
-        # With `of_compiler` the stack is that of the program around the target.
-        stack = [] if report.of_compiler else self._stack
-        self._stack = []
-        frames = stack or report.frames or [("", 0, "", "")]
-        own_frames = [number for number, frame in enumerate(frames) if is_own_file(frame[0])]
-        of_target = frames[own_frames[-1] + 1 :] if own_frames else frames
-        self.failures.append(CompileFailure(of_target or frames, why(report)))
-        self._is_new = True
+def _why_nothing(compiled: Iterable[Compilation]) -> str:
+    """Return the reason why no graph was compiled: the first graph break or failure of Dynamo."""
+    report = next(chain.from_iterable(map(reports_of, compiled)), None)
+    if report is None:
+        return (
+            "Dynamo found no tensor operations to compile: the target computes nothing, or only in "
+            f"code that torch.compiler.disable excludes or Dynamo skips{_DISPATCH}"
+        )
+    own_frames = [number for number, frame in enumerate(report.frames) if is_own_file(frame[0])]
+    stack = report.frames[own_frames[-1] + 1 :] if own_frames else report.frames
+    stack = stack or report.frames
+    users = [frame for frame in stack if is_user_file(frame[0])]
+    user_file, user_line, user_function, _ = (users or stack)[-1]
+    file, line, function, _ = stack[-1]
+    if is_torch_file(user_file) or is_torch_file(file, "nn", "modules"):
+        called = f", called at {_line(user_file, user_line)}" if users else ""
+        advice = ""
+        if function == _IS_CAUSAL:
+            advice = (
+                "\nTo avoid it, pass src_is_causal and tgt_is_causal (is_causal, for a single "
+                "layer or encoder)."
+            )
+        return (
+            "graph break inside torch's own code, which Dynamo compiles only as part of its "
+            "caller, so all ops ran eagerly. Graph break at "
+            f"{_line(file, line)}{called}\n{_why(report)}{advice}{_DISPATCH}"
+        )
+    within = f" in {original_name(user_function)}" if user_function else ""
+    return (
+        "Dynamo abandoned the target, and ran it eagerly. Graph break at "
+        f"{_line(user_file, user_line, within)}\n{_why(report)}{_DISPATCH}"
+    )
 
 
 def named_backend(backend: Callable[..., Any], name: str) -> Callable[..., Any]:
@@ -313,9 +259,6 @@ def named_backend(backend: Callable[..., Any], name: str) -> Callable[..., Any]:
 
     compile.__name__ = compile.__qualname__ = name
     return compile
-
-
-_RECORDS = frozenset({"dynamo_graph_break_reason", "compilation_metrics", "inductor_output_code"})
 
 
 def switched_off() -> str:
@@ -344,7 +287,6 @@ def run_compiled(
     backend: Callable[..., Any],
     name: str,
     *,
-    trace: Callable[[dict[str, Any], str], None] | None = None,
     around: Callable[[], contextlib.AbstractContextManager[Any]] = contextlib.nullcontext,
     **options: Any,
 ) -> str:
@@ -355,7 +297,6 @@ def run_compiled(
         islands: records the ops that run eagerly between the compiled graphs.
         backend: the backend.
         name: the backend's name in torch's messages.
-        trace: called with each record of torch's structured trace.
         around: creates a further context for the forward and for the backward.
         options: further options of `torch.compile`.
 
@@ -367,13 +308,7 @@ def run_compiled(
     """
     if setting := switched_off():
         return setting
-    reports = Reports()
-
-    def emit(metadata: dict[str, Any], payload: str) -> None:
-        reports.record(metadata, payload)
-        if trace is not None:
-            trace(metadata, payload)
-
+    recorder = EventRecorder(passive=True, with_graphs=False)
     compiled = torch.compile(
         step.invocation.target, backend=named_backend(backend, name), **options
     )
@@ -381,13 +316,7 @@ def run_compiled(
         torch_private.fresh_dynamo(),
         torch_private.one_backend(),
         torch_private.ignore_torch_warnings(),
-        torch_private.on_break_stack(reports.at_break),
-        torch_private.structured_trace(emit, _RECORDS),
+        HUB.recording(recorder),
     ):
         run_recorded(step, islands, compiled, around)
-    if reports.failures:
-        return reports.failures[0].describe()
-    return (
-        "Dynamo found no tensor operations to compile: the target computes nothing, or only in "
-        f"code that torch.compiler.disable excludes or Dynamo skips{_DISPATCH}"
-    )
+    return _why_nothing(record_of(recorder).compiled)

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from .hub import HUB, EventRecorder, IdleRecorder
     from .structured_trace import (
         ONLY_TRACED,
-        REPEATED,
         CacheEvent,
         CacheMissEvent,
         CodeGenerated,
@@ -45,7 +44,7 @@ else:
             "structured_trace": (
                 "CacheEvent CacheMissEvent CodeGenerated CompilationFinished "
                 "CompilationStarted CompileId CudagraphsSkipped Event FixedSizes GraphBreakEvent "
-                "GraphPrinted GuardsFailed ONLY_TRACED REPEATED SizeFixed is_recompile_limit"
+                "GraphPrinted GuardsFailed ONLY_TRACED SizeFixed is_recompile_limit"
             ),
         },
     )

@@ -50,7 +50,7 @@ from types import FrameType
 from typing import Any
 
 from ... import torch_private
-from ...convert.source_lines import is_user_file
+from ...convert.source_lines import callers, is_user_file
 from .callables import (
     ACTIVE,
     COMPILED,
@@ -451,6 +451,4 @@ def _is_in_collection(frame: FrameType | None) -> bool:
     eager. hypothesis installs such a callback, in a file that Dynamo skips.
     """
     codes = {getattr(callback, "__code__", None) for callback in gc.callbacks} - {None}
-    while codes and frame is not None and frame.f_code not in codes:
-        frame = frame.f_back
-    return bool(codes) and frame is not None
+    return bool(codes) and any(caller.f_code in codes for caller in callers(frame))

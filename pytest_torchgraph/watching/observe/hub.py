@@ -341,16 +341,16 @@ class Hub:
             stack.enter_context(torch_private.structured_trace(self._record, self._names))
             stack.enter_context(torch_private.on_entry(self._callables.observer))
             stack.enter_context(torch_private.guard_hook(self._cache_hit_hook()))
-            # A torch without any function that reports skips.
-            with contextlib.suppress(TorchGraphError):
-                stack.enter_context(torch_private.on_skip(self._skipped))
-            with contextlib.suppress(TorchGraphError):  # a torch without `_in_hop_compile`
-                stack.enter_context(torch_private.on_traced_call(self._record_traced_call))
             stack.enter_context(torch_private.on_precompiled_call(self._record_precompiled_call))
-            with contextlib.suppress(TorchGraphError):  # a torch without `AOTCompiledFunction`
-                stack.enter_context(torch_private.on_aot_compiled_call(self._record_aot_call))
-            with contextlib.suppress(TorchGraphError):  # a torch without `collapse_resume_frames`
-                stack.enter_context(torch_private.on_break_stack(self._record_break_stack))
+            observers: dict[Callable[[Any], Any], Any] = {
+                torch_private.on_skip: self._skipped,
+                torch_private.on_traced_call: self._record_traced_call,
+                torch_private.on_aot_compiled_call: self._record_aot_call,
+                torch_private.on_break_stack: self._record_break_stack,
+            }
+            for observe, callback in observers.items():
+                with contextlib.suppress(TorchGraphError):  # a torch without the function
+                    stack.enter_context(observe(callback))
             # `_install_unsaved_observer` adds its observer to this stack later. AOTAutograd's cache
             # is imported only by a compilation, and importing it here would cost every watched
             # test.
@@ -383,61 +383,63 @@ class Hub:
         event = read_event(metadata, payload)
         if event is None:
             return
-        if isinstance(event, GraphBreakEvent):
-            event = replace(event, stack=tuple(self._stack), module=self._module)
-            self._stack, self._module = [], ""
-            # Without the line that torch 2.10 puts before the reason.
-            self._break_reason = re.sub(
-                r"(?s)^.*?Graph Break Reason: ([^\n]*:\n\n)?", "", event.report
-            )
-        elif isinstance(event, GraphPrinted) and event.stage == "dynamo":
-            files, env = torch_private.traced_files(), torch_private.shape_env()
-            event = replace(event, files=files, shape_env=env)
-        elif isinstance(event, GuardsFailed):
-            miss = torch_private.cache_miss()
-            event = replace(
-                event,
-                observations=tuple(observe_guard(reason, miss) for reason in event.reasons),
-                fixed={
-                    str(entry.compile_id): self._fixed[id(entry.compile_id)][1]
-                    for entry in (miss.entries if miss is not None else ())
-                    if id(entry.compile_id) in self._fixed
-                },
-            )
-        elif isinstance(event, SizeFixed):
-            compile_id = torch_private.get("compile_id")()
-            sizes = self._fixed.setdefault(id(compile_id), (compile_id, {}))[1]
-            sizes.update(dict.fromkeys(event.sources, event))
-        elif isinstance(event, CompilationStarted):
-            self._break_reason = ""
-            code = torch_private.code_being_compiled()
-            code_ref = code and weakref.ref(code)
-            hash(code_ref)  # now, because the code may be freed
-            event = replace(
-                event,
-                callable_name=self._callables.current_name,
-                code_ref=code_ref,
-                own_resets=torch_private.own_resets(),
-            )
-        elif isinstance(event, CompilationFinished):
-            if event.lowered:
-                event = replace(event, cache_off=torch_private.caches_switched_off())
-            event = event if event.file else _add_code(event)
-            if self._break_reason and not event.failure and torch_private.gave_up_frame():
-                event = replace(event, failure="SkipFrame", reason=self._break_reason)
-        elif isinstance(event, CacheEvent):
-            self._install_unsaved_observer()
-            event = _add_lookup_facts(event)
+        match event:
+            case GraphBreakEvent():
+                event = replace(event, stack=tuple(self._stack), module=self._module)
+                self._stack, self._module = [], ""
+                # Without the line that torch 2.10 puts before the reason.
+                self._break_reason = re.sub(
+                    r"(?s)^.*?Graph Break Reason: ([^\n]*:\n\n)?", "", event.report
+                )
+            case GraphPrinted() if event.stage == "dynamo":
+                files, env = torch_private.traced_files(), torch_private.shape_env()
+                event = replace(event, files=files, shape_env=env)
+            case GuardsFailed():
+                miss = torch_private.cache_miss()
+                event = replace(
+                    event,
+                    observations=tuple(observe_guard(reason, miss) for reason in event.reasons),
+                    fixed={
+                        str(entry.compile_id): self._fixed[id(entry.compile_id)][1]
+                        for entry in (miss.entries if miss is not None else ())
+                        if id(entry.compile_id) in self._fixed
+                    },
+                )
+            case SizeFixed():
+                compile_id = torch_private.get("compile_id")()
+                sizes = self._fixed.setdefault(id(compile_id), (compile_id, {}))[1]
+                sizes.update(dict.fromkeys(event.sources, event))
+            case CompilationStarted():
+                self._break_reason = ""
+                code = torch_private.code_being_compiled()
+                code_ref = code and weakref.ref(code)
+                hash(code_ref)  # now, because the code may be freed
+                event = replace(
+                    event,
+                    callable_name=self._callables.current_name,
+                    code_ref=code_ref,
+                    own_resets=torch_private.own_resets(),
+                )
+            case CompilationFinished():
+                if event.lowered:
+                    event = replace(event, cache_off=torch_private.caches_switched_off())
+                event = event if event.file else _add_code(event)
+                if self._break_reason and not event.failure and torch_private.gave_up_frame():
+                    event = replace(event, failure="SkipFrame", reason=self._break_reason)
+            case CacheEvent():
+                self._install_unsaved_observer()
+                event = _add_lookup_facts(event)
         self._publish(event)
-        if isinstance(event, GraphBreakEvent):
-            self._callables.broke(event.report)
-        elif isinstance(event, CompilationStarted):
-            self._callables.started(event)
-        elif isinstance(event, CompilationFinished):
-            # torch writes the metrics before the compiled code first runs, so its first run is
-            # counted.
-            has_graph = self._executions.attach_new(event)
-            self._callables.finished(event, has_graph=has_graph)
+        match event:
+            case GraphBreakEvent():
+                self._callables.broke(event.report)
+            case CompilationStarted():
+                self._callables.started(event)
+            case CompilationFinished():
+                # torch writes the metrics before the compiled code first runs, so its first run is
+                # counted.
+                has_graph = self._executions.attach_new(event)
+                self._callables.finished(event, has_graph=has_graph)
 
     def _publish(self, event: Event) -> None:
         if event.id and event.id.autograd is None and threading.get_ident() in self._ending:

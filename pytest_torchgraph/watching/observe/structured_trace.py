@@ -315,7 +315,7 @@ def _id(metadata: Mapping[str, Any]) -> CompileId | None:
     return None if compile_id == CompileId() else compile_id
 
 
-REPEATED = "WON'T CONVERT"
+_REPEATED = "WON'T CONVERT"
 """Prefix of a report of a failed backend that contains only a traceback. The graph break that makes
 its code run eagerly has its own report, which follows."""
 _Reader = Callable[[_TraceRecord], Event | None]
@@ -332,7 +332,7 @@ def _started(record: _TraceRecord) -> Event:
 
 
 def _broke(record: _TraceRecord) -> Event | None:
-    if record.payload.startswith(REPEATED):
+    if record.payload.startswith(_REPEATED):
         return None
     # With compiled autograd, Dynamo always reports a break at `backward()`, although the backward
     # is compiled.
