@@ -12,7 +12,7 @@ scale begins at a fixed share of the drawing's total cost, so adding a cheap op 
 op.
 
 A light background needs no CSS, because the colours are attributes, which every viewer supports.
-For a dark background, `dark_rules` replaces each colour by its partner in `DARK`.
+For a dark background, the whole drawing has the filter `DARK`, so no colour has a second value.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ CHANGE_PAINTS: dict[str, Paint] = {
     "added": Paint("#009E73", "#A9E8D0"),
     "removed": Paint("#C24E00", "#F0A97B"),
     "changed": Paint("#E69F00", "#FCE29F"),
-    "rewired": Paint("#0061A8", "#92BDE3"),
+    "rewired": Paint("#3B4CC0", "#9DB4EE"),
     "surplus": Paint("#C24E00", "#F0A97B"),
 }
 """Paint of a box or an edge with a change mark, keyed by the kind of the mark."""
@@ -173,11 +173,11 @@ UNITS: dict[HeatFigure, tuple[str, str]] = {
 """Unit and description of each figure."""
 BORDER = "#54478C"
 HEAT_PAINTS: dict[str, Paint] = {
-    "most": Paint(BORDER, "#8270B8"),
-    "more": Paint(BORDER, "#9F92CC"),
-    "medium": Paint(BORDER, "#BDB4DE"),
-    "less": Paint(BORDER, "#D9D4EC"),
-    "least": Paint(BORDER, "#F1EEF8"),
+    "most": Paint(BORDER, "#9C8FCC"),
+    "more": Paint(BORDER, "#B2A7D9"),
+    "medium": Paint(BORDER, "#C8C0E5"),
+    "less": Paint(BORDER, "#DCD7EE"),
+    "least": Paint(BORDER, "#F0EDF8"),
     "none": Paint("#A6A6A6", "#FFFFFF"),
     "unknown": Paint("#A6A6A6", "#FEFEFE"),
 }
@@ -297,72 +297,5 @@ def _add_cost(node: Node, value: int | None, times: int, costs: dict[Node, int |
         costs[node] = previous + value * times
 
 
-BACKGROUND = "#1B1D21"
-TEXT = "#F2F2F2"
-PALE_TEXT = "#B8BCC4"
-"""Colour of edges, and of the text of edges, clusters and unchanged boxes."""
-DARK = {
-    "black": TEXT,
-    WHITE: BACKGROUND,
-    "#FEFEFE": BACKGROUND,
-    GREY: PALE_TEXT,
-    # clusters and folded or unchanged boxes
-    "#BBBBBB": "#6A6F78",
-    "#DDDDDD": "#6A6F78",
-    "#777777": "#9A9FA8",
-    "#333333": "#D0D4DC",
-    "#555555": PALE_TEXT,
-    "#9A6700": "#E3B341",
-    "#7A5200": "#E3B341",
-    "#FFF8E5": "#2A2415",
-    "#AAAAAA": "#777C85",
-    "#F4F4F4": "#2B2E34",
-    # borders of categories, changes and costs
-    "#0072B2": "#4095C5",
-    "#009E73": "#33C79B",
-    "#C24E00": "#D17A40",
-    "#A6A6A6": "#8A8F98",
-    "#E69F00": "#ECB740",
-    "#B0437F": "#F2B6D8",
-    "#8F8400": "#F0E442",
-    "#000000": TEXT,
-    "#444444": PALE_TEXT,
-    "#56B4E9": "#80C7EE",
-    "#0061A8": "#4095C5",
-    BORDER: "#B9ADEA",
-    # fills
-    "#8CBFE0": "#12456B",
-    "#A9E0CE": "#0F7458",
-    "#F2B48C": "#67442E",
-    "#F5F5F5": "#2E3137",
-    "#F9D284": "#735E2E",
-    "#E2A3C6": "#7A2F5C",
-    "#F8F08C": "#6E6A22",
-    "#B0B0B0": "#000000",
-    "#DDF0FB": "#456477",
-    "#A9E8D0": "#0F7458",
-    "#F0A97B": "#67442E",
-    "#FCE29F": "#735E2E",
-    "#92BDE3": "#12456B",
-    "#8270B8": "#7060BA",
-    "#9F92CC": "#5F4FA3",
-    "#BDB4DE": "#4C3F82",
-    "#D9D4EC": "#3A3160",
-    "#F1EEF8": "#2A2540",
-}
-"""Each colour of a drawing, with the colour that replaces it on a dark background."""
-
-
-def dark(paint: Paint) -> Paint:
-    """Return the colours of a paint on a dark background."""
-    return Paint(DARK[paint.border], DARK[paint.fill])
-
-
-def dark_rules() -> str:
-    """Return CSS rules for a dark background."""
-    rules = [f".tg-picture text {{ fill: {TEXT}; }}"]
-    for light, replacement in DARK.items():
-        for name in ("fill", "stroke"):
-            colour = f'{name}="{light.lower()}"'
-            rules.append(f".tg-picture [{colour}] {{ {name}: {replacement}; }}")
-    return "\n".join(rules)
+DARK = "invert(0.95) hue-rotate(180deg)"
+"""CSS filter for a dark background: it turns light into dark, and keeps the hues."""

@@ -37,7 +37,7 @@ from .scene import (
     OnlySide,
     Scene,
     graph_cluster,
-    is_busy_return,
+    is_hidden_return,
 )
 
 if TYPE_CHECKING:
@@ -228,14 +228,14 @@ class _Overlay:
         boxes = [*removed.get(None, ())]
         for box in self.new.boxes.values():
             boxes += [box, *removed.get(box, ())]
-        hidden = {box for box in boxes if is_busy_return(box) and box.mark is None}
+        hidden = {box for box in boxes if is_hidden_return(box) and box.mark is None}
         scene.boxes += [box for box in boxes if box not in hidden]
         scene.edges += [
             edge
             for edge in self._edges()
             if edge.tail not in hidden
             and edge.head not in hidden
-            and (edge.side or not is_busy_return(edge.head))
+            and (edge.side or not is_hidden_return(edge.head))
         ]
         for box in self.old.boxes.values():
             new = self._partner.get(box, box)

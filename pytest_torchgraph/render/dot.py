@@ -7,11 +7,11 @@ anything.
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..graph.model import Node
 from ..graph.module_paths import common_prefix
@@ -32,7 +32,6 @@ from .labels import (
     MAX_LINES,
     MAX_TOOLTIP_LINE,
     SIGNS,
-    TIMES,
     Line,
     change_lines,
     clean,
@@ -46,7 +45,7 @@ from .labels import (
     same,
     tooltip_of,
 )
-from .layout import Part, fold, invisible_edges
+from .layout import Part, fold
 from .scene import (
     NOT_OVERLAPPED,
     RETURNED,
@@ -159,10 +158,9 @@ class Drawing:
         return boxes
 
 
-FAR = 30
-"""Maximum number of boxes that an edge passes before it becomes a line in the box of its head."""
-BUSY, NEAR = 4, 4
-"""Number of users above which a value counts as busy, and the maximum of boxes for its edges."""
+FAR = 60
+"""Maximum number of boxes that an edge passes, times the users of its value, before the edge
+becomes a line in the box of its head."""
 MAX_FAR = 3
 """Maximum number of values from far above listed in a box."""
 MAX_TITLE = 120
@@ -270,22 +268,19 @@ class _Writer:
 
     def write(self) -> Drawing:
         part_of = {box: number for number, boxes in enumerate(self.contents) for box in boxes}
-        # An edge of both sides comes last, and so stands for equal ones of one side.
-        values = {
-            (edge.tail, edge.value, part_of[edge.head], edge.kind): edge
-            for edge in sorted(self.scene.edges, key=lambda edge: not edge.side)
-        }
-        # One edge stands for all values of a kind between two boxes.
-        bundles = grouped(
-            ((part_of[edge.tail], head, kind), edge)
-            for (_, _, head, kind), edge in values.items()
-            if part_of[edge.tail] != head
-        )
+        # One edge stands for all values of a kind between two boxes. An edge of both sides comes
+        # last, and so stands for equal ones of one side.
+        bundles: defaultdict[_Key, dict[tuple[Box, tuple[int | str, ...]], Edge]]
+        bundles = defaultdict(dict)
+        for edge in sorted(self.scene.edges, key=lambda edge: not edge.side):
+            tail, head = part_of[edge.tail], part_of[edge.head]
+            if tail != head:
+                bundles[tail, head, edge.kind][edge.tail, edge.value] = edge
         far: dict[int, list[str]] = {}
-        for key in self._far(bundles):
-            edges = bundles.pop(key)
-            more = f" and {len(edges) - 1} more" if len(edges) > 1 else f" {edges[0].label.text}"
-            far.setdefault(key[1], []).append(f"from {edges[0].tail.node.name}{more}")
+        for key in _far(bundles):
+            first, *others = bundles.pop(key).values()
+            more = f"and {len(others)} more" if others else first.label.text
+            far.setdefault(key[1], []).append(f"from {first.tail.node.name} {more}")
         boxes = [self._box(n, far.get(n, ())) for n in range(len(self.contents))]
         self.digraph.attr(
             rankdir="TB",
@@ -304,14 +299,11 @@ class _Writer:
         )
         self.digraph.attr("node", fontname=FONT, **BOX)
         self.digraph.attr("edge", fontname=FONT, **EDGE)
-        drawn = [(tail, head) for tail, head, kind in bundles if kind != "hidden"]
-        for tail, head, weight in invisible_edges(self.members, drawn):
-            self.digraph.edge(f"n{tail}", f"n{head}", style="invis", weight=weight)
         self._write_cluster(self.digraph, (), boxes)
         if not self.scene.by_change:
             self._write_legend()
         for number, (key, edges) in enumerate(bundles.items(), 1):
-            self._write_edge(f"edge-{number}", *key, edges)
+            self._write_edge(f"edge-{number}", *key, [*edges.values()])
         for node, box in self.scene.old_boxes.items():
             self.sides.before.boxes[node] = _id(part_of[box])
         return Drawing(self.digraph, self.elements, self.sides)
@@ -442,26 +434,6 @@ class _Writer:
                     label = key if heat is None else STEP_LABELS[key]
                     legend.node(f"legend {key}", label, fontsize="8", **_colours(paint))
 
-    def _far(self, bundles: Mapping[_Key, Sequence[Edge]]) -> list[_Key]:
-        """Return the edges to write as lines in the boxes of their heads, because they are long.
-
-        `dot` draws a long edge across all boxes in between: an attention mask that every layer
-        reads would fill the drawing. Each box keeps the edge from its nearest operand, and each
-        value the edge to its nearest user.
-        """
-        drawn = [key for key in bundles if key[2] not in ("order", "hidden")]
-        operands = grouped((head, tail) for tail, head, _ in drawn)
-        users = grouped((tail, head) for tail, head, _ in drawn)
-        return [
-            (tail, head, kind)
-            for tail, head, kind in drawn
-            if kind == "value"
-            and head - tail > (NEAR if len(users[tail]) > BUSY else FAR)
-            and head != min(users[tail])
-            and tail != max(operands[head])
-            and not any(edge.side for edge in bundles[tail, head, kind])
-        ]
-
     # -- clusters and edges ------------------------------------------------------------------------
 
     def _write_cluster(
@@ -510,7 +482,7 @@ class _Writer:
         if kind == "hidden":
             self.sides.before.edges[ends] = None
             return
-        line = Line(*(_merged([edge.label[n] for edge in edges]) for n in range(3)))
+        line = same(f"{len(edges)} values") if len(edges) > 1 else edges[0].label
         sides = {edge.side for edge in edges}
         only = sides.pop() if len(sides) == 1 else ""
         self.sides.record(key, [line], only, needs=[[end] for end in ends])
@@ -519,12 +491,25 @@ class _Writer:
         self.digraph.edge(f"n{tail}", f"n{head}", **style)
 
 
-def _merged(labels: Sequence[str]) -> str:
-    """Return the label of an edge for several values."""
-    if len({*labels}) > 1:
-        return f"{len(labels)} values"
-    times = f"{len(labels)} {TIMES} " if len(labels) > 1 and labels[0] else ""
-    return f"{times}{labels[0]}"
+def _far(bundles: Mapping[_Key, Mapping[Any, Edge]]) -> list[_Key]:
+    """Return the edges to write as lines in the boxes of their heads, because they are long.
+
+    `dot` draws a long edge across all boxes in between: an attention mask that every layer reads
+    would fill the drawing. Each box keeps the edge from its nearest operand, and each value the
+    edge to its nearest user.
+    """
+    drawn = [key for key in bundles if key[2] not in ("order", "hidden")]
+    operands = grouped((head, tail) for tail, head, _ in drawn)
+    users = grouped((tail, head) for tail, head, _ in drawn)
+    return [
+        (tail, head, kind)
+        for tail, head, kind in drawn
+        if kind == "value"
+        and (head - tail) * len(users[tail]) > FAR
+        and head != min(users[tail])
+        and tail != max(operands[head])
+        and not any(edge.side for edge in bundles[tail, head, kind].values())
+    ]
 
 
 def _id(number: int) -> str:

@@ -1,18 +1,14 @@
-"""Which boxes are drawn alone, and where: folding of boxes, and invisible edges."""
+"""Which boxes are drawn alone: folding of boxes."""
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from functools import cache
-from itertools import groupby, pairwise, product
+from itertools import groupby
 from typing import NamedTuple
 
-from ..graph.diff import UnionFind
-from ..graph.equality import reachable
 from ..graph.module_paths import common_prefix
-from ..words import grouped
 from .scene import ClusterPath
 
 FANOUT = 32
@@ -105,52 +101,3 @@ def fold(
             break
         parts = further
     return parts
-
-
-MAX_ENDS = 6
-"""Maximum number of boxes of a cluster that get invisible edges to another cluster."""
-
-
-def invisible_edges(
-    members: Mapping[ClusterPath, Sequence[int]], edges: Iterable[tuple[int, int]]
-) -> Iterator[tuple[int, int, str]]:
-    """Yield invisible edges, each with its weight.
-
-    - Without an edge to the rest of the graph, `dot` would put a box at the top, and stretch its
-      cluster down to the other boxes of the cluster. It is tied to the previous box.
-    - `dot` puts two clusters side by side if they share a rank. In a backward graph, the weight
-      gradients of a layer extend a few ranks into the next layer, so the layers of a deep model
-      would form a staircase, many screens wide. A cluster is therefore drawn below the previous one
-      if it depends on it, and a graph always.
-
-    Args:
-        members: numbers of the boxes in each cluster, including nested ones, in graph order.
-        edges: drawn edges.
-    """
-    heads: defaultdict[int, set[int]] = defaultdict(set)
-    tails: defaultdict[int, set[int]] = defaultdict(set)
-    components = UnionFind[int]()
-    for tail, head in edges:
-        heads[tail].add(head)
-        tails[head].add(tail)
-        components.join(tail, head)
-    own = {number: path for path, numbers in members.items() for number in numbers}
-    latest: dict[ClusterPath, int] = {}
-    for number, path in sorted(own.items()):
-        enclosing = [path[:end] for end in range(len(path), -1, -1)]
-        previous = next((latest[outer] for outer in enclosing if outer in latest), number)
-        if not tails[number] and components.find(previous) != components.find(number):
-            components.join(previous, number)
-            yield previous, number, "1"
-        latest.update(dict.fromkeys(enclosing, number))
-    siblings = grouped((path[:-1], path) for path in members if path)
-    for upper, lower in (pair for paths in siblings.values() for pair in pairwise(paths)):
-        above, below = members[upper], members[lower]
-        if above[-1] < below[0] and (
-            upper[-1].kind in ("graph", "eager")
-            or not reachable(above, heads.__getitem__).isdisjoint(below)
-        ):
-            ends = [number for number in above if heads[number].isdisjoint(above)]
-            starts = [number for number in below if tails[number].isdisjoint(below)]
-            for end, start in product(ends[-MAX_ENDS:], starts[:MAX_ENDS]):
-                yield end, start, "0"

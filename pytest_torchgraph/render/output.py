@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from .. import files
-from .colours import dark_rules
+from .colours import DARK
 
 if TYPE_CHECKING:
     import graphviz
@@ -254,14 +254,15 @@ _SVG_TAG = re.compile(r"<svg\b[^>]*>")
 
 
 def _with_dark(svg: bytes) -> bytes:
-    """Add `dark_rules` to an SVG, for viewers that prefer a dark background.
+    """Add the filter `DARK` to an SVG, for viewers that prefer a dark background.
 
     An SVG that this package did not draw stays unchanged.
     """
     text = svg.decode("utf-8", "replace")
     if not _OUR_GRAPH.search(text):
         return svg
-    rules = f"\n<style>@media (prefers-color-scheme: dark) {{\n{dark_rules()}\n}}</style>"
+    rule = f".graph.tg-picture {{ filter: {DARK} }}"
+    rules = f"\n<style>@media (prefers-color-scheme: dark) {{ {rule} }}</style>"
     return _SVG_TAG.sub(lambda match: match[0] + rules, text, count=1).encode()
 
 

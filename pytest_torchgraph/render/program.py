@@ -204,8 +204,7 @@ def _draw_parts(scene: Scene, parts: Sequence[Part], limit: int) -> Drawing:
         first = [box for box in boxes if box.node.kind == "placeholder"][:MAX_ENDS] or boxes[:1]
         kind = "cut" if last and last[0].fixed is not None else "order"
         if kind == "cut" or not links:
-            heads = first if kind == "cut" else first[:1]
-            scene.edges += [Edge(tail, head, kind=kind) for tail in last for head in heads]
+            scene.edges += [Edge(tail, head, kind=kind) for tail in last for head in first]
         scene.edges += links
         linked += [link.head for link in links]
         shown += [*first, *boxes[-1:]]

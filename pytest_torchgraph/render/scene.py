@@ -18,7 +18,6 @@ from ..errors import CaptureError
 from ..graph.collectives import awaited, collectives_of, format_bytes
 from ..graph.higher_order import body_names
 from ..graph.model import Arg, Graph, Node, Ref, is_projection, iter_refs
-from ..graph.module_paths import common_prefix
 from ..words import counted, grouped
 from .labels import Line, Mark, eager_label, op_label, same, value_label
 
@@ -225,8 +224,6 @@ class DrawnGraph:
                 self._connect(box)
                 self.boxes[node.name] = box
                 self.values[node.name] = DrawnValue(box, (), value_label(node))
-        if graph.kind == "backward":
-            self._place_sums(base)
 
     def shown_in(self, node: Node) -> Box | None:
         """Return the box that shows a node of the graph or of a body, or `None`."""
@@ -264,20 +261,6 @@ class DrawnGraph:
         earlier = (self.values[ref.name].box for ref in box.node.after if ref.name in self.values)
         box.after += [tail for tail in dict.fromkeys(earlier) if tail not in tails]
 
-    def _place_sums(self, base: ClusterPath) -> None:
-        """Place autograd's sums of gradients near their neighbours: their modules are arbitrary."""
-        boxes = self.boxes.values()
-        users = grouped((value.box, box) for box in boxes for value in box.operands)
-        sums = {
-            box
-            for box in boxes
-            if box.node.is_call and (not box.node.module or box.node.op == "aten.add.Tensor")
-        }
-        for box in sums:
-            around = [*(value.box for value in box.operands), *users.get(box, ())]
-            placed = [near.cluster for near in around if near.node.module and near not in sums]
-            box.cluster = common_prefix(placed or [base])
-
     # -- what only the drawing of a whole graph says -----------------------------------------------
 
     def annotate(self) -> None:
@@ -293,7 +276,7 @@ class DrawnGraph:
         for box, indices in saved.items():
             box.lines.append(f"{SAVED} {', '.join(filter(None, indices))}".strip())
             box.notes.append(SAVED)
-        for output in [box for box in self.boxes.values() if is_busy_return(box)]:
+        for output in [box for box in self.boxes.values() if is_hidden_return(box)]:
             del self.boxes[output.node.name], self.values[output.node.name]
             users = self._first_user.items()
             self._first_user = {name: user for name, user in users if user is not output}
@@ -307,9 +290,13 @@ class DrawnGraph:
                 box.notes.append(RETURNED)
 
 
-def is_busy_return(box: Box) -> bool:
-    """Return True for an output node whose many edges would hide everything else."""
-    return box.node.kind == "output" and len({v.box for v in box.operands}) > MAX_RETURNED
+def is_hidden_return(box: Box) -> bool:
+    """Return True for an output node whose many edges would hide everything else, or without any.
+
+    Without an edge, `dot` would put it at the top, far from its graph.
+    """
+    count = len({value.box for value in box.operands}) or len(box.inputs)
+    return box.node.kind == "output" and not 0 < count <= MAX_RETURNED
 
 
 def _leaves(value: Arg, path: str = "") -> Iterator[tuple[str, Ref]]:

@@ -282,31 +282,6 @@ def test_many_results_are_marked_at_their_producers(look):
     assert "return" not in seen.boxes
 
 
-def test_consecutive_layers_are_not_drawn_side_by_side(look):
-    """Gradients of weights connect to the next layer, which `dot` draws as a staircase."""
-    nodes = [Node("g", "placeholder", "tangent")]
-    last = "g"
-    for layer in range(12):
-        for step in ("in", "mid", "out"):
-            name = f"{step}{layer}"
-            nodes.append(
-                Node(name, "call_function", f"aten.{name}", (Ref(last),), module=f"layer.{layer}")
-            )
-            last = name
-        tail = f"out{layer}"
-        for step in range(3):
-            name = f"w{layer}_{step}"
-            nodes.append(
-                Node(name, "call_function", f"aten.{name}", (Ref(tail),), module=f"layer.{layer}")
-            )
-            tail = name
-
-    drawn = look(to_dot(graph(nodes, last)))
-
-    centres = [float(drawn.box(f"aten.mid{i}")["pos"].split(",")[0]) for i in range(12)]
-    assert max(centres) - min(centres) < 300
-
-
 @pytest.mark.parametrize(
     ("kind", "line"),
     [
@@ -475,22 +450,6 @@ def test_value_that_every_layer_reads_is_an_edge_only_near_its_producer(look):
     assert not seen.has_edge("mask", "aten.op19")
     assert "aten.op19\nfrom mask f32[2]" in seen.boxes
     assert seen.has_edge("aten.op18", "aten.op19")
-
-
-@pytest.mark.parametrize("module", ["", "head"])
-def test_gradient_sum_is_drawn_between_its_modules(look, module):
-    """The module recorded for it is arbitrary, because autograd creates the sum."""
-    nodes = [
-        Node("g", "placeholder", "tangent"),
-        Node("a", "call_function", "aten.a.default", (Ref("g"),), module="net.0"),
-        Node("b", "call_function", "aten.b.default", (Ref("a"),), module="net.1"),
-        Node("s", "call_function", "aten.add.Tensor", (Ref("a"), Ref("b")), module=module),
-    ]
-
-    seen = look(to_dot(graph(nodes, "s", kind="backward")))
-
-    assert "aten.add.Tensor" in seen.clusters["net"]
-    assert "head" not in seen.clusters
 
 
 def test_clusters_have_the_class_of_their_module_if_known() -> None:

@@ -85,13 +85,13 @@ def embedded(data: object) -> str:
 
 def _constants() -> str:
     """Return the script's copy of the drawings' heat scale and units."""
-    from ...render.colours import BORDER, HEAT_PAINTS, SHARES, STEP_LABELS, UNITS, dark
+    from ...render.colours import BORDER, HEAT_PAINTS, SHARES, STEP_LABELS, UNITS
 
     steps = [
         {
             "step": step,
             "least": SHARES.get(step),
-            "fills": [paint.fill, dark(paint).fill],
+            "fill": paint.fill,
             "words": STEP_LABELS[step],
         }
         for step, paint in HEAT_PAINTS.items()

@@ -19,13 +19,6 @@ function sumOf(nodes, figure) {
   return nodes.reduce((sum, node) => sum + (node[figure] || 0), 0);
 }
 
-// Sets a colour for light and dark mode. Browsers without light-dark() ignore the second value and keep the light colour.
-function setColour(part, property, [light, dark]) {
-  part.style[property] = light;
-  if (light) part.style[property] = `light-dark(${light}, ${dark})`;
-  return part;
-}
-
 // Returns the cost of a box, or null if unknown. `costs` has the costs of the old graphs, for their pane.
 function boxCost(costs, id, nodes, figure) {
   if (costs) return (costs.boxes[id] || { [figure]: 0 })[figure];
@@ -53,17 +46,17 @@ function heatColours(pictureData, byBox) {
     for (const [id, nodes] of byBox) {
       const part = drawn(id);
       const key = part && used ? step(pane, id, nodes, used) : "";
-      const fills = key ? HEAT.steps.find((entry) => entry.step === key).fills : ["", ""];
+      const fill = key ? HEAT.steps.find((entry) => entry.step === key).fill : "";
       if (part) for (const shape of part.querySelectorAll("polygon, path")) {
-        if (shape.getAttribute("fill") !== "none") setColour(shape, "fill", fills);
+        if (shape.getAttribute("fill") !== "none") shape.style.fill = fill;
       }
     }
     if (!used) return;
     const unknown = pictureData.nodes.filter((node) => node[used] === null).length;
     legend.replaceChildren(
       element("span", {}, `share of all ${HEAT.units[used][1]}, ${thousands(total[used])} ${HEAT.units[used][0]}:`),
-      ...HEAT.steps.map(({ fills, words }) => element("span", { class: "step" },
-        setColour(element("span", { class: "swatch" }), "background", fills), words)),
+      ...HEAT.steps.map(({ fill, words }) => element("span", { class: "step" },
+        element("span", { class: "swatch", style: `background: ${fill}` }), words)),
       unknown ? element("span", {}, `unknown for ${plural(unknown, "op")}`) : "");
   };
   const choice = (changed) => {

@@ -20,7 +20,7 @@ const looks = { sides: false, heat: "" };
 // What Graphviz draws. The picture of a stranger's page may hold anything else, and cover the page.
 const DRAWN = new Set("a circle defs ellipse g linearGradient path polygon polyline radialGradient rect stop style svg text title tspan".split(" "));
 // The parts of a style that may have a colon or an at sign.
-const COLOUR_RULE = /@media \((?:screen and )?prefers-color-scheme: dark\)|\b(?:fill|stroke|stop-color): ?#/g;
+const COLOUR_RULE = /@media \((?:screen and )?prefers-color-scheme: dark\)|\b(?:fill|stroke|stop-color): ?#|\bfilter: invert\(0\.95\) hue-rotate\(180deg\)/g;
 
 function parseSvg(text) {
   const svg = new DOMParser().parseFromString(text, "image/svg+xml").documentElement;
