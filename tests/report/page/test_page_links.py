@@ -157,28 +157,28 @@ def test_browser_goes_back_and_forward(open_at: Any) -> None:
     assert heading(page) == f"failed {ODD}"
 
 
+MISSING = [
+    ("#test=test_b.py::test_gone", "The test test_b.py::test_gone is not in this page"),
+    (f"#test={quote(ODD)}&finding=9", "Finding 9 is not in this test: 3 findings"),
+    ("#test=test_a.py::test_first&capture=7", "Capture 7 is not in this page"),
+    ("#test=test_a.py::test_first&node=x", "The node x is not in this test"),
+    ("#causes&cause=other", "This cause is not in this page"),
+    ("#audit", "This page has no audit"),
+    ("#%E0%A4%A", "This page has no %E0%A4%A"),
+    ("#12", "This page has no 12"),
+]
+
+
 @pytest.mark.slow("a browser, for further keys, addresses and panes")
-@pytest.mark.parametrize(
-    ("hash_", "said"),
-    [
-        ("#test=test_b.py::test_gone", "The test test_b.py::test_gone is not in this page"),
-        (f"#test={quote(ODD)}&finding=9", "Finding 9 is not in this test: 3 findings"),
-        ("#test=test_a.py::test_first&capture=7", "Capture 7 is not in this page"),
-        ("#test=test_a.py::test_first&node=x", "The node x is not in this test"),
-        ("#causes&cause=other", "This cause is not in this page"),
-        ("#audit", "This page has no audit"),
-        ("#%E0%A4%A", "This page has no %E0%A4%A"),
-        ("#12", "This page has no 12"),
-    ],
-)
-def test_link_to_a_missing_target_is_reported(open_at: Any, hash_: str, said: str) -> None:
-    page = open_at(hash_)
-    alert = page.get_by_role("alert")
-    assert said in alert.inner_text()
-    assert heading(page)  # a view is shown anyway
-    page.locator("nav li button").first.click()
-    settled(page)
-    assert alert.count() == 0
+def test_link_to_a_missing_target_is_reported(open_at: Any) -> None:
+    for hash_, said in MISSING:
+        page = open_at(hash_)
+        alert = page.get_by_role("alert")
+        assert said in alert.inner_text(), hash_
+        assert heading(page)  # a view is shown anyway
+        page.locator("nav li button").first.click()
+        settled(page)
+        assert alert.count() == 0, hash_
 
 
 @pytest.mark.slow("runs pytest in a new process")
