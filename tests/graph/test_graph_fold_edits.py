@@ -109,7 +109,7 @@ def test_a_number_inside_a_name_is_that_of_an_instance(name: str) -> None:
 
 @pytest.mark.slow("many random lists; the cases above are in every run")
 def test_edits_of_random_layers_change_few_lines() -> None:
-    """At most twice the lines of the flat text and ten in 95% of the cases, and never four times."""
+    """At most twice the lines of the flat text and ten in 95% of cases, and never four times."""
     figures = []
     for seed in range(300):
         r = random.Random(seed)
