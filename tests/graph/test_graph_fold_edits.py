@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import random
+import subprocess
 from collections.abc import Sequence
 from difflib import unified_diff
+from pathlib import Path
 
 import pytest
 from graph.build import written
@@ -102,9 +104,21 @@ def test_a_number_inside_a_name_is_that_of_an_instance(name: str) -> None:
     text = network([(8, OPS)] * 5, name)
     folded = fold(text)
     assert f"  each {name.format('')}* {{\n" in folded
-    assert f"  {name.format(1)} .. 4: $1 = %{name.format('[n-1]')}.a/op15.15\n" in folded
+    assert f"  {name.format(2)}: $1 = %{name.format(1)}.a/op15.15\n" in folded
     assert expand(folded) == text
     assert Graph.from_text(folded) == Graph.from_text(text)
+
+
+@pytest.mark.parametrize("name", ["equal", "in turn", "stages", "one longer"])
+def test_git_merges_edits_of_different_layers(name: str, tmp_path: Path) -> None:
+    layers = LISTS[name]
+    first, second = edited(layers, 1), edited(layers, 4)
+    files = []
+    for number, side in enumerate((first, layers, second)):
+        files.append(tmp_path / str(number))
+        files[-1].write_text(fold(network(side)))
+    merged = subprocess.run(["git", "merge-file", "-p", *files], stdout=subprocess.PIPE, check=True)
+    assert merged.stdout.decode() == fold(network(edited(first, 4)))
 
 
 @pytest.mark.slow("many random lists; the cases above are in every run")

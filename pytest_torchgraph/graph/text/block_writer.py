@@ -1,7 +1,9 @@
 """`BlockWriter`: the lines of a block, and its instances as names and exceptions.
 
-An instance that differs from its block has exceptions: the lines of a `but`. The docstring of
-`expand` has their grammar.
+Each instance has a line of its own. Several on one line are shorter, but two branches that edit
+different layers would then change the same line, and git could not merge them. An instance that
+differs from its block has exceptions: the lines of a `but`. The docstring of `expand` has their
+grammar.
 """
 
 from __future__ import annotations
@@ -13,7 +15,6 @@ from functools import cached_property
 from ...words import grouped
 from ..diff import align_items
 from .names import key_of, outward
-from .ranges import Instance
 from .runs import OTHER, OWN, LineRun
 
 Written = tuple[tuple[str | None, ...], tuple[str, ...]]
@@ -71,11 +72,19 @@ class BlockWriter:
         ]
         return list(map(_fill_names, self.first.skeleton, names))
 
-    def instance(self, run: LineRun) -> Instance:
-        """Return one of the instances."""
-        return Instance(
-            run.container, run.number, self.letter, self.sign, *self.instances[run], run.indent
-        )
+    def lines_of(self, run: LineRun) -> list[str]:
+        """Return the line of an instance, followed by its exceptions."""
+        names, changes = self.instances[run]
+        line = f"{run.indent}{run.instance}"
+        if self.letter:
+            line += f" {self.letter}"
+        given = [f"{self.sign}{number} = {name}" for number, name in enumerate(names, 1) if name]
+        if given:
+            line += f": {', '.join(given)}"
+        if not changes:
+            return [line]
+        indented = [f"{run.indent}  {change}" for change in changes]
+        return [line, f"{run.indent}but {run.instance} {{", *indented, f"{run.indent}}}"]
 
     def names_of(self, run: LineRun) -> tuple[str, ...]:
         """Return the name that a run of the same cluster gives for each formal."""

@@ -1,8 +1,8 @@
 """`fold`: write repeated modules once. `expand` is the inverse.
 
 The lines of a graph keep their order. Consecutive lines of one instance form a run. Runs with equal
-lines become one block and one line that lists the instances. A run with almost equal lines shares
-the block, and the lines that differ follow as exceptions. `series` decides which runs share a
+lines become one block and a line for each instance. A run with almost equal lines shares the block,
+and the lines that differ follow as exceptions. `series` decides which runs share a
 block. The docstring of `expand` has the grammar.
 """
 
@@ -15,7 +15,6 @@ from ...errors import GraphFormatError
 from ..model import INPUT_OPS
 from .expand import expand
 from .names import NAME, STRING
-from .ranges import Instance, merge_ranges
 from .runs import OTHER, OWN, LineRun, Lines, split_runs
 from .series import MIN_SAVED, fold_series, group_into_series
 
@@ -113,40 +112,27 @@ def _fold_runs(runs: Sequence[LineRun | Lines], depth: int, nesting: int) -> lis
 
     A block stands before its first instance.
     """
-    instances: dict[Lines, Instance] = {}
-    blocks_before: dict[Lines, list[str]] = {}
+    lines_of_run: dict[Lines, list[str]] = {}
     for series in group_into_series(runs):
         for block in fold_series(series, depth):
-            instances.update((run, block.instance(run)) for run in block.instances)
+            lines_of_run.update((run, block.lines_of(run)) for run in block.instances)
             first = next(run for run in series if run in block.instances)
             letter = f" {block.letter}" if block.letter else ""
             body = _fold_lines(_block_to_lines(block.lines), depth + 1, nesting + 1)
-            blocks_before[first] = [
+            lines_of_run[first] = [
                 f"{first.indent}each {first.container}*{letter} {{",
                 *(f"  {line}" for line in body),
                 f"{first.indent}}}",
+                *lines_of_run[first],
             ]
     out: list[str] = []
-    # Instances that may still share a line with the next instance.
-    waiting: list[Instance] = []
-
-    def flush() -> None:
-        for instance_range in merge_ranges(waiting):
-            out.extend(instance_range.lines())
-        waiting.clear()
-
     for run in runs:
-        instance = instances.get(run)
-        if instance is None or run in blocks_before:
-            flush()
-        if instance is not None:
-            out.extend(blocks_before.get(run, ()))
-            waiting.append(instance)
+        if run in lines_of_run:
+            out.extend(lines_of_run[run])
         elif isinstance(run, LineRun) and len(run) >= MIN_SAVED and nesting + 1 < MAX_NESTING:
             out.extend(_fold_runs(split_runs(run, run.instance), depth, nesting + 1))
         else:
             out.extend(run.texts)
-    flush()
     return out
 
 

@@ -8,8 +8,8 @@ The lines of a block apply to any of its instances, so a name in a block has one
     $1          a name or a size given by each instance; `$$1` in a nested block
     %x          any other name, equal in all instances
 
-A name given by a range of instances may have numbers that depend on the instance number n:
-`%encoder.layer.[n-1].x`, `%add.[2n+1]`, `%add.[31-2n]`.
+Earlier releases wrote several instances on one line. A name given by such a line may have numbers
+that depend on the instance number n: `%encoder.layer.[n-1].x`, `%add.[2n+1]`, `%add.[31-2n]`.
 """
 
 from __future__ import annotations
@@ -43,11 +43,7 @@ FORMAL = re.compile(r"(\$+)([0-9]+)\Z")
 """A value that each instance gives: its signs, one for each enclosing block, and its number."""
 EXPRESSION = re.compile(r"\[(?:([0-9]{0,9})n(?:([+-])([0-9]{1,9}))?|([0-9]{1,9})-([0-9]{0,9})n)\]")
 """A number in a name as a function of n: `[n]`, `[n-1]`, `[2n+1]`, `[31-2n]`."""
-_NUMBERS = re.compile(rf"(?<![0-9]){NUMBER}(?![0-9])")
-"""Numbers in a name. A number with a leading zero is not one: it would be read without the zero."""
 _DEFINED = re.compile(rf"(%(?:{STRING}|{NAME})|\$+[0-9]+) = ")
-STEEPEST = 9
-"""The largest factor of n that `fold` writes. Numbers with a larger factor fit only by chance."""
 
 
 def is_name(token: str) -> bool:
@@ -78,34 +74,6 @@ def key_of(line: str) -> str:
     line = line.lstrip(" ")
     defined = _DEFINED.match(line)
     return defined[1] if defined else line
-
-
-def numbers_in(name: str) -> tuple[str, tuple[int, ...]]:
-    """Return a name with `[]` in place of each number, and the numbers."""
-    if name.startswith('"', 1) or name[0] not in "%@":
-        return name, ()
-    return _NUMBERS.sub("[]", name), tuple(map(int, _NUMBERS.findall(name)))
-
-
-def with_expressions(pattern: str, lines: list[tuple[int, int]]) -> str:
-    """Return a name as a function of the instance number n.
-
-    Args:
-        pattern: the name with `[]` for each number, as returned by `numbers_in`.
-        lines: factor and summand of each number.
-    """
-    parts = pattern.split("[]")
-    texts = [_format_expression(factor, summand) for factor, summand in lines]
-    return "".join(part + text for part, text in zip(parts, [*texts, ""], strict=True))
-
-
-def _format_expression(factor: int, summand: int) -> str:
-    if factor == 0:
-        return str(summand)
-    times = "" if abs(factor) == 1 else str(abs(factor))
-    if factor < 0:
-        return f"[{summand}-{times}n]"
-    return f"[{times}n{summand:+d}]" if summand else f"[{times}n]"
 
 
 def evaluate(match: re.Match[str], n: int) -> int:

@@ -12,10 +12,9 @@ from collections.abc import Sequence
 
 from ...words import grouped
 from .block_writer import BlockWriter, Written
-from .ranges import merge_ranges
 from .runs import LineRun, Lines
 
-MIN_SAVED = 6
+MIN_SAVED = 5
 """Minimum number of lines that a block must save."""
 MIN_SAVED_BY_TWO = 7
 """The same for two instances. Two short layers read better in full."""
@@ -86,7 +85,7 @@ def fold_series(runs: Sequence[LineRun], depth: int) -> list[BlockWriter]:
                 blocks.append(block)
                 written = [(block.names_of(run), ()) for run in cluster]
             block.instances.update(zip(cluster, written, strict=True))
-        blocks = [block for block in blocks if _saves_enough(block, runs)]
+        blocks = [block for block in blocks if _saves_enough(block)]
     # In the order of the text: an edit must not exchange the letters of two blocks.
     blocks.sort(key=lambda block: min(runs.index(run) for run in block.instances))
     for number, block in enumerate(blocks):
@@ -94,14 +93,14 @@ def fold_series(runs: Sequence[LineRun], depth: int) -> list[BlockWriter]:
     return blocks
 
 
-def _saves_enough(block: BlockWriter, runs: Sequence[LineRun]) -> bool:
+def _saves_enough(block: BlockWriter) -> bool:
     """Return True if a block is worth its lines.
 
     Exceptions do not count: otherwise one edit of an instance dissolves the block of all.
     """
-    instances = [block.instance(run)._replace(changes=()) for run in runs if run in block.instances]
-    saved = (len(instances) - 1) * len(block.slots) - 2 - len(merge_ranges(instances))
-    return saved >= (MIN_SAVED if len(instances) > 2 else MIN_SAVED_BY_TWO)
+    count = len(block.instances)
+    saved = (count - 1) * len(block.slots) - 2 - count
+    return saved >= (MIN_SAVED if count > 2 else MIN_SAVED_BY_TWO)
 
 
 def _closest_block(
