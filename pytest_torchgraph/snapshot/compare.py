@@ -117,11 +117,21 @@ class Comparison:
 
     @property
     def text_diff(self) -> list[str]:
-        """Unified diff of the texts as stored; empty if no graph is stored."""
-        if self.stored is None or not self.stored.graphs or not self.current.graphs:
+        """Unified diff of the texts as stored; empty if no graph is stored.
+
+        If the texts with one line per node differ in fewer lines, the diff is that of these: an
+        edit can move a module from a block of many into lines of its own.
+        """
+        stored, now = self.stored, self.current
+        if stored is None or not stored.graphs or not now.graphs:
             return []
-        now = self.current.to_text(self.stored.header.detail)
-        return text_difference(self.stored_text, now)
+        detail = stored.header.detail
+        differences = [
+            text_difference(stored.to_text(detail, fold=fold), now.to_text(detail, fold=fold))
+            for fold in (True, False)
+        ]
+        # A difference that is too long for its lines is one line.
+        return min(differences, key=lambda lines: (len(lines) == 1, len(lines)))
 
     @cached_property
     def diff(self) -> GraphDiff:

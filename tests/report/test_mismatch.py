@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import xml.etree.ElementTree as ET
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 from projects import Run, section
 
+from pytest_torchgraph.graph import Program
 from pytest_torchgraph.snapshot import Comparison, read_stored
 
 
@@ -311,18 +311,32 @@ def test_artifact_directory_has_expected_and_actual_graphs(
     assert "\n+  %layer.1/tanh = aten.tanh.default(%layer.0/relu) : f32[2, 16]\n" in diff
 
 
-def test_text_difference_is_that_of_the_stored_texts() -> None:
-    names = ["%x", *(f"%layers.{n}/gelu" for n in range(12))]
-    layers = "".join(
-        f"  {name} = aten.gelu.default({taken}) : f32[2]\n" for taken, name in pairwise(names)
-    )
-    stored = f"torchgraph 2\n\nforward @ aot {{\n  %x = input : f32[2]\n{layers}"
-    stored += "  return %layers.11/gelu\n}\n"
-    before, after = read_stored(stored), read_stored(stored.replace("gelu", "relu"))
+def layers_of(*acts: str) -> Program:
+    """Return the program of layers, each with its activation."""
+    lines, before = [], "%x"
+    for n, act in enumerate(acts):
+        for op in ("norm", "mm", act, "add"):
+            lines.append(f"  %layers.{n}/{op} = aten.{op}.default({before}) : f32[2]\n")
+            before = f"%layers.{n}/{op}"
+    text = f"torchgraph 2\n\nforward @ aot {{\n  %x = input : f32[2]\n{''.join(lines)}"
+    return read_stored(f"{text}  return {before}\n}}\n")
+
+
+@pytest.mark.parametrize(
+    ("acts", "fold", "count"),
+    [
+        # The block has the line of all layers.
+        (["relu"] * 12, True, 4),
+        # One line of each layer, against a block that falls apart.
+        (["relu", "gelu", *["sin", "cos", "tan", "exp"] * 2, "gelu", "gelu"], False, 36),
+    ],
+)
+def test_text_difference_is_the_shorter_one(acts: list[str], fold: bool, count: int) -> None:
+    before, after = layers_of(*["gelu"] * 12), layers_of(*acts)
     lines = Comparison(after, before).text_diff
     changed = [line for line in lines if line[:1] in "+-" and line[:3] not in ("+++", "---")]
-    texts = [program.to_text("dataflow").splitlines() for program in (before, after)]
-    assert len(changed) < 12
+    texts = [program.to_text("dataflow", fold=fold).splitlines() for program in (before, after)]
+    assert len(changed) == count
     assert all(line[1:] in texts[line[0] == "+"] for line in changed)
 
 
