@@ -7,8 +7,8 @@ r"""Expansion of a folded `.tgraph` text: every instance of a module gets its ow
     span   = number [".." number]
     change = "-" key | "@" key | "~" line | "+" line
 
-`fold` writes one instance in a `call`, and one in a `but`. It writes neither integers in `given` nor
-a `*` inside `path`: those are forms of earlier releases.
+`fold` writes one instance in a `call`, and one in a `but`. It writes no integers in `given`, and no
+`*` inside `path`: these are forms of earlier releases.
 
 These elements appear among the lines of a graph: nodes, values of a long return, `save` lines.
 `path` is the path of a container. It is empty or ends in a dot; in version 4 it may also end in
