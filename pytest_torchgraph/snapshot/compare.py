@@ -49,6 +49,8 @@ MOST_EAGER = 6
 """Maximum number of eager graphs named if a file has no eager graph; the rest is counted."""
 MOST_WORK = 100_000_000
 """Maximum estimated work for the difference of two texts, a few seconds."""
+MOVED_SECTIONS = 10
+"""Number of places assumed besides those that are found."""
 
 
 _HEADER = re.compile(
@@ -152,8 +154,11 @@ def text_difference(stored: str, now: str, context: int = 3) -> list[str]:
     old, new = stored.splitlines(), now.splitlines()
     places = sum((Counter(pairwise(old)) - Counter(pairwise(new))).values())
     counts = Counter(new)
-    # In each place that differs, difflib compares the lines with all equal ones.
-    if places * (len(old) + len(new) + sum(counts[line] for line in old)) > MOST_WORK:
+    # In each place that differs, difflib compares the lines with all equal ones. Of sections in
+    # another order, few such places are found.
+    if (places + MOVED_SECTIONS) * (
+        len(old) + len(new) + sum(counts[line] for line in old)
+    ) > MOST_WORK:
         return [f"up to {places:,} lines differ, too many for a difference of the texts"]
     return list(unified_diff(old, new, "stored", "now", n=context, lineterm=""))
 

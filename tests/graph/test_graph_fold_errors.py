@@ -74,6 +74,10 @@ BROKEN = {
         called(f"m.0{MARK} and more"),
         "expected the end of the line, found ' and mor",
     ),
+    "part of a number": (
+        folded(f"each m.* {{\n  %/f = f(1$1)\n}}\nm.0: {MARK}$1 = 0"),
+        "the block does not use $1: remove it",
+    ),
     "no value": (called(f"m.0 .. 3{MARK}"), "$1 has no value"),
     "no formal": (called(f"m.0: {MARK}x = %x"), "expected a value of the block, such as '$1'"),
     "unknown formal": (

@@ -400,6 +400,8 @@ def _explain_saved(finding: Finding, old: Graph, new: Graph, names: Mapping[str,
         return finding
     old_saved = [names.get(ref.name, ref.name) for ref in old.saved]
     new_saved = [ref.name for ref in new.saved]
+    if old_saved == new_saved:
+        return finding
     parts = [f"+ %{name}" for name in new_saved if name not in old_saved]
     parts += [f"- %{name}" for name in old_saved if name not in new_saved]
     description = listed(parts, MAX_NAMES) or "in a different order"

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import chain, zip_longest
 
 from ...words import grouped, listed
 from ..digits import fewest
-from ..model import Graph
+from ..model import Graph, Node
 from ..program import Program, missing_facts
 from ..text import format_result
+from .align import align_items
 from .compare import diff_programs
 from .findings import GraphDiff
 from .joining import problem_finding
@@ -70,39 +73,47 @@ def digits_line(old: Program, new: Program) -> str:
 
 
 def layout_lines(before: Sequence[Graph], after: Sequence[Graph]) -> list[str]:
-    """Return a line of results with other strides or devices, if the graphs differ otherwise, too.
+    """Return the line of results with other strides or devices, for graphs that differ otherwise.
 
-    Nodes have other names beside an edit, so results of one op, dtype and shape are counted, then
-    those of ops that were replaced.
+    Nodes have other names beside an edit, so nodes of one op, dtype and shape are paired in their
+    order. The others are paired by dtype and shape, and at last only their devices are compared.
     """
-    sides = [_layouts(graphs) for graphs in (before, after)]
-    differing: list[str] = []
-    replaced: list[dict[str, Counter[str]]] = [{}, {}]
-    for op, result in dict.fromkeys((*sides[0], *sides[1])):
-        old, new = (Counter(side.get((op, result))) for side in sides)
-        old, new = old - new, new - old
-        differing += _describe(op, result, old, new)
-        for texts, rest in zip((old, new), replaced, strict=True):
-            if not (old and new):
-                rest[result] = rest.get(result, Counter()) + texts
-    for result, old in replaced[0].items():
-        differing += _describe("replaced ops", result, old, replaced[1].get(result, Counter()))
-    return [f"{LAYOUTS_DIFFER}: {listed(differing, 2, between='; ')}"] if differing else []
+    parts = ([part for graph in side for part in graph.walk()] for side in (before, after))
+    differing: Counter[str] = Counter()
+    rest: tuple[list[Node], list[Node]] = [], []
+    for old, new in zip_longest(*parts):
+        nodes = [part.nodes if part is not None else () for part in (old, new)]
+        tokens = [[(node.op, format_result(node.result)) for node in side] for side in nodes]
+        pairs = dict(align_items(*tokens))
+        for k, j in pairs.items():
+            op, result = tokens[0][k]
+            differing.update(_describe(op, result, [nodes[0][k]], [nodes[1][j]]))
+        rest[0].extend(node for k, node in enumerate(nodes[0]) if k not in pairs)
+        paired = {*pairs.values()}
+        rest[1].extend(node for j, node in enumerate(nodes[1]) if j not in paired)
+    by_result = [grouped((format_result(node.result), node) for node in side) for side in rest]
+    for result, replaced in by_result[0].items():
+        differing.update(_describe("replaced ops", result, replaced, by_result[1].get(result, [])))
+    devices = [dict.fromkeys(chain.from_iterable(map(_devices, side))) for side in rest]
+    if not differing and (others := [name for name in devices[1] if name not in devices[0]]):
+        known = ", ".join(devices[0]) or "none"
+        differing[f"replaced and added ops, before: on {known}, now: on {', '.join(others)}"] = 1
+    lines = [f"{line} ({count} times)" if count > 1 else line for line, count in differing.items()]
+    return [f"{LAYOUTS_DIFFER}: {listed(lines, 2, between='; ')}"] if lines else []
 
 
-def _layouts(graphs: Sequence[Graph]) -> dict[tuple[str, str], list[str]]:
-    """Return the results with strides and devices, by op, dtype and shape."""
-    return grouped(
-        ((node.op, format_result(node.result)), format_result(node.result, full=True))
-        for graph in graphs
-        for part in graph.walk()
-        for node in part.nodes
-    )
-
-
-def _describe(op: str, result: str, old: Counter[str], new: Counter[str]) -> Iterator[str]:
+def _describe(op: str, result: str, old: Sequence[Node], new: Sequence[Node]) -> Iterator[str]:
     """Yield a line if some results have other strides or devices."""
-    sides = old - new, new - old
+    texts = (Counter(format_result(node.result, full=True) for node in side) for side in (old, new))
+    was, now = texts
+    sides = was - now, now - was
     if all(sides):
-        was, now = (listed(text.removeprefix(f"{result} ") for text in side) for side in sides)
-        yield f"{op} : {result}, before: {was}, now: {now}"
+        was_text, now_text = (
+            listed(text.removeprefix(f"{result} ") for text in side) for side in sides
+        )
+        yield f"{op} : {result}, before: {was_text}, now: {now_text}"
+
+
+def _devices(node: Node) -> list[str]:
+    """Return the devices of a node's results."""
+    return re.findall(r' on ("[^"]*")', format_result(node.result, full=True))

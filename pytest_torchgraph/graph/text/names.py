@@ -30,11 +30,14 @@ NUMBER = r"(?:0|[1-9][0-9]{0,8})"
 CONTAINER = rf"(?:{PATH}*[A-Za-z._])?"
 """The path of an instance up to its number: `encoder.layer.`, `encoder.encoder_layer_`, `block`."""
 
+GIVEN = r"(?<![\w.$\-])\$+[0-9]+(?![\w.])"
+"""A value that each instance gives: no part of a number or of a name, which it would complete."""
+
 _STAGE = re.compile(rf"((?:.*[._])?){NUMBER}(?=\.)")
 """A path up to and including its last number."""
 
 TOKEN = re.compile(
-    rf"{STRING}|`[^`]*(?:`|\Z)|[%@](?:{STRING}|{NAME})|\$+[0-9]+",
+    rf"{STRING}|`[^`]*(?:`|\Z)|[%@](?:{STRING}|{NAME})|{GIVEN}",
 )
 """Names. Strings and symbols match as well, because their text can look like a name."""
 WITH_INTEGERS = re.compile(rf"{TOKEN.pattern}|(?<![\w.+\-])-?[0-9]+(?![\w.])", re.ASCII)

@@ -6,7 +6,7 @@ import re
 from collections import Counter, defaultdict
 from functools import cached_property
 
-from .names import NAME, NUMBER, TOKEN, is_name
+from .names import GIVEN, NAME, NUMBER, TOKEN, is_name
 
 OWN = "\x00"
 """Skeleton placeholder for the sign of a name of the instance."""
@@ -19,7 +19,7 @@ _INSTANCE = re.compile(
     rf"((?:[^./]+\.|\.)*?(?:[A-Za-z_](?:[A-Za-z0-9_]*[A-Za-z_])?)?)({NUMBER})(?=[./])"
 )
 """The path of an instance at the start of a name: its container and its number."""
-_OTHERS = re.compile(rf"([%@]{NAME}|\$+[0-9]+)")
+_OTHERS = re.compile(rf"([%@]{NAME}|{GIVEN})")
 """Names in a text without strings and symbols."""
 _PLAIN = re.compile(rf"(%{NAME})")
 """Names in a text that also has no `@` and `$`. This search is faster: all names begin with `%`."""

@@ -8,6 +8,7 @@ network, and one edit changed hundreds of their lines.
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Sequence
 
 from ...words import grouped
@@ -30,6 +31,8 @@ EDITED_LINES = 2
 """Number of lines in which an instance may always differ: those of an edited op and its reader."""
 MAX_BLOCKS = 20
 """Maximum number of blocks per container. It also limits the comparisons per instance."""
+MAX_ALIGNED = 3
+"""Maximum number of blocks with which an instance is aligned, those with the most common lines."""
 MAX_BASES = 12
 """Maximum number of clusters, largest first, among which the most typical one is chosen."""
 
@@ -87,7 +90,8 @@ def fold_series(runs: Sequence[LineRun], depth: int) -> list[BlockWriter]:
             block.instances.update(zip(cluster, written, strict=True))
         blocks = [block for block in blocks if _saves_enough(block)]
     # In the order of the text: an edit must not exchange the letters of two blocks.
-    blocks.sort(key=lambda block: min(runs.index(run) for run in block.instances))
+    position = {run: index for index, run in enumerate(runs)}
+    blocks.sort(key=lambda block: min(position[run] for run in block.instances))
     for number, block in enumerate(blocks):
         block.letter = chr(ord("a") + number) if number else ""
     return blocks
@@ -119,7 +123,9 @@ def _closest_block(
     closest: BlockWriter | None = None
     written: list[Written] = []
     most = len(run)
-    for block in blocks:
+    # Aligning two instances takes the time of their product.
+    likely = heapq.nlargest(MAX_ALIGNED, blocks, key=lambda block: run.count_common(block.first))
+    for block in likely:
         length = len(block.slots)
         if of_block:
             least = min(share * length, length - EDITED_LINES)

@@ -525,6 +525,36 @@ def test_another_layout_of_a_replaced_op_is_shown(root: Path, capsys: Any) -> No
         assert output.count("! strides or devices differ") == 1
 
 
+A, B, C = (f' stride [{n}] on "{device}"' for n, device in ((1, "cpu"), (2, "cpu"), (1, "cuda:0")))
+OTHER_LAYOUTS = {
+    "exchanged": ([("relu", A), ("relu", C), ("sin", A)], [("relu", C), ("relu", A), ("cos", A)]),
+    "beside an added op": ([("relu", A), ("sin", A)], [("relu", B), ("sin", A), ("relu", A)]),
+    "beside a removed op": ([("relu", B), ("sin", A), ("relu", A)], [("relu", A), ("sin", A)]),
+    "of another dtype": ([("relu", A), ("sin", A)], [("relu", A), ("sin", C)]),
+    "of an added op": ([("relu", A)], [("relu", A), ("sin", C)]),
+}
+
+
+@pytest.mark.parametrize("case", OTHER_LAYOUTS)
+def test_other_layouts_beside_an_edit_are_shown(case: str, root: Path, capsys: Any) -> None:
+    texts = []
+    for ops in OTHER_LAYOUTS[case]:
+        lines = [*inputs("x")]
+        for k, (name, layout) in enumerate(ops):
+            lines.append(op(f"v{k}", f"aten.{name}(%{f'v{k - 1}' if k else 'x'})") + layout)
+        text = document(("inference", [*lines, f"return %v{len(ops) - 1}"]))
+        texts.append(text.replace("\n\n", ", detail full\n\n", 1))
+    if case == "of another dtype":
+        texts[1] = 'f16[2] stride [1] on "cuda:0"'.join(
+            texts[1].rsplit('f32[2] stride [1] on "cuda:0"', 1)
+        )
+    leave(root, "a", *texts)
+    names = [f"{top}/__snapshots__/test_a/test_a.tgraph" for top in (".", "../new")]
+    for words in (["review", "../art", "--list"], ["diff", *names]):
+        assert main(words) == 1
+        assert capsys.readouterr().out.count("! strides or devices differ: ") == 1
+
+
 AS_JOINT = ordered("abcdef").replace("inference {", '"inference": joint {')
 
 
