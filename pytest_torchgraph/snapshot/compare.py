@@ -152,6 +152,8 @@ class Comparison:
 def text_difference(stored: str, now: str, context: int = 3) -> list[str]:
     """Return the unified diff of two texts; one line that says why there is none if it is large."""
     old, new = stored.splitlines(), now.splitlines()
+    if old == new:
+        return []
     places = sum((Counter(pairwise(old)) - Counter(pairwise(new))).values())
     counts = Counter(new)
     # In each place that differs, difflib compares the lines with all equal ones. Of sections in
@@ -159,7 +161,8 @@ def text_difference(stored: str, now: str, context: int = 3) -> list[str]:
     if (places + MOVED_SECTIONS) * (
         len(old) + len(new) + sum(counts[line] for line in old)
     ) > MOST_WORK:
-        return [f"up to {places:,} lines differ, too many for a difference of the texts"]
+        what = f"up to {places:,} lines differ" if places else "many lines are in another order"
+        return [f"{what}, too many for a difference of the texts"]
     return list(unified_diff(old, new, "stored", "now", n=context, lineterm=""))
 
 
