@@ -164,7 +164,9 @@ def _distance(left: torch.Tensor, right: torch.Tensor) -> float:
 
 def largest_value(tensor: torch.Tensor) -> float:
     """Return the largest absolute value."""
-    return float(dense(tensor.values() if tensor.is_nested else tensor).abs().max())
+    values = dense(tensor.values() if tensor.is_nested else tensor)
+    # An 8-bit float has no `abs`, and a complex number loses a part as `double`.
+    return float((values if values.is_complex() else values.double()).abs().max())
 
 
 def dense(tensor: torch.Tensor) -> torch.Tensor:

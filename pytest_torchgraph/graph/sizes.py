@@ -125,7 +125,7 @@ BINARY: dict[type[ast.AST], Callable[..., Any]] = {
 }
 """The functions of Python's binary operators and comparisons."""
 _BINARY: dict[type[ast.AST], Callable[[Any, Any], Any]] = {
-    **BINARY,
+    **{op: function for op, function in BINARY.items() if op not in (ast.BitXor, ast.MatMult)},
     ast.Div: _divide,
     ast.Mod: _modulo,
     ast.Pow: _power,

@@ -117,7 +117,7 @@ class Comparison:
             return ""
         return stored.to_text(stored.header.detail)
 
-    @property
+    @cached_property
     def text_diff(self) -> list[str]:
         """Unified diff of the texts as stored; empty if no graph is stored.
 

@@ -236,3 +236,14 @@ def test_long_finding_counts_the_unlisted_nodes() -> None:
         finding.to_text(limit=3).splitlines()[-1].startswith("    with    ... and 4 more (4 added")
     )
     assert "..." not in finding.to_text(limit=8)
+
+
+def test_a_body_with_another_effect_is_no_other_saved_value() -> None:
+    """A false first cause named saved values in a graph that saves none."""
+    body = "  body_0: forward {\n    %a = input\n    %m = aten.add(%a, 1)\n    return %m\n  }\n"
+    call = "  %x = input\n  %y = higher_order.tag_activation_checkpoint(@body_0, %x)\n  return %y\n"
+    before = Graph.from_text(f"torchgraph 4\n\ninference @ aot {{\n{body}{call}}}\n")
+    after = edited(before, "aten.add(%a, 1)", "aten.add(%a, 1) !random")
+    text = difference(before, after).to_text()
+    assert "    after   %m = aten.add(%a, 1) !random" in text
+    assert "saved" not in text

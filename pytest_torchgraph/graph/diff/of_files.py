@@ -95,7 +95,8 @@ def layout_lines(before: Sequence[Graph], after: Sequence[Graph]) -> list[str]:
     for result, replaced in by_result[0].items():
         differing.update(_describe("replaced ops", result, replaced, by_result[1].get(result, [])))
     devices = [dict.fromkeys(chain.from_iterable(map(_devices, side))) for side in rest]
-    if not differing and (others := [name for name in devices[1] if name not in devices[0]]):
+    shown = " ".join(differing)
+    if others := [name for name in devices[1] if name not in devices[0] and name not in shown]:
         known = ", ".join(devices[0]) or "none"
         differing[f"replaced and added ops, before: on {known}, now: on {', '.join(others)}"] = 1
     lines = [f"{line} ({count} times)" if count > 1 else line for line, count in differing.items()]
