@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import chain, zip_longest
+from itertools import zip_longest
 
 from ...words import grouped, listed
 from ..digits import fewest
 from ..model import Graph, Node
 from ..program import Program, missing_facts
+from ..select import tensors
 from ..text import format_result
 from .align import align_items
 from .compare import diff_programs
@@ -94,7 +94,8 @@ def layout_lines(before: Sequence[Graph], after: Sequence[Graph]) -> list[str]:
     by_result = [grouped((format_result(node.result), node) for node in side) for side in rest]
     for result, replaced in by_result[0].items():
         differing.update(_describe("replaced ops", result, replaced, by_result[1].get(result, [])))
-    devices = [dict.fromkeys(chain.from_iterable(map(_devices, side))) for side in rest]
+    metas = [[meta for node in side for meta in tensors(node.result)] for side in rest]
+    devices = [dict.fromkeys(meta.device for meta in side if meta.device) for side in metas]
     shown = " ".join(differing)
     if others := [name for name in devices[1] if name not in devices[0] and name not in shown]:
         known = ", ".join(devices[0]) or "none"
@@ -113,8 +114,3 @@ def _describe(op: str, result: str, old: Sequence[Node], new: Sequence[Node]) ->
             listed(text.removeprefix(f"{result} ") for text in side) for side in sides
         )
         yield f"{op} : {result}, before: {was_text}, now: {now_text}"
-
-
-def _devices(node: Node) -> list[str]:
-    """Return the devices of a node's results."""
-    return re.findall(r' on ("[^"]*")', format_result(node.result, full=True))
