@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from .watching.output_code import CudagraphSkip as CudagraphSkip
     from .watching.recompiles import Recompile as Recompile
     from .watching.record import EagerCall as EagerCall
+    from .watching.trace_log import Log as Log
 
 __version__ = "0.2.0"
 
@@ -96,6 +97,7 @@ _NAMES = {
     "watching.output_code": "CudagraphSkip",
     "watching.recompiles": "Recompile",
     "watching.record": "EagerCall",
+    "watching.trace_log": "Log",
 }
 """Modules of the public names. `if TYPE_CHECKING` repeats them for type checkers."""
 

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+OF_LOG = "loaded from a log of torch, which has compilations and no calls"
+
 
 class EagerPart(NamedTuple):
     """The eager part of a step.
@@ -139,6 +141,7 @@ class Contents:
         cls, printed: PrintedGraphs, comparison: CallsComparison | None = None
     ) -> Contents:
         """Return the contents of a watch: its record, and the graphs for `Capture.graphs`."""
+        log = printed.record.log
         return cls(
             lambda: (printed.graphs, None),
             build_joints=lambda: printed.joints,
@@ -146,7 +149,8 @@ class Contents:
             record=printed.record,
             comparison=comparison,
             printed=printed,
-            origin="made by watch()",
+            rank=None if log is None else log.rank,
+            origin=OF_LOG if log is not None else "made by watch()",
         )
 
     @property
@@ -282,4 +286,5 @@ class Contents:
                 f"only() is not available on a capture {self.origin or 'by graph_capture(...)'}: "
                 "use `with graph_capture.watch() as capture:`"
             )
-        return Contents.of_watch(PrintedGraphs(self.printed.record.only(within, function)))
+        part = PrintedGraphs(self.printed.record.only(within, function))
+        return replace(Contents.of_watch(part), rank=self.rank)

@@ -17,6 +17,7 @@ from ..graph.diff import (
     diff_graphs,
     diff_programs,
     merge_edits,
+    merge_ranks,
     whole,
 )
 from ..graph.equality import as_captured
@@ -25,13 +26,14 @@ from ..graph.program import Program
 from ..graph.text import Header, parse_file, read_text
 from ..words import grouped, one_line
 from .many_ranks import NO_RANKS, are_ranks
+from .torch_files import Truncated, captures_in, kind_of
 
 SUFFIX = ".tgraph"
 _DOCUMENT = re.compile(r"torchgraph \d+\n(?:.+\n){0,2}\n(?:ranks? .*\n\n)?.*\{\n")
 _ORIGIN = re.compile(r"\btorch [^\s,]+(?:, )?|\bvia [^\s,]+(?:, )?")
 
 
-def diff(a: Any, b: Any = None) -> GraphDiff:
+def diff(a: Any, b: Any = None, *, truncated: Truncated = "refuse") -> GraphDiff:
     """Return the structural difference from `a` to `b`; false if they have the same dataflow.
 
     `print(diff(capture(old, x), capture(new, x)))` lists the findings, one for each edit.
@@ -40,16 +42,22 @@ def diff(a: Any, b: Any = None) -> GraphDiff:
     including their run counts. If one of two graphs has no shapes at all, for example the result of
     a `torch.fx.Transformer`, shapes and dtypes are not compared.
 
-    For ranks, each edit is one finding, and its `ranks` lists the ranks with the edit. For
-    directories, including subdirectories, files with the same relative path are compared. Each edit
-    is one finding, and its `files` lists the files with the edit; `GraphDiff.files` lists files
-    that exist on only one side and unreadable files. Paths are compared without importing torch.
+    For ranks, each edit is one finding, and its `ranks` lists the ranks with the edit. For two
+    watches or two logs of torch, a graph break or a recompile that only one side has is a finding,
+    and explains the graphs of its function, which are then not compared op by op.
+
+    For directories, including subdirectories, files with the same relative path are compared. Each
+    edit is one finding, and its `files` lists the files with the edit; `GraphDiff.files` lists
+    files that exist on only one side and unreadable files. Paths of `.tgraph` files are compared
+    without importing torch.
 
     Args:
         a, b: two graphs or captures (a `Graph`, a `Capture`, or any argument of `from_fx`), two
             `Ranks`, or the paths of two `.tgraph` files or two directories. A graph, a capture or
             `Ranks` can also be compared with the path of a file. Without `b`, `a` is a directory
             written by `--torchgraph-artifacts`: stored graphs are compared with captured graphs.
+            Other files that `load` reads may stand in place of `.tgraph` files.
+        truncated: for logs, see `load`.
 
     Raises:
         TypeError: for other arguments, for example ranks and a capture, a file and a directory, or
@@ -66,9 +74,12 @@ def diff(a: Any, b: Any = None) -> GraphDiff:
     if b is None:
         return _diff_artifacts(a)
     if _is_path(a) and _is_path(b):
-        return _diff_paths(Path(a), Path(b))
+        return _diff_paths(Path(a), Path(b), truncated)
     if _is_path(a) or _is_path(b):
         path, live = (a, b) if _is_path(a) else (b, a)
+        found = captures_in(Path(path), truncated)
+        if found is not None and not are_ranks(live):
+            return diff(*((found[0], b) if _is_path(a) else (a, found[0])))
         program = _program_beside(Path(path), live)
         a, b = (program, b) if _is_path(a) else (a, program)
     old, new = _program(a), _program(b)
@@ -83,6 +94,10 @@ def diff(a: Any, b: Any = None) -> GraphDiff:
             from ..checks.compilation import need_recorded
 
             need_recorded(side.watched)
+    if getattr(a, "watched", None) is not None and getattr(b, "watched", None) is not None:
+        from .record_differences import diff_records
+
+        return _with_releases(diff_records(a, b), a.header.torch, b.header.torch)
     if not (old.graphs or new.graphs):
         from ..checks.compilation import need_graphs
 
@@ -93,6 +108,14 @@ def diff(a: Any, b: Any = None) -> GraphDiff:
     difference, _ = diff_programs(old, new)
     assert difference is not None
     return difference
+
+
+def _with_releases(difference: GraphDiff, *torch: str) -> GraphDiff:
+    """Return a difference that names the releases of torch if they differ."""
+    if not all(torch) or torch[0] == torch[1]:
+        return difference
+    files = difference.files or FilesDiff((), of_directories=False)
+    return replace(difference, files=replace(files, releases={"torch": (torch[0], torch[1])}))
 
 
 def _is_path(side: Any) -> bool:
@@ -200,7 +223,33 @@ class _Pair:
     renamed: bool = False
 
 
-def _diff_paths(before: Path, after: Path) -> GraphDiff:
+def _diff_read(before: Path, after: Path, truncated: Truncated) -> GraphDiff | None:
+    """Compare two files of torch's, or one with a stored graph; `None` if neither is torch's."""
+    sides = [captures_in(path, truncated) for path in (before, after)]
+    if sides == [None, None]:
+        return None
+    old, new = sides
+    if old is None or new is None:
+        stored, path, found = (before, after, new) if old is None else (after, before, old)
+        if found is None or len(found) > 1:
+            raise GraphFormatError(
+                f"several processes compiled graphs: compare load({str(path)!r})[0] with {stored}",
+                path=str(path),
+            )
+        return diff(*((stored, found[0]) if old is None else (found[0], stored)))
+    if len(old) == len(new) == 1:
+        return diff(old[0], new[0])
+    by_rank = [{capture.rank: capture for capture in side} for side in (old, new)]
+    if by_rank[0].keys() != by_rank[1].keys():
+        ranks = [", ".join(map(str, sorted(map(str, side)))) for side in by_rank]
+        raise TorchGraphError(f"the logs have different ranks: {ranks[0]} and {ranks[1]}")
+    parts = [
+        ((rank or 0,), diff(capture, by_rank[1][rank])) for rank, capture in by_rank[0].items()
+    ]
+    return _with_releases(merge_ranks(parts), old[0].header.torch, new[0].header.torch)
+
+
+def _diff_paths(before: Path, after: Path, truncated: Truncated) -> GraphDiff:
     if before.is_dir() != after.is_dir():
         for path in (before, after):
             path.stat()  # raises with the missing path
@@ -209,8 +258,12 @@ def _diff_paths(before: Path, after: Path) -> GraphDiff:
             f"{before} is {kinds[0]}, but {after} is {kinds[1]}: compare two files or two "
             "directories"
         )
+    if before.is_dir() and (difference := _diff_read(before, after, truncated)) is not None:
+        return difference
     if before.is_dir():
         return _diff_directories(_files(before), _files(after), f"in {before} or {after}")
+    if (difference := _diff_read(before, after, truncated)) is not None:
+        return difference
     name = one_line(after.name)
     pair = _compare_files(before, after)
     findings = tuple(replace(finding, files=(name,)) for finding in pair.diff.findings)
@@ -283,14 +336,24 @@ def _files_diff(pairs: Mapping[str, _Pair]) -> FilesDiff:
 def _files(directory: Path) -> dict[str, Path]:
     """Return the files below a directory by relative path, sorted."""
     files: dict[str, Path] = {}
-    for path in sorted(directory.rglob(f"*{SUFFIX}")):
-        if not path.is_dir():
+    found = [path for path in sorted(directory.rglob("*")) if not path.is_dir()]
+    # A directory holds one kind: without stored graphs, all else that holds graphs is compared.
+    stored = [path for path in found if path.suffix == SUFFIX]
+    for path in stored or found:
+        if stored or _holds_graphs(path):
             name = os.fsencode(path.relative_to(directory).as_posix())
             shown = one_line(name.decode("utf-8", "backslashreplace"))
             while shown in files:  # no file hides another one
                 shown = f"?{shown}"
             files[shown] = path
     return dict(sorted(files.items()))
+
+
+def _holds_graphs(path: Path) -> bool:
+    try:
+        return kind_of(path) != ""
+    except (GraphFormatError, OSError):
+        return False
 
 
 def _compare_files(
@@ -303,6 +366,10 @@ def _compare_files(
         compared_texts: for directories, the results for texts that were already compared, because
             many tests may store the same graphs. Updated.
     """
+    if SUFFIX not in (before.suffix, after.suffix):
+        difference = _diff_read(before, after, "refuse") or GraphDiff(())
+        releases = difference.files.releases.get("torch") if difference.files else None
+        return _without_graphs(_Pair(difference, (), releases))
     # In a directory of a stranger, a link may lead to a device.
     texts = read_text(before, only_files=True), read_text(after, only_files=True)
     if _is_document(texts[0]) and _comparable_text(texts[0]) == _comparable_text(texts[1]):

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ..watching.output_code import CudagraphSkip
     from ..watching.recompiles import Recompile
     from ..watching.record import EagerCall, WatchRecord
+    from ..watching.trace_log import Log
     from .contents import Contents
 
 
@@ -71,6 +72,18 @@ class Observed:
             )
         return record
 
+    def _calls(self, asked: str) -> WatchRecord:
+        """Return the record of a run, which has calls; see `record`."""
+        record = self.record(asked)
+        if record.log is not None:
+            raise self._unavailable(f"{asked} are", "graph_capture.watch()")
+        return record
+
+    @property
+    def log(self) -> Log | None:
+        """The log of torch that the capture was loaded from; `None` for other captures."""
+        return self._contents.record.log if self._contents.record is not None else None
+
     def _unavailable(self, subject: str, remedy: str) -> CaptureError:
         """Return the error for data that this capture does not have."""
         how = self._contents.origin or f"via {self.via!r}"
@@ -98,7 +111,7 @@ class Observed:
         Raises:
             CaptureError: if the capture was not made by `watch()` or `steady(...)`.
         """
-        if not self._contents.is_watch:
+        if not self._contents.is_watch or self.log is not None:
             raise self._unavailable(
                 "eager_calls is",
                 "graph_capture.watch() or steady(...), or, for ops that ran eagerly, capture.eager "
@@ -160,18 +173,18 @@ class Observed:
         `!0/2/0`.
 
         Raises:
-            CaptureError: if the capture did not go through torch.compile.
+            CaptureError: if the capture did not go through torch.compile, or is a log of torch.
         """
-        return self.record("executions").executions
+        return self._calls("executions").executions
 
     @property
     def counters(self) -> Mapping[str, Mapping[str, int]]:
         """Change of `torch._dynamo.utils.counters` during the capture, by group.
 
         Raises:
-            CaptureError: if the capture did not go through torch.compile.
+            CaptureError: if the capture did not go through torch.compile, or is a log of torch.
         """
-        return self.record("counters").counters
+        return self._calls("counters").counters
 
     @property
     def syncs(self) -> tuple[Sync, ...]:
@@ -276,7 +289,7 @@ class Observed:
         """
         from ..graph.cost import total_flops
 
-        self._need_whole()
+        self._need_run_counts()
         return total_flops(self.program, times_run=True)
 
     @property
@@ -298,7 +311,7 @@ class Observed:
         """
         from ..graph.cost import saved_bytes
 
-        self._need_whole()
+        self._need_run_counts()
         saved = saved_bytes(self.program)
         if self._lacks_backward:
             raise CaptureError(
@@ -306,6 +319,13 @@ class Observed:
                 "gradient: omit backward=False, or capture under torch.no_grad()"
             )
         return saved
+
+    def _need_run_counts(self) -> None:
+        self._need_whole()
+        if self.log is not None:
+            raise self._unavailable(
+                "the costs of the whole run are", "the cost of one graph, such as graph.flops"
+            )
 
     @cached_property
     def _lacks_backward(self) -> bool:
@@ -328,7 +348,7 @@ class Observed:
         """
         from ..graph.cost import peak_bytes
 
-        self._need_whole()
+        self._need_run_counts()
         return peak_bytes(self.program)
 
     @property
@@ -396,7 +416,7 @@ class Observed:
         """
         from ..graph.cost import by_module
 
-        self._need_whole()
+        self._need_run_counts()
         recomputed = self._recomputed_if_known
         costs = by_module(self.program, depth, recomputed=recomputed)
         if self._lacks_backward:

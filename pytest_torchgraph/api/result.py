@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from ..checks.subject import Comparison
     from ..graph.events import EagerOp
+    from ..watching.compilations import Compilation
     from ..watching.kernels import Kernel
     from .contents import Contents
 
@@ -31,9 +32,9 @@ _WHY_NO_BACKWARD = f"A backward counts only if it ran: {CHECK_BACKWARD}."
 
 
 def _why_no_eager_ops(via: str) -> str:
-    if via == "watch":
+    if via in ("watch", "trace"):
         return (
-            "a watch does not record ops that run eagerly: use graph_capture(target, ...) via "
+            f"a {via} does not record ops that run eagerly: use graph_capture(target, ...) via "
             "'aot', 'inductor', 'dynamo' or 'compiled_autograd'"
         )
     if via == "compiled_autograd":
@@ -64,7 +65,7 @@ class Capture(Assertions, Observed):
         device: type of the requested device, or `None`.
 
     Attributes:
-        via: name of the mechanism, `"watch"` for a watch.
+        via: name of the mechanism; `"watch"` for a watch, `"trace"` for a log that torch wrote.
         header, device: see the arguments.
     """
 
@@ -172,6 +173,11 @@ class Capture(Assertions, Observed):
             )
         compiled = sum(graph.op_counts.total() * graph.runs for graph in self._contents.graphs)
         return compiled / (compiled + eager)
+
+    def by_compilation(self) -> list[tuple[Graph, Compilation]]:
+        """Return the graphs of a watch, at the capture's level, each with its compilation."""
+        printed = self._contents.printed
+        return [] if printed is None else [*printed.by_compilation(self._level)]
 
     @property
     def program(self) -> tuple[Graph, ...]:

@@ -230,6 +230,8 @@ def why_no_recompile_possible(record: WatchRecord) -> str:
     ran_twice = any(count > 1 for count in record.frames.values())
     if ran_twice or record.ran_earlier or any(c.is_recompilation for c in record.compiled):
         return ""
+    if record.log is not None:  # which does not show how often the code ran
+        return ""
     runs_text = ", ".join(f"{run} ran once" for run in record.executions)
     return (
         f"nothing could recompile: no compiled code ran twice ({runs_text}), and none was compiled "

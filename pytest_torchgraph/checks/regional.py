@@ -57,7 +57,7 @@ def assert_compiled_once(capture: Subject, glob: str, model: Any, kinds: int) ->
     __tracebackhide__ = True
     need_count("kinds", kinds)
     record = capture.watched
-    if record is None:
+    if record is None or record.log is not None:
         raise CaptureError(
             f"assert_compiled_once is not available via {capture.via!r}: use it on `with "
             f"graph_capture.watch() as seen:` or steady(...), or call assert_repeated({glob!r}) on "

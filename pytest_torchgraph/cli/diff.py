@@ -16,6 +16,7 @@ from .formats import (
     EXIT_TROUBLE,
     add_format,
     add_rank,
+    add_truncated,
     markdown_table,
     of_rank,
     print_json,
@@ -41,20 +42,23 @@ def add_command(commands: Any) -> None:
         "diff",
         help="print the differences between two files, or between two directories, by cause",
         description="Compare two .tgraph files, or all .tgraph files of two directory trees by "
-        "relative path. Print every edit once, with the files that contain it. Exit codes: 0 if "
+        "relative path. Logs of TORCH_TRACE, programs of torch.export.save and printed graphs may "
+        "stand in place of .tgraph files. "
+        "Print every edit once, with the files that contain it. Exit codes: 0 if "
         "nothing differs, 1 if something differs, 2 on an error.",
     )
-    parser.add_argument("old", type=Path, help="a .tgraph file or a directory")
+    parser.add_argument("old", type=Path, help="a .tgraph file, a file of torch's, or a directory")
     parser.add_argument(
         "new",
         type=Path,
         nargs="?",
-        help="a .tgraph file or a directory. Without NEW, OLD must be a directory written by "
+        help="the same on the other side. Without NEW, OLD must be a directory written by "
         "--torchgraph-artifacts: its stored graphs are compared with its captured graphs",
     )
     parser.add_argument("--all", action="store_true", help="print all findings and files in full")
     parser.add_argument("--why", action="store_true", help="say why each finding is one")
     add_rank(parser)
+    add_truncated(parser)
     add_format(parser)
     parser.set_defaults(run=run)
 
@@ -67,25 +71,36 @@ def run(options: argparse.Namespace) -> int:
             see `api.differences.diff`.
         OSError: for a missing path.
     """
-    if options.new is None or options.old.is_dir() or options.new.is_dir():
+    from ..api.torch_files import kind_of
+
+    paths = [path for path in (options.old, options.new) if path is not None]
+    if len(paths) < 2 or any(path.is_dir() or kind_of(path) for path in paths):
         return _directories(options)
     return _files(options)
 
 
 def _directories(options: argparse.Namespace) -> int:
-    """Compare all readable files, and print the findings. `EXIT_TROUBLE` for unreadable files."""
+    """Compare directories or files of torch's, and print the findings.
+
+    `EXIT_TROUBLE` for unreadable files.
+    """
     from ..api.differences import diff
 
     if options.rank is not None:
-        raise TorchGraphError("--rank applies to files, not to directories: leave out --rank")
+        raise TorchGraphError("--rank applies to .tgraph files: leave out --rank")
     try:
-        difference = diff(options.old, options.new)
+        truncated: Any = "allow" if options.allow_truncated else "refuse"
+        difference = diff(options.old, options.new, truncated=truncated)
     except TypeError as error:
         raise TorchGraphError(str(error)) from None
     if options.format == "json":
         print_json(difference.to_json())
     elif options.format == "markdown":
-        print("\n".join(_markdown_of_directories(difference)))
+        if difference.files is not None and difference.files.of_directories:
+            lines = _markdown_of_directories(difference)
+        else:
+            lines = _markdown(_with_file_name(difference, options.new))
+        print("\n".join(lines or [_heading(difference)]))
     else:
         text = difference.to_text(None if options.all else LISTED, why=options.why)
         print("\n".join(dict.fromkeys(filter(None, (difference.heading(), text)))))

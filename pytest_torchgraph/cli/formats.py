@@ -12,6 +12,7 @@ from ..errors import TorchGraphError
 from ..words import format_ranks, markdown_code
 
 if TYPE_CHECKING:
+    from ..api.result import Capture
     from ..graph.diff import Finding
     from ..graph.model import Graph
     from ..graph.program import Program
@@ -75,6 +76,15 @@ def add_rank(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_truncated(parser: argparse.ArgumentParser) -> None:
+    """Declare `--allow-truncated`."""
+    parser.add_argument(
+        "--allow-truncated",
+        action="store_true",
+        help="read what is whole of a log of torch that ends inside a record or a compilation",
+    )
+
+
 def read_document(file: Path, *, rank: int | None = None) -> Program:
     """Read a `.tgraph` file; for a file with several ranks, return the program of one rank.
 
@@ -92,20 +102,34 @@ def read_document(file: Path, *, rank: int | None = None) -> Program:
 
 
 def read_any_document(file: Path, *, may_be_missing: bool = False) -> Program:
-    """Read a `.tgraph` file with the graphs of one or several ranks.
+    """Read a file with the graphs of one or several ranks: a `.tgraph` file, or one of torch's.
 
     Args:
         file: its path.
         may_be_missing: if True, an empty file or the null device, which git passes for a missing
             file, is a document without graphs.
     """
+    from ..api.torch_files import captures_in
     from ..graph.program import Program
     from ..graph.text import Header, parse_file, read_text
 
+    if (found := captures_in(file)) is not None:
+        return program_of(found)
     text = read_text(file)
     if may_be_missing and not text:
         return Program(Header())
     return parse_file(text, file)
+
+
+def program_of(captures: Sequence[Capture]) -> Program:
+    """Return the graphs of captures that were read from one file."""
+    from ..graph.program import Program
+
+    programs = [Program(capture.header, capture.program, folded=True) for capture in captures]
+    if len(programs) == 1:
+        return programs[0]
+    ranks = [(capture.rank or 0,) for capture in captures]
+    return Program.of_ranks({}, [*zip(ranks, programs, strict=True)])
 
 
 def of_rank(document: Program, rank: int | None, file: Path) -> Program:

@@ -8,11 +8,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import TorchGraphError, only_counts_error
-from .formats import EXIT_OK, add_rank, of_rank, read_any_document, select_graphs
+from ..words import format_ranks
+from .formats import (
+    EXIT_OK,
+    add_rank,
+    add_truncated,
+    of_rank,
+    program_of,
+    read_any_document,
+    select_graphs,
+)
 
 if TYPE_CHECKING:
+    from ..api.result import Capture
     from ..graph.model import Graph
     from ..graph.program import Program
+
+STAGES = ("dynamo", "aot", "post_grad")
+"""Stages of the graphs in a log."""
 
 
 def add_command(commands: Any) -> None:
@@ -22,7 +35,12 @@ def add_command(commands: Any) -> None:
         commands: the subparsers of argparse.
     """
     parser = commands.add_parser("show", help="print the graphs of a file")
-    parser.add_argument("file", type=Path, help="a .tgraph file")
+    parser.add_argument("file", type=Path, help="a .tgraph file, or a file of torch's")
+    parser.add_argument(
+        "--stage",
+        choices=STAGES,
+        help="print the graphs of a log at this stage; without it, print a glance at the log",
+    )
     parser.add_argument("--graph", metavar="NAME", help="print only this graph")
     form = parser.add_mutually_exclusive_group()
     form.add_argument(
@@ -53,6 +71,7 @@ def add_command(commands: Any) -> None:
         help="value of a symbolic size for --cost, such as s0=8; repeatable",
     )
     add_rank(parser)
+    add_truncated(parser)
     parser.set_defaults(run=run)
 
 
@@ -70,8 +89,21 @@ def run(options: argparse.Namespace) -> int:
         raise TorchGraphError(
             "--cost accepts only --table: leave out --ops, --flat and --collectives"
         )
-    stored = read_any_document(options.file)
     as_text = not (options.table or options.cost or options.ops or options.graph or options.size)
+    captures = _captures_of_log(options)
+    if captures is not None and not options.stage:
+        if as_text and not (options.flat or options.collectives):
+            from .glance import glance
+
+            print(glance(captures))
+            return EXIT_OK
+        options.stage = "aot"
+    if captures is None:
+        if options.stage:
+            raise TorchGraphError("--stage applies to logs of torch: leave out --stage")
+        stored = read_any_document(options.file)
+    else:
+        stored = program_of([capture.at(options.stage) for capture in captures])
     if options.rank is None and as_text and stored.sections:
         if options.collectives:
             print(_collectives_of_ranks(stored, options.file))
@@ -108,6 +140,25 @@ def run(options: argparse.Namespace) -> int:
         detail = document.header.detail
         print(format_document(graphs, document.header, detail, fold=fold), end="")
     return EXIT_OK
+
+
+def _captures_of_log(options: argparse.Namespace) -> Sequence[Capture] | None:
+    """Return the processes in a log, or in a directory of logs; `None` for another file."""
+    from ..api.torch_files import captures_in, kind_of
+
+    if not options.file.is_dir() and kind_of(options.file) != "log":
+        return None
+    captures = captures_in(options.file, "allow" if options.allow_truncated else "refuse")
+    if captures is None:
+        raise TorchGraphError(f"no log of torch in {options.file}")
+    if options.rank is None:
+        return captures
+    selected = [capture for capture in captures if capture.rank == options.rank]
+    options.rank = None
+    if not selected:
+        ranks = [capture.rank for capture in captures if capture.rank is not None]
+        raise TorchGraphError(f"{options.file} has {format_ranks(ranks) if ranks else 'no rank'}")
+    return selected
 
 
 def _text_of_ranks(document: Program, file: Path, *, flat: bool) -> str:

@@ -11,7 +11,7 @@ import re
 import sys
 import sysconfig
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import CodeType, FrameType
 
@@ -90,6 +90,34 @@ def relative(file: str) -> str:
         if relative_path := below(file, base):
             return relative_path.replace(os.sep, "/")
     return Path(file).name
+
+
+_TORCH_FILE = re.compile(r"([^\s\"',]+)/torch/(?:_dynamo|nn/modules|fx)/")
+_STDLIB_FILE = re.compile(r"/[^\s\"':]*/lib/python3\.\d+/(?!(?:site|dist)-packages/)")
+
+
+def localizer(text: str, default: Callable[[str], str] = str) -> Callable[[str], str]:
+    """Return a function that replaces paths of another machine's torch and Python by ours.
+
+    These directories decide whether a line is the user's.
+
+    Args:
+        text: a text that may name files of that torch.
+        default: the result if it names none.
+    """
+    match = _TORCH_FILE.search(text)
+    if match is None:
+        return default
+    replaced = {f"{match[1]}/torch/": f"{_TORCH}/"}
+    if match[1].endswith("-packages"):
+        replaced[f"{match[1]}/"] = f"{_SITE[0]}/"
+
+    def local(text: str) -> str:
+        for theirs, ours in replaced.items():
+            text = text.replace(theirs, ours)
+        return _STDLIB_FILE.sub(lambda _: f"{_STDLIB[0]}/", text)
+
+    return local
 
 
 @functools.lru_cache(maxsize=8192)

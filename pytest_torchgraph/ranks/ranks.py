@@ -27,6 +27,7 @@ from .fake_group import coordinates
 
 if TYPE_CHECKING:
     from ..api.result import Capture
+    from ..api.torch_files import Truncated
     from ..graph.diff import GraphDiff
     from ..graph.model import Node
 
@@ -83,7 +84,8 @@ class Ranks(Sequence["Capture"]):
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
-        return f"<Ranks of {format_mesh(self.mesh)}: {format_ranks(self.ranks)}>"
+        mesh = format_mesh(self.mesh) or "unknown mesh"
+        return f"<Ranks of {mesh}: {format_ranks(self.ranks)}>"
 
     # Type checkers would accept any attribute of a class with `__getattr__`.
     if not TYPE_CHECKING:
@@ -309,7 +311,8 @@ class Ranks(Sequence["Capture"]):
         ranks = [_rank(capture) for capture in captures]
         if len(ranks) > 1:
             return format_ranks(ranks)
-        return f"rank {ranks[0]} ({format_mesh(coordinates(ranks[0], self.mesh))})"
+        place = format_mesh(coordinates(ranks[0], self.mesh))
+        return f"rank {ranks[0]} ({place})" if place else f"rank {ranks[0]}"
 
     @property
     def world_size(self) -> int:
@@ -317,18 +320,38 @@ class Ranks(Sequence["Capture"]):
         return math.prod(self.mesh.values())
 
 
-def load(path: str | Path) -> Capture | Ranks:
-    """Return the graphs in a `.tgraph` file: a `Capture`, or `Ranks` if it stores several ranks.
+def load(path: str | Path, *, truncated: Truncated = "refuse") -> Capture | Ranks:
+    """Return the graphs in a file: a `Capture`, or `Ranks` if it stores several ranks.
+
+    The file is recognised by its content:
+
+    - a `.tgraph` file;
+    - a log of `TORCH_TRACE`, plain or compressed by gzip, or a directory with such logs. The result
+      has what a watch has, except what only calls show. If several processes compiled graphs, it is
+      `Ranks`, by rank or, if the processes have no distinct ranks, in the order of their records;
+    - a program stored by `torch.export.save`, of which nothing is unpickled or evaluated;
+    - text of `print_readable()`, of `fx_graph_readable.py`, and of `TORCH_LOGS` for `graph_code`,
+      `aot_graphs` and `post_grad_graphs`.
+
+    Args:
+        path: the file.
+        truncated: "refuse" (default) raises an error if a log ends inside a record or inside a
+            compilation. "allow" reads the rest, see `Capture.log.truncated`: a check of it may miss
+            what is not there.
 
     Raises:
         TypeError: if `path` is not a path.
-        ValueError: if no file can have this path.
-        GraphFormatError: if the file is malformed (with line and column), or holds only op counts.
+        ValueError: if no file can have this path; for another value of `truncated`.
+        GraphFormatError: if the file is malformed (with line and column), truncated, holds only op
+            counts, or no graph that can be read.
         OSError: if the file cannot be read.
     """
     from ..api.existing import capture_of
+    from ..api.torch_files import captures_in
 
     file = Path(path)
+    if (found := captures_in(file, truncated)) is not None:
+        return found[0] if len(found) == 1 else Ranks(found, {})
     program = parse_file(read_text(file), file)
     if not program.sections:
         return capture_of(program, file)

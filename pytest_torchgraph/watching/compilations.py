@@ -149,6 +149,7 @@ def _add_event(current: Compilation, event: Event) -> None:
             current.callable_name = event.callable_name
             current.code_ref, current.own_resets = event.code_ref, event.own_resets
             current.function, current.line = original_name(event.function), event.line
+            current.file = event.file or current.file
         case GraphPrinted():
             if not current.finished:
                 # Dynamo restarted, so graphs of earlier attempts do not count.

@@ -6,7 +6,7 @@ caches.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -84,6 +84,16 @@ class PrintedGraphs:
                 for graph in compilation.levels.get(level, ())
             )
         return self._at[level]
+
+    def by_compilation(self, level: Level | None) -> Iterator[tuple[Graph, Compilation]]:
+        """Yield the graphs of a level, or for `None` `graphs`, each with its compilation."""
+        owners: list[Compilation] = []
+        for compiled, its in zip(self.record.compiled, self._compilations, strict=True):
+            graphs: Sequence[Any] = its.own if level is None else its.levels.get(level, ())
+            if level == "post_grad":
+                graphs = its.post_grad(self._later_names)
+            owners += [compiled] * len(graphs)
+        return zip(self.graphs if level is None else self.at(level), owners, strict=True)
 
     @property
     def levels(self) -> tuple[Level, ...]:
@@ -200,7 +210,9 @@ class _CompilationGraphs:
             return
         if compiled.is_capture:
             if ran := record.runs_of(compiled):
-                captured = [_with_runs(graph, ran) for graph in _convert_captured(compiled, names)]
+                captured = _convert_captured(compiled, names)
+                if record.log is None:
+                    captured = [_with_runs(graph, ran) for graph in captured]
                 self.own = self.levels["compiled_autograd"] = captured
             return
         ran, ran_backward = record.runs_of(compiled), record.runs_of(compiled, BACKWARD)
@@ -210,10 +222,12 @@ class _CompilationGraphs:
             "dynamo": printed.dynamo(),
             "aot": printed.aot(backward=self._backward_ran),
         }
-        self.levels = {
-            level: [_with_runs(g, ran_backward if g.kind == "backward" else ran) for g in graphs]
-            for level, graphs in graphs_by_level.items()
-        }
+        if record.log is None:
+            for graphs in graphs_by_level.values():
+                graphs[:] = [
+                    _with_runs(g, ran_backward if g.kind == "backward" else ran) for g in graphs
+                ]
+        self.levels = graphs_by_level
         if compiled.id is None or compiled.id.autograd is None:
             self.own = self.levels["aot"] or self.levels["dynamo"]
 

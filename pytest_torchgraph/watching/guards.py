@@ -97,7 +97,7 @@ def observe_guard(reason: str, miss: torch_private.CacheMiss | None) -> GuardObs
             return _observe_in_entry(text, miss)
     check = check_of(text.check)
     subject = describe_source(check.source)
-    return GuardObservation(text, check, _describe(check, subject))
+    return GuardObservation(text, check, _describe(check, subject), check.source)
 
 
 def _describe(check: Check, subject: str) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..convert.source_lines import is_user_file, relative
 from ..errors import TorchGraphError
@@ -31,6 +31,9 @@ from .observe import (
 )
 from .output_code import CudagraphSkip, skips_of
 from .recompiles import Recompile, recompiles_of
+
+if TYPE_CHECKING:
+    from .trace_log import Log, Process
 
 EARLIER = "compiled before the watch: "
 _IN_TORCH = "skipfiles"
@@ -138,6 +141,8 @@ class WatchRecord:
         part: the arguments of `only` that restricted the record, in words, "" if unrestricted.
         compiled_in_all: all compiled functions with their files and lines, if the record is
             restricted.
+        log: the log that the record was read from; `None` for a watch. A log has compilations and
+            no calls, so each graph counts as run once.
     """
 
     compiled: tuple[Compilation, ...]
@@ -151,6 +156,7 @@ class WatchRecord:
     warmed_up: bool = False
     part: str = ""
     compiled_in_all: tuple[str, ...] = ()
+    log: Log | None = None
 
     @property
     def state(self) -> tuple[Any, ...]:
@@ -315,6 +321,19 @@ def record_of(recorder: EventRecorder) -> WatchRecord:
         disabled=recorder.disabled,
         opened=recorder.opened,
     )
+
+
+def record_of_process(process: Process) -> WatchRecord:
+    """Return the record of a process in a log."""
+    # Compiled autograd traces through AOTAutograd's backward graphs, and runs none of them.
+    captures = any(compilation.is_capture for compilation in process.compiled)
+    runs = Counter(
+        CountedGraph(str(c.id or ""), part, c.function, c.file, c.line)
+        for c in process.compiled
+        for part in (("",) if captures else ("", BACKWARD))
+    )
+    names = frozenset(run.name for run in runs)
+    return WatchRecord(process.compiled, runs, names, {}, (), log=process.log)
 
 
 def _sort_key(item: tuple[CountedGraph, int]) -> tuple[Any, ...]:

@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+from .callables import named
 from .reading import (
     Printed,
     aot_names,
@@ -18,4 +19,4 @@ from .reading import (
     read_printed,
 )
 from .syntax import PrintedGraphError
-from .values import PrintedNames
+from .values import PrintedNames, PrintedObject, PrintedSymbol, PrintedTensor

@@ -31,7 +31,9 @@ _ILLEGAL = re.compile(r"[^0-9a-zA-Z_]+")
 
 
 class Unresolved:
-    """A substitute for a function that was defined inside another function, and is unreachable.
+    """A substitute for a function that is unreachable, or that this process does not have.
+
+    It was defined inside another function, or only the process that printed its name has it.
 
     `__module__` and `__qualname__` hold the names. The substitute cannot be called.
     """
@@ -67,6 +69,15 @@ def qualified(path: str) -> Any:
     if isinstance(value, types.ModuleType):
         raise LookupError(path)
     return value
+
+
+def named(path: str) -> Any:
+    """Return the object at a dotted path, or its substitute if this process does not have it."""
+    try:
+        return qualified(path)
+    except LookupError:
+        module, _, name = path.removeprefix("torch.ops.").partition(".")
+        return Unresolved(module if name else "", name or path)
 
 
 def identifier(name: str) -> Any:

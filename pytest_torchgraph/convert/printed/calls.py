@@ -117,7 +117,7 @@ class CallReader:
                 find = callables.qualified if "." in name else callables.identifier
                 function = find(name)
             except LookupError:
-                self.values.fail(call, f"{name} does not exist in this process")
+                function = self.values.elsewhere(call, name)
             if not callable(function):
                 self.values.fail(call, f"{name} is not callable")
             first = self.functions.get(_NUMBER.sub("", name))

@@ -252,9 +252,13 @@ class PrintedValueReader:
             pass
         class_name, name = path.split(".")[-2:]
         member = _enum_member(class_name, name)
-        if member is None:
+        return self.elsewhere(node, path) if member is None else member
+
+    def elsewhere(self, node: ast.expr, path: str) -> Any:
+        """Return the substitute for an object that only the process that printed the text has."""
+        if not path.replace(".", "").isidentifier():
             self.fail(node, f"{path} does not exist in this process")
-        return member
+        return callables.named(path)
 
     def _call(self, node: ast.Call) -> Any:
         path = dotted(node.func)

@@ -31,8 +31,18 @@ from ...doors import front_door
 if TYPE_CHECKING:
     from .align import align_items, longest_increasing
     from .compare import diff_graphs, diff_programs, find_changes, same_ranks
-    from .cuts import BREAK, pairs_with_breaks
-    from .findings import SIGNS, Change, ChangeKind, FilesDiff, Finding, GraphDiff, GraphPair, Place
+    from .cuts import BREAK, break_finding, pairs_with_breaks
+    from .findings import (
+        SIGNS,
+        Change,
+        ChangeKind,
+        FilesDiff,
+        Finding,
+        GraphDiff,
+        GraphPair,
+        Identity,
+        Place,
+    )
     from .joining import (
         MAX_CAUSES,
         finding_heading,
@@ -59,9 +69,11 @@ else:
         __name__,
         {
             "align": "align_items longest_increasing",
-            "cuts": "BREAK pairs_with_breaks",
+            "cuts": "BREAK break_finding pairs_with_breaks",
             "rules": "RULES",
-            "findings": "Change ChangeKind FilesDiff Finding GraphDiff GraphPair Place SIGNS",
+            "findings": (
+                "Change ChangeKind FilesDiff Finding GraphDiff GraphPair Identity Place SIGNS"
+            ),
             "joining": (
                 "MAX_CAUSES finding_heading finding_lines form_lines group_same_edits list_some "
                 "merge_edits merge_findings merge_ranks problem_finding shorten source_text whole"

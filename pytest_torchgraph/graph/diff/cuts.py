@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import secrets
 from collections import Counter
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import accumulate, islice
@@ -295,26 +295,45 @@ def _findings_of(
         direct = [b for b in boundaries if best and _kind(b.cut.graph_break) == best[0][0]][:1]
     by_break = grouped((_break_key(boundary), boundary) for boundary in direct)
     for cut in by_break.values():
-        places = tuple(Place(b.module, b.graph, ()) for b in cut)
+        places = [Place(b.module, b.graph, ()) for b in cut]
         cause = cut[0].cut.graph_break
         assert cause is not None
-        name, function = _kind(cause)
-        token = f"graph break {kind} {name} in {function}"
-        summary = f"graph break {kind} in {function} ({name})"
-        if cause.file:
-            summary = f"graph break {kind} at {cause.file}:{cause.line} in {function}"
-            summary += f": {cause.code.strip()}" if cause.code.strip() else ""
         crossings = [lines[id(boundary)] for boundary in cut]
         if rest := crossings[MOST_CUTS:]:
             crossings[MOST_CUTS:] = [f"and {len(rest):,} more cuts ({digest('cuts', *rest)})"]
-        yield Finding(
-            places,
-            summary,
-            identity=Identity((token,)),
-            graph_break=cause,
-            of_cut=kind,
-            details=tuple(crossings),
-        )
+        yield break_finding(kind, cause, places, details=crossings)
+
+
+def break_finding(
+    kind: ChangeKind,
+    cause: GraphBreak,
+    places: Iterable[Place],
+    note: str = "",
+    details: Iterable[str] = (),
+) -> Finding:
+    """Return the finding of a graph break that only one side has.
+
+    Args:
+        kind: "added" or "removed".
+        cause: the graph break.
+        places: the places that it divides.
+        note: end of the summary.
+        details: the values that cross each cut.
+    """
+    name, function = _kind(cause)
+    token = f"graph break {kind} {name} in {function}"
+    summary = f"graph break {kind} in {function} ({name})"
+    if cause.file:
+        summary = f"graph break {kind} at {cause.file}:{cause.line} in {function}"
+        summary += f": {cause.code.strip()}" if cause.code.strip() else ""
+    return Finding(
+        tuple(places),
+        summary + note,
+        identity=Identity((token,)),
+        graph_break=cause,
+        of_cut=kind,
+        details=tuple(details),
+    )
 
 
 def _is_edit(finding: Finding) -> bool:

@@ -153,6 +153,8 @@ class Finding:
             `()`, and `before` and `after` are `None`. In a break of a stored graph, `line` is 0,
             and `file`, `reason` and `code` are "".
         of_cut: the kind of a finding about the division of a step; `None` for all others.
+        recompile: the `Recompile` that only one of two watches or logs has; `None` for all other
+            findings. `changes` is then `()`.
     """
 
     places: tuple[Place, ...]
@@ -169,6 +171,7 @@ class Finding:
     data: Mapping[str, Any] | None = field(default=None, repr=False, hash=False)
     graph_break: GraphBreak | None = None
     of_cut: ChangeKind | None = None
+    recompile: Any = field(default=None, compare=False)
     details: tuple[str, ...] = ()
 
     @property
@@ -247,10 +250,10 @@ class Finding:
         """The user's source line of the primary node; `None` if unknown, as in a stored graph."""
         if self.changes:
             return self.changes[0].node.source
-        cut = self.graph_break
-        if cut is None or not cut.file:
+        event = self.graph_break or self.recompile
+        if event is None or not event.file:
             return None
-        return Source(cut.file, cut.line, cut.code, cut.function)
+        return Source(event.file, event.line, getattr(event, "code", ""), event.function)
 
     def to_json(self) -> dict[str, Any]:
         """Return the finding as plain data of bounded size, with the nodes as text.

@@ -26,6 +26,8 @@ TOP = "(no module)"
 def finding_text(finding: Finding, limit: int) -> str:
     """Return a finding in a few lines; see `Finding.to_text`."""
     sign = sign_of(finding)
+    if finding.recompile is not None:
+        return "\n".join([f"{sign} {finding.summary}", *str(finding.recompile).splitlines()[1:]])
     if finding.graph_break is not None:
         cut = finding.graph_break
         paths = [place.module for place in finding.places]
@@ -341,7 +343,10 @@ def diff_heading(diff: GraphDiff) -> str:
     if files is None or not (files.of_directories or files.counts):
         after = () if diff.origins is None else (new for _, new in diff.origins.pairs if new)
         calls = describe_python_calls(after)
-        return heading(diff.findings) + (f"; not compared: {calls}" if calls else "")
+        releases = dict.fromkeys(files.releases.values()) if files else ()
+        parts = [f"torch {old} -> {new}" for old, new in releases]
+        parts.append(heading(diff.findings))
+        return "; ".join([*parts, *([f"not compared: {calls}"] if calls else [])])
     if not files.of_directories:
         return "; ".join([*([heading(diff.findings)] if diff.findings else []), "op counts differ"])
     parts = []

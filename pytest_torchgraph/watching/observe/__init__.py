@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from .executions import BACKWARD, CountedGraph, Counts
     from .hub import HUB, EventRecorder, IdleRecorder
     from .structured_trace import (
+        HAND_OVER,
         ONLY_TRACED,
         CacheEvent,
         CacheMissEvent,
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
         GuardsFailed,
         SizeFixed,
         is_recompile_limit,
+        name_of,
+        read_event,
     )
 else:
     __getattr__ = front_door(
@@ -44,7 +47,8 @@ else:
             "structured_trace": (
                 "CacheEvent CacheMissEvent CodeGenerated CompilationFinished "
                 "CompilationStarted CompileId CudagraphsSkipped Event FixedSizes GraphBreakEvent "
-                "GraphPrinted GuardsFailed ONLY_TRACED SizeFixed is_recompile_limit"
+                "GraphPrinted GuardsFailed HAND_OVER ONLY_TRACED SizeFixed is_recompile_limit "
+                "name_of read_event"
             ),
         },
     )

@@ -37,11 +37,13 @@ from ...convert.process_groups import mesh_dimensions
 from ...convert.refused_nodes import describe_refused
 from ...convert.source_lines import is_user_file
 from ...errors import TorchGraphError
+from ..guard_text import GuardLine
 from ..guards import observe_guard
 from .callables import AOT_COMPILED, PRECOMPILED, CallableTable, report_errors
 from .entries import CompiledCallables
 from .executions import Counts, Executions
 from .structured_trace import (
+    HAND_OVER,
     NAMES,
     NAMES_WITHOUT_GRAPHS,
     CacheEvent,
@@ -385,7 +387,10 @@ class Hub:
             return
         match event:
             case GraphBreakEvent():
-                event = replace(event, stack=tuple(self._stack), module=self._module)
+                hand_over = HAND_OVER in event.report and torch_private.compiled_autograd_is_on()
+                event = replace(
+                    event, hand_over=hand_over, stack=tuple(self._stack), module=self._module
+                )
                 self._stack, self._module = [], ""
                 # Without the line that torch 2.10 puts before the reason.
                 self._break_reason = re.sub(
@@ -406,6 +411,8 @@ class Hub:
                     },
                 )
             case SizeFixed():
+                lines = tuple(GuardLine(*line) for line in torch_private.traced_lines())
+                event = replace(event, stack=lines)
                 compile_id = torch_private.get("compile_id")()
                 sizes = self._fixed.setdefault(id(compile_id), (compile_id, {}))[1]
                 sizes.update(dict.fromkeys(event.sources, event))

@@ -12,10 +12,9 @@ import json
 import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from types import CodeType
+from types import CodeType, NoneType
 from typing import Any, Literal, NamedTuple
 
-from ... import torch_private
 from ...convert.refused_nodes import RefusedOp
 from ..guard_text import GuardLine, without_scope
 from ..guards import GuardObservation
@@ -76,7 +75,7 @@ class CompilationStarted(Event):
     """Dynamo began to trace a frame.
 
     Attributes:
-        function, line: name and first line of the code.
+        function, file, line: name, file and first line of the code; the file only from a log.
         callable_name: name of the compiled callable that was entered last.
         code_ref: a reference to the code object, which keeps its hash; `None` if unknown.
         own_resets: number of resets of Dynamo by this package so far.
@@ -84,6 +83,7 @@ class CompilationStarted(Event):
 
     function: str
     line: int
+    file: str = ""
     callable_name: str = ""
     code_ref: weakref.ref[CodeType] | None = None
     own_resets: int = 0
@@ -125,7 +125,7 @@ class GraphBreakEvent(Event):
     Attributes:
         report: Dynamo's report: location, reason, hints, the user's stack.
         hand_over: True for a call of `backward` that compiled autograd captures, so that no op is
-            missing from the graphs.
+            missing from the graphs. With compiled autograd, Dynamo always reports a break there.
         stack: file, line, function and code of each frame, outermost first, including torch's;
             empty if unknown. The stack in the report omits a `forward` that calls a `forward`.
         module: Dynamo's name of the module whose code broke, such as `L['self'].layers.0`; "" for
@@ -133,7 +133,7 @@ class GraphBreakEvent(Event):
     """
 
     report: str
-    hand_over: bool
+    hand_over: bool = False
     stack: tuple[tuple[str, int, str, str], ...] = ()
     module: str = ""
 
@@ -150,7 +150,7 @@ class SizeFixed(Event):
 
     sources: tuple[str, ...]
     value: str
-    stack: tuple[GuardLine, ...]
+    stack: tuple[GuardLine, ...] = ()
 
 
 FixedSizes = dict[str, dict[str, SizeFixed]]
@@ -260,7 +260,7 @@ STAGES = {
 }
 """`GraphPrinted.stage` for each record that holds a printed graph."""
 _UNKNOWN_LINE = 0
-_HAND_OVER = "Unsupported Tensor.backward() call"
+HAND_OVER = "Unsupported Tensor.backward() call"
 """Kind of the graph break at which compiled autograd, if enabled, takes over the backward."""
 
 
@@ -281,36 +281,45 @@ class _TraceRecord(NamedTuple):
     payload: str
 
 
+def name_of(metadata: Mapping[str, Any]) -> str:
+    """Return the name of a record in `NAMES`, "" for other records.
+
+    A record is written either under its own name, or as an `artifact` with a name in it. For
+    inductor's post-grad graph it depends: as an artifact after a compilation, under its own name
+    after a cache hit.
+    """
+    artifact = metadata.get("artifact")
+    if isinstance(artifact, Mapping):
+        name = str(artifact.get("name"))
+        return name if name in _READERS else ""
+    return next((key for key in metadata if key in _READERS), "")
+
+
 def read_event(metadata: Mapping[str, Any], payload: str) -> Event | None:
     """Return the event for a record, `None` for a record that is not used.
+
+    It contains only what the record says: `Hub` adds what it sees in the live process.
 
     Args:
         metadata: the record, which torch writes as a line of json.
         payload: the accompanying text.
     """
-    artifact = metadata.get("artifact")
-    # A record is written either under its own name, or as an `artifact` with a name in it. For
-    # inductor's post-grad graph it depends: as an artifact after a compilation, under its own name
-    # after a cache hit.
-    if isinstance(artifact, Mapping):
-        name, fields = str(artifact.get("name")), artifact
-    else:
-        name = next((key for key in metadata if key in _READERS), "")
-        fields = metadata.get(name) or {}
-    reader = _READERS.get(name)
-    if reader is None:
+    name = name_of(metadata)
+    if not name:
         return None
+    fields = metadata.get(name) or metadata.get("artifact") or {}
     attempt = metadata.get("attempt")
     attempt = attempt if isinstance(attempt, int) else 0
-    return reader(_TraceRecord(_id(metadata), attempt, metadata, fields, payload))
+    return _READERS[name](_TraceRecord(_id(metadata), attempt, metadata, fields, payload))
 
 
 def _id(metadata: Mapping[str, Any]) -> CompileId | None:
-    compile_id = CompileId(
-        metadata.get("compiled_autograd_id"),
-        metadata.get("frame_id"),
-        metadata.get("frame_compile_id"),
-    )
+    numbers = [
+        metadata.get(name) for name in ("compiled_autograd_id", "frame_id", "frame_compile_id")
+    ]
+    if any(type(number) not in (int, NoneType) for number in numbers):
+        raise TypeError(f"compile id {numbers}")
+    compile_id = CompileId(*numbers)
     # Without Dynamo, AOTAutograd writes records without any of the three numbers.
     return None if compile_id == CompileId() else compile_id
 
@@ -327,17 +336,23 @@ def _printed(stage: str) -> _Reader:
 
 def _started(record: _TraceRecord) -> Event:
     stack = record.metadata.get("stack") or record.fields.get("stack") or [{}]
-    function, line = str(stack[-1].get("name", "")), int(stack[-1].get("line", _UNKNOWN_LINE))
-    return CompilationStarted(record.id, record.attempt, function, line)
+    frame = stack[-1]
+    function, line = str(frame.get("name", "")), int(frame.get("line", _UNKNOWN_LINE))
+    file = frame.get("filename")
+    # torch interns file names: a number that an earlier record explains.
+    file = file if isinstance(file, str) else ""
+    return CompilationStarted(record.id, record.attempt, function, line, file)
 
 
 def _broke(record: _TraceRecord) -> Event | None:
     if record.payload.startswith(_REPEATED):
         return None
-    # With compiled autograd, Dynamo always reports a break at `backward()`, although the backward
-    # is compiled.
-    hand_over = _HAND_OVER in record.payload and torch_private.compiled_autograd_is_on()
-    return GraphBreakEvent(record.id, record.attempt, record.payload, hand_over)
+    return GraphBreakEvent(record.id, record.attempt, record.payload)
+
+
+def _line(frame: Mapping[str, Any]) -> GuardLine:
+    code = str(frame.get("loc") or "").strip()
+    return GuardLine(str(frame["filename"]), frame.get("line") or 0, str(frame["name"]), code)
 
 
 def _reasons(payload: str) -> tuple[str, ...]:
@@ -413,7 +428,7 @@ _READERS: dict[str, _Reader] = {
         record.attempt,
         tuple(map(without_scope, record.fields["sources"])),
         str(record.fields["value"]),
-        tuple(GuardLine(*line) for line in torch_private.traced_lines()),
+        tuple(map(_line, record.fields.get("user_stack") or ())),
     ),
     "compiled_autograd_compile_reasons": lambda record: CacheMissEvent(
         record.id, record.attempt, _reasons(record.payload)

@@ -1,0 +1,132 @@
+"""The difference of two watches or logs, which have graph breaks and recompiles beside graphs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, TypeVar
+
+from ..convert.source_lines import relative
+from ..graph.diff import ChangeKind, Finding, GraphDiff, Identity, Place, break_finding, diff_graphs
+from ..graph.events import SKIPPED, GraphBreak
+from ..graph.model import Graph
+from ..watching.recompiles import Recompile
+from ..words import counted, listed
+
+if TYPE_CHECKING:
+    from .result import Capture
+
+T = TypeVar("T")
+_Code = tuple[str, str]
+"""Function and file of compiled code."""
+_SIDES: tuple[ChangeKind, ChangeKind] = ("removed", "added")
+
+
+def diff_records(before: Capture, after: Capture) -> GraphDiff:
+    """Return the difference of two captures with records.
+
+    A graph break that only one side has is a finding, and explains the graphs of its function:
+    those that the other side does not have as well are not compared, but counted. A recompile that
+    only one side has is a finding, and explains graphs that only one side has.
+    """
+    sides = before, after
+    records = [side.record("graph breaks") for side in sides]
+    breaks = _unmatched([record.breaks for record in records], _break_keys)
+    recompiles = _unmatched([record.recompiles for record in records], _recompile_keys)
+    divided = {code for side in breaks for cut in side for code in _codes_of(cut)}
+    repeated = {(each.function, each.file) for side in recompiles for each in side}
+    compared: list[list[Graph]] = []
+    uncompared: list[list[tuple[Graph, _Code]]] = []
+    codes: list[dict[str, _Code]] = []
+    for side in sides:
+        graphs = [(graph, (c.function, relative(c.file))) for graph, c in side.by_compilation()]
+        codes.append({graph.name: code for graph, code in graphs})
+        compared.append([graph for graph, code in graphs if code not in divided])
+        uncompared.append([(graph, code) for graph, code in graphs if code in divided])
+    in_both = Counter(graph for graph, _ in uncompared[0]) & Counter(g for g, _ in uncompared[1])
+    left = [code for side in uncompared for graph, code in side if not in_both[graph]]
+    findings: list[Finding] = []
+    for kind, side, of_side in zip(_SIDES, sides, breaks, strict=True):
+        for cut in of_side:
+            of_cut = [code for code in left if code in _codes_of(cut)]
+            left = [code for code in left if code not in of_cut]
+            findings.append(break_finding(kind, cut, [_place(side, cut.module)], _note(of_cut)))
+    for kind, side, again in zip(_SIDES, sides, recompiles, strict=True):
+        # The pieces of a divided function are compiled again as well.
+        findings += (
+            _recompile_finding(kind, side, each)
+            for each in again
+            if (each.function, each.file) not in divided
+        )
+    difference = diff_graphs(*compared)
+    findings += (
+        finding
+        for finding in difference.findings
+        if not (finding.of_graph and _is_repeated(finding, codes, repeated))
+    )
+    return replace(difference, findings=tuple(findings))
+
+
+def _unmatched(
+    sides: Sequence[Sequence[T]], keys: Callable[[T], Iterable[Hashable]]
+) -> list[list[T]]:
+    """Return what only one of two sides has. The first keys decide before the second ones."""
+    rest = [[*side] for side in sides]
+    for number in range(len([*keys(rest[0][0])]) if all(rest) else 0):
+        by_key = [[[*keys(item)][number] for item in side] for side in rest]
+        common = Counter(by_key[0]) & Counter(by_key[1])
+        for side, of_side in zip(rest, by_key, strict=True):
+            found = Counter(common)
+            kept = []
+            for item, key in zip(side, of_side, strict=True):
+                if not found[key]:
+                    kept.append(item)
+                found[key] -= found[key] > 0
+            side[:] = kept
+    return rest
+
+
+def _break_keys(cut: GraphBreak) -> Iterator[Hashable]:
+    kind = cut.kind.removeprefix(SKIPPED)
+    yield kind, cut.function, cut.code  # its line may be another one
+    yield kind, cut.function, cut.file
+
+
+def _recompile_keys(recompile: Recompile) -> Iterator[Hashable]:
+    yield recompile.function, recompile.reasons, recompile.limit_hit
+    yield recompile.function, recompile.limit_hit
+
+
+def _codes_of(cut: GraphBreak) -> set[_Code]:
+    """Return the functions that a break divides: its own, and those that call it."""
+    return {(cut.function, cut.file)} | {(frame.function, frame.file) for frame in cut.stack}
+
+
+def _place(side: Capture, module: str) -> Place:
+    return Place(module, side.graphs[0].name if side.graphs else "", ())
+
+
+def _note(codes: Sequence[_Code]) -> str:
+    if not codes:
+        return ""
+    functions = listed(dict.fromkeys(function for function, _ in codes), 3)
+    return f" ({counted(len(codes), 'graph')} of {functions} not compared)"
+
+
+def _recompile_finding(kind: ChangeKind, side: Capture, recompile: Recompile) -> Finding:
+    summary = f"recompile {kind}: {str(recompile).splitlines()[0]}"
+    token = f"recompile {kind} {recompile.function} {recompile.reasons}"
+    place = _place(side, "")
+    identity = Identity((token,))
+    return Finding((place,), summary, identity=identity, of_cut=kind, recompile=recompile)
+
+
+def _is_repeated(finding: Finding, codes: Sequence[dict[str, _Code]], repeated: set[_Code]) -> bool:
+    """Return True for a graph that only one side has, of a function that was compiled again."""
+    kinds = {change.kind for change in finding.changes}
+    return any(
+        codes[side].get(finding.graph) in repeated
+        for side, kind in enumerate(_SIDES)
+        if kinds == {kind}
+    )
