@@ -94,14 +94,14 @@ def diff(a: Any, b: Any = None, *, truncated: Truncated = "refuse") -> GraphDiff
             from ..checks.compilation import need_recorded
 
             need_recorded(side.watched)
-    if getattr(a, "watched", None) is not None and getattr(b, "watched", None) is not None:
-        from .record_differences import diff_records
-
-        return _with_releases(diff_records(a, b), a.header.torch, b.header.torch)
     if not (old.graphs or new.graphs):
         from ..checks.compilation import need_graphs
 
         need_graphs(a)
+    if getattr(a, "watched", None) is not None and getattr(b, "watched", None) is not None:
+        from .record_differences import diff_records
+
+        return _with_releases(diff_records(a, b), a.header.torch, b.header.torch)
     if len(old.graphs) == len(new.graphs) == 1 and not old.sections:
         before, after = _comparable(old.graphs[0], new.graphs[0])
         return diff_graphs((before,), (after,))
@@ -258,12 +258,10 @@ def _diff_paths(before: Path, after: Path, truncated: Truncated) -> GraphDiff:
             f"{before} is {kinds[0]}, but {after} is {kinds[1]}: compare two files or two "
             "directories"
         )
-    if before.is_dir() and (difference := _diff_read(before, after, truncated)) is not None:
+    if (difference := _diff_read(before, after, truncated)) is not None:
         return difference
     if before.is_dir():
         return _diff_directories(_files(before), _files(after), f"in {before} or {after}")
-    if (difference := _diff_read(before, after, truncated)) is not None:
-        return difference
     name = one_line(after.name)
     pair = _compare_files(before, after)
     findings = tuple(replace(finding, files=(name,)) for finding in pair.diff.findings)
@@ -340,20 +338,13 @@ def _files(directory: Path) -> dict[str, Path]:
     # A directory holds one kind: without stored graphs, all else that holds graphs is compared.
     stored = [path for path in found if path.suffix == SUFFIX]
     for path in stored or found:
-        if stored or _holds_graphs(path):
+        if stored or kind_of(path, strict=False):
             name = os.fsencode(path.relative_to(directory).as_posix())
             shown = one_line(name.decode("utf-8", "backslashreplace"))
             while shown in files:  # no file hides another one
                 shown = f"?{shown}"
             files[shown] = path
     return dict(sorted(files.items()))
-
-
-def _holds_graphs(path: Path) -> bool:
-    try:
-        return kind_of(path) != ""
-    except (GraphFormatError, OSError):
-        return False
 
 
 def _compare_files(

@@ -38,13 +38,26 @@ _OTHERS = (
 """Patterns of the texts that are no graphs that can be read, and what they are."""
 
 
-def kind_of(path: Path) -> str:
+def kind_of(path: Path, *, strict: bool = True) -> str:
     """Return what a file is by its content: "log", "pt2", "printed"; "" for all else.
+
+    Args:
+        path: the file.
+        strict: False for a file among others, which then is no error.
 
     Raises:
         GraphFormatError: if it surely holds no graph that can be read, with the way to get one.
         OSError: if the file cannot be read.
     """
+    try:
+        return _kind_of(path)
+    except (GraphFormatError, OSError):
+        if strict:
+            raise
+        return ""
+
+
+def _kind_of(path: Path) -> str:
     if not path.is_file():  # a FIFO can be read only once
         return ""
     with open(path, "rb") as file:
@@ -89,8 +102,10 @@ def captures_in(path: Path, truncated: Truncated = "refuse") -> list[Capture] | 
     if truncated not in ("refuse", "allow"):
         raise ValueError(f'truncated={truncated!r}: pass "refuse" or "allow"')
     if path.is_dir():
-        files = [file for file in sorted(path.rglob("*")) if file.is_file()]
-        logs = [file for file in files if kind_of(file) == "log"]
+        files = sorted(path.rglob("*"))
+        if any(file.suffix == ".tgraph" for file in files):  # a directory holds one kind
+            return None
+        logs = [file for file in files if kind_of(file, strict=False) == "log"]
         return _of_logs(logs, truncated) if logs else None
     readers: dict[str, Callable[[], list[Capture]]] = {
         "log": lambda: _of_logs([path], truncated),

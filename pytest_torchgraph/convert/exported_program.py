@@ -8,6 +8,7 @@ becomes nodes of torch.fx, and these a `Graph`, as for a live program. The forma
 from __future__ import annotations
 
 import ast
+import json
 import operator
 import zipfile
 from collections.abc import Iterator, Mapping
@@ -18,7 +19,6 @@ import torch
 import torch.fx
 
 from ..errors import GraphFormatError
-from ..files import parse_json
 from .canonical_names import CanonicalNames
 from .from_fx import Converted, Naming, convert
 from .node_meta import RESULT
@@ -58,7 +58,16 @@ _NAMES: Mapping[str, Mapping[int, str]] = {
     ),
 }
 """Names of numbers in the JSON, as in `torch.NAME`."""
-_OPERATORS = {"Add": " + ", "Mul": "*", "Pow": "**"}
+_OPERATORS = {
+    "Add": " + ",
+    "Mul": "*",
+    "Pow": "**",
+    "GreaterThan": " >= ",
+    "LessThan": " <= ",
+    "StrictGreaterThan": " > ",
+    "StrictLessThan": " < ",
+}
+_FUNCTIONS = {"Equality": "Eq", "Unequality": "Ne"}
 
 
 class Exported(NamedTuple):
@@ -98,7 +107,7 @@ def read_program(path: Path) -> Exported:
                     + ", ".join(archive.namelist()[:5]),
                     path=str(path),
                 )
-            return _Program(archive, parse_json(model)).read()
+            return _Program(archive, json.loads(model)).read()
     except (zipfile.BadZipFile, NotImplementedError, EOFError) as error:
         raise GraphFormatError(f"the archive is damaged: {error}", path=str(path)) from None
     except GraphFormatError as error:
@@ -166,7 +175,7 @@ class _Program:
             if spec.keys() & {"user_output", "loss_output"}
         ]
         (call, *_) = (c for c in self.module["module_call_graph"] if not c["fqn"])
-        _, spec = parse_json(call["signature"]["out_spec"])
+        _, spec = json.loads(call["signature"]["out_spec"])
         try:
             structure = _unflatten(spec, iter(range(len(returned))))
         except LookupError:
@@ -188,7 +197,7 @@ class _Program:
     def constant(self, name: str) -> torch.Tensor | None:
         """Return a small constant tensor that is stored without pickle, else `None`."""
         configured = _member(self.archive, "data/constants/model_constants_config.json")
-        entry = parse_json(configured or b"{}").get("config", {}).get(name)
+        entry = json.loads(configured or b"{}").get("config", {}).get(name)
         if entry is None or entry["use_pickle"]:
             return None
         meta = entry["tensor_meta"]
@@ -214,9 +223,11 @@ def _unflatten(spec: Mapping[str, Any], leaves: Iterator[int]) -> Any:
     items = [_unflatten(child, leaves) for child in spec["children_spec"]]
     if spec["type"] in ("builtins.tuple", "builtins.list"):
         return items
-    if spec["type"] in ("builtins.dict", "collections.OrderedDict"):
-        return dict(zip(parse_json(spec["context"]), items, strict=True))
-    raise LookupError(spec["type"])
+    # The context of a dict, and of an output of transformers, is the list of its keys.
+    keys = json.loads(spec["context"] or "null")
+    if not isinstance(keys, list) or len(keys) != len(items):
+        raise LookupError(spec["type"])
+    return dict(zip(keys, items, strict=True))
 
 
 class _GraphReader:
@@ -323,6 +334,10 @@ class _GraphReader:
                 return PrintedObject(f"torch.{_NAMES[kind][data]}")
             case "as_device":
                 return torch.device(_device(data))
+            case "as_float":  # "Infinity" is a string in JSON
+                return float(data)
+            case "as_floats":
+                return [*map(float, data)]
             case "as_complex":
                 return complex(data["real"], data["imag"])
             case "as_operator":
@@ -359,5 +374,5 @@ def _expression(node: ast.AST) -> str:
             texts = [_expression(arg) for arg in args]
             if name in _OPERATORS:
                 return f"({_OPERATORS[name].join(texts)})"
-            return f"{name}({', '.join(texts)})"
+            return f"{_FUNCTIONS.get(name, name)}({', '.join(texts)})"
     raise ValueError(f"an expression {ast.dump(node)[:60]}")
