@@ -5,21 +5,22 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from pathlib import PurePath
 from typing import TYPE_CHECKING, TypeVar
 
-from ..convert.source_lines import relative
 from ..graph.diff import ChangeKind, Finding, GraphDiff, Identity, Place, break_finding, diff_graphs
-from ..graph.events import SKIPPED, GraphBreak
+from ..graph.events import SKIPPED, GraphBreak, StackFrame
 from ..graph.model import Graph
 from ..watching.recompiles import Recompile
 from ..words import counted, listed
 
 if TYPE_CHECKING:
+    from ..watching.compilations import Compilation
     from .result import Capture
 
 T = TypeVar("T")
 _Code = tuple[str, str]
-"""Function and file of compiled code."""
+"""Function and file of compiled code. Two checkouts of a project have the same names of files."""
 _SIDES: tuple[ChangeKind, ChangeKind] = ("removed", "added")
 
 
@@ -35,12 +36,12 @@ def diff_records(before: Capture, after: Capture) -> GraphDiff:
     breaks = _unmatched([record.breaks for record in records], _break_keys)
     recompiles = _unmatched([record.recompiles for record in records], _recompile_keys)
     divided = {code for side in breaks for cut in side for code in _codes_of(cut)}
-    repeated = {(each.function, each.file) for side in recompiles for each in side}
+    repeated = {_code(each) for side in recompiles for each in side}
     compared: list[list[Graph]] = []
     uncompared: list[list[tuple[Graph, _Code]]] = []
     codes: list[dict[str, _Code]] = []
     for side in sides:
-        graphs = [(graph, (c.function, relative(c.file))) for graph, c in side.by_compilation()]
+        graphs = [(graph, _code(c)) for graph, c in side.by_compilation()]
         codes.append({graph.name: code for graph, code in graphs})
         compared.append([graph for graph, code in graphs if code not in divided])
         uncompared.append([(graph, code) for graph, code in graphs if code in divided])
@@ -55,9 +56,7 @@ def diff_records(before: Capture, after: Capture) -> GraphDiff:
     for kind, side, again in zip(_SIDES, sides, recompiles, strict=True):
         # The pieces of a divided function are compiled again as well.
         findings += (
-            _recompile_finding(kind, side, each)
-            for each in again
-            if (each.function, each.file) not in divided
+            _recompile_finding(kind, side, each) for each in again if _code(each) not in divided
         )
     difference = diff_graphs(*compared)
     findings += (
@@ -90,7 +89,7 @@ def _unmatched(
 def _break_keys(cut: GraphBreak) -> Iterator[Hashable]:
     kind = cut.kind.removeprefix(SKIPPED)
     yield kind, cut.function, cut.code  # its line may be another one
-    yield kind, cut.function, cut.file
+    yield kind, *_code(cut)
 
 
 def _recompile_keys(recompile: Recompile) -> Iterator[Hashable]:
@@ -100,7 +99,11 @@ def _recompile_keys(recompile: Recompile) -> Iterator[Hashable]:
 
 def _codes_of(cut: GraphBreak) -> set[_Code]:
     """Return the functions that a break divides: its own, and those that call it."""
-    return {(cut.function, cut.file)} | {(frame.function, frame.file) for frame in cut.stack}
+    return {_code(cut), *map(_code, cut.stack)}
+
+
+def _code(place: Compilation | GraphBreak | Recompile | StackFrame) -> _Code:
+    return place.function, PurePath(place.file).name
 
 
 def _place(side: Capture, module: str) -> Place:
