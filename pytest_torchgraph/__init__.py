@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from .api.capture import capture as capture
     from .api.differences import diff as diff
     from .api.existing import from_fx as from_fx
+    from .api.existing import to_fx as to_fx
     from .api.result import Capture as Capture
     from .api.testcase import GraphTestCase as GraphTestCase
     from .api.warm_start import Restart as Restart
@@ -66,7 +67,7 @@ __version__ = "0.2.0"
 _NAMES = {
     "api.capture": "GraphCapture capture",
     "api.differences": "diff",
-    "api.existing": "from_fx",
+    "api.existing": "from_fx to_fx",
     "api.result": "Capture",
     "api.testcase": "GraphTestCase",
     "api.warm_start": "Restart restart",
