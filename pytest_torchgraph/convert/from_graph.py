@@ -18,7 +18,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental import symbolic_shapes
 
 from ..errors import CaptureError
-from ..graph.higher_order import GRAPH_MODULE, KINDS
+from ..graph.higher_order import GRAPH_MODULE
 from ..graph.model import (
     AnyFloat,
     Arg,
@@ -32,7 +32,6 @@ from ..graph.model import (
     SubgraphRef,
     Symbol,
     TensorMeta,
-    map_arg,
 )
 from ..graph.sizes import BINARY
 from ..graph.text import format_node
@@ -113,6 +112,10 @@ class _Builder:
         if isinstance(node.result, Symbol):
             self.symbols.setdefault(node.result.expr, made)
         value = self.values.of(node.result)
+        if made.target is operator.getitem and isinstance(made.args[0], torch.fx.Node):
+            several = made.args[0].meta.get("val")
+            if isinstance(several, tuple) and isinstance(made.args[1], int):
+                value = several[made.args[1]]  # writes to it are writes to the result of its op
         made.meta[node_meta.RESULT if value is None else "val"] = (
             node.result if value is None else value
         )
@@ -134,9 +137,8 @@ class _Builder:
         if value is None and node.args and isinstance(node.result, TensorMeta):
             value = tensor_of(node.args[0], node.result)
         if value is None:
-            raise ValueError(
-                f"the value of this constant is unknown, so pass constants={{{node.name!r}: tensor}}"
-            )
+            remedy = f"constants={{{node.name!r}: tensor}}"
+            raise ValueError(f"the value of this constant is unknown, so pass {remedy}")
         self.attributes[path] = value
         return self.graph.create_node("get_attr", path, name=node.name)
 

@@ -150,7 +150,7 @@ def test_constant_without_a_value_is_passed() -> None:
 
 def test_text_with_several_graphs_needs_a_name() -> None:
     text = capture(nn.Linear(2, 2), torch.ones(2, 2)).to_text()
-    with pytest.raises(ValueError, match="2 graphs, so pass name=.*'forward', 'backward'"):
+    with pytest.raises(ValueError, match=r"2 graphs, so pass name=.*'forward', 'backward'"):
         to_fx(text)
     with pytest.raises(ValueError, match="no graph is named 'other'"):
         to_fx(text, name="other")
