@@ -12,6 +12,7 @@ from .doors import front_door
 if TYPE_CHECKING:
     from .api.capture import GraphCapture as GraphCapture
     from .api.capture import capture as capture
+    from .api.check_pass import check_pass as check_pass
     from .api.differences import diff as diff
     from .api.existing import from_fx as from_fx
     from .api.existing import to_fx as to_fx
@@ -66,6 +67,7 @@ __version__ = "0.2.0"
 
 _NAMES = {
     "api.capture": "GraphCapture capture",
+    "api.check_pass": "check_pass",
     "api.differences": "diff",
     "api.existing": "from_fx to_fx",
     "api.result": "Capture",

@@ -176,15 +176,16 @@ class _Builder:
         return bodies[0]
 
     def output(self, node: Node) -> torch.fx.Node:
-        (value,) = self.arg(node.args) if len(node.args) == 1 else (self.arg(node.args),)
-        if not isinstance(value, tuple) and self.source.level != "fx":
-            value = (value,)
+        value = self.arg(node.args[0] if len(node.args) == 1 else node.args)
         saved = [self.nodes[ref.name] for ref in self.source.saved]
-        if saved:
-            made = self.graph.output((*value, *saved))
-            made.meta["desc"] = [None] * len(value) + [SavedForBackwards()] * len(saved)
+        if not isinstance(value, tuple) and (saved or self.source.level != "fx"):
+            value = (value,)
+        if not saved:
+            made: torch.fx.Node = self.graph.output(value)
             return made
-        return self.graph.output(value)
+        made = self.graph.output((*value, *saved))
+        made.meta["desc"] = [None] * len(value) + [SavedForBackwards()] * len(saved)
+        return made
 
     # -- arguments -------------------------------------------------------------------------------
 
@@ -275,7 +276,7 @@ class _Values:
         """Return the `torch.SymInt` of a symbol."""
         if name not in self._sizes:
             dynamic = symbolic_shapes.DimDynamic.DYNAMIC
-            context = symbolic_shapes.StatelessSymbolicContext([dynamic])
+            context: Any = symbolic_shapes.StatelessSymbolicContext([dynamic])
             example = torch.empty(_HINT + len(self._sizes), device="meta")
             fake = self._mode.from_tensor(example, symbolic_context=context)
             self._sizes[name] = fake.shape[0]
@@ -305,7 +306,7 @@ def function_named(name: str) -> Any:
     if namespace in ("operator", "torch"):
         found = getattr(operator, rest, None) if namespace == "operator" else _torch_named(name)
     else:
-        found = _attribute(torch.ops, name)
+        found = _attribute(torch.ops, name) if rest else None
     if found is None:
         found = class_named(name)
     if not callable(found) or op_name(found) != name:

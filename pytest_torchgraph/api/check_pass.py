@@ -1,0 +1,596 @@
+"""`check_pass`: checks what one pass does to one graph, and reports all problems at once."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import operator
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+import torch.fx
+from torch.utils._pytree import tree_leaves
+
+from ..convert.from_graph import tensor_of
+from ..convert.to_fx import ORIGIN, origin_of
+from ..errors import CaptureError
+from ..graph.diff import GraphDiff
+from ..graph.model import Graph, TensorMeta
+from ..ops.impossible import pattern_name
+from ..ops.matching import matches
+from ..settings.paths import allows, patterns
+from ..torch_release import need_torch
+from ..words import counted, listed
+from .differences import diff
+from .existing import from_fx, to_fx
+
+MAGNITUDES = (1.0, 1e-3, 1e3)
+"""Sizes of random inputs. An epsilon, for example, matters only for small values."""
+_INTEGERS = (8, 2, 1)
+"""Upper bounds of random integers. A smaller one is tried if the graph cannot run, because the
+integers may be indices."""
+SEED = 0
+"""Seed of the random inputs, and of the random numbers that a run draws."""
+_MISSING = object()
+
+
+def check_pass(
+    pass_fn: Callable[..., Any],
+    graph_or_module_or_text: Graph | torch.fx.GraphModule | str,
+    inputs: Sequence[Any] | None = None,
+    *,
+    changes: Mapping[Any, int] | None = None,
+    after: Graph | torch.fx.GraphModule | str | None = None,
+    annotations: Mapping[str, Sequence[str]] | None = None,
+    keep: Sequence[str] = ("custom",),
+    allow: str | Sequence[str] = (),
+    rtol: float = 0,
+    atol: float = 0,
+) -> GraphDiff:
+    """Assert that a pass is right for one graph. Return the difference that the pass made.
+
+        check_pass(fuse_norm_and_quant, TEXT, changes={"lib.norm": -2, "lib.norm_quant": 2})
+
+    The pass runs on a copy of the graph, and then on its own result. Both graphs, before and after,
+    run on the same inputs. Each problem is a line of the message that begins with one of:
+
+    - `malformed`: fx cannot compile the graph, or it has other inputs.
+    - `change`: the pass changed nothing, or something other than `changes`.
+    - `after`: the graph differs from `after`.
+    - `values`: an output differs, or the graph cannot run.
+    - `inputs written`: a run writes an input or an attribute, but only with or without the pass.
+    - `aliasing`: outputs share memory with inputs or each other, but only with or without the pass.
+    - `val`: `meta["val"]` is missing, or has another dtype or shape than the value.
+    - `annotations`: meta of `keep` is lost, or other nodes than `annotations` have a key.
+    - `not idempotent`: the second run of the pass changed the graph as well.
+
+    Args:
+        pass_fn: the pass. It takes a `torch.fx.Graph` if its first parameter has this annotation or
+            the name `graph`, otherwise a `GraphModule`. It changes its argument, or returns a new
+            `GraphModule`, `Graph` or `PassResult`.
+        graph_or_module_or_text: the graph before the pass; see `to_fx`. It is not modified.
+        inputs: the arguments of one call (a tuple or list), or a list of tuples for several calls.
+            `None` for random inputs with the dtypes and shapes of `meta["val"]`, of magnitude 1,
+            1e-3 and 1e3. They are the same in each run.
+        changes: count of each op after the pass, minus the count before. For patterns, see
+            `Graph.assert_op_counts`. No other count may change. `{}`: the graph may not change.
+            `None`: the graph or its annotations must change.
+        after: the graph that the result must equal.
+        annotations: for a key of `node.meta["custom"]`, the names of all nodes that have it after
+            the pass.
+        keep: keys of `node.meta` that a node, or its replacement, must keep.
+        allow: regular expressions, searched in the lines. A problem that one of them matches is
+            none: a reinplacing pass writes its inputs, and a copy changes the aliasing.
+        rtol, atol: tolerances of floating-point outputs. By default, values are compared bitwise.
+
+    Raises:
+        AssertionError: with all problems, and the difference that the pass made.
+        TypeError, ValueError: for arguments that cannot be checked, such as a misspelled op.
+        CaptureError: if the graph cannot run before the pass.
+    """
+    __tracebackhide__ = True
+    need_torch()
+    allowed = patterns(allow) if allow else []
+    before = _module(graph_or_module_or_text)
+    result = _apply(pass_fn, before)
+    if wrong := _malformed(before, result):
+        found, lines = GraphDiff(()), [f"malformed: {wrong}"]
+    else:
+        found = diff(before, result)
+        expected = None if after is None else _expected(after)
+        lines = [
+            *_changes(before, result, found, changes),
+            *_after(result, expected),
+            *_values(before, result, _all_inputs(before, inputs), rtol, atol),
+            *_annotations(result, annotations or {}),
+            *_kept(before, result, keep),
+            *_twice(pass_fn, result),
+        ]
+    lines = [line for line in dict.fromkeys(lines) if not allows(allowed, line.partition("\n")[0])]
+    if not lines:
+        return found
+    name = getattr(pass_fn, "__name__", type(pass_fn).__name__)
+    made = f"The pass made {found}" if found else "The pass did not change the graph."
+    message = [f"{name}: {counted(len(lines), 'problem')}", *lines, "", made]
+    raise AssertionError("\n".join(message))
+
+
+# -- running the pass ------------------------------------------------------------------------------
+
+
+def _module(subject: Any) -> torch.fx.GraphModule:
+    if isinstance(subject, Graph | str):
+        return to_fx(subject)
+    if isinstance(subject, torch.fx.GraphModule):
+        return subject
+    raise TypeError(
+        f"check_pass takes a Graph, a torch.fx.GraphModule or a text, not {type(subject).__name__}:"
+        " for a capture, use capture.fx(capture.forward)"
+    )
+
+
+def _expected(subject: Any) -> torch.fx.GraphModule | Graph:
+    try:
+        return _module(subject)
+    except CaptureError:  # a graph that cannot run can be compared
+        return Graph.from_text(subject) if isinstance(subject, str) else subject
+
+
+def _copied(module: torch.fx.GraphModule) -> torch.fx.GraphModule:
+    """Return a copy that shares nothing, including the dictionaries in the nodes' meta."""
+    duplicate = copy.deepcopy(module)
+    for part in duplicate.modules():
+        if isinstance(part, torch.fx.GraphModule):
+            for node in part.graph.nodes:
+                node.meta = {k: dict(v) if type(v) is dict else v for k, v in node.meta.items()}
+    return duplicate
+
+
+def _apply(pass_fn: Callable[..., Any], module: torch.fx.GraphModule) -> torch.fx.GraphModule:
+    """Run a pass on a copy, and return its result."""
+    duplicate = _copied(module)
+    returned = pass_fn(duplicate.graph if _takes_graph(pass_fn) else duplicate)
+    returned = getattr(returned, "graph_module", returned)  # of a PassResult
+    if isinstance(returned, torch.fx.Graph) and returned is not duplicate.graph:
+        returned = torch.fx.GraphModule(duplicate, returned)
+    result = returned if isinstance(returned, torch.fx.GraphModule) else duplicate
+    origin = origin_of(module.graph)
+    for output in result.graph.find_nodes(op="output") if origin is not None else ():
+        output.meta.setdefault(ORIGIN, origin)  # lost if the pass made a new output
+    return result
+
+
+def _takes_graph(pass_fn: Callable[..., Any]) -> bool:
+    try:
+        parameters = list(inspect.signature(pass_fn).parameters.values())
+    except (TypeError, ValueError):  # a builtin
+        return False
+    if not parameters:
+        return False
+    annotation = parameters[0].annotation
+    if annotation is inspect.Parameter.empty:
+        return parameters[0].name == "graph"
+    if isinstance(annotation, str):
+        return re.fullmatch(r"['\"]?(torch\.)?(fx\.)?(graph\.)?Graph['\"]?", annotation) is not None
+    return annotation is torch.fx.Graph
+
+
+def _malformed(before: torch.fx.GraphModule, result: torch.fx.GraphModule) -> str:
+    """Return why a graph is malformed, "" if it is not."""
+    try:
+        result.graph.lint()
+        result.recompile()
+    except Exception as error:  # fx raises whatever the graph makes it raise
+        return f"{type(error).__name__}: {error}"
+    if not result.graph.find_nodes(op="output"):
+        return "the graph has no output"
+    was, now = (
+        [node.name for node in module.graph.find_nodes(op="placeholder")]
+        for module in (before, result)
+    )
+    return "" if len(was) == len(now) else f"the inputs were {listed(was)}, are {listed(now)}"
+
+
+# -- changes ---------------------------------------------------------------------------------------
+
+
+def _changes(
+    before: torch.fx.GraphModule,
+    result: torch.fx.GraphModule,
+    found: GraphDiff,
+    changes: Mapping[Any, int] | None,
+) -> Iterator[str]:
+    if changes is None:
+        if not found and _order(before) == _order(result):
+            yield "change: the pass changed nothing, because it matched no node of this graph"
+        return
+    if not isinstance(changes, Mapping) or not all(type(n) is int for n in changes.values()):
+        raise TypeError(f"changes={changes!r} must map ops to ints, such as {{'aten.mm': -1}}")
+    if not changes and found:
+        yield f"change: expected none, found {found.heading()}"
+        return
+    old, new = from_fx(before), from_fx(result)
+    for op, expected in changes.items():
+        delta = new.count(op) - old.count(op)
+        if delta != expected:
+            yield f"change: {pattern_name(op)}: expected {expected:+}, found {delta:+}"
+    names = [pattern_name(op) for op in changes]
+    for op in sorted({*old.op_counts, *new.op_counts}):
+        delta = new.op_counts.get(op, 0) - old.op_counts.get(op, 0)
+        if delta and not any(matches(op, name) for name in names):
+            yield f"change: {op}: {delta:+}, which changes= does not name"
+
+
+def _order(module: torch.fx.GraphModule) -> list[Any]:
+    """Return the nodes in order, with the meta that passes write for other passes."""
+    return [(node.name, str(node.meta.get("custom"))) for node in module.graph.nodes]
+
+
+def _after(
+    result: torch.fx.GraphModule, expected: torch.fx.GraphModule | Graph | None
+) -> Iterator[str]:
+    if expected is not None and (difference := diff(expected, result)):
+        yield _with_details("after: not the expected graph, but with", difference)
+
+
+def _twice(pass_fn: Callable[..., Any], result: torch.fx.GraphModule) -> Iterator[str]:
+    try:
+        again = _apply(pass_fn, result)
+        wrong = _malformed(result, again)
+        difference = GraphDiff(()) if wrong else diff(result, again)
+    except Exception as error:  # of the pass
+        wrong = f"{type(error).__name__}: {error}"
+    if wrong:
+        yield f"not idempotent: the second run fails: {wrong}"
+    elif difference:
+        yield _with_details("not idempotent: the second run made", difference)
+
+
+def _with_details(line: str, difference: GraphDiff) -> str:
+    heading, *details = str(difference).splitlines()
+    return "\n".join([f"{line} {heading}", *(f"  {detail}" for detail in details)])
+
+
+# -- values ----------------------------------------------------------------------------------------
+
+
+class _Inputs(NamedTuple):
+    """Arguments of a call, and their description for messages."""
+
+    values: Sequence[Any]
+    words: str
+
+
+class _Run(NamedTuple):
+    """The result of one run.
+
+    Attributes:
+        outputs: leaves of the output.
+        named: inputs, attributes and outputs after the run, by name.
+        written: names of the inputs and attributes that the run wrote.
+        shared: pairs of names whose tensors share memory.
+        wrong_vals: lines about `meta["val"]`.
+    """
+
+    outputs: list[Any]
+    named: dict[str, Any]
+    written: set[str]
+    shared: set[tuple[str, str]]
+    wrong_vals: list[str]
+
+
+def _all_inputs(module: torch.fx.GraphModule, inputs: Any) -> list[_Inputs]:
+    names = [node.name for node in module.graph.find_nodes(op="placeholder")]
+    if inputs is None:
+        return [_random_inputs(module, magnitude) for magnitude in MAGNITUDES]
+    if not isinstance(inputs, tuple | list):
+        raise TypeError(
+            f"inputs must be a tuple or list with the arguments, not {type(inputs).__name__}"
+        )
+    several = isinstance(inputs, list) and inputs and all(isinstance(i, tuple) for i in inputs)
+    calls = list(inputs) if several else [inputs]
+    for call in calls:
+        if len(call) != len(names):
+            raise TypeError(
+                f"the graph takes {counted(len(names), 'input')} ({listed(names)}), but inputs has "
+                f"{len(call)}"
+            )
+    return [
+        _Inputs(call, f"with call {number} of inputs" if several else "with inputs")
+        for number, call in enumerate(calls, 1)
+    ]
+
+
+def _random_inputs(module: torch.fx.GraphModule, magnitude: float) -> _Inputs:
+    """Return inputs on which the graph runs."""
+    error: Exception | None = None
+    for high in _INTEGERS:
+        generator = torch.Generator().manual_seed(SEED)
+        origin = origin_of(module.graph)
+        values = []
+        for node in module.graph.find_nodes(op="placeholder"):
+            value, known = node.meta.get("val", node.meta.get("example_value")), ()
+            if origin is not None:
+                known = origin.values.get(node.name, ())
+            values.append(_random(node.name, value, known, magnitude, high, generator))
+        inputs = _Inputs(values, f"with random inputs of magnitude {magnitude:g}")
+        try:
+            _run(module, inputs)
+        except Exception as failure:  # of any op
+            error = failure
+        else:
+            return inputs
+    raise CaptureError(f"the graph cannot run before the pass, so pass inputs=: {error}") from error
+
+
+def _random(
+    name: str, value: Any, known: Any, magnitude: float, high: int, generator: torch.Generator
+) -> Any:
+    if not isinstance(value, torch.Tensor):
+        number = _hint(value)
+        if number is None:
+            raise TypeError(f"input {name} has no meta['val'], so pass inputs=")
+        return number
+    shape, stride = [_hint(s) for s in value.shape], [_hint(s) for s in value.stride()]
+    if known:
+        dtype = str(value.dtype).removeprefix("torch.")
+        return tensor_of(known[0], TensorMeta(dtype, tuple(shape)))
+    # Fill the memory, so that an expanded input stays expanded.
+    length = 1 + sum((size - 1) * step for size, step in zip(shape, stride, strict=True))
+    length = max(length, 1)
+    if value.dtype.is_floating_point or value.dtype.is_complex:
+        kind = torch.complex64 if value.dtype.is_complex else torch.float32
+        memory = torch.randn(length, dtype=kind, generator=generator) * magnitude
+    else:
+        high = 2 if value.dtype == torch.bool else high
+        memory = torch.randint(0, high, (length,), generator=generator)
+    device = value.device.type
+    memory = memory.to(value.dtype)
+    if device != "cpu" and torch.accelerator.is_available():
+        memory = memory.to(device)
+    return torch.empty_strided(shape, stride) if 0 in shape else memory.as_strided(shape, stride)
+
+
+def _hint(size: Any) -> Any:
+    """Return a number, or the example of a symbolic number; `None` for other values."""
+    if isinstance(size, torch.SymInt | torch.SymFloat | torch.SymBool):
+        return size.node.hint
+    return size if isinstance(size, int | float | bool) else None
+
+
+def _values(
+    before: torch.fx.GraphModule,
+    result: torch.fx.GraphModule,
+    all_inputs: Sequence[_Inputs],
+    rtol: float,
+    atol: float,
+) -> Iterator[str]:
+    """Run both graphs. Yield lines about values, writes, aliasing and meta."""
+    compared = False
+    reported: set[str] = set()
+    for inputs in all_inputs:
+        old = _run(before, inputs)
+        try:
+            new = _run(result, inputs)
+        except Exception as error:  # of any op
+            yield f"values: the graph fails after the pass: {type(error).__name__}: {error}"
+            return
+        compared = compared or not old.outputs or any(map(_has_number, old.outputs))
+        lines = [
+            *_output_lines(old, new, inputs.words, rtol, atol),
+            *_memory_lines(old, new),
+            *[line for line in new.wrong_vals if line not in old.wrong_vals],
+        ]
+        for line in lines:
+            key = re.sub(r" by up to .*| \(with .*", "", line)
+            if key not in reported:  # in the message once, with the first inputs that show it
+                reported.add(key)
+                yield line
+    if not compared:
+        yield "values: nothing compared, because every output is infinite or NaN: pass inputs="
+
+
+def _has_number(value: Any) -> bool:
+    return not isinstance(value, torch.Tensor) or bool(value.isfinite().any()) or not value.numel()
+
+
+def _run(module: torch.fx.GraphModule, inputs: _Inputs) -> _Run:
+    module = _copied(module)
+    detached = [v.detach() if isinstance(v, torch.Tensor) else v for v in inputs.values]
+    own = copy.deepcopy(detached)  # keeps views of one memory together
+    placeholders = [node.name for node in module.graph.find_nodes(op="placeholder")]
+    named = {f"input {name}": value for name, value in zip(placeholders, own, strict=True)}
+    for node in module.graph.find_nodes(op="get_attr"):
+        owner, _, name = str(node.target).rpartition(".")
+        value = getattr(module.get_submodule(owner), name, None)
+        if isinstance(value, torch.Tensor):
+            named[f"attribute {node.target}"] = value
+    copies = {n: v.detach().clone() for n, v in named.items() if isinstance(v, torch.Tensor)}
+    runner = _Watching(module)
+    devices = [v.device for v in copies.values() if v.device.type not in ("cpu", "meta")]
+    with torch.no_grad(), torch.random.fork_rng(devices=sorted({d.index or 0 for d in devices})):
+        torch.manual_seed(SEED)
+        outputs = tree_leaves(runner.run(*own))
+    written = {name for name, value in copies.items() if not _same(value, named[name])}
+    named.update({f"output {number}": value for number, value in enumerate(outputs)})
+    memory = {name: _memory(value) for name, value in named.items() if _memory(value)}
+    names = list(memory)
+    shared = {
+        (a, b)
+        for index, a in enumerate(names)
+        for b in names[index + 1 :]
+        if memory[a] == memory[b] and b.startswith("output")
+    }
+    return _Run(outputs, named, written, shared, runner.lines)
+
+
+def _memory(value: Any) -> int:
+    """Return the address of a tensor's storage, 0 for other and for empty values."""
+    return value.untyped_storage().data_ptr() if isinstance(value, torch.Tensor) else 0
+
+
+class _Watching(torch.fx.Interpreter):
+    """Runs a graph, and compares each value with the meta of its node.
+
+    Attributes:
+        lines: a line for each node with missing or wrong meta.
+    """
+
+    def __init__(self, module: torch.fx.GraphModule):
+        super().__init__(module)
+        self.lines: list[str] = []
+        self._uses_val = any("val" in node.meta for node in module.graph.nodes)
+
+    def run_node(self, n: torch.fx.Node) -> Any:
+        value = super().run_node(n)
+        if n.op.startswith("call_") and self._uses_val:
+            actual, val = tree_leaves(value), n.meta.get("val", _MISSING)
+            if val is _MISSING or val is None:
+                # torch's own partitioners write no meta to calls of modules.
+                is_tensor = any(isinstance(leaf, torch.Tensor) for leaf in actual)
+                if n.op != "call_module" and is_tensor:
+                    self.lines.append(f"val: {n.name} has no meta['val']")
+            else:
+                described = tree_leaves(val)
+                if len(described) != len(actual) or any(map(_differs, described, actual)):
+                    self.lines.append(
+                        f"val: {n.name} has {_words(described)} in meta['val'], but its value is "
+                        f"{_words(actual)}"
+                    )
+        return value
+
+
+def _differs(val: Any, value: Any) -> bool:
+    """Return True if a value does not have the dtype or shape in its meta."""
+    if not isinstance(val, torch.Tensor) or not isinstance(value, torch.Tensor):
+        return isinstance(val, torch.Tensor) != isinstance(value, torch.Tensor)
+    if val.dtype != value.dtype or val.dim() != value.dim():
+        return True
+    pairs = zip(val.shape, value.shape, strict=True)
+    return any(isinstance(size, int) and size != actual for size, actual in pairs)
+
+
+def _words(values: Sequence[Any]) -> str:
+    """Return dtypes and shapes in words."""
+    return listed(
+        f"{str(value.dtype).removeprefix('torch.')}{[*value.shape]}"
+        if isinstance(value, torch.Tensor)
+        else type(value).__name__
+        for value in values
+    )
+
+
+def _output_lines(old: _Run, new: _Run, words: str, rtol: float, atol: float) -> Iterator[str]:
+    if len(old.outputs) != len(new.outputs):
+        yield f"values: {len(old.outputs)} outputs before the pass, {len(new.outputs)} after it"
+        return
+    both = old.written & new.written
+    for name in [*sorted(both), *(f"output {number}" for number in range(len(old.outputs)))]:
+        was, now = old.named[name], new.named[name]
+        if _same(was, now, rtol, atol):
+            continue
+        if _words([was]) != _words([now]):
+            yield f"values: {name} was {_words([was])}, is {_words([now])}"
+        elif isinstance(was, torch.Tensor):
+            distance = (_wide(was) - _wide(now)).abs().max().item()
+            yield f"values: {name} differs by up to {distance:.3g} ({words})"
+        else:
+            yield f"values: {name} was {was!r}, is {now!r}"
+
+
+def _same(a: Any, b: Any, rtol: float = 0, atol: float = 0) -> bool:
+    if not isinstance(a, torch.Tensor) or not isinstance(b, torch.Tensor):
+        return type(a) is type(b) and bool(a == b)
+    if (a.dtype, a.shape) != (b.dtype, b.shape):
+        return False
+    if torch.equal(a, b):
+        return True
+    return torch.allclose(_wide(a), _wide(b), rtol, atol, equal_nan=True)
+
+
+def _wide(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.to(torch.complex128 if tensor.dtype.is_complex else torch.float64)
+
+
+def _memory_lines(old: _Run, new: _Run) -> Iterator[str]:
+    for runs, words in (((old, new), "only after the pass"), ((new, old), "only before the pass")):
+        other, run = runs
+        names = sorted(run.written - other.written)
+        if names:
+            yield f"inputs written: a run writes {listed(names)}, {words}"
+        for a, b in sorted(run.shared - other.shared):
+            yield f"aliasing: {b} shares memory with {a}, {words}"
+
+
+# -- meta ------------------------------------------------------------------------------------------
+
+
+def _annotations(
+    result: torch.fx.GraphModule, annotations: Mapping[str, Sequence[str]]
+) -> Iterator[str]:
+    for key, names in annotations.items():
+        having = [node.name for node in result.graph.nodes if key in _custom(node)]
+        wanted = [re.sub(r"\W", "_", name) for name in names]
+        if missing := [name for name in wanted if name not in having]:
+            yield f"annotations: {key!r} is missing on {listed(missing)}"
+        if more := [name for name in having if name not in wanted]:
+            yield f"annotations: {key!r} is also on {listed(more)}"
+
+
+def _custom(node: torch.fx.Node) -> Mapping[str, Any]:
+    return node.meta.get("custom") or {}
+
+
+def _kept(
+    before: torch.fx.GraphModule, result: torch.fx.GraphModule, keep: Sequence[str]
+) -> Iterator[str]:
+    old_names = {node.name for node in before.graph.nodes}
+    new_nodes = {node.name: node for node in result.graph.nodes}
+    for node in before.graph.nodes:
+        for key in keep:
+            was = node.meta.get(key)
+            if not was:
+                continue
+            if node.name in new_nodes:
+                now = new_nodes[node.name].meta.get(key)
+                if not _holds(now, was):
+                    yield f"annotations: meta[{key!r}] of {node.name} was {was}, is {now}"
+                continue
+            replacements = _replacements(node, new_nodes)
+            added = [n for n in replacements if n.name not in old_names]
+            if added and not any(_holds(n.meta.get(key), was) for n in added):
+                yield (
+                    f"annotations: meta[{key!r}] of {node.name} was {was}, and its replacement "
+                    f"{listed(n.name for n in added)} does not have it"
+                )
+
+
+def _holds(now: Any, was: Any) -> bool:
+    if isinstance(was, Mapping) and isinstance(now, Mapping):
+        return all(key in now and now[key] == value for key, value in was.items())
+    return bool(now == was)
+
+
+def _replacements(
+    node: torch.fx.Node, new_nodes: Mapping[str, torch.fx.Node]
+) -> list[torch.fx.Node]:
+    """Return the nodes that readers of a removed node, or of its readers, read instead."""
+    replacements: dict[torch.fx.Node, None] = {}
+    todo, visited = [node], {node}
+    while todo:
+        removed = todo.pop()
+        for user in removed.users:
+            reader = new_nodes.get(user.name)
+            if reader is None and user not in visited:
+                visited.add(user)
+                todo.append(user)
+            elif reader is not None:
+                was, now = (tree_leaves((n.args, n.kwargs)) for n in (user, reader))
+                for old, new in zip(was, now, strict=False):
+                    if old is removed and isinstance(new, torch.fx.Node):
+                        replacements[new] = None
+                        if new.target is operator.getitem:
+                            replacements[new.args[0]] = None  # type: ignore[index]
+    return list(replacements)
