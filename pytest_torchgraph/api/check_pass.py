@@ -170,11 +170,10 @@ def _takes_graph(pass_fn: Callable[..., Any]) -> bool:
     if not parameters:
         return False
     annotation = parameters[0].annotation
-    if annotation is inspect.Parameter.empty:
-        return parameters[0].name == "graph"
-    if isinstance(annotation, str):
-        return re.fullmatch(r"['\"]?(torch\.)?(fx\.)?(graph\.)?Graph['\"]?", annotation) is not None
-    return annotation is torch.fx.Graph
+    # `from __future__ import annotations` makes texts of annotations.
+    name = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", "")
+    short = name.strip("'\"").rpartition(".")[2]
+    return short == "Graph" or (parameters[0].name == "graph" and short != "GraphModule")
 
 
 def _malformed(before: torch.fx.GraphModule, result: torch.fx.GraphModule) -> str:
