@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from .mechanisms.torch_compile import Aot as Aot
     from .mechanisms.torch_compile import Dynamo as Dynamo
     from .mechanisms.torch_compile import Inductor as Inductor
+    from .mechanisms.torch_compile import PassRun as PassRun
     from .ops.matching import OpCounts as OpCounts
     from .ranks.capture_ranks import capture_ranks as capture_ranks
     from .ranks.ranks import Ranks as Ranks
@@ -87,7 +88,7 @@ _NAMES = {
     "mechanisms.dispatch": "Dispatch",
     "mechanisms.export": "Export",
     "mechanisms.fx": "Fx",
-    "mechanisms.torch_compile": "Aot Dynamo Inductor",
+    "mechanisms.torch_compile": "Aot Dynamo Inductor PassRun",
     "ops.matching": "OpCounts",
     "ranks.capture_ranks": "capture_ranks",
     "ranks.ranks": "Ranks load",

@@ -250,6 +250,33 @@ _NAMES_BY_PURPOSE = {
         ),
         "scheduling": ("torch._inductor.scheduler:BaseScheduling", "2.0"),
     },
+    "Inductor(passes=...)": {
+        "pass_observer": (
+            "torch.fx.passes.graph_transform_observer:GraphTransformObserver",
+            "2.1",
+        ),
+        "pass_enter": (
+            "torch.fx.passes.graph_transform_observer:GraphTransformObserver.__enter__",
+            "2.1",
+        ),
+        "pass_exit": (
+            "torch.fx.passes.graph_transform_observer:GraphTransformObserver.__exit__",
+            "2.1",
+        ),
+        "apply_graph_pass": (
+            "torch.fx.passes.graph_transform_observer:GraphTransformObserver.apply_graph_pass",
+            "2.6",
+        ),
+        "apply_gm_pass": (
+            "torch.fx.passes.graph_transform_observer:GraphTransformObserver.apply_gm_pass",
+            "2.6",
+        ),
+        "pattern_apply": ("torch._inductor.pattern_matcher:PatternMatcherPass.apply", "2.0"),
+        "inference_aware_pass": (
+            "torch._inductor.custom_graph_pass:CustomInferenceAwareGraphPass",
+            "2.9",
+        ),
+    },
     "Aot(decompositions='inductor')": {
         "inductor_decompositions": ("torch._inductor.decomposition:select_decomp_table", "2.0")
     },
