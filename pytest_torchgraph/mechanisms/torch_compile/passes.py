@@ -90,15 +90,17 @@ class PassRecorder:
     """Records passes as they run.
 
     Attributes:
-        limit: number of passes that inductor may run; `None` for all. See `divergence.passes`.
+        limit: number of passes that inductor may run; `None` for all.
         runs: the recorded runs.
         applied: names of the passes that inductor ran or skipped, in order.
+        changing: positions of those that changed a graph, from 1.
         graph: position of the graph in the capture, as text; "" before it is known.
     """
 
     limit: int | None = None
     runs: list[PassRun] = field(default_factory=list)
     applied: list[str] = field(default_factory=list)
+    changing: list[int] = field(default_factory=list)
     graph: str = ""
     _open: list[_Open | None] = field(default_factory=list)
     _states: dict[int, tuple[Any, Any, torch.fx.GraphModule]] = field(default_factory=dict)
@@ -127,6 +129,8 @@ class PassRecorder:
             return
         outer = self._running()
         after = self._state(closed.owner)
+        if not outer and after is not closed.before:
+            self.changing.append(len(self.applied))
         self.runs.append(
             PassRun(
                 closed.name,
