@@ -7,24 +7,29 @@ import inspect
 import operator
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.fx
 from torch.utils._pytree import tree_leaves
 
-from ..convert.from_graph import tensor_of
+from ..convert.canonical_names import CanonicalNames
 from ..convert.to_fx import ORIGIN, origin_of
 from ..errors import CaptureError
 from ..graph.diff import GraphDiff
-from ..graph.model import Graph, TensorMeta
+from ..graph.model import Graph
+from ..graph.text import format_result
 from ..ops.impossible import pattern_name
 from ..ops.matching import matches
+from ..ops.qualified import attribute_at
 from ..settings.paths import allows, patterns
 from ..torch_release import need_torch
 from ..words import counted, listed
 from .differences import diff
 from .existing import from_fx, to_fx
+
+if TYPE_CHECKING:
+    from typing import TypeGuard
 
 MAGNITUDES = (1.0, 1e-3, 1e3)
 """Sizes of random inputs. An epsilon, for example, matters only for small values."""
@@ -33,7 +38,6 @@ _INTEGERS = (8, 2, 1)
 integers may be indices."""
 SEED = 0
 """Seed of the random inputs, and of the random numbers that a run draws."""
-_MISSING = object()
 
 
 def check_pass(
@@ -255,272 +259,207 @@ def _with_details(line: str, difference: GraphDiff) -> str:
 # -- values ----------------------------------------------------------------------------------------
 
 
-class _Inputs(NamedTuple):
-    """Arguments of a call, and their description for messages."""
-
-    values: Sequence[Any]
-    words: str
-
-
-class _Run(NamedTuple):
-    """The result of one run.
-
-    Attributes:
-        outputs: leaves of the output.
-        named: inputs, attributes and outputs after the run, by name.
-        written: names of the inputs and attributes that the run wrote.
-        shared: pairs of names whose tensors share memory.
-        wrong_vals: lines about `meta["val"]`.
-    """
-
-    outputs: list[Any]
-    named: dict[str, Any]
-    written: set[str]
-    shared: set[tuple[str, str]]
-    wrong_vals: list[str]
-
-
-def _all_inputs(module: torch.fx.GraphModule, inputs: Any) -> list[_Inputs]:
-    names = [node.name for node in module.graph.find_nodes(op="placeholder")]
+def _all_inputs(module: torch.fx.GraphModule, inputs: Any) -> Mapping[str, Sequence[Any]]:
+    """Return the arguments of each call, by a description for messages."""
     if inputs is None:
-        return [_random_inputs(module, magnitude) for magnitude in MAGNITUDES]
+        return {
+            f"with random inputs of magnitude {magnitude:g}": _random_inputs(module, magnitude)
+            for magnitude in MAGNITUDES
+        }
     if not isinstance(inputs, tuple | list):
-        raise TypeError(
-            f"inputs must be a tuple or list with the arguments, not {type(inputs).__name__}"
-        )
+        raise TypeError(f"inputs must be a tuple or list, not {type(inputs).__name__}")
     several = isinstance(inputs, list) and inputs and all(isinstance(i, tuple) for i in inputs)
-    calls = list(inputs) if several else [inputs]
-    for call in calls:
-        if len(call) != len(names):
+    calls = {f"with call {n} of inputs": i for n, i in enumerate(inputs, 1)} if several else {}
+    names = [node.name for node in module.graph.find_nodes(op="placeholder")]
+    for values in calls.values() or [inputs]:
+        if len(values) != len(names):
             raise TypeError(
                 f"the graph takes {counted(len(names), 'input')} ({listed(names)}), but inputs has "
-                f"{len(call)}"
+                f"{len(values)}"
             )
-    return [
-        _Inputs(call, f"with call {number} of inputs" if several else "with inputs")
-        for number, call in enumerate(calls, 1)
-    ]
+    return calls or {"with inputs": inputs}
 
 
-def _random_inputs(module: torch.fx.GraphModule, magnitude: float) -> _Inputs:
+def _random_inputs(module: torch.fx.GraphModule, magnitude: float) -> Sequence[Any]:
     """Return inputs on which the graph runs."""
     error: Exception | None = None
     for high in _INTEGERS:
         generator = torch.Generator().manual_seed(SEED)
-        origin = origin_of(module.graph)
-        values = []
-        for node in module.graph.find_nodes(op="placeholder"):
-            value, known = node.meta.get("val", node.meta.get("example_value")), ()
-            if origin is not None:
-                known = origin.values.get(node.name, ())
-            values.append(_random(node.name, value, known, magnitude, high, generator))
-        inputs = _Inputs(values, f"with random inputs of magnitude {magnitude:g}")
+        placeholders = module.graph.find_nodes(op="placeholder")
+        values = [_random(node, magnitude, high, generator) for node in placeholders]
         try:
-            _run(module, inputs)
+            _Run(module, values)
         except Exception as failure:  # of any op
             error = failure
         else:
-            return inputs
+            return values
     raise CaptureError(f"the graph cannot run before the pass, so pass inputs=: {error}") from error
 
 
 def _random(
-    name: str, value: Any, known: Any, magnitude: float, high: int, generator: torch.Generator
-) -> Any:
+    node: torch.fx.Node, magnitude: float, high: int, generator: torch.Generator
+) -> torch.Tensor | float:
+    value = node.meta.get("val", node.meta.get("example_value"))
+    if isinstance(value, torch.SymInt | torch.SymFloat | int | float):
+        return _size(value)
     if not isinstance(value, torch.Tensor):
-        number = _hint(value)
-        if number is None:
-            raise TypeError(f"input {name} has no meta['val'], so pass inputs=")
-        return number
-    shape, stride = [_hint(s) for s in value.shape], [_hint(s) for s in value.stride()]
-    if known:
-        dtype = str(value.dtype).removeprefix("torch.")
-        return tensor_of(known[0], TensorMeta(dtype, tuple(shape)))
+        raise TypeError(f"input {node.name} has no meta['val'], so pass inputs=")
+    origin = origin_of(node.graph)
+    dtype, shape, stride = value.dtype, [*map(_size, value.shape)], [*map(_size, value.stride())]
+    if origin is not None and (known := origin.values.get(node.name)):
+        return torch.tensor(known[0], dtype=dtype).reshape(shape)
+    if 0 in shape:
+        return torch.empty_strided(shape, stride, dtype=dtype)
     # Fill the memory, so that an expanded input stays expanded.
     length = 1 + sum((size - 1) * step for size, step in zip(shape, stride, strict=True))
-    length = max(length, 1)
-    if value.dtype.is_floating_point or value.dtype.is_complex:
-        kind = torch.complex64 if value.dtype.is_complex else torch.float32
+    if dtype.is_floating_point or dtype.is_complex:
+        kind = torch.complex64 if dtype.is_complex else torch.float32
         memory = torch.randn(length, dtype=kind, generator=generator) * magnitude
     else:
-        high = 2 if value.dtype == torch.bool else high
-        memory = torch.randint(0, high, (length,), generator=generator)
-    device = value.device.type
-    memory = memory.to(value.dtype)
-    if device != "cpu" and torch.accelerator.is_available():
-        memory = memory.to(device)
-    return torch.empty_strided(shape, stride) if 0 in shape else memory.as_strided(shape, stride)
+        memory = torch.randint(
+            0, 2 if dtype == torch.bool else high, (length,), generator=generator
+        )
+    device = value.device if torch.accelerator.is_available() else "cpu"
+    return memory.to(device, dtype).as_strided(shape, stride)
 
 
-def _hint(size: Any) -> Any:
-    """Return a number, or the example of a symbolic number; `None` for other values."""
-    if isinstance(size, torch.SymInt | torch.SymFloat | torch.SymBool):
-        return size.node.hint
-    return size if isinstance(size, int | float | bool) else None
+def _size(size: Any) -> Any:
+    """Return a number, or torch's example of a symbolic number."""
+    return size if isinstance(size, int | float) else size.node.hint
 
 
 def _values(
     before: torch.fx.GraphModule,
     result: torch.fx.GraphModule,
-    all_inputs: Sequence[_Inputs],
+    all_inputs: Mapping[str, Sequence[Any]],
     rtol: float,
     atol: float,
 ) -> Iterator[str]:
     """Run both graphs. Yield lines about values, writes, aliasing and meta."""
+    # Each line is reported once, with the first inputs that show it.
+    lines: dict[str, str] = {}
     compared = False
-    reported: set[str] = set()
-    for inputs in all_inputs:
-        old = _run(before, inputs)
+    needs_val = all("val" in node.meta for node in _calls(before))
+    for words, inputs in all_inputs.items():
+        old = _Run(before, inputs)
         try:
-            new = _run(result, inputs)
+            new = _Run(result, inputs)
         except Exception as error:  # of any op
             yield f"values: the graph fails after the pass: {type(error).__name__}: {error}"
             return
-        compared = compared or not old.outputs or any(map(_has_number, old.outputs))
-        lines = [
-            *_output_lines(old, new, inputs.words, rtol, atol),
-            *_memory_lines(old, new),
-            *[line for line in new.wrong_vals if line not in old.wrong_vals],
-        ]
-        for line in lines:
-            key = re.sub(r" by up to .*| \(with .*", "", line)
-            if key not in reported:  # in the message once, with the first inputs that show it
-                reported.add(key)
-                yield line
+        if len(old.outputs) != len(new.outputs):
+            yield f"values: {len(old.outputs)} outputs before the pass, {len(new.outputs)} after it"
+            return
+        compared = compared or not old.outputs or any(map(_has_number, old.outputs.values()))
+        for name in [*sorted(old.written & new.written), *old.outputs]:
+            if difference := _difference(old.named[name], new.named[name], rtol, atol):
+                lines.setdefault(f"values: {name} differs", f" ({words}): {difference}")
+        lines.update(dict.fromkeys(_memory_lines(old, new, "only after the pass"), ""))
+        lines.update(dict.fromkeys(_memory_lines(new, old, "only before the pass"), ""))
+        for line in new.val_lines:
+            if line not in old.val_lines and (needs_val or " no " not in line):
+                lines[line] = ""
+    yield from map("".join, lines.items())
     if not compared:
         yield "values: nothing compared, because every output is infinite or NaN: pass inputs="
+
+
+def _calls(module: torch.fx.GraphModule) -> list[torch.fx.Node]:
+    # torch's own partitioners write no meta to calls of modules.
+    return [node for node in module.graph.nodes if node.op in ("call_function", "call_method")]
 
 
 def _has_number(value: Any) -> bool:
     return not isinstance(value, torch.Tensor) or bool(value.isfinite().any()) or not value.numel()
 
 
-def _run(module: torch.fx.GraphModule, inputs: _Inputs) -> _Run:
-    module = _copied(module)
-    detached = [v.detach() if isinstance(v, torch.Tensor) else v for v in inputs.values]
-    own = copy.deepcopy(detached)  # keeps views of one memory together
-    placeholders = [node.name for node in module.graph.find_nodes(op="placeholder")]
-    named = {f"input {name}": value for name, value in zip(placeholders, own, strict=True)}
-    for node in module.graph.find_nodes(op="get_attr"):
-        owner, _, name = str(node.target).rpartition(".")
-        value = getattr(module.get_submodule(owner), name, None)
-        if isinstance(value, torch.Tensor):
-            named[f"attribute {node.target}"] = value
-    copies = {n: v.detach().clone() for n, v in named.items() if isinstance(v, torch.Tensor)}
-    runner = _Watching(module)
-    devices = [v.device for v in copies.values() if v.device.type not in ("cpu", "meta")]
-    with torch.no_grad(), torch.random.fork_rng(devices=sorted({d.index or 0 for d in devices})):
-        torch.manual_seed(SEED)
-        outputs = tree_leaves(runner.run(*own))
-    written = {name for name, value in copies.items() if not _same(value, named[name])}
-    named.update({f"output {number}": value for number, value in enumerate(outputs)})
-    memory = {name: _memory(value) for name, value in named.items() if _memory(value)}
-    names = list(memory)
-    shared = {
-        (a, b)
-        for index, a in enumerate(names)
-        for b in names[index + 1 :]
-        if memory[a] == memory[b] and b.startswith("output")
-    }
-    return _Run(outputs, named, written, shared, runner.lines)
-
-
-def _memory(value: Any) -> int:
-    """Return the address of a tensor's storage, 0 for other and for empty values."""
-    return value.untyped_storage().data_ptr() if isinstance(value, torch.Tensor) else 0
-
-
-class _Watching(torch.fx.Interpreter):
-    """Runs a graph, and compares each value with the meta of its node.
+class _Run(torch.fx.Interpreter):
+    """A run of a graph on copies of its inputs.
 
     Attributes:
-        lines: a line for each node with missing or wrong meta.
+        outputs: leaves of the output, by name.
+        named: inputs, attributes and outputs after the run, by name.
+        written: names of the inputs and attributes that the run wrote.
+        shared: pairs of names whose tensors share memory.
+        val_lines: lines about missing or wrong `meta["val"]`.
     """
 
-    def __init__(self, module: torch.fx.GraphModule):
-        super().__init__(module)
-        self.lines: list[str] = []
-        self._uses_val = any("val" in node.meta for node in module.graph.nodes)
+    def __init__(self, module: torch.fx.GraphModule, inputs: Sequence[Any]):
+        super().__init__(_copied(module))
+        self.val_lines: list[str] = []
+        detached = [value.detach() if _is_tensor(value) else value for value in inputs]
+        own = copy.deepcopy(detached)  # keeps views of one memory together
+        placeholders = self.graph.find_nodes(op="placeholder")
+        self.named = {f"input {n.name}": value for n, value in zip(placeholders, own, strict=True)}
+        for node in self.graph.find_nodes(op="get_attr"):
+            target = str(node.target)
+            self.named[f"attribute {target}"] = attribute_at(self.module, target)
+        copies = {n: v.detach().clone() for n, v in self.named.items() if _is_tensor(v)}
+        with torch.no_grad(), torch.random.fork_rng(devices=range(torch.cuda.device_count())):
+            torch.manual_seed(SEED)
+            leaves = tree_leaves(self.run(*own))
+        self.written = {n for n, value in copies.items() if _difference(value, self.named[n])}
+        self.outputs = {f"output {number}": value for number, value in enumerate(leaves)}
+        self.named.update(self.outputs)
+        owners: dict[int, list[str]] = {}
+        self.shared: set[tuple[str, str]] = set()
+        for name, value in self.named.items():
+            if _is_tensor(value) and (address := value.untyped_storage().data_ptr()):
+                names = owners.setdefault(address, [])
+                if name in self.outputs:
+                    self.shared.update((other, name) for other in names)
+                names.append(name)
 
     def run_node(self, n: torch.fx.Node) -> Any:
         value = super().run_node(n)
-        if n.op.startswith("call_") and self._uses_val:
-            actual, val = tree_leaves(value), n.meta.get("val", _MISSING)
-            if val is _MISSING or val is None:
-                # torch's own partitioners write no meta to calls of modules.
-                is_tensor = any(isinstance(leaf, torch.Tensor) for leaf in actual)
-                if n.op != "call_module" and is_tensor:
-                    self.lines.append(f"val: {n.name} has no meta['val']")
-            else:
-                described = tree_leaves(val)
-                if len(described) != len(actual) or any(map(_differs, described, actual)):
-                    self.lines.append(
-                        f"val: {n.name} has {_words(described)} in meta['val'], but its value is "
-                        f"{_words(actual)}"
-                    )
+        if n.op.startswith("call_") and any(map(_is_tensor, tree_leaves(value))):
+            val, actual = tree_leaves(n.meta.get("val")), tree_leaves(value)
+            if "val" not in n.meta:
+                if n.op != "call_module":
+                    self.val_lines.append(f"val: {n.name} has no meta['val']")
+            elif len(val) != len(actual) or any(map(_is_another, val, actual)):
+                self.val_lines.append(
+                    f"val: {n.name} has {_words(val)} in meta['val'], but its value is "
+                    f"{_words(actual)}"
+                )
         return value
 
 
-def _differs(val: Any, value: Any) -> bool:
+def _is_tensor(value: Any) -> TypeGuard[torch.Tensor]:
+    return isinstance(value, torch.Tensor)
+
+
+def _is_another(val: Any, value: Any) -> bool:
     """Return True if a value does not have the dtype or shape in its meta."""
-    if not isinstance(val, torch.Tensor) or not isinstance(value, torch.Tensor):
-        return isinstance(val, torch.Tensor) != isinstance(value, torch.Tensor)
-    if val.dtype != value.dtype or val.dim() != value.dim():
-        return True
-    pairs = zip(val.shape, value.shape, strict=True)
-    return any(isinstance(size, int) and size != actual for size, actual in pairs)
+    if not _is_tensor(val) or not _is_tensor(value):
+        return _is_tensor(val) != _is_tensor(value)
+    sizes = zip(val.shape, value.shape, strict=False)
+    differ = any(isinstance(size, int) and size != actual for size, actual in sizes)
+    return differ or val.dtype != value.dtype or val.dim() != value.dim()
 
 
 def _words(values: Sequence[Any]) -> str:
     """Return dtypes and shapes in words."""
-    return listed(
-        f"{str(value.dtype).removeprefix('torch.')}{[*value.shape]}"
-        if isinstance(value, torch.Tensor)
-        else type(value).__name__
-        for value in values
-    )
+    return listed(map(format_result, map(CanonicalNames({}).result, values)))
 
 
-def _output_lines(old: _Run, new: _Run, words: str, rtol: float, atol: float) -> Iterator[str]:
-    if len(old.outputs) != len(new.outputs):
-        yield f"values: {len(old.outputs)} outputs before the pass, {len(new.outputs)} after it"
-        return
-    both = old.written & new.written
-    for name in [*sorted(both), *(f"output {number}" for number in range(len(old.outputs)))]:
-        was, now = old.named[name], new.named[name]
-        if _same(was, now, rtol, atol):
-            continue
-        if _words([was]) != _words([now]):
-            yield f"values: {name} was {_words([was])}, is {_words([now])}"
-        elif isinstance(was, torch.Tensor):
-            distance = (_wide(was) - _wide(now)).abs().max().item()
-            yield f"values: {name} differs by up to {distance:.3g} ({words})"
-        else:
-            yield f"values: {name} was {was!r}, is {now!r}"
+def _difference(was: Any, now: Any, rtol: float = 0, atol: float = 0) -> str:
+    """Return the difference of two values in one line, "" if there is none."""
+    try:
+        torch.testing.assert_close(now, was, rtol=rtol, atol=atol, equal_nan=True)
+    except AssertionError as error:
+        return " ".join(str(error).split())
+    except TypeError:  # not a tensor or number
+        return "" if was == now else f"was {was!r}, is {now!r}"
+    return ""
 
 
-def _same(a: Any, b: Any, rtol: float = 0, atol: float = 0) -> bool:
-    if not isinstance(a, torch.Tensor) or not isinstance(b, torch.Tensor):
-        return type(a) is type(b) and bool(a == b)
-    if (a.dtype, a.shape) != (b.dtype, b.shape):
-        return False
-    if torch.equal(a, b):
-        return True
-    return torch.allclose(_wide(a), _wide(b), rtol, atol, equal_nan=True)
-
-
-def _wide(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.to(torch.complex128 if tensor.dtype.is_complex else torch.float64)
-
-
-def _memory_lines(old: _Run, new: _Run) -> Iterator[str]:
-    for runs, words in (((old, new), "only after the pass"), ((new, old), "only before the pass")):
-        other, run = runs
-        names = sorted(run.written - other.written)
-        if names:
-            yield f"inputs written: a run writes {listed(names)}, {words}"
-        for a, b in sorted(run.shared - other.shared):
-            yield f"aliasing: {b} shares memory with {a}, {words}"
+def _memory_lines(run: _Run, other: _Run, words: str) -> Iterator[str]:
+    """Yield lines about writes and aliasing that only the other run has."""
+    if names := sorted(other.written - run.written):
+        yield f"inputs written: a run writes {listed(names)}, {words}"
+    for a, b in sorted(other.shared - run.shared):
+        yield f"aliasing: {b} shares memory with {a}, {words}"
 
 
 # -- meta ------------------------------------------------------------------------------------------

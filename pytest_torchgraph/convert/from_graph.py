@@ -6,10 +6,10 @@ nodes' meta are fake tensors with the dtypes, shapes, strides and devices of the
 
 from __future__ import annotations
 
-import ast
-import math
+import contextlib
+import functools
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import torch
@@ -33,7 +33,7 @@ from ..graph.model import (
     Symbol,
     TensorMeta,
 )
-from ..graph.sizes import BINARY
+from ..graph.sizes import SYMBOL, UnknownExpression, value_of
 from ..graph.text import format_node
 from ..ops.qualified import op_name
 from . import node_meta
@@ -59,10 +59,10 @@ def module_of_graph(graph: Graph, constants: Mapping[str, Any]) -> torch.fx.Grap
     Raises:
         CaptureError: for a node that cannot run. The message names the node.
     """
-    return _Builder(graph, constants, _Values()).build()
+    return _ModuleBuilder(graph, constants, _FakeValues()).build()
 
 
-class _Builder:
+class _ModuleBuilder:
     """Builder of the module of one graph.
 
     Attributes:
@@ -73,7 +73,7 @@ class _Builder:
         symbols: fx nodes with the value of a symbolic expression.
     """
 
-    def __init__(self, graph: Graph, constants: Mapping[str, Any], values: _Values):
+    def __init__(self, graph: Graph, constants: Mapping[str, Any], values: _FakeValues):
         self.source = graph
         self.constants = constants
         self.values = values
@@ -85,7 +85,7 @@ class _Builder:
 
     def build(self) -> torch.fx.GraphModule:
         for body in self.source.subgraphs:
-            self.attributes[body.name] = _Builder(body, self.constants, self.values).build()
+            self.attributes[body.name] = _ModuleBuilder(body, self.constants, self.values).build()
         for node in self.source.nodes:
             try:
                 made = getattr(self, node.kind)(node)
@@ -135,7 +135,9 @@ class _Builder:
         path = node.target or f"_tensor_constant{len(self.attributes)}"
         value = self.constants.get(node.name)
         if value is None and node.args and isinstance(node.result, TensorMeta):
-            value = tensor_of(node.args[0], node.result)
+            shape = [size for size in node.result.shape if isinstance(size, int)]
+            dtype = getattr(torch, str(node.result.dtype))
+            value = torch.tensor(node.args[0], dtype=dtype).reshape(shape)
         if value is None:
             remedy = f"constants={{{node.name!r}: tensor}}"
             raise ValueError(f"the value of this constant is unknown, so pass {remedy}")
@@ -199,7 +201,8 @@ class _Builder:
             case Symbol():
                 return self.symbol(value.expr)
             case Atom():
-                return constant_named(value.name)
+                found = object_named(value.name)
+                return function_named(value.name) if found is None else found
             case Device():
                 return torch.device(value.name)
             case AnyFloat():
@@ -215,25 +218,20 @@ class _Builder:
                 return {key: self.arg(item, as_list=as_list) for key, item in value.items()}
         return value
 
-    def symbol(self, expr: str) -> Any:
+    def symbol(self, expr: str) -> torch.fx.Node:
         """Return a node that computes an expression from the sizes that the graph has as values."""
         if expr not in self.symbols:
-
-            def size(name: str) -> torch.fx.Node:
-                if name not in self.symbols:
-                    raise ValueError(
-                        f"no value of the graph is the size {name}, so pass sizes={{{name!r}: 8}}"
-                    )
-                return self.symbols[name]
-
-            def call(function: Callable[..., Any], *args: Any) -> torch.fx.Node:
-                return self.graph.call_function(function, args)
-
-            self.symbols[expr] = _evaluate(expr, size, call)
+            sizes = {name: torch.fx.Proxy(node) for name, node in self.symbols.items()}
+            try:
+                self.symbols[expr] = value_of(expr, sizes).node
+            except UnknownExpression as error:
+                raise ValueError(
+                    f"{error}. No value of the graph is this size: pass sizes="
+                ) from None
         return self.symbols[expr]
 
 
-class _Values:
+class _FakeValues:
     """Fake values of the nodes of one module, with symbolic sizes.
 
     Attributes:
@@ -263,17 +261,19 @@ class _Values:
                 return self.size(result)
             case tuple():
                 values = tuple([self.of(item) for item in result])
-                return None if None in map(_known, values) else values
+                return None if any(value is None for value in values) else values
         return None
 
     def size(self, size: int | Symbol) -> Any:
         """Return a size, as a `torch.SymInt` if it is symbolic."""
         if not isinstance(size, Symbol):
             return size
-        return _evaluate(size.expr, self.symbol, lambda function, *args: function(*args))
+        for name in SYMBOL.findall(size.expr):
+            self.add_symbol(name)
+        return value_of(size.expr, self._sizes)
 
-    def symbol(self, name: str) -> Any:
-        """Return the `torch.SymInt` of a symbol."""
+    def add_symbol(self, name: str) -> None:
+        """Make a `torch.SymInt` for a symbol."""
         if name not in self._sizes:
             dynamic = symbolic_shapes.DimDynamic.DYNAMIC
             context: Any = symbolic_shapes.StatelessSymbolicContext([dynamic])
@@ -281,17 +281,6 @@ class _Values:
             fake = self._mode.from_tensor(example, symbolic_context=context)
             self._sizes[name] = fake.shape[0]
             self.canon.symbols[str(fake.shape[0])] = name
-        return self._sizes[name]
-
-
-def _known(value: Any) -> Any:
-    return None if value is None else True
-
-
-def tensor_of(value: Arg, result: TensorMeta) -> torch.Tensor:
-    """Return the tensor of a constant whose value a graph has."""
-    tensor = torch.tensor(value, dtype=getattr(torch, str(result.dtype)))
-    return tensor.reshape([size for size in result.shape if isinstance(size, int)])
 
 
 def function_named(name: str) -> Any:
@@ -300,15 +289,9 @@ def function_named(name: str) -> Any:
     Raises:
         LookupError: if there is none in the loaded modules.
     """
-    namespace, _, rest = name.partition(".")
-    if namespace == "triton":
+    if name.startswith("triton."):
         raise LookupError("the code of a Triton kernel is not in a graph")
-    if namespace in ("operator", "torch"):
-        found = getattr(operator, rest, None) if namespace == "operator" else _torch_named(name)
-    else:
-        found = _attribute(torch.ops, name) if rest else None
-    if found is None:
-        found = class_named(name)
+    found = object_named(name)
     if not callable(found) or op_name(found) != name:
         raise LookupError(
             f"{name} is not loaded in this process, so import the module that defines it first"
@@ -316,75 +299,14 @@ def function_named(name: str) -> Any:
     return found
 
 
-def constant_named(name: str) -> Any:
-    """Return the constant that an `Atom` names.
-
-    Raises:
-        LookupError: if there is none in the loaded modules.
-    """
-    found = _torch_named(name)
-    if found is None:
-        owner, _, attribute = name.rpartition(".")
-        found = getattr(class_named(owner), attribute, None) if owner else None
-    return function_named(name) if found is None else found
-
-
-def _torch_named(name: str) -> Any:
-    try:
-        return qualified(name)
-    except LookupError:
-        return None
-
-
-def _attribute(owner: Any, path: str) -> Any:
-    """Return an attribute of `torch.ops`, or `None`."""
-    for name in path.split("."):
-        try:
-            owner = getattr(owner, name)
-        except (AttributeError, RuntimeError):
-            return None
-    return owner
-
-
-_FUNCTIONS: dict[str, Callable[..., Any]] = {
-    "FloorDiv": operator.floordiv,
-    "CleanDiv": operator.floordiv,
-    "Mod": operator.mod,
-    "PythonMod": operator.mod,
-    "Max": torch.sym_max,
-    "Min": torch.sym_min,
-    "ToFloat": torch.sym_float,
-    "TruncToInt": math.trunc,
-}
-"""Functions of sympy and of torch in sizes, as functions that take a `torch.SymInt`."""
-
-
-def _evaluate(expr: str, size: Callable[[str], Any], call: Callable[..., Any]) -> Any:
-    """Return the value of an expression over symbols.
-
-    Args:
-        expr: the expression.
-        size: returns the value of a symbol.
-        call: calls a function.
-
-    Raises:
-        ValueError: for an unknown part of the expression.
-    """
-
-    def value(node: ast.expr) -> Any:
-        match node:
-            case ast.Constant(int() | float() as number):
-                return number
-            case ast.Name(name):
-                return size(name)
-            case ast.UnaryOp(ast.USub(), operand):
-                return call(operator.neg, value(operand))
-            case ast.BinOp(left, op, right) | ast.Compare(left, [op], [right]) if (
-                type(op) in BINARY
-            ):
-                return call(BINARY[type(op)], value(left), value(right))
-            case ast.Call(ast.Name(name), arguments, []) if name in _FUNCTIONS:
-                return call(_FUNCTIONS[name], *map(value, arguments))
-        raise ValueError(f"the size {expr} cannot be computed")
-
-    return value(ast.parse(expr, mode="eval").body)
+def object_named(name: str) -> Any:
+    """Return the op, or the object of a loaded module, with a qualified name; `None` without."""
+    owner, _, attribute = name.rpartition(".")
+    if name.startswith("torch."):
+        with contextlib.suppress(LookupError):
+            return qualified(name)
+    elif owner and not name.startswith("operator."):
+        with contextlib.suppress(AttributeError, RuntimeError):
+            return functools.reduce(getattr, name.split("."), torch.ops)
+    # `getattr` finds a member of an enumeration, and `class_named` does not.
+    return class_named(name) or getattr(class_named(owner) if owner else None, attribute, None)
