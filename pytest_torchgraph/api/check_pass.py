@@ -296,9 +296,7 @@ def _random_inputs(module: torch.fx.GraphModule, magnitude: float) -> Sequence[A
     raise CaptureError(f"the graph cannot run before the pass, so pass inputs=: {error}") from error
 
 
-def _random(
-    node: torch.fx.Node, magnitude: float, high: int, generator: torch.Generator
-) -> torch.Tensor | float:
+def _random(node: torch.fx.Node, magnitude: float, high: int, generator: torch.Generator) -> Any:
     value = node.meta.get("val", node.meta.get("example_value"))
     if isinstance(value, torch.SymInt | torch.SymFloat | int | float):
         return _size(value)

@@ -14,9 +14,8 @@ from typing import Any, NamedTuple
 
 import torch
 import torch.fx
-from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.fx.experimental import symbolic_shapes
 
+from .. import torch_private
 from ..errors import CaptureError
 from ..graph.higher_order import GRAPH_MODULE
 from ..graph.model import (
@@ -25,7 +24,6 @@ from ..graph.model import (
     Atom,
     Device,
     Graph,
-    InputRef,
     Node,
     Ref,
     Result,
@@ -38,7 +36,7 @@ from ..graph.text import format_node
 from ..ops.qualified import op_name
 from . import node_meta
 from .canonical_names import CanonicalNames
-from .printed.callables import class_named, qualified
+from .printed import class_named, qualified
 from .to_fx import ORIGIN, FxOrigin
 
 _HINT = 8
@@ -111,7 +109,9 @@ class _ModuleBuilder:
         self.nodes[node.name] = made
         if isinstance(node.result, Symbol):
             self.symbols.setdefault(node.result.expr, made)
-        value = self.values.of(node.result)
+        value = None
+        with contextlib.suppress(UnknownExpression):
+            value = self.values.of(node.result)
         if made.target is operator.getitem and isinstance(made.args[0], torch.fx.Node):
             several = made.args[0].meta.get("val")
             if isinstance(several, tuple) and isinstance(made.args[1], int):
@@ -207,8 +207,6 @@ class _ModuleBuilder:
                 return torch.device(value.name)
             case AnyFloat():
                 raise ValueError("the values of its floats were not stored (digits=0)")
-            case InputRef():
-                raise ValueError(f"{value.name} is no input of the graph")
             case tuple():
                 items = [self.arg(item, as_list=as_list) for item in value]
                 return items if as_list else tuple(items)
@@ -221,13 +219,11 @@ class _ModuleBuilder:
     def symbol(self, expr: str) -> torch.fx.Node:
         """Return a node that computes an expression from the sizes that the graph has as values."""
         if expr not in self.symbols:
-            sizes = {name: torch.fx.Proxy(node) for name, node in self.symbols.items()}
+            sizes: Any = {name: torch.fx.Proxy(node) for name, node in self.symbols.items()}
             try:
                 self.symbols[expr] = value_of(expr, sizes).node
             except UnknownExpression as error:
-                raise ValueError(
-                    f"{error}. No value of the graph is this size: pass sizes="
-                ) from None
+                raise ValueError(f"{error}, and no value is this size: pass sizes=") from None
         return self.symbols[expr]
 
 
@@ -240,9 +236,9 @@ class _FakeValues:
 
     def __init__(self) -> None:
         self.canon = CanonicalNames({})
-        self._mode = FakeTensorMode(
-            allow_non_fake_inputs=True, shape_env=symbolic_shapes.ShapeEnv(duck_shape=False)
-        )
+        shape_env = torch_private.get("shape_env")(duck_shape=False)
+        make = torch_private.get("fake_tensor_mode")
+        self._mode = make(allow_non_fake_inputs=True, shape_env=shape_env)
         self._sizes: dict[str, Any] = {}
 
     def of(self, result: Result) -> Any:
@@ -275,8 +271,8 @@ class _FakeValues:
     def add_symbol(self, name: str) -> None:
         """Make a `torch.SymInt` for a symbol."""
         if name not in self._sizes:
-            dynamic = symbolic_shapes.DimDynamic.DYNAMIC
-            context: Any = symbolic_shapes.StatelessSymbolicContext([dynamic])
+            dynamic = torch_private.get("dim_dynamic").DYNAMIC
+            context = torch_private.get("symbolic_context")([dynamic])
             example = torch.empty(_HINT + len(self._sizes), device="meta")
             fake = self._mode.from_tensor(example, symbolic_context=context)
             self._sizes[name] = fake.shape[0]

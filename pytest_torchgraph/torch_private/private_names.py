@@ -210,6 +210,13 @@ _NAMES_BY_PURPOSE = {
         "fake_value": ("torch._subclasses.fake_tensor:DataDependentOutputException", "2.0"),
         "fake_shape": ("torch._subclasses.fake_tensor:DynamicOutputShapeException", "2.0"),
     },
+    "to_fx with symbolic sizes": {
+        "dim_dynamic": ("torch.fx.experimental.symbolic_shapes:DimDynamic", "2.1"),
+        "symbolic_context": (
+            "torch.fx.experimental.symbolic_shapes:StatelessSymbolicContext",
+            "2.2",
+        ),
+    },
     "assert_matches_eager(rtol=...)": {
         "default_tolerances": ("torch.testing._comparison:default_tolerances", "1.9")
     },

@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+from .callables import class_named, qualified
 from .reading import (
     Printed,
     aot_names,
