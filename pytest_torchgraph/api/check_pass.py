@@ -24,7 +24,7 @@ from ..ops.matching import matches
 from ..ops.qualified import attribute_at
 from ..settings.paths import allows, patterns
 from ..torch_release import need_torch
-from ..words import counted, listed
+from ..words import counted, listed, one_line
 from .differences import diff
 from .existing import from_fx, to_fx
 
@@ -186,7 +186,7 @@ def _malformed(before: torch.fx.GraphModule, result: torch.fx.GraphModule) -> st
         result.graph.lint()
         result.recompile()
     except Exception as error:  # fx raises whatever the graph makes it raise
-        return f"{type(error).__name__}: {error}"
+        return _in_words(error)
     if not result.graph.find_nodes(op="output"):
         return "the graph has no output"
     was, now = (
@@ -194,6 +194,11 @@ def _malformed(before: torch.fx.GraphModule, result: torch.fx.GraphModule) -> st
         for module in (before, result)
     )
     return "" if len(was) == len(now) else f"the inputs were {listed(was)}, are {listed(now)}"
+
+
+def _in_words(error: Exception) -> str:
+    """Return an exception in one line."""
+    return one_line(f"{type(error).__name__}: {' '.join(str(error).split())}")
 
 
 # -- changes ---------------------------------------------------------------------------------------
@@ -244,7 +249,7 @@ def _twice(pass_fn: Callable[..., Any], result: torch.fx.GraphModule) -> Iterato
         wrong = _malformed(result, again)
         difference = GraphDiff(()) if wrong else diff(result, again)
     except Exception as error:  # of the pass
-        wrong = f"{type(error).__name__}: {error}"
+        wrong = _in_words(error)
     if wrong:
         yield f"not idempotent: the second run fails: {wrong}"
     elif difference:
@@ -288,12 +293,13 @@ def _random_inputs(module: torch.fx.GraphModule, magnitude: float) -> Sequence[A
         placeholders = module.graph.find_nodes(op="placeholder")
         values = [_random(node, magnitude, high, generator) for node in placeholders]
         try:
-            _Run(module, values)
+            _CheckedRun(module, values)
         except Exception as failure:  # of any op
             error = failure
         else:
             return values
-    raise CaptureError(f"the graph cannot run before the pass, so pass inputs=: {error}") from error
+    assert error is not None
+    raise CaptureError(f"the graph cannot run before the pass, so pass inputs=: {_in_words(error)}")
 
 
 def _random(node: torch.fx.Node, magnitude: float, high: int, generator: torch.Generator) -> Any:
@@ -339,11 +345,11 @@ def _values(
     compared = False
     needs_val = all("val" in node.meta for node in _calls(before))
     for words, inputs in all_inputs.items():
-        old = _Run(before, inputs)
+        old = _CheckedRun(before, inputs)
         try:
-            new = _Run(result, inputs)
+            new = _CheckedRun(result, inputs)
         except Exception as error:  # of any op
-            yield f"values: the graph fails after the pass: {type(error).__name__}: {error}"
+            yield f"values: the graph fails after the pass: {_in_words(error)}"
             return
         if len(old.outputs) != len(new.outputs):
             yield f"values: {len(old.outputs)} outputs before the pass, {len(new.outputs)} after it"
@@ -371,7 +377,7 @@ def _has_number(value: Any) -> bool:
     return not isinstance(value, torch.Tensor) or bool(value.isfinite().any()) or not value.numel()
 
 
-class _Run(torch.fx.Interpreter):
+class _CheckedRun(torch.fx.Interpreter):
     """A run of a graph on copies of its inputs.
 
     Attributes:
@@ -452,7 +458,7 @@ def _difference(was: Any, now: Any, rtol: float = 0, atol: float = 0) -> str:
     return ""
 
 
-def _memory_lines(run: _Run, other: _Run, words: str) -> Iterator[str]:
+def _memory_lines(run: _CheckedRun, other: _CheckedRun, words: str) -> Iterator[str]:
     """Yield lines about writes and aliasing that only the other run has."""
     if names := sorted(other.written - run.written):
         yield f"inputs written: a run writes {listed(names)}, {words}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -115,7 +115,7 @@ class PassRecorder:
         return len(self.applied) > self.limit
 
     def enter(self, gm: torch.fx.GraphModule, name: str, subsystem: str, function: Any) -> None:
-        """See `PassObserver`."""
+        """See `torch_private.on_passes`."""
         if function is not None and torch_private.runs_others(function):
             self._open.append(None)
             return
@@ -123,7 +123,7 @@ class PassRecorder:
         self._open.append(_Open(own_name, subsystem, hook, gm, self._state(gm)))
 
     def leave(self) -> None:
-        """See `PassObserver`."""
+        """See `torch_private.on_passes`."""
         closed = self._open.pop()
         if closed is None:
             return
@@ -149,16 +149,15 @@ class PassRecorder:
         names = [each.hook or each.subsystem for each in running]
         return "dynamo" if any(name.startswith("pre_grad") for name in names) else "joint"
 
-    def begin_matching(self) -> int:
-        """See `PassObserver`."""
-        return len(self.runs)
-
-    def end_matching(self, token: int, count: int) -> None:
-        """Add the matches to the run of the patterns, and to the passes that applied them."""
-        if len(self.runs) > token:
+    def matching(self, apply: Callable[[], int]) -> int:
+        """Add the matches to the run of the patterns, and to the passes that apply them."""
+        earlier = len(self.runs)
+        count = apply()
+        if len(self.runs) > earlier:
             self.runs[-1] = replace(self.runs[-1], matches=count)
         for outer in self._running():
             outer.matches = (outer.matches or 0) + count
+        return count
 
     def _running(self) -> list[_Open]:
         return [each for each in self._open if each is not None]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import torch.fx
 
@@ -26,28 +26,16 @@ HOOKS = {
 """Inductor's settings for passes of a user, by the keys of `Inductor(passes=...)`."""
 
 
-class PassObserver(Protocol):
-    """What `on_passes` calls."""
-
-    def skips(self, function: Any, name: str) -> bool:
-        """Return True if a pass must not run."""
-
-    def enter(self, gm: torch.fx.GraphModule, name: str, subsystem: str, function: Any) -> None:
-        """Note that a pass begins. `function` is `None` if it is unknown."""
-
-    def leave(self) -> None:
-        """Note that the innermost pass ends."""
-
-    def begin_matching(self) -> Any:
-        """Note that patterns are applied, and return a token for `end_matching`."""
-
-    def end_matching(self, token: Any, count: int) -> None:
-        """Note the number of replaced matches."""
-
-
 @contextlib.contextmanager
-def on_passes(observer: PassObserver) -> Iterator[None]:
-    """Tell an observer about each pass that inductor runs inside the context."""
+def on_passes(observer: Any) -> Iterator[None]:
+    """Tell an observer about each pass that inductor runs inside the context.
+
+    Args:
+        observer: has these methods. `skips(function, name)` returns True if a pass must not run.
+            `enter(gm, name, subsystem, function)` is called before a pass; `function` is `None` if
+            it is unknown. `leave()` is called after it. `matching(apply)` calls a function that
+            replaces matches of patterns, and returns its result, the number of matches.
+    """
     enter, leave, apply_patterns = get("pass_enter"), get("pass_exit"), get("pattern_apply")
     functions: dict[int, Any] = {}
 
@@ -73,9 +61,7 @@ def on_passes(observer: PassObserver) -> Iterator[None]:
     def on_apply(self: Any, gm: Any) -> int:
         if observer.skips(self.apply, self.pass_name or ""):
             return 0
-        token = observer.begin_matching()
-        count: int = apply_patterns(self, gm)
-        observer.end_matching(token, count)
+        count: int = observer.matching(functools.partial(apply_patterns, self, gm))
         return count
 
     with (
