@@ -11,7 +11,7 @@ import torch.export
 import torch.fx
 
 from ..convert.from_fx import Naming, convert
-from ..convert.from_graph import module_of_graph
+from ..convert.from_graph import ModuleBuilder
 from ..convert.normalize import value_of_constant
 from ..convert.to_fx import convert_again, origin_of
 from ..errors import GraphFormatError, only_counts_error
@@ -132,7 +132,7 @@ def to_fx(
                 f"{constant!r} is no constant of graph {graph.name!r}; constants: "
                 f"{', '.join(map(repr, nodes)) or 'none'}"
             )
-    return module_of_graph(graph, given)
+    return ModuleBuilder(graph, given).build()
 
 
 def _naming_of_program(program: torch.export.ExportedProgram) -> Naming:

@@ -47,21 +47,13 @@ class SavedForBackwards(NamedTuple):
     """Description of an output that is saved; `placeholders.is_saved` knows it by its name."""
 
 
-def module_of_graph(graph: Graph, constants: Mapping[str, Any]) -> torch.fx.GraphModule:
-    """Return a module that runs a graph: inputs in its order, then outputs, then saved values.
+class ModuleBuilder:
+    """Builder of a module that runs a graph: inputs in its order, then outputs, then saved values.
 
     Args:
         graph: the graph.
         constants: tensors for constants, by node name. They replace the values in the graph.
-
-    Raises:
-        CaptureError: for a node that cannot run. The message names the node.
-    """
-    return _ModuleBuilder(graph, constants, _FakeValues()).build()
-
-
-class _ModuleBuilder:
-    """Builder of the module of one graph.
+        values: makes the values in the nodes' meta.
 
     Attributes:
         source: the graph.
@@ -71,10 +63,12 @@ class _ModuleBuilder:
         symbols: fx nodes with the value of a symbolic expression.
     """
 
-    def __init__(self, graph: Graph, constants: Mapping[str, Any], values: _FakeValues):
+    def __init__(
+        self, graph: Graph, constants: Mapping[str, Any], values: _FakeValues | None = None
+    ):
         self.source = graph
         self.constants = constants
-        self.values = values
+        self.values = values or _FakeValues()
         self.graph = torch.fx.Graph()
         self.attributes: dict[str, Any] = {}
         self.nodes: dict[str, torch.fx.Node] = {}
@@ -82,8 +76,13 @@ class _ModuleBuilder:
         self.inputs: dict[str, tuple[str, str]] = {}
 
     def build(self) -> torch.fx.GraphModule:
+        """Return the module.
+
+        Raises:
+            CaptureError: for a node that cannot run. The message names the node.
+        """
         for body in self.source.subgraphs:
-            self.attributes[body.name] = _ModuleBuilder(body, self.constants, self.values).build()
+            self.attributes[body.name] = ModuleBuilder(body, self.constants, self.values).build()
         for node in self.source.nodes:
             try:
                 made = getattr(self, node.kind)(node)
@@ -92,8 +91,9 @@ class _ModuleBuilder:
                     f"%{node.name} of graph {self.source.name} cannot run: {error}\n"
                     f"  {format_node(node)}"
                 ) from None
+            self.nodes[node.name] = made
             if node.kind != "output":
-                self.keep(node, made)
+                self.describe(node, made)
         output = self.graph.output_node()
         canon = self.values.canon
         output.meta[ORIGIN] = FxOrigin(self.inputs, self.source.level, canon, self.input_values())
@@ -104,9 +104,8 @@ class _ModuleBuilder:
         inputs = self.source.inputs
         return {self.nodes[n.name].name: n.args for n in inputs if n.op == "constant" and n.args}
 
-    def keep(self, node: Node, made: torch.fx.Node) -> None:
-        """Store a new fx node, and describe it."""
-        self.nodes[node.name] = made
+    def describe(self, node: Node, made: torch.fx.Node) -> None:
+        """Write the meta of a new fx node."""
         if isinstance(node.result, Symbol):
             self.symbols.setdefault(node.result.expr, made)
         value = None
@@ -125,6 +124,7 @@ class _ModuleBuilder:
     # -- kinds of nodes --------------------------------------------------------------------------
 
     def placeholder(self, node: Node) -> torch.fx.Node:
+        """Add an input."""
         defaults = () if node.op == "constant" else tuple([self.arg(arg) for arg in node.args])
         made = self.graph.create_node("placeholder", node.name, defaults, {}, node.name)
         made.target = made.name  # fx makes the name an identifier, but not the target
@@ -132,6 +132,7 @@ class _ModuleBuilder:
         return made
 
     def get_attr(self, node: Node) -> torch.fx.Node:
+        """Add a constant, and its tensor to the module."""
         path = node.target or f"_tensor_constant{len(self.attributes)}"
         value = self.constants.get(node.name)
         if value is None and node.args and isinstance(node.result, TensorMeta):
@@ -145,6 +146,7 @@ class _ModuleBuilder:
         return self.graph.create_node("get_attr", path, name=node.name)
 
     def call_function(self, node: Node) -> torch.fx.Node:
+        """Add a call of a function or op."""
         target = function_named(node.op)
         as_list = isinstance(target, torch._ops.OpOverload)  # tuples index a tensor otherwise
         args = [self.arg(arg, as_list=as_list) for arg in node.args]
@@ -154,9 +156,11 @@ class _ModuleBuilder:
         return self.graph.create_node("call_function", target, tuple(args), kwargs, node.name)
 
     def call_method(self, node: Node) -> torch.fx.Node:
+        """Add a call of a tensor's method."""
         return self.called(node, node.op.removeprefix("Tensor."), node.args)
 
     def call_module(self, node: Node) -> torch.fx.Node:
+        """Add a call of a body."""
         if node.op != GRAPH_MODULE:
             raise ValueError(
                 f"the parameters of a {node.op} are not in a graph, so capture via 'aot', which "
@@ -178,6 +182,7 @@ class _ModuleBuilder:
         return bodies[0]
 
     def output(self, node: Node) -> torch.fx.Node:
+        """Add the output, with the saved values last."""
         value = self.arg(node.args[0] if len(node.args) == 1 else node.args)
         saved = [self.nodes[ref.name] for ref in self.source.saved]
         if not isinstance(value, tuple) and (saved or self.source.level != "fx"):

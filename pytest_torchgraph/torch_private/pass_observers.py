@@ -33,8 +33,8 @@ def on_passes(observer: Any) -> Iterator[None]:
     Args:
         observer: has these methods. `skips(function, name)` returns True if a pass must not run.
             `enter(gm, name, subsystem, function)` is called before a pass; `function` is `None` if
-            it is unknown. `leave()` is called after it. `matching(apply)` calls a function that
-            replaces matches of patterns, and returns its result, the number of matches.
+            it is unknown. `leave(failed)` is called after it. `matching(apply)` calls a function
+            that replaces matches of patterns, and returns its result, the number of matches.
     """
     enter, leave, apply_patterns = get("pass_enter"), get("pass_exit"), get("pattern_apply")
     functions: dict[int, Any] = {}
@@ -55,7 +55,7 @@ def on_passes(observer: Any) -> Iterator[None]:
 
     def on_exit(self: Any, *error: Any) -> Any:
         result = leave(self, *error)
-        observer.leave()
+        observer.leave(failed=any(error))
         return result
 
     def on_apply(self: Any, gm: Any) -> int:

@@ -122,10 +122,10 @@ class PassRecorder:
         own_name, hook = _name_of(function, name)
         self._open.append(_Open(own_name, subsystem, hook, gm, self._state(gm)))
 
-    def leave(self) -> None:
+    def leave(self, failed: bool) -> None:
         """See `torch_private.on_passes`."""
         closed = self._open.pop()
-        if closed is None:
+        if closed is None or failed:
             return
         outer = self._running()
         after = self._state(closed.owner)
