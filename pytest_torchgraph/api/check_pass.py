@@ -472,17 +472,18 @@ def _memory_lines(run: _CheckedRun, other: _CheckedRun, words: str) -> Iterator[
 def _annotations(
     result: torch.fx.GraphModule, annotations: Mapping[str, Sequence[str]]
 ) -> Iterator[str]:
+    known = {node.name: node for node in result.graph.nodes}
     for key, names in annotations.items():
-        having = [node.name for node in result.graph.nodes if key in _custom(node)]
+        having = [name for name, node in known.items() if key in (node.meta.get("custom") or {})]
+        # fx makes `%layer/sum` of a text `layer_sum`, and `%sum`, the name of a builtin, `sum_1`.
         wanted = [re.sub(r"\W", "_", name) for name in names]
+        wanted = [
+            f"{name}_1" if f"{name}_1" in known and name not in known else name for name in wanted
+        ]
         if missing := [name for name in wanted if name not in having]:
             yield f"annotations: {key!r} is missing on {listed(missing)}"
         if more := [name for name in having if name not in wanted]:
             yield f"annotations: {key!r} is also on {listed(more)}"
-
-
-def _custom(node: torch.fx.Node) -> Mapping[str, Any]:
-    return node.meta.get("custom") or {}
 
 
 def _kept(

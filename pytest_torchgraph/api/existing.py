@@ -89,6 +89,10 @@ def to_fx(
     Nodes keep their names, with `_` for characters that an identifier cannot have. `meta["val"]` of
     each node is a fake tensor with the dtype and shape in the graph.
 
+    Nothing in the text is evaluated or imported. Running the module calls the ops and functions
+    that the text names, in torch and in loaded modules outside Python's standard library: run only
+    texts that you trust.
+
     For a graph of a capture, `capture.fx(graph)` also has the values of large constants.
 
     Args:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import operator
+import sys
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -39,6 +40,11 @@ from .canonical_names import CanonicalNames
 from .printed import class_named, qualified
 from .to_fx import ORIGIN, FxOrigin
 
+_BUILTINS = frozenset(
+    "abs bool complex divmod float getattr int len max min pow range round slice sum tuple".split()
+)
+"""The builtins that a graph may call. A stored graph may come from a stranger, so not `eval`."""
+_STANDARD_LIBRARY = sys.stdlib_module_names - {"math", "operator"}
 _HINT = 8
 """Size of the first symbol, if no sizes are given. Each further symbol is one larger."""
 
@@ -207,7 +213,7 @@ class ModuleBuilder:
                 return self.symbol(value.expr)
             case Atom():
                 found = object_named(value.name)
-                return function_named(value.name) if found is None else found
+                return function_named(value.name) if found is None or callable(found) else found
             case Device():
                 return torch.device(value.name)
             case AnyFloat():
@@ -290,8 +296,11 @@ def function_named(name: str) -> Any:
     Raises:
         LookupError: if there is none in the loaded modules.
     """
-    if name.startswith("triton."):
+    namespace, _, rest = name.partition(".")
+    if namespace == "triton":
         raise LookupError("the code of a Triton kernel is not in a graph")
+    if namespace in _STANDARD_LIBRARY or (not rest and name not in _BUILTINS):
+        raise LookupError(f"{name} is no function of torch, and a text may not call it")
     found = object_named(name)
     if not callable(found) or op_name(found) != name:
         raise LookupError(

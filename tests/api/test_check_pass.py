@@ -297,6 +297,24 @@ def test_random_state_is_left_alone() -> None:
     assert torch.equal(torch.rand(2), expected)
 
 
+def test_annotated_nodes_have_the_names_of_the_text() -> None:
+    def tag(graph: fx.Graph) -> None:
+        for node in graph.nodes:
+            if node.op == "call_function":
+                node.meta["custom"] = {"seen": True}
+
+    text = text_of(
+        "%layer/neg = aten.neg.default(%x) : f32[4, 4]",
+        "%sum = aten.sum.default(%layer/neg) : f32[]",
+        "return %sum",
+    )
+    check_pass(tag, text, annotations={"seen": ["layer/neg", "sum"]})
+    with pytest.raises(AssertionError, match="annotations: 'seen' is also on sum_1"):
+        check_pass(tag, text, annotations={"seen": ["layer/neg"]})
+    with pytest.raises(AssertionError, match="annotations: 'seen' is missing on x"):
+        check_pass(tag, text, annotations={"seen": ["layer/neg", "sum", "x"]})
+
+
 def test_table_has_a_pass_of_each_kind() -> None:
     assert all(isinstance(case, Case) for case in PASSES.values())
     assert calls(to_fx(NORMS), torch.ops.planted.quant.default)

@@ -162,6 +162,9 @@ def test_text_with_several_graphs_needs_a_name() -> None:
     [
         (("%y = nowhere.op.default(%x)", "return %y"), "nowhere.op.default is not loaded"),
         (("%y = aten.nothing.default(%x)", "return %y"), "aten.nothing.default is not loaded"),
+        (('%y = eval("1")', "return %y"), "eval is no function of torch"),
+        (('%y = os.system("true")', "return %y"), "os.system is no function of torch"),
+        (("%y = torch.relu(%x, os.system)", "return %y"), "os.system is no function"),
         (('%y = torch.nn.Linear["fc"](%x)', "return %y"), "torch.nn.Linear are not in a graph"),
         (("%y = aten.mul.Tensor(%x, ~)", "return %y"), "floats were not stored"),
     ],
