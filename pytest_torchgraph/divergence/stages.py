@@ -15,7 +15,7 @@ from ..graph.model import Node, Ref
 from ..graph.text import format_arg, format_key
 from ..mechanisms.protocol import Mechanism
 from ..mechanisms.step import EagerRun
-from ..mechanisms.torch_compile import Aot, Dynamo, Inductor, PassRecorder
+from ..mechanisms.torch_compile import NEEDED, Aot, Dynamo, Inductor, PassRecorder
 from ..words import counted, listed
 from .judge import Judgement, operand_of_view, original_op
 from .pairs import PairedValues, Region, pair_outputs
@@ -147,8 +147,12 @@ class Search:
         try:
             recorder, differs = run_with(None)
             changing = list(dict.fromkeys(recorder.changing))
-            if not differs or not changing or run_with(changing[0] - 1)[1]:
+            if not differs or not changing:
                 return ""
+            if run_with(0)[1]:  # a pass that always runs
+                names = [recorder.applied[n - 1] for n in changing]
+                needed = [name for name in names if name.startswith(NEEDED)]
+                return needed[0] if len(needed) == 1 else ""
             low, high = 0, len(changing) - 1
             while low < high:
                 middle = (low + high) // 2

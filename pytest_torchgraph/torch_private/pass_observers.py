@@ -59,7 +59,7 @@ def on_passes(observer: Any) -> Iterator[None]:
         return result
 
     def on_apply(self: Any, gm: Any) -> int:
-        if observer.skips(self.apply, self.pass_name or ""):
+        if observer.skips(self.apply, self.pass_name or "pattern_matcher"):
             return 0
         count: int = observer.matching(functools.partial(apply_patterns, self, gm))
         return count

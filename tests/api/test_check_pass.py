@@ -315,6 +315,30 @@ def test_annotated_nodes_have_the_names_of_the_text() -> None:
         check_pass(tag, text, annotations={"seen": ["layer/neg", "sum", "x"]})
 
 
+def test_patterns_of_torch_are_a_pass() -> None:
+    from torch._inductor.pattern_matcher import (
+        PatternMatcherPass,
+        fwd_only,
+        register_replacement,
+    )
+
+    def pattern(x: torch.Tensor) -> torch.Tensor:
+        return aten.relu.default(aten.relu.default(x))
+
+    def replacement(x: torch.Tensor) -> torch.Tensor:
+        return aten.relu.default(x)
+
+    matcher = PatternMatcherPass(pass_name="relu_relu")
+    example = [torch.empty(3, 3)]
+    register_replacement(pattern, replacement, example, fwd_only, [matcher])  # type: ignore[arg-type]
+    text = text_of(
+        "%y = aten.relu.default(%x) : f32[4, 4]",
+        "%z = aten.relu.default(%y) : f32[4, 4]",
+        "return %z",
+    )
+    assert check_pass(matcher.apply, text, changes={"aten.relu": -1})
+
+
 def test_table_has_a_pass_of_each_kind() -> None:
     assert all(isinstance(case, Case) for case in PASSES.values())
     assert calls(to_fx(NORMS), torch.ops.planted.quant.default)

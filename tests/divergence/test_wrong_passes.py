@@ -56,6 +56,7 @@ OWN = {
     "remove_profiler_ops": ("post_grad", "_remove_profiler_ops", scaling),
     "remove_assert_ops": ("post_grad", "remove_assert_ops", swapping),
     "group_batch_fusion_passes": ("post_grad", "group_batch_fusion_passes", SINE),
+    "stable_sort": ("post_grad", "stable_topological_sort", scaling),
     "constant_fold_uniform_value": ("joint_graph", "constant_fold_uniform_value", scaling),
 }
 CUSTOM = {

@@ -157,6 +157,10 @@ def test_own_hooks_stay_and_run_first() -> None:
     assert order == ["option", "added"]
 
 
+def test_an_empty_mapping_adds_nothing_and_records() -> None:
+    assert "remove_noop_ops" in [run.name for run in captured({}).passes]
+
+
 def test_passes_are_off_by_default() -> None:
     for passes in (None, False):
         result = captured(passes)

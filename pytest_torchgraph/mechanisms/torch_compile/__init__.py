@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from .aot import Aot
     from .dynamo import Dynamo
     from .inductor import Inductor, draw_by_seeds
-    from .passes import PassRecorder, PassRun, named_runs
+    from .passes import NEEDED, PassRecorder, PassRun, named_runs
     from .run import Frame, run_compiled, switched_off, tell_whose
 else:
     __getattr__ = front_door(
@@ -19,7 +19,7 @@ else:
             "aot": "Aot",
             "dynamo": "Dynamo",
             "inductor": "Inductor draw_by_seeds",
-            "passes": "PassRecorder PassRun named_runs",
+            "passes": "NEEDED PassRecorder PassRun named_runs",
             "run": "Frame run_compiled switched_off tell_whose",
         },
     )

@@ -72,7 +72,7 @@ class Inductor:
         islands = IslandRecorder(step.invocation.named)
         added = self.added_passes()
         recorder = _InductorRecorder(self, step.invocation.named, canon, islands)
-        if self.passes:
+        if self.passes not in (None, False):
             recorder.passes = PassRecorder()
             recorder.hooks = torch_private.with_passes(added, self.patches())
         with recorder.watching():

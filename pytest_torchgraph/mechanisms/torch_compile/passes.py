@@ -16,7 +16,7 @@ from ...graph.diff import GraphDiff, diff_graphs
 from ...graph.model import Graph
 from ...ops.matching import Level
 
-_NEEDED = ("decompose_", "stable_sort")
+NEEDED = ("decompose_", "stable_sort")
 """Beginnings of the names of passes that inductor cannot do without."""
 
 
@@ -110,7 +110,7 @@ class PassRecorder:
         if self._running() or torch_private.runs_others(function):
             return False
         self.applied.append(_name_of(function, name)[0])
-        if self.limit is None or name.startswith(_NEEDED):
+        if self.limit is None or name.startswith(NEEDED):
             return False
         return len(self.applied) > self.limit
 
