@@ -12,8 +12,10 @@ from .doors import front_door
 if TYPE_CHECKING:
     from .api.capture import GraphCapture as GraphCapture
     from .api.capture import capture as capture
+    from .api.check_pass import check_pass as check_pass
     from .api.differences import diff as diff
     from .api.existing import from_fx as from_fx
+    from .api.existing import to_fx as to_fx
     from .api.result import Capture as Capture
     from .api.testcase import GraphTestCase as GraphTestCase
     from .api.warm_start import Restart as Restart
@@ -46,6 +48,7 @@ if TYPE_CHECKING:
     from .mechanisms.torch_compile import Aot as Aot
     from .mechanisms.torch_compile import Dynamo as Dynamo
     from .mechanisms.torch_compile import Inductor as Inductor
+    from .mechanisms.torch_compile import PassRun as PassRun
     from .ops.matching import OpCounts as OpCounts
     from .ranks.capture_ranks import capture_ranks as capture_ranks
     from .ranks.ranks import Ranks as Ranks
@@ -66,8 +69,9 @@ __version__ = "0.2.0"
 
 _NAMES = {
     "api.capture": "GraphCapture capture",
+    "api.check_pass": "check_pass",
     "api.differences": "diff",
-    "api.existing": "from_fx",
+    "api.existing": "from_fx to_fx",
     "api.result": "Capture",
     "api.testcase": "GraphTestCase",
     "api.warm_start": "Restart restart",
@@ -85,7 +89,7 @@ _NAMES = {
     "mechanisms.dispatch": "Dispatch",
     "mechanisms.export": "Export",
     "mechanisms.fx": "Fx",
-    "mechanisms.torch_compile": "Aot Dynamo Inductor",
+    "mechanisms.torch_compile": "Aot Dynamo Inductor PassRun",
     "ops.matching": "OpCounts",
     "ranks.capture_ranks": "capture_ranks",
     "ranks.ranks": "Ranks load",

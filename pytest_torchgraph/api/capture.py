@@ -57,7 +57,7 @@ from ..mechanisms.step import (
     to_device,
     with_fake_tensors,
 )
-from ..mechanisms.torch_compile import Aot, Dynamo, Inductor, tell_whose
+from ..mechanisms.torch_compile import Aot, Dynamo, Inductor, named_runs, tell_whose
 from ..torch_release import need_torch
 from ..watching.breaks import cause_of, is_in_function
 from ..watching.kernels import Kernel
@@ -330,6 +330,9 @@ def _contents(
         build_kernels=_kernels(captured, graphs),
         build_schedules=captured.schedules,
         build_bypasses=captured.bypasses,
+        passes=None
+        if captured.passes is None
+        else named_runs(captured.passes, [graph.name for graph in graphs]),
         record=ran.record,
         comparison=comparison,
     )

@@ -22,6 +22,7 @@ from ..watching.graphs import PrintedGraphs
 
 if TYPE_CHECKING:
     from ..checks.subject import CallsComparison, Comparison
+    from ..mechanisms.torch_compile import PassRun
     from ..syncs.detect import RecordedCalls
     from ..watching.cache_lookups import CacheBypass
     from ..watching.kernels import Kernel
@@ -80,6 +81,7 @@ class Contents:
         build_kernels: returns the kernels of the generated code; `None` if there is no code.
         build_schedules: returns the collectives in each graph's code; `None` if there is no code.
         build_bypasses: returns the graphs' `CacheBypass`es; `None` if unknown.
+        passes: passes that inductor ran; `None` if not recorded.
         record: compilations and runs; `None` if nothing went through torch.compile.
         comparison: eager runs for comparison, or `None`.
         rank: rank of the graphs; `None` outside `Ranks`.
@@ -96,6 +98,7 @@ class Contents:
     build_kernels: Callable[[], Sequence[Kernel] | None] | None = None
     build_schedules: Callable[[], Sequence[Sequence[ScheduledCall]]] | None = None
     build_bypasses: Callable[[], tuple[CacheBypass, ...]] | None = None
+    passes: tuple[PassRun, ...] | None = None
     record: WatchRecord | None = None
     comparison: Comparison = None
     rank: int | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +11,13 @@ import torch.export
 import torch.fx
 
 from ..convert.from_fx import Naming, convert
+from ..convert.from_graph import ModuleBuilder
 from ..convert.normalize import value_of_constant
 from ..convert.to_fx import convert_again, origin_of
-from ..errors import only_counts_error
+from ..errors import GraphFormatError, only_counts_error
 from ..graph.model import Graph, GraphKind
 from ..graph.program import Program
-from ..graph.text import Header
+from ..graph.text import Header, parse_document
 from ..mechanisms.export import signature_names, with_outputs_of_program
 from ..mechanisms.protocol import COMPILING
 from ..ops.matching import Level
@@ -59,6 +61,82 @@ def from_fx(obj: Any, *, name: str = "main", kind: GraphKind = "forward") -> Gra
         "from_fx takes a torch.fx.GraphModule, a torch.fx.Graph or an ExportedProgram, not "
         f"{type(obj).__name__}: for a model, use capture(model, ...)"
     )
+
+
+def to_fx(
+    graph_or_text: Graph | str,
+    *,
+    name: str | None = None,
+    sizes: Mapping[str, int] | None = None,
+    constants: Mapping[str, torch.Tensor] | None = None,
+) -> torch.fx.GraphModule:
+    """Return a module that runs a `Graph`, or the graph in a `.tgraph` text.
+
+    The counterpart of `from_fx`, which converts the module back to an equal graph. Write the input
+    of a pass as text:
+
+        module = to_fx('''torchgraph 1
+
+        inference @ aot {
+          %x = input : f32[4, 16]
+          %relu = aten.relu.default(%x) : f32[4, 16]
+          return %relu
+        }
+        ''')
+
+    The module takes the inputs of the graph in their order, and returns its outputs, then the
+    values that it saves for its backward: as a tuple, or at level "fx" as the graph has them.
+    Nodes keep their names, with `_` for characters that an identifier cannot have. `meta["val"]` of
+    each node is a fake tensor with the dtype and shape in the graph.
+
+    Nothing in the text is evaluated or imported. Running the module calls the ops and functions
+    that the text names, in torch and in loaded modules outside Python's standard library: run only
+    texts that you trust.
+
+    For a graph of a capture, `capture.fx(graph)` also has the values of large constants.
+
+    Args:
+        graph_or_text: the graph, or the text of one or several graphs.
+        name: name of the graph, if the text has several.
+        sizes: values of symbols, such as `{"s0": 4}`. The other symbols stay symbolic.
+        constants: tensors by name of the constant in the text, for values that the text lacks.
+
+    Raises:
+        TypeError: for other objects.
+        GraphFormatError: with line and column, for a malformed text.
+        ValueError: for an unknown name, size or constant, and for several graphs without `name`.
+        CaptureError: if the graph cannot run. The message names the node.
+    """
+    need_torch()
+    if isinstance(graph_or_text, str):
+        graphs = parse_document(graph_or_text).graphs
+        if not graphs:
+            raise GraphFormatError("expected a graph, found only op counts")
+    elif isinstance(graph_or_text, Graph):
+        graphs = (graph_or_text,)
+    else:
+        raise TypeError(
+            f"to_fx takes a Graph or the text of one, not {type(graph_or_text).__name__}: for a "
+            "capture, use capture.fx(capture.forward)"
+        )
+    names = [graph.name for graph in graphs]
+    known = f"graphs: {', '.join(map(repr, names))}"
+    if name is None and len(graphs) > 1:
+        raise ValueError(f"the text has {len(graphs)} graphs, so pass name=...; {known}")
+    if name is not None and name not in names:
+        raise ValueError(f"no graph is named {name!r}; {known}")
+    graph = graphs[0 if name is None else names.index(name)]
+    if sizes:
+        graph = graph.with_sizes(**sizes)
+    given = dict(constants or {})
+    nodes = [node.name for part in graph.walk() for node in part.nodes if node.kind == "get_attr"]
+    for constant in given:
+        if constant not in nodes:
+            raise ValueError(
+                f"{constant!r} is no constant of graph {graph.name!r}; constants: "
+                f"{', '.join(map(repr, nodes)) or 'none'}"
+            )
+    return ModuleBuilder(graph, given).build()
 
 
 def _naming_of_program(program: torch.export.ExportedProgram) -> Naming:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from ..checks.subject import Comparison
     from ..graph.events import EagerOp
+    from ..mechanisms.torch_compile import PassRun
     from ..watching.compilations import Compilation
     from ..watching.kernels import Kernel
     from .contents import Contents
@@ -261,6 +262,23 @@ class Capture(Assertions, Observed):
         if kernels is None:
             raise self._unavailable("kernels are", "graph_capture(target, ..., via='inductor')")
         return tuple(kernels)
+
+    @property
+    def passes(self) -> tuple[PassRun, ...]:
+        """Graph passes that inductor ran, in order, with the graphs before and after.
+
+        A pass that runs other passes comes after them. Passes after the fx graphs (the fusions of
+        inductor's scheduler) are not recorded.
+
+        Raises:
+            CaptureError: if the capture did not record passes.
+        """
+        passes = self._contents.passes
+        if passes is None:
+            raise self._unavailable(
+                "passes are", "graph_capture(target, ..., via=Inductor(passes=True))"
+            )
+        return passes
 
     def _sent(self) -> tuple[Sequence[Graph], tuple[Collective, ...]]:
         __tracebackhide__ = True

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..graph.checks import device_of
 from ..graph.op_checks import OpChecks
-from . import compilation, eager, kernels, parity
+from . import compilation, eager, kernels, parity, passes
 
 if TYPE_CHECKING:
     import torch
@@ -119,6 +119,26 @@ class Assertions(OpChecks):
             raise TypeError("assert_kernel_count() checks nothing: pass n, extern or launches")
         compilation.need_graphs(self)
         kernels.assert_kernel_count(self, n, extern, launches)
+
+    def assert_pass(self: Subject, name: str, times: int | None = None) -> None:
+        """Assert that a graph pass of inductor changed something.
+
+            capture = graph_capture(model, x, via=Inductor(passes={"post_grad": [MyFusion()]}))
+            capture.assert_pass("MyFusion", times=3)
+
+        A pass that never ran fails, whatever `times`.
+
+        Args:
+            name: name of the pass; see `PassRun.name`.
+            times: exact number of matches that a `PatternMatcherPass` replaced; for other passes,
+                of graphs that the pass changed. 0: it ran and changed nothing. `None`: at least 1.
+
+        Raises:
+            AssertionError: with the runs of the pass; with all passes that ran, if it never ran.
+            CaptureError: if the capture has no passes: use `Inductor(passes=True)`.
+        """
+        __tracebackhide__ = True
+        passes.assert_pass(self, name, times)
 
     def assert_budget(
         self: Subject,

@@ -145,6 +145,26 @@ Comparison = EagerComparison | CallsComparison | None
 """Eager runs for comparison: of one step, of several calls, or none."""
 
 
+class RunOfPass(Protocol):
+    """A run of a graph pass in inductor; see `PassRun`."""
+
+    @property
+    def name(self) -> str:
+        """Name of the pass."""
+
+    @property
+    def parent(self) -> str:
+        """Name of the pass that ran this one, or ""."""
+
+    @property
+    def changed(self) -> bool:
+        """True if the pass changed the graph."""
+
+    @property
+    def matches(self) -> int | None:
+        """Number of replaced matches, or `None`."""
+
+
 class Subject(Protocol):
     """A capture as checks read it. See `Capture` for the members."""
 
@@ -194,6 +214,14 @@ class Subject(Protocol):
     @property
     def kernels(self) -> Sequence[Kernel]:
         """Kernels and library calls. Raises `CaptureError` if no code was generated."""
+
+    @property
+    def passes(self) -> Sequence[RunOfPass]:
+        """Passes that inductor ran. Raises `CaptureError` if they were not recorded."""
+
+    @property
+    def counters(self) -> Mapping[str, Mapping[str, int]]:
+        """Change of Dynamo's counters."""
 
     @property
     def breaks(self) -> Sequence[GraphBreak]:

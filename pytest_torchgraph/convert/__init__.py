@@ -6,7 +6,8 @@
 - `compiled_autograd` and `printed/`: build an fx graph from another form, then convert it.
 - `rng_states`: ops that a compiled backward recomputes with the forward's random state.
 - `refused_nodes`: nodes that torch's caches reject.
-- `to_fx`: `Graph` -> runnable module. `graph_modules`: copies of live modules.
+- `to_fx`: captured graph -> runnable module. `from_graph`: any `Graph`, such as one read from text,
+  -> runnable module. `graph_modules`: copies of live modules.
 """
 
 from __future__ import annotations

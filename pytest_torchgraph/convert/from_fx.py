@@ -254,7 +254,11 @@ class GraphConverter:
         if role == "constant":
             defaults = self.naming.values.get(node.name, ())
         path = module_of(name) if role == "saved" else ""
-        return Node(name, "placeholder", role, defaults, {}, self.result(node), path)
+        annotations = node_meta.annotations_of(node.meta)
+        result = self.result(node)
+        return Node(
+            *(name, "placeholder", role, defaults, {}, result, path), annotations=annotations
+        )
 
     def node(self, node: torch.fx.Node) -> Node:
         """Convert a call or a get_attr."""
@@ -287,6 +291,7 @@ class GraphConverter:
             after,
             self.options(node, op),
             "" if self._copies is None else self._copies.by(node),
+            node_meta.annotations_of(rng_states.meta_of(node)),
         )
 
     def op(self, node: torch.fx.Node) -> tuple[str, str]:

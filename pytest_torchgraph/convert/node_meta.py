@@ -52,6 +52,12 @@ def call_of(meta: Mapping[str, Any]) -> str:
     return "/".join(str(call[0]) for call in meta.get("source_fn_stack") or ())
 
 
+def annotations_of(meta: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return `Node.annotations`."""
+    custom = meta.get("custom")
+    return dict(custom) if isinstance(custom, Mapping) else {}
+
+
 def stack_path(key: Any, value: Any, modules: Mapping[int, str]) -> str:
     """Return the module path of one entry of Dynamo's `nn_module_stack`.
 

@@ -1,4 +1,4 @@
-"""Convert a captured graph back to a runnable torch.fx module.
+"""Convert a captured graph back to a runnable torch.fx module; see `from_graph` for other graphs.
 
 torch orders inputs and outputs by first use, and names inputs `primals_1`. The module made here
 follows the `Graph`: inputs in its order and with its names, then outputs, then saved values. The
@@ -14,7 +14,7 @@ from typing import Any
 
 import torch.fx
 
-from ..graph.model import Graph, GraphKind
+from ..graph.model import Arg, Graph, GraphKind
 from ..ops.matching import Level
 from .canonical_names import CanonicalNames
 from .compiled_autograd import FoldedConverter
@@ -36,11 +36,13 @@ class FxOrigin:
         inputs: (role, name) of each input, by placeholder name.
         level: level of the captured graph.
         canon: names of the capture's symbols and devices.
+        values: values of constants that are inputs, by placeholder name.
     """
 
     inputs: Mapping[str, tuple[str, str]]
     level: Level
     canon: CanonicalNames
+    values: Mapping[str, tuple[Arg, ...]]
 
 
 def origin_of(graph: torch.fx.Graph) -> FxOrigin | None:
@@ -59,7 +61,7 @@ def convert_again(
         origin: origin of the module.
         name, kind: see `Graph`.
     """
-    naming = Naming(dict(origin.inputs), plain=True, given=True)
+    naming = Naming(dict(origin.inputs), plain=True, given=True, values=origin.values)
     converter = FoldedConverter if origin.level == "compiled_autograd" else GraphConverter
     return converter(module, origin.canon.copy(), naming).run(name, kind, origin.level).graph
 
@@ -71,6 +73,7 @@ def to_graph_module(converted: Converted) -> torch.fx.GraphModule:
     """
     graph = torch.fx.Graph()
     inputs: dict[str, tuple[str, str]] = {}
+    values_of_constants: dict[str, tuple[Arg, ...]] = {}
     names = converted.names
     placeholders = converted.fx.find_nodes(op="placeholder")
     placeholder_by_name = {names[node.name]: node for node in placeholders if node.name in names}
@@ -87,6 +90,8 @@ def to_graph_module(converted: Converted) -> torch.fx.GraphModule:
             copy.target = copy.name
         copy.meta = dict(node.meta)
         inputs[copy.name] = (node_in_graph.op, node_in_graph.name)
+        if node_in_graph.op == "constant":
+            values_of_constants[copy.name] = node_in_graph.args
         copies[node] = copy
     naming = converted.naming
     nodes = converted.graph.by_name
@@ -97,7 +102,9 @@ def to_graph_module(converted: Converted) -> torch.fx.GraphModule:
         values, descriptions = output.args[0], output.meta["desc"]
         output.args = (tuple([values[k] for k in converted.returned]),)  # type: ignore[index]
         output.meta = {"desc": [descriptions[k] for k in converted.returned]}
-    output.meta[ORIGIN] = FxOrigin(inputs, converted.graph.level, converted.canon.copy())
+    output.meta[ORIGIN] = FxOrigin(
+        inputs, converted.graph.level, converted.canon.copy(), values_of_constants
+    )
     return _make_module(graph, converted.owner, naming)
 
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import functools
-import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,10 +11,11 @@ import torch.fx
 
 from ..convert.canonical_names import CanonicalNames
 from ..convert.from_fx import Converted
+from ..convert.from_graph import ModuleBuilder
 from ..convert.graph_modules import copied, runnable
 from ..errors import CaptureError
 from ..graph.inline import inline_regions
-from ..graph.model import Atom, Device, Graph, Ref, SubgraphRef, Symbol, map_arg
+from ..graph.model import Graph
 from ..graph.module_paths import numbered
 from ..mechanisms.dispatch import Dispatch
 from ..mechanisms.islands import run_instead
@@ -24,7 +23,6 @@ from ..mechanisms.protocol import Built, Captured, Mechanism
 from ..mechanisms.step import EagerRun, Outcome, RandomState
 from ..mechanisms.step import Step as Run
 from ..mechanisms.torch_compile import draw_by_seeds
-from ..ops.qualified import attribute_at
 from .valued import ValuedGraph, ValuedStep
 from .values import Budget, NotFollowedError, copied_value, is_same
 
@@ -97,45 +95,14 @@ def _flat(value: Any) -> Sequence[Any]:
 
 def _runnable(graph: Graph) -> ValuedGraph:
     """Return a module for a graph that was recorded op by op."""
-    fx, nodes = torch.fx.Graph(), dict[str, torch.fx.Node]()
-    value_of = functools.partial(_value, nodes)
-    for node in graph.nodes:
-        if node.kind == "placeholder":
-            nodes[node.name] = fx.placeholder(f"input_{len(nodes)}")
-        elif node.kind == "output":
-            nodes[node.name] = fx.output(map_arg(node.args[0], value_of))
-        elif node.kind == "call_function":
-            args, kwargs = map_arg((node.args, dict(node.kwargs)), value_of)
-            nodes[node.name] = fx.call_function(_function(node.op), args, kwargs)
-        else:
-            raise NotFollowedError(
-                f"{node.op} ran eagerly, and no function of this name can run it again"
-            )
-    return ValuedGraph(graph, torch.fx.GraphModule(torch.nn.Module(), fx), nodes)
-
-
-def _function(op: str) -> Callable[..., Any]:
-    if op.startswith("operator."):
-        function: Callable[..., Any] = getattr(operator, op.removeprefix("operator."))
-        return function
-    overload = attribute_at(torch.ops, op)
-    if not isinstance(overload, torch._ops.OpOverload):
-        raise NotFollowedError(f"{op} ran eagerly, and no function of this name can run it again")
-    return overload
-
-
-def _value(nodes: Mapping[str, torch.fx.Node], arg: Any) -> Any:
-    if isinstance(arg, Ref):
-        return nodes[arg.name]
-    if isinstance(arg, Device):
-        return torch.device(arg.name)
-    if isinstance(arg, Atom) and arg.name.startswith("torch."):
-        value = attribute_at(torch, arg.name.removeprefix("torch."))
-        if value is not None:
-            return value
-    if isinstance(arg, Atom | Symbol | SubgraphRef):
-        raise NotFollowedError(f"an op takes {arg}, which cannot be passed in a second run")
-    return arg
+    if graph.subgraphs:
+        raise NotFollowedError("the bodies of a higher-order op cannot run a second time")
+    builder = ModuleBuilder(replace(graph, saved=()), {})
+    try:
+        module = builder.build()
+    except CaptureError as error:
+        raise NotFollowedError(str(error).partition("\n")[0]) from None
+    return ValuedGraph(graph, module, builder.nodes)
 
 
 class CompiledSide:

@@ -15,7 +15,7 @@ from ..graph.model import Node, Ref
 from ..graph.text import format_arg, format_key
 from ..mechanisms.protocol import Mechanism
 from ..mechanisms.step import EagerRun
-from ..mechanisms.torch_compile import Aot, Dynamo, Inductor
+from ..mechanisms.torch_compile import NEEDED, Aot, Dynamo, Inductor, PassRecorder
 from ..words import counted, listed
 from .judge import Judgement, operand_of_view, original_op
 from .pairs import PairedValues, Region, pair_outputs
@@ -126,7 +126,43 @@ class Search:
                 before = sides[number][0]
                 returned = pair_outputs(*sides[number], *after)
                 outcome = walk(before, after[0], returned, self.budget)
-        return _describe_walk(stage, outcome, before, after[0], eager)
+        divergence = _describe_walk(stage, outcome, before, after[0], eager)
+        if stage != "passes":
+            return divergence
+        return replace(divergence, pass_name=self._find_pass(stages[high][1]))
+
+    def _find_pass(self, mechanism: Mechanism) -> str:
+        """Return the name of the first pass after which the run differs, "" if unknown.
+
+        Like torch's bisector, run the step again with only the first passes.
+        """
+
+        def run_with(limit: int | None) -> tuple[PassRecorder, bool]:
+            self.budget.check()
+            recorder = PassRecorder(limit)
+            with torch_private.on_passes(recorder):
+                outcome = self.eager_run.run(lambda s: mechanism.capture(s, CanonicalNames()))
+            return recorder, self.differs(outcome)
+
+        try:
+            recorder, differs = run_with(None)
+            changing = list(dict.fromkeys(recorder.changing))
+            if not differs or not changing:
+                return ""
+            if run_with(0)[1]:  # a pass that always runs
+                names = [recorder.applied[n - 1] for n in changing]
+                needed = [name for name in names if name.startswith(NEEDED)]
+                return needed[0] if len(needed) == 1 else ""
+            low, high = 0, len(changing) - 1
+            while low < high:
+                middle = (low + high) // 2
+                if run_with(changing[middle])[1]:
+                    high = middle
+                else:
+                    low = middle + 1
+            return recorder.applied[changing[low] - 1]
+        except Exception:  # time ran out, or inductor cannot do without the passes left out
+            return ""
 
     def _stop_without_difference(self, stage: Stage, eager: ValuedStep) -> None:
         """End the search because the last stage that can run op by op agrees.

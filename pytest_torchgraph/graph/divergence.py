@@ -81,6 +81,8 @@ class Divergence:
             names several ops, only those with a number among their arguments. Empty if it is
             uncertain which of several nodes differs.
         drawn: the graph that contains `nodes`.
+        pass_name: at the stage "passes", the first pass after which the run differs; see
+            `PassRun.name`. "" elsewhere, and if unknown.
     """
 
     stage: Stage
@@ -100,6 +102,7 @@ class Divergence:
     statistics: tuple[str, str] = ("", "")
     calls: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
     drawn: Graph | None = field(default=None, repr=False, compare=False)
+    pass_name: str = ""
 
     def __str__(self) -> str:
         if self.reason:
@@ -116,7 +119,8 @@ class Divergence:
             location = f" ({', '.join(places)})" if places else ""
             return f"Cause: {subject} {_PROVEN.get(self.kind, self.kind)}{location}."
         opening = "First difference" if self.sure else "First difference at or before"
-        place = ", ".join([_STAGES[self.stage], *places])
+        where = f"in inductor's pass {self.pass_name}" if self.pass_name else _STAGES[self.stage]
+        place = ", ".join([where, *places])
         lines = [f"{opening}: {place}: {_format_change(self)}."]
         lines += [f"  {line}" for line in self._verdict_lines()]
         for other in self.more:

@@ -208,6 +208,8 @@ class Node:
             unknown.
         by: in a backward, the reason why the op runs, such as "formula" for an op of autograd's
             formulas. "" in other graphs, and if unknown. Neither compared nor stored.
+        annotations: what `torch.fx.traceback.annotate` or a pass wrote into `meta["custom"]`.
+            Neither compared nor stored.
     """
 
     name: str
@@ -223,6 +225,7 @@ class Node:
     after: tuple[Ref, ...] = ()
     options: str | None = None
     by: RecomputedBy = ""
+    annotations: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def refs(self) -> tuple[str, ...]:

@@ -14,18 +14,20 @@ if TYPE_CHECKING:
 class OpChecks:
     """Queries and assertions about the ops of graphs, including bodies of higher-order ops.
 
-    Methods that take `dtype`, `module` or `device` filter the ops by them:
+    Methods that take `dtype`, `module`, `device` or `annotation` filter the ops by them:
 
     - `dtype` selects ops with a tensor result of this dtype: a `torch.dtype`, `"float32"` or
       `"f32"`.
     - `module` selects ops in a module or its submodules: a path, or a glob such as
       `"encoder.layer.*.attention"`.
     - `device` selects ops with a tensor result on this device: `"cuda"` or `"cuda:1"`.
+    - `annotation` selects ops that `torch.fx.traceback.annotate` or a pass annotated
+      (`node.meta["custom"]`): a key, or a mapping of keys to values.
 
     An op without a tensor result, such as `_foreach_add_`, is matched by the tensors that it
     writes. A filter that would make a check always pass raises `ValueError`: a module without
-    captured ops, an unknown dtype or device, or a dtype or device filter on ops without tensors. If
-    a known dtype or device does not occur, the count is 0.
+    captured ops, an annotation that no node has, an unknown dtype or device, or a dtype or device
+    filter on ops without tensors. If a known dtype or device does not occur, the count is 0.
 
     `allow` applies to watches in which calls of compiled callables ran eagerly. It takes regular
     expressions that are searched in `"kind: reason"` of each `EagerCall`. An eager call that no
@@ -54,6 +56,7 @@ class OpChecks:
         dtype: Any = None,
         module: str | None = None,
         device: Any = None,
+        annotation: str | Mapping[str, Any] | None = None,
         allow: str | Sequence[str] = (),
     ) -> tuple[Node, ...]:
         """Return the nodes whose op matches `op`. For patterns, see `assert_op_counts`.
@@ -66,7 +69,7 @@ class OpChecks:
         from .select import selection
 
         graphs = self._to_check(allow)
-        return find(graphs, op, selection(graphs, dtype, module, device))
+        return find(graphs, op, selection(graphs, dtype, module, device, annotation))
 
     def count(
         self,
@@ -75,6 +78,7 @@ class OpChecks:
         dtype: Any = None,
         module: str | None = None,
         device: Any = None,
+        annotation: str | Mapping[str, Any] | None = None,
         allow: str | Sequence[str] = (),
     ) -> int:
         """Return the number of runs of matching ops. For patterns, see `find`.
@@ -87,7 +91,7 @@ class OpChecks:
         from .select import selection
 
         graphs = self._to_check(allow)
-        return count(graphs, op, selection(graphs, dtype, module, device))
+        return count(graphs, op, selection(graphs, dtype, module, device, annotation))
 
     def assert_op_counts(
         self,
@@ -97,6 +101,7 @@ class OpChecks:
         dtype: Any = None,
         module: str | None = None,
         device: Any = None,
+        annotation: str | Mapping[str, Any] | None = None,
         allow: str | Sequence[str] = (),
     ) -> None:
         """Assert the counts of ops, over all graphs, as `count` counts them.
@@ -107,7 +112,7 @@ class OpChecks:
                 (`torch.ops.aten.mm`, `torch.relu`). The count is an int, a pair `(min, max)` in
                 which max may be `None`, or a mapping by device type.
             exact: require every op that occurs to match one of the patterns.
-            dtype, module, device, allow: see `OpChecks`.
+            dtype, module, device, annotation, allow: see `OpChecks`.
 
         Raises:
             AssertionError: with the actual counts.
@@ -125,7 +130,7 @@ class OpChecks:
             expected,
             exact=exact,
             device=self._checked_device(),
-            selected=selection(graphs, dtype, module, device),
+            selected=selection(graphs, dtype, module, device, annotation),
         )
 
     def assert_no_ops(
@@ -134,13 +139,14 @@ class OpChecks:
         dtype: Any = None,
         module: str | None = None,
         device: Any = None,
+        annotation: str | Mapping[str, Any] | None = None,
         allow: str | Sequence[str] = (),
     ) -> None:
         """Assert that none of these ops occurs. For patterns, see `assert_op_counts`.
 
         Args:
             ops: the ops.
-            dtype, module, device, allow: see `OpChecks`.
+            dtype, module, device, annotation, allow: see `OpChecks`.
 
         Raises:
             AssertionError: with each op that occurs and its source lines.
@@ -152,7 +158,7 @@ class OpChecks:
         from .select import selection
 
         graphs = self._to_check(allow)
-        assert_no_ops(graphs, ops, selected=selection(graphs, dtype, module, device))
+        assert_no_ops(graphs, ops, selected=selection(graphs, dtype, module, device, annotation))
 
     def find_pattern(self, pattern: str, *, allow: str | Sequence[str] = ()) -> tuple[Match, ...]:
         """Find ops that use the result of another op: `"aten.mm -> aten.gelu"`.

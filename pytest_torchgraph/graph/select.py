@@ -1,4 +1,4 @@
-"""Selection of nodes by the dtype and device of their results, and by their module.
+"""Selection of nodes by the dtype and device of their results, by module and by annotation.
 
 A selection that could not match anything is rejected, because a check of it would always pass.
 """
@@ -6,8 +6,8 @@ A selection that could not match anything is rejected, because a check of it wou
 from __future__ import annotations
 
 import difflib
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from typing import Any
@@ -18,6 +18,8 @@ from ..words import listed
 from .census import OpCall, calls
 from .model import Graph, Node, Result, TensorMeta
 
+ANY_VALUE = object()
+"""Stands for any value of an annotation."""
 _WITHOUT_INDEX = ("cpu", "meta")
 """Device types with only one device, whose tensors have no index in a graph."""
 
@@ -32,16 +34,20 @@ class Selection:
         module: glob for the path of the node's module, or of an enclosing module.
         device: device of a tensor result, with or without index. For an op without tensor results,
             the tensors that it writes count instead.
+        annotation: keys of the node's annotations, with values; `ANY_VALUE` for any value.
     """
 
     dtype: str = ""
     module: str = ""
     device: str = ""
+    annotation: Mapping[str, Any] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
-        return bool(self.dtype or self.module or self.device)
+        return bool(self.dtype or self.module or self.device or self.annotation)
 
     def __contains__(self, call: OpCall) -> bool:
+        if self.annotation and not _is_annotated(call.node, self.annotation.items()):
+            return False
         if self.module and not any(inside(module, self.module) for module in call.modules):
             return False
         if not self.dtype and not self.device:
@@ -65,30 +71,41 @@ class Selection:
             self.dtype and f"dtype {self.dtype}",
             self.device and f"on {self.device}",
             self.module and f"in module {self.module!r}",
+            *[
+                f"annotated {key!r}{'' if value is ANY_VALUE else f': {value!r}'}"
+                for key, value in self.annotation.items()
+            ],
         ]
         return ", ".join(filter(None, parts))
 
 
 def selection(
-    graphs: Sequence[Graph], dtype: Any = None, module: str | None = None, device: Any = None
+    graphs: Sequence[Graph],
+    dtype: Any = None,
+    module: str | None = None,
+    device: Any = None,
+    annotation: str | Mapping[str, Any] | None = None,
 ) -> Selection:
-    """Return the selection for the arguments `dtype`, `module` and `device` of a check.
+    """Return the selection for the arguments `dtype`, `module`, ... of a check.
 
     Args:
         graphs: graphs to select from.
         dtype: a `torch.dtype` or its name, such as `"float32"` or `"f32"`; `None` for any.
         module: path of a module, or a glob; submodules are included.
         device: a `torch.device` or its name, such as `"cuda"` or `"cuda:1"`; `None` for any.
+        annotation: key of an annotation, or a mapping of keys to values; `None` for any node.
 
     Raises:
         TypeError: for an argument of another type.
-        ValueError: for an unknown dtype or device, for a module without nodes in the graphs, or if
-            the graphs do not record the dtypes or devices of their results.
+        ValueError: for an unknown dtype or device, for a module without nodes in the graphs, for a
+            key that no node has, or if the graphs do not record the dtypes or devices of their
+            results.
     """
     chosen = Selection(
         "" if dtype is None else dtype_name(dtype),
         "" if module is None else _check_module(module, graphs),
         "" if device is None else _check_device(device),
+        {} if annotation is None else _check_annotation(annotation, graphs),
     )
     if chosen.dtype or chosen.device:
         _refuse_unknown_results(graphs, chosen)
@@ -156,6 +173,33 @@ def module_hint(glob: str, paths: Iterable[str], choices: Collection[str]) -> st
     if close := difflib.get_close_matches(glob, sorted(paths), n=3):
         return f"did you mean {', '.join(close)}?"
     return f"choose from {listed(choices, 10)}" if choices else ""
+
+
+def _is_annotated(node: Node, wanted: Iterable[tuple[str, Any]]) -> bool:
+    return all(
+        key in node.annotations and (value is ANY_VALUE or node.annotations[key] == value)
+        for key, value in wanted
+    )
+
+
+def _check_annotation(annotation: Any, graphs: Sequence[Graph]) -> Mapping[str, Any]:
+    wanted = {annotation: ANY_VALUE} if isinstance(annotation, str) else annotation
+    if not isinstance(wanted, Mapping) or not wanted or not all(isinstance(k, str) for k in wanted):
+        raise TypeError(
+            f"annotation={annotation!r} is neither a key nor a mapping: pass 'stage' or "
+            "{'stage': 1}"
+        )
+    known = sorted({key for node in nodes_of(graphs) for key in node.annotations})
+    for key in wanted:
+        if key not in known:
+            hint = (
+                f"keys: {listed(known, 10)}"
+                if known
+                else "no node has any. Annotate with torch.fx.traceback.annotate, and capture via "
+                "'aot', 'dynamo', 'export' or 'inductor'; a stored file has no annotations"
+            )
+            raise ValueError(f"no node has the annotation {key!r}: {hint}")
+    return wanted
 
 
 def _check_device(device: Any) -> str:

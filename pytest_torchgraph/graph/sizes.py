@@ -172,7 +172,7 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
 """Functions of sympy and of torch (`torch.utils._sympy.functions`), by name."""
 
 
-_NAME = re.compile(r"\b(?:s|u|zuf|zf|j)\d+\b")
+SYMBOL = re.compile(r"\b(?:s|u|zuf|zf|j)\d+\b")
 
 
 def with_sizes(graphs: Sequence[Graph], sizes: Mapping[str, int]) -> tuple[Graph, ...]:
@@ -196,7 +196,7 @@ def with_sizes(graphs: Sequence[Graph], sizes: Mapping[str, int]) -> tuple[Graph
 
 def advice(size: Symbol) -> str:
     """Return the advice for a figure that depends on a symbolic size."""
-    names = ", ".join(f"{name}=8" for name in dict.fromkeys(_NAME.findall(size.expr))) or "s0=8"
+    names = ", ".join(f"{name}=8" for name in dict.fromkeys(SYMBOL.findall(size.expr))) or "s0=8"
     return (
         f"set it with capture.with_sizes({names}) (with_sizes() lists all symbols), or capture "
         "with static sizes, for example with via=Aot(dynamic=False)"
@@ -213,7 +213,7 @@ def _place_by_symbol(graphs: Sequence[Graph]) -> dict[str, str]:
                     place_by_expr.setdefault(symbol.expr, place)
     place_by_name: dict[str, str] = {}
     for expr, place in place_by_expr.items():
-        for name in _NAME.findall(expr):
+        for name in SYMBOL.findall(expr):
             place_by_name.setdefault(name, place)
     return dict(sorted(place_by_name.items(), key=lambda item: (item[0][0], len(item[0]), item[0])))
 

@@ -7,7 +7,7 @@ import enum
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
 import torch
 
@@ -28,6 +28,9 @@ from ..watching.kernels import Kernel
 from .islands import Islands
 from .step import DEPTH, NamedTensors, Step, held_by
 
+if TYPE_CHECKING:
+    from .torch_compile import PassRun
+
 COMPILING = frozenset({"dynamo", "aot", "inductor", "compiled_autograd"})
 """Mechanisms that run torch.compile. They record both the compiled graphs and the eager ops."""
 
@@ -38,6 +41,7 @@ _OPTION_TYPES: dict[str, Any] = {
     "dynamic": bool,
     "mode": str,
     "options": dict,
+    "passes": bool | Mapping,
     "tracer": torch.fx.Tracer,
 }
 """Types of the options, apart from `None`, that torch does not check before it uses them."""
@@ -88,6 +92,7 @@ class Captured:
         comparable: the mechanism that draws the same random numbers as an eager run, if this run
             drew others.
         incomparable: the reason why this run cannot be compared with an eager run, otherwise "".
+        passes: the passes that ran, with positions of graphs as names; `None` if not recorded.
     """
 
     graphs: Sequence[Converted] | Built | Callable[[], Built]
@@ -100,6 +105,7 @@ class Captured:
     bypasses: Callable[[], tuple[CacheBypass, ...]] | None = None
     comparable: Mechanism | None = None
     incomparable: str = ""
+    passes: Sequence[PassRun] | None = None
 
 
 @runtime_checkable

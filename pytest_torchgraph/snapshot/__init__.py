@@ -3,6 +3,7 @@
     assertion            the `graph_snapshot` fixture: syrupy's assertion and its storage
     subject              converts a captured value to a `Program`
     compare              compares this program with a stored program, for ranks class by class
+    differences          texts of stored differences
     file_names, files    names the files, reads them
     run, stale, summary  the files that a run compared, the files to remove, the printed section
     pending              updates that `review` can make later
@@ -74,6 +75,8 @@ results of `report.comparisons.data_of`, and `replaced` a list of pairs of a pat
 """
 
 SUFFIX = "tgraph"
+DIFFERENCE_SUFFIX = "diff.txt"
+"""Suffix of the text of a stored `GraphDiff`."""
 
 
 def hide_from_cleanup(config: pytest.Config) -> None:
@@ -83,5 +86,9 @@ def hide_from_cleanup(config: pytest.Config) -> None:
     option = config.option
     # Older releases of syrupy lack this option.
     ignored_suffixes = getattr(option, "ignore_file_extensions", None) or []
-    our_suffixes = [suffix for suffix in (SUFFIX, TEMPORARY) if suffix not in ignored_suffixes]
+    our_suffixes = [
+        suffix
+        for suffix in (SUFFIX, DIFFERENCE_SUFFIX, TEMPORARY)
+        if suffix not in ignored_suffixes
+    ]
     option.ignore_file_extensions = [*ignored_suffixes, *our_suffixes]

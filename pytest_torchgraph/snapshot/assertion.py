@@ -37,12 +37,15 @@ from ..errors import GraphFormatError, OutsideRootError, TorchGraphError
 from ..files import write
 from ..settings import config as settings
 from ..words import checked_digits, counted
-from . import RECORD, SUFFIX, Record
+from . import DIFFERENCE_SUFFIX, RECORD, SUFFIX, Record
 from .file_names import ReleaseFiles, release_files, stem_of
 from .files import CallSite, read_text, refuse_hypothesis, refuse_loop
 from .run import PLUGIN
 
 if TYPE_CHECKING:
+    from typing import TypeGuard
+
+    from ..graph.diff import GraphDiff
     from ..graph.model import Detail
     from ..graph.program import Program
     from .compare import Comparison
@@ -67,14 +70,16 @@ class GraphExtension(SingleFileSnapshotExtension):
         return str(cls.files(test_location, index).compared[1])
 
     @classmethod
-    def files(cls, test_location: PyTestLocation, index: str | int) -> ReleaseFiles:
+    def files(
+        cls, test_location: PyTestLocation, index: str | int, suffix: str = SUFFIX
+    ) -> ReleaseFiles:
         """Return all files that may store the graph of a comparison."""
         item, directory = test_location.item, Path(cls.dirname(test_location=test_location))
         config_settings = settings.get(item.config)
         return release_files(
             config_settings.releases,
             lambda release: (
-                directory / f"{stem_of(item, index, release, config_settings.rank)}.{SUFFIX}"
+                directory / f"{stem_of(item, index, release, config_settings.rank)}.{suffix}"
             ),
         )
 
@@ -172,6 +177,8 @@ class GraphSnapshot(SnapshotAssertion):
         __tracebackhide__ = True
         self._record.used = True
         self._refuse_unordered(sys._getframe(1))
+        if _is_difference(other):
+            return self._assert_difference(other)
         try:
             return self._assert(other)
         finally:
@@ -185,6 +192,9 @@ class GraphSnapshot(SnapshotAssertion):
         __tracebackhide__ = True
         self._record.used = True
         self._refuse_unordered(sys._getframe(1))
+        if _is_difference(other):
+            with self._without_update():
+                return not self._assert_difference(other, fails=False)
         with self._without_update():
             equal = self._assert(other)
         if (failed := self.failed) is not None:
@@ -342,6 +352,59 @@ class GraphSnapshot(SnapshotAssertion):
             self._record.replaced.append((lookup.key, failed))
         self._handled.add(lookup.key)
         self._record_outcome(outcome, lookup.key, change)
+
+    def _assert_difference(self, difference: GraphDiff, *, fails: bool = True) -> bool:
+        """Compare a difference with its stored text, or store it; see `stored_difference`.
+
+        Raises:
+            AssertionError: if there is no difference; with `fails`, also if the texts differ or no
+                text is stored.
+        """
+        __tracebackhide__ = True
+        from .differences import difference_lines, stored_difference
+        from .summary import UPDATE
+
+        text = stored_difference(difference)
+        number = self._executions = len(self._execution_results)
+        files = GraphExtension.files(self.test_location, self.index, DIFFERENCE_SUFFIX)
+        location = os.path.abspath(files.compared[1])
+        self._record.compared.append(location)
+        stored = read_text(files.compared[1])
+        result = AssertionResult(
+            snapshot_location=location,
+            snapshot_name=stem_of(self.item, self.index),
+            asserted_data=None,
+            recalled_data=stored,
+            created=False,
+            updated=False,
+            success=stored == text,
+            exception=None,
+            test_location=self.test_location,
+        )
+        self._execution_results[number] = result
+        self._executions += 1
+        may_write = self._may_write(result, files)
+        result.recalled_data = None
+        if stored == text:
+            if may_write:
+                self._handled.add(location)
+            return True
+        path = settings.display_path(self.item.config, files.own or files.compared[1])
+        if not may_write and not fails:
+            return False
+        if not may_write:
+            reason = files.why_not_written()
+            command = settings.rerun_command(self.item, UPDATE)
+            remedy = reason or f"to store it: {command}"
+            raise AssertionError("\n".join(difference_lines(stored, text, path, remedy)))
+        assert files.own is not None
+        key = os.path.abspath(files.own)
+        with self._recording_refusal(key):
+            write(files.own, text, root=self._root)
+        result.success, result.created, result.updated = True, stored is None, stored is not None
+        self._handled.add(key)
+        self._record_outcome("created" if stored is None else "updated", key, difference.heading())
+        return True
 
     def _next_has_graph(self, files: ReleaseFiles) -> bool:
         """Return True if the next release's file stores this graph.
@@ -501,6 +564,12 @@ class GraphSnapshot(SnapshotAssertion):
             "own"
         )
         return (process,) if rank else ()
+
+
+def _is_difference(value: object) -> TypeGuard[GraphDiff]:
+    from ..graph.diff import GraphDiff
+
+    return isinstance(value, GraphDiff)
 
 
 def _digits_in_words(digits: int | None) -> str:

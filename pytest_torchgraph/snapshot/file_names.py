@@ -53,7 +53,7 @@ import pytest
 from ..settings.releases import Releases, why_no_update
 from ..torch_release import running_release
 from ..words import IN_SUBTEST
-from . import SUFFIX
+from . import DIFFERENCE_SUFFIX, SUFFIX
 
 MAX_BYTES = 255
 """Maximum length of a file name on ext4 and XFS, in bytes."""
@@ -115,6 +115,12 @@ def stem_of(item: pytest.Item, name_or_number: str | int, release: str = "", ran
     tag = (f"@{rank}" if rank else "") + (f"{RELEASE}{release}" if release else "")
     identity = repr((identifiers, parameters, name_or_number))
     return _file_stem(readable, identity, plain, f"{tag}.{SUFFIX}") + tag
+
+
+def stem_in(path: Path) -> str:
+    """Return the name of a stored file without its suffix."""
+    name = path.name.removesuffix(f".{DIFFERENCE_SUFFIX}")
+    return name.removesuffix(f".{SUFFIX}")
 
 
 def release_in(stem: str) -> tuple[str, str]:

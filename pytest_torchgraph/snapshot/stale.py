@@ -32,8 +32,8 @@ from ..settings import config as settings
 from ..settings.paths import active_filter
 from ..torch_release import running_release
 from ..words import grouped, listed
-from . import SUFFIX
-from .file_names import may_be_of, rank_in, release_in
+from . import DIFFERENCE_SUFFIX, SUFFIX
+from .file_names import may_be_of, rank_in, release_in, stem_in
 from .run import DIRECTORY, RunRecord, file_of
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ def judge(run: RunRecord, exitstatus: int) -> StaleFiles:
     uncompared = [
         path
         for path in candidates
-        if path not in run.compared and rank_in(release_in(path.stem)[0])[1] == rank
+        if path not in run.compared and rank_in(release_in(stem_in(path))[0])[1] == rank
     ]
     option = run.config.option
     for file, reason in kept_files.items():
@@ -151,7 +151,7 @@ def _split_by_skipped(
     judged: list[Path] = []
     skipped: dict[str, list[Path]] = {}
     for path in paths:
-        stem = rank_in(release_in(path.stem)[0])[0]
+        stem = rank_in(release_in(stem_in(path))[0])[0]
         tests = [test for test in tests_by_directory.get(path.parent, ()) if may_be_of(stem, test)]
         if not tests:
             judged.append(path)
@@ -170,9 +170,9 @@ def _split_by_release(run: RunRecord, paths: list[Path]) -> tuple[list[Path], di
     if not releases.listed or not paths:
         return paths, {}
     running, judged, other_releases = running_release(), [], {}
-    compared_paths = {path.with_name(release_in(path.stem)[0]) for path in run.compared}
+    compared_paths = {path.with_name(release_in(stem_in(path))[0]) for path in run.compared}
     for path in paths:
-        stem, tag = release_in(path.stem)
+        stem, tag = release_in(stem_in(path))
         release = tag or releases.first
         if release == running or release not in releases.listed or tag == releases.first:
             judged.append(path)
@@ -231,7 +231,8 @@ def _candidates(
             files = {(test_directory / name).relative_to(root).as_posix() for name in sources}
             if files & kept_files.keys():
                 continue
-            graphs = sorted(directory.glob(f"*.{SUFFIX}"))
+            suffixes = (SUFFIX, DIFFERENCE_SUFFIX)
+            graphs = sorted(path for end in suffixes for path in directory.glob(f"*.{end}"))
             if graphs and files and not files & files_run:
                 kept_files |= dict.fromkeys(files, UNCOLLECTED)
             else:

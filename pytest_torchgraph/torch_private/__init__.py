@@ -122,6 +122,14 @@ from .observers import (
     traced_files,
     traced_lines,
 )
+from .pass_observers import (
+    HOOKS,
+    is_own_pass,
+    on_passes,
+    runs_others,
+    unwrapped_pass,
+    with_passes,
+)
 from .private_names import NAMES, PrivateName, get, probe, replaced
 from .restore import (
     ConfigChanges,

@@ -210,6 +210,13 @@ _NAMES_BY_PURPOSE = {
         "fake_value": ("torch._subclasses.fake_tensor:DataDependentOutputException", "2.0"),
         "fake_shape": ("torch._subclasses.fake_tensor:DynamicOutputShapeException", "2.0"),
     },
+    "to_fx with symbolic sizes": {
+        "dim_dynamic": ("torch.fx.experimental.symbolic_shapes:DimDynamic", "2.1"),
+        "symbolic_context": (
+            "torch.fx.experimental.symbolic_shapes:StatelessSymbolicContext",
+            "2.2",
+        ),
+    },
     "assert_matches_eager(rtol=...)": {
         "default_tolerances": ("torch.testing._comparison:default_tolerances", "1.9")
     },
@@ -249,6 +256,33 @@ _NAMES_BY_PURPOSE = {
             "2.9",
         ),
         "scheduling": ("torch._inductor.scheduler:BaseScheduling", "2.0"),
+    },
+    "Inductor(passes=...)": {
+        "pass_observer": (
+            "torch.fx.passes.graph_transform_observer:GraphTransformObserver",
+            "2.1",
+        ),
+        "pass_enter": (
+            "torch.fx.passes.graph_transform_observer:GraphTransformObserver.__enter__",
+            "2.1",
+        ),
+        "pass_exit": (
+            "torch.fx.passes.graph_transform_observer:GraphTransformObserver.__exit__",
+            "2.1",
+        ),
+        "apply_graph_pass": (
+            "torch.fx.passes.graph_transform_observer:GraphTransformObserver.apply_graph_pass",
+            "2.6",
+        ),
+        "apply_gm_pass": (
+            "torch.fx.passes.graph_transform_observer:GraphTransformObserver.apply_gm_pass",
+            "2.6",
+        ),
+        "pattern_apply": ("torch._inductor.pattern_matcher:PatternMatcherPass.apply", "2.0"),
+        "inference_aware_pass": (
+            "torch._inductor.custom_graph_pass:CustomInferenceAwareGraphPass",
+            "2.9",
+        ),
     },
     "Aot(decompositions='inductor')": {
         "inductor_decompositions": ("torch._inductor.decomposition:select_decomp_table", "2.0")

@@ -7,7 +7,7 @@
 
 from __future__ import annotations
 
-from .callables import named
+from .callables import class_named, named, qualified
 from .reading import (
     Printed,
     aot_names,

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from .aot import Aot
     from .dynamo import Dynamo
     from .inductor import Inductor, draw_by_seeds
+    from .passes import NEEDED, PassRecorder, PassRun, named_runs
     from .run import Frame, run_compiled, switched_off, tell_whose
 else:
     __getattr__ = front_door(
@@ -18,6 +19,7 @@ else:
             "aot": "Aot",
             "dynamo": "Dynamo",
             "inductor": "Inductor draw_by_seeds",
+            "passes": "NEEDED PassRecorder PassRun named_runs",
             "run": "Frame run_compiled switched_off tell_whose",
         },
     )

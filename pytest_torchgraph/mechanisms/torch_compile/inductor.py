@@ -29,6 +29,7 @@ from ..islands import CompiledGraph, IslandRecorder, recorded_islands
 from ..protocol import Captured
 from ..step import NamedTensors, Step
 from .cacheable import BypassSearch
+from .passes import PassRecorder
 from .run import Frame, run_compiled
 
 NO_GRAPH_CACHE = {"fx_graph_cache": False, "fx_graph_remote_cache": False}
@@ -49,6 +50,11 @@ class Inductor:
             post-grad graphs op by op, so `assert_matches_eager` checks the post-grad graphs,
             including inductor's passes, but not the generated code. With options that make inductor
             benchmark (`max_autotune`), inductor still compiles the code that it measures.
+        passes: True records the graph passes that inductor runs, for `Capture.passes` and
+            `Capture.assert_pass`. A mapping also adds passes, as lists by their place: "pre_grad",
+            "joint_pre", "joint_post", "post_grad_pre" or "post_grad_post" ("post_grad" for short).
+            A pass takes a `torch.fx.Graph`. Passes that are set in `torch._inductor.config` or in
+            `options` stay, and run first.
     """
 
     dynamic: bool | None = None
@@ -56,6 +62,7 @@ class Inductor:
     mode: str | None = None
     options: dict[str, Any] | None = None
     codegen: bool = True
+    passes: bool | Mapping[str, Sequence[Any]] | None = None
 
     name: ClassVar[str] = "inductor"
     level: ClassVar[Level] = "post_grad"
@@ -63,7 +70,11 @@ class Inductor:
     def capture(self, step: Step, canon: CanonicalNames) -> Captured:
         """Compile the target with inductor, recording its graphs and code, and run the step."""
         islands = IslandRecorder(step.invocation.named)
+        added = self.added_passes()
         recorder = _InductorRecorder(self, step.invocation.named, canon, islands)
+        if self.passes not in (None, False):
+            recorder.passes = PassRecorder()
+            recorder.hooks = torch_private.with_passes(added, self.patches())
         with recorder.watching():
             why_none = run_compiled(
                 step,
@@ -90,7 +101,27 @@ class Inductor:
             islands=recorded,
             comparable=self._drawing_as_eager() if recorder.draws() else None,
             incomparable=recorder.not_run(),
+            passes=None if recorder.passes is None else recorder.passes.runs,
         )
+
+    def added_passes(self) -> Mapping[str, Sequence[Any]]:
+        """Return the passes to add, by their place.
+
+        Raises:
+            TypeError: for passes that are not lists of passes by place.
+            ValueError: for an unknown place.
+        """
+        if self.passes is None or isinstance(self.passes, bool):
+            return {}
+        for key, passes in self.passes.items():
+            if key not in torch_private.HOOKS:
+                raise ValueError(
+                    f"unknown place {key!r} in passes=: choose from "
+                    f"{', '.join(torch_private.HOOKS)}"
+                )
+            if not isinstance(passes, list | tuple) or not all(map(_is_pass, passes)):
+                raise TypeError(f"passes[{key!r}] must be a list of passes, not {passes!r}")
+        return self.passes
 
     def patches(self) -> dict[str, Any]:
         """Return the inductor settings that `mode` and `options` select.
@@ -114,6 +145,10 @@ class Inductor:
     def _drawing_as_eager(self) -> Inductor:
         """Return this mechanism with torch's random numbers instead of inductor's."""
         return replace(self, options={**(self.options or {}), "fallback_random": True})
+
+
+def _is_pass(value: Any) -> bool:
+    return callable(value) or callable(getattr(value, "apply", None))
 
 
 class _Written(NamedTuple):
@@ -152,6 +187,8 @@ class _InductorRecorder:
         self.bypass_search = BypassSearch(named.modules, options.patches())
         self.current: tuple[Frame, GraphKind] | None = None
         self.aot: list[tuple[CompiledGraph, Frame, GraphKind, torch.fx.GraphModule]] = []
+        self.passes: PassRecorder | None = None
+        self.hooks: Mapping[str, Any] = {}
 
     def __call__(self, gm: torch.fx.GraphModule, example_inputs: list[Any]) -> Callable[..., Any]:
         frame = Frame(gm, example_inputs, self.named, self.canon)
@@ -178,7 +215,7 @@ class _InductorRecorder:
                 self.runs.append(compiled)
             return compiled_graph.recorded(compiled, self.islands)
 
-        patches = {**self.options.patches(), **NO_GRAPH_CACHE}
+        patches = {**self.options.patches(), **self.hooks, **NO_GRAPH_CACHE}
         with self.islands.suspended():
             self.bypass_search.keep(gm, example_inputs)
             compiled = torch_private.get("compile_fx")(
@@ -195,10 +232,14 @@ class _InductorRecorder:
         def post_grad_passes(gm: torch.fx.GraphModule, *args: Any, **kwargs: Any) -> None:
             # The passes of a body of a higher-order op run inside those of the graph.
             current, self.current = self.current, None
+            if self.passes is not None and current is not None:
+                self.passes.graph = str(len(self.compiled_graphs))
             try:
                 passes(gm, *args, **kwargs)
             finally:
                 self.current = current
+                if self.passes is not None and current is not None:
+                    self.passes.graph = ""
             if current is not None:
                 frame, kind = current
                 self.compiled_graphs.append(
@@ -207,6 +248,9 @@ class _InductorRecorder:
                 self.lowered, self.calls = gm.graph, []
 
         with (
+            contextlib.nullcontext()
+            if self.passes is None
+            else torch_private.on_passes(self.passes),
             torch_private.replaced("post_grad_passes", post_grad_passes),
             torch_private.on_kernel_call(self.at_kernel_call),
             torch_private.structured_trace(self.trace, {"inductor_output_code"})

@@ -1,0 +1,539 @@
+"""`check_pass`: checks what one pass does to one graph, and reports all problems at once."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import operator
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.fx
+from torch.utils._pytree import tree_leaves
+
+from ..convert.canonical_names import CanonicalNames
+from ..convert.to_fx import ORIGIN, origin_of
+from ..errors import CaptureError
+from ..graph.diff import GraphDiff
+from ..graph.model import Graph
+from ..graph.text import format_result
+from ..ops.impossible import pattern_name
+from ..ops.matching import matches
+from ..ops.qualified import attribute_at
+from ..settings.paths import allows, patterns
+from ..torch_release import need_torch
+from ..words import counted, listed, one_line
+from .differences import diff
+from .existing import from_fx, to_fx
+
+if TYPE_CHECKING:
+    from typing import TypeGuard
+
+MAGNITUDES = (1.0, 1e-3, 1e3)
+"""Sizes of random inputs. An epsilon, for example, matters only for small values."""
+_INTEGERS = (8, 2, 1)
+"""Upper bounds of random integers. A smaller one is tried if the graph cannot run, because the
+integers may be indices."""
+SEED = 0
+"""Seed of the random inputs, and of the random numbers that a run draws."""
+
+
+def check_pass(
+    pass_fn: Callable[..., Any],
+    graph_or_module_or_text: Graph | torch.fx.GraphModule | str,
+    inputs: Sequence[Any] | None = None,
+    *,
+    changes: Mapping[Any, int] | None = None,
+    after: Graph | torch.fx.GraphModule | str | None = None,
+    annotations: Mapping[str, Sequence[str]] | None = None,
+    keep: Sequence[str] = ("custom",),
+    allow: str | Sequence[str] = (),
+    rtol: float = 0,
+    atol: float = 0,
+) -> GraphDiff:
+    """Assert that a pass is right for one graph. Return the difference that the pass made.
+
+        check_pass(fuse_norm_and_quant, TEXT, changes={"lib.norm": -2, "lib.norm_quant": 2})
+
+    The pass runs on a copy of the graph, and then on its own result. Both graphs, before and after,
+    run on the same inputs. Each problem is a line of the message that begins with one of:
+
+    - `malformed`: fx cannot compile the graph, or it has other inputs.
+    - `change`: the pass changed nothing, or something other than `changes`.
+    - `after`: the graph differs from `after`.
+    - `values`: an output differs, or the graph cannot run.
+    - `inputs written`: a run writes an input or an attribute, but only with or without the pass.
+    - `aliasing`: outputs share memory with inputs or each other, but only with or without the pass.
+    - `val`: `meta["val"]` is missing, or has another dtype or shape than the value.
+    - `annotations`: meta of `keep` is lost, or other nodes than `annotations` have a key.
+    - `not idempotent`: the second run of the pass changed the graph as well.
+
+    Args:
+        pass_fn: the pass. It takes a `torch.fx.Graph` if its first parameter has this annotation or
+            the name `graph`, otherwise a `GraphModule`. It changes its argument, or returns a new
+            `GraphModule`, `Graph` or `PassResult`.
+        graph_or_module_or_text: the graph before the pass; see `to_fx`. It is not modified.
+        inputs: the arguments of one call (a tuple or list), or a list of tuples for several calls.
+            `None` for random inputs with the dtypes and shapes of `meta["val"]`, of magnitude 1,
+            1e-3 and 1e3. They are the same in each run.
+        changes: count of each op after the pass, minus the count before. For patterns, see
+            `Graph.assert_op_counts`. No other count may change. `{}`: the graph may not change.
+            `None`: the graph or its annotations must change.
+        after: the graph that the result must equal.
+        annotations: for a key of `node.meta["custom"]`, the names of all nodes that have it after
+            the pass.
+        keep: keys of `node.meta` that a node, or its replacement, must keep.
+        allow: regular expressions, searched in the lines. A problem that one of them matches is
+            none: a reinplacing pass writes its inputs, and a copy changes the aliasing.
+        rtol, atol: tolerances of floating-point outputs. By default, values are compared bitwise.
+
+    Raises:
+        AssertionError: with all problems, and the difference that the pass made.
+        TypeError, ValueError: for arguments that cannot be checked, such as a misspelled op.
+        CaptureError: if the graph cannot run before the pass.
+    """
+    __tracebackhide__ = True
+    need_torch()
+    allowed = patterns(allow) if allow else []
+    before = _module(graph_or_module_or_text)
+    result = _apply(pass_fn, before)
+    if wrong := _malformed(before, result):
+        found, lines = GraphDiff(()), [f"malformed: {wrong}"]
+    else:
+        found = diff(before, result)
+        expected = None if after is None else _expected(after)
+        lines = [
+            *_changes(before, result, found, changes),
+            *_after(result, expected),
+            *_values(before, result, _all_inputs(before, inputs), rtol, atol),
+            *_annotations(result, annotations or {}),
+            *_kept(before, result, keep),
+            *_twice(pass_fn, result),
+        ]
+    lines = [line for line in dict.fromkeys(lines) if not allows(allowed, line.partition("\n")[0])]
+    if not lines:
+        return found
+    name = getattr(pass_fn, "__name__", type(pass_fn).__name__)
+    made = f"The pass made {found}" if found else "The pass did not change the graph."
+    message = [f"{name}: {counted(len(lines), 'problem')}", *lines, "", made]
+    raise AssertionError("\n".join(message))
+
+
+# -- running the pass ------------------------------------------------------------------------------
+
+
+def _module(subject: Any) -> torch.fx.GraphModule:
+    if isinstance(subject, Graph | str):
+        return to_fx(subject)
+    if isinstance(subject, torch.fx.GraphModule):
+        return subject
+    raise TypeError(
+        f"check_pass takes a Graph, a torch.fx.GraphModule or a text, not {type(subject).__name__}:"
+        " for a capture, use capture.fx(capture.forward)"
+    )
+
+
+def _expected(subject: Any) -> torch.fx.GraphModule | Graph:
+    try:
+        return _module(subject)
+    except CaptureError:  # a graph that cannot run can be compared
+        return Graph.from_text(subject) if isinstance(subject, str) else subject
+
+
+def _copied(module: torch.fx.GraphModule) -> torch.fx.GraphModule:
+    """Return a copy that shares nothing, including the dictionaries in the nodes' meta."""
+    duplicate = copy.deepcopy(module)
+    for part in duplicate.modules():
+        if isinstance(part, torch.fx.GraphModule):
+            for node in part.graph.nodes:
+                node.meta = {k: dict(v) if type(v) is dict else v for k, v in node.meta.items()}
+    return duplicate
+
+
+def _apply(pass_fn: Callable[..., Any], module: torch.fx.GraphModule) -> torch.fx.GraphModule:
+    """Run a pass on a copy, and return its result."""
+    duplicate = _copied(module)
+    returned = pass_fn(duplicate.graph if _takes_graph(pass_fn) else duplicate)
+    returned = getattr(returned, "graph_module", returned)  # of a PassResult
+    if isinstance(returned, torch.fx.Graph) and returned is not duplicate.graph:
+        returned = torch.fx.GraphModule(duplicate, returned)
+    result = returned if isinstance(returned, torch.fx.GraphModule) else duplicate
+    origin = origin_of(module.graph)
+    for output in result.graph.find_nodes(op="output") if origin is not None else ():
+        output.meta.setdefault(ORIGIN, origin)  # lost if the pass made a new output
+    return result
+
+
+def _takes_graph(pass_fn: Callable[..., Any]) -> bool:
+    try:
+        parameters = list(inspect.signature(pass_fn).parameters.values())
+    except (TypeError, ValueError):  # a builtin
+        return False
+    if not parameters:
+        return False
+    annotation = parameters[0].annotation
+    # `from __future__ import annotations` makes texts of annotations.
+    name = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", "")
+    short = name.strip("'\"").rpartition(".")[2]
+    return short == "Graph" or (parameters[0].name == "graph" and short != "GraphModule")
+
+
+def _malformed(before: torch.fx.GraphModule, result: torch.fx.GraphModule) -> str:
+    """Return why a graph is malformed, "" if it is not."""
+    try:
+        result.graph.lint()
+        result.recompile()
+    except Exception as error:  # fx raises whatever the graph makes it raise
+        return _in_words(error)
+    if not result.graph.find_nodes(op="output"):
+        return "the graph has no output"
+    was, now = (
+        [node.name for node in module.graph.find_nodes(op="placeholder")]
+        for module in (before, result)
+    )
+    return "" if len(was) == len(now) else f"the inputs were {listed(was)}, are {listed(now)}"
+
+
+def _in_words(error: Exception) -> str:
+    """Return an exception in one line."""
+    return one_line(f"{type(error).__name__}: {' '.join(str(error).split())}")
+
+
+# -- changes ---------------------------------------------------------------------------------------
+
+
+def _changes(
+    before: torch.fx.GraphModule,
+    result: torch.fx.GraphModule,
+    found: GraphDiff,
+    changes: Mapping[Any, int] | None,
+) -> Iterator[str]:
+    if changes is None:
+        if not found and _order(before) == _order(result):
+            yield "change: the pass changed nothing, because it matched no node of this graph"
+        return
+    if not isinstance(changes, Mapping) or not all(type(n) is int for n in changes.values()):
+        raise TypeError(f"changes={changes!r} must map ops to ints, such as {{'aten.mm': -1}}")
+    if not changes and found:
+        yield f"change: expected none, found {found.heading()}"
+        return
+    old, new = from_fx(before), from_fx(result)
+    for op, expected in changes.items():
+        delta = new.count(op) - old.count(op)
+        if delta != expected:
+            yield f"change: {pattern_name(op)}: expected {expected:+}, found {delta:+}"
+    names = [pattern_name(op) for op in changes]
+    for op in sorted({*old.op_counts, *new.op_counts}):
+        delta = new.op_counts.get(op, 0) - old.op_counts.get(op, 0)
+        if delta and not any(matches(op, name) for name in names):
+            yield f"change: {op}: {delta:+}, which changes= does not name"
+
+
+def _order(module: torch.fx.GraphModule) -> list[Any]:
+    """Return the nodes in order, with the meta that passes write for other passes."""
+    return [(node.name, str(node.meta.get("custom"))) for node in module.graph.nodes]
+
+
+def _after(
+    result: torch.fx.GraphModule, expected: torch.fx.GraphModule | Graph | None
+) -> Iterator[str]:
+    if expected is not None and (difference := diff(expected, result)):
+        yield _with_details("after: not the expected graph, but with", difference)
+
+
+def _twice(pass_fn: Callable[..., Any], result: torch.fx.GraphModule) -> Iterator[str]:
+    try:
+        again = _apply(pass_fn, result)
+        wrong = _malformed(result, again)
+        difference = GraphDiff(()) if wrong else diff(result, again)
+    except Exception as error:  # of the pass
+        wrong = _in_words(error)
+    if wrong:
+        yield f"not idempotent: the second run fails: {wrong}"
+    elif difference:
+        yield _with_details("not idempotent: the second run made", difference)
+
+
+def _with_details(line: str, difference: GraphDiff) -> str:
+    heading, *details = str(difference).splitlines()
+    return "\n".join([f"{line} {heading}", *(f"  {detail}" for detail in details)])
+
+
+# -- values ----------------------------------------------------------------------------------------
+
+
+def _all_inputs(module: torch.fx.GraphModule, inputs: Any) -> Mapping[str, Sequence[Any]]:
+    """Return the arguments of each call, by a description for messages."""
+    if inputs is None:
+        return {
+            f"with random inputs of magnitude {magnitude:g}": _random_inputs(module, magnitude)
+            for magnitude in MAGNITUDES
+        }
+    if not isinstance(inputs, tuple | list):
+        raise TypeError(f"inputs must be a tuple or list, not {type(inputs).__name__}")
+    several = isinstance(inputs, list) and inputs and all(isinstance(i, tuple) for i in inputs)
+    calls = {f"with call {n} of inputs": i for n, i in enumerate(inputs, 1)} if several else {}
+    names = [node.name for node in module.graph.find_nodes(op="placeholder")]
+    for values in calls.values() or [inputs]:
+        if len(values) != len(names):
+            raise TypeError(
+                f"the graph takes {counted(len(names), 'input')} ({listed(names)}), but inputs has "
+                f"{len(values)}"
+            )
+    return calls or {"with inputs": inputs}
+
+
+def _random_inputs(module: torch.fx.GraphModule, magnitude: float) -> Sequence[Any]:
+    """Return inputs on which the graph runs."""
+    error: Exception | None = None
+    for high in _INTEGERS:
+        generator = torch.Generator().manual_seed(SEED)
+        placeholders = module.graph.find_nodes(op="placeholder")
+        values = [_random(node, magnitude, high, generator) for node in placeholders]
+        try:
+            _CheckedRun(module, values)
+        except Exception as failure:  # of any op
+            error = failure
+        else:
+            return values
+    assert error is not None
+    raise CaptureError(f"the graph cannot run before the pass, so pass inputs=: {_in_words(error)}")
+
+
+def _random(node: torch.fx.Node, magnitude: float, high: int, generator: torch.Generator) -> Any:
+    value = node.meta.get("val", node.meta.get("example_value"))
+    if isinstance(value, torch.SymInt | torch.SymFloat | int | float):
+        return _size(value)
+    if not isinstance(value, torch.Tensor):
+        raise TypeError(f"input {node.name} has no meta['val'], so pass inputs=")
+    origin = origin_of(node.graph)
+    dtype, shape, stride = value.dtype, [*map(_size, value.shape)], [*map(_size, value.stride())]
+    if origin is not None and (known := origin.values.get(node.name)):
+        return torch.tensor(known[0], dtype=dtype).reshape(shape)
+    if 0 in shape:
+        return torch.empty_strided(shape, stride, dtype=dtype)
+    # Fill the memory, so that an expanded input stays expanded.
+    length = 1 + sum((size - 1) * step for size, step in zip(shape, stride, strict=True))
+    if dtype.is_floating_point or dtype.is_complex:
+        kind = torch.complex64 if dtype.is_complex else torch.float32
+        memory = torch.randn(length, dtype=kind, generator=generator) * magnitude
+    else:
+        memory = torch.randint(
+            0, 2 if dtype == torch.bool else high, (length,), generator=generator
+        )
+    device = value.device if torch.accelerator.is_available() else "cpu"
+    return memory.to(device, dtype).as_strided(shape, stride)
+
+
+def _size(size: Any) -> Any:
+    """Return a number, or torch's example of a symbolic number."""
+    return size if isinstance(size, int | float) else size.node.hint
+
+
+def _values(
+    before: torch.fx.GraphModule,
+    result: torch.fx.GraphModule,
+    all_inputs: Mapping[str, Sequence[Any]],
+    rtol: float,
+    atol: float,
+) -> Iterator[str]:
+    """Run both graphs. Yield lines about values, writes, aliasing and meta."""
+    # Each line is reported once, with the first inputs that show it.
+    lines: dict[str, str] = {}
+    compared = False
+    needs_val = all("val" in node.meta for node in _calls(before))
+    for words, inputs in all_inputs.items():
+        old = _CheckedRun(before, inputs)
+        try:
+            new = _CheckedRun(result, inputs)
+        except Exception as error:  # of any op
+            yield f"values: the graph fails after the pass: {_in_words(error)}"
+            return
+        if len(old.outputs) != len(new.outputs):
+            yield f"values: {len(old.outputs)} outputs before the pass, {len(new.outputs)} after it"
+            return
+        compared = compared or not old.outputs or any(map(_has_number, old.outputs.values()))
+        for name in [*sorted(old.written & new.written), *old.outputs]:
+            if difference := _difference(old.named[name], new.named[name], rtol, atol):
+                lines.setdefault(f"values: {name} differs", f" ({words}): {difference}")
+        lines.update(dict.fromkeys(_memory_lines(old, new, "only after the pass"), ""))
+        lines.update(dict.fromkeys(_memory_lines(new, old, "only before the pass"), ""))
+        for line in new.val_lines:
+            if line not in old.val_lines and (needs_val or " no " not in line):
+                lines[line] = ""
+    yield from map("".join, lines.items())
+    if not compared:
+        yield "values: nothing compared, because every output is infinite or NaN: pass inputs="
+
+
+def _calls(module: torch.fx.GraphModule) -> list[torch.fx.Node]:
+    # torch's own partitioners write no meta to calls of modules.
+    return [node for node in module.graph.nodes if node.op in ("call_function", "call_method")]
+
+
+def _has_number(value: Any) -> bool:
+    return not isinstance(value, torch.Tensor) or bool(value.isfinite().any()) or not value.numel()
+
+
+class _CheckedRun(torch.fx.Interpreter):
+    """A run of a graph on copies of its inputs.
+
+    Attributes:
+        outputs: leaves of the output, by name.
+        named: inputs, attributes and outputs after the run, by name.
+        written: names of the inputs and attributes that the run wrote.
+        shared: pairs of names whose tensors share memory.
+        val_lines: lines about missing or wrong `meta["val"]`.
+    """
+
+    def __init__(self, module: torch.fx.GraphModule, inputs: Sequence[Any]):
+        super().__init__(_copied(module))
+        self.val_lines: list[str] = []
+        detached = [value.detach() if _is_tensor(value) else value for value in inputs]
+        own = copy.deepcopy(detached)  # keeps views of one memory together
+        placeholders = self.graph.find_nodes(op="placeholder")
+        self.named = {f"input {n.name}": value for n, value in zip(placeholders, own, strict=True)}
+        for node in self.graph.find_nodes(op="get_attr"):
+            target = str(node.target)
+            self.named[f"attribute {target}"] = attribute_at(self.module, target)
+        copies = {n: v.detach().clone() for n, v in self.named.items() if _is_tensor(v)}
+        with torch.no_grad(), torch.random.fork_rng(devices=range(torch.cuda.device_count())):
+            torch.manual_seed(SEED)
+            leaves = tree_leaves(self.run(*own))
+        self.written = {n for n, value in copies.items() if _difference(value, self.named[n])}
+        self.outputs = {f"output {number}": value for number, value in enumerate(leaves)}
+        self.named.update(self.outputs)
+        owners: dict[int, list[str]] = {}
+        self.shared: set[tuple[str, str]] = set()
+        for name, value in self.named.items():
+            if _is_tensor(value) and (address := value.untyped_storage().data_ptr()):
+                names = owners.setdefault(address, [])
+                if name in self.outputs:
+                    self.shared.update((other, name) for other in names)
+                names.append(name)
+
+    def run_node(self, n: torch.fx.Node) -> Any:
+        value = super().run_node(n)
+        if n.op.startswith("call_") and any(map(_is_tensor, tree_leaves(value))):
+            val, actual = tree_leaves(n.meta.get("val")), tree_leaves(value)
+            if "val" not in n.meta:
+                if n.op != "call_module":
+                    self.val_lines.append(f"val: {n.name} has no meta['val']")
+            elif len(val) != len(actual) or any(map(_is_another, val, actual)):
+                self.val_lines.append(
+                    f"val: {n.name} has {_words(val)} in meta['val'], but its value is "
+                    f"{_words(actual)}"
+                )
+        return value
+
+
+def _is_tensor(value: Any) -> TypeGuard[torch.Tensor]:
+    return isinstance(value, torch.Tensor)
+
+
+def _is_another(val: Any, value: Any) -> bool:
+    """Return True if a value does not have the dtype or shape in its meta."""
+    if not _is_tensor(val) or not _is_tensor(value):
+        return _is_tensor(val) != _is_tensor(value)
+    sizes = zip(val.shape, value.shape, strict=False)
+    differ = any(isinstance(size, int) and size != actual for size, actual in sizes)
+    return differ or val.dtype != value.dtype or val.dim() != value.dim()
+
+
+def _words(values: Sequence[Any]) -> str:
+    """Return dtypes and shapes in words."""
+    return listed(map(format_result, map(CanonicalNames({}).result, values)))
+
+
+def _difference(was: Any, now: Any, rtol: float = 0, atol: float = 0) -> str:
+    """Return the difference of two values in one line, "" if there is none."""
+    try:
+        torch.testing.assert_close(now, was, rtol=rtol, atol=atol, equal_nan=True)
+    except AssertionError as error:
+        return " ".join(str(error).split())
+    except TypeError:  # not a tensor or number
+        return "" if was == now else f"was {was!r}, is {now!r}"
+    return ""
+
+
+def _memory_lines(run: _CheckedRun, other: _CheckedRun, words: str) -> Iterator[str]:
+    """Yield lines about writes and aliasing that only the other run has."""
+    if names := sorted(other.written - run.written):
+        yield f"inputs written: a run writes {listed(names)}, {words}"
+    for a, b in sorted(other.shared - run.shared):
+        yield f"aliasing: {b} shares memory with {a}, {words}"
+
+
+# -- meta ------------------------------------------------------------------------------------------
+
+
+def _annotations(
+    result: torch.fx.GraphModule, annotations: Mapping[str, Sequence[str]]
+) -> Iterator[str]:
+    known = {node.name: node for node in result.graph.nodes}
+    for key, names in annotations.items():
+        having = [name for name, node in known.items() if key in (node.meta.get("custom") or {})]
+        # fx makes `%layer/sum` of a text `layer_sum`, and `%sum`, the name of a builtin, `sum_1`.
+        wanted = [re.sub(r"\W", "_", name) for name in names]
+        wanted = [
+            f"{name}_1" if f"{name}_1" in known and name not in known else name for name in wanted
+        ]
+        if missing := [name for name in wanted if name not in having]:
+            yield f"annotations: {key!r} is missing on {listed(missing)}"
+        if more := [name for name in having if name not in wanted]:
+            yield f"annotations: {key!r} is also on {listed(more)}"
+
+
+def _kept(
+    before: torch.fx.GraphModule, result: torch.fx.GraphModule, keep: Sequence[str]
+) -> Iterator[str]:
+    old_names = {node.name for node in before.graph.nodes}
+    new_nodes = {node.name: node for node in result.graph.nodes}
+    for node in before.graph.nodes:
+        for key in keep:
+            was = node.meta.get(key)
+            if not was:
+                continue
+            if node.name in new_nodes:
+                now = new_nodes[node.name].meta.get(key)
+                if not _holds(now, was):
+                    yield f"annotations: meta[{key!r}] of {node.name} was {was}, is {now}"
+                continue
+            replacements = _replacements(node, new_nodes)
+            added = [n for n in replacements if n.name not in old_names]
+            if added and not any(_holds(n.meta.get(key), was) for n in added):
+                yield (
+                    f"annotations: meta[{key!r}] of {node.name} was {was}, and its replacement "
+                    f"{listed(n.name for n in added)} does not have it"
+                )
+
+
+def _holds(now: Any, was: Any) -> bool:
+    if isinstance(was, Mapping) and isinstance(now, Mapping):
+        return all(key in now and now[key] == value for key, value in was.items())
+    return bool(now == was)
+
+
+def _replacements(
+    node: torch.fx.Node, new_nodes: Mapping[str, torch.fx.Node]
+) -> list[torch.fx.Node]:
+    """Return the nodes that readers of a removed node, or of its readers, read instead."""
+    replacements: dict[torch.fx.Node, None] = {}
+    todo, visited = [node], {node}
+    while todo:
+        removed = todo.pop()
+        for user in removed.users:
+            reader = new_nodes.get(user.name)
+            if reader is None and user not in visited:
+                visited.add(user)
+                todo.append(user)
+            elif reader is not None:
+                was, now = (tree_leaves((n.args, n.kwargs)) for n in (user, reader))
+                for old, new in zip(was, now, strict=False):
+                    if old is removed and isinstance(new, torch.fx.Node):
+                        replacements[new] = None
+                        if new.target is operator.getitem:
+                            replacements[new.args[0]] = None  # type: ignore[index]
+    return list(replacements)
