@@ -1,7 +1,4 @@
-"""Ways in which a call of a compiled callable runs eagerly, each beside a compiled call.
-
-Imports no other test module, because other projects get a copy.
-"""
+"""Ways in which a call of a compiled callable runs eagerly, each beside a compiled call."""
 
 from __future__ import annotations
 

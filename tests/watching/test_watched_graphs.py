@@ -62,10 +62,6 @@ def checkpointed(x: Tensor) -> Tensor:
     return checkpoint(lambda y: y.sin().cos(), x, use_reentrant=False) * 2
 
 
-def conditional(x: Tensor) -> Tensor:
-    return torch.cond(x.shape[0] > 2, torch.sin, torch.cos, (x,))
-
-
 SUBJECTS: dict[str, tuple[Callable[[], Any], tuple[int, ...]]] = {
     "mlp": (Small, (3, 4)),
     "attention": (Attention, (3, 4)),
