@@ -29,9 +29,6 @@ def test_the_same_tensor_given_twice_is_one_input_with_two_uses() -> None:
     graph = run(lambda a, b: a * b, x, x).forward
     assert [node.name for node in graph.inputs] == ["a"]
     assert graph.find("aten.mul")[0].refs == ("a", "a")
-
-
-def test_two_equal_tensors_are_two_inputs() -> None:
     graph = run(lambda a, b: a * b, example(2, 4), example(2, 4)).forward
     assert graph.find("aten.mul")[0].refs == ("a", "b")
 
@@ -308,37 +305,6 @@ def test_a_compiled_region_is_refused(place: str) -> None:
         run(target, example(2, 4))
     assert "after" not in entered
     torch._dynamo.reset()
-
-
-def test_compilation_works_after_a_dispatch_capture() -> None:
-    def function(x: Tensor) -> Tensor:
-        return x.sin() + 1
-
-    run(function, example(4))
-    graphs: list[torch.fx.GraphModule] = []
-
-    def backend(gm: torch.fx.GraphModule, _: object) -> object:
-        graphs.append(gm)
-        return gm.forward
-
-    torch.compile(function, backend=backend)(example(4))
-    torch._dynamo.reset()
-    assert len(graphs) == 1
-
-
-def test_autograd_functions_with_a_backward_of_their_own_are_seen() -> None:
-    class Scale(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx: object, x: Tensor) -> Tensor:
-            return x * 2
-
-        @staticmethod
-        def backward(ctx: object, grad: Tensor) -> Tensor:
-            return grad.tanh()
-
-    captured = run(Scale.apply, example(4, grad=True))
-    assert captured.forward.op_counts == {"aten.mul.Tensor": 1}
-    assert captured.backward.count("aten.tanh") == 1
 
 
 def test_a_target_may_make_modules_while_it_runs() -> None:

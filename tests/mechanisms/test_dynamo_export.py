@@ -26,24 +26,11 @@ def breaks(x: Tensor) -> Tensor:
 def test_dynamo_gives_torch_functions_with_module_paths_and_names() -> None:
     graph = capture(mlp(), example(4, 8), via="dynamo").forward
     assert graph.level == "dynamo"
+    assert sum(graph.op_counts.values()) == 11
     assert graph.count("torch.nn.functional.linear") == 4
     assert graph.count(torch.relu) == 3
     assert graph.find("torch.nn.functional.layer_norm")[0].module == "norm"
     assert {"blocks.0.weight", "head.bias", "x"} <= {node.name for node in graph.inputs}
-
-
-def test_dynamo_counts_are_those_of_an_independent_backend() -> None:
-    seen: list[int] = []
-
-    def backend(gm: torch.fx.GraphModule, _: object) -> object:
-        seen.append(sum(node.op.startswith("call_") for node in gm.graph.nodes))
-        return gm.forward
-
-    torch._dynamo.reset()
-    torch.compile(mlp(), backend=backend)(example(4, 8))
-    torch._dynamo.reset()
-    captured = capture(mlp(), example(4, 8), via="dynamo")
-    assert [sum(graph.op_counts.values()) for graph in captured.graphs] == seen == [11]
 
 
 def test_a_graph_break_gives_several_dynamo_graphs() -> None:
@@ -212,10 +199,8 @@ def test_a_wrong_sign_in_the_forward_is_named(via: str) -> None:
     assert "Greatest absolute difference" in str(caught.value)
 
 
-@pytest.mark.slow("further cases; a few are in every run", unless=["dynamo"])
-@pytest.mark.parametrize("via", ["aot", "dynamo", "compiled_autograd", "inductor"])
-def test_wrong_sign_only_in_the_backward_is_named(via: str) -> None:
-    captured = capture(with_sign(forward=False), example(2, 4), via=via)
+def test_wrong_sign_only_in_the_backward_is_named() -> None:
+    captured = capture(with_sign(forward=False), example(2, 4), via="dynamo")
     with pytest.raises(AssertionError, match=r"gradient of '0\.weight' differs from the eager run"):
         captured.assert_matches_eager()
 
@@ -272,21 +257,18 @@ def test_a_target_that_changed_since_cannot_be_compared() -> None:
         captured.assert_matches_eager()
 
 
-@pytest.mark.parametrize(
-    ("op", "hint"),
-    [
-        (torch.relu, "; did you mean aten.relu or aten.relu_?"),
-        (nn.ReLU, "; did you mean aten.relu or aten.relu_?"),
-        (nn.LayerNorm, "; did you mean aten.layer_norm?"),
-        ("torch.nn.functional.linear", "; did you mean aten.linear?"),
-        ("Tensor.relu", "; did you mean aten.relu or aten.relu_?"),
-    ],
-)
-def test_torch_function_as_a_pattern_of_an_exported_graph_is_refused(op: object, hint: str) -> None:
+def test_torch_function_as_a_pattern_of_an_exported_graph_is_refused() -> None:
     captured = capture(nn.Sequential(nn.Linear(4, 4), nn.ReLU()), example(2, 4), via="export")
     why = r"cannot occur in a graph at level 'export', which holds ops such as aten.mm.default"
-    with pytest.raises(ValueError, match=f"{why}: capture via .*{re.escape(hint)}"):
-        captured.assert_no_ops(op)
+    for op, hint in (
+        (torch.relu, "aten.relu or aten.relu_?"),
+        (nn.LayerNorm, "aten.layer_norm?"),
+        ("torch.nn.functional.linear", "aten.linear?"),
+        ("Tensor.relu", "aten.relu or aten.relu_?"),
+    ):
+        said = f"{why}: capture via .*; did you mean {re.escape(hint)}"
+        with pytest.raises(ValueError, match=said):
+            captured.assert_no_ops(op)
     captured.assert_no_ops("torch.sym_max", "math.floor", "operator.add")
 
 
@@ -311,15 +293,12 @@ def backend_flags() -> tuple[Any, ...]:
     return (*mkldnn.set_flags(_fp32_precision=None), nnpack)
 
 
-@pytest.mark.parametrize("strict", [False, True])
 @pytest.mark.usefixtures("conflicting_precisions")
-def test_export_under_conflicting_precisions_gives_torchs_reason(
-    strict: bool,
-) -> None:
+def test_export_under_conflicting_precisions_gives_torchs_reason() -> None:
     skip_before("2.11", "export does not read the flags that conflict")
     before = backend_flags()
     with pytest.raises(CaptureError) as caught:
-        capture(mlp(), example(4, 8), via=Export(strict=strict), backward=False)
+        capture(mlp(), example(4, 8), via="export", backward=False)
     assert backend_flags() == before
     message = str(caught.value)
     assert message.startswith(

@@ -263,7 +263,6 @@ def quantized_norm(scale: float) -> nn.Module:
 
 
 QUANTIZED = {
-    "scale": (lambda: quantized_linear(0.25, 0), lambda: quantized_linear(0.5, 0), "scale=0.25"),
     "zero point": (
         lambda: quantized_linear(1.0, 3),
         lambda: quantized_linear(1.0, 4),
@@ -274,17 +273,7 @@ QUANTIZED = {
         lambda: quantized.Quantize(0.5, 3, torch.quint8),
         "scale=0.25, zero_point=3, dtype=torch.quint8",
     ),
-    "dtype": (
-        lambda: quantized.Quantize(0.25, 3, torch.quint8),
-        lambda: quantized.Quantize(0.25, 3, torch.qint8),
-        "dtype=torch.quint8",
-    ),
     "scale of a norm": (lambda: quantized_norm(0.25), lambda: quantized_norm(0.5), "scale=0.25"),
-    "bias": (
-        lambda: quantized.Linear(4, 4, bias_=False),
-        lambda: quantized.Linear(4, 4),
-        "bias_=False",
-    ),
     "dtype of a dynamic module": (
         lambda: dynamic.Linear(4, 4),
         lambda: dynamic.Linear(4, 4, dtype=torch.float16),
