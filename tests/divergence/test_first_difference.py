@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any
@@ -392,9 +391,8 @@ def test_values_that_are_not_finite_are_said_in_words(model: nn.Module) -> None:
     assert "the results differ in numbers that are not finite.\n" in str(first)
 
 
-@pytest.mark.parametrize("share", [0.4, 0.8, 0.95])
 def test_search_ends_at_the_op_where_its_seconds_are_over(
-    gelu: Capture, monkeypatch: pytest.MonkeyPatch, share: float
+    gelu: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each time the search reads the clock, it advances by a second."""
     ticks, ops, most = 0, 0, 0
@@ -418,11 +416,12 @@ def test_search_ends_at_the_op_where_its_seconds_are_over(
     with pytest.raises(AssertionError, match="First difference: in the graph"):
         gelu.assert_matches_eager()
     assert most == 1  # the clock is read before every op that runs
-    limit, ticks = int(ticks * share), 0
-    monkeypatch.setattr(CONTEXT, "divergence", limit)
-    with pytest.raises(AssertionError, match="because the time limit"):
-        gelu.assert_matches_eager()
-    assert ticks == limit + 2  # the first tick is the start
+    for limit in (int(ticks * 0.4), int(ticks * 0.95)):
+        ticks = 0
+        monkeypatch.setattr(CONTEXT, "divergence", limit)
+        with pytest.raises(AssertionError, match="because the time limit"):
+            gelu.assert_matches_eager()
+        assert ticks == limit + 2  # the first tick is the start
 
 
 def test_search_ends_where_its_seconds_are_over(
@@ -480,33 +479,9 @@ def _split_product() -> tuple[object, tuple[Tensor, ...]]:  # pytorch #168186
     return Product().bfloat16(), (torch.randn(64, 128).bfloat16(),)
 
 
-def _mean_after_cast() -> tuple[object, tuple[Tensor, ...]]:  # pytorch #181568
-    def mean(x: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
-        y = (x @ weight).to(torch.bfloat16) + bias
-        return y, y.mean(-1)
-
-    torch.manual_seed(119)
-    return mean, (torch.randn(2, 15, 32), torch.randn(32, 17), torch.randn(17))
-
-
-def _rotary() -> tuple[object, tuple[Tensor, ...]]:  # pytorch #182225
-    def rotated(x: Tensor) -> Tensor:
-        half = x.shape[-1] // 2
-        return torch.cat((-x[..., half:], x[..., :half]), -1)
-
-    def rotary(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
-        cos, sin = cos.unsqueeze(1), sin.unsqueeze(1)
-        return q * cos + rotated(q) * sin, k * cos + rotated(k) * sin
-
-    torch.manual_seed(123)
-    shapes = (1, 2, 7, 16), (1, 1, 7, 16), (1, 7, 16), (1, 7, 16)
-    return rotary, tuple(torch.randn(*shape, dtype=torch.bfloat16) for shape in shapes)
-
-
 @pytest.mark.slow("compiles C++")
-@pytest.mark.parametrize("issue", [_split_product, _mean_after_cast, _rotary])
-def test_public_issue_ends_with_the_stage_and_the_option(issue: Callable[[], Any]) -> None:
-    target, args = issue()
+def test_public_issue_ends_with_the_stage_and_the_option() -> None:
+    target, args = _split_product()
     captured = capture(target, *args, via="inductor", backward=False)
     first = captured.first_difference(rtol=1e-5, atol=1e-5)
     assert first is not None

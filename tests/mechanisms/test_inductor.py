@@ -70,28 +70,6 @@ def test_kernels_are_counted_from_the_generated_code(captured: Capture) -> None:
     assert {kernel.kind for kernel in captured.kernels} == {"cpp", "extern"}
 
 
-@pytest.mark.slow("inductor compiles C++")
-def test_a_second_capture_with_warm_caches_gives_the_same(captured: Capture) -> None:
-    again = capture(mlp(), example(4, 8), via="inductor")
-    assert again.to_text("full") == captured.to_text("full")
-    assert again.kernels == captured.kernels
-    again.assert_matches_eager()
-
-
-@pytest.mark.slow("inductor compiles C++")
-def test_options_reach_inductor() -> None:
-    with torch.no_grad():
-        fused = capture(lambda x: x.sin().cos() + 1, example(64), via="inductor")
-        apart = capture(
-            lambda x: x.sin().cos() + 1,
-            example(64),
-            via=Inductor(options={"max_fusion_size": 1, "realize_opcount_threshold": 0}),
-        )
-    assert len(fused.kernels) == 1
-    assert fused.graphs[0].kind == "inference"
-    assert len(apart.kernels) >= len(fused.kernels)
-
-
 # -- the last form of the graph --------------------------------------------------------------------
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import torch
-from mechanisms.models import Norm, example, mlp
+from mechanisms.models import example, mlp
 from torch import Tensor, nn
 from torch._inductor.runtime.runtime_utils import default_cache_dir as cache_dir
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -72,33 +72,11 @@ def viewed(x: Tensor) -> Tensor:
     return x.t()[1:]
 
 
-class Dropped(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.fc = nn.Linear(8, 8)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return torch.dropout(torch.relu(self.fc(x)), 0.5, True).sin()
-
-
-def encoder() -> nn.Module:
-    torch.manual_seed(0)
-    return nn.TransformerEncoderLayer(8, 2, 16, batch_first=True, dropout=0.0)
-
-
-def norm() -> nn.Module:
-    """In double precision, because its gradients are small differences of large numbers."""
-    return Norm().double()
-
-
 SUBJECTS: dict[str, tuple[Callable[[], Callable[..., Any]], Tensor]] = {
     "library_ops": (lambda: library_ops, example(6, 8)),
     "regions": (Regions, example(4, 8)),
     "broken": (lambda: broken, example(6, 8)),
     "mlp": (mlp, example(4, 8)),
-    "norm": (norm, example(2, 2, 6, 6).double()),
-    "dropped": (Dropped, example(4, 8)),
-    "encoder": (encoder, example(2, 4, 8)),
 }
 
 

@@ -27,7 +27,14 @@ def test_collective_counts_equal_torchs(name: str, via: str) -> None:
         assert forward + backward == expected[0] + expected[1]
     else:
         assert (forward, backward) == expected
-    assert rank_capture.collectives
+    if via == "aot":
+        return
+    moved: Counter[tuple[str, str]] = Counter()
+    for collective in rank_capture.collectives:
+        assert collective.bytes is not None
+        moved[collective.kind, collective.group] += collective.bytes
+    assert moved == FORMULAS[name]
+    assert {collective.dtype for collective in rank_capture.collectives} == {"float32"}
 
 
 @pytest.mark.slow("runs pytest in a new process", unless=["experts-compiled_autograd"])
@@ -60,20 +67,6 @@ def test_collective_counts_are_multiplied_by_runs(via: str) -> None:
         assert [len(graph.collectives) for graph in rank_capture.graphs] == [1] * len(
             rank_capture.graphs
         )
-
-
-@pytest.mark.slow(
-    "further cases; a few are in every run", only=["hybrid sharded", "sequence parallel"]
-)
-@pytest.mark.parametrize("name", MODELS)
-def test_collective_bytes_equal_the_formula(name: str) -> None:
-    (rank_capture,) = capture_ranks(MODELS[name], ranks=(RANK,), via="dispatch", **MESH)
-    bytes_sent: Counter[tuple[str, str]] = Counter()
-    for collective in rank_capture.collectives:
-        assert collective.bytes is not None
-        bytes_sent[collective.kind, collective.group] += collective.bytes
-    assert bytes_sent == FORMULAS[name]
-    assert {collective.dtype for collective in rank_capture.collectives} == {"float32"}
 
 
 def test_pipeline_stages_send_and_receive() -> None:

@@ -115,24 +115,6 @@ def test_subjects_without_a_break_have_none(name: str) -> None:
         seen.assert_graph_breaks(1)
 
 
-@pytest.mark.slow("further causes")
-@pytest.mark.parametrize(
-    ("name", "backend"),
-    [
-        ("nested_deeper", "aot_eager"),
-        ("while_loop", "aot_eager"),
-        ("under_user_context", "inductor"),
-    ],
-)
-def test_every_backend_has_the_same_breaks(name: str, backend: str) -> None:
-    first = watched(BROKEN[name]("eager")).breaks
-    torch._dynamo.reset()
-    second = watched(BROKEN[name](backend)).breaks
-    assert [(b.kind, b.line, b.occurrences) for b in first] == [
-        (b.kind, b.line, b.occurrences) for b in second
-    ]
-
-
 def test_breaks_of_two_kinds_on_one_line_are_two() -> None:
     seen = compiled(two_kinds)
     assert [graph_break.line for graph_break in seen.breaks] == [
@@ -211,8 +193,9 @@ def test_breaks_are_counted() -> None:
     seen.assert_graph_breaks(count=(2, None))
     seen.assert_graph_breaks(count={"cpu": 2})
     seen.assert_graph_breaks(max=2)
+    seen.assert_graph_breaks(count=(1, 3), max=(0, None))
     for arguments, message in (
-        ({"count": 1}, "expected 1, found 2"),
+        ({"count": 1, "max": (0, None)}, "expected 1, found 2"),
         ({"count": 3}, "expected 3, found 2"),
         ({"max": 1}, "expected at most 1, found 2"),
         ({"count": (3, None)}, "expected at least 3, found 2"),
@@ -222,14 +205,6 @@ def test_breaks_are_counted() -> None:
         with pytest.raises(AssertionError, match=re.escape(message)) as failure:
             seen.assert_graph_breaks(**arguments)
         assert str(failure.value).count("Failed to trace builtin operator\n") == 2
-
-
-def test_break_count_without_an_upper_limit() -> None:
-    seen = watched(BROKEN["two_in_a_row"]("eager"))
-    seen.assert_graph_breaks(max=(0, None))
-    seen.assert_graph_breaks(count=(1, 3), max=(0, None))
-    with pytest.raises(AssertionError, match="expected 1, found 2"):
-        seen.assert_graph_breaks(count=1, max=(0, None))
 
 
 def test_break_counts_by_device() -> None:
@@ -485,15 +460,12 @@ def test_break_after_a_break_has_no_module_path() -> None:
     assert [graph_break.module for graph_break in compiled(Both()).breaks] == ["first", ""]
 
 
-@pytest.mark.slow("further cases; a few are in every run", unless=["", "nonsense"])
-@pytest.mark.parametrize(
-    "wrong",
-    ["nonsense", "nonsense.inner", "/no/such/path", "", [], (), 5, [None], "torch.nn.Linear"],
-)
-def test_within_an_unknown_place_is_an_error(wrong: Any) -> None:
+def test_within_an_unknown_place_is_an_error() -> None:
     for seen in (compiled(plain), compiled(break_cases.printed)):
-        with pytest.raises(ValueError, match=r"within=.* (is neither an existing path|is empty)"):
-            seen.assert_no_graph_breaks(within=wrong)
+        for wrong in ("nonsense", "nonsense.inner", "/no/such/path", "", [], 5, [None]):
+            why = r"within=.* (is neither an existing path|is empty)"
+            with pytest.raises(ValueError, match=why):
+                seen.assert_no_graph_breaks(within=wrong)  # type: ignore[arg-type]
 
 
 def test_break_of_a_given_up_frame_in_a_library_is_the_librarys(library: Any) -> None:

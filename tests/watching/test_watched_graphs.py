@@ -323,8 +323,3 @@ def test_ops_are_counted_over_all_graphs() -> None:
         seen.assert_no_ops("aten.relu")
     with pytest.raises(ValueError, match=r"aten\.linear"):
         seen.assert_no_ops("aten.linear")
-
-
-def test_a_capture_inside_a_watch_is_an_error() -> None:
-    with watch(), pytest.raises(CaptureError, match="watch"):
-        capture(recompile_cases.doubled, data(3))
