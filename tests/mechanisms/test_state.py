@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from mechanisms.models import BOTH, MECHANISMS, Norm, example, mlp
+from mechanisms.models import BOTH, MECHANISMS, example, mlp
 from packaging.version import Version
 from torch import Tensor, nn
 from torch._dynamo.utils import counters
@@ -182,16 +182,6 @@ def test_capture_restores_all_state(via: str, fail: str) -> None:
     assert model.lin.weight.grad is grad
     assert torch.equal(grad, torch.ones(4, 4))
     assert model.lin.bias.grad is None
-
-
-def test_target_runs_once_in_its_own_mode() -> None:
-    model = Norm().train()
-    calls: list[bool] = []
-    model.register_forward_hook(lambda module, args, output: calls.append(module.training))
-    capture(model, example(2, 2, 8, 8), via="dispatch")
-    assert calls == [True]
-    assert model.training
-    assert model.norm.num_batches_tracked == 0
 
 
 def test_autocast_around_the_capture_applies() -> None:

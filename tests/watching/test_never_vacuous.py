@@ -135,48 +135,9 @@ def test_environment_variable_that_disables_compilation_is_named(variable: str) 
 
 # -- beside a compiled function --------------------------------------------------------------------
 
-SILENT = [
-    name
-    for name in WAYS
-    if name
-    not in {
-        "nothing_was_called",
-        "only_the_decorator_ran",
-        "there_is_no_tensor",
-        "it_came_from_the_cache",
-        "the_stance_refused_a_compilation",
-        "an_argument_was_missing",
-    }
-]
-"""The ways in which expected compilation did not happen."""
-
 
 def tripled(x: Tensor) -> Tensor:
     return x * 3
-
-
-@pytest.mark.parametrize("name", SILENT)
-def test_eager_call_beside_compiled_code_is_named(name: str, graph_snapshot: Any) -> None:
-    way = WAYS[name]
-    # A watch reads the failures of earlier compilations, which a reset leaves there.
-    torch._dynamo.utils.clear_compilation_metrics()
-    run, other = way.make(), compiled(tripled)
-    seen = watched(lambda: [run(), other(ones()), other(ones())])
-    assert len(seen.graphs) == 1
-    checks = {**CHECKS, "snapshot": lambda c: c == graph_snapshot}
-    if way.broke:  # these check the break, which is tolerated
-        for check in ("no_breaks_but", "no_breaks_here", "breaks", "few_breaks"):
-            checks.pop(check)(seen)
-    for check, call in checks.items():
-        message = message_of(call, seen)
-        if check == "single_backward":
-            assert re.search(FORWARD_ONLY, message)
-        elif check == "no_breaks" and way.broke:
-            assert "expected 0, found 1" in message
-        else:
-            assert message.startswith("the graphs are incomplete, because these calls ran eagerly")
-            assert re.search(way.cause, message), message
-            assert "tripled" not in message
 
 
 @pytest.mark.parametrize("check", ["op_counts", "no_ops", "graph_count"])

@@ -265,17 +265,6 @@ def test_second_dynamic_size_is_named_separately() -> None:
     ]
 
 
-def test_shape_marked_dynamic_does_not_recompile() -> None:
-    x = ones(3, 4)
-    torch._dynamo.mark_dynamic(x, 0)
-    watched(
-        recompile_cases.doubled, *(called(each) for each in (x, ones(5, 4), ones(6, 4)))
-    ).assert_no_recompiles()
-    torch._dynamo.reset()
-    seen = watched(recompile_cases.doubled, *(called(ones(n, 4)) for n in (3, 5)), dynamic=True)
-    seen.assert_no_recompiles()
-
-
 def test_recompile_outside_a_range_is_named_in_words() -> None:
     seen = watched(recompile_cases.by_size, *(called(ones(n)) for n in (3, 4, 9)))
     assert seen.recompiles[1].reasons == (
