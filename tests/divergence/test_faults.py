@@ -9,10 +9,8 @@ from pytest_torchgraph.graph import Divergence
 from .faults import HELD, VISIBLE, Fault
 from .measure import answer
 
-QUICK = ["gated-decomposition-aten.silu*", "convolution-aot-removed*", "recurrent-partition-saved*"]
 
-
-@pytest.mark.slow("further faults", unless=QUICK)
+@pytest.mark.slow("further faults", unless=["convolution-aot-removed*"])
 @pytest.mark.parametrize("fault", VISIBLE, ids=lambda fault: fault.name)
 def test_planted_fault_is_named(fault: Fault) -> None:
     result = answer(fault)

@@ -16,8 +16,6 @@ from torch_releases import skip_before
 
 from pytest_torchgraph import capture
 
-THROUGH_DYNAMO = ("dynamo", "aot", "compiled_autograd")
-
 
 def repeated(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """Break in a loop, so that Dynamo skips the frame."""

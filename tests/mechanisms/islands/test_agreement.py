@@ -18,7 +18,7 @@ from pytest_torchgraph import Capture, capture
 
 MODELS: dict[str, Callable[[], Target]] = {}
 NO_BACKWARD = ("under_no_grad",)
-SHORT = ("*masks_of_a_transformer", "*an_lstm_beside_a_block", "*one_weight_on_both_sides")
+SHORT = ("an_lstm_beside_a_block", "one_weight_on_both_sides")
 
 
 def model(make: Callable[[], Target]) -> Callable[[], Target]:
