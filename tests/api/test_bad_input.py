@@ -113,18 +113,11 @@ def test_target_parameter_named_like_an_option() -> None:
     assert captured.forward.count("aten.mul") == 1
 
 
-@pytest.mark.slow(
-    "further cases; a few are in every run", unless=["<lambda>-set_stance\\\\('force_eager'\\\\)"]
-)
 @pytest.mark.parametrize(
     ("make", "message"),
     [
         (lambda: torch.compiler.set_stance("force_eager"), r"set_stance\('force_eager'\)"),
         (lambda: torch._dynamo.config.patch(disable=True), r"config\.disable"),
-        (
-            lambda: torch.utils.flop_counter.FlopCounterMode(display=False),
-            "FlopCounterMode is active",
-        ),
     ],
 )
 def test_setting_that_prevents_compilation_is_named(make: object, message: str) -> None:

@@ -14,13 +14,7 @@ from torch import Tensor, nn
 from torch.export.experimental import _export_forward_backward
 from torch_releases import skip_before
 
-from pytest_torchgraph import CaptureError, Dynamo, Export, capture, from_fx
-
-
-def breaks(x: Tensor) -> Tensor:
-    y = x.sin()
-    torch._dynamo.graph_break()
-    return y.cos()
+from pytest_torchgraph import CaptureError, Export, capture, from_fx
 
 
 def test_dynamo_gives_torch_functions_with_module_paths_and_names() -> None:
@@ -33,14 +27,6 @@ def test_dynamo_gives_torch_functions_with_module_paths_and_names() -> None:
     assert {"blocks.0.weight", "head.bias", "x"} <= {node.name for node in graph.inputs}
 
 
-def test_a_graph_break_gives_several_dynamo_graphs() -> None:
-    captured = capture(breaks, example(4, grad=True), via="dynamo")
-    assert [graph.kind for graph in captured.graphs] == ["forward", "forward"]
-    captured.assert_op_counts({"Tensor.sin": 1, "Tensor.cos": 1})
-    with pytest.raises(torch._dynamo.exc.Unsupported):
-        capture(breaks, example(4), via=Dynamo(fullgraph=True))
-
-
 def test_in_place_ops_precede_later_reads() -> None:
     def write(x: Tensor) -> Tensor:
         y = x.clone()
@@ -51,11 +37,6 @@ def test_in_place_ops_precede_later_reads() -> None:
     text = capture(write, example(2, 2), via="dynamo").forward.to_text()
     assert "!mutates %clone" in text
     assert "%mul = operator.mul(%clone, 2) : f32[2, 2] after %add_" in text
-
-
-def test_dynamic_sizes_are_symbols() -> None:
-    captured = capture(lambda x: x.sin(), example(3, 5), via=Dynamo(dynamic=True))
-    assert "f32[s0, s1]" in captured.forward.to_text()
 
 
 def test_export_names_parameters_buffers_and_what_is_written() -> None:
@@ -86,14 +67,6 @@ def test_export_of_a_function_over_a_module_names_its_parameters() -> None:
 
     graph = capture(step, example(4, 8), via="export").forward
     assert {"blocks.0.weight", "head.bias"} <= {node.name for node in graph.inputs}
-
-
-def test_strict_export_gives_the_same_graph() -> None:
-    x = example(4, 8)
-    assert (
-        capture(mlp(), x, via="export").forward
-        == capture(mlp(), x, via=Export(strict=True)).forward
-    )
 
 
 @pytest.mark.parametrize("strict", [False, True])
@@ -176,14 +149,7 @@ def with_sign(forward: bool) -> nn.Module:
     return nn.Sequential(nn.Linear(4, 4), Sign(forward), nn.Linear(4, 4), nn.LayerNorm(4))
 
 
-@pytest.mark.slow("further cases; a few are in every run", only=["aot"])
-@pytest.mark.parametrize("via", ["aot", "dispatch", "dynamo", "fx", "export"])
-def test_a_faithful_capture_matches_eager(via: str) -> None:
-    capture(mlp(), example(4, 8), via=via).assert_matches_eager()
-
-
-@pytest.mark.slow("further cases; a few are in every run", only=["aot"])
-@pytest.mark.parametrize("via", ["aot", "dispatch", "dynamo"])
+@pytest.mark.parametrize("via", ["dispatch", "dynamo"])
 def test_random_draws_are_those_of_the_same_state(via: str) -> None:
     torch.manual_seed(3)
     captured = capture(nn.TransformerEncoderLayer(8, 2, 16, 0.5), example(4, 2, 8), via=via)
@@ -191,8 +157,7 @@ def test_random_draws_are_those_of_the_same_state(via: str) -> None:
     captured.assert_matches_eager()
 
 
-@pytest.mark.slow("inductor compiles C++ for each case", unless=["dynamo", "export", "fx"])
-@pytest.mark.parametrize("via", ["aot", "dynamo", "compiled_autograd", "export", "fx", "inductor"])
+@pytest.mark.parametrize("via", ["dynamo", "export", "fx"])
 def test_a_wrong_sign_in_the_forward_is_named(via: str) -> None:
     with pytest.raises(AssertionError, match=r"^output differs from the eager run") as caught:
         capture(with_sign(forward=True), example(2, 4), via=via).assert_matches_eager()

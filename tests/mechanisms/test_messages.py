@@ -346,13 +346,11 @@ def test_fullgraph_raises_what_torch_raises(via: Any) -> None:
 # -- one capture at a time -------------------------------------------------------------------------
 
 
-@pytest.mark.slow("further models and backends", unless=["export*", "dispatch*", "fx-dispatch"])
-@pytest.mark.parametrize("inner", ["aot", "dispatch"])
-@pytest.mark.parametrize("outer", MECHANISMS)
+@pytest.mark.parametrize(
+    ("outer", "inner"), [("dispatch", "aot"), ("fx", "aot"), ("export", "dispatch")]
+)
 def test_a_capture_inside_a_capture(outer: str, inner: str) -> None:
     """Refused, unless both capture without a reset of Dynamo."""
-    if inner == "dispatch" and outer in ("dispatch", "fx"):
-        return
 
     def around(x: Tensor) -> Tensor:
         capture(torch.relu, x, via=inner)
@@ -366,10 +364,8 @@ def test_a_capture_inside_a_capture(outer: str, inner: str) -> None:
     assert capture(torch.relu, example(4), via=inner).graphs
 
 
-@pytest.mark.slow("further cases; a few are in every run", unless=["dispatch*"])
 @pytest.mark.parametrize("inner", ["aot", "dispatch"])
-@pytest.mark.parametrize("outer", ["aot", "dispatch"])
-def test_a_capture_from_a_second_thread(outer: str, inner: str) -> None:
+def test_a_capture_from_a_second_thread(inner: str) -> None:
     failed: list[BaseException] = []
 
     def run() -> None:
@@ -384,7 +380,7 @@ def test_a_capture_from_a_second_thread(outer: str, inner: str) -> None:
         thread.join(60)
         return x * 2
 
-    capture(around, example(4), via=outer)
+    capture(around, example(4), via="dispatch")
     assert str(failed[0]).startswith("another thread is capturing")
     assert "watch()" not in str(failed[0])
 

@@ -189,23 +189,6 @@ def test_the_order_of_arguments_counts() -> None:
     assert one.forward == watched(subtracted, x, y, backend="eager").forward
 
 
-@pytest.mark.slow("compiles many times")
-def test_the_first_use_of_arguments_does_not_count() -> None:
-    def first(x: Tensor, y: Tensor) -> Tensor:
-        a = x.sin()
-        b = y.cos()
-        return a - b
-
-    def second(x: Tensor, y: Tensor) -> Tensor:
-        b = y.cos()
-        a = x.sin()
-        return a - b
-
-    x, y = data(3), data(3)
-    one, other = (watched(each, x, y, backend="aot_eager") for each in (first, second))
-    assert one == other
-
-
 def test_parameters_have_their_full_names() -> None:
     seen = watched(Small(), data(3, 4), backend="aot_eager")
     text = seen.forward.to_text()
@@ -213,12 +196,6 @@ def test_parameters_have_their_full_names() -> None:
         assert f"%{name}: f32[" in text
     assert "%scale: buffer f32[" in text
     assert "%x = input" in text
-
-
-def test_watching_twice_gives_the_same_text() -> None:
-    texts = {watched(Small(), data(3, 4), backend="aot_eager").to_text() for _ in range(2)}
-    assert len(texts) == 1
-    assert "0x" not in texts.pop()
 
 
 def test_order_of_reads_does_not_change_a_watch() -> None:
