@@ -22,6 +22,8 @@ from pytest_torchgraph import (
 from pytest_torchgraph.convert import convert_printed, read_printed
 from pytest_torchgraph.watching.kernels import read_fused_ops
 
+WRITTEN = Inductor(codegen=False)
+
 
 @pytest.fixture(scope="module")
 def captured() -> Capture:
@@ -123,7 +125,7 @@ def printed_graphs(target: Callable[..., Any]) -> tuple[Capture, list[Graph]]:
             texts.append(payload)
 
     with torch_private.structured_trace(emit):
-        captured = capture(target, example(3, 4), via="inductor")
+        captured = capture(target, example(3, 4), via=WRITTEN)
     graphs = [
         convert_printed(read_printed(text), level="post_grad", kind=graph.kind).graph
         for text, graph in zip(texts, captured.graphs, strict=True)
@@ -141,15 +143,15 @@ def test_inductor_graphs_equal_those_that_torch_prints(target: Callable[..., Any
 
 
 def test_passes_that_come_last_are_in_the_graph() -> None:
-    written = capture(writes, example(3, 4), via="inductor").forward
+    written = capture(writes, example(3, 4), via=WRITTEN).forward
     written.assert_op_counts({"torchgraph_inductor.doubled_into": 1})
     written.assert_no_ops("higher_order.auto_functionalized*")
     assert written.find("torchgraph_inductor.doubled_into")[0].effects
-    capture(indexed, example(3, 4), via="inductor").assert_op_counts({"aten.index_put_": 1})
+    capture(indexed, example(3, 4), via=WRITTEN).assert_op_counts({"aten.index_put_": 1})
 
 
 def test_inductor_bodies_are_not_separate_graphs() -> None:
-    captured = capture(branches, example(3, 4), via="inductor")
+    captured = capture(branches, example(3, 4), via=WRITTEN)
     captured.assert_graph_count(forward=1, backward=0)
     assert len(captured.forward.subgraphs) == 2
     assert {kernel.graph for kernel in captured.kernels} == {"inference"}
@@ -161,7 +163,7 @@ def test_passes_of_the_user_are_in_the_graph_too() -> None:
             node.target = torch.ops.aten.cos.default
 
     with torch._inductor.config.patch(post_grad_custom_post_pass=pass_):
-        captured = capture(lambda x: x.sin() + 1, example(4), via="inductor")
+        captured = capture(lambda x: x.sin() + 1, example(4), via=WRITTEN)
     captured.assert_op_counts({"aten.cos": 1, "aten.sin": 0})
 
 
@@ -188,7 +190,7 @@ def test_fused_ops_are_read_off_the_name() -> None:
 def test_casts_are_refused_by_their_aten_name() -> None:
     """The graphs via inductor contain no `aten._to_copy`, whatever the model casts."""
     model = nn.Sequential(nn.LayerNorm(4), nn.Linear(4, 4), nn.GELU(), nn.Softmax(-1))
-    captured = capture(lambda x: model(x).half(), example(3, 4), via="inductor", backward=False)
+    captured = capture(lambda x: model(x).half(), example(3, 4), via=WRITTEN, backward=False)
     captured.assert_op_counts({"prims.convert_element_type": 1, "aten.addmm": 1, "aten.mm": 0})
     instead = r"inductor decomposes it: .*prims\.convert_element_type"
     for check in (
