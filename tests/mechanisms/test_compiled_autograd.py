@@ -457,6 +457,7 @@ def test_target_with_its_own_backward_is_captured_with_any_config() -> None:
     assert model.weight.grad is None
 
 
+@pytest.mark.slow("compiles many times")
 def test_no_tensor_outlives_the_capture() -> None:
     def run() -> list[weakref.ref[Any]]:
         model, x = Hooked(), example(2, 8, grad=True)

@@ -291,7 +291,7 @@ def checked(x: Tensor) -> Tensor:
 
 def fails(x: Tensor) -> None:
     with pytest.raises(ValueError, match="one dimension"):
-        torch.compile(checked, backend="aot_eager")(torch.ones(2, 2))
+        torch.compile(checked, backend="eager")(torch.ones(2, 2))
 
 
 def breaks_under_fullgraph(x: Tensor) -> None:
@@ -300,18 +300,18 @@ def breaks_under_fullgraph(x: Tensor) -> None:
         return x.sin()
 
     with pytest.raises(torch._dynamo.exc.Unsupported):
-        torch.compile(broken, backend="aot_eager", fullgraph=True)(x)
+        torch.compile(broken, backend="eager", fullgraph=True)(x)
 
 
 def inlined(x: Tensor) -> Tensor:
     inner = wavy()
-    return torch.compile(lambda x: inner(x) + 1, backend="aot_eager")(x)
+    return torch.compile(lambda x: inner(x) + 1, backend="eager")(x)
 
 
 def inside_a_disabled_function(x: Tensor) -> Tensor:
     inner = wavy()
-    between = torch.compiler.disable(lambda x: torch.compile(inner, backend="aot_eager")(x))
-    return torch.compile(lambda x: between(x + 1) * 2, backend="aot_eager")(x)
+    between = torch.compiler.disable(lambda x: torch.compile(inner, backend="eager")(x))
+    return torch.compile(lambda x: between(x + 1) * 2, backend="eager")(x)
 
 
 def under_aot_eager_then_compile(x: Tensor) -> Tensor:
@@ -338,7 +338,7 @@ def first_of_all_print(x: Tensor) -> Tensor:
         print("hi")
         return x.sin()
 
-    function = torch.compile(greets, backend="aot_eager")
+    function = torch.compile(greets, backend="eager")
     function(x)
     return function(x)
 
@@ -349,14 +349,14 @@ class Passes(nn.Module):
 
 
 def a_module_without_ops(x: Tensor) -> Tensor:
-    return torch.compile(Passes(), backend="aot_eager")(x)
+    return torch.compile(Passes(), backend="eager")(x)
 
 
 @pytest.mark.parametrize(
     "step",
     [
-        torch.compile(identity, backend="aot_eager"),
-        lambda x: torch.compile(lambda n: n + 1, backend="aot_eager")(3),
+        torch.compile(identity, backend="eager"),
+        lambda x: torch.compile(lambda n: n + 1, backend="eager")(3),
         fails,
         breaks_under_fullgraph,
         inlined,
@@ -383,7 +383,7 @@ def test_nested_compiled_calls_are_judged_separately() -> None:
         with torch.compiler.set_stance("eager_on_recompile"):
             return inner(torch.ones(7))
 
-    outer = torch.compile(lambda x: between(x + 1) * 2, backend="aot_eager")
+    outer = torch.compile(lambda x: between(x + 1) * 2, backend="eager")
     outer(ones())
     (call,) = watched(lambda x: [outer(x), outer(x)]).eager_calls
     assert (call.function[:4], call.kind, call.count, call.calls) == ("wavy", "stance", 2, 2)
@@ -399,8 +399,8 @@ def wrapper_as_before() -> Iterator[None]:
 @pytest.mark.usefixtures("wrapper_as_before")
 def test_a_layer_without_ops_makes_other_layers_of_torch_run_eagerly() -> None:
     """Both are wrapped in the same function, and torch 2.13 marks its code as skipped."""
-    identity = torch.compile(nn.Identity(), backend="aot_eager")
-    linear = torch.compile(nn.Linear(4, 4), backend="aot_eager")
+    identity = torch.compile(nn.Identity(), backend="eager")
+    linear = torch.compile(nn.Linear(4, 4), backend="eager")
     seen = watched(lambda x: [identity(x), identity(x), linear(x), linear(x)])
     eager, compiled = sum(call.count for call in seen.eager_calls), sum(seen.executions.values())
     assert {call.function for call in seen.eager_calls} <= {"Linear"}
@@ -776,7 +776,7 @@ def test_garbage_collection_is_not_an_eager_call() -> None:
     made: dict[str, Any] = {"torch": torch}
     source = "def on_collection(phase, info):\n    return phase or torch\n"
     exec(compile(source, junkdrawer.__file__, "exec"), made)
-    passes = torch.compile(Passes(), backend="aot_eager")
+    passes = torch.compile(Passes(), backend="eager")
     passes(ones())
     before = gc.get_threshold()
     gc.callbacks.append(made["on_collection"])

@@ -626,6 +626,7 @@ def frames_of_ours(call: Callable[[], Any]) -> list[str]:
     return found
 
 
+@pytest.mark.slow("counts frames under a profiler")
 def test_a_warm_call_costs_one_frame_and_no_record() -> None:
     model = nn.Sequential(Block(), Block())
     function = compiled(model, "aot_eager")
@@ -741,6 +742,7 @@ def test_a_watch_that_is_entered_twice_records_nothing_while_it_is_paused() -> N
 # -- memory ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow("compiles many times")
 def test_no_tensor_outlives_the_watch() -> None:
     def run() -> tuple[Capture, weakref.ref[Any], weakref.ref[Any]]:
         model = Block()
