@@ -153,8 +153,7 @@ def test_lstm_via_aot_is_refused_by_name() -> None:
         capture(nn.LSTM(4, 4), example(3, 2, 4))
 
 
-@pytest.mark.parametrize("mechanism", [Aot, Dynamo])
-@pytest.mark.parametrize("numbers", [(3, 5), (2.5, 3.5)])
+@pytest.mark.parametrize(("mechanism", "numbers"), [(Aot, (3, 5)), (Dynamo, (2.5, 3.5))])
 def test_numbers_among_the_arguments_are_in_the_order_of_the_declaration(
     mechanism: type, numbers: tuple[float, float]
 ) -> None:

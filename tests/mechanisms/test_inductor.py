@@ -206,6 +206,7 @@ def test_casts_are_refused_by_their_aten_name() -> None:
     captured.assert_no_ops("aten.native_layer_norm*", "aten.gelu", "aten.mm", "aten.mul_")
 
 
+@pytest.mark.slow("inductor compiles C++; a capture is in every run")
 def test_casts_are_refused_by_their_aten_name_in_a_watch_over_inductor() -> None:
     """A watch over inductor shows AOTAutograd's graphs, with inductor's decompositions."""
 
