@@ -102,6 +102,21 @@ def test_target_that_computes_nothing_is_refused(via: str) -> None:
         capture(lambda x: x, example(4), via=via)
 
 
+@pytest.mark.parametrize("via", ["aot", "dynamo"])
+def test_an_exception_of_the_backward_passes_through_unchanged(via: str) -> None:
+    class Fails(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: object, x: Tensor) -> Tensor:
+            return x * 2
+
+        @staticmethod
+        def backward(ctx: object, grad: Tensor) -> Tensor:
+            raise ArithmeticError("in backward")
+
+    with pytest.raises(ArithmeticError, match=r"^in backward$"):
+        capture(lambda x: Fails.apply(x), example(4, grad=True), via=via)
+
+
 def test_target_parameter_named_like_an_option() -> None:
     class Placed(nn.Module):
         def forward(self, x: Tensor, device: str = "cpu") -> Tensor:

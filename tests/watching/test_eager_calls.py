@@ -206,6 +206,11 @@ def test_a_check_without_allow_does_not_offer_it(beside_a_stance: Capture) -> No
     assert "allow" not in str(failure.value)
 
 
+def test_a_snapshot_of_only_a_part_fails(beside_a_stance: Capture, graph_snapshot: Any) -> None:
+    with pytest.raises(AssertionError, match="the graphs are incomplete, because these calls ran"):
+        assert beside_a_stance == graph_snapshot
+
+
 def test_an_eager_call_says_where_its_function_begins() -> None:
     (call,) = seen_by_watch("a_frame_is_skipped").eager_calls
     assert isinstance(call, EagerCall)

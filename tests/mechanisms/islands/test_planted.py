@@ -191,6 +191,11 @@ def test_tensor_made_before_the_capture_is_a_constant() -> None:
     assert captured.op_counts["aten.mul"] > 0
 
 
+def test_capture_without_compiled_graphs_is_refused() -> None:
+    with pytest.raises(CaptureError, match="nothing was captured via 'aot'"):
+        capture(lambda x: disabled(x), example(2, 4))
+
+
 def written_by_a_thread(x: Tensor) -> Tensor:
     y = x.sin()
     with torch.no_grad():
