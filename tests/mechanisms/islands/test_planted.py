@@ -37,8 +37,7 @@ def in_a_pool(x: Tensor) -> Tensor:
     return y.cos()
 
 
-@pytest.mark.slow("further models and backends", unless=["*dispatch"])
-@pytest.mark.parametrize("via", [*BOTH, "inductor"])
+@pytest.mark.parametrize("via", BOTH)
 @pytest.mark.parametrize("target", [threaded_without_grad, in_a_pool])
 def test_ops_in_a_thread_of_the_target_are_refused_with_their_line(
     target: Callable[[Tensor], Tensor], via: str
@@ -139,11 +138,9 @@ PLANTED: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
-@pytest.mark.slow("long models; short ones are in every run", unless=["hook on a gradient-aot"])
-@pytest.mark.parametrize("via", ["aot", "inductor"])
 @pytest.mark.parametrize("place", PLANTED)
-def test_a_planted_op_is_in_the_capture_with_its_line(place: str, via: str) -> None:
-    captured = capture(Planted(PLANTED[place]), example(2, 4), via=via)
+def test_a_planted_op_is_in_the_capture_with_its_line(place: str) -> None:
+    captured = capture(Planted(PLANTED[place]), example(2, 4))
     nodes = [node for graph in captured.program for node in graph.find("aten.atan")]
     assert nodes
     eager = [node for graph in captured.eager for node in graph.find("aten.atan")]
@@ -227,8 +224,7 @@ class WritesItsBuffer(nn.Module):
         return x.sin()
 
 
-@pytest.mark.slow("further models and backends", unless=["*dispatch"])
-@pytest.mark.parametrize("via", [*BOTH, "inductor"])
+@pytest.mark.parametrize("via", BOTH)
 @pytest.mark.parametrize(
     "target",
     [
@@ -242,8 +238,6 @@ class WritesItsBuffer(nn.Module):
 def test_writes_in_a_thread_of_the_target_are_refused_with_their_line(
     target: Callable[[Tensor], Tensor], via: str
 ) -> None:
-    if target is a_view_written_by_a_thread and via == "inductor":
-        pytest.skip("the README's limit: a tensor that a compiled graph gave and nothing has used")
     with pytest.raises(CaptureError) as caught:
         capture(target, example(2, 4, grad=True), via=via)
     message = str(caught.value)
