@@ -35,6 +35,7 @@ def test_device_of_another_type_is_a_type_error(device: Any) -> None:
         capture_ranks(lambda mesh: (torch.relu, (torch.ones(2),)), tp=2, device=device)
 
 
+@pytest.mark.slow("a process that imports torch; the next test is in every run")
 @WITHOUT_ACCELERATOR
 def test_absent_device_is_a_capture_error_also_with_fake_tensors() -> None:
     """In a process of its own, because torch ended it for a fake tensor that requires grad."""
@@ -68,10 +69,13 @@ for via in MECHANISMS:
 
 
 @WITHOUT_ACCELERATOR
-def test_absent_device_of_ranks_is_a_capture_error() -> None:
+def test_absent_device_of_a_capture_or_ranks_is_a_capture_error() -> None:
     for device in ("cuda", "vulkan", "privateuseone"):
-        with pytest.raises(CaptureError, match=f"device '{device}' is not available: "):
+        missing = f"device '{device}' is not available: "
+        with pytest.raises(CaptureError, match=missing):
             capture_ranks(lambda mesh: (torch.relu, (torch.ones(2),)), tp=2, device=device)
+        with pytest.raises(CaptureError, match=missing):
+            capture(nn.Linear(4, 4), torch.ones(2, 4), via="dispatch", device=device)
     with pytest.raises(ValueError, match="unknown device 'npu': choose from"):
         capture_ranks(lambda mesh: (torch.relu, (torch.ones(2),)), tp=2, device="npu")
 

@@ -156,15 +156,6 @@ def test_equal_malformed_files_are_not_equal(tmp_path: Path, mark: str) -> None:
     assert list(files_of(compared(tmp_path, files, files)).unreadable) == ["a.tgraph"]
 
 
-def test_files_that_cannot_be_opened_are_named(tmp_path: Path) -> None:
-    old = directory(tmp_path / "old", {"a.tgraph": text("sin")})
-    new = directory(tmp_path / "new", {})
-    (new / "a.tgraph").symlink_to(tmp_path / "nowhere")
-    graph_diff = diff(old, new)
-    assert list(files_of(graph_diff).unreadable) == ["a.tgraph"]
-    assert "No such file" in files_of(graph_diff).unreadable["a.tgraph"]
-
-
 def test_diff_of_empty_directories_is_an_error(tmp_path: Path) -> None:
     empty = directory(tmp_path / "empty", {"readme.txt": "nothing"})
     with pytest.raises(TorchGraphError, match=r"no \.tgraph file in .*empty"):

@@ -12,13 +12,12 @@ import torch
 from torch import nn
 from torch_releases import skip_before
 
-from pytest_torchgraph import Capture, Export, capture, diff, from_fx, load, watch
+from pytest_torchgraph import Capture, Export, Inductor, capture, diff, from_fx, load, watch
 from pytest_torchgraph.graph import Graph, Ref
 
 X, Y = torch.linspace(0, 1, 4), torch.linspace(1, 2, 4)
 GLOBAL, OTHER_GLOBAL = torch.tensor([1.0, 2.0, 3.0, 4.0]), torch.tensor([1.0, 2.0, 3.0, 5.0])
 Pair = namedtuple("Pair", "start end")
-VIAS = ("aot", "dynamo", "dispatch", "export")
 Target = Callable[[torch.Tensor, torch.Tensor], Any]
 
 
@@ -54,8 +53,15 @@ OUTPUTS: dict[str, tuple[Target, Target, str]] = {
 }
 
 
-@pytest.mark.parametrize("via", VIAS)
-@pytest.mark.parametrize("what", OUTPUTS)
+@pytest.mark.parametrize(
+    ("via", "what"),
+    [
+        ("dynamo", "names"),
+        ("export", "names"),
+        *(("aot", what) for what in OUTPUTS),
+        *(("dispatch", what) for what in OUTPUTS),
+    ],
+)
 def test_changed_output_is_one_finding(via: str, what: str) -> None:
     before, after, words = OUTPUTS[what]
     a, b = (capture(target, X, Y, via=via) for target in (before, after))
@@ -65,20 +71,20 @@ def test_changed_output_is_one_finding(via: str, what: str) -> None:
     assert words in graph_diff.heading()
 
 
-@pytest.mark.parametrize("via", ["aot", "dynamo", "dispatch"])
 @pytest.mark.parametrize(
-    ("before", "after"),
+    ("via", "before", "after"),
     [
-        (3, 4),
-        (3, 3.0),
-        (0, False),
-        (None, 0),
-        ("mean", "sum"),
-        (1.5, 1.25),
-        (slice(1, 2), slice(1, 3)),
-        (range(3), range(4)),
-        ({1}, {2}),
-        (torch.sin, torch.cos),
+        ("aot", 3, 3.0),
+        ("dynamo", 3, 3.0),
+        ("dispatch", 3, 4),
+        ("dispatch", 0, False),
+        ("dispatch", None, 0),
+        ("dispatch", "mean", "sum"),
+        ("dispatch", 1.5, 1.25),
+        ("dispatch", slice(1, 2), slice(1, 3)),
+        ("dispatch", range(3), range(4)),
+        ("dispatch", {1}, {2}),
+        ("dispatch", torch.sin, torch.cos),
     ],
 )
 def test_changed_returned_constant_is_a_difference(via: str, before: Any, after: Any) -> None:
@@ -226,16 +232,12 @@ def test_depth_of_regional_compilation_is_seen_in_a_capture(tmp_path: Path) -> N
 CONSTANTS: dict[str, tuple[Target, Target]] = {
     "mask": (lambda x, y: x + torch.tensor(-1e9), lambda x, y: x + torch.tensor(1.0)),
     "index": (lambda x, y: x[torch.tensor([0, 1])], lambda x, y: x[torch.tensor([2, 3])]),
-    "bools": (
-        lambda x, y: x[torch.tensor([True, False, True, False])],
-        lambda x, y: x[torch.tensor([True, True, False, False])],
-    ),
 }
 
 
-@pytest.mark.parametrize("via", ["aot", "dispatch", "export", "inductor", "fx"])
+@pytest.mark.parametrize("via", ["aot", "dispatch", "export", Inductor(codegen=False), "fx"])
 @pytest.mark.parametrize("what", ["mask", "index"])
-def test_changed_value_of_a_small_constant_is_a_difference(via: str, what: str) -> None:
+def test_changed_value_of_a_small_constant_is_a_difference(via: Any, what: str) -> None:
     a, b = (capture(target, X, Y, via=via) for target in CONSTANTS[what])
     assert a != b
     assert len(diff(a, b).findings) == 1
@@ -256,7 +258,7 @@ class Held(nn.Module):
         return x + self.plain + self.buffer + self.weight
 
 
-@pytest.mark.parametrize("via", ["aot", "dispatch", "export", "inductor", "fx", "dynamo"])
+@pytest.mark.parametrize("via", ["aot", "dispatch", "export", "fx", "dynamo"])
 def test_values_of_data_do_not_count(via: str) -> None:
     """Globals, closures, plain attributes, buffers and parameters existed before the call."""
     pairs: list[tuple[Any, Any]] = [(Held(GLOBAL), Held(OTHER_GLOBAL))]
@@ -428,18 +430,6 @@ def test_swapped_statements_in_a_watch_are_equal() -> None:
         seen.append(watch_capture)
     assert seen[0] == seen[1]
     assert not diff(*seen)
-
-
-def test_swapped_operands_are_a_difference() -> None:
-    class Other(Swapped):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            q, k, v = self.q(x), self.k(x), self.v(x)
-            return (k @ q.transpose(-1, -2)).softmax(-1) @ v
-
-    x = torch.ones(2, 3, 4, requires_grad=True)
-    a, b = capture(Swapped(False), x), capture(Other(False), x)
-    assert a != b
-    assert diff(a, b)
 
 
 def test_returned_input_that_came_is_a_difference_in_a_file(tmp_path: Path) -> None:

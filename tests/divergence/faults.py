@@ -125,7 +125,6 @@ MODELS: dict[str, Callable[[], Any]] = {
             "ElectraForMaskedLM",
             "AlbertForMaskedLM",
             "StableLmForCausalLM",
-            "Qwen2ForCausalLM",
             "CohereForCausalLM",
         )
     },
@@ -418,14 +417,6 @@ def _softmax_backward(_old: Any) -> Any:
     return wrong
 
 
-def _silu_backward(_old: Any) -> Any:
-    def wrong(grad: Tensor, x: Tensor) -> Tensor:
-        gate = torch.sigmoid(x)
-        return grad * gate * (1 + x * (1 - gate) * 0.99)
-
-    return wrong
-
-
 def _tanh_backward(_old: Any) -> Any:
     return lambda grad, output: grad * (1 - output * output * 1.01)
 
@@ -498,8 +489,6 @@ HELD: list[Fault] = [
     _decomposed("convolution", aten.sigmoid_backward.default, _sigmoid_backward, True),
     _decomposed("convolution", aten._log_softmax.default, _log_softmax),
     _decomposed("dropped", aten.elu.default, _elu),
-    _decomposed("GPTNeoXForCausalLM", aten._log_softmax.default, _log_softmax),
-    _decomposed("StableLmForCausalLM", aten.silu_backward.default, _silu_backward, True),
     Fault("dropped", "aot", "swapped", swapped(str(_LNB)), True),
     Fault("gated", "aot", "another", another("aten.rsqrt.default", aten.reciprocal.default)),
     Fault("recurrent", "aot", "removed", removed("aten.exp.default")),
@@ -508,21 +497,11 @@ HELD: list[Fault] = [
     Fault("attention", "partition", "constant", constant(_MUL, -1), True),
     Fault("ElectraForMaskedLM", "aot", "another", another("aten.gelu.default", aten.relu.default)),
     Fault("AlbertForMaskedLM", "aot", "operand", reading_another(_ADD, 2)),
-    Fault("AlbertForMaskedLM", "aot", "scaled", scaled("aten.tanh_backward.default"), True),
-    Fault("Qwen2ForCausalLM", "aot", "scaled", scaled("aten.silu_backward.default"), True),
-    Fault("PhiForCausalLM", "aot", "swapped", swapped(str(_LNB)), True),
     Fault("StableLmForCausalLM", "aot", "removed", removed("aten.neg.default")),
     Fault("StableLmForCausalLM", "partition", "saved", saving_another(1), True),
-    Fault("Qwen2ForCausalLM", "aot", "scaled", scaled("aten.mm.default", 1)),
-    Fault("CohereForCausalLM", "aot", "another", another("aten.silu.default", aten.relu.default)),
     Fault("CohereForCausalLM", "aot", "removed", removed(_ADD, 1), True),
     Fault("GPTNeoXForCausalLM", "aot", "operand", reading_another("aten.mm.default", 1), True),
     Fault("BloomForCausalLM", "aot", "scaled", scaled("aten.sum.dim_IntList", 2), True),
     Fault("GemmaForCausalLM", "passes", "scaled", scaled("aten.mm.default", 3), True),
-    Fault("BloomForCausalLM", "aot", "swapped", swapped(str(_LNB)), True),
-    Fault("AlbertForMaskedLM", "partition", "operand", reading_another(_MM, 2, 1), True),
-    Fault("ElectraForMaskedLM", "passes", "constant", constant(_MUL, -1), True),
-    Fault("CohereForCausalLM", "passes", "removed", removed("aten.rsqrt.default")),
-    Fault("Qwen2ForCausalLM", "partition", "saved", saving_another(2), True),
     Fault("recurrent", "passes", "scaled", scaled(_MM, 1), True),
 ]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from pytest_torchgraph.graph import Divergence
@@ -11,10 +9,8 @@ from pytest_torchgraph.graph import Divergence
 from .faults import HELD, VISIBLE, Fault
 from .measure import answer
 
-QUICK = ["gated-decomposition-aten.silu*", "convolution-aot-removed*", "recurrent-partition-saved*"]
 
-
-@pytest.mark.slow("further faults", unless=QUICK)
+@pytest.mark.slow("further faults", unless=["convolution-aot-removed*"])
 @pytest.mark.parametrize("fault", VISIBLE, ids=lambda fault: fault.name)
 def test_planted_fault_is_named(fault: Fault) -> None:
     result = answer(fault)
@@ -23,22 +19,8 @@ def test_planted_fault_is_named(fault: Fault) -> None:
     assert result.holds or not result.first.sure, result.first
 
 
-MISSED = {
-    "StableLmForCausalLM-decomposition-aten.silu_backward.default-backward": "its step is within "
-    "the tolerance, so there is nothing to search for",
-    "AlbertForMaskedLM-partition-operand-backward": "its step is within the tolerance too",
-}
-"""Held-back faults that are not found, with the reason."""
-
-
-def _as_case(fault: Fault) -> Any:
-    if fault.name not in MISSED:
-        return fault
-    return pytest.param(fault, marks=pytest.mark.xfail(reason=MISSED[fault.name], strict=True))
-
-
 @pytest.mark.slow("the faults that were held back")
-@pytest.mark.parametrize("fault", [*map(_as_case, HELD)], ids=lambda fault: fault.name)
+@pytest.mark.parametrize("fault", HELD, ids=lambda fault: fault.name)
 def test_held_back_fault_is_named(fault: Fault) -> None:
     result = answer(fault)
     assert isinstance(result.first, Divergence)

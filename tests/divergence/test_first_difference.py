@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any
@@ -91,7 +90,7 @@ def test_first_difference_of_a_formula(gelu: Capture) -> None:
     assert first.size > 1000 * first.rounding
 
 
-def test_failed_check_appends_the_first_difference(gelu: Capture) -> None:
+def test_failed_check_appends_the_first_difference_and_shows_it(gelu: Capture) -> None:
     with pytest.raises(AssertionError) as failed:
         gelu.assert_matches_eager()
     message, first = str(failed.value), str(gelu.first_difference())
@@ -102,6 +101,10 @@ def test_failed_check_appends_the_first_difference(gelu: Capture) -> None:
     assert "\n  eager: aten.gelu(%up/addmm)\n" in first
     assert '\n  captured: aten.gelu(%up/addmm, approximate="tanh")\n' in first
     assert "  If %middle/gelu, %middle/gelu_backward had eager's values, the rest" in first
+    shown = shown_by(failed.value)
+    assert isinstance(shown, UnexpectedOps)
+    assert [node.name for node in shown.nodes] == ["middle/gelu"]
+    assert shown.nodes[0] in shown.graphs[0].nodes
 
 
 def test_first_difference_is_none_within_the_tolerance(gelu: Capture) -> None:
@@ -392,9 +395,8 @@ def test_values_that_are_not_finite_are_said_in_words(model: nn.Module) -> None:
     assert "the results differ in numbers that are not finite.\n" in str(first)
 
 
-@pytest.mark.parametrize("share", [0.4, 0.8, 0.95])
 def test_search_ends_at_the_op_where_its_seconds_are_over(
-    gelu: Capture, monkeypatch: pytest.MonkeyPatch, share: float
+    gelu: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each time the search reads the clock, it advances by a second."""
     ticks, ops, most = 0, 0, 0
@@ -418,11 +420,12 @@ def test_search_ends_at_the_op_where_its_seconds_are_over(
     with pytest.raises(AssertionError, match="First difference: in the graph"):
         gelu.assert_matches_eager()
     assert most == 1  # the clock is read before every op that runs
-    limit, ticks = int(ticks * share), 0
-    monkeypatch.setattr(CONTEXT, "divergence", limit)
-    with pytest.raises(AssertionError, match="because the time limit"):
-        gelu.assert_matches_eager()
-    assert ticks == limit + 2  # the first tick is the start
+    for limit in (int(ticks * 0.4), int(ticks * 0.95)):
+        ticks = 0
+        monkeypatch.setattr(CONTEXT, "divergence", limit)
+        with pytest.raises(AssertionError, match="because the time limit"):
+            gelu.assert_matches_eager()
+        assert ticks == limit + 2  # the first tick is the start
 
 
 def test_search_ends_where_its_seconds_are_over(
@@ -457,15 +460,6 @@ def test_low_precision_ends_the_search_with_the_stage() -> None:
     )
 
 
-def test_failed_check_shows_the_graph_with_the_op_marked(gelu: Capture) -> None:
-    with pytest.raises(AssertionError) as failed:
-        gelu.assert_matches_eager()
-    shown = shown_by(failed.value)
-    assert isinstance(shown, UnexpectedOps)
-    assert [node.name for node in shown.nodes] == ["middle/gelu"]
-    assert shown.nodes[0] in shown.graphs[0].nodes
-
-
 def _split_product() -> tuple[object, tuple[Tensor, ...]]:  # pytorch #168186
     class Product(nn.Module):
         def __init__(self) -> None:
@@ -480,33 +474,9 @@ def _split_product() -> tuple[object, tuple[Tensor, ...]]:  # pytorch #168186
     return Product().bfloat16(), (torch.randn(64, 128).bfloat16(),)
 
 
-def _mean_after_cast() -> tuple[object, tuple[Tensor, ...]]:  # pytorch #181568
-    def mean(x: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
-        y = (x @ weight).to(torch.bfloat16) + bias
-        return y, y.mean(-1)
-
-    torch.manual_seed(119)
-    return mean, (torch.randn(2, 15, 32), torch.randn(32, 17), torch.randn(17))
-
-
-def _rotary() -> tuple[object, tuple[Tensor, ...]]:  # pytorch #182225
-    def rotated(x: Tensor) -> Tensor:
-        half = x.shape[-1] // 2
-        return torch.cat((-x[..., half:], x[..., :half]), -1)
-
-    def rotary(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
-        cos, sin = cos.unsqueeze(1), sin.unsqueeze(1)
-        return q * cos + rotated(q) * sin, k * cos + rotated(k) * sin
-
-    torch.manual_seed(123)
-    shapes = (1, 2, 7, 16), (1, 1, 7, 16), (1, 7, 16), (1, 7, 16)
-    return rotary, tuple(torch.randn(*shape, dtype=torch.bfloat16) for shape in shapes)
-
-
 @pytest.mark.slow("compiles C++")
-@pytest.mark.parametrize("issue", [_split_product, _mean_after_cast, _rotary])
-def test_public_issue_ends_with_the_stage_and_the_option(issue: Callable[[], Any]) -> None:
-    target, args = issue()
+def test_public_issue_ends_with_the_stage_and_the_option() -> None:
+    target, args = _split_product()
     captured = capture(target, *args, via="inductor", backward=False)
     first = captured.first_difference(rtol=1e-5, atol=1e-5)
     assert first is not None
@@ -602,10 +572,7 @@ def bump() -> torch.Tensor:
 
 
 @pytest.mark.parametrize("via", ["aot", "dynamo"])
-@pytest.mark.parametrize("shape", [(), (3,)])
-def test_region_that_reads_the_operand_of_an_earlier_call_is_located(
-    via: str, shape: tuple[int, ...]
-) -> None:
+def test_region_that_reads_the_operand_of_an_earlier_call_is_located(via: str) -> None:
     def chain(value: torch.Tensor) -> torch.Tensor:
         global carrier
         for _ in range(2):
@@ -613,7 +580,7 @@ def test_region_that_reads_the_operand_of_an_earlier_call_is_located(
             value = bump()
         return value
 
-    start = torch.rand(shape)
+    start = torch.rand(3)
     if torch.equal(torch.compile(chain, backend="aot_eager")(start), start + 2):
         pytest.skip("this torch reads the operand of each call")
     first = capture(chain, start, via=via).first_difference()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -83,6 +84,11 @@ WAYS: dict[str, Callable[[nn.Module, Tensor], Any]] = {
 }
 
 
+@functools.cache
+def of_layers(way: str) -> Any:
+    return WAYS[way](Layers(), torch.ones(2, 8))
+
+
 def test_saved_bytes_with_checkpointing_equal_torchs() -> None:
     model, x = Layers(), torch.ones(2, 8)
     captured = capture(model, x)
@@ -92,7 +98,7 @@ def test_saved_bytes_with_checkpointing_equal_torchs() -> None:
 @pytest.mark.slow("runs pytest in a new process", unless=["aot"])
 @pytest.mark.parametrize("way", WAYS)
 def test_generator_states_are_saved_with_their_size(way: str) -> None:
-    found = WAYS[way](Layers(), torch.ones(2, 8))
+    found = of_layers(way)
     assert found.saved_bytes == 2 * ROW + 3 * STATE
     assert found.peak_bytes > found.saved_bytes
     states = [
@@ -108,10 +114,8 @@ def test_generator_states_are_saved_with_their_size(way: str) -> None:
         found.assert_budget(saved_bytes=100)
 
 
-@pytest.mark.slow("further cases; a few are in every run", unless=["aot"])
-@pytest.mark.parametrize("way", ["aot", "min_cut", "inductor"])
-def test_op_that_runs_with_a_generator_state_has_its_module(way: str) -> None:
-    found = WAYS[way](Layers(), torch.ones(2, 8))
+def test_op_that_runs_with_a_generator_state_has_its_module() -> None:
+    found = of_layers("aot")
     for graph, op in ((found.forward, "run_and_save"), (found.backward, "run_with")):
         nodes = [node for node in graph.nodes if node.op == f"higher_order.{op}_rng_state"]
         assert sorted(node.module for node in nodes) == ["layers.0", "layers.1", "layers.2"]
@@ -121,17 +125,15 @@ def test_op_that_runs_with_a_generator_state_has_its_module(way: str) -> None:
         assert all(node.name.startswith(f"{node.module}/") for node in nodes)
 
 
-@pytest.mark.slow("further cases; a few are in every run", unless=["sides0"])
-@pytest.mark.parametrize("sides", [(Plain, Layers), (Layers, Plain)])
-def test_checkpointing_is_one_edit(sides: tuple[type[Layers], type[Layers]]) -> None:
-    (finding,) = diff(*(capture(side(), torch.ones(2, 8)) for side in sides)).findings
+def test_checkpointing_is_one_edit() -> None:
+    (finding,) = diff(capture(Plain(), torch.ones(2, 8)), of_layers("aot")).findings
     assert len(finding.places) == 3
     assert finding.cost.saved_bytes is not None
-    assert (finding.cost.saved_bytes > 0) == (sides[0] is Plain)  # states are larger than values
+    assert finding.cost.saved_bytes > 0  # states are larger than values
 
 
 def test_checkpointed_graph_returns_what_the_target_returns() -> None:
-    captured = capture(Layers(), torch.ones(2, 8))
+    captured = of_layers("aot")
     (output,) = (node for node in captured.forward.nodes if node.op == "output")
     assert len(output.args[0]) == 3  # type: ignore[arg-type]  # the buffer and the two outputs
 
@@ -162,7 +164,7 @@ class Attended(nn.Module):
 def test_recomputed_random_ops_are_counted() -> None:
     with FlopCounterMode(display=False) as counter:
         Layers()(torch.ones(2, 8))[0].sum().backward()
-    assert capture(Layers(), torch.ones(2, 8)).flops == counter.get_total_flops()
+    assert of_layers("aot").flops == counter.get_total_flops()
     x = torch.ones(2, 3, 4, 8)
     assert capture(Attended(), x).flops == capture(Attended(), x, via="dispatch").flops > 0
 
@@ -175,7 +177,7 @@ def test_symbolic_sizes_of_checkpointed_layers_keep_their_numbers() -> None:
 
 
 def test_recomputed_random_ops_are_found() -> None:
-    captured = capture(Layers(), torch.ones(2, 8))
+    captured = of_layers("aot")
     captured.assert_op_counts({"aten.native_dropout": 6, "aten.addmm": 6})
     captured.forward.assert_pattern("aten.addmm -> aten.native_dropout", count=3)
     assert captured.op_counts["aten.native_dropout"] == 6

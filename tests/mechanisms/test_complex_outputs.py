@@ -33,12 +33,10 @@ def signal(dtype: torch.dtype = torch.float32) -> Tensor:
     return torch.linspace(-1, 1, 16, dtype=dtype).reshape(2, 8).sin()
 
 
-@pytest.mark.slow(
-    "further cases; a few are in every run",
-    unless=["*dispatch", "None-compiled_autograd", "True-aot"],
+@pytest.mark.parametrize(
+    ("via", "backward"),
+    [("dispatch", None), ("dispatch", True), ("aot", True), ("compiled_autograd", None)],
 )
-@pytest.mark.parametrize("via", ["dispatch", "aot", "inductor", "compiled_autograd"])
-@pytest.mark.parametrize("backward", [None, True])
 def test_complex_output_is_differentiated(via: str, backward: bool | None) -> None:
     captured = capture(Spectrum(), signal(), via=via, backward=backward)
     assert [graph.kind for graph in captured.graphs] == ["forward", "backward"]

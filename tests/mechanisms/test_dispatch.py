@@ -11,7 +11,6 @@ import pytest
 import torch
 from mechanisms.models import Norm, example, mlp
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
 
 from pytest_torchgraph import Capture, CaptureError, Dispatch, Graph, capture
 
@@ -29,9 +28,6 @@ def test_the_same_tensor_given_twice_is_one_input_with_two_uses() -> None:
     graph = run(lambda a, b: a * b, x, x).forward
     assert [node.name for node in graph.inputs] == ["a"]
     assert graph.find("aten.mul")[0].refs == ("a", "a")
-
-
-def test_two_equal_tensors_are_two_inputs() -> None:
     graph = run(lambda a, b: a * b, example(2, 4), example(2, 4)).forward
     assert graph.find("aten.mul")[0].refs == ("a", "b")
 
@@ -210,6 +206,10 @@ def test_an_op_that_returns_its_input_is_followed() -> None:
 
 def test_forward_and_backward_ops_know_their_module() -> None:
     captured = run(mlp(), example(4, 8))
+    saved = {ref.name for ref in captured.forward.saved}
+    assert (
+        saved == {node.name for node in captured.backward.inputs if node.op != "tangent"} != set()
+    )
     for graph in captured.graphs:
         calls = [node for node in graph.nodes if node.is_call]
         assert {node.module for node in calls} >= {f"blocks.{i}" for i in range(3)} | {"norm"}
@@ -222,14 +222,6 @@ def test_forward_and_backward_ops_know_their_module() -> None:
     assert {node.module for node in detached} >= {"blocks.0", "head"}
 
 
-def test_values_for_the_backward_are_saved_under_the_name_of_the_forward() -> None:
-    captured = run(mlp(), example(4, 8))
-    saved = {ref.name for ref in captured.forward.saved}
-    taken = {node.name for node in captured.backward.inputs if node.op != "tangent"}
-    assert saved
-    assert saved == taken
-
-
 def test_batch_norm_writes_its_running_statistics() -> None:
     graph = run(Norm().train(), example(2, 2, 8, 8)).forward
     (norm,) = graph.find("aten.native_batch_norm")
@@ -239,16 +231,6 @@ def test_batch_norm_writes_its_running_statistics() -> None:
     }
     eval_norm = run(Norm().eval(), example(2, 2, 8, 8)).forward.find("aten.native_batch_norm")[0]
     assert eval_norm.effects == ()
-
-
-def test_recomputation_in_a_checkpoint_belongs_to_the_backward() -> None:
-    layer = nn.Linear(4, 4)
-    captured = run(
-        lambda x: checkpoint(lambda y: layer(y).sin(), x, use_reentrant=False),
-        example(2, 4, grad=True),
-    )
-    assert captured.forward.count("aten.addmm") == 1
-    assert captured.backward.count("aten.addmm") == 1
 
 
 @pytest.mark.slow("compiles many times")
@@ -308,37 +290,6 @@ def test_a_compiled_region_is_refused(place: str) -> None:
         run(target, example(2, 4))
     assert "after" not in entered
     torch._dynamo.reset()
-
-
-def test_compilation_works_after_a_dispatch_capture() -> None:
-    def function(x: Tensor) -> Tensor:
-        return x.sin() + 1
-
-    run(function, example(4))
-    graphs: list[torch.fx.GraphModule] = []
-
-    def backend(gm: torch.fx.GraphModule, _: object) -> object:
-        graphs.append(gm)
-        return gm.forward
-
-    torch.compile(function, backend=backend)(example(4))
-    torch._dynamo.reset()
-    assert len(graphs) == 1
-
-
-def test_autograd_functions_with_a_backward_of_their_own_are_seen() -> None:
-    class Scale(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx: object, x: Tensor) -> Tensor:
-            return x * 2
-
-        @staticmethod
-        def backward(ctx: object, grad: Tensor) -> Tensor:
-            return grad.tanh()
-
-    captured = run(Scale.apply, example(4, grad=True))
-    assert captured.forward.op_counts == {"aten.mul.Tensor": 1}
-    assert captured.backward.count("aten.tanh") == 1
 
 
 def test_a_target_may_make_modules_while_it_runs() -> None:

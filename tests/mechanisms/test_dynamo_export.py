@@ -14,44 +14,17 @@ from torch import Tensor, nn
 from torch.export.experimental import _export_forward_backward
 from torch_releases import skip_before
 
-from pytest_torchgraph import CaptureError, Dynamo, Export, capture, from_fx
-
-
-def breaks(x: Tensor) -> Tensor:
-    y = x.sin()
-    torch._dynamo.graph_break()
-    return y.cos()
+from pytest_torchgraph import CaptureError, Export, capture, from_fx
 
 
 def test_dynamo_gives_torch_functions_with_module_paths_and_names() -> None:
     graph = capture(mlp(), example(4, 8), via="dynamo").forward
     assert graph.level == "dynamo"
+    assert sum(graph.op_counts.values()) == 11
     assert graph.count("torch.nn.functional.linear") == 4
     assert graph.count(torch.relu) == 3
     assert graph.find("torch.nn.functional.layer_norm")[0].module == "norm"
     assert {"blocks.0.weight", "head.bias", "x"} <= {node.name for node in graph.inputs}
-
-
-def test_dynamo_counts_are_those_of_an_independent_backend() -> None:
-    seen: list[int] = []
-
-    def backend(gm: torch.fx.GraphModule, _: object) -> object:
-        seen.append(sum(node.op.startswith("call_") for node in gm.graph.nodes))
-        return gm.forward
-
-    torch._dynamo.reset()
-    torch.compile(mlp(), backend=backend)(example(4, 8))
-    torch._dynamo.reset()
-    captured = capture(mlp(), example(4, 8), via="dynamo")
-    assert [sum(graph.op_counts.values()) for graph in captured.graphs] == seen == [11]
-
-
-def test_a_graph_break_gives_several_dynamo_graphs() -> None:
-    captured = capture(breaks, example(4, grad=True), via="dynamo")
-    assert [graph.kind for graph in captured.graphs] == ["forward", "forward"]
-    captured.assert_op_counts({"Tensor.sin": 1, "Tensor.cos": 1})
-    with pytest.raises(torch._dynamo.exc.Unsupported):
-        capture(breaks, example(4), via=Dynamo(fullgraph=True))
 
 
 def test_in_place_ops_precede_later_reads() -> None:
@@ -64,11 +37,6 @@ def test_in_place_ops_precede_later_reads() -> None:
     text = capture(write, example(2, 2), via="dynamo").forward.to_text()
     assert "!mutates %clone" in text
     assert "%mul = operator.mul(%clone, 2) : f32[2, 2] after %add_" in text
-
-
-def test_dynamic_sizes_are_symbols() -> None:
-    captured = capture(lambda x: x.sin(), example(3, 5), via=Dynamo(dynamic=True))
-    assert "f32[s0, s1]" in captured.forward.to_text()
 
 
 def test_export_names_parameters_buffers_and_what_is_written() -> None:
@@ -99,14 +67,6 @@ def test_export_of_a_function_over_a_module_names_its_parameters() -> None:
 
     graph = capture(step, example(4, 8), via="export").forward
     assert {"blocks.0.weight", "head.bias"} <= {node.name for node in graph.inputs}
-
-
-def test_strict_export_gives_the_same_graph() -> None:
-    x = example(4, 8)
-    assert (
-        capture(mlp(), x, via="export").forward
-        == capture(mlp(), x, via=Export(strict=True)).forward
-    )
 
 
 @pytest.mark.parametrize("strict", [False, True])
@@ -189,14 +149,7 @@ def with_sign(forward: bool) -> nn.Module:
     return nn.Sequential(nn.Linear(4, 4), Sign(forward), nn.Linear(4, 4), nn.LayerNorm(4))
 
 
-@pytest.mark.slow("further cases; a few are in every run", only=["aot"])
-@pytest.mark.parametrize("via", ["aot", "dispatch", "dynamo", "fx", "export"])
-def test_a_faithful_capture_matches_eager(via: str) -> None:
-    capture(mlp(), example(4, 8), via=via).assert_matches_eager()
-
-
-@pytest.mark.slow("further cases; a few are in every run", only=["aot"])
-@pytest.mark.parametrize("via", ["aot", "dispatch", "dynamo"])
+@pytest.mark.parametrize("via", ["dispatch", "dynamo"])
 def test_random_draws_are_those_of_the_same_state(via: str) -> None:
     torch.manual_seed(3)
     captured = capture(nn.TransformerEncoderLayer(8, 2, 16, 0.5), example(4, 2, 8), via=via)
@@ -204,18 +157,15 @@ def test_random_draws_are_those_of_the_same_state(via: str) -> None:
     captured.assert_matches_eager()
 
 
-@pytest.mark.slow("inductor compiles C++ for each case", unless=["dynamo", "export", "fx"])
-@pytest.mark.parametrize("via", ["aot", "dynamo", "compiled_autograd", "export", "fx", "inductor"])
+@pytest.mark.parametrize("via", ["dynamo", "export", "fx"])
 def test_a_wrong_sign_in_the_forward_is_named(via: str) -> None:
     with pytest.raises(AssertionError, match=r"^output differs from the eager run") as caught:
         capture(with_sign(forward=True), example(2, 4), via=via).assert_matches_eager()
     assert "Greatest absolute difference" in str(caught.value)
 
 
-@pytest.mark.slow("further cases; a few are in every run", unless=["dynamo"])
-@pytest.mark.parametrize("via", ["aot", "dynamo", "compiled_autograd", "inductor"])
-def test_wrong_sign_only_in_the_backward_is_named(via: str) -> None:
-    captured = capture(with_sign(forward=False), example(2, 4), via=via)
+def test_wrong_sign_only_in_the_backward_is_named() -> None:
+    captured = capture(with_sign(forward=False), example(2, 4), via="dynamo")
     with pytest.raises(AssertionError, match=r"gradient of '0\.weight' differs from the eager run"):
         captured.assert_matches_eager()
 
@@ -272,21 +222,18 @@ def test_a_target_that_changed_since_cannot_be_compared() -> None:
         captured.assert_matches_eager()
 
 
-@pytest.mark.parametrize(
-    ("op", "hint"),
-    [
-        (torch.relu, "; did you mean aten.relu or aten.relu_?"),
-        (nn.ReLU, "; did you mean aten.relu or aten.relu_?"),
-        (nn.LayerNorm, "; did you mean aten.layer_norm?"),
-        ("torch.nn.functional.linear", "; did you mean aten.linear?"),
-        ("Tensor.relu", "; did you mean aten.relu or aten.relu_?"),
-    ],
-)
-def test_torch_function_as_a_pattern_of_an_exported_graph_is_refused(op: object, hint: str) -> None:
+def test_torch_function_as_a_pattern_of_an_exported_graph_is_refused() -> None:
     captured = capture(nn.Sequential(nn.Linear(4, 4), nn.ReLU()), example(2, 4), via="export")
     why = r"cannot occur in a graph at level 'export', which holds ops such as aten.mm.default"
-    with pytest.raises(ValueError, match=f"{why}: capture via .*{re.escape(hint)}"):
-        captured.assert_no_ops(op)
+    for op, hint in (
+        (torch.relu, "aten.relu or aten.relu_?"),
+        (nn.LayerNorm, "aten.layer_norm?"),
+        ("torch.nn.functional.linear", "aten.linear?"),
+        ("Tensor.relu", "aten.relu or aten.relu_?"),
+    ):
+        said = f"{why}: capture via .*; did you mean {re.escape(hint)}"
+        with pytest.raises(ValueError, match=said):
+            captured.assert_no_ops(op)
     captured.assert_no_ops("torch.sym_max", "math.floor", "operator.add")
 
 
@@ -311,15 +258,12 @@ def backend_flags() -> tuple[Any, ...]:
     return (*mkldnn.set_flags(_fp32_precision=None), nnpack)
 
 
-@pytest.mark.parametrize("strict", [False, True])
 @pytest.mark.usefixtures("conflicting_precisions")
-def test_export_under_conflicting_precisions_gives_torchs_reason(
-    strict: bool,
-) -> None:
+def test_export_under_conflicting_precisions_gives_torchs_reason() -> None:
     skip_before("2.11", "export does not read the flags that conflict")
     before = backend_flags()
     with pytest.raises(CaptureError) as caught:
-        capture(mlp(), example(4, 8), via=Export(strict=strict), backward=False)
+        capture(mlp(), example(4, 8), via="export", backward=False)
     assert backend_flags() == before
     message = str(caught.value)
     assert message.startswith(

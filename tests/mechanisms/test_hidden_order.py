@@ -134,13 +134,14 @@ def test_a_write_to_a_copy_is_not_ordered(graph_capture: GraphCapture, name: str
     assert graph_capture(before, x, via="dynamo") == graph_capture(after, x, via="dynamo")
 
 
-@pytest.mark.parametrize("via", ["dynamo", "export", "aot"])
 @pytest.mark.parametrize(
-    "norm",
+    ("via", "norm"),
     [
-        functional.batch_norm,
-        functional.instance_norm,
-        lambda *args: checkpoint(functional.batch_norm, *args, use_reentrant=False),
+        ("aot", functional.batch_norm),
+        ("export", functional.batch_norm),
+        ("dynamo", functional.batch_norm),
+        ("dynamo", functional.instance_norm),
+        ("dynamo", lambda *args: checkpoint(functional.batch_norm, *args, use_reentrant=False)),
     ],
 )
 def test_running_statistics_are_written(graph_capture: GraphCapture, norm: Any, via: str) -> None:
@@ -179,8 +180,9 @@ def attend(x: Tensor, train: bool) -> Tensor:
     )[0]
 
 
-@pytest.mark.parametrize("via", ["dynamo", "export"])
-@pytest.mark.parametrize("name", DROPOUTS)
+@pytest.mark.parametrize(
+    ("name", "via"), [("function", "export"), *((name, "dynamo") for name in DROPOUTS)]
+)
 def test_dropout_draws_only_in_training(
     graph_capture: GraphCapture, tmp_path: Path, name: str, via: str
 ) -> None:

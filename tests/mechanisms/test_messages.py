@@ -90,10 +90,8 @@ def printing_in_a_loop(x: Tensor) -> Tensor:
     return x
 
 
-@pytest.mark.slow("long models; short ones are in every run", unless=["aot"])
-@pytest.mark.parametrize("via", COMPILING)
-def test_ops_of_a_skipped_frame_are_recorded(via: str) -> None:
-    captured = capture(Looping(), example(3, 4), via=via)
+def test_ops_of_a_skipped_frame_are_recorded() -> None:
+    captured = capture(Looping(), example(3, 4), via="aot")
     assert captured.eager
     assert (captured.breaks[0].line, captured.breaks[0].code[:13]) == (
         int(here("printing").rpartition(":")[2]),
@@ -118,12 +116,10 @@ def test_refusal_without_a_graph_names_the_line(via: str) -> None:
 # -- the reason of the case ------------------------------------------------------------------------
 
 
-@pytest.mark.slow("long models; short ones are in every run", unless=["aot", "dynamo"])
-@pytest.mark.parametrize("via", COMPILING)
-def test_refusal_of_a_torch_layer_that_depends_on_data(via: str) -> None:
+def test_refusal_of_a_torch_layer_that_depends_on_data() -> None:
     torch.manual_seed(0)
     layer = nn.AdaptiveLogSoftmaxWithLoss(8, 20, [5, 10])
-    message = refusal(layer, example(4, 8), torch.randint(0, 20, (4,)), via=via)
+    message = refusal(layer, example(4, 8), torch.randint(0, 20, (4,)), via="aot")
     assert "graph break inside torch's own code" in message
     assert "Graph break at torch/nn/modules/adaptive.py:" in message
     assert ": row_indices = target_mask.nonzero().squeeze()\nDynamic shape operator: " in message
@@ -131,26 +127,22 @@ def test_refusal_of_a_torch_layer_that_depends_on_data(via: str) -> None:
     assert "checkpoint" not in message
 
 
-@pytest.mark.slow("further models and backends", unless=["aot"])
-@pytest.mark.parametrize("via", COMPILING)
-def test_refusal_advises_on_masks_only_for_a_transformer(via: str) -> None:
+def test_refusal_advises_on_masks_only_for_a_transformer() -> None:
     model = nn.Transformer(8, 2, 1, 1, 16, batch_first=True)
     mask = nn.Transformer.generate_square_subsequent_mask(3)
 
     def call(source: Tensor, target: Tensor) -> Tensor:
         return model(source, target, tgt_mask=mask)  # type: ignore[no-any-return]  # called
 
-    message = refusal(call, example(2, 4, 8), example(2, 3, 8), via=via)
+    message = refusal(call, example(2, 4, 8), example(2, 3, 8), via="aot")
     assert "Graph break at torch/nn/modules/transformer.py:" in message
     assert f", called at {here('called')}: return model(source" in message
     assert "To avoid it, pass src_is_causal and tgt_is_causal" in message
 
 
-@pytest.mark.slow("long models; short ones are in every run", only=["inductor"])
 @pytest.mark.filterwarnings("ignore:torch.ao.quantization:DeprecationWarning")
 @pytest.mark.filterwarnings("ignore::UserWarning")
-@pytest.mark.parametrize("via", COMPILING)
-def test_a_quantised_module(via: str) -> None:
+def test_a_quantised_module() -> None:
     engines = [each for each in torch.backends.quantized.supported_engines if each != "none"]
     if not engines:
         pytest.skip("this torch has no quantised kernels")
@@ -158,7 +150,7 @@ def test_a_quantised_module(via: str) -> None:
     model = torch.ao.quantization.quantize_dynamic(
         nn.Sequential(nn.Linear(4, 4), nn.ReLU()), {nn.Linear}, dtype=torch.qint8
     )
-    message = refusal(model, example(3, 4), via=via)
+    message = refusal(model, example(3, 4), via="aot")
     assert "Graph break at torch/ao/nn/quantized/dynamic/modules/linear.py:" in message
     assert "causal" not in message
     assert "checkpoint" not in message
@@ -266,9 +258,7 @@ def test_an_exception_of_an_op_of_the_users_in_a_compiled_graph_passes_after_one
     assert (len(calls), notes(caught.value)) == (1, "")
 
 
-@pytest.mark.slow("long models; short ones are in every run", unless=["aot"])
-@pytest.mark.parametrize("via", ["aot", "inductor"])
-def test_a_compiled_graph_that_fails_when_it_runs(via: str) -> None:
+def test_a_compiled_graph_that_fails_when_it_runs() -> None:
     """The exception is not one of Dynamo's: the op's real shape differs from its registered one."""
     model = nn.Linear(4, 4)
 
@@ -279,7 +269,7 @@ def test_a_compiled_graph_that_fails_when_it_runs(via: str) -> None:
     misled.register_fake(torch.empty_like)
     misled.register_autograd(lambda ctx, grad: grad)
     with pytest.raises((RuntimeError, AssertionError)) as caught:
-        capture(lambda x: misled(model(x)).reshape(-1), example(3, 4), via=via, backward=False)
+        capture(lambda x: misled(model(x)).reshape(-1), example(3, 4), via="aot", backward=False)
     assert not isinstance(caught.value, torch._dynamo.exc.TorchDynamoException)
     assert "The target runs eagerly without an error" in notes(caught.value)
 
@@ -356,13 +346,11 @@ def test_fullgraph_raises_what_torch_raises(via: Any) -> None:
 # -- one capture at a time -------------------------------------------------------------------------
 
 
-@pytest.mark.slow("further models and backends", unless=["export*", "dispatch*", "fx-dispatch"])
-@pytest.mark.parametrize("inner", ["aot", "dispatch"])
-@pytest.mark.parametrize("outer", MECHANISMS)
+@pytest.mark.parametrize(
+    ("outer", "inner"), [("dispatch", "aot"), ("fx", "aot"), ("export", "dispatch")]
+)
 def test_a_capture_inside_a_capture(outer: str, inner: str) -> None:
     """Refused, unless both capture without a reset of Dynamo."""
-    if inner == "dispatch" and outer in ("dispatch", "fx"):
-        return
 
     def around(x: Tensor) -> Tensor:
         capture(torch.relu, x, via=inner)
@@ -376,10 +364,8 @@ def test_a_capture_inside_a_capture(outer: str, inner: str) -> None:
     assert capture(torch.relu, example(4), via=inner).graphs
 
 
-@pytest.mark.slow("further cases; a few are in every run", unless=["dispatch*"])
 @pytest.mark.parametrize("inner", ["aot", "dispatch"])
-@pytest.mark.parametrize("outer", ["aot", "dispatch"])
-def test_a_capture_from_a_second_thread(outer: str, inner: str) -> None:
+def test_a_capture_from_a_second_thread(inner: str) -> None:
     failed: list[BaseException] = []
 
     def run() -> None:
@@ -394,7 +380,7 @@ def test_a_capture_from_a_second_thread(outer: str, inner: str) -> None:
         thread.join(60)
         return x * 2
 
-    capture(around, example(4), via=outer)
+    capture(around, example(4), via="dispatch")
     assert str(failed[0]).startswith("another thread is capturing")
     assert "watch()" not in str(failed[0])
 

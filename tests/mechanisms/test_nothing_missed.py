@@ -25,8 +25,7 @@ class Pair(nn.Module):
         return self.use(self, x, y)  # type: ignore[operator, no-any-return]
 
 
-@pytest.mark.slow("further cases; a few are in every run", only=["aot"])
-@pytest.mark.parametrize("via", [*BOTH, "dynamo"])
+@pytest.mark.parametrize("via", ["dispatch", "dynamo"])
 def test_swapped_inputs_and_swapped_modules_are_different(via: str) -> None:
     x, y = example(2, 4), example(2, 4)
     assert capture(lambda x, y: x - y, x, y, via=via) != capture(lambda x, y: y - x, x, y, via=via)
@@ -89,18 +88,6 @@ def test_value_read_back_stays_and_is_not_a_constant() -> None:
         first.assert_no_ops("aten._local_scalar_dense")
 
 
-def test_ops_that_only_write_are_kept() -> None:
-    def scaled(x: Tensor) -> Tensor:
-        y = x * 1
-        torch._foreach_mul_([y], 2)
-        return y * 3
-
-    x = example(4)
-    captured = capture(scaled, x, via="dispatch")
-    assert captured.forward.count("aten._foreach_mul_") == 1
-    assert captured != capture(lambda x: (x * 1) * 3, x, via="dispatch")
-
-
 @pytest.mark.parametrize("via", BOTH)
 def test_a_buffer_that_is_replaced_is_an_output(via: str) -> None:
     class Average(nn.Module):
@@ -138,24 +125,6 @@ def test_backward_starts_at_output_leaves_not_inside_objects() -> None:
     assert beside.forward.count("aten.exp") == 1
     assert beside.backward == expected
     assert capture(lambda x: Holder(x.sin()), x, via="dispatch").backward == expected
-
-
-def test_a_skipped_frame_beside_a_captured_one_is_recorded() -> None:
-    class Mixed(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.first = nn.Linear(4, 4)
-            self.lstm = nn.LSTM(4, 4, batch_first=True)
-
-        def forward(self, x: Tensor) -> Tensor:
-            x = self.first(x).relu()
-            torch._dynamo.graph_break()
-            return self.lstm(x)[0]
-
-    captured = capture(Mixed(), example(2, 3, 4), via="dynamo")
-    assert any("RNN, GRU, or LSTM" in f"{each.kind}: {each.reason}" for each in captured.breaks)
-    ops = [op.op for op in captured.eager_ops]
-    assert any("rnn_layer" in op or "lstm" in op for op in ops)
 
 
 def test_composite_ops_are_decomposed_in_inference_mode() -> None:
@@ -206,42 +175,11 @@ def test_running_statistics_are_restored(via: str) -> None:
     held.sum().backward()  # the restore was not counted as a write
 
 
-@pytest.mark.parametrize("via", ["dispatch"])
-def test_writes_without_a_version_bump_are_detected(via: str) -> None:
-    model = nn.Linear(4, 4)
+def test_argument_written_without_a_version_bump_is_restored() -> None:
     x = example(2, 4)
     value = x.clone()
-
-    def writes_argument(x: Tensor) -> Tensor:
-        x.data.add_(1)
-        return x * 2
-
-    capture(writes_argument, x, via=via)
+    capture(lambda x: (x.data.add_(1), x * 2)[1], x, via="dispatch")
     assert torch.equal(x, value)
-
-    def writes_parameter(x: Tensor) -> Tensor:
-        model.weight.data.mul_(0.9)
-        return model(x)
-
-    with pytest.raises(CaptureError, match=r"changed its parameters \(weight\)"):
-        capture(writes_parameter, x, via=via)
-
-
-def test_flags_modes_and_generators_are_restored() -> None:
-    generator = torch.Generator().manual_seed(1)
-    state = generator.get_state()
-    x = example(4)
-
-    def restless(x: Tensor, generator: torch.Generator) -> Tensor:
-        x.requires_grad_()
-        y = x.sin() + torch.rand(4, generator=generator)
-        torch.set_default_dtype(torch.float64)
-        return y
-
-    capture(restless, x, generator, via="dispatch")
-    assert not x.requires_grad
-    assert torch.equal(generator.get_state(), state)
-    assert torch.get_default_dtype() == torch.float32
 
 
 def test_a_dynamic_capture_leaves_no_mark_on_the_tensors() -> None:

@@ -97,9 +97,6 @@ GENERATED = r"(?<=^torch_geometric)\.[\w.]+\.py$"
     ("name", "file", "options"),
     [
         ("GCNConv", "gcn_conv", {}),
-        ("GATConv", "gat_conv", {"heads": 2}),
-        ("GATv2Conv", "gatv2_conv", {"heads": 2}),
-        ("SGConv", "sg_conv", {"K": 2}),
         ("ChebConv", "cheb_conv", {"K": 2}),
     ],
 )

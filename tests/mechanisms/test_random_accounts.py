@@ -14,13 +14,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 from torch.utils.flop_counter import FlopCounterMode
 
-from pytest_torchgraph import Capture, CompiledAutograd, capture
+from pytest_torchgraph import Capture, capture
 
 SIZE = 4
 QUICK = range(10)
 SLOW = range(10, 200)
-MARKS = ("atan", "asinh", "erf", "tan", "expm1")
-"""Ops that only hooks and backwards run: no formula of autograd contains them."""
 
 
 class Account(TorchDispatchMode):
@@ -36,14 +34,14 @@ class Account(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-def account(program: Callable[[int], Any], number: int, x: Tensor) -> tuple[Counter[str], int]:
+def account(number: int, x: Tensor) -> tuple[Counter[str], int]:
     gradient = torch.linspace(0.5, 1.5, x.numel()).reshape(x.shape)
     # One mode at a time: a second mode keeps tensors alive, and autograd then copies a gradient.
     # A fresh program has no gradients yet.
-    target, leaf = program(number), x.detach().requires_grad_()
+    target, leaf = wasteful_program(number), x.detach().requires_grad_()
     with Account() as ops:
         target(leaf).backward(gradient)
-    target, leaf = program(number), x.detach().requires_grad_()
+    target, leaf = wasteful_program(number), x.detach().requires_grad_()
     with FlopCounterMode(display=False) as flops:
         target(leaf).backward(gradient)
     return ops.ops, flops.get_total_flops()
@@ -108,7 +106,7 @@ def check_dispatch(number: int) -> None:
     target = wasteful_program(number)
     x = torch.linspace(-1, 1, SIZE * SIZE).reshape(SIZE, SIZE).requires_grad_()
     captured = capture(target, x, via="dispatch")
-    ops, flops = account(wasteful_program, number, x)
+    ops, flops = account(number, x)
     assert computing(captured) == ops
     assert captured.flops == flops
 
@@ -122,77 +120,3 @@ def test_ops_and_flops_via_dispatch_equal_an_account(number: int) -> None:
 def test_ops_and_flops_via_dispatch_equal_an_account_in_more_programs() -> None:
     for number in SLOW:
         check_dispatch(number)
-
-
-def random_code(chosen: random.Random) -> Callable[[Tensor], Tensor]:
-    """Return a function of a gradient that runs a few ops of `MARKS`, with some unused."""
-    names = [chosen.choice(MARKS) for _ in range(chosen.randint(1, 4))]
-    form = chosen.randrange(4)
-
-    def run(grad: Tensor) -> Tensor:
-        for name in names:
-            result = getattr(torch, name)(grad)
-            grad = result if form != 1 else grad * 2
-        if form == 2:
-            grad = grad.clone().mul_(0.5)
-        return torch.cat(grad.chunk(2, -1)[::-1], -1) if form == 3 else grad
-
-    return run
-
-
-def hooked_program(number: int) -> Callable[[Tensor], Tensor]:
-    chosen = random.Random(number)
-
-    class Custom(torch.autograd.Function):
-        code = staticmethod(random_code(chosen))
-
-        @staticmethod
-        def forward(ctx: Any, x: Tensor) -> Tensor:
-            return x.sin()
-
-        @staticmethod
-        def backward(ctx: Any, grad: Tensor) -> Tensor:
-            return Custom.code(grad)
-
-    model = nn.Sequential(nn.Linear(SIZE, SIZE), nn.Linear(SIZE, SIZE))
-    kinds = [chosen.randrange(5) for _ in range(chosen.randint(1, 3))]
-    codes = [random_code(chosen) for _ in kinds]
-    on_result = []
-    for kind, code in zip(kinds, codes, strict=True):
-        if kind == 0:
-            model[0].weight.register_hook(code)
-        elif kind == 1:
-            model[1].register_full_backward_hook(lambda _, grads, __, code=code: (code(grads[0]),))
-        elif kind == 2:
-            model.register_full_backward_pre_hook(lambda _, grads, code=code: (code(grads[0]),))
-        else:
-            on_result.append(code)
-
-    def target(x: Tensor) -> Tensor:
-        y = model(Custom.apply(x))
-        for code in on_result:
-            y.register_hook(code)
-        return y.sin()
-
-    return target
-
-
-def check_hooks(number: int) -> None:
-    target = hooked_program(number)
-    x = torch.linspace(-1, 1, SIZE * SIZE).reshape(SIZE, SIZE).requires_grad_()
-    ops, _ = account(hooked_program, number, x)
-    captured = capture(target, x, via=CompiledAutograd(forward="eager"))
-    for name in MARKS:
-        op = f"aten.{name}.default"
-        assert dict(captured.op_counts).get(op, 0) == ops[op], op
-
-
-@pytest.mark.parametrize("number", range(3))
-def test_ops_of_hooks_via_compiled_autograd_equal_an_account(number: int) -> None:
-    check_hooks(number)
-
-
-@pytest.mark.slow("197 random programs; three are in every run")
-def test_ops_of_hooks_via_compiled_autograd_equal_an_account_in_more_programs() -> None:
-    for number in range(3, 200):
-        check_hooks(number)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from mechanisms.islands.cases import Looped
 from mechanisms.models import MECHANISMS, Norm, example, mlp
 
 from pytest_torchgraph import Capture, capture, load
@@ -25,7 +26,7 @@ PATHS = {"PATH": os.environ.get("PATH", "")}
 
 
 def texts() -> str:
-    cases = (mlp(), (4, 8)), (Norm().train(), (2, 2, 8, 8))
+    cases = (mlp(), (4, 8)), (Norm().train(), (2, 2, 8, 8)), (Looped(), (2, 4))
     return "\n".join(
         capture(model, example(*shape), via=via).to_text("full")
         for via in MECHANISMS
@@ -46,34 +47,29 @@ def test_another_process_with_another_hash_seed_prints_the_same_bytes() -> None:
         text=True,
         check=True,
     )
-    assert other.stdout.count("torchgraph ") == 2 * len(MECHANISMS)
+    assert other.stdout.count("torchgraph ") == 3 * len(MECHANISMS)
     assert other.stdout == texts() + "\n"
 
 
-@pytest.mark.slow("inductor compiles C++ for each case", unless=["dispatch", "export", "fx"])
+@pytest.mark.slow(
+    "inductor compiles C++ for each case", unless=["dispatch", "dynamo", "export", "fx"]
+)
 @pytest.mark.parametrize("via", MECHANISMS)
-def test_a_second_capture_is_equal_and_prints_the_same_bytes(via: str) -> None:
+def test_a_second_or_stored_capture_is_equal_and_prints_the_same_bytes(
+    via: str, tmp_path: Path
+) -> None:
     first = capture(mlp(), example(4, 8), via=via)
     capture(Norm(), example(2, 2, 8, 8), via=via)
     second = capture(mlp(), example(4, 8), via=via)
     assert first == second
-    assert first.to_text("full") == second.to_text("full")
-
-
-@pytest.mark.slow(
-    "further cases; a few are in every run", only=["aot", "compiled_autograd", "inductor"]
-)
-@pytest.mark.parametrize("via", MECHANISMS)
-def test_stored_capture_loads_equal(via: str, tmp_path: Path) -> None:
-    captured = capture(mlp(), example(4, 8), via=via)
     path = tmp_path / "mlp.tgraph"
-    path.write_text(captured.to_text("full"))
-    loaded = load(path)
-    assert isinstance(loaded, Capture)
-    assert loaded == captured
-    assert loaded.to_text("full") == captured.to_text("full")
-    assert loaded.via == via
-    assert "memory" not in loaded.to_text().partition("\n\n")[0]
+    path.write_text(first.to_text("full"))
+    stored = load(path)
+    assert isinstance(stored, Capture)
+    assert stored == first
+    assert first.to_text("full") == second.to_text("full") == stored.to_text("full")
+    assert stored.via == via
+    assert "memory" not in stored.to_text().partition("\n\n")[0]
 
 
 def test_warm_caches_change_nothing() -> None:

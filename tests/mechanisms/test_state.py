@@ -9,13 +9,13 @@ import os
 import random
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from mechanisms.models import BOTH, MECHANISMS, Norm, example, mlp
+from mechanisms.models import BOTH, MECHANISMS, example, mlp
 from packaging.version import Version
 from torch import Tensor, nn
 from torch._dynamo.utils import counters
@@ -57,9 +57,6 @@ def world() -> dict[str, Any]:
         "counters": {key: dict(value) for key, value in counters.items()},
         "grad": torch.is_grad_enabled(),
         "inference": torch.is_inference_mode_enabled(),
-        "device": str(torch.get_default_device()),
-        "dtype": torch.get_default_dtype(),
-        "threads": torch.get_num_threads(),
         "rng": torch.get_rng_state().tolist(),
         "random": random.getstate(),
         "numpy": str(np.random.get_state()),
@@ -75,8 +72,6 @@ def world() -> dict[str, Any]:
         "modes": torch_private.modes_that_stop_compilation(),
         "warnings": len(warnings.filters),
         "recursion": sys.getrecursionlimit(),
-        "precision": torch.get_float32_matmul_precision(),
-        "deterministic": torch.are_deterministic_algorithms_enabled(),
         "environment": dict(os.environ),
         "callbacks": list(torch._dynamo.callback.callback_handler.start_callbacks),
         "entry": torch._dynamo.eval_frame._callback_from_stance,
@@ -184,42 +179,11 @@ def test_capture_restores_all_state(via: str, fail: str) -> None:
     assert model.lin.bias.grad is None
 
 
-@pytest.mark.slow("further cases; a few are in every run", only=["aot"])
-@pytest.mark.parametrize("via", ["aot", "dispatch", "dynamo"])
-def test_target_runs_once_in_its_own_mode(via: str) -> None:
-    model = Norm().train()
-    calls: list[bool] = []
-    model.register_forward_hook(lambda module, args, output: calls.append(module.training))
-    capture(model, example(2, 2, 8, 8), via=via)
-    assert calls == [True]
-    assert model.training
-    assert model.norm.num_batches_tracked == 0
-
-
-@pytest.mark.slow("further cases; a few are in every run", unless=["dispatch"])
-@pytest.mark.parametrize("via", BOTH)
-def test_autocast_around_the_capture_applies(via: str) -> None:
+def test_autocast_around_the_capture_applies() -> None:
     with torch.autocast("cpu", torch.bfloat16):
-        captured = capture(mlp(), example(4, 8), via=via)
+        captured = capture(mlp(), example(4, 8), via="dispatch")
     assert captured.op_counts["aten._to_copy"] > 0
     assert captured.output.dtype == torch.bfloat16
-
-
-@pytest.mark.slow("further cases; a few are in every run", unless=["dispatch"])
-@pytest.mark.parametrize("via", BOTH)
-def test_target_that_trains_itself_is_refused_by_name(via: str) -> None:
-    model = nn.Linear(4, 4)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-
-    def step(x: Tensor) -> Tensor:
-        loss = model(x).sum()
-        loss.backward()
-        with torch.no_grad():
-            optimizer.step()
-        return loss.detach()
-
-    with pytest.raises(CaptureError, match=r"changed its parameters \(weight, bias\)"):
-        capture(step, example(2, 4), via=via)
 
 
 @pytest.mark.slow("further cases; a few are in every run", unless=["*dispatch"])
@@ -267,14 +231,12 @@ GIVES_FORCES_UP = Version(torch.__version__.partition("+")[0]) >= Version("2.15"
 """From torch 2.15 on, Dynamo does not compile a function that calls `torch.autograd.grad`."""
 
 
-@pytest.mark.slow("further cases; a few are in every run", unless=["aot"])
-@pytest.mark.parametrize("via", ["aot", "compiled_autograd"])
-def test_double_backward_is_refused_with_the_remedy(via: str) -> None:
+def test_double_backward_is_refused_with_the_remedy() -> None:
     why = r"create_graph=True.*Use via='dispatch'.*trace_autograd_ops = True"
     if GIVES_FORCES_UP:
         why = r"(?s)Dynamo abandoned.*trace_autograd_ops.*via='dispatch'"
     with pytest.raises(CaptureError, match=why):
-        capture(Forces(), example(2, 3), via=via)
+        capture(Forces(), example(2, 3), via="aot")
 
 
 @pytest.mark.slow("compiles many times")
@@ -372,45 +334,13 @@ def test_the_loss_is_in_no_graph(via: str) -> None:
     assert captured.backward.count("aten.mm") > 0
 
 
-def _gradients(via: str, model: nn.Module, x: Tensor) -> list[Tensor]:
-    found: list[Tensor] = []
-    handles = [
-        p.register_post_accumulate_grad_hook(lambda p: found.append(p.grad.clone()))
-        for p in model.parameters()
-    ]
-    capture(model, x, via=via)
-    for handle in handles:
-        handle.remove()
-    return found
-
-
-@pytest.mark.parametrize("make", [mlp, lambda: nn.TransformerEncoderLayer(8, 2, 16, 0.0)])
-def test_gradients_through_a_normalization_are_nonzero(make: Callable[[], nn.Module]) -> None:
-    found = _gradients("dispatch", make(), example(4, 8))
-    assert len(found) == len(list(make().parameters()))
+def test_gradients_through_a_normalization_are_nonzero() -> None:
+    model, found = mlp(), []
+    for parameter in model.parameters():
+        parameter.register_post_accumulate_grad_hook(lambda p: found.append(p.grad.clone()))
+    capture(model, example(4, 8), via="dispatch")
+    assert len(found) == len(list(model.parameters()))
     assert sum(bool(grad.abs().max() > 1e-6) for grad in found) >= len(found) - 1
-
-
-@pytest.mark.parametrize("shape", [(), (3,), (5, 3), (4, 2), (0, 3), (2, 3, 5)])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
-def test_parameter_changed_without_a_version_bump_is_found(
-    shape: tuple[int, ...], dtype: torch.dtype
-) -> None:
-    class Writes(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.weight = nn.Parameter(torch.ones(shape, dtype=dtype))
-
-        def forward(self, x: Tensor) -> Tensor:
-            y = x * self.weight.sum()
-            self.weight.data.mul_(2)
-            return y
-
-    if torch.Size(shape).numel() == 0:
-        capture(Writes(), torch.ones(2), via="dispatch")
-        return
-    with pytest.raises(CaptureError, match="changed its parameters"):
-        capture(Writes(), torch.ones(2), via="dispatch")
 
 
 @pytest.mark.parametrize("via", ["dispatch", "compiled_autograd"])

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -250,14 +249,6 @@ def test_switches_flipped_by_the_caller_stay() -> None:
     assert account() == before
 
 
-@pytest.mark.parametrize("via", ["dispatch", "aot"])
-def test_capture_after_a_freezing_capture_is_equal(via: str) -> None:
-    model, x = Model(), torch.ones(2, 4)
-    before = capture(model, x, via=via)
-    capture(target_with(model, CHANGES["freeze all"], False), x, via="dispatch")
-    assert capture(model, x, via=via) == before
-
-
 def test_refused_target_leaves_no_flag() -> None:
     model, before = Model(), account()
 
@@ -376,45 +367,3 @@ def test_fx_restores_flags() -> None:
 
     capture(Wrapped(), torch.ones(2, 4), via=Fx())
     assert flags(model) == before
-
-
-@pytest.mark.filterwarnings("ignore")
-def check_random_targets(cases: range) -> None:
-    """Run targets that change random flags and switches, and count disagreements."""
-    wrong = []
-    for case in cases:
-        rng = random.Random(case)
-        model, x = Model(), torch.ones(2, 4)
-        names = rng.sample([*FLIPS, *CHANGES], rng.randint(1, 6))
-        raises, refused = rng.random() < 0.3, rng.random() < 0.2
-        outside = [FLIPS[name] for name in rng.sample(["threads", "precision", "warn always"], 1)]
-
-        def change(model: Model, x: Tensor, refused: bool = refused, todo: Any = names) -> None:
-            for name in todo:
-                FLIPS[name]() if name in FLIPS else CHANGES[name](model, x)
-            if refused:
-                with torch.no_grad():
-                    model.fc.weight.add_(1)
-
-        with torch_private.switches_restored():
-            for flip in outside:
-                flip()
-            before = flags(model, x), account()
-            try:
-                capture(target_with(model, change, raises), x, via=rng.choice(["dispatch", "aot"]))
-            except Exception as error:
-                print(case, type(error), str(error)[:200])
-            if (flags(model, x), account()) != before:
-                wrong.append((case, names))
-    assert not wrong
-
-
-@pytest.mark.filterwarnings("ignore")
-def test_random_targets_leave_no_flag_quick() -> None:
-    check_random_targets(range(10))
-
-
-@pytest.mark.slow("200 captures")
-@pytest.mark.filterwarnings("ignore")
-def test_random_targets_leave_no_flag() -> None:
-    check_random_targets(range(200))

@@ -12,7 +12,7 @@ from subjects.models import SUBJECTS
 import pytest_torchgraph as tg
 
 
-@pytest.mark.slow("further models and mechanisms", unless=["bert-dispatch", "t5-export"])
+@pytest.mark.slow("further models and mechanisms", unless=["t5-dispatch"])
 @pytest.mark.parametrize("via", ["dispatch", "aot", "dynamo", "export"])
 @pytest.mark.parametrize("name", KINDS)
 def test_block_kinds_agree_with_the_table(name, via, tmp_path):

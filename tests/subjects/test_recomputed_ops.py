@@ -61,7 +61,7 @@ def captured(subject: Subject, via: Any = "dispatch") -> Capture:
     )
 
 
-@pytest.mark.slow("each subject", unless=["residual_cnn-*", "bert-selective"])
+@pytest.mark.slow("each subject", unless=["residual_cnn-*"])
 @pytest.mark.parametrize("how", HOW)
 @pytest.mark.parametrize("name", TRAINED)
 def test_recomputed_ops_of_an_eager_backward(name: str, how: str, tmp_path: Path) -> None:

@@ -10,8 +10,6 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 READS = {"aten::item", "aten::_local_scalar_dense", "aten::nonzero"}
-CPU_ONLY = {"aten.var.correction"}
-"""Ops that read a value back only in a kernel for the CPU."""
 
 Reads = list[tuple[str, bool]]
 """Each dispatched op, with True if its kernel read a value back."""

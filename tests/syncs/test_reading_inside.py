@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import os
-import random
 import subprocess
 import sys
 import warnings
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
-from syncs import op_samples, profiled
+from syncs import op_samples
 from torch import Tensor
 
 from pytest_torchgraph import capture
@@ -88,47 +86,6 @@ def test_sampling_of_a_distribution_is_a_sync(via: str) -> None:
 
     (sync,) = capture(sample, P, via=via).syncs
     assert "multinomial" in sync.op
-
-
-def random_program(case: int) -> Callable[[Tensor], Tensor]:
-    """Return a program of one to five random ops."""
-    rng = random.Random(case)
-    pool = {**CASES, "var": lambda x: x.var(), "item": lambda x: x * x.sum().item()}
-    steps = [pool[name] for name in rng.choices([*pool], k=rng.randint(1, 5))]
-
-    def run(x: Tensor) -> Tensor:
-        for step in steps:
-            x = torch.cat([step(x).flatten().float()] * 5)[:5].nan_to_num().sigmoid()
-        return x
-
-    return run
-
-
-def check_random_programs(cases: range) -> None:
-    programs = [random_program(case) for case in cases]
-    wrong = []
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        accounts = profiled.reads_of([lambda run=run: run(P) for run in programs])
-        for case, run, reads in zip(cases, programs, accounts, strict=True):
-            expected = Counter(op for op, reads_inside in reads if reads_inside)
-            for op in profiled.CPU_ONLY:
-                del expected[op]
-            seen: Counter[str] = Counter()
-            for sync in capture(run, P, via="dispatch").syncs:
-                seen[sync.op] += sync.occurrences
-            if seen != expected:
-                wrong.append((case, seen, expected))
-    assert not wrong
-
-
-def test_syncs_of_random_programs_are_those_of_the_profiler_quick() -> None:
-    check_random_programs(range(8))
-
-
-@pytest.mark.slow("200 captures")
-def test_syncs_of_random_programs_are_those_of_the_profiler() -> None:
-    check_random_programs(range(200))
 
 
 @pytest.mark.slow("the sample inputs of all of torch's ops, under the profiler")

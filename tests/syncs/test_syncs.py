@@ -77,19 +77,18 @@ def test_function_of_linalg_that_synchronizes_is_found(name: str, via: str) -> N
 
 
 @pytest.mark.parametrize(
-    ("function", "op", "via"),
+    ("function", "op"),
     [
-        (lambda x: torch.linspace(0, x.max(), 4), "aten.linspace.Scalar_Tensor", "dispatch"),
-        (lambda x: torch.linspace(0, x.max(), 4), "aten.linspace.Scalar_Tensor", "aot"),
-        (lambda x: torch.logspace(x.min(), x.max(), 4), "aten.logspace.Tensor_Tensor", "dispatch"),
-        (lambda x: x.to_sparse().to_dense() * 2, "aten._to_sparse.default", "dispatch"),
-        (lambda x: torch.histc(x, 4), "aten.histc.default", "dispatch"),
+        (lambda x: torch.linspace(0, x.max(), 4), "aten.linspace.Scalar_Tensor"),
+        (lambda x: torch.logspace(x.min(), x.max(), 4), "aten.logspace.Tensor_Tensor"),
+        (lambda x: x.to_sparse().to_dense() * 2, "aten._to_sparse.default"),
+        (lambda x: torch.histc(x, 4), "aten.histc.default"),
     ],
 )
 def test_untagged_op_that_reads_a_value_is_found(
-    function: Callable[[Tensor], Tensor], op: str, via: str
+    function: Callable[[Tensor], Tensor], op: str
 ) -> None:
-    seen = capture(function, example(), via=via)
+    seen = capture(function, example(), via="dispatch")
     assert op in [sync.op for sync in seen.syncs]
     with pytest.raises(AssertionError, match=op):
         seen.assert_no_syncs()
@@ -234,15 +233,13 @@ def test_sync_prints_its_line_and_op() -> None:
 # -- eager graphs ----------------------------------------------------------------------------------
 
 
-@pytest.mark.slow("further cases; a few are in every run", unless=["aot"])
-@pytest.mark.parametrize("via", ["aot", "inductor"])
-def test_syncs_of_an_eager_graph(via: str) -> None:
+def test_syncs_of_an_eager_graph() -> None:
     @torch.compiler.disable
     def disabled(x: Tensor) -> Tensor:
         kept = x[x > 0]
         return kept[torch.tensor([0])] * kept.sum().item()
 
-    seen = capture(lambda x: disabled(x * 2) + 1, example(), via=via)
+    seen = capture(lambda x: disabled(x * 2) + 1, example(), via="aot")
     mask, read, unknown = seen.syncs
     assert (mask.code, mask.kind) == ("kept = x[x > 0]", "indexes by a bool mask")
     assert (read.op, read.function) == ("aten._local_scalar_dense.default", "disabled")
@@ -420,12 +417,6 @@ def test_syncs_of_an_empty_watch_are_refused() -> None:
         nothing.assert_no_syncs()
     with pytest.raises(AssertionError, match="no graph was compiled:\n  no compiled function"):
         nothing.assert_no_transfers()
-    run = torch.compile(WAITING["item"][0], backend="eager")
-    run(example())
-    with watch() as warm:
-        run(example())
-    with pytest.raises(AssertionError, match="was compiled before the watch"):
-        warm.assert_no_syncs()
 
 
 @pytest.mark.parametrize("events", ["syncs", "transfers"])
@@ -526,29 +517,6 @@ def methods() -> list[Any]:
     return [(vars(torch.Tensor).get(name), getattr(torch.Tensor, name)) for name in names]
 
 
-def test_two_threads_cannot_capture_at_once() -> None:
-    """Otherwise each capture would restore methods that the other one replaced."""
-    before = methods()
-    failed: list[BaseException] = []
-
-    def around(x: Tensor) -> Tensor:
-        def run() -> None:
-            try:
-                capture(torch.relu, example(), via="dispatch")
-            except CaptureError as error:
-                failed.append(error)
-
-        thread = threading.Thread(target=run)
-        thread.start()
-        thread.join(60)
-        return x * 2
-
-    capture(around, example(), via="dispatch")
-    assert "another thread is capturing" in str(failed[0])
-    assert methods() == before
-    capture(torch.relu, example(), via="dispatch").assert_no_syncs()
-
-
 def test_nested_captures_restore_tensor_methods() -> None:
     before = methods()
 
@@ -597,9 +565,3 @@ def test_dispatch_capture_does_not_cause_recompiles() -> None:
     capture(WAITING["to_the_host"][0], example(), via="dispatch")
     copying(example()), reading(example())
     assert len(compiled) == before
-
-
-def test_sync_files_are_relative() -> None:
-    for via in ("dispatch", "aot"):
-        for sync in capture(WAITING["item"][0], example(), via=via).syncs:
-            assert not re.search(r"0x[0-9a-f]{6}|^/", f"{sync}")

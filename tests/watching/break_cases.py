@@ -6,19 +6,14 @@ here asserts anything, because pytest would rewrite it.
 
 from __future__ import annotations
 
-import copy
 import functools
-import logging
-import os
 import re
 import time
-import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -37,9 +32,6 @@ class Subject:
         compiled = torch.compile(self.function, backend=backend)
         return lambda: compiled(*self.args)
 
-
-LOGGER = logging.getLogger("quiet")
-GENERATOR = np.random.default_rng(0)
 
 BROKEN: dict[str, Callable[[str], Run]] = {}
 CLEAN: dict[str, Callable[[str], Run]] = {}
@@ -99,18 +91,6 @@ def branching(x: Tensor) -> Tensor:
     if x.sum() > 0:  # break: branching
         return x.sin()
     return x.cos()
-
-
-@broken
-def conditional_expression(x: Tensor) -> Tensor:
-    x = x + 1
-    return x.sin() if x.sum() > 0 else x.cos()  # break: conditional_expression
-
-
-@broken
-def short_circuit(x: Tensor) -> Tensor:
-    x = x + 1
-    return (x.sum() > 0 and x.sin()) + 1  # break: short_circuit
 
 
 @broken
@@ -264,11 +244,6 @@ def last_statement(x: Tensor) -> Tensor:
 
 
 @broken
-def only_returned(x: Tensor) -> Any:
-    return print(x + 1)  # break: only_returned
-
-
-@broken
 def two_in_a_row(x: Tensor) -> Tensor:
     x = x + 1
     print("one")  # break: two_in_a_row
@@ -287,20 +262,6 @@ def calls_disabled(x: Tensor) -> Tensor:
     x = x * 2
     x = disabled(x)  # break: calls_disabled
     return x * 3
-
-
-@broken
-def builtin_in_c(x: Tensor) -> Tensor:
-    x = x + 1
-    number = zlib.crc32(b"seen")  # break: builtin_in_c
-    return x * number
-
-
-@broken
-def clock(x: Tensor) -> Tensor:
-    x = x + 1
-    now = time.perf_counter_ns()  # break: clock
-    return x * now
 
 
 class Unpacked(type):
@@ -330,34 +291,6 @@ class Made:
 def made_through_super(x: Tensor) -> Tensor:
     x = x + 1
     return x * (Made() is not None)
-
-
-@broken
-def logged(x: Tensor) -> Tensor:
-    x = x + 1
-    LOGGER.info("seen")  # break: logged
-    return x * 2
-
-
-@broken
-def copied(x: Tensor) -> Tensor:
-    x = x + 1
-    scope = copy.deepcopy(x)  # break: copied
-    return x * scope
-
-
-@broken
-def random_of_numpy(x: Tensor) -> Tensor:
-    x = x + 1
-    number = GENERATOR.random()  # break: random_of_numpy
-    return x * number
-
-
-@broken
-def from_a_file(x: Tensor) -> Tensor:
-    x = x + 1
-    size = os.stat(__file__).st_size  # break: from_a_file
-    return x * size
 
 
 class Inner(nn.Module):
@@ -404,24 +337,6 @@ def in_property(x: Tensor) -> Tensor:
     return Wrapped(x * 3).doubled.sin()
 
 
-@broken
-def in_lambda(x: Tensor) -> Tensor:
-    call = lambda y: (print("seen"), y + 1)[1]  # noqa: E731  # break: in_lambda
-    return call(x * 2).sin()
-
-
-def down(x: Tensor, depth: int) -> Tensor:
-    if depth:
-        return down(x + 1, depth - 1)
-    print("seen")  # break: recursion
-    return x
-
-
-@broken
-def recursion(x: Tensor) -> Tensor:
-    return down(x, 3) * 2
-
-
 def reported(function: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
     @functools.wraps(function)
     def wrapper(x: Tensor) -> Tensor:
@@ -435,17 +350,6 @@ def reported(function: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]
 @reported
 def decorated(x: Tensor) -> Tensor:
     return x * 2
-
-
-@broken
-def sorted_by_own_key(x: Tensor) -> Tensor:
-    first = sorted([3, 1, 2], key=number_of)[0]
-    return x * first
-
-
-def number_of(number: int) -> int:
-    print("seen")  # break: sorted_by_own_key
-    return number
 
 
 @broken

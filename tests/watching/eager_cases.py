@@ -1,7 +1,4 @@
-"""Ways in which a call of a compiled callable runs eagerly, each beside a compiled call.
-
-Imports no other test module, because other projects get a copy.
-"""
+"""Ways in which a call of a compiled callable runs eagerly, each beside a compiled call."""
 
 from __future__ import annotations
 
@@ -58,7 +55,7 @@ def wavy(**options: Any) -> Any:
     text = f"def {name}(x):\n    return x.cos() * {next(_numbers)}"
     # torch identifies some code only by file and line.
     exec(compile(text, f"<{name}>", "exec"), scope)
-    return torch.compile(scope[name], **{"backend": "aot_eager", "dynamic": False, **options})
+    return torch.compile(scope[name], **{"backend": "eager", "dynamic": False, **options})
 
 
 def under(stance: str) -> Step:
@@ -103,7 +100,7 @@ def disabled(x: Tensor) -> Tensor:
 
 @way("disabled", "torch.compiler.disable", broke=True)
 def all_inside_is_disabled() -> Step:
-    return torch.compile(lambda x: disabled(x), backend="aot_eager")
+    return torch.compile(lambda x: disabled(x), backend="eager")
 
 
 @way("disabled", "torch._dynamo.config.disable")
@@ -147,7 +144,7 @@ def limit_behind_a_break() -> Step:
         torch._dynamo.graph_break()
         return rest(x, number)
 
-    function = torch.compile(broken, backend="aot_eager", dynamic=False)
+    function = torch.compile(broken, backend="eager", dynamic=False)
 
     def call(x: Tensor) -> Any:
         with torch._dynamo.config.patch(recompile_limit=2, specialize_float=True):
@@ -165,7 +162,7 @@ def rows(x: Tensor) -> Tensor:
 
 @way("skipped", "Dynamic shape operator", broke=True)
 def a_frame_is_skipped() -> Step:
-    return torch.compile(rows, backend="aot_eager")
+    return torch.compile(rows, backend="eager")
 
 
 @way("backend", "backend='bad' raised", broke=True)
@@ -201,7 +198,7 @@ def torchscript_traces() -> Step:
 
 @way("skipped", "functorch", broke=True)
 def a_function_transform_is_active() -> Step:
-    function = wavy()
+    function = wavy(backend="aot_eager")
     return lambda x: torch.func.vmap(function)(torch.stack([x, x]))
 
 
@@ -239,5 +236,5 @@ def beside(name: str) -> Step:
     scope: dict[str, Any] = {}
     exec(f"def tame_{next(_numbers)}(x): return x.sin()", scope)
     (function,) = (value for key, value in scope.items() if key.startswith("tame"))
-    tame, call = torch.compile(function, backend="aot_eager"), WAYS[name].make()
+    tame, call = torch.compile(function, backend="eager"), WAYS[name].make()
     return lambda x: [tame(x), call(x), tame(x)]

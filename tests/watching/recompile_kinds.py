@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from watching import recompile_cases as cases
 
-from pytest_torchgraph import Recompile, watch
+from pytest_torchgraph import Capture, watch
 
 Call = Callable[[Any], Any]
 
@@ -95,22 +95,34 @@ def default_dtype() -> Iterator[None]:
 X = ones(3)
 
 KINDS: dict[str, Kind] = {
-    "an integer attribute": Kind(cases.Counting, (called(X), called(X)), "is 1"),
+    "an integer attribute": Kind(cases.Counting, (called(X), called(X)), "self.calls: was 0, is 1"),
     "a text attribute": Kind(
-        cases.Configured, (called(X), changed(None, "mode", "mean", X)), "is 'mean'"
+        cases.Configured,
+        (called(X), changed(None, "mode", "mean", X)),
+        "self.mode: was 'sum', is 'mean'",
     ),
     "a float attribute": Kind(
-        cases.Configured, (called(X), changed(None, "scale", 2.5, X)), "is 2.5"
+        cases.Configured, (called(X), changed(None, "scale", 2.5, X)), "self.scale: was 1.5, is 2.5"
     ),
     "an attribute that is a function": Kind(
         cases.Configured, (called(X), changed(None, "act", torch.sin, X)), "is torch.sin"
     ),
     "the length of a list": Kind(
-        cases.Configured, (called(X), changed(None, "parts", [1, 2, 3], X)), "is 3"
+        cases.Configured,
+        (called(X), changed(None, "parts", [1, 2, 3], X)),
+        "self.parts: length was 2, is 3",
     ),
-    "the training flag": Kind(cases.Net, (called(ones(4)), in_evaluation), "is False"),
-    "a global": Kind(lambda: cases.by_global, (called(X), changed(cases, "SCALE", 7, X)), "is 7"),
-    "an argument": Kind(lambda: cases.scaled, (called(X, 2), called(X, 3)), "is 3"),
+    "the training flag": Kind(
+        cases.Net, (called(ones(4)), in_evaluation), "drop.training: was True, is False"
+    ),
+    "a global": Kind(
+        lambda: cases.by_global,
+        (called(X), changed(cases, "SCALE", 7, X)),
+        "global SCALE: was 2, is 7",
+    ),
+    "an argument": Kind(
+        lambda: cases.scaled, (called(X, 2), called(X, 3)), "argument scale: was 2, is 3"
+    ),
     "a default of an argument": Kind(
         lambda: cases.with_default,
         (called(X), changed(cases.with_default, "__defaults__", (5,), X)),
@@ -138,7 +150,11 @@ KINDS: dict[str, Kind] = {
     "the keys of a dict": Kind(
         lambda: cases.all_of, (called(X, {"a": 1}), called(X, {"b": 1})), "is 'b'"
     ),
-    "a size": Kind(lambda: cases.doubled, (called(ones(3, 4)), called(ones(3, 5))), "is 5"),
+    "a size": Kind(
+        lambda: cases.doubled,
+        (called(ones(3, 4)), called(ones(3, 5))),
+        "argument x: size of dim 1 was 4, is 5",
+    ),
     "a size, dynamic=False": Kind(
         lambda: cases.doubled,
         (called(ones(3, 4)), called(ones(3, 5))),
@@ -151,19 +167,37 @@ KINDS: dict[str, Kind] = {
     "a dimension that is marked": Kind(
         lambda: cases.doubled, (called(ones(5, 6)), marked), "dynamic dims are {0}"
     ),
-    "a dtype": Kind(lambda: cases.doubled, (called(X), called(X.double())), "is Double"),
+    "a dtype": Kind(
+        lambda: cases.doubled,
+        (called(X), called(X.double())),
+        "argument x: dtype was Float, is Double",
+    ),
     "requires_grad": Kind(
-        lambda: cases.doubled, (called(X), called(ones(3, requires_grad=True))), "is True"
+        lambda: cases.doubled,
+        (called(X), called(ones(3, requires_grad=True))),
+        "argument x: requires_grad was False, is True",
     ),
     "the number of dimensions": Kind(
-        lambda: cases.doubled, (called(X), called(ones(3, 3))), "is 2"
+        lambda: cases.doubled, (called(X), called(ones(3, 3))), "argument x: rank was 1, is 2"
     ),
-    "strides": Kind(lambda: cases.doubled, (called(ones(3, 4)), called(ones(4, 3).t())), "is 1"),
-    "a device": Kind(lambda: cases.doubled, (called(X), called(X.to("meta"))), "is a Meta tensor"),
+    "strides": Kind(
+        lambda: cases.doubled,
+        (called(ones(3, 4)), called(ones(4, 3).t())),
+        "argument x: stride of dim 0 was 4, is 1",
+    ),
+    "a device": Kind(
+        lambda: cases.doubled,
+        (called(X), called(X.to("meta"))),
+        "argument x: was a CPU tensor, is a Meta tensor",
+    ),
     "the same tensor twice": Kind(
-        lambda: cases.optional, (called(X, ones(3)), called(X, X)), '"y"'
+        lambda: cases.optional,
+        (called(X, ones(3)), called(X, X)),
+        'argument x: was another tensor than "y"',
     ),
-    "grad mode": Kind(lambda: cases.doubled, (called(X), under(torch.no_grad, X)), "is False"),
+    "grad mode": Kind(
+        lambda: cases.doubled, (called(X), under(torch.no_grad, X)), "grad_mode (was True, is False"
+    ),
     "autocast": Kind(
         lambda: cases.doubled, (called(X), under(lambda: torch.autocast("cpu"), X)), "is True"
     ),
@@ -194,8 +228,8 @@ KINDS: dict[str, Kind] = {
 
 
 @functools.cache
-def run(name: str) -> tuple[str, Recompile]:
-    """Return torch's log message and the watch's message for the last recompile of a kind."""
+def run(name: str) -> tuple[str, Capture]:
+    """Return torch's log message for the last recompile of a kind, and the watch."""
     kind = KINDS[name]
     torch._dynamo.reset()
     function = torch.compile(kind.target(), **{"backend": "eager", **kind.options})
@@ -203,7 +237,7 @@ def run(name: str) -> tuple[str, Recompile]:
         for call in kind.calls:
             call(function)
     torch._dynamo.reset()
-    return messages[-1], seen.recompiles[-1]
+    return messages[-1], seen
 
 
 @contextlib.contextmanager

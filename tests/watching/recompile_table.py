@@ -39,7 +39,8 @@ def text() -> str:
     rows.append("|---" * 5 + "|")
     parts = []
     for name, kind in KINDS.items():
-        log, recompile = run(name)
+        log, seen = run(name)
+        recompile = seen.recompiles[-1]
         said, known = str(recompile), facts(log)
         guard = re.sub(r"  # .*", "", log.partition("\n    - ")[2].partition("\n")[0])
         both = [("torch", "# " in log, kind.new.split()[-1] in guard)]

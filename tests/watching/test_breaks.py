@@ -58,13 +58,6 @@ def plain(x: Tensor) -> Tensor:
 # -- every break is reported once ------------------------------------------------------------------
 
 
-def test_break_cases_cover_enough_kinds() -> None:
-    assert len(BROKEN) >= 18
-    assert len(CLEAN) >= 5
-    assert all(expected(name) for name in BROKEN)
-    assert not any(expected(name) for name in CLEAN)
-
-
 @pytest.mark.slow(
     "further cases; a few are in every run",
     unless=[
@@ -72,7 +65,9 @@ def test_break_cases_cover_enough_kinds() -> None:
         "in_except",
         "in_for_loop",
         "in_generator",
+        "in_property",
         "in_try",
+        "own_metaclass_iterated",
         "under_user_context",
     ],
 )
@@ -81,7 +76,9 @@ def test_each_break_is_reported_once_on_its_line(name: str) -> None:
     if name == "in_generator":
         skip_before("2.11", "the break is on the line that runs the generator")
     seen = watched(BROKEN[name]("eager"))
-    assert sorted(graph_break.line for graph_break in seen.breaks) == expected(name)
+    assert sorted(graph_break.line for graph_break in seen.breaks) == expected(name) != []
+    given_up = any(graph_break.kind.startswith("frame skipped: ") for graph_break in seen.breaks)
+    assert given_up == (name in GIVEN_UP)
     lines = Path(break_cases.__file__).read_text().splitlines()
     for each in seen.breaks:
         assert each.file == FILE
@@ -104,25 +101,6 @@ def test_each_break_is_reported_once_on_its_line(name: str) -> None:
 
 
 @pytest.mark.slow(
-    "further causes",
-    unless=[
-        "in_except",
-        "in_for_loop",
-        "in_property",
-        "in_try",
-        "last_statement",
-        "own_metaclass_iterated",
-        "under_user_context",
-    ],
-)
-@pytest.mark.parametrize("name", BROKEN)
-def test_given_up_frame_is_reported_as_given_up(name: str) -> None:
-    seen = watched(BROKEN[name]("eager"))
-    given_up = any(graph_break.kind.startswith("frame skipped: ") for graph_break in seen.breaks)
-    assert given_up == (name in GIVEN_UP)
-
-
-@pytest.mark.slow(
     "further cases; a few are in every run",
     unless=["arithmetic", "closures", "exceptions", "python_control_flow"],
 )
@@ -133,24 +111,8 @@ def test_subjects_without_a_break_have_none(name: str) -> None:
     seen.assert_no_graph_breaks()
     seen.assert_graph_breaks(max=0)
     seen.assert_graph_count(total=1)
-
-
-@pytest.mark.slow("further causes")
-@pytest.mark.parametrize(
-    ("name", "backend"),
-    [
-        ("nested_deeper", "aot_eager"),
-        ("while_loop", "aot_eager"),
-        ("under_user_context", "inductor"),
-    ],
-)
-def test_every_backend_has_the_same_breaks(name: str, backend: str) -> None:
-    first = watched(BROKEN[name]("eager")).breaks
-    torch._dynamo.reset()
-    second = watched(BROKEN[name](backend)).breaks
-    assert [(b.kind, b.line, b.occurrences) for b in first] == [
-        (b.kind, b.line, b.occurrences) for b in second
-    ]
+    with pytest.raises(AssertionError, match=r"\Agraph breaks: expected 1, found none\Z"):
+        seen.assert_graph_breaks(1)
 
 
 def test_breaks_of_two_kinds_on_one_line_are_two() -> None:
@@ -164,12 +126,6 @@ def test_breaks_of_two_kinds_on_one_line_are_two() -> None:
 def two_kinds(x: Tensor) -> Tensor:
     x = x + 1
     return (print("seen") or x).sum().item()  # type: ignore[func-returns-value]
-
-
-def test_breaks_of_one_kind_on_two_lines_are_two() -> None:
-    seen = watched(BROKEN["two_in_a_row"]("eager"))
-    assert len({graph_break.kind for graph_break in seen.breaks}) == 1
-    seen.assert_graph_breaks(2)
 
 
 def test_break_in_a_callee_has_its_call_stack() -> None:
@@ -197,11 +153,6 @@ def test_break_hint_is_dynamos() -> None:
     assert "Message: asked for" in graph_break.reason
 
 
-def test_break_has_its_compile_id() -> None:
-    first, second = watched(BROKEN["two_in_a_row"]("eager")).breaks
-    assert (first.compile_id, second.compile_id) == ("0/0", "1/0")
-
-
 # -- repeated breaks -------------------------------------------------------------------------------
 
 
@@ -209,7 +160,7 @@ def test_break_at_a_recompile_is_the_same_break() -> None:
     function = torch.compile(break_cases.printed, backend="eager", dynamic=False)
     once = watched(lambda: function(torch.ones(3)))
     torch._dynamo.reset()
-    thrice = watched(lambda: [function(torch.ones(n)) for n in (3, 4, 5)])
+    thrice = watched(lambda: [function(torch.ones(n)) for n in (3, 4, 4, 5)])
     assert [graph_break.occurrences for graph_break in once.breaks] == [1]
     assert [graph_break.occurrences for graph_break in thrice.breaks] == [3]
     assert (
@@ -218,12 +169,6 @@ def test_break_at_a_recompile_is_the_same_break() -> None:
     thrice.assert_graph_breaks(1)
     with pytest.raises(AssertionError, match="reached 3 times"):
         thrice.assert_no_graph_breaks()
-
-
-def test_break_is_not_counted_again_for_compiled_calls() -> None:
-    function = torch.compile(break_cases.printed, backend="eager")
-    seen = watched(lambda: [function(torch.ones(3)) for _ in range(3)])
-    assert [graph_break.occurrences for graph_break in seen.breaks] == [1]
 
 
 def test_break_reached_from_two_functions_is_one() -> None:
@@ -241,13 +186,16 @@ def test_break_reached_from_two_functions_is_one() -> None:
 
 def test_breaks_are_counted() -> None:
     seen = watched(BROKEN["two_in_a_row"]("eager"))
+    assert len({graph_break.kind for graph_break in seen.breaks}) == 1
+    assert [graph_break.compile_id for graph_break in seen.breaks] == ["0/0", "1/0"]
     seen.assert_graph_breaks(2)
     seen.assert_graph_breaks(count=(1, 2))
     seen.assert_graph_breaks(count=(2, None))
     seen.assert_graph_breaks(count={"cpu": 2})
     seen.assert_graph_breaks(max=2)
+    seen.assert_graph_breaks(count=(1, 3), max=(0, None))
     for arguments, message in (
-        ({"count": 1}, "expected 1, found 2"),
+        ({"count": 1, "max": (0, None)}, "expected 1, found 2"),
         ({"count": 3}, "expected 3, found 2"),
         ({"max": 1}, "expected at most 1, found 2"),
         ({"count": (3, None)}, "expected at least 3, found 2"),
@@ -257,14 +205,6 @@ def test_breaks_are_counted() -> None:
         with pytest.raises(AssertionError, match=re.escape(message)) as failure:
             seen.assert_graph_breaks(**arguments)
         assert str(failure.value).count("Failed to trace builtin operator\n") == 2
-
-
-def test_break_count_without_an_upper_limit() -> None:
-    seen = watched(BROKEN["two_in_a_row"]("eager"))
-    seen.assert_graph_breaks(max=(0, None))
-    seen.assert_graph_breaks(count=(1, 3), max=(0, None))
-    with pytest.raises(AssertionError, match="expected 1, found 2"):
-        seen.assert_graph_breaks(count=1, max=(0, None))
 
 
 def test_break_counts_by_device() -> None:
@@ -285,11 +225,6 @@ def test_break_counts_by_device() -> None:
             check()
     with pytest.raises(ValueError, match="missing count for device 'meta'"):
         seen.assert_graph_breaks({"cpu": 1, "cuda": 1})
-
-
-def test_too_few_breaks_failure_says_found_none() -> None:
-    with pytest.raises(AssertionError, match=r"\Agraph breaks: expected 1, found none\Z"):
-        compiled(plain).assert_graph_breaks(1)
 
 
 def test_count_that_checks_nothing_is_an_error() -> None:
@@ -525,15 +460,12 @@ def test_break_after_a_break_has_no_module_path() -> None:
     assert [graph_break.module for graph_break in compiled(Both()).breaks] == ["first", ""]
 
 
-@pytest.mark.slow("further cases; a few are in every run", unless=["", "nonsense"])
-@pytest.mark.parametrize(
-    "wrong",
-    ["nonsense", "nonsense.inner", "/no/such/path", "", [], (), 5, [None], "torch.nn.Linear"],
-)
-def test_within_an_unknown_place_is_an_error(wrong: Any) -> None:
+def test_within_an_unknown_place_is_an_error() -> None:
     for seen in (compiled(plain), compiled(break_cases.printed)):
-        with pytest.raises(ValueError, match=r"within=.* (is neither an existing path|is empty)"):
-            seen.assert_no_graph_breaks(within=wrong)
+        for wrong in ("nonsense", "nonsense.inner", "/no/such/path", "", [], 5, [None]):
+            why = r"within=.* (is neither an existing path|is empty)"
+            with pytest.raises(ValueError, match=why):
+                seen.assert_no_graph_breaks(within=wrong)  # type: ignore[arg-type]
 
 
 def test_break_of_a_given_up_frame_in_a_library_is_the_librarys(library: Any) -> None:

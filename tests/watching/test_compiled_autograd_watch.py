@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch._dynamo.compiled_autograd import _enable
 from watching import hook_cases
-from watching.hook_cases import Doubled, Model, add_ten, branch, say, summed, three_parts, train
+from watching.hook_cases import Model, add_ten, branch, say, summed, three_parts, train
 
 from pytest_torchgraph import Capture, CaptureError, capture, watch
 
@@ -69,21 +69,6 @@ def backwards(*losses: Callable[[], Tensor]) -> Capture:
 # -- basic usage -----------------------------------------------------------------------------------
 
 
-@pytest.mark.slow("compiles many times")
-@pytest.mark.usefixtures("switched_on")
-def test_a_compiled_training_step_has_one_backward_graph() -> None:
-    step = torch.compile(train, backend="aot_eager")
-    with watch() as seen:
-        step(Model(), torch.randn(10))
-    seen.assert_single_backward_graph()
-    seen.assert_no_graph_breaks()
-    seen.assert_graph_count(forward=1, backward=1)
-    assert [graph.level for graph in seen.graphs] == ["aot", "compiled_autograd"]
-    assert seen.backward.kind == "backward"
-    assert seen.executions == {"!0": 1, "0/0": 1, traced(seen): 1}
-    seen.backward.assert_op_counts({"torch._dynamo.external_utils.call_accumulate_grad": 2})
-
-
 @pytest.mark.usefixtures("switched_on")
 def test_three_steps_are_one_capture() -> None:
     model = Model()
@@ -94,6 +79,10 @@ def test_three_steps_are_one_capture() -> None:
             model.zero_grad()
     seen.assert_single_backward_graph()
     seen.assert_no_recompiles()
+    seen.assert_no_graph_breaks()
+    seen.assert_graph_count(forward=1, backward=1)
+    assert [graph.level for graph in seen.graphs] == ["aot", "compiled_autograd"]
+    seen.backward.assert_op_counts({"torch._dynamo.external_utils.call_accumulate_grad": 2})
     assert seen.executions == {"!0": 3, "0/0": 3, traced(seen): 3}
     assert seen.counters["compiled_autograd"] == {"captures": 1}
 
@@ -301,12 +290,6 @@ def test_another_structure_of_the_loss_is_named() -> None:
     seen.assert_recompiles(3)
 
 
-def test_another_autograd_function_is_named() -> None:
-    seen = backwards(lambda: (leaf() * 2).sum(), lambda: Doubled.apply(leaf()).sum())
-    with pytest.raises(AssertionError, match=r"new autograd node: .*DoubledBackward"):
-        seen.assert_single_backward_graph()
-
-
 def test_changed_shapes_are_named_once() -> None:
     sizes = (10, 100, 10)
     with torch._dynamo.config.patch(compiled_autograd=True), watch() as seen:
@@ -342,22 +325,6 @@ def test_recapture_reasons_after_a_reset_in_the_watch() -> None:
 
 
 # -- no backward -----------------------------------------------------------------------------------
-
-
-def test_backward_without_compiled_autograd_is_not_counted() -> None:
-    with watch() as seen:
-        torch.compile(summed, backend="aot_eager")(leaf()).backward()
-    with pytest.raises(
-        AssertionError, match=r"captured no backward: set torch._dynamo.config.comp"
-    ):
-        seen.assert_single_backward_graph()
-
-
-def test_single_backward_of_an_empty_watch_fails() -> None:
-    with watch() as seen:
-        pass
-    with pytest.raises(AssertionError, match=f"{SINGLE}no compiled code ran:\n  no compiled funct"):
-        seen.assert_single_backward_graph()
 
 
 def test_single_backward_without_a_compiled_graph_fails() -> None:

@@ -60,15 +60,6 @@ def trained(backend: str) -> list[Any]:
     return found
 
 
-def trained_small(backend: str) -> list[Any]:
-    model = hook_cases.Model()
-    step = compiled(model, backend)
-    for _ in range(2):
-        loss = step(ones(10)).sum()
-        loss.backward()
-    return [loss, *(parameter.grad for parameter in model.parameters())]
-
-
 def broken(backend: str) -> list[Any]:
     function = compiled(hook_cases.three_parts, backend)
     x = ones(4, requires_grad=True)
@@ -164,7 +155,7 @@ def test_outputs_gradients_and_counters_are_the_same(subject: Any, backend: str)
 
 @pytest.mark.slow("runs pytest in a new process")
 @pytest.mark.usefixtures("own_cache")
-@pytest.mark.parametrize("subject", [trained_small, broken, switched, taken_over, in_place])
+@pytest.mark.parametrize("subject", [broken, taken_over, in_place])
 def test_inductor_with_a_watch_is_equal_cold_and_warm(
     subject: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -178,15 +169,6 @@ def test_inductor_with_a_watch_is_equal_cold_and_warm(
     # Imports and objects created once per process are counted only in the first run.
     assert all(map(torch.equal, cold[0], cold_within[0]))
     assert cold[1]["stats"] == cold_within[1]["stats"]
-
-
-def test_check_equal_detects_a_difference() -> None:
-    def more(backend: str) -> list[Any]:
-        return [*switched(backend), compiled(recompile_cases.doubled)(ones())]
-
-    once = run(switched, "eager", contextlib.nullcontext())
-    with pytest.raises(AssertionError):
-        check_equal(once, run(more, "eager", watch()))
 
 
 # -- changes in torch are undone -------------------------------------------------------------------
@@ -348,8 +330,8 @@ def test_watch_may_start_at_any_time(started: str, backend: str) -> None:
 
 
 def test_watch_counts_inductor_graphs() -> None:
-    function = compiled(recompile_cases.doubled, "inductor")
-    x = ones(requires_grad=True)
+    weight, x = ones(3, 3), ones(3, 3, requires_grad=True)
+    function = compiled(lambda x: x @ weight, "inductor")  # generates no C++ code to compile
     function(x).sum().backward()
     with watch() as seen:
         function(x).sum().backward()
@@ -644,11 +626,10 @@ def frames_of_ours(call: Callable[[], Any]) -> list[str]:
     return found
 
 
-@pytest.mark.slow("the same with another process, plugin, option or mechanism")
-@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
-def test_a_warm_call_costs_one_frame_and_no_record(backend: str) -> None:
+@pytest.mark.slow("counts frames under a profiler")
+def test_a_warm_call_costs_one_frame_and_no_record() -> None:
     model = nn.Sequential(Block(), Block())
-    function = compiled(model, backend)
+    function = compiled(model, "aot_eager")
     x = ones(2, 3)
 
     def step() -> None:
@@ -671,20 +652,6 @@ def test_a_warm_call_costs_one_frame_and_no_record(backend: str) -> None:
             logging.getLogger("torch.__trace").removeHandler(handler)
     assert records == []
     assert seen.executions["0/0"] == 14
-
-
-@pytest.mark.slow("compiles many times")
-def test_frames_of_ours_can_be_counted() -> None:
-    assert frames_of_ours(lambda: watch())
-
-
-@pytest.mark.slow("compiles many times")
-def test_a_call_with_breaks_costs_one_frame() -> None:
-    function = compiled(hook_cases.three_parts)
-    function(ones())
-    with watch():
-        function(ones())
-        assert len(frames_of_ours(lambda: function(ones()))) == 1
 
 
 def test_watch_does_not_grow_in_a_thousand_warm_calls() -> None:
@@ -775,16 +742,15 @@ def test_a_watch_that_is_entered_twice_records_nothing_while_it_is_paused() -> N
 # -- memory ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow("bodies and ops are printed alike at every level")
-@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
-def test_no_tensor_outlives_the_watch(backend: str) -> None:
+@pytest.mark.slow("compiles many times")
+def test_no_tensor_outlives_the_watch() -> None:
     def run() -> tuple[Capture, weakref.ref[Any], weakref.ref[Any]]:
         model = Block()
-        function = compiled(model, backend)
+        function = compiled(model, "aot_eager")
         with watch() as seen:
             function(ones(2, 3)).sum().backward()
             function(ones(2, 3))
-        seen.assert_graph_count(forward=1, backward=1 if backend == "aot_eager" else 0)
+        seen.assert_graph_count(forward=1, backward=1)
         return seen, weakref.ref(model), weakref.ref(model.layers[0].weight)
 
     seen, model, weight = run()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import re
 import subprocess
@@ -17,7 +16,7 @@ from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 from watching.uncompiled_cases import COMPILES, SINCE_2_14, WAYS, compiled, ones, plain
 
-from pytest_torchgraph import Capture, CaptureError, Graph, diff, watch
+from pytest_torchgraph import Capture, CaptureError, diff, watch
 
 pytestmark = pytest.mark.filterwarnings("ignore:::torch")
 
@@ -51,36 +50,13 @@ FORWARD_ONLY = (
     "a backward that ran was compiled before the watch|compiled autograd captured no backward"
 )
 
+NOTHING = "no graph was compiled:|no compiled code ran:|no single backward graph:\nno compiled c"
+
 
 def watched(run: Callable[[], Any]) -> Capture:
     with watch() as seen:
         run()
     return seen
-
-
-def seen_alone(name: str) -> Capture:
-    """Watch one of the ways by itself."""
-    return watched(WAYS[name].make())
-
-
-def seen_beside(name: str) -> Capture:
-    """Watch one of the ways beside a compiled function."""
-    run, other = WAYS[name].make(), compiled(tripled)
-    return watched(lambda: [run(), other(ones()), other(ones())])
-
-
-@functools.cache
-def kept(seen_in: Callable[[str], Capture], name: str) -> Capture:
-    """Watch a way once for all checks, because no check changes the result."""
-    return seen_in(name)
-
-
-ASKED_LATE = "the_limit_was_reached_before"
-"""The way whose cause Dynamo records only until a reset."""
-
-
-def seen_for_a_check(seen_in: Callable[[str], Capture], name: str) -> Capture:
-    return seen_in(name) if name == ASKED_LATE else kept(seen_in, name)
 
 
 def message_of(check: Check, seen: Capture) -> str:
@@ -90,47 +66,35 @@ def message_of(check: Check, seen: Capture) -> str:
     return str(failure.value)
 
 
-@pytest.mark.slow(
-    "further causes",
-    unless=[
-        "a_dispatch_mode_is_active-no_breaks",
-        "a_dispatch_mode_is_active-no_ops",
-        "a_loop_over_nonzero_skips_the_frame-default_graph_count",
-        "an_lstm_skips_the_frame-any_total",
-        "nothing_was_called-any_total",
-        "only_the_decorator_ran-exact_op_counts",
-        "the_stance_refused_a_compilation-no_recompiles",
-        "an_argument_was_missing-no_ops",
-    ],
-)
-@pytest.mark.parametrize("check", CHECKS)
-@pytest.mark.parametrize("name", WAYS, scope="module")
-def test_every_check_fails_with_the_cause(name: str, check: str) -> None:
-    way, seen = WAYS[name], seen_for_a_check(seen_alone, name)
-    if way.ran and check in NEED_RUNS:
-        CHECKS[check](seen)
-        return
-    message = message_of(CHECKS[check], seen)
-    if check == "single_backward" and (way.ran or seen.executions):
-        assert re.search(FORWARD_ONLY, message)
-    elif check == "no_breaks" and way.broke:
-        (found,) = seen.breaks
-        assert (
-            f"expected 0, found 1\n  1. {found.file}:{found.line} in {found.function}: " in message
-        )
-        assert found.kind.removeprefix("frame skipped: ") in message
-    else:
-        assert re.search(way.cause, message), message
-        assert re.match(
-            "no graph was compiled:|no compiled code ran:|no single backward graph:\nno compiled c",
-            message,
-        )
-    assert not re.search(r"0x[0-9a-f]{6}|/site-packages/", message)
-
-
-def test_uncompiled_cases_cover_all_ways() -> None:
-    assert len([*WAYS, *COMPILES]) >= 14  # the third way has two variants
-    assert len(CHECKS) == 16
+@pytest.mark.parametrize("name", WAYS)
+def test_every_check_fails_with_the_cause(name: str, graph_snapshot: Any) -> None:
+    way = WAYS[name]
+    seen = watched(way.make())
+    for check, call in CHECKS.items():
+        if way.ran and check in NEED_RUNS:
+            call(seen)
+            continue
+        message = message_of(call, seen)
+        if check == "single_backward" and (way.ran or seen.executions):
+            assert re.search(FORWARD_ONLY, message)
+        elif check == "no_breaks" and way.broke:
+            (found,) = seen.breaks
+            place = f"{found.file}:{found.line} in {found.function}: "
+            assert f"expected 0, found 1\n  1. {place}" in message
+            assert found.kind.removeprefix("frame skipped: ") in message
+        else:
+            assert re.search(way.cause, message), message
+            assert re.match(NOTHING, message)
+        assert not re.search(r"0x[0-9a-f]{6}|/site-packages/", message)
+    for ask in (lambda: seen.forward, lambda: seen.backward, lambda: seen.at("aot")):
+        with pytest.raises((CaptureError, AssertionError)) as failure:
+            ask()
+        assert re.search(rf"{way.cause}|no graph was captured", str(failure.value))
+    assert seen.graphs == ()
+    assert sum(seen.op_counts.values()) == 0
+    message = message_of(lambda c: c == graph_snapshot, seen)
+    assert message.startswith("no graph was compiled:")
+    assert re.search(way.cause, message)
 
 
 def test_ways_that_this_torch_compiles_are_seen() -> None:
@@ -149,50 +113,6 @@ def test_two_empty_watches_are_not_equal() -> None:
     assert empty != full
     assert full != empty
     assert [pair.before for pair in diff(empty, full).graphs] == [None]
-
-
-@pytest.mark.slow(
-    "further cases; a few are in every run",
-    only=[
-        "a_backend_failed_silently",
-        "a_loop_over_nonzero_skips_the_frame",
-        "an_lstm_skips_the_frame",
-        "it_came_from_the_cache",
-        "the_limit_was_reached_before",
-    ],
-)
-@pytest.mark.parametrize("name", WAYS)
-def test_queries_of_an_empty_watch_fail_with_the_cause(name: str) -> None:
-    seen = watched(WAYS[name].make())
-    for ask in (
-        lambda: seen.forward,
-        lambda: seen.backward,
-        lambda: seen.at("aot"),
-    ):
-        with pytest.raises((CaptureError, AssertionError)) as failure:
-            ask()
-        assert re.search(rf"{WAYS[name].cause}|no graph was captured", str(failure.value))
-    assert seen.graphs == ()
-    assert sum(seen.op_counts.values()) == 0
-
-
-@pytest.mark.slow(
-    "further cases; a few are in every run",
-    only=[
-        "a_backend_failed_silently",
-        "a_loop_over_nonzero_skips_the_frame",
-        "an_lstm_skips_the_frame",
-        "everything_inside_is_disabled",
-        "it_came_from_the_cache",
-        "the_limit_was_reached_before",
-    ],
-)
-@pytest.mark.parametrize("name", WAYS)
-def test_a_snapshot_of_nothing_fails_with_the_cause(name: str, graph_snapshot: Any) -> None:
-    seen = watched(WAYS[name].make())
-    message = message_of(lambda c: c == graph_snapshot, seen)
-    assert message.startswith("no graph was compiled:")
-    assert re.search(WAYS[name].cause, message)
 
 
 @pytest.mark.slow("several changes at once are in every run")
@@ -215,54 +135,9 @@ def test_environment_variable_that_disables_compilation_is_named(variable: str) 
 
 # -- beside a compiled function --------------------------------------------------------------------
 
-SILENT = [
-    name
-    for name in WAYS
-    if name
-    not in {
-        "nothing_was_called",
-        "only_the_decorator_ran",
-        "there_is_no_tensor",
-        "it_came_from_the_cache",
-        "the_stance_refused_a_compilation",
-        "an_argument_was_missing",
-    }
-]
-"""The ways in which expected compilation did not happen."""
-
 
 def tripled(x: Tensor) -> Tensor:
     return x * 3
-
-
-@pytest.mark.slow(
-    "further causes",
-    unless=[
-        "a_dispatch_mode_is_active-any_total",
-        "a_dispatch_mode_is_active-few_recompiles",
-        "a_dispatch_mode_is_active-recompiles",
-        "a_dispatch_mode_is_active-single_backward",
-        "a_loop_over_nonzero_skips_the_frame-any_total",
-        "an_lstm_skips_the_frame-no_ops",
-    ],
-)
-@pytest.mark.parametrize("check", CHECKS)
-@pytest.mark.parametrize("name", SILENT, scope="module")
-def test_eager_call_beside_compiled_code_is_named(name: str, check: str) -> None:
-    way, seen = WAYS[name], seen_for_a_check(seen_beside, name)
-    assert len(seen.graphs) == 1
-    if way.broke and check in ("no_breaks_but", "no_breaks_here", "breaks", "few_breaks"):
-        CHECKS[check](seen)  # checks the break, which is tolerated
-        return
-    message = message_of(CHECKS[check], seen)
-    if check == "single_backward":
-        assert re.search(FORWARD_ONLY, message)
-    elif check == "no_breaks" and way.broke:
-        assert "expected 0, found 1" in message
-    else:
-        assert message.startswith("the graphs are incomplete, because these calls ran eagerly:")
-        assert re.search(way.cause, message), message
-        assert "tripled" not in message
 
 
 @pytest.mark.parametrize("check", ["op_counts", "no_ops", "graph_count"])
@@ -278,14 +153,6 @@ def test_eager_call_beside_compiled_code_is_named_at_every_level(check: str) -> 
     assert message_of(CHECKS[check], seen.at("aot")) == message
 
 
-def test_a_snapshot_of_only_a_part_fails(graph_snapshot: Any) -> None:
-    run, other = WAYS["a_dispatch_mode_is_active"].make(), compiled(tripled)
-    seen = watched(lambda: [run(), other(ones())])
-    message = message_of(lambda c: c == graph_snapshot, seen)
-    assert message.startswith("the graphs are incomplete, because these calls ran eagerly")
-    assert re.search(WAYS["a_dispatch_mode_is_active"].cause, message)
-
-
 @pytest.mark.parametrize(
     "name", ["there_is_no_tensor", "only_the_decorator_ran", "an_argument_was_missing"]
 )
@@ -295,22 +162,6 @@ def test_uncompilable_code_beside_compiled_code_is_not_a_failure(name: str) -> N
     seen.assert_no_graph_breaks()
     seen.assert_no_recompiles()
     seen.assert_graph_count(total=1)
-
-
-@pytest.mark.slow("compiles many times")
-def test_silent_call_among_many_is_named() -> None:
-    function = compiled(plain)
-
-    def run() -> None:
-        function(ones())
-        function(ones())
-        with FlopCounterMode(display=False):
-            compiled(tripled)(ones())
-        function(ones())
-
-    message = message_of(CHECKS["no_recompiles"], watched(run))
-    assert "tripled (" in message
-    assert "plain" not in message
 
 
 def test_watch_counts_calls() -> None:
@@ -401,21 +252,3 @@ def test_backward_is_evidence_that_compiled_code_ran() -> None:
     seen = watched(loss.backward)
     assert seen.executions == {"0/0 backward": 1}
     seen.assert_graph_count(total=0)
-
-
-def test_watch_without_graphs_is_unequal() -> None:
-    function = compiled(plain)
-    seen = watched(lambda: function(ones()))
-    again = Graph.from_text(seen.forward.to_text())
-    assert seen.forward == again
-    assert watched(lambda: None) != seen
-
-
-def test_each_of_several_watches_knows_the_backward_of_what_was_compiled_before() -> None:
-    torch._dynamo.reset()
-    compiled = torch.compile(lambda x: x.sin().sum(), backend="aot_eager")
-    compiled(torch.ones(3, requires_grad=True)).backward()
-    for _ in range(2):
-        with watch() as seen:
-            compiled(torch.ones(3, requires_grad=True)).backward()
-        assert seen.executions == {"0/0": 1, "0/0 backward": 1}

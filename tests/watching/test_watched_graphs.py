@@ -62,10 +62,6 @@ def checkpointed(x: Tensor) -> Tensor:
     return checkpoint(lambda y: y.sin().cos(), x, use_reentrant=False) * 2
 
 
-def conditional(x: Tensor) -> Tensor:
-    return torch.cond(x.shape[0] > 2, torch.sin, torch.cos, (x,))
-
-
 SUBJECTS: dict[str, tuple[Callable[[], Any], tuple[int, ...]]] = {
     "mlp": (Small, (3, 4)),
     "attention": (Attention, (3, 4)),
@@ -148,8 +144,7 @@ def test_watched_dynamic_graph_equals_that_of_a_capture() -> None:
 
 def test_watch_level_is_the_backends() -> None:
     assert {g.level for g in watched(Small(), data(3, 4), backend="eager").graphs} == {"dynamo"}
-    for backend in ("aot_eager", "inductor"):
-        assert {g.level for g in watched(Small(), data(3, 4), backend=backend).graphs} == {"aot"}
+    assert {g.level for g in watched(Small(), data(3, 4), backend="aot_eager").graphs} == {"aot"}
 
 
 def test_missing_level_of_a_watch_is_an_error() -> None:
@@ -184,32 +179,13 @@ def test_op_that_one_of_two_levels_cannot_hold_is_refused() -> None:
 # -- equal and not ---------------------------------------------------------------------------------
 
 
-@pytest.mark.slow("further cases; a few are in every run", unless=["eager"])
-@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
-def test_the_order_of_arguments_counts(backend: str) -> None:
+def test_the_order_of_arguments_counts() -> None:
     x, y = data(3), data(3)
     one, other = (
-        watched(target, x, y, backend=backend) for target in (subtracted, subtracted_backwards)
+        watched(target, x, y, backend="eager") for target in (subtracted, subtracted_backwards)
     )
     assert one.forward != other.forward
-    assert one.forward == watched(subtracted, x, y, backend=backend).forward
-
-
-@pytest.mark.slow("compiles many times")
-def test_the_first_use_of_arguments_does_not_count() -> None:
-    def first(x: Tensor, y: Tensor) -> Tensor:
-        a = x.sin()
-        b = y.cos()
-        return a - b
-
-    def second(x: Tensor, y: Tensor) -> Tensor:
-        b = y.cos()
-        a = x.sin()
-        return a - b
-
-    x, y = data(3), data(3)
-    one, other = (watched(each, x, y, backend="aot_eager") for each in (first, second))
-    assert one == other
+    assert one.forward == watched(subtracted, x, y, backend="eager").forward
 
 
 def test_parameters_have_their_full_names() -> None:
@@ -219,12 +195,6 @@ def test_parameters_have_their_full_names() -> None:
         assert f"%{name}: f32[" in text
     assert "%scale: buffer f32[" in text
     assert "%x = input" in text
-
-
-def test_watching_twice_gives_the_same_text() -> None:
-    texts = {watched(Small(), data(3, 4), backend="aot_eager").to_text() for _ in range(2)}
-    assert len(texts) == 1
-    assert "0x" not in texts.pop()
 
 
 def test_order_of_reads_does_not_change_a_watch() -> None:
@@ -275,9 +245,8 @@ def test_watched_graphs_are_equal_with_cold_and_warm_caches(
 # -- runs ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("backend", ["aot_eager"])
-def test_a_backward_counts_only_if_it_ran(backend: str) -> None:
-    seen = watched(Small(), data(3, 4), backend=backend, backward=False)
+def test_a_backward_counts_only_if_it_ran() -> None:
+    seen = watched(Small(), data(3, 4), backend="aot_eager", backward=False)
     seen.assert_graph_count(forward=1, backward=0)
     assert seen.forward.kind == "forward"
     with pytest.raises(
@@ -286,7 +255,7 @@ def test_a_backward_counts_only_if_it_ran(backend: str) -> None:
         seen.backward
     with pytest.raises(AssertionError, match="backward: expected 1, found 0"):
         seen.assert_graph_count()
-    watched(Small(), data(3, 4), backend=backend).assert_graph_count()
+    watched(Small(), data(3, 4), backend="aot_eager").assert_graph_count()
 
 
 def test_a_backward_that_runs_later_counts_for_the_watch_that_saw_it() -> None:
@@ -330,8 +299,3 @@ def test_ops_are_counted_over_all_graphs() -> None:
         seen.assert_no_ops("aten.relu")
     with pytest.raises(ValueError, match=r"aten\.linear"):
         seen.assert_no_ops("aten.linear")
-
-
-def test_a_capture_inside_a_watch_is_an_error() -> None:
-    with watch(), pytest.raises(CaptureError, match="watch"):
-        capture(recompile_cases.doubled, data(3))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from mechanisms.models import example
@@ -79,26 +79,6 @@ def an_lstm_beside_a_block() -> Target:
     return Tagger(), (example(2, 3, 4),)
 
 
-class OneLstm(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.lstm = nn.LSTM(4, 4, batch_first=True)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.lstm(x)[0]
-
-
-@case
-def an_lstm_in_a_module_of_its_own() -> Target:
-    norm, rnn, out = nn.LayerNorm(4), OneLstm(), nn.Linear(4, 4)
-
-    def target(x: Tensor) -> Tensor:
-        x = x + rnn(norm(x))
-        return x + out(x)
-
-    return target, (example(2, 3, 4),)
-
-
 @case
 def an_item() -> Target:
     def target(x: Tensor) -> Tensor:
@@ -106,18 +86,6 @@ def an_item() -> Target:
         return x[n:] * 2
 
     return target, (torch.arange(4.0, requires_grad=True),)
-
-
-@case
-def a_break_in_the_middle() -> Target:
-    model = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
-
-    def target(x: Tensor) -> Tensor:
-        x = model(x)
-        torch._dynamo.graph_break()
-        return x.sin().sum()
-
-    return target, (example(2, 4),)
 
 
 class Doubled(torch.autograd.Function):
@@ -242,20 +210,6 @@ def a_norm_whose_buffers_are_written_and_read() -> Target:
 
 
 @case
-def dropout_on_both_sides() -> Target:
-    drop = nn.Dropout(0.5)
-
-    @torch.compiler.disable
-    def inner(x: Tensor) -> Tensor:
-        return drop(x)  # type: ignore[no-any-return]
-
-    def target(x: Tensor) -> Tensor:
-        return drop(inner(drop(x.sin())))  # type: ignore[no-any-return]
-
-    return target, (example(4, 8, grad=True),)
-
-
-@case
 def views_of_inputs_and_outputs() -> Target:
     def target(x: Tensor) -> tuple[Tensor, ...]:
         y = x * 2
@@ -271,19 +225,6 @@ def an_output_that_nothing_uses() -> Target:
             return {"loss": x.sin().sum(), "logits": x.cos()}
 
     return Two(), (example(2, 4, grad=True),)
-
-
-@case
-def a_multi_output_op_across_a_break() -> Target:
-    @torch.compiler.disable
-    def split(x: Tensor) -> tuple[Tensor, ...]:
-        return torch.split(x, 2, dim=1)
-
-    def target(x: Tensor) -> Tensor:
-        first, second = split(x.sin())
-        return first * second.exp()
-
-    return target, (example(2, 4, grad=True),)
 
 
 @torch.library.custom_op("islands_cases::scaled", mutates_args=())
@@ -317,25 +258,6 @@ def under_no_grad() -> Target:
         return x.sin()
 
     return target, (example(2, 4),)
-
-
-class Weighted(NamedTuple):
-    weights: Tensor
-    value: Tensor
-
-
-@case
-def a_global_constant() -> Target:
-    table = torch.arange(4.0)
-
-    @torch.compiler.disable
-    def inner(x: Tensor) -> Tensor:
-        return x + table + torch.tensor(2.0)
-
-    def target(x: Tensor) -> Weighted:
-        return Weighted(inner(x.sin()), x.cos())
-
-    return target, (example(2, 4, grad=True),)
 
 
 @case

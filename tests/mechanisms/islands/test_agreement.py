@@ -18,7 +18,7 @@ from pytest_torchgraph import Capture, capture
 
 MODELS: dict[str, Callable[[], Target]] = {}
 NO_BACKWARD = ("under_no_grad",)
-SHORT = ("*masks_of_a_transformer", "*an_lstm_beside_a_block", "*one_weight_on_both_sides")
+SHORT = ("an_lstm_beside_a_block", "one_weight_on_both_sides")
 
 
 def model(make: Callable[[], Target]) -> Callable[[], Target]:
@@ -35,34 +35,9 @@ class Head(nn.Module):
         return torch.tanh(self.linear(x))
 
 
-class Recurrent(nn.Module):
-    def __init__(self, kind: Callable[..., nn.Module], **options: Any) -> None:
-        super().__init__()
-        self.layer = kind(4, 4, batch_first=True, **options)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.layer(x)[0]  # type: ignore[no-any-return]
-
-
 @torch.compiler.disable
 def eagerly(call: Callable[..., Any], *args: Any) -> Any:
     return call(*args)
-
-
-@model
-def a_gru_between_blocks() -> Target:
-    return nn.Sequential(Head(), Recurrent(nn.GRU), Head()), (example(2, 3, 4),)
-
-
-@model
-def a_bidirectional_lstm() -> Target:
-    lstm = Recurrent(nn.LSTM, bidirectional=True, num_layers=2)
-    return nn.Sequential(Head(), lstm, Head(8, 2)), (example(2, 3, 4),)
-
-
-@model
-def a_plain_rnn() -> Target:
-    return nn.Sequential(Head(), Recurrent(nn.RNN)), (example(2, 3, 4),)
 
 
 @model
@@ -78,18 +53,6 @@ def masks_of_a_transformer() -> Target:
             return self.after(self.model(self.before(source), target, tgt_mask=mask))  # type: ignore[no-any-return]
 
     return Translator(), (example(2, 4, 8), example(2, 3, 8))
-
-
-@model
-def a_checkpoint_inside_a_graph() -> Target:
-    first, second = Head(), Head()
-
-    def target(x: Tensor) -> Tensor:
-        x = second(checkpoint(first, x.sin(), use_reentrant=False))
-        torch._dynamo.graph_break()
-        return x.cos()
-
-    return target, (example(2, 4, grad=True),)
 
 
 @model
@@ -129,17 +92,6 @@ def one_weight_on_both_sides() -> Target:
 
 
 @model
-def two_branches() -> Target:
-    first, second, third = nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 4)
-
-    def target(x: Tensor) -> Tensor:
-        x = first(x)
-        return eagerly(second, x) + third(x)  # type: ignore[no-any-return]
-
-    return target, (example(2, 4),)
-
-
-@model
 def writes_on_both_sides() -> Target:
     first, second = nn.Linear(4, 4), nn.Linear(4, 4)
 
@@ -151,39 +103,6 @@ def writes_on_both_sides() -> Target:
         return second(x.relu_())  # type: ignore[no-any-return]
 
     return target, (example(2, 4),)
-
-
-class Tripled(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        ctx.save_for_backward(x)
-        return x.sin()
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Tensor:
-        return grad * ctx.saved_tensors[0].cos() * 3
-
-
-@model
-def an_autograd_function_inside_a_graph() -> Target:
-    linear = nn.Linear(4, 4)
-
-    def target(x: Tensor) -> Tensor:
-        x = Tripled.apply(linear(x))
-        torch._dynamo.graph_break()
-        return x.cos()
-
-    return target, (example(2, 4),)
-
-
-@model
-def an_eager_embedding() -> Target:
-    words, norm, head = nn.Embedding(10, 4), nn.LayerNorm(4), Head()
-
-    def target(x: Tensor) -> Tensor:
-        return head(norm(eagerly(words, x)))  # type: ignore[no-any-return]
-
-    return target, (torch.tensor([[1, 2], [3, 4]]),)
 
 
 def captured(make: Callable[[], Target], via: str) -> Capture:

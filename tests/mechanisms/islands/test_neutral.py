@@ -12,7 +12,6 @@ import torch
 from mechanisms.islands.cases import CASES, Target
 from mechanisms.islands.unrecorded import unrecorded
 from mechanisms.models import example
-from subjects.models import SUBJECTS
 from torch import Tensor, nn
 from torch_releases import skip_before
 
@@ -24,34 +23,12 @@ _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 _NUMBER = re.compile(r"\d{5,}|0x[0-9a-f]+")
 
 
-def of_subject(name: str) -> Callable[[], tuple[Any, ...]]:
-    def make() -> tuple[Any, ...]:
-        # transformers warns once per process, and Dynamo breaks at the warning.
-        warned = SUBJECTS[name]()
-        warned.model(*warned.args, **warned.kwargs)
-        subject = SUBJECTS[name]()
-        return subject.model, subject.args, subject.kwargs
-
-    return make
-
-
-def of_case(make: Callable[[], Target]) -> Callable[[], tuple[Any, ...]]:
-    return lambda: (*make(), {})
-
-
-NOTHING_COMPILED = ("lstm_tagger", "transformer_with_masks_only")
-TARGETS = {
-    **{name: of_case(make) for name, make in CASES.items()},
-    **{name: of_subject(name) for name in SUBJECTS if name not in NOTHING_COMPILED},
-}
-
-
 class Seen:
     """Everything that a capture reports, without its islands."""
 
-    def __init__(self, make: Callable[[], tuple[Any, ...]]) -> None:
+    def __init__(self, make: Callable[[], Target]) -> None:
         torch.manual_seed(0)
-        target, args, kwargs = make()
+        target, args = make()
         torch.manual_seed(1)
         guards: list[str] = []
 
@@ -61,13 +38,13 @@ class Seen:
 
         records = frozenset({"dynamo_guards", "dynamo_start"})
         with torch_private.structured_trace(emit, records):
-            self.capture: Capture = capture(target, *args, **kwargs)
+            self.capture: Capture = capture(target, *args)
         self.guards = guards
         comparison = self.capture._contents.comparison
         assert comparison is not None
         self.outcome = comparison.captured()
         self.rng = torch.get_rng_state()
-        named = NamedTensors(target, args, kwargs)
+        named = NamedTensors(target, args, {})
         self.state = [tensor.detach().clone() for tensor in named.all_tensors()]
 
     def said(self) -> dict[str, Any]:
@@ -94,13 +71,13 @@ def bits(tensor: Tensor) -> tuple[Any, ...]:
 @pytest.mark.slow(
     "long models; short ones are in every run", unless=["an_argument_written_on_both_sides"]
 )
-@pytest.mark.parametrize("name", TARGETS)
+@pytest.mark.parametrize("name", CASES)
 def test_recording_changes_no_result_of_a_capture(name: str) -> None:
     found = []
     # One loop, because the line of the call is in the stack of each break.
     for with_recording in (True, False):
         with contextlib.nullcontext() if with_recording else unrecorded():
-            found.append(Seen(TARGETS[name]))
+            found.append(Seen(CASES[name]))
     recorded, plain = found
     assert plain.capture.eager == ()
     assert recorded.said() == plain.said()
