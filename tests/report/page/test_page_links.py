@@ -88,16 +88,6 @@ def test_finding_has_an_address_and_a_link(open_at: Any) -> None:
 
 
 @pytest.mark.slow("runs pytest in a new process")
-def test_node_has_an_address(open_at: Any) -> None:
-    page = open_at()
-    page.locator("nav li button").nth(1).click()
-    page.locator(".view .chosen text").first.click()
-    assert hash_of(page) == f"#test={ODD}&picture=1&node=layers.2/relu&graph=forward"
-    page = open_at(page.evaluate("location.hash"))
-    assert page.locator(".picture .card strong").inner_text() == "layers.2/relu"
-
-
-@pytest.mark.slow("runs pytest in a new process")
 def test_removed_node_of_a_second_picture_has_an_address(
     opened: Any, tmp_path: Path, tests: list[dict[str, Any]]
 ) -> None:

@@ -12,7 +12,7 @@ from report.page.pages import settled
 
 from pytest_torchgraph.cli import main
 from pytest_torchgraph.report.page.gather import read_page
-from pytest_torchgraph.report.page.html import FORMAT, Parts
+from pytest_torchgraph.report.page.html import Parts
 from pytest_torchgraph.report.page.html import page as html_of
 from pytest_torchgraph.report.page.run_data import RunData
 from pytest_torchgraph.report.surfaces.document import audit_document
@@ -114,49 +114,6 @@ def test_merge_keeps_a_test_of_two_pages_twice(
     out = tmp_path / "twice.html"
     assert main(["merge", str(first), str(first), "-o", str(out)]) == 2
     assert f"{first}: this page is given 2 times" in capsys.readouterr().err
-    assert not out.exists()
-
-
-@pytest.mark.slow("a browser and a run of pytest")
-def test_merge_has_other_failures_of_all_pages(
-    pytester: pytest.Pytester, run: Run, tmp_path: Path
-) -> None:
-    pytester.makepyfile(test_net=NET, test_other=OTHER)
-    run("--torchgraph-update")
-    pages = []
-    for number, file in enumerate(("test_net.py", "test_other.py")):
-        run(f"--torchgraph-report={number}.html", file)
-        pages.append(pytester.path / f"{number}.html")
-    data = merged(tmp_path / "all.html", *pages)
-    assert data["causes"] is None
-    assert data["failures"] == []  # only one test failed, so the page opens with it
-    outcomes = [test["outcome"] for test in data["tests"]]
-    assert outcomes == ["passed"] * 4 + ["failed"]
-
-
-@pytest.mark.slow("a browser and a run of pytest")
-@pytest.mark.parametrize("what", ["no page", "another version", "cut"])
-def test_merge_of_an_incomplete_page_is_an_error(
-    what: str, shards: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    first, second = shards
-    text = second.read_text("utf-8")
-    if what == "no page":
-        second.write_text("<html></html>", "utf-8")
-    elif what == "another version":
-        second.write_text(text.replace(f'"format":{FORMAT}', '"format":99'), "utf-8")
-    else:
-        second.write_text(text[: text.index("data-part=")], "utf-8")
-    out = tmp_path / "all.html"
-    assert main(["merge", str(first), str(second), "-o", str(out)]) == 2
-    said = {
-        "no page": "not a page written by pytest --torchgraph-report=FILE",
-        "another version": f"format 99, this version reads {FORMAT}",
-        "cut": "the page is incomplete",
-    }
-    error = capsys.readouterr().err
-    assert str(second) in error
-    assert said[what] in error
     assert not out.exists()
 
 

@@ -189,6 +189,7 @@ def with_data(text: str) -> str:
 
 MALFORMED = {
     "empty": "",
+    "missing part": text_of(page_of("t")).partition("data-part=")[0],
     "no data": "<html>",
     "null": with_data("null"),
     "list": with_data("[]"),
@@ -199,6 +200,7 @@ MALFORMED = {
     "not a number": text_of(page_of("t")).replace('"seconds":0.5', '"seconds":NaN'),
     "huge int": text_of(page_of("t")).replace('"seconds":0.5', f'"seconds":{"9" * 5000}'),
     "no tests": with_data('{"format": 2}'),
+    "another version": with_data('{"format": 99}'),
     "html": with_part("z", '</script ><meta http-equiv="refresh" content="0;url=x"><h1>in</h1>'),
     "html at the end": with_part(key_of(b"{}"), packed(b"{}") + "<h1>"),
     "white space": with_part(key_of(b"{}"), " " + packed(b"{}")),
@@ -213,6 +215,11 @@ MALFORMED = {
     "other digest": with_part(key_of(b"{}"), packed(b"[]")),
     "bomb": with_part("z", packed(b" " * (300 << 20))),
 }
+SAID = {
+    "no data": "not a page written by pytest --torchgraph-report=FILE",
+    "another version": f"format 99, this version reads {html.FORMAT}",
+    "missing part": "the page is incomplete",
+}
 
 
 @pytest.mark.slow("decompresses 256 MiB", only=["bomb"])
@@ -222,6 +229,7 @@ def test_malformed_page_is_one_error_with_its_name(merge: Any, tmp_path: Path, k
     assert code == 2
     assert said.startswith(f"pytest_torchgraph: {tmp_path / '0.html'}: ")
     assert said.count("\n") == 1
+    assert SAID.get(kind, "") in said
     assert not (tmp_path / "out.html").exists()
 
 
