@@ -7,7 +7,6 @@ import re
 import shutil
 import subprocess
 import sys
-import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -72,11 +71,6 @@ def test_show_prints_a_folded_file_folded_or_flat(
     assert output == run("diff", "old.tgraph", "old.tgraph", code=0, capsys=capsys)
 
 
-def test_show_prints_tables_and_counts(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert "call_function" in run("show", "old.tgraph", "--table", code=0, capsys=capsys)
-    assert "1 aten.relu.default" in run("show", "old.tgraph", "--ops", code=0, capsys=capsys)
-
-
 def test_show_prints_costs_of_modules_and_nodes(
     files: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -101,28 +95,19 @@ def test_show_prints_collectives(files: Path, capsys: pytest.CaptureFixture[str]
         "  %done = _c10d_functional.wait_tensor.default(%sum) : f32[2, 4]\n  return %done",
     )
     Path("reduce.tgraph").write_text(reduce)
-    title, _, *rows = run("show", "reduce.tgraph", "--collectives", code=0, capsys=capsys).split(
+    title, _, row, _ = run("show", "reduce.tgraph", "--collectives", code=0, capsys=capsys).split(
         "\n"
     )
     assert title.split() == ["#", "kind", "group", "bytes", "tensor", "wait", "graph"]
-    assert [" ".join(row.split()) for row in rows] == [
-        "0 all_reduce tp 32 f32[2, 4] at once forward",
-        "",
-    ]
+    assert " ".join(row.split()) == "0 all_reduce tp 32 f32[2, 4] at once forward"
     none = run("show", "old.tgraph", "--collectives", code=0, capsys=capsys)
     assert none == "no collectives\n"
-    output = run("show", "reduce.tgraph", "--collectives", "--cost", code=2, capsys=capsys)
-    assert "--cost accepts only --table" in output
-    Path("hidden.tgraph").write_text(
-        OLD.replace("via aot", "via dynamo").replace("aten.relu.default", "Tensor.redistribute")
+    hidden = OLD.replace("via aot", "via dynamo").replace(
+        "aten.relu.default", "Tensor.redistribute"
     )
+    Path("hidden.tgraph").write_text(hidden)
     output = run("show", "hidden.tgraph", "--collectives", code=2, capsys=capsys)
     assert "decides at run time what it communicates. Capture via 'aot'" in output
-    Path("counts.tgraph").write_text(
-        "torchgraph 1\nvia aot, torch 2.13.0, detail ops\n\nforward {\n  1 aten.relu.default\n}\n"
-    )
-    output = run("show", "counts.tgraph", "--collectives", code=2, capsys=capsys)
-    assert "only op counts are stored" in output
 
 
 def test_show_replaces_symbolic_sizes(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -182,11 +167,7 @@ def test_diff_with_dev_null_has_no_graphs_on_that_side(
 
 
 def test_counts_are_compared_with_graphs(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from pytest_torchgraph.graph import format_document, parse_document
-
-    document = parse_document(OLD)
-    counts = format_document(document.graphs, document.header, "ops")
-    Path("counts.tgraph").write_text(counts)
+    Path("counts.tgraph").write_text(Graph.from_text(OLD).to_text("ops"))
     alone = (
         "only op counts are compared: counts.tgraph was stored with detail='ops', so it has no "
         "graphs\n"
@@ -220,7 +201,6 @@ def test_eager_graphs_are_shown_compared_and_drawn(
     files: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     Path("eager.tgraph").write_text(EAGER)
-    Path("more.tgraph").write_text(EAGER.replace("× 2", "× 3"))
     assert run("show", "eager.tgraph", code=0, capsys=capsys) == EAGER
     counts = run("show", "eager.tgraph", "--ops", code=0, capsys=capsys)
     assert "\neager_0 × 2\n       1 aten.sin.default\n" in counts
@@ -228,37 +208,22 @@ def test_eager_graphs_are_shown_compared_and_drawn(
     assert one.startswith("torchgraph 4\nvia aot, torch 2.13.0\n\neager_0 × 2 {\n")
     table = run("show", "eager.tgraph", "--table", code=0, capsys=capsys)
     assert "\neager_0 × 2\nopcode" in table
-
     output = run("diff", "old.tgraph", "eager.tgraph", code=1, capsys=capsys)
     assert output == "1 graph added\n+ eager graph 'eager_0' added (1 op)\n"
-    output = run("diff", "eager.tgraph", "more.tgraph", code=1, capsys=capsys)
-    assert output == "1 graph changed\n~ eager_0 ran 3 times, before: 2\n"
-
     run("render", "eager.tgraph", "all.dot", code=0, capsys=capsys)
     assert "eager_0: eager, ran 2 times, 1 op" in Path("all.dot").read_text()
-    run("render", "more.tgraph", "diff.dot", "--against", "eager.tgraph", code=0, capsys=capsys)
-    assert "ran 3 times, before: 2" in Path("diff.dot").read_text()
 
 
 def test_counts_of_eager_ops_are_compared_with_runs(
     files: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from pytest_torchgraph.graph import format_document, parse_document
-
-    document = parse_document(EAGER)
-    counts = format_document(document.graphs, document.header, "ops")
+    counts = "torchgraph 4\nvia aot, detail ops\n\neager_0 × 2 {\n  1 aten.sin.default\n}\n"
     Path("counts.tgraph").write_text(counts)
-    Path("eager.tgraph").write_text(EAGER)
-    Path("more.tgraph").write_text(EAGER.replace("× 2", "× 3"))
+    Path("more.tgraph").write_text(counts.replace("× 2", "× 3"))
     shown = run("show", "counts.tgraph", code=0, capsys=capsys)
-    assert "\neager_0 × 2\n       1 aten.sin.default\n" in shown
-    alone = (
-        "only op counts are compared: counts.tgraph was stored with detail='ops', so it has no "
-        "graphs\n"
-    )
-    assert run("diff", "counts.tgraph", "eager.tgraph", code=0, capsys=capsys) == alone
+    assert shown == "eager_0 × 2\n       1 aten.sin.default\n"
     output = run("diff", "counts.tgraph", "more.tgraph", code=1, capsys=capsys)
-    assert output == f"{alone}eager_0 ran 3 times, before: 2\n"
+    assert output == "eager_0 ran 3 times, before: 2\n"
 
 
 @pytest.mark.parametrize("words", [["show", "bad.tgraph"], ["diff", "bad.tgraph", "old.tgraph"]])
@@ -408,31 +373,6 @@ def test_console_that_lacks_a_character_gets_it_escaped(files: Path) -> None:
     )
     assert done.stderr == b""
     assert b'%"h\\u2192/relu" = aten.relu' in done.stdout
-
-
-@pytest.mark.skipif(os.name != "posix", reason="Windows has no FIFOs")
-@pytest.mark.parametrize("name", ["fifo.dot", "link.dot"])
-def test_picture_is_written_to_a_fifo(files: Path, name: str) -> None:
-    os.mkfifo("fifo.dot")
-    Path("link.dot").symlink_to("fifo.dot")
-    received: list[str] = []
-    reader = threading.Thread(target=lambda: received.append(Path("fifo.dot").read_text()))
-    reader.start()
-    assert main(["render", "old.tgraph", name]) == 0
-    reader.join(20)
-    assert received[0].startswith("digraph")
-    assert Path("fifo.dot").is_fifo()
-    assert Path("link.dot").is_symlink()
-
-
-@pytest.mark.skipif(os.name != "posix", reason="links need rights on Windows")
-def test_picture_replaces_a_link(files: Path) -> None:
-    (files / "sub").mkdir()
-    (files / "sub" / "notes").write_text("mine")
-    Path("out.dot").symlink_to("sub/notes")
-    assert main(["render", "old.tgraph", "out.dot"]) == 0
-    assert Path("out.dot").read_text().startswith("digraph")
-    assert (files / "sub" / "notes").read_text() == "mine"
 
 
 def test_commands_do_not_import_torch(files: Path) -> None:

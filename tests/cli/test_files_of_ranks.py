@@ -82,17 +82,16 @@ def test_diff(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert lines[0].startswith("2 edits: aten.relu -> aten.tanh")
     assert [line for line in lines if line.startswith("rank")] == ["ranks 4-6:", "rank 7:"]
     data = json.loads(run("diff", "old", "new", "--format=json", code=1, capsys=capsys))
-    assert [finding["what"] for finding in data["findings"]] == [
-        "aten.relu -> aten.tanh",
-        "aten.relu -> aten.sin",
+    assert [(finding["what"], finding["ranks"]) for finding in data["findings"]] == [
+        ("aten.relu -> aten.tanh", [4, 5, 6]),
+        ("aten.relu -> aten.sin", [7]),
     ]
-    assert [finding["ranks"] for finding in data["findings"]] == [[4, 5, 6], [7]]
     table = run("diff", "old", "new", "--format=markdown", code=1, capsys=capsys).splitlines()
     assert table[2].endswith("| ranks |")
     assert [row.split(" | ")[-1] for row in table[4:]] == ["3: `4`, `5`, `6` |", "1: `7` |"]
     one = run("diff", "old", "new", "--rank=4", "--format=json", code=1, capsys=capsys)
-    assert [finding["ranks"] for finding in json.loads(one)["findings"]] == [None]
-    assert "aten.tanh" in run("diff", "old", "new", "--rank", "4", code=1, capsys=capsys)
+    (finding,) = json.loads(one)["findings"]
+    assert (finding["what"], finding["ranks"]) == ("aten.relu -> aten.tanh", None)
     assert run("diff", "old", "new", "--rank", "0", code=0, capsys=capsys) == ""
 
 
@@ -115,10 +114,6 @@ def test_diff_of_ranks_with_other_ranks_or_one_capture(
 
 
 def test_diff_of_files(files: Path) -> None:
-    graph_diff = diff("old.tgraph", "new.tgraph")
-    assert [finding.files for finding in graph_diff.findings] == [("new.tgraph",)] * 2
-    assert [finding.ranks for finding in graph_diff.findings] == [(4, 5, 6), (7,)]
-    assert not diff("old.tgraph", "old.tgraph")
     counts = diff("counts.tgraph", "more.tgraph")
     assert counts.files is not None
     assert counts.files.counts == {
@@ -127,10 +122,6 @@ def test_diff_of_files(files: Path) -> None:
     assert str(counts).startswith("op counts differ\nranks 0-7: forward: aten.relu")
     with pytest.raises(GraphFormatError, match=r"mesh\.tgraph.*the meshes differ"):
         diff("old.tgraph", "mesh.tgraph")
-    with pytest.raises(
-        GraphFormatError, match=r"^one\.tgraph.*but old\.tgraph stores several ranks"
-    ):
-        diff("old.tgraph", "one.tgraph")
 
 
 def test_render(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -160,20 +151,11 @@ def test_ranks_are_loaded(files: Path) -> None:
 
 def test_difference_of_ranks(files: Path) -> None:
     old, new = load("old.tgraph"), load("new.tgraph")
-    graph_diff = diff(old, new)
-    assert [finding.after.op for finding in graph_diff.findings if finding.after] == [
-        "aten.tanh.default",
-        "aten.sin.default",
-    ]
-    lines = str(graph_diff).splitlines()
-    assert lines[0].startswith("2 edits: aten.relu -> aten.tanh")
-    assert [line for line in lines if line.startswith("rank")] == ["ranks 4-6:", "rank 7:"]
+    assert str(diff(old, new)) == str(diff("old.tgraph", "new.tgraph"))
     assert [node.op for node in diff(old[7:], new[7:]).added] == [
         node.op for node in diff(old[7], new[7]).added
     ]
-    assert not diff(new, new)
-    backwards = Ranks(new[::-1], new.mesh)
-    assert not diff(new, backwards)
+    assert not diff(new, Ranks(new[::-1], new.mesh))
     assert not diff(new, "new.tgraph")
     assert [finding.ranks for finding in diff("old.tgraph", new).findings] == [(4, 5, 6), (7,)]
 
@@ -200,15 +182,10 @@ def test_show_prints_collectives_of_each_class(
     files: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     reduce = '%tanh = _c10d_functional.all_reduce.default(%x, "sum", "tp")'
-    sent = NEW.replace("%tanh = aten.tanh.default(%x)", reduce)
-    Path("new.tgraph").write_text(sent)
+    Path("new.tgraph").write_text(NEW.replace("%tanh = aten.tanh.default(%x)", reduce))
     blocks = run("show", "new", "--collectives", code=0, capsys=capsys).split("\n\n")
     assert [part.splitlines()[0] for part in blocks] == ["ranks 0-3", "ranks 4-6", "rank 7"]
-    assert [part.splitlines()[-1].split()[:4] for part in blocks] == [
-        ["no", "collectives"],
-        ["0", "all_reduce", "tp", "32"],
-        ["no", "collectives"],
-    ]
+    assert ["all_reduce" in part for part in blocks] == [False, True, False]
     one = run("show", "new", "--collectives", "--rank=5", code=0, capsys=capsys)
     assert one == blocks[1].split("\n", 1)[1] + "\n"
     told_none = run("show", "counts", "--collectives", code=2, capsys=capsys)

@@ -285,16 +285,6 @@ def test_many_forms_are_counted(root: Path, capsys: Any) -> None:
     assert "form 6  in __snapshots__/test_5/test_a.tgraph\n" in capsys.readouterr().out
 
 
-def test_second_op_makes_another_form(root: Path, capsys: Any) -> None:
-    for name, number in (("a", 1), ("b", 1000)):
-        neg = f"%a = aten.neg.default(%x) {T}"
-        leave(root, name, text(RELU), text(neg, f"%y = aten.add.Tensor(%a, {number}) {T}"))
-    assert main(["review", "../art", "--list"]) == 1
-    output = capsys.readouterr().out
-    assert output.startswith("1 cause")
-    assert f"with    + %y = aten.add.Tensor(%a, 1000) {T}\n" in output
-
-
 def test_lines_of_artifacts_hide_no_form(root: Path, capsys: Any) -> None:
     old, *new = (text(f"%y = aten.sub.Tensor({o}) {T}") for o in ("%x, %x", "%x, %z", "%z, %x"))
     for _ in range(2):
