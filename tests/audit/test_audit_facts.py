@@ -133,15 +133,6 @@ def test_recompile_cause_is_identified_by_its_function() -> None:
     assert (cause.kind, cause.function, cause.text, cause.count) == ("recompile", "double", "", 1)
 
 
-def test_the_recompile_limit_is_one_cause() -> None:
-    def double(x: torch.Tensor) -> torch.Tensor:
-        return x * 2
-
-    sizes = range(2, 5 + torch._dynamo.config.recompile_limit)
-    causes = facts(call(double, *sizes, dynamic=False)).causes
-    assert [cause.kind for cause in causes] == ["limit"]
-
-
 def test_code_without_a_tensor_op_compiles_nothing() -> None:
     recorded = facts(call(lambda x: 3))
     assert not recorded.compiles
@@ -157,15 +148,6 @@ def test_cached_run_counts_as_compiled() -> None:
     facts = facts_of(record_of(recorder))
     assert (facts.calls, facts.graphs, facts.compiles, facts.causes) == (1, 0, True, ())
     assert facts.shared
-
-
-def test_recompile_of_another_tests_code_is_shared() -> None:
-    compiled = torch.compile(lambda x: x.sin(), backend="eager", dynamic=False)
-    compiled(torch.ones(3))
-    recorder = EventRecorder(passive=True, with_graphs=False)
-    with HUB.recording(recorder):
-        compiled(torch.ones(4))
-    assert facts_of(record_of(recorder)).shared
 
 
 @pytest.mark.parametrize(("sizes", "shared"), [((4,), True), ((4, 5), False)])

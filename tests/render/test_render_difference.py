@@ -238,64 +238,7 @@ def test_edges_to_a_long_return_do_not_hide_the_rest(look):
     assert not any("return" in text for text in seen.boxes)
 
 
-def test_saved_value_is_a_line_of_its_reader(look):
-    nodes = [
-        Node("mask", "placeholder", "saved", result=TensorMeta("float32", (2, 4))),
-        *chain("sin", "cos"),
-    ]
-    nodes[-1] = replace(nodes[-1], args=(Ref("sin"), Ref("mask")))
-    old = graph(nodes, "backward")
-    new = graph(
-        [replace(n, op="aten.tan.default") if n.name == "sin" else n for n in nodes], "backward"
-    )
-
-    seen = look(diff_to_dot(difference(GraphPair(old, new, changed=((old["sin"], new["sin"]),)))))
-
-    assert "aten.cos\nsaved mask f32[2, 4]" in seen.boxes
-    assert not [text for text in seen.boxes if text.startswith("mask")]
-
-
-def test_forward_and_backward_are_separate_clusters(look):
-    old, new = graph(chain("sin", "cos")), graph(chain("sin", "neg"))
-    old_back = graph(chain("mul", "cos"), "backward")
-    new_back = graph(chain("mul", "neg"), "backward")
-
-    seen = look(
-        diff_to_dot(
-            difference(
-                GraphPair(old, new, changed=((old["cos"], new["neg"]),)),
-                GraphPair(old_back, new_back, changed=((old_back["cos"], new_back["neg"]),)),
-            )
-        )
-    )
-
-    assert "aten.sin" in seen.clusters["forward"]
-    assert "aten.mul" in seen.clusters["backward"]
-    assert "aten.mul" not in seen.clusters["forward"]
-
-
-def test_a_consequence_is_paler_than_the_edit(look):
-    old, new = graph(chain("sin", "cos")), graph(chain("sin", "neg"))
-    old_back = graph(chain("mul", "exp"), "backward")
-    new_back = graph(chain("mul", "log"), "backward")
-
-    seen = look(
-        diff_to_dot(
-            difference(
-                GraphPair(old, new, changed=((old["cos"], new["neg"]),)),
-                GraphPair(old_back, new_back, changed=((old_back["exp"], new_back["log"]),)),
-            )
-        )
-    )
-
-    edit, follows = seen.box("~ aten.cos → aten.neg"), seen.box("~ aten.exp → aten.log")
-    assert edit["fillcolor"] != "#FFFFFF"
-    assert follows["fillcolor"] == "#FFFFFF"
-    assert "dashed" in follows["style"]
-    assert edit["color"] == follows["color"]
-
-
-def test_consequence_in_a_further_place_is_paler(look):
+def test_consequence_in_each_place_is_paler_than_its_edit(look):
     old, new = graph(chain("a", "b", "c", "d")), graph(chain("e", "f", "g", "h"))
     first, second, third, fourth = (
         Change("changed", "forward", *nodes)
@@ -308,11 +251,9 @@ def test_consequence_in_a_further_place_is_paler(look):
         diff_to_dot(GraphDiff((Finding(places),), (GraphPair(old, new, changed=changed),)), hops=3)
     )
 
-    fills = [
-        next(box for label, box in seen.boxes.items() if f"aten.{op}" in label)["fillcolor"]
-        for op in "abcd"
-    ]
-    assert [fill == "#FFFFFF" for fill in fills] == [False, True, False, True]
+    boxes = [next(b for text, b in seen.boxes.items() if f"aten.{op}" in text) for op in "abcd"]
+    assert [box["fillcolor"] == "#FFFFFF" for box in boxes] == [False, True, False, True]
+    assert len({box["color"] for box in boxes}) == 1
 
 
 @pytest.mark.parametrize("consequences", [False, True])
@@ -391,17 +332,6 @@ def test_unchanged_nodes_with_changed_names_are_matched(look):
         for _, head, e in seen.edges
         if head == "aten.add.Tensor" and "color" in e and e["color"] == RED
     ]
-
-
-def test_user_text_is_shown_literally(look):
-    text = '<script>"a\\N&amp;'
-    old = graph(chain("sin"))
-    new = graph([old.nodes[0], replace(old.nodes[1], op=text, module=text, source=Source(text, 1))])
-
-    seen = look(diff_to_dot(difference(GraphPair(old, new, changed=((old["sin"], new["sin"]),)))))
-
-    assert f"~ aten.sin → {text}\n{text}:1" in seen.boxes
-    assert text in seen.clusters
 
 
 def test_eager_graph_is_drawn_with_its_runs(look):

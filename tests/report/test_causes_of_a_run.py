@@ -103,13 +103,6 @@ def test_edit_that_fails_40_tests_is_one_cause(
 
 
 @pytest.mark.slow("runs pytest several times")
-def test_accept_all_command_accepts_the_failed_tests(few: Run) -> None:
-    few(OP="relu").assert_outcomes(failed=4, passed=2)
-    few("--lf", "--torchgraph-update", OP="relu").assert_outcomes(passed=4)
-    few(OP="relu").assert_outcomes(passed=6)
-
-
-@pytest.mark.slow("runs pytest several times")
 def test_two_edits_are_two_causes_sorted_by_tests(few: Run) -> None:
     lines = end(few("-p", "no:cacheprovider", OP="relu", OTHER="abs"))
     assert "2 causes in 6 tests" in lines[0]

@@ -62,23 +62,6 @@ def stays_the_same(
     assert len(files(pytester)) == 20
 
 
-@pytest.mark.slow("several changes at once are in every run")
-@pytest.mark.parametrize("dist", ["loadgroup", "worksteal"])
-def test_xdist(pytester: pytest.Pytester, run: Run, suite: dict[str, bytes], dist: str) -> None:
-    stays_the_same(pytester, run, suite, *XDIST, "--dist", dist)
-
-
-@pytest.mark.slow("via dispatch each case is in every run")
-def test_randomly(pytester: pytest.Pytester, run: Run, suite: dict[str, bytes]) -> None:
-    pytest.importorskip("pytest_randomly")
-    orders = set()
-    for seed in ("1", "2", "3"):
-        result = run("-p", "randomly", f"--randomly-seed={seed}", "-q", "--collect-only")
-        orders.add(tuple(line for line in result.outlines if "::" in line))
-    assert len(orders) == 3, "the plugin has no effect"
-    stays_the_same(pytester, run, suite, "-p", "randomly")
-
-
 @pytest.mark.slow("the same with another process, plugin, option or mechanism")
 @pytest.mark.parametrize("workers", [(), XDIST], ids=["one", "n2"])
 def test_rerunfailures(
@@ -117,22 +100,6 @@ def test_rerunfailures(
     assert section(result)[0] == "1 edit: aten.relu -> aten.gelu in layer.0", (
         "once, whatever ran again"
     )
-
-
-@pytest.mark.slow("the same with another process, plugin, option or mechanism")
-@pytest.mark.parametrize("workers", [(), XDIST], ids=["one", "n2"])
-def test_html(
-    pytester: pytest.Pytester, run: Run, suite: dict[str, bytes], workers: tuple[str, ...]
-) -> None:
-    pytest.importorskip("pytest_html")
-    pages = ("-p", "html", "-p", "metadata", "--html=out.html", "--self-contained-html")
-    if not workers:
-        stays_the_same(pytester, run, suite, *pages)
-        run(UPDATE).assert_outcomes(passed=14)
-    run(*pages, *workers, OP="neg").assert_outcomes(passed=10, failed=4)
-    page = (pytester.path / "out.html").read_text()
-    assert page.count("1 edit: aten.relu -") >= 4
-    assert "svg" in page.partition("TestNet::test_step[1]")[2]
 
 
 @pytest.mark.slow("runs pytest in a new process")

@@ -393,14 +393,6 @@ def test_prune_removes_old_temporary_files(pytester: pytest.Pytester, run: Run) 
     assert new.exists(), "another process may be writing it"
 
 
-def test_prune_has_no_ini_option(pytester: pytest.Pytester, run: Run) -> None:
-    stored(pytester, run)
-    pytester.makeini("[pytest]\ntorchgraph_prune = true\n")
-    result = run()
-    assert "torchgraph_prune" in result.stdout.str() + result.stderr.str()
-    assert len(files(pytester)) == 10
-
-
 # -- checks ----------------------------------------------------------------------------------------
 
 

@@ -428,22 +428,3 @@ def test_compared_release_is_independent_of_the_order_of_updates(
     before = files(pytester)
     rounds.update()
     assert files(pytester) == before, "a further update changed files"
-
-
-@pytest.mark.slow("several changes at once are in every run")
-def test_two_rounds_of_updates_suffice_after_an_edit_in_any_order(
-    pytester: pytest.Pytester, on: On
-) -> None:
-    edits = [f"{old}to{new}" for old in PATTERNS for new in PATTERNS]
-    rounds = Rounds(pytester, on, "2.11 2.13 2.15", " ".join(edits))
-    rounds.update()
-    assert rounds.wrong() == set()
-    rounds.update(LATER="1")
-    # 2.15 was updated while its graph equalled the graph that 2.13 had stored before the edit.
-    late = rounds.wrong(LATER="1")
-    assert any("test_step[201-" in line for line in late)
-    assert not any("test_step[012-" in line for line in late), (
-        "in ascending order one round suffices"
-    )
-    rounds.update(LATER="1")
-    assert rounds.wrong(LATER="1") == set()

@@ -383,35 +383,6 @@ def test_update_counts_many_renamed_files_by_names(pytester: pytest.Pytester, ru
     assert causes(result) == []
 
 
-@pytest.mark.slow("runs pytest several times")
-def test_update_counts_many_unchanged_files(pytester: pytest.Pytester, run: Run) -> None:
-    pytester.makepyfile(test_net=SUITE.replace("[1, 2, 3]", "range(9)"))
-    run("--torchgraph-update").assert_outcomes(passed=10)
-    assert listed(run("--torchgraph-update")) == ["unchanged  11 files (-v lists them)"]
-    assert len(listed(run("--torchgraph-update", "-v"))) == 11
-    assert len(listed(run("--torchgraph-update", OP="gelu"))) == 2 + 9
-
-
-def test_error_in_a_difference_does_not_stop_an_update(
-    pytester: pytest.Pytester, project: Run
-) -> None:
-    pytester.makeconftest(
-        """
-        import pytest_torchgraph.graph.diff
-
-        def broken(*args):
-            raise RecursionError("too deep")
-
-        pytest_torchgraph.graph.diff.diff_graphs = broken
-        """
-    )
-    result = project("--torchgraph-update", OP="gelu")
-    result.assert_outcomes(passed=1)
-    (line,) = listed(result)
-    assert line.endswith(": cannot describe the difference: RecursionError: too deep")
-    project(OP="gelu").assert_outcomes(passed=1)
-
-
 def test_update_lists_files_of_subtests(pytester: pytest.Pytester, run: Run) -> None:
     pytest.importorskip("_pytest.subtests", reason="pytest 9 has subtests")
     pytester.makepyfile(
@@ -429,15 +400,6 @@ def test_update_lists_files_of_subtests(pytester: pytest.Pytester, run: Run) -> 
     assert len(listed(result)) == 2
     assert "nothing to remove" in run("--torchgraph-prune").stdout.str()
     assert len(files(pytester)) == 2
-
-
-def test_update_writes_only_graphs_of_tests_that_run(pytester: pytest.Pytester, run: Run) -> None:
-    pytester.makepyfile(test_net=SUITE)
-    run("--torchgraph-update", "-k", "test_step").assert_outcomes(passed=1, deselected=3)
-    assert sorted(files(pytester)) == [
-        "__snapshots__/test_net/test_step.tgraph",
-        "__snapshots__/test_net/test_step[again].tgraph",
-    ]
 
 
 def test_update_lists_files_written_before_a_failure(pytester: pytest.Pytester, run: Run) -> None:
@@ -479,13 +441,6 @@ def test_update_refuses_two_graphs_with_one_name(pytester: pytest.Pytester, run:
         ["*this test already stored a different graph in this file: pass graph_snapshot(name=*"]
     )
     assert list(files(pytester).values()) == [stored], "the second comparison rewrote the file"
-
-
-def test_update_has_no_ini_option(pytester: pytest.Pytester, run: Run) -> None:
-    pytester.makeini("[pytest]\ntorchgraph_update = true")
-    pytester.makepyfile(test_net=SUITE)
-    run("-W", "ignore").assert_outcomes(failed=4)
-    assert files(pytester) == {}
 
 
 @pytest.mark.slow("runs pytest several times")

@@ -82,3 +82,11 @@ def changed() -> Callable[[dict[str, bytes], dict[str, bytes]], set[str]]:
     return lambda before, after: {
         name for name in before.keys() | after.keys() if before.get(name) != after.get(name)
     }
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a directory, with an empty checkout in it as the working directory."""
+    (tmp_path / "repo" / ".git").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "repo")
+    return tmp_path

@@ -10,27 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cli.conftest import Run
 from cli.review.left import COUNTS, FIRST, HOME, NEW, SECOND, Left
 
 from pytest_torchgraph.cli import main
 
-Output = Callable[..., str]
-
-
-@pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]) -> Output:
-    """Run a command that exits with `code`, and return its output."""
-
-    def run(*words: object, code: int) -> str:
-        assert main([str(word) for word in words]) == code
-        out, err = capsys.readouterr()
-        return err if code == 2 and not out else out
-
-    return run
-
 
 def test_accept_writes_a_file_once_both_its_causes_are_accepted(
-    left: Left, updated: dict[str, bytes], run: Output
+    left: Left, updated: dict[str, bytes], run: Run
 ) -> None:
     causes = [f"--cause={FIRST},{SECOND}", f"--cause={COUNTS}"]
     run("review", "--accept", str(left.directory), *causes, code=0)
@@ -38,7 +25,7 @@ def test_accept_writes_a_file_once_both_its_causes_are_accepted(
 
 
 def test_accept_stores_the_bytes_of_an_update(
-    left: Left, updated: dict[str, bytes], run: Output
+    left: Left, updated: dict[str, bytes], run: Run
 ) -> None:
     output = run("review", "--accept", str(left.directory), code=0)
     assert left.stored() == updated
@@ -49,7 +36,7 @@ def test_accept_stores_the_bytes_of_an_update(
     assert output == "nothing to write: all chosen graphs are already stored\n"
 
 
-def test_cause_numbers_stay_after_an_accept(left: Left, run: Output) -> None:
+def test_cause_numbers_stay_after_an_accept(left: Left, run: Run) -> None:
     def numbers() -> dict[int, list[str]]:
         data = json.loads(run("review", left.directory, "--format=json", code=1))
         return {cause["number"]: cause["waiting"] for cause in data["causes"]}
@@ -72,7 +59,7 @@ def test_cause_numbers_stay_after_an_accept(left: Left, run: Output) -> None:
     assert run("review", left.directory, code=0).startswith("no pending changes")
 
 
-def test_causes_are_listed_with_their_numbers(left: Left, run: Output) -> None:
+def test_causes_are_listed_with_their_numbers(left: Left, run: Run) -> None:
     listed = run("review", "--list", left.directory, code=1)
     heads = [line for line in listed.splitlines() if line[:3].strip().isdigit()]
     assert [line.partition(" in ")[0] for line in heads[:2]] == [
@@ -100,7 +87,7 @@ def test_causes_are_listed_with_their_numbers(left: Left, run: Output) -> None:
 def test_accept_names_tests_by_id(
     left: Left,
     updated: dict[str, bytes],
-    run: Output,
+    run: Run,
     test: str,
     files: set[str],
 ) -> None:
@@ -110,7 +97,7 @@ def test_accept_names_tests_by_id(
     assert left.stored() == {**before, **stored}
 
 
-def test_accept_dry_run_writes_nothing(left: Left, run: Output) -> None:
+def test_accept_dry_run_writes_nothing(left: Left, run: Run) -> None:
     before = left.stored()
     output = run("review", "--accept", str(left.directory), "--cause=4", "--dry-run", code=1)
     assert output.startswith(f"would be created  {HOME}/test_new.tgraph: ")
@@ -131,7 +118,7 @@ def test_accept_dry_run_writes_nothing(left: Left, run: Output) -> None:
     ],
 )
 def test_accept_with_meaningless_arguments_exits_2(
-    left: Left, run: Output, options: list[str], problem: str
+    left: Left, run: Run, options: list[str], problem: str
 ) -> None:
     before = left.stored()
     output = run("review", "--accept", str(left.directory), *options, code=2)
@@ -148,7 +135,7 @@ def test_accept_of_an_unknown_number_is_refused(
 
 
 def test_accept_refuses_a_snapshot_that_changed_since(
-    left: Left, changed: Callable[..., set[str]], run: Output
+    left: Left, changed: Callable[..., set[str]], run: Run
 ) -> None:
     edited = left.root / HOME / "test_other[0][last].tgraph"
     edited.write_text(edited.read_text().replace("log", "sqrt"))
@@ -165,14 +152,14 @@ def test_accept_refuses_a_snapshot_that_changed_since(
     assert ", 2 cannot be accepted" in run("review", "--list", left.directory, code=1)
 
 
-def test_accept_ignores_windows_line_ends(left: Left, run: Output) -> None:
+def test_accept_ignores_windows_line_ends(left: Left, run: Run) -> None:
     stored = left.root / HOME / "test_other[0][last].tgraph"
     stored.write_bytes(stored.read_bytes().replace(b"\n", b"\r\n"))
     run("review", "--accept", str(left.directory), "--test=test_a.py::test_other[0]", code=0)
     assert b"aten.abs" in stored.read_bytes()
 
 
-def test_accept_refuses_a_deleted_test_file(left: Left, run: Output) -> None:
+def test_accept_refuses_a_deleted_test_file(left: Left, run: Run) -> None:
     before = left.stored()
     (left.root / "test_a.py").unlink()
     for option in ("--accept", "--list"):
@@ -181,7 +168,7 @@ def test_accept_refuses_a_deleted_test_file(left: Left, run: Output) -> None:
     assert left.stored() == before
 
 
-def test_shards_with_different_graphs_are_a_conflict(left: Left, run: Output) -> None:
+def test_shards_with_different_graphs_are_a_conflict(left: Left, run: Run) -> None:
     (left.directory / "other").mkdir()
     [file] = left.directory.glob("*test_new*.update.json")
     again = Path(shutil.copy(file, left.directory / "other"))
@@ -194,7 +181,7 @@ def test_shards_with_different_graphs_are_a_conflict(left: Left, run: Output) ->
     assert not (left.root / HOME / "test_new.tgraph").exists()
 
 
-def test_accept_takes_several_shard_directories(left: Left, run: Output) -> None:
+def test_accept_takes_several_shard_directories(left: Left, run: Run) -> None:
     one, other = left.directory / "one", left.directory / "other"
     for directory in (one, other):
         directory.mkdir()
@@ -208,7 +195,7 @@ def test_accept_takes_several_shard_directories(left: Left, run: Output) -> None
 
 
 def test_review_of_a_passing_run_has_nothing_to_do(
-    run: Output, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert "Run the tests first" in run("review", code=2)
@@ -218,7 +205,7 @@ def test_review_of_a_passing_run_has_nothing_to_do(
 
 
 def test_review_finds_its_root_or_takes_the_option(
-    left: Left, run: Output, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    left: Left, run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     (left.root / "docs").mkdir()
     monkeypatch.chdir(left.root / "docs")
@@ -234,7 +221,7 @@ def test_review_finds_its_root_or_takes_the_option(
 
 
 def test_review_of_a_directory_without_artifacts_exits_2(
-    left: Left, run: Output, tmp_path: Path
+    left: Left, run: Run, tmp_path: Path
 ) -> None:
     for command in (["review"], ["review", "--list"], ["review", "--accept"]):
         assert "No such file" in run(*command, tmp_path / "nowhere", code=2)
@@ -246,7 +233,7 @@ def test_review_of_a_directory_without_artifacts_exits_2(
         )
 
 
-def test_review_names_artifacts_of_an_older_release(left: Left, run: Output) -> None:
+def test_review_names_artifacts_of_an_older_release(left: Left, run: Run) -> None:
     for file in left.directory.glob("*.update.json"):
         file.unlink()
     output = run("review", "--list", left.directory, code=2)
@@ -274,9 +261,7 @@ def saved(left: Left) -> tuple[Path, dict[str, Any]]:
         "__snapshots__\\..\\x.tgraph",
     ],
 )
-def test_accept_writes_only_stored_graphs_of_the_checkout(
-    few: Left, run: Output, target: str
-) -> None:
+def test_accept_writes_only_stored_graphs_of_the_checkout(few: Left, run: Run, target: str) -> None:
     file, data = saved(few)
     file.write_text(json.dumps({**data, "target": target, "digests": {target: None}}))
     before = set(few.root.parent.rglob("*"))
@@ -312,7 +297,7 @@ def test_accept_writes_only_stored_graphs_of_the_checkout(
     ],
 )
 def test_accept_reports_a_broken_file_and_accepts_the_others(
-    few: Left, run: Output, change: dict[str, Any] | None, problem: str
+    few: Left, run: Run, change: dict[str, Any] | None, problem: str
 ) -> None:
     file, data = saved(few)
     torn = file.read_text()[:200]
@@ -324,7 +309,7 @@ def test_accept_reports_a_broken_file_and_accepts_the_others(
     assert not (few.root / HOME / "test_new.tgraph").exists()
 
 
-def test_review_escapes_terminal_codes_of_artifacts(few: Left, run: Output) -> None:
+def test_review_escapes_terminal_codes_of_artifacts(few: Left, run: Run) -> None:
     file, data = saved(few)
     data |= {"headline": "\x1b]0;title\x07", "refused": "\x1b[2J"}
     file.write_text(json.dumps(data))
@@ -336,7 +321,7 @@ def test_review_escapes_terminal_codes_of_artifacts(few: Left, run: Output) -> N
         assert "\x1b" not in listed
 
 
-def test_review_without_a_terminal_lists(few: Left, run: Output) -> None:
+def test_review_without_a_terminal_lists(few: Left, run: Run) -> None:
     before = few.stored()
     output = run("review", few.directory, code=1)
     assert output == run("review", "--list", few.directory, code=1)
@@ -344,7 +329,7 @@ def test_review_without_a_terminal_lists(few: Left, run: Output) -> None:
     assert few.stored() == before
 
 
-def test_review_lists_only_chosen_causes(left: Left, run: Output) -> None:
+def test_review_lists_only_chosen_causes(left: Left, run: Run) -> None:
     output = run("review", "--list", "--cause=2,4", left.directory, code=1)
     assert [line[:3] for line in output.splitlines() if line[:3].strip().isdigit()] == [
         "  2",
@@ -361,9 +346,7 @@ def test_review_lists_only_chosen_causes(left: Left, run: Output) -> None:
 @pytest.mark.parametrize(
     "options", [["--dry-run"], ["--test=test_a.py"], ["--accept", "--list"]], ids=" ".join
 )
-def test_review_with_conflicting_options_exits_2(
-    few: Left, run: Output, options: list[str]
-) -> None:
+def test_review_with_conflicting_options_exits_2(few: Left, run: Run, options: list[str]) -> None:
     assert "--accept" in run("review", few.directory, *options, code=2)
     assert "updated" not in run("review", "--list", few.directory, code=1)
 

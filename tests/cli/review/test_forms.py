@@ -174,13 +174,6 @@ def leave(root: Path, name: str, old: str, new: str, **more: Any) -> None:
     (root / "art" / f"{name}.update.json").write_text(json.dumps(data))
 
 
-@pytest.fixture
-def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    (tmp_path / "repo" / ".git").mkdir(parents=True)
-    monkeypatch.chdir(tmp_path / "repo")
-    return tmp_path
-
-
 @pytest.mark.parametrize("forms", FORMS.values(), ids=FORMS.keys())
 def test_cause_prints_each_form(
     forms: tuple[str, str], root: Path, capsys: Any, monkeypatch: Any

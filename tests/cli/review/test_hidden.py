@@ -18,13 +18,6 @@ from pytest_torchgraph.graph import diff_graphs, equal_programs, parse_text
 HEAD = "torchgraph 4\nvia {}, torch 2.13.0\n\n"
 
 
-@pytest.fixture
-def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    (tmp_path / "repo" / ".git").mkdir(parents=True)
-    monkeypatch.chdir(tmp_path / "repo")
-    return tmp_path
-
-
 def document(
     *graphs: tuple[str, Sequence[str]], links: Sequence[str] = (), via: str = "aot"
 ) -> str:
