@@ -203,15 +203,6 @@ def test_captures_use_the_device_only_in_tests_with_one(
     result.stdout.fnmatch_lines(["*failed on cpu*", "*failed on cuda*"])
 
 
-@pytest.mark.slow("the same without workers is in every run")
-def test_devices_are_selected_in_workers_too(pytester: pytest.Pytester, run: Run) -> None:
-    pytester.makeconftest(WITHOUT_CUDA)
-    pytester.makepyfile("def test_x(graph_device): pass")
-    result = run("-p", "xdist", "-n2", "--torchgraph-devices=cuda")
-    result.assert_outcomes(errors=1)
-    result.stdout.fnmatch_lines(["device 'cuda' of --torchgraph-devices *"])
-
-
 # -- what is selected, and what is there -----------------------------------------------------------
 
 STAND_IN = """

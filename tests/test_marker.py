@@ -826,32 +826,6 @@ def test_marked_test_without_compilation_fails_with_the_cause(
     assert "these calls ran eagerly" in messages["TestNoneNeeded.test_one_of_two"]
 
 
-@pytest.mark.slow("the same with another process, plugin, option or mechanism")
-def test_disabled_torch_compile_fails_only_marked_tests(
-    net: Run, pytester: pytest.Pytester
-) -> None:
-    pytester.makeini("[pytest]\ntorchgraph_max_graph_breaks = 0\n")
-    pytester.makepyfile(
-        test_net="""
-        import pytest
-        from net import *
-
-        @pytest.mark.torchgraph
-        def test_marked(): run(double)
-        def test_unmarked(): run(double)
-        """
-    )
-    net().assert_outcomes(passed=2)
-    result = net(TORCH_COMPILE_DISABLE="1")
-    result.assert_outcomes(passed=1, failed=1)
-    result.stdout.fnmatch_lines(
-        [
-            "no graph was compiled:",
-            "  torch.compile is disabled by the environment variable TORCH_COMPILE_DISABLE=1",
-        ]
-    )
-
-
 # -- together with the rest ------------------------------------------------------------------------
 
 

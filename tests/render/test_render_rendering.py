@@ -320,19 +320,3 @@ def test_a_relative_path_is_relative_to_the_working_directory(tmp_path, digraph,
 
     assert draw(digraph, Path("g.svg")) == RenderResult(Path("g.svg"), "dot")
     assert (tmp_path / "g.svg").exists()
-
-
-def test_importing_the_package_imports_nothing_heavy():
-    import subprocess
-
-    code = (
-        "import sys; from pytest_torchgraph.render import difference, output, to_file, whole;"
-        "heavy = {'torch', 'graphviz', 'pygraphviz', 'jinja2'} & set(sys.modules);"
-        "sys.exit(str(heavy) if heavy else 0)"
-    )
-    root = str(Path(__file__).parents[2])
-    environment = {**os.environ, "PYTHONPATH": root}
-
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, env=environment)
-
-    assert done.returncode == 0, done.stderr

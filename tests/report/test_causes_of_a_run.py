@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 
 import pytest
 from graph.build import graph
@@ -32,10 +33,10 @@ TESTS = """
 
 
 @pytest.fixture
-def few(pytester: pytest.Pytester, run: Run) -> Run:
+def few(pytester: pytest.Pytester, run: Run, store: Callable[..., object]) -> Run:
     """Two files, each with two tests of chains of different lengths, and one more; all stored."""
     pytester.makepyfile(test_a=TESTS, test_b=TESTS)
-    run("--torchgraph-update").assert_outcomes(passed=6)
+    store(passed=6)
     return run
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from projects import Run, files
 
@@ -28,11 +30,10 @@ class TestLast:
 
 
 @pytest.fixture
-def mixed(pytester: pytest.Pytester, run: Run) -> dict[str, bytes]:
+def mixed(pytester: pytest.Pytester, store: Callable[..., dict[str, bytes]]) -> dict[str, bytes]:
     """A project with graphs and a text of syrupy, all stored."""
     pytester.makepyfile(test_mixed=MIXED)
-    run("--torchgraph-update", "--snapshot-update").assert_outcomes(passed=5)
-    stored_files = files(pytester)
+    stored_files = store("--snapshot-update", passed=5)
     assert len(stored_files) == 6, sorted(stored_files)
     return stored_files
 

@@ -213,6 +213,7 @@ def test_pdf_has_a_page_for_each_test(page: Any) -> None:
     assert 3 <= pdf.count(b"/Type /Page\n") + pdf.count(b"/Type /Page/") <= 6
 
 
+@pytest.mark.slow("a browser, for further keys, addresses and panes")
 def test_finding_keys_wait_for_the_loading_test(page: Any) -> None:
     """While a test is still loading, the keys must not use the findings of the previous test."""
     page.keyboard.press("j")
@@ -222,12 +223,14 @@ def test_finding_keys_wait_for_the_loading_test(page: Any) -> None:
     assert page.evaluate("location.hash") == "#test=test_a.py::test_2"
 
 
+@pytest.mark.slow("a browser, for further keys, addresses and panes")
 def test_abandoned_print_view_is_not_opened(page: Any) -> None:
     page.evaluate("() => { const asked = showPrint(); select(1); return asked; }")
     assert heading(page) == "passed test_a.py::test_1"
     assert page.evaluate("location.hash") == "#test=test_a.py::test_1"
 
 
+@pytest.mark.slow("a browser, for further keys, addresses and panes")
 def test_boxes_of_a_picture_are_chosen_by_keys(page: Any) -> None:
     page.keyboard.press("f")
     settled(page)

@@ -75,6 +75,7 @@ def test_address_of_a_test_is_its_id(open_at: Any) -> None:
     assert heading(page) == f"failed {ODD}"
 
 
+@pytest.mark.slow("a browser, for further keys, addresses and panes")
 def test_finding_has_an_address_and_a_link(open_at: Any) -> None:
     page = open_at()
     page.locator("nav li button").nth(1).click()
@@ -218,6 +219,7 @@ def listed(page: Any) -> list[str]:
     return [str(text) for text in page.locator("nav li .name").all_inner_texts()]
 
 
+@pytest.mark.slow("a browser, for further keys, addresses and panes")
 def test_list_filters_are_in_the_address(open_at: Any) -> None:
     page = open_at()
     page.get_by_role("button", name="1 passed").click()

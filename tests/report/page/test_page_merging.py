@@ -90,27 +90,6 @@ def test_merge_of_merged_pages(shards: tuple[Path, Path], tmp_path: Path) -> Non
     assert {**again, "run": ""} == {**once, "run": ""}
 
 
-@pytest.mark.slow("a browser and a run of pytest")
-def test_merge_keeps_a_test_of_two_pages_twice(
-    shards: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    first, second = shards
-    rerun = tmp_path / "rerun.html"
-    rerun.write_bytes(second.read_bytes())
-    data = merged(tmp_path / "all.html", first, second, rerun)
-    ids = [test["id"] for test in data["tests"]]
-    assert len({*ids}) == len(ids) == 8
-    for page in (second, rerun):
-        assert f"test_other.py::test_block @ {page}" in ids
-    assert "test_net.py::test_chain[0]" in ids
-    assert f"test_other.py::test_block @ {rerun}" in data["causes"]["list"][0]["files"]
-
-    out = tmp_path / "twice.html"
-    assert main(["merge", str(first), str(first), "-o", str(out)]) == 2
-    assert f"{first}: this page is given 2 times" in capsys.readouterr().err
-    assert not out.exists()
-
-
 def test_merge_joins_the_audits_of_shards(
     made: Callable[..., Any],
     compiling: Callable[..., Any],

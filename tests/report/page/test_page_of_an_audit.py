@@ -106,6 +106,7 @@ def test_tests_are_filtered_and_sorted(
     assert [text.split()[0] for text in rows.all_inner_texts()] == ["test_empty"]
 
 
+@pytest.mark.slow("a browser, for further keys, addresses and panes")
 def test_audit_page_without_compilations_or_watch_says_so(
     made: Made, compiling: Compiling, show: Callable[..., Any]
 ) -> None:
@@ -124,6 +125,7 @@ def test_audit_page_without_compilations_or_watch_says_so(
     assert "a.json: not checked: cut short" in show(cut).locator("main").inner_text()
 
 
+@pytest.mark.slow("a browser, for further keys, addresses and panes")
 def test_audit_page_is_uncut_on_a_narrow_window_and_on_paper(
     made: Made, compiling: Compiling, broken_at: BrokenAt, show: Callable[..., Any]
 ) -> None:

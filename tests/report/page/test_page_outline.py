@@ -151,6 +151,7 @@ def test_two_graphs_are_side_by_side_row_by_row(compared: Any) -> None:
     assert "layers.4/relu" in panel
 
 
+@pytest.mark.slow("a browser, for further keys, addresses and panes")
 def test_finding_shows_its_rows(compared: Any) -> None:
     page = compared
     active = page.locator(".outline .active .what")
@@ -192,6 +193,7 @@ def test_equal_nodes_are_folded_until_opened(opened: Any, tmp_path: Path) -> Non
     assert alike.count() == 0
 
 
+@pytest.mark.slow("a browser, for further keys, addresses and panes")
 def test_outline_is_used_by_keys(shown: Any) -> None:
     page = shown(trained())
     tree = page.get_by_role("treegrid")

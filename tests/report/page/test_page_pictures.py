@@ -167,6 +167,7 @@ def path(page: Any, node: str) -> Any:
     return page.locator(".picture .card")
 
 
+@pytest.mark.slow("a browser, for further keys, addresses and panes")
 def test_path_from_a_node_to_the_loss_is_marked_and_listed(page: Any) -> None:
     panel = path(page, "layers.3/gelu")
     panel.get_by_role("button", name="path to the loss").click()

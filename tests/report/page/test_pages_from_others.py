@@ -111,7 +111,7 @@ def merge(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., t
     return merge
 
 
-def test_page_of_the_right_form_is_merged(merge: Any, tmp_path: Path) -> None:
+def test_page_of_the_right_form_is_merged(merge: Any, tmp_path: Path, capsys: Any) -> None:
     assert merge(text_of(page_of("t")), text_of(page_of("u")))[0] == 0
     data, parts = gather.read_page(tmp_path / "out.html")
     assert [test["id"] for test in data["tests"]] == ["t.py::a", "u.py::a"]
@@ -119,6 +119,9 @@ def test_page_of_the_right_form_is_merged(merge: Any, tmp_path: Path) -> None:
     assert data["causes"]["list"][0]["files"] == ["t.py::a", "u.py::a"]
     assert data["audit"]["totals"]["graph_breaks"] == 2
     assert data["audit"]["baseline"]["verdict"]["renamed"] == [["a", "b"], ["a", "b"]]
+    twice = [str(tmp_path / "0.html")] * 2
+    assert main(["merge", *twice, "-o", str(tmp_path / "out.html")]) == 2
+    assert f"{twice[0]}: this page is given 2 times" in capsys.readouterr().err
 
 
 def values(data: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
