@@ -125,14 +125,6 @@ def test_break_cause_is_identified_by_its_line_text() -> None:
     assert replace(cause, line=cause.line + 1).key == cause.key
 
 
-def test_recompile_cause_is_identified_by_its_function() -> None:
-    def double(x: torch.Tensor) -> torch.Tensor:
-        return x * 2
-
-    (cause,) = facts(call(double, 3, 4, dynamic=False)).causes
-    assert (cause.kind, cause.function, cause.text, cause.count) == ("recompile", "double", "", 1)
-
-
 def test_code_without_a_tensor_op_compiles_nothing() -> None:
     recorded = facts(call(lambda x: 3))
     assert not recorded.compiles
@@ -357,13 +349,6 @@ def test_tests_that_compile_nothing_come_first() -> None:
     assert first.startswith("10 of 10 tests use torch.compile: 1 compiles nothing, 9 graphs, ")
     assert second == f"   1 test  nothing compiled: {NO_OPS}  test_empty"
     assert third.startswith("  9 tests  graph break at net.py:7 in forward")
-
-
-def test_summary_leaves_the_breaking_of_lines_to_the_terminal() -> None:
-    test = "tests/compile/test_net.py::TestNet::test_forward[" + "t" * 200 + "]"
-    facts_by_test = {test: of(break_at(7)), "z": of(break_at(7))}
-    cause = "  2 tests  graph break at net.py:7 in forward: print(7)"
-    assert f"{cause}  {test} and 1 more" in list(summary_lines(facts_by_test, 2))
 
 
 def test_summary_joins_uncompiled_functions_by_reason() -> None:

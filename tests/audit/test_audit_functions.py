@@ -219,6 +219,7 @@ def edit(pytester: pytest.Pytester, old: str, new: str) -> None:
     path.write_text(path.read_text().replace(old, new))
 
 
+@pytest.mark.slow("runs pytest several times")
 def test_function_no_longer_compiled_fails_the_run(pytester: pytest.Pytester, suite: Run) -> None:
     calls = {
         name.rpartition(":")[2]: entry and entry["calls"]

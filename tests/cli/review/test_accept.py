@@ -16,14 +16,6 @@ from cli.review.left import COUNTS, FIRST, HOME, NEW, SECOND, Left
 from pytest_torchgraph.cli import main
 
 
-def test_accept_writes_a_file_once_both_its_causes_are_accepted(
-    left: Left, updated: dict[str, bytes], run: Run
-) -> None:
-    causes = [f"--cause={FIRST},{SECOND}", f"--cause={COUNTS}"]
-    run("review", "--accept", str(left.directory), *causes, code=0)
-    assert left.stored() == {k: v for k, v in updated.items() if "test_new" not in k}
-
-
 def test_accept_stores_the_bytes_of_an_update(
     left: Left, updated: dict[str, bytes], run: Run
 ) -> None:
@@ -152,13 +144,6 @@ def test_accept_refuses_a_snapshot_that_changed_since(
     assert ", 2 cannot be accepted" in run("review", "--list", left.directory, code=1)
 
 
-def test_accept_ignores_windows_line_ends(left: Left, run: Run) -> None:
-    stored = left.root / HOME / "test_other[0][last].tgraph"
-    stored.write_bytes(stored.read_bytes().replace(b"\n", b"\r\n"))
-    run("review", "--accept", str(left.directory), "--test=test_a.py::test_other[0]", code=0)
-    assert b"aten.abs" in stored.read_bytes()
-
-
 def test_accept_refuses_a_deleted_test_file(left: Left, run: Run) -> None:
     before = left.stored()
     (left.root / "test_a.py").unlink()
@@ -202,22 +187,6 @@ def test_review_of_a_passing_run_has_nothing_to_do(
     (tmp_path / ".pytest_cache" / "v").mkdir(parents=True)
     assert run("review", code=0) == "no pending changes\n"
     assert run("review", "--list", code=0) == "no pending changes\n"
-
-
-def test_review_finds_its_root_or_takes_the_option(
-    left: Left, run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    (left.root / "docs").mkdir()
-    monkeypatch.chdir(left.root / "docs")
-    run("review", "--accept", str(left.directory), "--cause=4", code=0)
-    assert (left.root / HOME / "test_new.tgraph").exists()
-    elsewhere = tmp_path / "elsewhere"
-    elsewhere.mkdir()
-    monkeypatch.chdir(elsewhere)
-    output = run("review", "--accept", str(left.directory), code=2)
-    assert output.count("give pytest's root directory with --root=DIR") == 17
-    assert not [*elsewhere.iterdir()]
-    run("review", "--accept", str(left.directory), f"--root={left.root}", code=0)
 
 
 def test_review_of_a_directory_without_artifacts_exits_2(

@@ -14,10 +14,10 @@ import pytest
 from projects import GRAPHS
 
 from pytest_torchgraph.cli import main
-from pytest_torchgraph.cli.review import prompt, waiting
+from pytest_torchgraph.cli.review import prompt
 from pytest_torchgraph.cli.review.waiting import read_pending
 from pytest_torchgraph.graph import problem_finding
-from pytest_torchgraph.snapshot.pending import SavedUpdate, place_key
+from pytest_torchgraph.snapshot.pending import place_key
 
 posix = pytest.mark.skipif(os.name != "posix", reason="links and FIFOs need rights on Windows")
 pytestmark = posix
@@ -347,24 +347,6 @@ def test_unreadable_stored_file_is_refused_and_kept(
         code, said = run("review", *words, place.artifacts)
         assert code == 2
         assert str(file) in said
-
-
-def test_update_that_cannot_be_compared_does_not_stop_the_others(
-    place: Place, run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    real = waiting.difference_of
-
-    def fails(update: SavedUpdate, read: Any) -> waiting.Difference:
-        if update.target == BAD:
-            raise RecursionError("too deep")
-        return real(update, read)
-
-    monkeypatch.setattr(waiting, "difference_of", fails)
-    file = place.leave("bad", BAD, None, GELU)
-    code, said = run("review", "--accept", place.artifacts)
-    assert code == 2
-    assert f"! {file}: cannot compare {BAD}: RecursionError: too deep" in said
-    assert place.good == GELU
 
 
 def test_artifact_descriptions_are_not_shown(

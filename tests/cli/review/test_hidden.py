@@ -481,16 +481,6 @@ def test_update_that_stores_less_says_so_alone_and_beside_an_edit(
     }
 
 
-def test_other_strides_and_devices_are_listed_beside_an_edit(root: Path, run: Run) -> None:
-    old = constants("(1.0)").replace("\n\n", ", detail full\n\n", 1)
-    old = old.replace(": f32[2]", ': f32[2] stride [1] on "cpu"')
-    new = old.replace('stride [1] on "cpu"', 'stride [2] on "cuda:0"').replace("mul", "div")
-    leave(root, "a", old, new)
-    output = run("review", "../art", "--list", code=1)
-    assert "aten.mul -> aten.div" in output
-    assert "! strides or devices differ: input" in output
-
-
 def full(op_name: str, layout: str) -> str:
     lines = [*inputs("x"), op("a", f"{op_name}(%x)") + layout, op("b", "aten.tan(%a)"), "return %b"]
     text = document(("inference", lines))
