@@ -234,7 +234,6 @@ def test_terminal_shows_the_section_of_a_cause_once(pytester: pytest.Pytester, f
     head = "~ aten.gelu -> aten.relu in layer.{1, 3}  (4 places, 4 tests), as in test_a.py::"
     assert short == [f"{head}test_net[0] (-vv prints this section in full)"] * 3
     assert "4 whole sections" in lines
-    assert few("-p", "xdist", "-n1", OP="relu").stdout.str().count("as in test_a.py") == 3
     assert few("-vv", OP="relu").stdout.str().count("file:    __snapshots__") == 4
 
 

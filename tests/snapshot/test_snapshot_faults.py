@@ -157,6 +157,7 @@ def test_read_only_directory_keeps_the_old_files_and_names_them(
     assert after(pytester) == before
 
 
+@pytest.mark.slow("mounts a file system; another run with one is in every run")
 def test_read_only_directory_with_matching_graphs_passes(
     pytester: pytest.Pytester, mounted: Run
 ) -> None:
