@@ -165,8 +165,9 @@ def store(
     """
 
     def store(*args: str, passed: int, **environment: str) -> dict[str, bytes]:
-        code = [path.read_text() for path in sorted(pytester.path.rglob("*.py"))]
-        key = (*code, *args, *sorted(environment.values()))
+        paths = [*pytester.path.rglob("*.py"), *pytester.path.rglob("*.ini")]
+        code = [path.read_text() for path in sorted(paths)]
+        key = (*code, *args, *(f"{name}={value}" for name, value in environment.items()))
         if key not in stores:
             run("--torchgraph-update", *args, **environment).assert_outcomes(passed=passed)
             stores[key] = files(pytester)

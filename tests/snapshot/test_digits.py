@@ -59,6 +59,7 @@ def test_exact_file_is_compared_with_the_digits_of_the_test(scaled, pytester):
     before = stored(pytester)
     scaled("0.7613", digits="(digits=3)").assert_outcomes(failed=1)
     scaled("0.7617", ini="torchgraph_digits = 3").assert_outcomes(passed=1)
+    scaled("9.5", ini="torchgraph_digits = 0").assert_outcomes(passed=1)
     scaled("0.7617", digits="(digits=5)", ini="torchgraph_digits = 0").assert_outcomes(failed=1)
     assert stored(pytester) == before
 

@@ -60,7 +60,6 @@ def test_inline_error_has_its_position_in_the_text() -> None:
     assert failed.value.line == 5
 
 
-@pytest.mark.slow("with workers; updates without workers are in every run")
 def test_inline_update_is_written_by_the_controller_once(
     pytester: pytest.Pytester, run: Run
 ) -> None:
