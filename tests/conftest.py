@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from forked import Template, needed_by, read_at_start
 from hypothesis import settings
-from projects import GRAPHS, Run
+from projects import GRAPHS, Run, files
 
 pytest_plugins = ["pytester"]
 
@@ -149,8 +149,38 @@ def run(
     return run
 
 
+@pytest.fixture(scope="session")
+def stores() -> dict[tuple[str, ...], dict[str, bytes]]:
+    """The files that `store` wrote, by the code of the project."""
+    return {}
+
+
 @pytest.fixture
-def project(pytester: pytest.Pytester, run: Run) -> Run:
+def store(
+    pytester: pytest.Pytester, run: Run, stores: dict[tuple[str, ...], dict[str, bytes]]
+) -> Callable[..., dict[str, bytes]]:
+    """Store the graphs of a project, and return all its stored files.
+
+    Runs pytest for the first of equal projects only. The others get a copy of its files.
+    """
+
+    def store(*args: str, passed: int, **environment: str) -> dict[str, bytes]:
+        paths = [*pytester.path.rglob("*.py"), *pytester.path.rglob("*.ini")]
+        code = [path.read_text() for path in sorted(paths)]
+        key = (*code, *args, *(f"{name}={value}" for name, value in environment.items()))
+        if key not in stores:
+            run("--torchgraph-update", *args, **environment).assert_outcomes(passed=passed)
+            stores[key] = files(pytester)
+        for name, content in stores[key].items():
+            (pytester.path / name).parent.mkdir(parents=True, exist_ok=True)
+            (pytester.path / name).write_bytes(content)
+        return stores[key]
+
+    return store
+
+
+@pytest.fixture
+def project(pytester: pytest.Pytester, run: Run, store: Callable[..., dict[str, bytes]]) -> Run:
     """A project with one test, `test_net.py::test_step`, and its stored graph with the op relu."""
     pytester.makepyfile(
         test_net="""
@@ -160,7 +190,7 @@ def project(pytester: pytest.Pytester, run: Run) -> Run:
             assert Capture(graph()) == graph_snapshot
         """
     )
-    run("--torchgraph-update").assert_outcomes(passed=1)
+    store(passed=1)
     return run
 
 

@@ -144,25 +144,6 @@ def test_stored_files_have_the_same_bytes_in_any_run(pytester: pytest.Pytester, 
 
 
 @pytest.mark.slow("runs pytest several times")
-def test_failure_reports_omit_torchs_structured_trace(pytester: pytest.Pytester, run: Run) -> None:
-    pytester.makepyfile(
-        """
-        import logging
-        import torch
-
-        def test_compiles():
-            torch.compile(lambda x: x.sin(), backend="eager")(torch.ones(2))
-            logging.getLogger("mine").warning("kept")
-            raise AssertionError
-        """
-    )
-    result = run()
-    result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["*WARNING*mine:*kept"])
-    result.stdout.no_fnmatch_line("*torch.__trace*")
-
-
-@pytest.mark.slow("runs pytest several times")
 def test_source_lines_are_relative_to_the_rootdir(
     pytester: pytest.Pytester, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:

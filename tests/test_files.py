@@ -55,16 +55,16 @@ def writing_calls(source: str) -> Iterator[str]:
         if not isinstance(node, ast.Call):
             continue
         function = node.func
-        name = function.attr if isinstance(function, ast.Attribute) else ""
-        owner = ast.unparse(function.value) if isinstance(function, ast.Attribute) else ""
-        if isinstance(function, ast.Name):
-            name = owner = function.id
+        name = getattr(function, "attr", getattr(function, "id", ""))
+        if name not in WRITING | {"open"}:
+            continue
+        owner = ast.unparse(getattr(function, "value", function))
         if name == "open" and owner not in ("HUB", "recorder", "self", "webbrowser"):
             modes = [*node.args, *(word.value for word in node.keywords if word.arg == "mode")]
             values = {mode.value for mode in modes if isinstance(mode, ast.Constant)}
             if values.isdisjoint({"r", "rb"}):
                 yield name
-        elif name in WRITING - COMMON or (name in COMMON and owner in MODULES):
+        elif name in WRITING and (name not in COMMON or owner in MODULES):
             yield name
 
 

@@ -271,16 +271,6 @@ def test_isolation_restores_outer_counters() -> None:
         assert counters == {"stats": {"of another test": 7}}
 
 
-@pytest.mark.slow("runs pytest several times")
-def test_isolation_of_two_runs_that_exceed_the_recompile_limit() -> None:
-    run = torch.compile(double, backend="eager", dynamic=False)
-    for _ in range(2):
-        with isolated():
-            for size in range(2, 2 + dynamo.recompile_limit):
-                run(torch.ones(size))
-            assert counters["stats"]["unique_graphs"] == dynamo.recompile_limit
-
-
 def test_isolation_forgets_a_failed_compiled_autograd_capture() -> None:
     def step(x: torch.Tensor) -> None:
         (x * 2).sum().backward()
@@ -535,35 +525,6 @@ def test_isolated_tests_do_not_share_the_recompile_limit(
     pytester.makeconftest(order)
     pytester.makepyfile(LIMIT)
     run().assert_outcomes(passed=2)
-
-
-@pytest.mark.slow("runs pytest several times")
-def test_tests_without_isolation_exceed_the_recompile_limit(
-    pytester: pytest.Pytester, run: Run
-) -> None:
-    pytester.makepyfile(LIMIT)
-    result = run("-o", "torchgraph_isolation=off")
-    result.assert_outcomes(passed=1, failed=1)
-    result.stdout.fnmatch_lines(["recompile limit reached, so later calls to double run eagerly*"])
-
-
-@pytest.mark.slow("runs pytest several times")
-def test_second_run_in_one_process_has_equal_results(pytester: pytest.Pytester, run: Run) -> None:
-    pytester.makepyfile(LIMIT)
-    pytester.makeconftest(
-        """
-        import pytest
-
-        def pytest_generate_tests(metafunc):
-            metafunc.fixturenames.append("again")
-            metafunc.parametrize("again", [1, 2])
-
-        @pytest.fixture
-        def again(request):
-            return request.param
-        """
-    )
-    run().assert_outcomes(passed=4)
 
 
 def test_isolation_of_tests_with_ini_limits(pytester: pytest.Pytester, run: Run) -> None:

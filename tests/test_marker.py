@@ -7,7 +7,6 @@ import inspect
 import re
 import textwrap
 from importlib.metadata import version
-from pathlib import Path
 
 import pytest
 from packaging.version import Version
@@ -346,51 +345,6 @@ def test_marker_keeps_other_outcomes(net: Run, pytester: pytest.Pytester) -> Non
 
 
 # -- the ini file ----------------------------------------------------------------------------------
-
-UNMARKED = """
-import pytest
-from net import *
-
-def test_nothing(): pass
-def test_double(): run(double)
-def test_broken(): run(broken)
-def test_twice(): run(twice_broken)
-def test_recompiled(): run(double, 3, 4)
-def test_two(): run(double), run(lambda x: x + 1)
-@pytest.mark.torchgraph
-def test_marked(): pass
-@pytest.mark.torchgraph(max_graph_breaks=2, max_graphs=3)
-def test_marked_twice(): run(twice_broken)
-"""
-
-
-@pytest.mark.slow("two settings are in every run")
-@pytest.mark.parametrize(
-    ("ini", "failed"),
-    [
-        ("max_graphs = 1", ["broken", "marked", "recompiled", "twice", "two"]),
-        ("max_graph_breaks = 1", ["marked", "twice"]),
-        ("max_graph_breaks = None\ntorchgraph_max_recompiles = none", ["marked"]),
-        ("within = test_net.py, json", ["marked"]),
-        (
-            "max_recompiles = 1\ntorchgraph_allow =\n  builtin operator\n  ^Call to `torch._dynamo",
-            ["marked"],
-        ),
-    ],
-    ids=["graphs", "breaks", "no limits", "within", "recompiles and allow"],
-)
-def test_ini_file_limits_every_test(
-    net: Run, pytester: pytest.Pytester, ini: str, failed: list[str]
-) -> None:
-    pytester.makeini(f"[pytest]\ntorchgraph_{ini}\n")
-    pytester.makepyfile(test_net=UNMARKED)
-    result = net()
-    assert sorted(failures(result)) == [f"test_{name}" for name in failed]
-    result.assert_outcomes(passed=8 - len(failed), failed=len(failed))
-    if "max_graphs" in ini:
-        messages = failures(result)
-        assert messages["test_two"].endswith("required by torchgraph_max_graphs=1")
-        assert messages["test_marked"].endswith("required by @pytest.mark.torchgraph()")
 
 
 @pytest.mark.slow("runs pytest in a new process")
@@ -872,32 +826,6 @@ def test_marked_test_without_compilation_fails_with_the_cause(
     assert "these calls ran eagerly" in messages["TestNoneNeeded.test_one_of_two"]
 
 
-@pytest.mark.slow("the same with another process, plugin, option or mechanism")
-def test_disabled_torch_compile_fails_only_marked_tests(
-    net: Run, pytester: pytest.Pytester
-) -> None:
-    pytester.makeini("[pytest]\ntorchgraph_max_graph_breaks = 0\n")
-    pytester.makepyfile(
-        test_net="""
-        import pytest
-        from net import *
-
-        @pytest.mark.torchgraph
-        def test_marked(): run(double)
-        def test_unmarked(): run(double)
-        """
-    )
-    net().assert_outcomes(passed=2)
-    result = net(TORCH_COMPILE_DISABLE="1")
-    result.assert_outcomes(passed=1, failed=1)
-    result.stdout.fnmatch_lines(
-        [
-            "no graph was compiled:",
-            "  torch.compile is disabled by the environment variable TORCH_COMPILE_DISABLE=1",
-        ]
-    )
-
-
 # -- together with the rest ------------------------------------------------------------------------
 
 
@@ -1041,28 +969,6 @@ def test_marker_does_not_import_torch_for_unrun_tests(pytester: pytest.Pytester,
         """
     )
     run("-k", "plain").assert_outcomes(passed=1, deselected=1)
-
-
-@pytest.mark.slow("runs pytest several times")
-def test_marker_writes_no_files(net: Run, pytester: pytest.Pytester) -> None:
-    pytester.makepyfile(
-        test_net="""
-        import pytest
-        from net import *
-
-        @pytest.mark.torchgraph
-        def test_x(): run(broken)
-        """
-    )
-    before = _files(pytester.path)
-    net("-p", "no:cacheprovider").assert_outcomes(failed=1)
-    assert _files(pytester.path) == before
-
-
-def _files(directory: Path) -> set[Path]:
-    ours = {"stdout", "stderr"}
-    files = {path for path in directory.rglob("*") if path.name not in ours}
-    return {path for path in files if "runpytest" not in str(path)}
 
 
 def test_marker_arguments_equal_the_limits() -> None:

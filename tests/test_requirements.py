@@ -201,13 +201,6 @@ def test_old_torch_skips_tests_that_need_a_newer_one(
 
 
 @pytest.mark.slow("runs pytest several times")
-def test_old_torch_skips_tests_without_isolation(pytester: pytest.Pytester, run_old: RunIn) -> None:
-    pytester.makeini("[pytest]\ntorchgraph_isolation = off")
-    pytester.makepyfile(SUITE)
-    run_old().assert_outcomes(passed=1, skipped=8)
-
-
-@pytest.mark.slow("runs pytest several times")
 def test_missing_torch_compares_files_and_skips_the_rest(
     pytester: pytest.Pytester, run_without_torch: RunIn
 ) -> None:

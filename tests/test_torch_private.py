@@ -80,11 +80,6 @@ def test_precompiled_code_is_noticed(tmp_path: Path) -> None:
         for via in ("dispatch", "aot"):
             with pytest.raises(CaptureError, match=r"code of torch\.compiler\.precompile ran at "):
                 capture(lambda x: loaded(model, x.sin()), x, via=via)
-    called: list[object] = []
-    with torch_private.on_precompiled_call(called.append), torch.no_grad():
-        loaded(model, x)
-    loaded(model, x)
-    assert called == [loaded]
     function = torch.compile(lambda x: x.sin(), backend="aot_eager")
     with watch() as seen, torch.no_grad():
         loaded(model, function(x))
@@ -122,23 +117,11 @@ def test_call_of_an_aot_compiled_function_is_noticed() -> None:
     seen.assert_no_ops("aten.exp", allow="aot_compile")
 
 
-@pytest.mark.slow(
-    "further cases; a few are in every run",
-    unless=[
-        "callback_handler",
-        "counters",
-        "process_groups",
-        "reset",
-        "skip_code",
-        "tracing_context",
-    ],
-)
-@pytest.mark.parametrize("name", torch_private.NAMES)
-def test_private_name_has_location_and_purpose(name: str) -> None:
-    known = torch_private.NAMES[name]
-    assert re.fullmatch(r"(torch|functorch)[\w.]*:[\w.]+", known.path)
-    assert Version(known.since).release >= (1, 8)
-    assert known.purpose
+def test_private_names_have_a_location_and_a_purpose() -> None:
+    for name, known in torch_private.NAMES.items():
+        assert re.fullmatch(r"(torch|functorch)[\w.]*:[\w.]+", known.path), name
+        assert Version(known.since).release >= (1, 8), name
+        assert known.purpose, name
 
 
 def test_every_private_name_is_needed() -> None:

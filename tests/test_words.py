@@ -13,6 +13,8 @@ from pytest_torchgraph.words import amount, markdown_text, one_line, printable
 PACKAGE = Path(pytest_torchgraph.__file__).parent
 PRINTING = frozenset({"line", "write_line", "section", "write_sep", "write", "ensure_newline"})
 """Methods of pytest's terminal reporter that print their argument."""
+CALLED = PRINTING | {"print", "append", "add_global_property", "warn"}
+"""Names of all functions that print, or add a text to what is printed."""
 STREAMS = frozenset({"files.py", "cli/__init__.py", "__main__.py", "cli/review/__init__.py"})
 """Modules that may use stdout: for the safe stream, its encoding, `isatty`, and to flush it."""
 SAFE = ("one_line", "printable", "annotation.command")
@@ -26,13 +28,13 @@ def violations(file: str, source: str) -> list[str]:
 
 
 def is_unsafe(node: ast.AST, file: str) -> bool:
-    if isinstance(node, ast.Attribute) and ast.unparse(node) in ("sys.stdout", "sys.stderr"):
-        return file not in STREAMS
+    if isinstance(node, ast.Attribute) and node.attr in ("stdout", "stderr"):
+        return file not in STREAMS and ast.unparse(node.value) == "sys"
     if isinstance(node, ast.Assign) and "longrepr" in ast.unparse(node.targets[0]):
         return not is_safe(node.value)
     if isinstance(node, ast.AugAssign) and "user_properties" in ast.unparse(node.target):
         return file != "report/surfaces/junit.py"
-    if not isinstance(node, ast.Call):
+    if not isinstance(node, ast.Call) or name_of(node.func) not in CALLED:
         return False
     function = ast.unparse(node.func)
     if function == "print":
@@ -45,6 +47,10 @@ def is_unsafe(node: ast.AST, file: str) -> bool:
     )
     outside = function in ("warnings.warn", "os.write")
     return outside or (printed and not is_safe(node.args[-1]))
+
+
+def name_of(function: ast.expr) -> str:
+    return function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
 
 
 def is_safe(node: ast.expr) -> bool:

@@ -143,6 +143,7 @@ stored with torch 2.13.0, now running torch 2.11.0</error></testcase>
 </testsuite></testsuites>"""
 
 
+@pytest.mark.slow("imports torch in a new process")
 def test_summary_of_the_cuda_script(tmp_path: Path) -> None:
     (tmp_path / "examples.xml").write_text(JUNIT)
     command = [sys.executable, ROOT / "tests" / "cuda" / "summary.py", tmp_path]

@@ -219,6 +219,7 @@ def edit(pytester: pytest.Pytester, old: str, new: str) -> None:
     path.write_text(path.read_text().replace(old, new))
 
 
+@pytest.mark.slow("runs pytest several times")
 def test_function_no_longer_compiled_fails_the_run(pytester: pytest.Pytester, suite: Run) -> None:
     calls = {
         name.rpartition(":")[2]: entry and entry["calls"]
@@ -238,25 +239,3 @@ def test_function_no_longer_compiled_fails_the_run(pytester: pytest.Pytester, su
                 "*no longer compiled, or no longer called: other in library.py*",
             ]
         )
-
-
-def test_fewer_ops_in_shared_code_fail_the_run_in_any_order(
-    pytester: pytest.Pytester, suite: Run
-) -> None:
-    edit(pytester, "(x - x.mean()) / (x.std() + 1)", "x + 1")
-    for order in (("test_all.py",), ("test_all.py::test_3", "test_all.py::test_1")):
-        result = suite(*order, "--torchgraph-audit=check")
-        assert result.ret == 1
-        result.stdout.fnmatch_lines(["*library.py:8 in norm: fewer ops compiled: 5 -> 1*"])
-
-
-def test_baseline_of_release_0_2_is_a_usage_error(pytester: pytest.Pytester, suite: Run) -> None:
-    path = pytester.path / FILE
-    path.write_text('{"torchgraph-audit": 1,\n"torch": {\n"2.13": {\n"end": 0}\n}}\n')
-    result = suite("--torchgraph-audit=check")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(
-        [f"*{FILE}: recorded by pytest-torchgraph 0.2, *; record it again: pytest *=record"]
-    )
-    assert suite("--torchgraph-audit=record").ret == 0
-    assert suite("--torchgraph-audit=check").ret == 0

@@ -80,11 +80,6 @@ def test_neutral_change_is_not_reported(after: TestFacts) -> None:
     assert (verdict.worse, verdict.better) == ([], [])
 
 
-def test_moved_line_is_the_same_cause() -> None:
-    moved = replace(GOOD, causes=(replace(BREAK, line=77),))
-    assert compare(replace(GOOD, causes=(BREAK,)), moved).worse == []
-
-
 def test_known_cause_is_tolerated_in_new_and_sharing_tests() -> None:
     broken = replace(GOOD, causes=(BREAK,))
     assert compare(replace(GOOD, shared=True), broken, broken).worse == []
@@ -218,11 +213,3 @@ def test_renamed_test_is_reported_as_renamed() -> None:
     assert lines[-1] == (
         "probably renamed, because both compile the same code: t.py::test_old -> t.py::test_new"
     )
-
-
-def test_forty_tests_with_one_cause_are_one_line() -> None:
-    facts = {f"test_{n}": replace(GOOD, causes=(BREAK,)) for n in range(40)}
-    before = ReleaseSection({test: Entry.of(GOOD) for test in facts})
-    lines = list(verdict_lines(judge(before, facts, set(facts)), "audit.json"))
-    assert len(lines) == 4
-    assert lines[1].startswith(" 40 tests  graph break at net.py:7")

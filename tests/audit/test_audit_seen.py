@@ -209,6 +209,7 @@ def test_unrestored_setting_is_named(suite: SuiteWatch, facts: Facts, config: An
     assert suite.settings_left() == []
 
 
+@pytest.mark.slow("compiles with inductor; another setting is in every run")
 @pytest.mark.filterwarnings("ignore:::torch")
 def test_restored_setting_is_not_named(suite: SuiteWatch, facts: Facts) -> None:
     def test() -> None:

@@ -15,8 +15,6 @@ from pytest_torchgraph.cli import main
 
 FILE = "torchgraph-audit.json"
 ISOLATED = ("-o", "torchgraph_audit_isolation=on")
-ANOTHER_ORDER = ("-p", "pytest_randomly", "--randomly-seed=2")
-WORKERS = ("-p", "xdist", "-n", "2")
 
 
 @pytest.fixture
@@ -29,19 +27,6 @@ def suite(pytester: pytest.Pytester, run: Run) -> Run:
 def recorded(pytester: pytest.Pytester, run: Run, *args: str) -> bytes:
     assert run("--torchgraph-audit=record", *args).ret == 0
     return (pytester.path / FILE).read_bytes()
-
-
-@pytest.mark.slow("several changes at once are in every run")
-@pytest.mark.parametrize(
-    "how",
-    [("test_shared.py",), ("-k", "net or traced"), ANOTHER_ORDER, WORKERS, ISOLATED],
-    ids=["one file", "some", "another order", "workers", "isolated"],
-)
-def test_recording_in_another_order_keeps_every_line(
-    pytester: pytest.Pytester, suite: Run, how: tuple[str, ...]
-) -> None:
-    before = recorded(pytester, suite)
-    assert recorded(pytester, suite, *how) == before
 
 
 @pytest.mark.slow("runs pytest in a new process")

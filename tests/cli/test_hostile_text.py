@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
+from cli.conftest import Run
 
 from pytest_torchgraph.cli import main
 
@@ -65,16 +66,16 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize("kind", HOSTILE)
-@pytest.mark.parametrize("words", FORMS, ids=" ".join)
 def test_hostile_names_send_no_command(
-    kind: str, words: tuple[str, ...], files: Path, capsys: pytest.CaptureFixture[str]
+    kind: str, files: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main([word.format(f"{kind}.tgraph") for word in words]) in (0, 1, 2)
-    out, err = capsys.readouterr()
-    assert out + err
-    check(out + err)
-    if words[-1].endswith("markdown"):
-        check_markdown(out)
+    for words in FORMS:
+        assert main([word.format(f"{kind}.tgraph") for word in words]) in (0, 1, 2)
+        out, err = capsys.readouterr()
+        assert out + err
+        check(out + err)
+        if words[-1].endswith("markdown"):
+            check_markdown(out)
 
 
 def test_hostile_names_are_one_line(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -87,7 +88,7 @@ def test_hostile_names_are_one_line(files: Path, capsys: pytest.CaptureFixture[s
 
 
 def test_hostile_file_names_send_no_command(
-    files: Path, capsys: pytest.CaptureFixture[str]
+    files: Path, run: Run, capsys: pytest.CaptureFixture[str]
 ) -> None:
     old, new = Path("old"), Path("new")
     for side in (old, new):
@@ -96,8 +97,7 @@ def test_hostile_file_names_send_no_command(
     evil = "bad\x1b[31m\n::error::<img src=x>.tgraph"
     (new / evil).write_text(Path("op.tgraph").read_text())
     for form in ("text", "markdown", "json"):
-        assert main(["diff", "old", "new", f"--format={form}"]) == 1
-        out = capsys.readouterr().out
+        out = run("diff", "old", "new", f"--format={form}", code=1)
         check_markdown(out) if form == "markdown" else check(out)
         assert form == "json" or "bad?[31m?::error" in out
     assert main(["show", str(new / evil), "--graph=no"]) == 2
@@ -150,27 +150,20 @@ inference {{
 
 
 @pytest.mark.parametrize("word", ["--cost", "--table", "--ops", "--flat", "--collectives"])
-def test_show_of_the_largest_sizes(
-    word: str, files: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_show_of_the_largest_sizes(word: str, files: Path, run: Run) -> None:
     Path("huge.tgraph").write_text(HUGE_TEXT)
-    assert main(["show", "huge.tgraph", word]) == 0
-    out = capsys.readouterr().out
+    out = run("show", "huge.tgraph", word, code=0)
     if word == "--cost":
         assert "no formula: the arguments of %c (aten.convolution.default: " in out
         assert "the arguments of %d (aten.bmm.default: " in out
-        assert main(["show", "huge.tgraph", word, "--table"]) == 0
-        assert "?" in capsys.readouterr().out
+        assert "?" in run("show", "huge.tgraph", word, "--table", code=0)
 
 
 @pytest.mark.parametrize("form", ["text", "markdown", "json"])
-def test_diff_of_the_largest_sizes(
-    form: str, files: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_diff_of_the_largest_sizes(form: str, files: Path, run: Run) -> None:
     Path("huge.tgraph").write_text(HUGE_TEXT)
     Path("small.tgraph").write_text(HUGE_TEXT.replace(HUGE, "2, 2").replace("  save %m\n", ""))
-    assert main(["diff", "small.tgraph", "huge.tgraph", f"--format={form}"]) == 1
-    out = capsys.readouterr().out
+    out = run("diff", "small.tgraph", "huge.tgraph", f"--format={form}", code=1)
     assert form == "json" or "> 1,000,000.0 EB" in out
 
 

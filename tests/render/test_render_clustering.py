@@ -21,10 +21,6 @@ def sizes(parts: list[Part]) -> list[int]:
 TWELVE = [f"layer.{i}.{part}" for i in range(12) for part in ("attention", "mlp") for _ in "abcde"]
 
 
-def test_small_drawing_is_not_folded():
-    assert sizes(fold(clusters("a", "a", "b"), 3)) == [1, 1, 1]
-
-
 def test_modules_are_closed_from_the_inside_out():
     assert sizes(fold(clusters(*TWELVE), 30)) == [5] * 24
     assert sizes(fold(clusters(*TWELVE), 20)) == [10] * 12
@@ -52,12 +48,6 @@ def test_compact_drawing_folds_chains_beside_the_focus():
     assert [part.depth for part in parts] == [1, 3, 3, 3, 2, 1]
 
 
-def test_nodes_without_modules_are_folded_into_consecutive_blocks():
-    parts = fold(clusters(*[""] * 5000), 100)
-
-    assert 10 < len(parts) <= 100
-
-
 def test_excess_focus_is_folded_by_importance():
     parts = fold(clusters(*[""] * 5000), 100, list(range(4999, 0, -7)), compact=True)
 
@@ -65,10 +55,6 @@ def test_excess_focus_is_folded_by_importance():
     assert len(parts) <= 100
     assert 4999 in alone
     assert len(alone) > 30
-
-
-def test_clustering_without_a_limit_gives_each_node_a_box():
-    assert len(fold(clusters(*TWELVE), None)) == 120
 
 
 def test_module_that_other_nodes_interrupt_is_several_boxes():

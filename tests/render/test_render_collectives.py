@@ -43,22 +43,6 @@ def test_collective_box_has_the_group_and_wait_box_has_the_overlap(look):
     assert "tg-exposed" in seen.boxes[waits["not overlapped"]]["class"]
 
 
-def test_newly_overlapped_collective_is_no_longer_dashed(look):
-    moved = TEXT.replace("  %sigmoid = aten.sigmoid.default(%one) : f32[4, 8]\n", "")
-    moved = moved.replace("%one =", "%sigmoid = aten.sigmoid.default(%mm) : f32[4, 8]\n  %one =")
-    seen = look(to_dot(Graph.from_text(moved)))
-    assert not any("not overlapped" in text for text in seen.boxes)
-    assert any("overlaps 1 op" in text.split("\n") for text in seen.boxes)
-
-
-def test_a_view_overlaps_nothing(look):
-    views = TEXT.replace("aten.mm.default(%x, %x)", "aten.alias.default(%x)")
-    views = views.replace("aten.relu.default", "aten.alias.default")
-    seen = look(to_dot(Graph.from_text(views)))
-    assert any("not overlapped" in text for text in seen.boxes)
-    assert not any("overlaps" in text for text in seen.boxes)
-
-
 def test_wait_for_a_view_of_a_collective_ends_the_collective(look):
     view = "%seen = aten.view.default(%gather, [64]) : f32[64]\n  %gathered"
     text = TEXT.replace("%gathered =", f"{view} =").replace(

@@ -76,13 +76,6 @@ def inserted(module: str = "", length: int = 0) -> GraphDiff:
     )
 
 
-def test_added_node_has_a_plus_sign_and_its_own_colour(look):
-    seen = look(diff_to_dot(inserted()))
-
-    assert seen.box("+ aten.clone")["color"] == GREEN
-    assert seen.edge("aten.sin", "+ aten.clone")["color"] == GREEN
-
-
 def test_rewired_node_has_a_sign_and_its_old_and_new_operand(look):
     seen = look(diff_to_dot(inserted()))
 
@@ -90,6 +83,9 @@ def test_rewired_node_has_a_sign_and_its_old_and_new_operand(look):
     assert any("sin → clone" in text for text in seen.boxes)
     was = seen.edge("aten.sin", "\N{CLOCKWISE TOP SEMICIRCLE ARROW} aten.cos")
     assert (was["color"], was["style"]) == (RED, "dashed")
+    assert (
+        seen.box("+ aten.clone")["color"] == seen.edge("aten.sin", "+ aten.clone")["color"] == GREEN
+    )
     now = seen.edge("+ aten.clone", "\N{CLOCKWISE TOP SEMICIRCLE ARROW} aten.cos")
     assert now["color"] == GREEN
 
@@ -169,13 +165,6 @@ def test_added_node_shows_its_source_line(look):
     assert "+ aten.clone\nmodel.py:12" in look(diff_to_dot(difference(pair))).boxes
 
 
-def test_modules_of_drawn_nodes_are_clusters_inside_the_graph(look):
-    seen = look(diff_to_dot(inserted(module="encoder.layer.7")))
-
-    assert "+ aten.clone" in seen.clusters["encoder.layer.7"]
-    assert "+ aten.clone" in seen.clusters["forward"]
-
-
 @pytest.mark.parametrize(("hops", "shown"), [(0, set()), (1, {"b9", "c0"}), (3, {"b7", "c2"})])
 def test_context_is_limited_in_hops(look, hops, shown):
     seen = look(diff_to_dot(inserted(length=10), hops=hops))
@@ -238,64 +227,7 @@ def test_edges_to_a_long_return_do_not_hide_the_rest(look):
     assert not any("return" in text for text in seen.boxes)
 
 
-def test_saved_value_is_a_line_of_its_reader(look):
-    nodes = [
-        Node("mask", "placeholder", "saved", result=TensorMeta("float32", (2, 4))),
-        *chain("sin", "cos"),
-    ]
-    nodes[-1] = replace(nodes[-1], args=(Ref("sin"), Ref("mask")))
-    old = graph(nodes, "backward")
-    new = graph(
-        [replace(n, op="aten.tan.default") if n.name == "sin" else n for n in nodes], "backward"
-    )
-
-    seen = look(diff_to_dot(difference(GraphPair(old, new, changed=((old["sin"], new["sin"]),)))))
-
-    assert "aten.cos\nsaved mask f32[2, 4]" in seen.boxes
-    assert not [text for text in seen.boxes if text.startswith("mask")]
-
-
-def test_forward_and_backward_are_separate_clusters(look):
-    old, new = graph(chain("sin", "cos")), graph(chain("sin", "neg"))
-    old_back = graph(chain("mul", "cos"), "backward")
-    new_back = graph(chain("mul", "neg"), "backward")
-
-    seen = look(
-        diff_to_dot(
-            difference(
-                GraphPair(old, new, changed=((old["cos"], new["neg"]),)),
-                GraphPair(old_back, new_back, changed=((old_back["cos"], new_back["neg"]),)),
-            )
-        )
-    )
-
-    assert "aten.sin" in seen.clusters["forward"]
-    assert "aten.mul" in seen.clusters["backward"]
-    assert "aten.mul" not in seen.clusters["forward"]
-
-
-def test_a_consequence_is_paler_than_the_edit(look):
-    old, new = graph(chain("sin", "cos")), graph(chain("sin", "neg"))
-    old_back = graph(chain("mul", "exp"), "backward")
-    new_back = graph(chain("mul", "log"), "backward")
-
-    seen = look(
-        diff_to_dot(
-            difference(
-                GraphPair(old, new, changed=((old["cos"], new["neg"]),)),
-                GraphPair(old_back, new_back, changed=((old_back["exp"], new_back["log"]),)),
-            )
-        )
-    )
-
-    edit, follows = seen.box("~ aten.cos → aten.neg"), seen.box("~ aten.exp → aten.log")
-    assert edit["fillcolor"] != "#FFFFFF"
-    assert follows["fillcolor"] == "#FFFFFF"
-    assert "dashed" in follows["style"]
-    assert edit["color"] == follows["color"]
-
-
-def test_consequence_in_a_further_place_is_paler(look):
+def test_consequence_in_each_place_is_paler_than_its_edit(look):
     old, new = graph(chain("a", "b", "c", "d")), graph(chain("e", "f", "g", "h"))
     first, second, third, fourth = (
         Change("changed", "forward", *nodes)
@@ -308,11 +240,9 @@ def test_consequence_in_a_further_place_is_paler(look):
         diff_to_dot(GraphDiff((Finding(places),), (GraphPair(old, new, changed=changed),)), hops=3)
     )
 
-    fills = [
-        next(box for label, box in seen.boxes.items() if f"aten.{op}" in label)["fillcolor"]
-        for op in "abcd"
-    ]
-    assert [fill == "#FFFFFF" for fill in fills] == [False, True, False, True]
+    boxes = [next(b for text, b in seen.boxes.items() if f"aten.{op}" in text) for op in "abcd"]
+    assert [box["fillcolor"] == "#FFFFFF" for box in boxes] == [False, True, False, True]
+    assert len({box["color"] for box in boxes}) == 1
 
 
 @pytest.mark.parametrize("consequences", [False, True])
@@ -391,17 +321,6 @@ def test_unchanged_nodes_with_changed_names_are_matched(look):
         for _, head, e in seen.edges
         if head == "aten.add.Tensor" and "color" in e and e["color"] == RED
     ]
-
-
-def test_user_text_is_shown_literally(look):
-    text = '<script>"a\\N&amp;'
-    old = graph(chain("sin"))
-    new = graph([old.nodes[0], replace(old.nodes[1], op=text, module=text, source=Source(text, 1))])
-
-    seen = look(diff_to_dot(difference(GraphPair(old, new, changed=((old["sin"], new["sin"]),)))))
-
-    assert f"~ aten.sin → {text}\n{text}:1" in seen.boxes
-    assert text in seen.clusters
 
 
 def test_eager_graph_is_drawn_with_its_runs(look):

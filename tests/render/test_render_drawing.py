@@ -89,17 +89,6 @@ def test_id_of_finds_the_box_of_a_node_and_of_folded_nodes(tmp_path):
     assert "aten.relu" in "".join(box.itertext())
 
 
-def test_saved_value_is_found_in_the_box_of_its_reader():
-    nodes = [
-        Node("mask", "placeholder", "saved", result=META),
-        Node("grad", "placeholder", "tangent", result=META),
-        Node("mul", "call_function", "aten.mul.Tensor", (Ref("grad"), Ref("mask")), {}, META),
-    ]
-    picture = whole.drawing(Graph(tuple(nodes), name="backward", kind="backward"))
-
-    assert picture.id_of("backward", "mask") == picture.id_of("backward", "mul") is not None
-
-
 def test_the_nodes_of_a_group_lead_to_the_group():
     picture = whole.drawing(layers(40), limit=50)
 

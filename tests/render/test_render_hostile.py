@@ -136,10 +136,12 @@ def test_hostile_name_is_drawn_as_text(tmp_path, kind, text):
     assert max(len(e.text or "") for e in svg.iter() if e.tag.endswith("text")) <= 130
 
 
-def test_name_with_markup_is_shown_literally(tmp_path):
-    svg = checked(PICTURES["whole"]("<b>&amp;\\N</b>"), tmp_path)
-
-    assert "<b>&amp;\\N</b>" in "".join(svg.itertext())
+@pytest.mark.parametrize("kind", ["whole", "difference"])
+@pytest.mark.parametrize(
+    "text", ["<b>&amp;\\N</b>", r"\G \E \T \l \r \n", 'a"b; }', "ends with \\", "日本語 ∑"]
+)
+def test_name_with_markup_is_shown_literally(tmp_path, kind, text):
+    assert text in "".join(checked(PICTURES[kind](text), tmp_path).itertext())
 
 
 @settings(max_examples=40, deadline=None)

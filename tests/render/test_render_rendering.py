@@ -122,6 +122,7 @@ def test_dot_is_preferred_over_pygraphviz(tmp_path, digraph):
     assert ">aa</text>" in drawing.path.read_text()
 
 
+@pytest.mark.slow("each case starts a process", unless=["svg"])
 @pytest.mark.parametrize("suffix", ["svg", "png", "pdf"])
 def test_pygraphviz_draws_where_dot_is_missing(tmp_path, digraph, no_dot, suffix):
     pytest.importorskip("pygraphviz")
@@ -168,10 +169,10 @@ BROKEN = {
 
 @pytest.mark.slow("further cases; a few are in every run", only=["prints garbage"])
 @posix
-@pytest.mark.parametrize("script", [script for script, _ in BROKEN.values()], ids=BROKEN)
-def test_broken_renderer_falls_back_to_the_next_one(tmp_path, digraph, fake_dot, script):
+@pytest.mark.parametrize("how", ["crashes", "prints garbage", "writes half"])
+def test_broken_renderer_falls_back_to_the_next_one(tmp_path, digraph, fake_dot, how):
     pytest.importorskip("pygraphviz")
-    fake_dot(script)
+    fake_dot(BROKEN[how][0])
 
     drawing = draw(digraph, tmp_path / "g.svg", timeout=120)
 
@@ -234,29 +235,6 @@ def test_a_renderer_has_limited_memory(tmp_path, digraph, fake_dot, no_pygraphvi
 
     assert (tmp_path / "limit").read_text().strip() == str((1 << 30) // 1024)
     assert (tmp_path / "size").read_text().strip() != "unlimited"
-
-
-@posix
-@pytest.mark.skipif(sys.platform != "linux", reason="memory is limited on Linux only")
-def test_renderer_over_the_memory_limit_fails_alone(tmp_path, digraph, fake_dot, no_pygraphviz):
-    hungry = "import time; time.sleep(0.5); bytearray(2 << 30)"
-    fake_dot(f"exec '{sys.executable}' -S -c '{hungry}'")
-
-    drawing = draw(digraph, tmp_path / "g.svg")
-
-    assert drawing.renderer is None
-    assert "dot: exit status 1: MemoryError" in drawing.note
-
-
-@posix
-def test_a_renderer_that_fills_the_disk_is_stopped(tmp_path, digraph, fake_dot, no_pygraphviz):
-    fake_dot('exec head -c 400000000 /dev/zero > "$3"')
-
-    drawing = draw(digraph, tmp_path / "g.svg")
-
-    assert drawing.renderer is None
-    assert "dot: " in drawing.note
-    assert left_over(tmp_path) == []
 
 
 @posix
@@ -323,39 +301,3 @@ def test_dot_in_the_working_directory_does_not_run(
 
     assert "dot: not found on the PATH" in drawing.note
     assert not (tmp_path / "ran").exists()
-
-
-@needs_dot
-def test_dot_is_looked_up_on_each_use(tmp_path, digraph, monkeypatch):
-    dot_folder = str(Path(shutil.which("dot")).parent)  # type: ignore[arg-type]
-    monkeypatch.setitem(sys.modules, "pygraphviz", None)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert draw(digraph, tmp_path / "a.svg").renderer is None
-
-    monkeypatch.setenv("PATH", dot_folder)
-
-    assert draw(digraph, tmp_path / "b.svg").renderer == "dot"
-
-
-@needs_dot
-def test_a_relative_path_is_relative_to_the_working_directory(tmp_path, digraph, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-
-    assert draw(digraph, Path("g.svg")) == RenderResult(Path("g.svg"), "dot")
-    assert (tmp_path / "g.svg").exists()
-
-
-def test_importing_the_package_imports_nothing_heavy():
-    import subprocess
-
-    code = (
-        "import sys; from pytest_torchgraph.render import difference, output, to_file, whole;"
-        "heavy = {'torch', 'graphviz', 'pygraphviz', 'jinja2'} & set(sys.modules);"
-        "sys.exit(str(heavy) if heavy else 0)"
-    )
-    root = str(Path(__file__).parents[2])
-    environment = {**os.environ, "PYTHONPATH": root}
-
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, env=environment)
-
-    assert done.returncode == 0, done.stderr

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import pytest
+from cli.test_hostile_text import check
 from projects import GRAPHS, Run
 
 EVIL = r"\u001b]0;t\u0007\u202e\u009b31m\n::error::x ##[add-mask]y"
@@ -38,14 +38,6 @@ def test_difference():
     difference = diff(Graph.from_text(HOSTILE), graph("relu"))
     assert not difference
 """
-
-
-def check(text: str) -> None:
-    """Check that a text has no command for a terminal or a CI system."""
-    for line in text.split("\n"):
-        assert line.isprintable()
-        assert not re.match(r" *::", line)
-        assert not re.search(r"##\w*\[", line)
 
 
 @pytest.fixture

@@ -76,27 +76,9 @@ def test_section_names_another_torch_release_first(
     assert lines[1] == "1 edit: aten.relu -> aten.gelu in layer.0"
 
 
-def test_each_failed_comparison_of_a_test_has_its_own_section_and_picture(
+def test_each_failed_comparison_has_its_own_section_and_picture(
     pytester: pytest.Pytester, run: Run
 ) -> None:
-    pytester.makepyfile(
-        test_net="""
-        from graphs import graph
-
-        def test_step(graph_snapshot):
-            same = [graph() == graph_snapshot(name=name) for name in ("a", "A", "b")]
-            assert all(same)
-        """
-    )
-    run("--torchgraph-update").assert_outcomes(passed=1)
-    result = run(OP="gelu")
-    result.assert_outcomes(failed=1)
-    pictures = [line for line in result.outlines if line.startswith("picture: ")]
-    assert len(set(pictures)) == 3
-    assert sum(line.strip("-") == " torchgraph " for line in result.outlines) == 3
-
-
-def test_comparison_in_a_fixture_is_explained_too(pytester: pytest.Pytester, run: Run) -> None:
     pytester.makepyfile(
         test_net="""
         import pytest
@@ -106,13 +88,20 @@ def test_comparison_in_a_fixture_is_explained_too(pytester: pytest.Pytester, run
         def checked(graph_snapshot):
             assert graph() == graph_snapshot
 
-        def test_step(checked): pass
+        def test_step(graph_snapshot):
+            same = [graph() == graph_snapshot(name=name) for name in ("a", "A", "b")]
+            assert all(same)
+
+        def test_fixture(checked): pass
         """
     )
-    run("--torchgraph-update").assert_outcomes(passed=1)
-    result = run(OP="gelu")
-    result.assert_outcomes(errors=1)
-    assert section(result)[0] == "1 edit: aten.relu -> aten.gelu in layer.0"
+    run("--torchgraph-update").assert_outcomes(passed=2)
+    result = run("-vv", OP="gelu")
+    result.assert_outcomes(failed=1, errors=1)
+    pictures = [line for line in result.outlines if line.startswith("picture: ")]
+    assert len(set(pictures)) == 4
+    assert sum(line.strip("-") == " torchgraph " for line in result.outlines) == 4
+    assert result.outlines.count("1 edit: aten.relu -> aten.gelu in layer.0") == 4
 
 
 def test_mismatch_that_fails_no_test_has_no_section(pytester: pytest.Pytester, run: Run) -> None:
@@ -142,7 +131,9 @@ def test_mismatch_that_fails_no_test_has_no_section(pytester: pytest.Pytester, r
     assert "- torchgraph -" not in result.stdout.str()
 
 
-def test_op_counts_that_differ_are_listed(pytester: pytest.Pytester, run: Run) -> None:
+def test_op_counts_that_differ_are_listed_and_cut_with_a_count(
+    pytester: pytest.Pytester, run: Run
+) -> None:
     pytester.makepyfile(
         test_net="""
         from graphs import graph
@@ -160,18 +151,6 @@ def test_op_counts_that_differ_are_listed(pytester: pytest.Pytester, run: Run) -
         "forward: aten.gelu.default  0 -> 1",
         "forward: aten.relu.default  1 -> 2",
     ]
-
-
-def test_many_lines_are_cut_with_a_count(pytester: pytest.Pytester, run: Run) -> None:
-    pytester.makepyfile(
-        test_net="""
-        from graphs import graph
-
-        def test_step(graph_snapshot):
-            assert graph() == graph_snapshot(detail="ops")
-        """
-    )
-    run("--torchgraph-update").assert_outcomes(passed=1)
     lines = section(run(OP=" ".join(f"op{i}" for i in range(200))))
     assert len(lines) < 70
     assert "... and 141 more lines" in lines
@@ -227,17 +206,11 @@ def test_error_in_the_difference_changes_nothing_else(
     assert "accept:  pytest test_net.py::test_step --torchgraph-update" in lines
 
 
-@pytest.mark.slow("further cases; a few are in every run", unless=["ini"])
-@pytest.mark.parametrize("where", ["option", "ini"])
-def test_pictures_are_written_to_the_artifact_directory(
-    pytester: pytest.Pytester, project: Run, where: str
+def test_pictures_are_written_to_the_artifact_directory_of_the_ini_file(
+    pytester: pytest.Pytester, project: Run
 ) -> None:
-    if where == "ini":
-        pytester.makeini("[pytest]\ntorchgraph_artifacts = out/pictures")
-        lines = section(project(OP="gelu"))
-    else:
-        lines = section(project("--torchgraph-artifacts=out/pictures", OP="gelu"))
-    drawn = picture(pytester, lines)
+    pytester.makeini("[pytest]\ntorchgraph_artifacts = out/pictures")
+    drawn = picture(pytester, section(project(OP="gelu")))
     assert drawn.parent == pytester.path / "out" / "pictures"
     assert "<svg" in drawn.read_text()
 
@@ -259,10 +232,12 @@ def test_pictures_without_the_cache_plugin_are_in_a_temporary_directory(project:
     assert "<svg" in drawn.read_text()
 
 
-def test_junit_xml_names_the_difference_and_the_picture(
+def test_junit_and_html_reports_have_the_difference_and_the_picture(
     pytester: pytest.Pytester, project: Run
 ) -> None:
-    project("--junitxml=out.xml", "-o", "junit_family=xunit1", OP="gelu")
+    pytest.importorskip("pytest_html")
+    html = ("-p", "html", "-p", "metadata", "--html=out.html", "--self-contained-html")
+    project("--junitxml=out.xml", "-o", "junit_family=xunit1", *html, OP="gelu")
     properties = {
         element.get("name"): element.get("value")
         for element in ET.parse(pytester.path / "out.xml").iter("property")
@@ -271,12 +246,6 @@ def test_junit_xml_names_the_difference_and_the_picture(
         "__snapshots__/test_net/test_step.tgraph: 1 edit: aten.relu -> aten.gelu in layer.0"
     )
     assert (pytester.path / str(properties["torchgraph_picture"])).is_file()
-
-
-def test_html_report_shows_the_picture(pytester: pytest.Pytester, project: Run) -> None:
-    pytest.importorskip("pytest_html")
-    arguments = ("-p", "html", "-p", "metadata", "--html=out.html", "--self-contained-html")
-    project(*arguments, OP="gelu").assert_outcomes(failed=1)
     page = (pytester.path / "out.html").read_text()
     assert "svg" in page.partition("test_net.py::test_step")[2]
 

@@ -75,11 +75,9 @@ def test_pending_file_equals_that_of_an_update(pytester: pytest.Pytester, run: R
     )
     assert updates.keys() - refused == {"test_equal", "test_the_same_again", "test_unreadable"}
     assert updates["test_equal"]["accept"] == "pytest test_a.py::test_equal --torchgraph-update"
-    assert "<test>" not in updates["test_unreadable"]["headline"]
     assert (
         "__snapshots__/test_a/test_unreadable.tgraph:3:5" in updates["test_unreadable"]["headline"]
     )
-    result.stdout.fnmatch_lines(["review:  pytest-torchgraph review out"])
     result.stdout.fnmatch_lines(["review:      pytest-torchgraph review out"])
 
     assert main(["review", "--accept", "out", "--test=test_a.py::test_unreadable"]) == 0
@@ -90,9 +88,6 @@ def test_pending_file_equals_that_of_an_update(pytester: pytest.Pytester, run: R
     tests = (f"test_a.py::test_{name}" for name in ("equal", "the_same_again", "unreadable"))
     run("--torchgraph-update", *tests, EDIT="gelu")
     assert accepted == files(pytester)
-    run("--torchgraph-artifacts=out", "-k", "test_equal or test_several", EDIT="gelu")
-    assert "test_equal" not in left(pytester.path / "out")
-    assert len(left(pytester.path / "out")) == 5
 
 
 @pytest.mark.slow("runs pytest several times")

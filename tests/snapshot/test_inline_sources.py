@@ -367,15 +367,11 @@ FORMATTED = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("name", FORMATTED)
-def test_formatted_file_stays_formatted(
-    name: str, updated: tuple[Path, str], tmp_path: Path
-) -> None:
+def test_formatted_files_stay_formatted(updated: tuple[Path, str], tmp_path: Path) -> None:
     pytest.importorskip("ruff")
-    before, after = tmp_path / "before.py", tmp_path / "after.py"
-    before.write_text(SHAPES[name][0])
-    after.write_text(file_of(updated[0], name).read_text())
-    for path in (before, after):
-        command = [sys.executable, "-m", "ruff", "format", "--check", "--isolated", str(path)]
-        done = subprocess.run(command, capture_output=True, text=True)
-        assert done.returncode == 0, path.read_text()
+    for name in FORMATTED:
+        (tmp_path / f"{name}_before.py").write_text(SHAPES[name][0])
+        (tmp_path / f"{name}_after.py").write_text(file_of(updated[0], name).read_text())
+    command = [sys.executable, "-m", "ruff", "format", "--check", "--isolated", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout

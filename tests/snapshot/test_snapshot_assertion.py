@@ -56,43 +56,6 @@ def test_accept_command_works_in_the_current_directory(
     run("test_net.py::test_step", "--torchgraph-update").assert_outcomes(passed=1)
 
 
-@pytest.mark.slow("runs pytest several times")
-def test_files_are_named_after_the_test_and_hold_readable_graphs(
-    pytester: pytest.Pytester, run: Run
-) -> None:
-    pytester.makepyfile(
-        test_net="""
-        from graphs import Capture, graph
-
-        def test_step(graph_snapshot):
-            assert Capture(graph("mm"), graph("t", name="backward")) == graph_snapshot
-            assert graph("relu") == graph_snapshot(name="forward")
-            assert graph("relu") == graph_snapshot(detail="ops")
-            assert graph_snapshot(name="left") == graph("gelu")
-
-        class TestNet:
-            def test_step(self, graph_snapshot):
-                assert graph("relu", stride=" stride [16, 1]") == graph_snapshot(detail="full")
-        """
-    )
-    run("--torchgraph-update").assert_outcomes(passed=2)
-    texts = {Path(path).name: data.decode() for path, data in files(pytester).items()}
-    assert sorted(texts) == [
-        "TestNet.test_step.tgraph",
-        "test_step.2.tgraph",
-        "test_step.tgraph",
-        "test_step[forward].tgraph",
-        "test_step[left].tgraph",
-    ]
-    assert texts["test_step.tgraph"].startswith("torchgraph 4\nvia aot, torch 2.13.0\n\nforward {")
-    assert "\nbackward {" in texts["test_step.tgraph"]
-    assert "detail ops" in texts["test_step.2.tgraph"]
-    assert "  1 aten.relu.default" in texts["test_step.2.tgraph"]
-    assert "stride [16, 1]" in texts["TestNet.test_step.tgraph"]
-    run().assert_outcomes(passed=2)
-    run("-p", "xdist", "-n2").assert_outcomes(passed=2)
-
-
 def test_changed_graph_fails_and_leaves_the_file(project: Run, stored: Path) -> None:
     before = stored.read_bytes()
     result = project(OP="gelu")

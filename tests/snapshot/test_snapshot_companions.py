@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from projects import Run, files, section
+from projects import Run, files
 
 UPDATE, PRUNE = "--torchgraph-update", "--torchgraph-prune"
 XDIST = ("-p", "xdist", "-n2")
@@ -32,11 +33,11 @@ class TestNet:
 
 
 @pytest.fixture
-def suite(pytester: pytest.Pytester, run: Run) -> dict[str, bytes]:
+def suite(pytester: pytest.Pytester, store: Callable[..., dict[str, bytes]]) -> dict[str, bytes]:
     """A project with two test files of stored graphs, and one stale graph."""
     pytester.makeini("[pytest]\nmarkers = xdist_group: tests that one worker runs")
     pytester.makepyfile(test_net=SUITE, test_other=SUITE)
-    run(UPDATE).assert_outcomes(passed=14)
+    store(passed=14)
     stale = Path("__snapshots__/test_net/test_gone.tgraph")
     stale.write_bytes(Path("__snapshots__/test_net/test_sized[1].tgraph").read_bytes())
     stored_files = files(pytester)
@@ -62,79 +63,6 @@ def stays_the_same(
     assert len(files(pytester)) == 20
 
 
-@pytest.mark.slow("several changes at once are in every run")
-@pytest.mark.parametrize("dist", ["loadgroup", "worksteal"])
-def test_xdist(pytester: pytest.Pytester, run: Run, suite: dict[str, bytes], dist: str) -> None:
-    stays_the_same(pytester, run, suite, *XDIST, "--dist", dist)
-
-
-@pytest.mark.slow("via dispatch each case is in every run")
-def test_randomly(pytester: pytest.Pytester, run: Run, suite: dict[str, bytes]) -> None:
-    pytest.importorskip("pytest_randomly")
-    orders = set()
-    for seed in ("1", "2", "3"):
-        result = run("-p", "randomly", f"--randomly-seed={seed}", "-q", "--collect-only")
-        orders.add(tuple(line for line in result.outlines if "::" in line))
-    assert len(orders) == 3, "the plugin has no effect"
-    stays_the_same(pytester, run, suite, "-p", "randomly")
-
-
-@pytest.mark.slow("the same with another process, plugin, option or mechanism")
-@pytest.mark.parametrize("workers", [(), XDIST], ids=["one", "n2"])
-def test_rerunfailures(
-    pytester: pytest.Pytester, run: Run, suite: dict[str, bytes], workers: tuple[str, ...]
-) -> None:
-    pytest.importorskip("pytest_rerunfailures")
-    pytester.makepyfile(
-        test_flaky="""
-        import pytest
-        from graphs import graph
-        tries = []
-
-        def test_flaky(graph_snapshot):
-            tries.append(1)
-            assert graph("mm" if len(tries) > 1 else "relu") == graph_snapshot
-            assert graph() == graph_snapshot
-        """
-    )
-    reruns = ("-p", "rerunfailures", "--reruns=2", *workers)
-    result = run(*reruns, UPDATE)
-    result.assert_outcomes(passed=15)
-    flaky = "__snapshots__/test_flaky/test_flaky.tgraph"
-    result.stdout.fnmatch_lines([f"created  {flaky}: forward 1 op"])
-    assert b"aten.relu" in files(pytester)[flaky], "no assertion failed, so no test was rerun"
-
-    Path(flaky).write_bytes(Path(flaky).read_bytes().replace(b"relu", b"mm"))
-    before = files(pytester)
-    result = run(*reruns, PRUNE)
-    result.assert_outcomes(passed=15)
-    assert "1 rerun" in result.stdout.str()
-    assert before.keys() - files(pytester).keys() == {"__snapshots__/test_net/test_gone.tgraph"}
-    assert "- torchgraph -" not in result.stdout.str()
-
-    result = run(*reruns, OP="gelu", PYTEST_ADDOPTS="-k flaky")
-    result.assert_outcomes(failed=1, deselected=14 if not workers else 0)
-    assert section(result)[0] == "1 edit: aten.relu -> aten.gelu in layer.0", (
-        "once, whatever ran again"
-    )
-
-
-@pytest.mark.slow("the same with another process, plugin, option or mechanism")
-@pytest.mark.parametrize("workers", [(), XDIST], ids=["one", "n2"])
-def test_html(
-    pytester: pytest.Pytester, run: Run, suite: dict[str, bytes], workers: tuple[str, ...]
-) -> None:
-    pytest.importorskip("pytest_html")
-    pages = ("-p", "html", "-p", "metadata", "--html=out.html", "--self-contained-html")
-    if not workers:
-        stays_the_same(pytester, run, suite, *pages)
-        run(UPDATE).assert_outcomes(passed=14)
-    run(*pages, *workers, OP="neg").assert_outcomes(passed=10, failed=4)
-    page = (pytester.path / "out.html").read_text()
-    assert page.count("1 edit: aten.relu -") >= 4
-    assert "svg" in page.partition("TestNet::test_step[1]")[2]
-
-
 @pytest.mark.slow("runs pytest in a new process")
 def test_all_companion_plugins_at_once(
     pytester: pytest.Pytester, run: Run, suite: dict[str, bytes]
@@ -155,40 +83,22 @@ import os
 import pytest
 from graphs import graph
 
-{fixture}
+@pytest.fixture
+def snapshot():
+    return "text"
 
 def test_both(snapshot, graph_snapshot):
     assert graph() == graph_snapshot
     assert os.environ.get("TEXT", "text") == snapshot
     assert graph("mm") == graph_snapshot(name="other")
 """
-OWN_FIXTURES = {
-    "amber": "",
-    "another extension of syrupy": """
-from syrupy.extensions.json import JSONSnapshotExtension
-
-@pytest.fixture
-def snapshot(snapshot):
-    return snapshot.use_extension(JSONSnapshotExtension)
-""",
-    "another plugin's": """
-@pytest.fixture
-def snapshot():
-    return "text"
-""",
-}
 
 
-@pytest.mark.slow("further cases; a few are in every run", unless=["another plugin's"])
-@pytest.mark.parametrize("whose", OWN_FIXTURES)
-def test_snapshot_fixture_of_the_users_own(pytester: pytest.Pytester, run: Run, whose: str) -> None:
-    pytester.makepyfile(test_net=OWN.format(fixture=OWN_FIXTURES[whose]))
+def test_snapshot_fixture_of_the_users_own(pytester: pytest.Pytester, run: Run) -> None:
+    pytester.makepyfile(test_net=OWN)
     run(UPDATE, "--snapshot-update").assert_outcomes(passed=1)
     before = files(pytester)
-    graphs = {path for path in before if path.endswith(".tgraph")}
-    assert len(graphs) == 2
-    assert len(before) == (2 if "plugin" in whose else 3)
-    run().assert_outcomes(passed=1)
+    assert len(before) == 2
     run(UPDATE, TEXT="other").assert_outcomes(failed=1)
     assert files(pytester) == before
     run(UPDATE, OP="gelu").assert_outcomes(passed=1)
@@ -196,7 +106,3 @@ def test_snapshot_fixture_of_the_users_own(pytester: pytest.Pytester, run: Run, 
     assert {path for path in before if now[path] != before[path]} == {
         "__snapshots__/test_net/test_both.tgraph"
     }
-    if "plugin" not in whose:
-        run("--snapshot-update", TEXT="other", OP="gelu").assert_outcomes(passed=1)
-        later = files(pytester)
-        assert {path for path in later if later[path] != now[path]} == before.keys() - graphs

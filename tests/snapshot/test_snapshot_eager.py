@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from projects import GRAPHS, Run, section
+from projects import GRAPHS
 
 from pytest_torchgraph import Capture
 from pytest_torchgraph.api.contents import Contents
@@ -136,74 +136,3 @@ def test_update_summary_names_eager_graphs() -> None:
     assert describe(old) == (
         "eager graph 'eager_0' added (2 ops), eager graph 'eager_1' added (1 op)"
     )
-
-
-TEST = """
-    import os
-    from dataclasses import replace
-
-    from graphs import graph
-    from pytest_torchgraph.api.contents import Contents
-    from pytest_torchgraph.api.result import Capture
-    from pytest_torchgraph.graph.text.format import Header
-
-    def test_step(graph_snapshot):
-        program = [graph("relu")]
-        for number, part in enumerate(os.environ["EAGER"].split()):
-            op, _, runs = part.partition("*")
-            program.append(replace(
-                graph(op), name=f"eager_{number}", level="dispatch", eager=True, runs=int(runs or 1)
-            ))
-        contents = Contents.of_program(program, sees_eager=True)
-        assert Capture(contents, Header("aot", "2.13.0")) == graph_snapshot
-"""
-
-
-@pytest.fixture
-def step(pytester: pytest.Pytester, project: Run) -> Run:
-    """A project whose capture has the eager graphs named by the variable EAGER."""
-    for test_file in pytester.path.glob("test_*.py"):
-        test_file.unlink()
-    pytester.makepyfile(test_step=TEST)
-    return project
-
-
-@pytest.mark.slow("long models; short ones are in every run")
-def test_old_file_without_eager_graphs_fails_once_and_is_accepted(
-    step: Run, pytester: pytest.Pytester
-) -> None:
-    step("--torchgraph-update", EAGER="").assert_outcomes(passed=1)
-    file = pytester.path / "__snapshots__/test_step/test_step.tgraph"
-    file.write_text(file.read_text().replace("torchgraph 4", "torchgraph 1"))
-    step(EAGER="").assert_outcomes(passed=1)
-
-    failed = step(EAGER="sin neg*2")
-    failed.assert_outcomes(failed=1)
-    lines = section(failed)
-    assert lines[:5] == [
-        WITHOUT_EAGER,
-        "now:     eager_0 (1 op), eager_1 (1 op)",
-        "+ eager graph 'eager_0' added (1 op)",
-        "+ eager graph 'eager_1' added (1 op)",
-        "file:    __snapshots__/test_step/test_step.tgraph",
-    ]
-    assert lines[5] == "accept:  pytest test_step.py::test_step --torchgraph-update"
-
-    accepted = step("--torchgraph-update", EAGER="sin neg*2")
-    accepted.assert_outcomes(passed=1)
-    assert ": eager graph 'eager_0' added" in accepted.stdout.str()
-    step(EAGER="sin neg*2").assert_outcomes(passed=1)
-
-
-@pytest.mark.slow("long models; short ones are in every run")
-def test_section_and_artifacts_have_eager_runs(step: Run, pytester: pytest.Pytester) -> None:
-    step("--torchgraph-update", EAGER="sin neg*2")
-
-    failed = step("--torchgraph-artifacts=out", EAGER="sin neg*3")
-    lines = section(failed)
-    assert lines[0] == "eager_1 ran 3 times, stored: 2"
-    assert "eager_1 ran 3 times, stored: 2" in failed.stdout.str().split("torchgraph ---")[0]
-    out = {path.suffix: path.read_text() for path in (pytester.path / "out").iterdir()}
-    assert "-eager_1 × 2 {\n+eager_1 × 3 {\n" in out[".diff"]
-    assert "~ eager_1 ran 3 times, before: 2\n" in out[".txt"]
-    assert "eager_1" in out[".svg"]

@@ -110,15 +110,9 @@ def test_update_adds_facts_to_an_older_file_once(pytester: pytest.Pytester, run:
     assert f"{line}return values, run counts" in updated.outlines
     (new,) = files(pytester).values()
     assert new.startswith(b"torchgraph 4\n")
-    again = run("--torchgraph-update", NAME="logits", RUNS="3")
-    assert "unchanged  __snapshots__/test_net/test_net.tgraph" in again.outlines
-
     failed = run(NAME="loss", RUNS="3")
     failed.assert_outcomes(failed=1)
     failed.stdout.fnmatch_lines(["*output 'loss' is new: %layer.0/relu*"])
-    failed = run(NAME="logits", RUNS="4")
-    failed.assert_outcomes(failed=1)
-    failed.stdout.fnmatch_lines(["*forward ran 4 times, stored: 3*"])
 
 
 HOOKED = '''

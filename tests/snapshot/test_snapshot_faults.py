@@ -157,6 +157,7 @@ def test_read_only_directory_keeps_the_old_files_and_names_them(
     assert after(pytester) == before
 
 
+@pytest.mark.slow("mounts a file system; another run with one is in every run")
 def test_read_only_directory_with_matching_graphs_passes(
     pytester: pytest.Pytester, mounted: Run
 ) -> None:
@@ -164,16 +165,3 @@ def test_read_only_directory_with_matching_graphs_passes(
     result = mounted(prepare, UPDATE)
     result.assert_outcomes(passed=3)
     assert result.ret == 0
-
-
-@pytest.mark.slow("the same with another process, plugin, option or mechanism")
-def test_two_workers_that_write_the_same_names_leave_whole_files(
-    pytester: pytest.Pytester, run: Run
-) -> None:
-    pytester.makepyfile(test_net=SUITE)
-    # Each worker runs every test.
-    options = ("-p", "xdist", "--tx=2*popen", "--dist=each")
-    result = run(*options, UPDATE, SIZE="2000")
-    result.assert_outcomes(passed=6)
-    run("-k", "step", SIZE="2000").assert_outcomes(passed=3)
-    assert len(files(pytester)) == 3

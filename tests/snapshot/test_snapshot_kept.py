@@ -5,8 +5,7 @@ The rows are cases in which other tools delete snapshots that are still needed.
 
 from __future__ import annotations
 
-import shutil
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 from projects import Run, files
@@ -117,25 +116,14 @@ CONFTESTS = {
 WORKERS = pytest.mark.parametrize("workers", ["-n0", "-n2"])
 
 
-@pytest.fixture(scope="module")
-def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the directory that caches the stored project for all tests of this module."""
-    return tmp_path_factory.mktemp("stored") / "__snapshots__"
-
-
 @pytest.fixture
-def before(pytester: pytest.Pytester, run: Run, kept: Path) -> dict[str, bytes]:
+def before(pytester: pytest.Pytester, store: Callable[..., dict[str, bytes]]) -> dict[str, bytes]:
     """Two test files, their stored graphs, a text of syrupy, and unrelated files."""
     source = SUITE.format(**WHOLE)
     pytester.makepyfile(test_net=source, test_other=source)
-    here = pytester.path / "__snapshots__"
-    if not kept.exists():
-        run(*UPDATES).assert_outcomes(passed=12)
-        for name in ("notes.md", "picture.svg"):
-            (here / "test_net" / name).write_text("mine")
-        shutil.copytree(here, kept)
-    else:
-        shutil.copytree(kept, here)
+    store("--snapshot-update", passed=12)
+    for name in ("notes.md", "picture.svg"):
+        (pytester.path / "__snapshots__" / "test_net" / name).write_text("mine")
     cache = pytester.path / ".pytest_cache" / "v" / "cache"
     cache.mkdir(parents=True, exist_ok=True)
     (cache / "lastfailed").write_text('{"test_net.py::test_step": true}')

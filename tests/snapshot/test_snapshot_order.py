@@ -169,32 +169,6 @@ def test_named_graph_shared_by_hypothesis_examples_is_stored(
     assert len(sections) == 1, "there is a section for each example"
 
 
-@pytest.mark.slow("runs pytest several times")
-@pytest.mark.parametrize("stored", [True, False], ids=["stored", "new"])
-def test_hypothesis_examples_with_different_graphs_need_names(
-    pytester: pytest.Pytester, run: Run, stored: bool
-) -> None:
-    body = 'assert graph("mm", *["relu"] * (size > 4)) == graph_snapshot(name="step")'
-    first = 'assert graph("mm") == graph_snapshot(name="step")'
-    plugins = ("-p", "_hypothesis_pytestplugin")
-    if stored:
-        pytester.makepyfile(test_net=GIVEN.format(body=first))
-        run(*plugins, UPDATE).assert_outcomes(passed=1)
-    before = files(pytester)
-    pytester.makepyfile(test_net=GIVEN.format(body=body))
-    result = run(*plugins, UPDATE)
-    result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(
-        ["*this test already stored a different graph in this file: pass graph_snapshot(name=*"]
-    )
-    if stored:
-        assert files(pytester) == before
-    names = body.replace('"step"', 'f"{size > 4}"')
-    pytester.makepyfile(test_net=GIVEN.format(body=names))
-    run(*plugins, UPDATE).assert_outcomes(passed=1)
-    run(*plugins).assert_outcomes(passed=1)
-
-
 def test_rerun_restarts_the_numbering(pytester: pytest.Pytester, run: Run) -> None:
     pytest.importorskip("pytest_rerunfailures")
     pytester.makepyfile(

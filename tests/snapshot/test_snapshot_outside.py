@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,14 @@ ONE, TWO = (f"{HOME}/test_net[{name}].tgraph" for name in ("one", "two"))
 
 
 @pytest.fixture
+def stored(pytester: pytest.Pytester, run: Run, store: Callable[..., object]) -> Run:
+    """A project with the stored graphs of `TESTS`."""
+    pytester.makepyfile(test_a=TESTS)
+    store(passed=2)
+    return run
+
+
+@pytest.fixture
 def outside(tmp_path: Path) -> Path:
     directory = tmp_path / "outside"
     directory.mkdir()
@@ -35,6 +44,7 @@ def link(pytester: pytest.Pytester, name: str, to: object) -> None:
     path.symlink_to(str(to))
 
 
+@pytest.mark.slow("each case runs pytest", unless=["True"])
 @pytest.mark.parametrize("exists", [True, False])
 def test_update_replaces_a_link_to_a_file_outside(
     pytester: pytest.Pytester, run: Run, outside: Path, exists: bool
@@ -65,34 +75,13 @@ def test_update_refuses_a_directory_that_leads_outside(
     assert (pytester.path / "__snapshots__/test_b").is_dir() == (name == HOME)
 
 
-def test_update_replaces_a_link_to_a_source_file(pytester: pytest.Pytester, run: Run) -> None:
-    pytester.makepyfile(test_a=TESTS, conftest="")
-    link(pytester, ONE, "../../conftest.py")
-    assert run("--torchgraph-update").ret == 0
-    assert (pytester.path / "conftest.py").read_text() == ""
-    assert not (pytester.path / ONE).is_symlink()
-
-
-def test_update_follows_a_directory_link_inside_the_root(
-    pytester: pytest.Pytester, run: Run
-) -> None:
-    pytester.makepyfile(test_a=TESTS)
-    (pytester.path / "shared").mkdir()
-    link(pytester, HOME, "../shared")
-    assert run("--torchgraph-update").ret == 0
-    assert len([*(pytester.path / "shared").glob("*.tgraph")]) == 2
-    assert (pytester.path / HOME).is_symlink()
-
-
 def test_failed_comparison_in_a_directory_outside_leaves_no_update_to_accept(
-    pytester: pytest.Pytester, run: Run, outside: Path
+    pytester: pytest.Pytester, stored: Run, outside: Path
 ) -> None:
-    pytester.makepyfile(test_a=TESTS)
-    run("--torchgraph-update")
     (pytester.path / HOME).rename(outside / "moved")
     link(pytester, HOME, outside / "moved")
     before = [path.read_text() for path in sorted((outside / "moved").iterdir())]
-    run("--torchgraph-artifacts=out", OP="gelu").assert_outcomes(failed=2)
+    stored("--torchgraph-artifacts=out", OP="gelu").assert_outcomes(failed=2)
     left = [path.read_text() for path in (pytester.path / "out").glob("*.update.json")]
     assert sum("outside pytest's root directory" in text for text in left) == 2
     assert [path.read_text() for path in sorted((outside / "moved").iterdir())] == before
@@ -100,11 +89,9 @@ def test_failed_comparison_in_a_directory_outside_leaves_no_update_to_accept(
 
 @pytest.mark.slow("runs pytest four times")
 def test_artifacts_replace_links_at_their_names(
-    pytester: pytest.Pytester, run: Run, outside: Path
+    pytester: pytest.Pytester, stored: Run, outside: Path
 ) -> None:
-    pytester.makepyfile(test_a=TESTS)
-    run("--torchgraph-update")
-    run("--torchgraph-artifacts=out", OP="gelu").assert_outcomes(failed=2)
+    stored("--torchgraph-artifacts=out", OP="gelu").assert_outcomes(failed=2)
     artifacts = [*(pytester.path / "out").iterdir()]
     for suffix in (".update.json", ".received.tgraph", ".expected.tgraph", ".diff", ".txt"):
         assert sum(path.name.endswith(suffix) for path in artifacts) == 2
@@ -113,9 +100,9 @@ def test_artifacts_replace_links_at_their_names(
     for number, path in enumerate(artifacts):
         path.unlink()
         path.symlink_to((victim, missing)[number % 2])
-    run("--torchgraph-artifacts=out", OP="tanh").assert_outcomes(failed=2)
+    stored("--torchgraph-artifacts=out", OP="tanh").assert_outcomes(failed=2)
     assert [path for path in artifacts if path.is_symlink()] == []
-    run("--torchgraph-artifacts=out").assert_outcomes(passed=2)
+    stored("--torchgraph-artifacts=out").assert_outcomes(passed=2)
     assert (victim.read_text(), missing.exists()) == ("mine", False)
 
 
@@ -163,29 +150,25 @@ def test_named_artifacts_do_not_follow_a_link_of_the_branch(
 
 @pytest.mark.slow("runs pytest three times")
 def test_default_artifacts_are_below_the_cache_of_the_user(
-    pytester: pytest.Pytester, run: Run, outside: Path
+    pytester: pytest.Pytester, stored: Run, outside: Path
 ) -> None:
-    pytester.makepyfile(test_a=TESTS)
-    run("--torchgraph-update")
     (pytester.path / "real").mkdir()
     link(pytester, "linked", "real")
     for cache in (outside, "linked"):
-        run(f"-ocache_dir={cache}", OP="gelu").assert_outcomes(failed=2)
+        stored(f"-ocache_dir={cache}", OP="gelu").assert_outcomes(failed=2)
         assert len([*(pytester.path / cache).glob("d/torchgraph/*.update.json")]) == 2
 
 
 def test_prune_refuses_paths_outside_and_removes_the_rest(
-    pytester: pytest.Pytester, run: Run, outside: Path
+    pytester: pytest.Pytester, stored: Run, outside: Path
 ) -> None:
-    pytester.makepyfile(test_a=TESTS)
-    run("--torchgraph-update")
     (outside / "mine.tgraph").write_text("mine")
     (outside / ".0123456789abcdef.tgraph-tmp").write_text("mine")
     os.utime(outside / ".0123456789abcdef.tgraph-tmp", (0, 0))
     link(pytester, f"{HOME}/linked.tgraph", outside / "mine.tgraph")
     link(pytester, "__snapshots__/test_gone", outside)
     (pytester.path / HOME / "old.tgraph").write_text("old")
-    result = run("--torchgraph-prune")
+    result = stored("--torchgraph-prune")
     assert result.ret == 2
     result.assert_outcomes(passed=2)
     lines = stored_graphs(result)
@@ -197,12 +180,10 @@ def test_prune_refuses_paths_outside_and_removes_the_rest(
     assert (pytester.path / "__snapshots__/test_gone").is_symlink()
 
 
-def test_stored_fifo_is_a_failure_and_does_not_hang(pytester: pytest.Pytester, run: Run) -> None:
-    pytester.makepyfile(test_a=TESTS)
-    run("--torchgraph-update")
+def test_stored_fifo_is_a_failure_and_does_not_hang(pytester: pytest.Pytester, stored: Run) -> None:
     (pytester.path / ONE).unlink()
     os.mkfifo(pytester.path / ONE)
-    result = run()
+    result = stored()
     result.assert_outcomes(passed=1, failed=1)
     result.stdout.fnmatch_lines(["*cannot read the stored graph *one?.tgraph: not a regular file*"])
 
@@ -210,23 +191,7 @@ def test_stored_fifo_is_a_failure_and_does_not_hang(pytester: pytest.Pytester, r
 AUDITED = "def test_x():\n    pass\n"
 
 
-@pytest.mark.parametrize("exists", [True, False])
-def test_audit_replaces_a_link_at_the_baseline(
-    pytester: pytest.Pytester, run: Run, outside: Path, exists: bool
-) -> None:
-    pytester.makepyfile(test_x=AUDITED)
-    run("--torchgraph-audit=record")
-    baseline, victim = pytester.path / "torchgraph-audit.json", outside / "mine.json"
-    old = baseline.read_text().replace("2.", "1.")
-    baseline.unlink()
-    if exists:
-        victim.write_text(old)
-    link(pytester, baseline.name, victim)
-    assert run("--torchgraph-audit=record").ret == 0
-    assert not baseline.is_symlink()
-    assert (victim.read_text() if exists else victim.exists()) == (old if exists else False)
-
-
+@pytest.mark.slow("each case runs pytest", unless=["True"])
 @pytest.mark.parametrize("exists", [True, False])
 def test_audit_records_no_baseline_outside_the_root(
     pytester: pytest.Pytester, run: Run, outside: Path, exists: bool
@@ -241,12 +206,6 @@ def test_audit_records_no_baseline_outside_the_root(
     result.assert_outcomes(passed=1)
     result.stdout.fnmatch_lines([f"*: not recorded: {victim} is outside the root directory *"])
     assert (victim.read_text() if exists else victim.exists()) == ("mine" if exists else False)
-
-
-def test_audit_records_a_baseline_inside_the_root(pytester: pytest.Pytester, run: Run) -> None:
-    pytester.makepyfile(test_x=AUDITED)
-    assert run("--torchgraph-audit=record").ret == 0
-    assert (pytester.path / "torchgraph-audit.json").is_file()
 
 
 def test_baseline_that_cannot_be_read_is_one_error(pytester: pytest.Pytester, run: Run) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -45,18 +46,26 @@ def suite(**parts: str) -> str:
     return SUITE.format(**{**PLAIN, **parts})
 
 
-def stored(pytester: pytest.Pytester, run: Run, **parts: str) -> dict[str, bytes]:
-    pytester.makepyfile(test_net=suite(**parts), test_other=suite())
-    run("--torchgraph-update").assert_outcomes(passed=6)
-    return files(pytester)
+@pytest.fixture
+def before(pytester: pytest.Pytester, store: Callable[..., dict[str, bytes]]) -> dict[str, bytes]:
+    """The stored files of a project with two equal test files."""
+    pytester.makepyfile(test_net=suite(), test_other=suite())
+    return store(passed=6)
 
 
-def in_two_directories(pytester: pytest.Pytester, run: Run) -> None:
+@pytest.fixture
+def stored(run: Run, before: dict[str, bytes]) -> Run:
+    return run
+
+
+@pytest.fixture
+def two_directories(pytester: pytest.Pytester, run: Run, store: Callable[..., object]) -> Run:
     test = "from graphs import graph\n\ndef test_step(graph_snapshot):\n"
     test += "    assert graph() == graph_snapshot"
     pytester.mkdir("sub").joinpath("test_net.py").write_text(test)
     pytester.makepyfile(test_other=test)
-    run("--torchgraph-update").assert_outcomes(passed=2)
+    store(passed=2)
+    return run
 
 
 # -- removed files ---------------------------------------------------------------------------------
@@ -65,9 +74,8 @@ def in_two_directories(pytester: pytest.Pytester, run: Run) -> None:
 @pytest.mark.slow("the same without workers is in every run", unless=["one"])
 @WORKERS
 def test_prune_removes_and_names_unused_files(
-    pytester: pytest.Pytester, run: Run, workers: tuple[str, ...]
+    pytester: pytest.Pytester, run: Run, before: dict[str, bytes], workers: tuple[str, ...]
 ) -> None:
-    before = stored(pytester, run)
     cpu = suite(devices='["cpu"]')
     pytester.makepyfile(test_net=cpu.replace("test_step", "test_stepped"), test_other=cpu)
     run(*workers, "--torchgraph-update").assert_outcomes(passed=4)
@@ -83,17 +91,15 @@ def test_prune_removes_and_names_unused_files(
     assert lines(run(*workers, "--torchgraph-prune")) == [f"removed  {stale}", cuda]
     assert before.keys() - files(pytester).keys() == {stale}
     assert lines(run(*workers, "--torchgraph-prune")) == ["nothing to remove", cuda]
-    assert lines(run(*workers)) == []
 
 
 @pytest.mark.slow("the same without workers is in every run", unless=["one"])
 @WORKERS
 def test_prune_removes_the_directory_of_a_deleted_test_file(
-    pytester: pytest.Pytester, run: Run, workers: tuple[str, ...]
+    pytester: pytest.Pytester, stored: Run, workers: tuple[str, ...]
 ) -> None:
-    stored(pytester, run)
     Path("test_net.py").unlink()
-    result = run(*workers, "--torchgraph-prune")
+    result = stored(*workers, "--torchgraph-prune")
     assert len([line for line in lines(result) if line.startswith("removed")]) == 5
     assert not Path("__snapshots__/test_net").exists()
     assert len(files(pytester)) == 5
@@ -116,10 +122,9 @@ def test_prune_removes_the_directory_of_a_deleted_test_file(
     ],
 )
 def test_prune_gives_the_reason_for_keeping_all(
-    pytester: pytest.Pytester, run: Run, words: tuple[str, ...], reason: str
+    stored: Run, words: tuple[str, ...], reason: str
 ) -> None:
-    stored(pytester, run)
-    assert lines(run(*words, "--torchgraph-prune")) == [f"nothing removed: {reason}"]
+    assert lines(stored(*words, "--torchgraph-prune")) == [f"nothing removed: {reason}"]
 
 
 @pytest.mark.slow("the same with another option", unless=["--ignore=sub"])
@@ -127,83 +132,76 @@ def test_prune_gives_the_reason_for_keeping_all(
     "option", ["--ignore=sub", "--ignore-glob=s*b", "--ignore=sub/test_net.py"]
 )
 def test_check_cannot_tell_if_an_option_ignores_stored_graphs(
-    pytester: pytest.Pytester, run: Run, option: str
+    two_directories: Run, option: str
 ) -> None:
-    in_two_directories(pytester, run)
-    result = run(option, "--torchgraph-prune=check")
+    result = two_directories(option, "--torchgraph-prune=check")
     reason = "no test of sub/test_net.py was collected"
     assert (result.ret, lines(result)) == (1, [f"nothing checked: {reason}"])
-    assert lines(run(option, "--torchgraph-prune")) == [f"nothing removed: {reason}"]
+    assert lines(two_directories(option, "--torchgraph-prune")) == [f"nothing removed: {reason}"]
     # Nothing is stored below the directory, so all tests that matter ran.
     Path("docs").mkdir()
-    result = run("--ignore=docs", "--torchgraph-prune=check")
+    result = two_directories("--ignore=docs", "--torchgraph-prune=check")
     assert (result.ret, lines(result)) == (0, ["no stale file"])
 
 
-def test_check_of_a_folder_says_so(pytester: pytest.Pytester, run: Run) -> None:
-    in_two_directories(pytester, run)
-    result = run("sub", "--torchgraph-prune=check")
+def test_check_of_a_folder_says_so(two_directories: Run) -> None:
+    result = two_directories("sub", "--torchgraph-prune=check")
     assert (result.ret, lines(result)) == (0, ["no stale file in sub"])
 
 
 @pytest.mark.slow("the same without workers is in every run", unless=["one"])
 @WORKERS
 def test_check_names_what_the_project_does_not_collect(
-    pytester: pytest.Pytester, run: Run, workers: tuple[str, ...]
+    pytester: pytest.Pytester, two_directories: Run, workers: tuple[str, ...]
 ) -> None:
-    in_two_directories(pytester, run)
     Path("conftest.py").write_text("collect_ignore = ['sub']")
-    result = run(*workers, "--torchgraph-prune=check")
+    result = two_directories(*workers, "--torchgraph-prune=check")
     kept = "kept all of sub/test_net.py: no test of it was collected"
     assert (result.ret, lines(result)) == (0, ["no stale file", kept])
     Path("conftest.py").unlink()
     for excluded in ("norecursedirs = sub", "testpaths = test_other.py"):
         pytester.makeini(f"[pytest]\n{excluded}\n")
-        result = run(*workers, "--torchgraph-prune=check")
+        result = two_directories(*workers, "--torchgraph-prune=check")
         assert (result.ret, lines(result)) == (0, ["no stale file"])
 
 
-def test_prune_respects_arguments_from_the_environment(pytester: pytest.Pytester, run: Run) -> None:
-    stored(pytester, run)
-    printed_lines = lines(run("--torchgraph-prune", PYTEST_ADDOPTS="test_net.py::test_step"))
+def test_prune_respects_arguments_from_the_environment(stored: Run) -> None:
+    printed_lines = lines(stored("--torchgraph-prune", PYTEST_ADDOPTS="test_net.py::test_step"))
     assert printed_lines == ["nothing removed: only test_net.py::test_step ran"]
 
 
-def test_prune_accepts_testpaths_as_a_complete_run(pytester: pytest.Pytester, run: Run) -> None:
-    stored(pytester, run)
+def test_prune_accepts_testpaths_as_a_complete_run(pytester: pytest.Pytester, stored: Run) -> None:
     pytester.makeini("[pytest]\ntestpaths = test_net.py test_other.py\n")
-    assert lines(run("--torchgraph-prune")) == ["nothing to remove"]
+    assert lines(stored("--torchgraph-prune")) == ["nothing to remove"]
 
 
 @pytest.mark.slow("the same without workers is in every run", unless=["one"])
 @WORKERS
 def test_prune_names_a_failing_test_as_the_reason(
-    pytester: pytest.Pytester, run: Run, workers: tuple[str, ...]
+    pytester: pytest.Pytester, stored: Run, workers: tuple[str, ...]
 ) -> None:
-    stored(pytester, run)
     pytester.makepyfile(test_net=suite(step="raise MemoryError"))
-    printed_lines = lines(run(*workers, "--torchgraph-prune"))
+    printed_lines = lines(stored(*workers, "--torchgraph-prune"))
     assert printed_lines == ["nothing removed: test_net.py::test_step failed"]
 
 
 @pytest.mark.slow("the same without workers is in every run", unless=["one"])
 @WORKERS
 def test_prune_keeps_only_the_files_of_a_skipped_test(
-    pytester: pytest.Pytester, run: Run, workers: tuple[str, ...]
+    pytester: pytest.Pytester, stored: Run, workers: tuple[str, ...]
 ) -> None:
-    stored(pytester, run)
     again = """
 def test_step_again(graph_snapshot):
     assert graph() == graph_snapshot
 """
     pytester.makepyfile(test_net=suite() + again)
-    run("--torchgraph-update")
+    stored("--torchgraph-update")
     pytester.makepyfile(
         test_net=suite(mark="@pytest.mark.skip"),
         test_other=suite().replace("test_step", "test_stepped"),
     )
-    run("--torchgraph-update")
-    assert lines(run(*workers, "--torchgraph-prune")) == [
+    stored("--torchgraph-update")
+    assert lines(stored(*workers, "--torchgraph-prune")) == [
         "removed  __snapshots__/test_net/test_step_again.tgraph",
         "removed  __snapshots__/test_other/test_step.tgraph",
         "kept __snapshots__/test_net/test_step.tgraph: test_net.py::test_step was skipped",
@@ -213,15 +211,14 @@ def test_step_again(graph_snapshot):
 @pytest.mark.slow("the same without workers is in every run", unless=["one"])
 @WORKERS
 def test_prune_keeps_files_of_all_parameters_if_one_is_skipped(
-    pytester: pytest.Pytester, run: Run, workers: tuple[str, ...]
+    pytester: pytest.Pytester, stored: Run, workers: tuple[str, ...]
 ) -> None:
-    stored(pytester, run)
     skipped = "pytest.skip() if device == 'cuda' else None"
     pytester.makepyfile(
         test_net=suite(devices='["cpu2", "cuda"]', before=skipped), test_other=suite()
     )
-    run("--torchgraph-update")
-    assert lines(run(*workers, "--torchgraph-prune")) == [
+    stored("--torchgraph-update")
+    assert lines(stored(*workers, "--torchgraph-prune")) == [
         "nothing to remove",
         "kept __snapshots__/test_net/test_on[cpu].tgraph and 3 more: "
         "test_net.py::test_on[cuda] was skipped",
@@ -229,11 +226,10 @@ def test_prune_keeps_files_of_all_parameters_if_one_is_skipped(
 
 
 def test_prune_keeps_files_of_a_test_file_that_did_not_run(
-    pytester: pytest.Pytester, run: Run
+    pytester: pytest.Pytester, stored: Run
 ) -> None:
-    stored(pytester, run)
     pytester.makepyfile(test_net=suite(header="pytestmark = pytest.mark.skip"))
-    assert lines(run("--torchgraph-prune")) == [
+    assert lines(stored("--torchgraph-prune")) == [
         "nothing to remove",
         "kept all of test_net.py: test_net.py::test_on[cpu] was skipped",
     ]
@@ -262,11 +258,10 @@ def test_may_belong_to(stem: str, nodeid: str, may: bool) -> None:
 @pytest.mark.slow("the same without workers is in every run")
 @WORKERS
 def test_prune_names_a_deselected_test_as_the_reason(
-    pytester: pytest.Pytester, run: Run, workers: tuple[str, ...]
+    pytester: pytest.Pytester, stored: Run, workers: tuple[str, ...]
 ) -> None:
-    stored(pytester, run)
     pytester.makeconftest("def pytest_collection_modifyitems(items): del items[2:3]")
-    assert lines(run(*workers, "--torchgraph-prune")) == [
+    assert lines(stored(*workers, "--torchgraph-prune")) == [
         "nothing removed: test_net.py::test_step was removed by a plugin"
     ]
 
@@ -274,12 +269,11 @@ def test_prune_names_a_deselected_test_as_the_reason(
 @pytest.mark.slow("the same without workers is in every run", unless=["one"])
 @WORKERS
 def test_prune_names_an_uncalled_test_as_the_reason(
-    pytester: pytest.Pytester, run: Run, workers: tuple[str, ...]
+    pytester: pytest.Pytester, stored: Run, workers: tuple[str, ...]
 ) -> None:
-    stored(pytester, run)
     stepped = suite().replace("test_step", "test_stepped")
     pytester.makepyfile(test_net=stepped, test_other=stepped)
-    run("--torchgraph-update").assert_outcomes(passed=6)
+    stored("--torchgraph-update").assert_outcomes(passed=6)
     pytester.makeconftest(
         """
         import pytest
@@ -290,17 +284,16 @@ def test_prune_names_an_uncalled_test_as_the_reason(
                 return True
         """
     )
-    assert lines(run(*workers, "--torchgraph-prune")) == [
+    assert lines(stored(*workers, "--torchgraph-prune")) == [
         "removed  __snapshots__/test_other/test_step.tgraph",
         "kept all of test_net.py: test_net.py::test_on[cpu] did not run",
     ]
 
 
 @pytest.mark.slow("runs pytest several times")
-def test_prune_names_a_lost_worker_as_the_reason(pytester: pytest.Pytester, run: Run) -> None:
-    stored(pytester, run)
+def test_prune_names_a_lost_worker_as_the_reason(pytester: pytest.Pytester, stored: Run) -> None:
     pytester.makepyfile(test_net=suite(step="import os; os._exit(3)"))
-    printed_lines = lines(run("-p", "xdist", "-n2", "--torchgraph-prune"))
+    printed_lines = lines(stored("-p", "xdist", "-n2", "--torchgraph-prune"))
     assert printed_lines == ["nothing removed: a pytest-xdist worker crashed"]
 
 
@@ -372,40 +365,31 @@ def test_prune_removes_stale_graphs_of_a_present_device(
     assert len(files(pytester)) == 4
 
 
-def test_prune_keeps_compared_graphs_below_a_link(pytester: pytest.Pytester, run: Run) -> None:
-    stored(pytester, run)
+def test_prune_keeps_compared_graphs_below_a_link(stored: Run) -> None:
     Path("__snapshots__").rename("real")
     Path("__snapshots__").symlink_to("real")
     Path("real/test_net/test_old.tgraph").symlink_to("test_step.tgraph")
-    assert lines(run("--torchgraph-prune")) == ["nothing to remove"]
+    assert lines(stored("--torchgraph-prune")) == ["nothing to remove"]
 
 
-def test_prune_removes_old_temporary_files(pytester: pytest.Pytester, run: Run) -> None:
-    stored(pytester, run)
+def test_prune_removes_old_temporary_files(stored: Run) -> None:
     old, new = (Path(f"__snapshots__/test_net/.{name}.tgraph-tmp") for name in ("old", "new"))
     for path in (old, new):
         path.write_text("half a gr")
     os.utime(old, (time.time() - 3600,) * 2)
-    run()
+    stored()
     assert old.exists()
-    run("--torchgraph-update")
+    stored("--torchgraph-update")
     assert not old.exists()
     assert new.exists(), "another process may be writing it"
-
-
-def test_prune_has_no_ini_option(pytester: pytest.Pytester, run: Run) -> None:
-    stored(pytester, run)
-    pytester.makeini("[pytest]\ntorchgraph_prune = true\n")
-    result = run()
-    assert "torchgraph_prune" in result.stdout.str() + result.stderr.str()
-    assert len(files(pytester)) == 10
 
 
 # -- checks ----------------------------------------------------------------------------------------
 
 
-def test_prune_check_fails_and_removes_nothing(pytester: pytest.Pytester, run: Run) -> None:
-    before = stored(pytester, run)
+def test_prune_check_fails_and_removes_nothing(
+    pytester: pytest.Pytester, run: Run, before: dict[str, bytes]
+) -> None:
     assert run("--torchgraph-prune=check").ret == 0
     pytester.makepyfile(test_net=suite().replace("test_step", "test_stepped"))
     run("--torchgraph-update")
@@ -422,26 +406,26 @@ def test_prune_check_fails_and_removes_nothing(pytester: pytest.Pytester, run: R
     assert before.keys() <= files(pytester).keys()
 
 
-def test_prune_takes_no_value_from_the_next_argument(pytester: pytest.Pytester, run: Run) -> None:
-    stored(pytester, run)
+def test_prune_takes_no_value_from_the_next_argument(
+    pytester: pytest.Pytester, stored: Run
+) -> None:
     pytester.makepyfile(test_other=suite().replace("test_step", "test_stepped"))
-    run("--torchgraph-update")
-    result = run("--torchgraph-prune", ".")
+    stored("--torchgraph-update")
+    result = stored("--torchgraph-prune", ".")
     assert lines(result) == ["removed  __snapshots__/test_other/test_step.tgraph"]
-    assert run("--torchgraph-prune=now").ret == pytest.ExitCode.USAGE_ERROR
+    assert stored("--torchgraph-prune=now").ret == pytest.ExitCode.USAGE_ERROR
 
 
 def test_stale_files_in_a_directory_without_tests_are_named(
-    pytester: pytest.Pytester, run: Run
+    pytester: pytest.Pytester, stored: Run
 ) -> None:
-    stored(pytester, run)
     for name in ("gone", "build"):
         home = pytester.path / name / "__snapshots__" / "test_old"
         home.mkdir(parents=True)
         (home / "test_x.tgraph").write_text("torchgraph 1\n")
     stale = os.path.join("gone", "__snapshots__", "test_old", "test_x.tgraph")
-    assert lines(run()) == [
+    assert lines(stored()) == [
         f"stale, no test compares them: {stale} (--torchgraph-prune removes them)"
     ]
-    assert lines(run("--torchgraph-prune")) == [f"removed  {stale}"]
+    assert lines(stored("--torchgraph-prune")) == [f"removed  {stale}"]
     assert [path.parts[-4] for path in pytester.path.rglob("test_x.tgraph")] == ["build"]

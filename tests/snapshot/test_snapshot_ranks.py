@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 import pytest
 from projects import Run, files, section, stored_graphs
@@ -51,10 +52,10 @@ def test_step(graph_snapshot):
 
 
 @pytest.fixture
-def stored(pytester: pytest.Pytester, run: Run) -> Run:
+def stored(pytester: pytest.Pytester, run: Run, store: Callable[..., object]) -> Run:
     """A project with eight stored ranks, all of them relu and gelu."""
     pytester.makepyfile(test_net=STEP, collective=RANKS)
-    run("--torchgraph-update", RANKS="relu gelu * 8").assert_outcomes(passed=1)
+    store(passed=1, RANKS="relu gelu * 8")
     return run
 
 
@@ -118,19 +119,6 @@ def test_edit_in_several_rank_classes_is_reported_once(
     assert sum("aten.relu.default" in line for line in lines) == 2
 
 
-@pytest.mark.slow("runs pytest in a new process")
-def test_merged_rank_classes_are_reported(stored: Run, pytester: pytest.Pytester) -> None:
-    stored("--torchgraph-update", RANKS="relu * 4; gelu * 4").assert_outcomes(passed=1)
-    assert headings(pytester) == ["ranks 0-3", "ranks 4-7"]
-    result = stored(RANKS="relu * 8")
-    result.assert_outcomes(failed=1)
-    assert section(result)[0].startswith(
-        "ranks 4-7 differ from the stored graphs (ranks 0-3 equal)"
-    )
-    stored("--torchgraph-update", RANKS="relu * 8").assert_outcomes(passed=1)
-    assert headings(pytester) == ["ranks 0-7"]
-
-
 @pytest.mark.slow("runs pytest in a new process", unless=["sizes"])
 @pytest.mark.parametrize(
     ("env", "problem", "lines"),
@@ -174,87 +162,11 @@ def test_incomparable_ranks_are_refused(
     stored(**env).assert_outcomes(passed=1)
 
 
-@pytest.mark.slow("runs pytest in a new process")
-def test_single_capture_of_ranks_is_stored(pytester: pytest.Pytester, run: Run) -> None:
-    pytester.makepyfile(test_net=STEP, collective=RANKS)
-    run("--torchgraph-update", ONE="1").assert_outcomes(passed=1)
-    result = run()
-    result.assert_outcomes(failed=1)
-    assert section(result)[1:3] == ["stored:  single capture", "now:     ranks 0-7 of dp=2, tp=4"]
-
-
 def test_empty_ranks_fail(stored: Run) -> None:
     for args in ((), ("--torchgraph-update",)):
         result = stored(*args, RANKS="relu * 0", NUMBERS="[]")
         result.assert_outcomes(failed=1)
         result.stdout.fnmatch_lines(["E * nothing to compare: no rank was captured*"])
-
-
-@pytest.mark.slow("runs pytest in a new process")
-def test_requested_order_of_ranks_does_not_change_the_file(
-    stored: Run, pytester: pytest.Pytester
-) -> None:
-    env = {"NUMBERS": "[3, 0]", "RANKS": "relu; gelu"}
-    stored("--torchgraph-update", **env).assert_outcomes(passed=1)
-    assert headings(pytester) == ["rank 0", "rank 3"]
-    stored(NUMBERS="[0, 3]", RANKS="gelu; relu").assert_outcomes(passed=1)
-    stored(NUMBERS="[0, 3]", RANKS="relu; gelu").assert_outcomes(failed=1)
-
-
-@pytest.mark.slow("runs pytest in a new process", unless=["ops-gelu relu * 8-relu relu gelu * 8"])
-@pytest.mark.parametrize(
-    ("detail", "equal", "differs"),
-    [
-        ("ops", "gelu relu * 8", "relu relu gelu * 8"),
-        ("dataflow", "relu gelu * 8", "gelu relu * 8"),
-    ],
-)
-def test_ranks_snapshot_at_each_detail(
-    stored: Run, pytester: pytest.Pytester, detail: str, equal: str, differs: str
-) -> None:
-    stored("--torchgraph-update", DETAIL=detail, RANKS="relu gelu * 4; relu gelu * 4")
-    assert headings(pytester) == ["ranks 0-7"]
-    stored(DETAIL=detail, RANKS=equal).assert_outcomes(passed=1)
-    result = stored(DETAIL=detail, RANKS=differs)
-    result.assert_outcomes(failed=1)
-    assert section(result)[0].startswith("ranks 0-7 differ from the stored graphs: 1 ")
-    (line,) = stored_graphs(stored("--torchgraph-update", DETAIL=detail, RANKS=differs))
-    assert line.startswith(f"updated  {FILE}: ranks 0-7")
-    assert "aten." in line
-
-
-@pytest.mark.slow("runs pytest in a new process")
-def test_strides_of_one_rank(stored: Run, pytester: pytest.Pytester) -> None:
-    stored("--torchgraph-update", DETAIL="full", STRIDE=" stride [16, 1]", RANKS="relu * 8")
-    result = stored(DETAIL="full", STRIDE=" stride [1, 2]", RANKS="relu * 8")
-    result.assert_outcomes(failed=1)
-    lines = section(result)
-    assert lines[0].endswith("only strides or devices differ")
-    assert lines[1] == "ranks 0-7:"
-    assert any(line.startswith("  -") and "stride [16, 1]" in line for line in lines)
-
-
-@pytest.mark.slow("runs pytest in a new process")
-def test_ranks_with_renamed_nodes_match(stored: Run, pytester: pytest.Pytester) -> None:
-    path = pytester.path / FILE
-    path.write_text(path.read_text().replace("layer.", "block."))
-    stored(RANKS="relu gelu * 8").assert_outcomes(passed=1)
-    update = stored("--torchgraph-update", RANKS="relu gelu * 8")
-    (line,) = stored_graphs(update)
-    assert line.startswith(f"renamed  {FILE}: 2 names: block")
-    assert "block" not in text(pytester)
-
-
-@pytest.mark.slow("runs pytest in a new process")
-def test_unreadable_ranks_snapshot_is_an_error(stored: Run, pytester: pytest.Pytester) -> None:
-    path = pytester.path / FILE
-    path.write_text(path.read_text().replace("ranks 0-7", "ranks 0-8"))
-    result = stored(RANKS="relu gelu * 8")
-    result.assert_outcomes(failed=1)
-    says = f"*{FILE}:5:7: rank 8 is out of range*--torchgraph-update*"
-    result.stdout.fnmatch_lines([says])
-    stored("--torchgraph-update", RANKS="relu gelu * 8").assert_outcomes(passed=1)
-    assert headings(pytester) == ["ranks 0-7"]
 
 
 def test_artifacts_of_differing_ranks(stored: Run, pytester: pytest.Pytester) -> None:
@@ -275,25 +187,3 @@ def test_artifacts_of_differing_ranks(stored: Run, pytester: pytest.Pytester) ->
     ]
     (received,) = art.glob("*.received.tgraph")
     assert received.read_text().startswith("torchgraph 4\n")
-
-
-@pytest.mark.slow("runs pytest in a new process")
-def test_ranks_causes_list_each_edit_once(pytester: pytest.Pytester, run: Run) -> None:
-    two = STEP + STEP.partition("\ndef ")[0] + "\ndef test_other" + STEP.partition("test_step")[2]
-    pytester.makepyfile(test_net=two, collective=RANKS)
-    run("--torchgraph-update", RANKS="relu * 4; relu gelu * 4").assert_outcomes(passed=2)
-    result = run(RANKS="sin * 4; sin gelu * 4")
-    result.assert_outcomes(failed=2)
-    result.stdout.fnmatch_lines(["*graphs differ: 1 cause in 2 tests*"])
-
-
-@pytest.mark.slow("runs pytest in a new process")
-def test_expected_difference_of_ranks_passes(pytester: pytest.Pytester, run: Run) -> None:
-    pytester.makepyfile(test_net=STEP.replace("value ==", "value !="), collective=RANKS)
-    result = run("--torchgraph-update")
-    result.assert_outcomes(failed=1)  # the file is missing, and `!=` stores nothing
-    pytester.makepyfile(test_net=STEP)
-    run("--torchgraph-update").assert_outcomes(passed=1)
-    pytester.makepyfile(test_net=STEP.replace("value ==", "value !="))
-    run().assert_outcomes(failed=1)
-    run(RANKS="relu * 7; gelu").assert_outcomes(passed=1)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from projects import Run, files
 
@@ -28,11 +30,10 @@ class TestLast:
 
 
 @pytest.fixture
-def mixed(pytester: pytest.Pytester, run: Run) -> dict[str, bytes]:
+def mixed(pytester: pytest.Pytester, store: Callable[..., dict[str, bytes]]) -> dict[str, bytes]:
     """A project with graphs and a text of syrupy, all stored."""
     pytester.makepyfile(test_mixed=MIXED)
-    run("--torchgraph-update", "--snapshot-update").assert_outcomes(passed=5)
-    stored_files = files(pytester)
+    stored_files = store("--snapshot-update", passed=5)
     assert len(stored_files) == 6, sorted(stored_files)
     return stored_files
 
@@ -98,24 +99,19 @@ def test_syrupys_update_flags_update_graphs_as_well(
     run("-k", "last").assert_outcomes(passed=1, deselected=4)
 
 
-def test_ignored_files_stay_ignored(
+def test_ignored_and_temporary_files_stay(
     pytester: pytest.Pytester, run: Run, mixed: dict[str, bytes]
 ) -> None:
-    notes = pytester.path / "__snapshots__" / "test_mixed" / "notes.md"
-    notes.write_text("mine")
-    run("--snapshot-update", "--snapshot-ignore-file-extensions=md").assert_outcomes(passed=5)
-    assert files(pytester) == {**mixed, "__snapshots__/test_mixed/notes.md": b"mine"}
-
-
-def test_leftover_temporary_file_is_ignored(
-    pytester: pytest.Pytester, run: Run, mixed: dict[str, bytes]
-) -> None:
-    left = pytester.path / "__snapshots__" / "test_mixed" / ".0123456789abcdef.tgraph-tmp"
-    left.write_text("half a gr")
-    result = run("--snapshot-update")
+    others = {
+        f"__snapshots__/test_mixed/{name}": b"mine"
+        for name in ("notes.md", ".0123456789abcdef.tgraph-tmp")
+    }
+    for name, content in others.items():
+        (pytester.path / name).write_bytes(content)
+    result = run("--snapshot-update", "--snapshot-ignore-file-extensions=md")
     result.assert_outcomes(passed=5)
     assert result.ret == 0
-    assert left.read_text() == "half a gr"
+    assert files(pytester) == {**mixed, **others}
 
 
 def test_comparison_texts_are_freed_before_the_session_ends(

@@ -66,10 +66,6 @@ def test_update_lists_written_files_and_repeats_nothing(
         *(f"updated  {path}: {what}" for path in paths[3:]),
         *(f"unchanged  {path}" for path in paths[:3]),
     ]
-    plain = run(OP="gelu")
-    plain.assert_outcomes(passed=4)
-    assert listed(plain) == []
-    assert "stored graphs" not in plain.stdout.str()
 
 
 CHANGES = """
@@ -195,9 +191,6 @@ def test_update_lists_files_with_new_names_as_renamed(
     ]
     after = files(pytester)
     assert {path: text.replace(b"layer", b"block") for path, text in before.items()} == after
-    again = run(*workers, "--torchgraph-update", LAYER="block")
-    assert {line.split()[0] for line in listed(again)} == {"unchanged"}
-    assert files(pytester) == after
 
 
 @pytest.mark.slow("runs pytest several times")
@@ -287,7 +280,6 @@ def test_update_of_many_files_reports_counts_and_causes(
         "updated  14 files (-v lists them)",
         "unchanged  __snapshots__/test_net/test_same.tgraph",
     ]
-    assert causes(run(*workers, "--torchgraph-update", OP="relu", OTHER="exp")) == []
 
 
 @pytest.mark.slow("runs pytest several times")
@@ -383,35 +375,6 @@ def test_update_counts_many_renamed_files_by_names(pytester: pytest.Pytester, ru
     assert causes(result) == []
 
 
-@pytest.mark.slow("runs pytest several times")
-def test_update_counts_many_unchanged_files(pytester: pytest.Pytester, run: Run) -> None:
-    pytester.makepyfile(test_net=SUITE.replace("[1, 2, 3]", "range(9)"))
-    run("--torchgraph-update").assert_outcomes(passed=10)
-    assert listed(run("--torchgraph-update")) == ["unchanged  11 files (-v lists them)"]
-    assert len(listed(run("--torchgraph-update", "-v"))) == 11
-    assert len(listed(run("--torchgraph-update", OP="gelu"))) == 2 + 9
-
-
-def test_error_in_a_difference_does_not_stop_an_update(
-    pytester: pytest.Pytester, project: Run
-) -> None:
-    pytester.makeconftest(
-        """
-        import pytest_torchgraph.graph.diff
-
-        def broken(*args):
-            raise RecursionError("too deep")
-
-        pytest_torchgraph.graph.diff.diff_graphs = broken
-        """
-    )
-    result = project("--torchgraph-update", OP="gelu")
-    result.assert_outcomes(passed=1)
-    (line,) = listed(result)
-    assert line.endswith(": cannot describe the difference: RecursionError: too deep")
-    project(OP="gelu").assert_outcomes(passed=1)
-
-
 def test_update_lists_files_of_subtests(pytester: pytest.Pytester, run: Run) -> None:
     pytest.importorskip("_pytest.subtests", reason="pytest 9 has subtests")
     pytester.makepyfile(
@@ -429,15 +392,6 @@ def test_update_lists_files_of_subtests(pytester: pytest.Pytester, run: Run) -> 
     assert len(listed(result)) == 2
     assert "nothing to remove" in run("--torchgraph-prune").stdout.str()
     assert len(files(pytester)) == 2
-
-
-def test_update_writes_only_graphs_of_tests_that_run(pytester: pytest.Pytester, run: Run) -> None:
-    pytester.makepyfile(test_net=SUITE)
-    run("--torchgraph-update", "-k", "test_step").assert_outcomes(passed=1, deselected=3)
-    assert sorted(files(pytester)) == [
-        "__snapshots__/test_net/test_step.tgraph",
-        "__snapshots__/test_net/test_step[again].tgraph",
-    ]
 
 
 def test_update_lists_files_written_before_a_failure(pytester: pytest.Pytester, run: Run) -> None:
@@ -479,13 +433,6 @@ def test_update_refuses_two_graphs_with_one_name(pytester: pytest.Pytester, run:
         ["*this test already stored a different graph in this file: pass graph_snapshot(name=*"]
     )
     assert list(files(pytester).values()) == [stored], "the second comparison rewrote the file"
-
-
-def test_update_has_no_ini_option(pytester: pytest.Pytester, run: Run) -> None:
-    pytester.makeini("[pytest]\ntorchgraph_update = true")
-    pytester.makepyfile(test_net=SUITE)
-    run("-W", "ignore").assert_outcomes(failed=4)
-    assert files(pytester) == {}
 
 
 @pytest.mark.slow("runs pytest several times")
@@ -572,8 +519,6 @@ def test_old_names_are_one_line_of_the_summary(pytester: pytest.Pytester, run: R
     assert "test_a.tgraph and 1 more: " in line
     assert line.endswith("2 names: layer -> block (pytest --torchgraph-update renames)")
     assert files(pytester) == before
-    run("--torchgraph-update", NAME="block")
-    assert not stored_graphs(run(NAME="block"))
 
 
 def test_conflict_in_a_stored_file_has_the_command_that_stores_it_again(

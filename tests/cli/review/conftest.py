@@ -1,4 +1,4 @@
-"""Artifacts of one run: 40 stored graphs that differ by two edits, and one new graph."""
+"""Artifacts of one run: 16 stored graphs that differ by two edits, and one new graph."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
         (project / f"{name}.py").write_text(text)
     (project / "pytest.ini").touch()
     first = run_tests(project, "--torchgraph-update")
-    assert "40 passed" in first.stdout, first.stdout + first.stderr
+    assert "16 passed" in first.stdout, first.stdout + first.stderr
     updated = project.with_name("updated")
     shutil.copytree(project, updated)
     second = run_tests(project, "--torchgraph-artifacts=out", **EDITED)
-    assert "41 failed" in second.stdout, second.stdout + second.stderr
+    assert "17 failed" in second.stdout, second.stdout + second.stderr
     assert "review:      pytest-torchgraph review out" in second.stdout
     third = run_tests(updated, "--torchgraph-update", **EDITED)
-    assert "41 passed" in third.stdout, third.stdout + third.stderr
+    assert "17 passed" in third.stdout, third.stdout + third.stderr
     return project, updated
 
 
@@ -82,3 +82,11 @@ def changed() -> Callable[[dict[str, bytes], dict[str, bytes]], set[str]]:
     return lambda before, after: {
         name for name in before.keys() | after.keys() if before.get(name) != after.get(name)
     }
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a directory, with an empty checkout in it as the working directory."""
+    (tmp_path / "repo" / ".git").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "repo")
+    return tmp_path

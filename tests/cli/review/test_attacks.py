@@ -13,12 +13,11 @@ from typing import Any
 import pytest
 from projects import GRAPHS
 
-from pytest_torchgraph import files
 from pytest_torchgraph.cli import main
-from pytest_torchgraph.cli.review import prompt, waiting
+from pytest_torchgraph.cli.review import prompt
 from pytest_torchgraph.cli.review.waiting import read_pending
 from pytest_torchgraph.graph import problem_finding
-from pytest_torchgraph.snapshot.pending import SavedUpdate, place_key
+from pytest_torchgraph.snapshot.pending import place_key
 
 posix = pytest.mark.skipif(os.name != "posix", reason="links and FIFOs need rights on Windows")
 pytestmark = posix
@@ -116,10 +115,7 @@ def link(place: Place, name: str, to: object) -> None:
 
 FILE_LINKS: dict[str, tuple[str, str | None]] = {
     "file": ("HOME/notes.tgraph", RELU),
-    "file of another kind": ("HOME/notes.txt", RELU),
-    "relative file": ("../../../home/notes.tgraph", RELU),
     "dangling": ("HOME/new.tgraph", None),
-    "dangling in a new directory": ("HOME/a/b/new.tgraph", None),
     "file in .git": ("../../.git/config", RELU),
     "source file": ("../../test_a.py", "def test_good(): pass\n"),
 }
@@ -141,13 +137,9 @@ def test_accept_replaces_a_link_at_the_file_itself(place: Place, run: Run, kind:
 
 LINKS = {
     "directory": ("__snapshots__/out", "HOME", "__snapshots__/out/new.tgraph", None),
-    "relative directory": ("__snapshots__/out", "../../home", "__snapshots__/out/n.tgraph", None),
     "directory, known file": ("__snapshots__/out", "HOME", "__snapshots__/out/notes.tgraph", RELU),
     "directory above": ("sub", "HOME", "sub/__snapshots__/new.tgraph", None),
-    "dangling directory": ("sub", "HOME/no", "sub/__snapshots__/new.tgraph", None),
-    "root of the file system": ("sub", "/", "sub/tmp/__snapshots__/new.tgraph", None),
     "parent of the root": ("sub", "..", "sub/home/__snapshots__/new.tgraph", None),
-    "process": ("sub", "/proc/self/root/tmp", "sub/__snapshots__/new.tgraph", None),
     "to .git": ("__snapshots__/out", "../.git", "__snapshots__/out/new.tgraph", None),
 }
 
@@ -213,10 +205,15 @@ TEXTS = {
 
 @pytest.mark.parametrize("kind", TEXTS)
 def test_incomplete_document_is_never_stored(place: Place, run: Run, kind: str) -> None:
-    file = place.leave("bad", BAD, None, TEXTS[kind])
-    code, said = run("review", "--accept", str(place.artifacts))
-    assert code == 2
-    assert said.count(f"! {file}") == 1
+    place.leave("bad", BAD, None, TEXTS[kind])
+    worse = BAD.replace("bad", "worse")
+    place.leave("worse", worse, RELU, TEXTS[kind], refused="an obsolete file")
+    for words in (["--list"], ["--format=markdown"], ["--format=json"], ["--accept"]):
+        code, said = run("review", *words, place.artifacts)
+        assert code == 2
+        assert "bad.update.json" in said
+        assert "worse.update.json" in said
+        assert "aten.gelu" in said
     assert place.good == GELU
     assert not (place.root / BAD).exists()
 
@@ -352,43 +349,12 @@ def test_unreadable_stored_file_is_refused_and_kept(
         assert str(file) in said
 
 
-@pytest.mark.parametrize("text", ["what", "torchgraph 4\n\nforward {\n", GELU + "\0"])
-def test_update_with_an_unreadable_text_does_not_stop_the_others(
-    place: Place, run: Run, text: str
-) -> None:
-    for name, refused in (("bad", ""), ("worse", "an obsolete file")):
-        place.leave(name, BAD.replace("bad", name), RELU, text, refused=refused)
-    for words in (["--list"], ["--format=markdown"], ["--format=json"], ["--accept"]):
-        code, said = run("review", *words, place.artifacts)
-        assert code == 2
-        assert "bad.update.json" in said
-        assert "worse.update.json" in said
-        assert "aten.gelu" in said
-    assert place.good == GELU
-
-
-def test_update_that_cannot_be_compared_does_not_stop_the_others(
-    place: Place, run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    real = waiting.difference_of
-
-    def fails(update: SavedUpdate, read: Any) -> waiting.Difference:
-        if update.target == BAD:
-            raise RecursionError("too deep")
-        return real(update, read)
-
-    monkeypatch.setattr(waiting, "difference_of", fails)
-    file = place.leave("bad", BAD, None, GELU)
-    code, said = run("review", "--accept", place.artifacts)
-    assert code == 2
-    assert f"! {file}: cannot compare {BAD}: RecursionError: too deep" in said
-    assert place.good == GELU
-
-
 def test_artifact_descriptions_are_not_shown(
     place: Place, run: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     place.leave("bad", BAD, None, GELU)
+    for suffix in (".txt", ".diff", ".svg"):
+        (place.artifacts / f"good{suffix}").write_text(f"{LIE}\n" * 5)
     for words in (
         ["review", "--list"],
         ["review", "--format=markdown"],
@@ -400,7 +366,7 @@ def test_artifact_descriptions_are_not_shown(
         assert "lie.py" not in said
         assert "aten.relu -> aten.gelu" in said
         assert "no graph is stored" in said
-    answers = iter("ddonq")
+    answers = iter("ddondq")
     monkeypatch.setattr("builtins.input", lambda _: next(answers))
     monkeypatch.setattr(prompt, "_draw", lambda _: place.artifacts / "drawn.svg")
     monkeypatch.setattr("webbrowser.open", lambda _: False)
@@ -408,21 +374,7 @@ def test_artifact_descriptions_are_not_shown(
     said = capsys.readouterr().out
     assert LIE not in said
     assert "lie.py" not in said
-    assert "aten.relu -> aten.gelu" in said
-
-
-def test_other_texts_in_the_artifacts_are_not_shown(
-    place: Place, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for suffix in (".txt", ".diff", ".svg"):
-        (place.artifacts / f"good{suffix}").write_text(f"{LIE}\n" * 5)
-    answers = iter("dq")
-    monkeypatch.setattr("builtins.input", lambda _: next(answers))
-    prompt.ask(read_pending(place.artifacts))
-    said = capsys.readouterr().out
-    assert LIE not in said
     assert "-  %layer.0/relu = aten.relu.default(%x) : f32[2, 16]" in said
-    assert "+  %layer.0/gelu = aten.gelu.default(%x) : f32[2, 16]" in said
 
 
 def test_text_with_equal_graphs_is_reported_as_equal(place: Place, run: Run) -> None:
@@ -441,16 +393,6 @@ def test_text_with_less_detail_is_reported(place: Place, run: Run) -> None:
     assert place.good == counts
 
 
-def test_removal_without_a_successor_is_refused(place: Place, run: Run) -> None:
-    (place.root / BAD).write_text(RELU)
-    place.leave("bad", BAD, RELU, None)
-    code, said = run("review", "--accept", str(place.artifacts))
-    assert code == 2
-    assert "it removes a stored graph, but names no replacement" in said
-    assert (place.root / BAD).read_text() == RELU
-    assert place.good == GELU
-
-
 def test_removal_is_reported_as_a_removal(place: Place, run: Run) -> None:
     other = BAD.replace(".tgraph", "@torch-2.15.tgraph")
     for name in (BAD, other):
@@ -466,31 +408,6 @@ def test_removal_is_reported_as_a_removal(place: Place, run: Run) -> None:
     assert (place.root / other).read_text() == RELU
 
 
-@pytest.fixture
-def late(place: Place, monkeypatch: pytest.MonkeyPatch) -> Place:
-    """Create a link out of the root after the temporary file has been written."""
-    new = "sub/__snapshots__/test_a/test_good.tgraph"
-    (place.root / "sub").mkdir(exist_ok=True)
-    (place.root / "sub/test_a.py").touch()
-    place.leave("bad", new, None, GELU, test="sub/test_a.py::test_good")
-    real = os.fsync
-
-    def fsync(number: int) -> None:
-        real(number)
-        (place.root / "sub").rename(place.root / "was")
-        (place.root / "sub").symlink_to(place.outside)
-
-    monkeypatch.setattr(files.os, "fsync", fsync)
-    return place
-
-
-def test_link_created_during_a_write_is_refused(late: Place, run: Run) -> None:
-    code, said = run("review", "--accept", str(late.artifacts), "--test=sub/test_a.py")
-    assert code == 2
-    assert "is outside the root directory" in said
-    assert not (late.outside / "__snapshots__").exists()
-
-
 def test_link_created_during_a_review_is_refused(place: Place) -> None:
     place.leave("bad", BAD, None, GELU)
     waiting = read_pending(place.artifacts)
@@ -503,15 +420,6 @@ def test_link_created_during_a_review_is_refused(place: Place) -> None:
     assert not done.written
     assert len(done.refused) == 2
     assert place.protected() == before
-
-
-def test_directory_link_inside_the_root_is_followed_and_stays(place: Place, run: Run) -> None:
-    (place.root / "shared").mkdir()
-    link(place, "__snapshots__/test_b", "../shared")
-    place.leave("bad", "__snapshots__/test_b/test_bad.tgraph", None, GELU)
-    assert run("review", "--accept", str(place.artifacts))[0] == 0
-    assert (place.root / "shared" / "test_bad.tgraph").read_text() == GELU
-    assert (place.root / "__snapshots__/test_b").is_symlink()
 
 
 def test_root_that_is_a_link_does_not_widen_the_root(
@@ -577,14 +485,6 @@ def test_root_without_a_work_tree_is_that_of_pytest(voters: Place, run: Run) -> 
 def test_explicit_root_is_not_limited(voters: Place, run: Run) -> None:
     run("review", "--accept", voters.artifacts, f"--root={voters.root.parent}")
     assert (voters.outside / "__snapshots__/x.tgraph").read_text() == GELU
-
-
-def test_malformed_ini_file_is_one_error(place: Place, run: Run) -> None:
-    (place.root / "pyproject.toml").write_text("[tool.pytest")
-    code, said = run("review", "--accept", place.artifacts)
-    assert code == 2
-    assert "pyproject.toml" in said
-    assert place.good == RELU
 
 
 def test_unreadable_artifact_is_reported_with_an_escaped_name(place: Place, run: Run) -> None:
@@ -686,6 +586,7 @@ def test_update_with_many_digests_is_refused(place: Place) -> None:
         ("pytest.ini", b"\xff"),
         ("setup.cfg", b"[pytest]\n"),
         ("pyproject.toml", b"tool=1\n"),
+        ("pyproject.toml", b"[tool.pytest"),
         ("pyproject.toml", b"a=" + b"[" * 100_000),
     ],
 )

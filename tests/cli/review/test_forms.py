@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cli.conftest import Run
 
-from pytest_torchgraph.cli import main
 from pytest_torchgraph.cli.review import prompt, waiting
 
 T = ": f32[2, 3, 4, 5]"
@@ -174,16 +174,9 @@ def leave(root: Path, name: str, old: str, new: str, **more: Any) -> None:
     (root / "art" / f"{name}.update.json").write_text(json.dumps(data))
 
 
-@pytest.fixture
-def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    (tmp_path / "repo" / ".git").mkdir(parents=True)
-    monkeypatch.chdir(tmp_path / "repo")
-    return tmp_path
-
-
 @pytest.mark.parametrize("forms", FORMS.values(), ids=FORMS.keys())
 def test_cause_prints_each_form(
-    forms: tuple[str, str], root: Path, capsys: Any, monkeypatch: Any
+    forms: tuple[str, str], root: Path, run: Run, capsys: Any, monkeypatch: Any
 ) -> None:
     for name, form in zip("ab", forms, strict=True):
         leave(root, name, text(RELU), text(form))
@@ -197,8 +190,7 @@ def test_cause_prints_each_form(
         ["diff", ".", "../new"],
         ["diff", ".", "../new", "--format=markdown"],
     ):
-        assert main(words) == 1
-        shown.append(capsys.readouterr().out)
+        shown.append(run(*words, code=1))
     for output in shown:
         assert "cause 2" not in output
         for form in forms:
@@ -208,14 +200,13 @@ def test_cause_prints_each_form(
 
 
 @pytest.mark.parametrize("case", WHOLE.values(), ids=WHOLE.keys())
-def test_form_covers_what_is_cut(case: Any, root: Path, capsys: Any) -> None:
+def test_form_covers_what_is_cut(case: Any, root: Path, run: Run) -> None:
     """Which of two equal beginnings is which, a cut text does not say."""
     old, *new, mark = case
     for name, graph in zip("ab", new, strict=True):
         leave(root, name, text(*old), text(*graph))
     for words in (["review", "../art", "--list"], ["diff", ".", "../new"]):
-        assert main(words) == 1
-        output = capsys.readouterr().out
+        output = run(*words, code=1)
         assert output.count("2 forms") == 1
         assert mark in output
     for words in (
@@ -223,12 +214,11 @@ def test_form_covers_what_is_cut(case: Any, root: Path, capsys: Any) -> None:
         ["review", "../art", "--format=markdown"],
         ["diff", ".", "../new", "--all"],
     ):
-        assert main(words) == 1
-        output = capsys.readouterr().out.replace("`", "").replace("\\", "")
+        output = run(*words, code=1).replace("`", "").replace("\\", "")
         assert re.sub("&#([0-9]+);", lambda code: chr(int(code[1])), output).count(mark) == 1
 
 
-def test_places_of_one_file_are_in_its_form(root: Path, capsys: Any) -> None:
+def test_places_of_one_file_are_in_its_form(root: Path, run: Run) -> None:
     """The edit is the same at each size of a new value, but a size is not hidden."""
     layers = [
         (f"%h.{k}/q = aten.exp.default({x}) {T}", f"%h.{k}/y = aten.relu.default(%h.{k}/q) {T}")
@@ -243,73 +233,59 @@ def test_places_of_one_file_are_in_its_form(root: Path, capsys: Any) -> None:
             text(*old),
             text(*new.replace(f"h.1/q) {T}", f"h.1/q) : f32[{size}]").split("\n")),
         )
-    assert main(["diff", ".", "../new", "--all"]) == 1
-    output = capsys.readouterr().out
+    output = run("diff", ".", "../new", "--all", code=1)
     assert "2 forms" in output
     assert "f32[999]" in output
 
 
 @pytest.mark.parametrize("files", ["a", "ab"])
-def test_all_lists_each_further_op(files: str, root: Path, capsys: Any) -> None:
+def test_all_lists_each_further_op(files: str, root: Path, run: Run) -> None:
     for name in files:
         new = f"%y0 = aten.neg.default(%x) {T}", *CHAIN, f"%y = my.{name}.default(%y19) {T}"
         leave(root, name, text(RELU), text(*new))
-    assert main(["diff", ".", "../new", "--all"]) == 1
-    output = capsys.readouterr().out
+    output = run("diff", ".", "../new", "--all", code=1)
     for name in files:
         assert output.count(f"with    + %y = my.{name}.default(%y19) {T}\n") == 1
     assert output.count("with    + %y19 = ") == len(files)
 
 
-def test_equal_changes_are_one_form(root: Path, capsys: Any) -> None:
+def test_equal_changes_are_one_form(root: Path, run: Run) -> None:
     """Neither sizes that the edit did not change, nor neighbours, make another form."""
     new = RELU.replace("relu", "gelu")
     leave(root, "a", text(RELU), text(new))
     leave(root, "b", text(RELU, size="7"), text(new, size="7"))
     leave(root, "c", text(RELU, of="layer.3.act/"), text(new, of="layer.3.act/"))
-    assert main(["review", "../art", "--list"]) == 1
-    output = capsys.readouterr().out
+    output = run("review", "../art", "--list", code=1)
     assert "(3 places, 3 files)" in output
     assert "form" not in output
 
 
-def test_many_forms_are_counted(root: Path, capsys: Any) -> None:
+def test_many_forms_are_counted(root: Path, run: Run) -> None:
     for k in range(6):
         leave(root, str(k), text(RELU), text(f"%y = aten.slice.Tensor(%x, 0, {k}, 9) {T}"))
-    assert main(["diff", ".", "../new"]) == 1
-    output = capsys.readouterr().out
+    output = run("diff", ".", "../new", code=1)
     assert "(6 places, 6 files, 6 forms)" in output
     assert "    form 4  in __snapshots__/test_3/test_a.tgraph\n" in output
     assert "    ... and 2 more forms\n" in output
-    assert main(["diff", ".", "../new", "--all"]) == 1
-    assert "form 6  in __snapshots__/test_5/test_a.tgraph\n" in capsys.readouterr().out
+    assert "form 6  in __snapshots__/test_5/test_a.tgraph\n" in run(
+        "diff", ".", "../new", "--all", code=1
+    )
 
 
-def test_second_op_makes_another_form(root: Path, capsys: Any) -> None:
-    for name, number in (("a", 1), ("b", 1000)):
-        neg = f"%a = aten.neg.default(%x) {T}"
-        leave(root, name, text(RELU), text(neg, f"%y = aten.add.Tensor(%a, {number}) {T}"))
-    assert main(["review", "../art", "--list"]) == 1
-    output = capsys.readouterr().out
-    assert output.startswith("1 cause")
-    assert f"with    + %y = aten.add.Tensor(%a, 1000) {T}\n" in output
-
-
-def test_lines_of_artifacts_hide_no_form(root: Path, capsys: Any) -> None:
+def test_lines_of_artifacts_hide_no_form(root: Path, run: Run) -> None:
     old, *new = (text(f"%y = aten.sub.Tensor({o}) {T}") for o in ("%x, %x", "%x, %z", "%z, %x"))
     for _ in range(2):
         findings = [f for u in read_pending_or_none(root) for f in u.findings]
         lines = {waiting.place_key(finding.places[0]): "one" for finding in findings}
         for name, graph in zip("ab", new, strict=True):
             leave(root, name, old, graph, lines=lines)
-    assert main(["review", "../art", "--list"]) == 1
-    output = capsys.readouterr().out
+    output = run("review", "../art", "--list", code=1)
     assert output.startswith("1 cause")
     for operands in ("%x, %z", "%z, %x"):
         assert f"after   %y = aten.sub.Tensor({operands}) {T}\n" in output
 
 
-def test_list_names_few_other_causes_of_a_file(root: Path, capsys: Any) -> None:
+def test_list_names_few_other_causes_of_a_file(root: Path, run: Run) -> None:
     """Otherwise the list grows with the square of the edits of one file."""
     old, new = (
         [
@@ -323,8 +299,7 @@ def test_list_names_few_other_causes_of_a_file(root: Path, capsys: Any) -> None:
         for op in ("a", "b")
     )
     leave(root, "a", text(*old, f"%y = aten.c(%y0) {T}"), text(*new, f"%y = aten.c(%y0) {T}"))
-    assert main(["review", "../art", "--list"]) == 1
-    output = capsys.readouterr().out
+    output = run("review", "../art", "--list", code=1)
     causes = int(output.split()[0])
     assert causes > 8
     assert f"1 file also has cause 4 and {causes - 4} more\n" in output

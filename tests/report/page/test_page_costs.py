@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch  # noqa: F401  # provides the formulas, and the page does not import it
 from report.page.captured import Captured
-from report.page.pages import written
+from report.page.pages import one_test, written
 
 from pytest_torchgraph import Graph
 from pytest_torchgraph.graph import diff_graphs
@@ -114,32 +114,23 @@ def test_page_without_known_costs_has_no_table(monkeypatch: pytest.MonkeyPatch) 
 def test_page_cost_tables_are_readable(
     opened: Any, tmp_path: Path, width: int, scheme: str
 ) -> None:
-    test = {"id": "test_a", "outcome": "failed", "seconds": 0.1, "message": "", "where": "a.py:1"}
     captured = collect.capture_data(Captured(forward(6), BACKWARD))  # type: ignore[arg-type]
-    test |= {"captures": [captured], "ranks": [], "differences": [changed()], "pictures": []}
-    path = written(tmp_path, test)
+    test = one_test("test_a", "failed", captures=[captured], differences=[changed()])
     opened.page.set_viewport_size({"width": width, "height": 900})
     opened.page.emulate_media(color_scheme=scheme)
-    page = opened.open(path)
+    page = opened.open(written(tmp_path, test))
 
     change, own = page.locator("details.cost").all()
     assert change.locator("summary").inner_text() == (
         "Cost before and after: +0 FLOP, +256 B saved for backward"
     )
-    assert own.locator("summary").inner_text().startswith("Cost: 7.2 kFLOP, 0 B saved")
-    for each in (change, own):
-        assert not each.locator("table").is_visible()
-        each.locator("summary").click()
-    assert change.locator("tbody tr").last.inner_text().split() == ["h.3.act", *"0 0 0 256".split()]
+    own.locator("summary").click()
     head = [text.lower() for text in own.locator("thead th").all_inner_texts()]
     assert head == ["module", "forward flops", "backward flops", "flops", "saved bytes"]
     figures = own.locator("tbody tr").first.locator("td").all_inner_texts()
     assert figures == [f"{number:,}" for number in (6 * MM, MM, 7 * MM, 0)]
     assert page.evaluate("document.documentElement.scrollWidth") == width
-    last = own.locator("tbody td").last.bounding_box()
-    assert last["x"] + last["width"] <= width
     blocks = page.locator("details.blocks")
-    assert blocks.locator("summary").inner_text() == "Blocks h.*: 1 kind"
     blocks.locator("summary").click()
     assert blocks.locator("td").all_inner_texts() == ["6", "h.{0 … 5}"]
     colour = "getComputedStyle(document.querySelector('details.cost td')).color"

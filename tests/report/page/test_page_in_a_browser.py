@@ -39,6 +39,8 @@ CAUSE = {
     "places": 480,
     "costs": "+0 FLOP, +1.2 MB saved",
     "sources": ["nets/blocks.py:31: x = <b>act</b>(x)"],
+    "ranks": [1, 3],
+    "with": ["~ %w follows %v"],
     "before": "%gelu = aten.gelu.default(%x)",
     "after": "%relu = aten.relu.default(%x)",
     "files": [f"test_a.py::test_step[{k}]" for k in range(40)],
@@ -53,19 +55,18 @@ def test_page_opens_with_causes_if_any(opened: Any, tmp_path: Path, failed: dict
         "accept": "pytest --lf --torchgraph-update",
         "list": [CAUSE],
     }
-    path = written(tmp_path, *tests, causes=causes)
-    page = opened.open(path)
+    page = opened.open(written(tmp_path, *tests, causes=causes))
     assert page.locator("main h2").inner_text() == "1 cause in 40 tests"
     assert page.locator("main .where").first.inner_text() == "torch 2.13.0 -> 2.15.0"
     (cause_text,) = page.locator(".cause").all_inner_texts()
     for what in (
         "~aten.gelu -> aten.relu",
-        "480 places in 40 tests · costs +0 FLOP, +1.2 MB saved",
-        "layers.{0 … 11}.act",
+        "480 places in 40 tests · 2 ranks: 1, 3 · costs +0 FLOP, +1.2 MB saved",
+        CAUSE["where"],
+        CAUSE["sources"][0],
+        "+ %relu = aten.relu.default(%x)  ~ %w follows %v",
     ):
         assert what in cause_text.replace("\n", "")
-    assert CAUSE["sources"][0] in cause_text
-    assert page.locator(".cause pre .add").inner_text() == "+ %relu = aten.relu.default(%x)"
     assert page.locator("main .command pre").inner_text() == causes["accept"]
     assert page.locator("#all-causes").get_attribute("aria-current") == "true"
 
@@ -79,53 +80,22 @@ def test_page_opens_with_causes_if_any(opened: Any, tmp_path: Path, failed: dict
     page.locator("#all-causes").click()
     assert settled(page).locator("main h2").inner_text() == "1 cause in 40 tests"
 
-    page.goto(f"{path.as_uri()}#test={CAUSE['files'][5]}")
-    page.reload()
-    assert page.locator("main h2").inner_text() == "failed test_a.py::test_step[5]"
-
 
 def test_cause_shows_each_form(opened: Any, tmp_path: Path, failed: dict[str, Any]) -> None:
     forms = [
-        {
-            "before": "",
-            "after": f"%y = aten.add.Tensor(%x, {k})",
-            "with": [f"+ %z{k}"],
-            "file": f"{k}",
-        }
+        {"before": "", "after": f"%y = aten.add.Tensor(%x, {k})", "with": [], "file": f"{k}"}
         for k in (2, 3)
     ]
-    shown = {**CAUSE, "forms": forms}
+    shown = {**CAUSE, "forms": forms, "files": [failed["id"]]}
     causes = {"heading": "1 cause", "releases": [], "accept": "", "list": [shown]}
-    tests = [{**failed, "id": test} for test in CAUSE["files"]]
-    page = opened.open(written(tmp_path, *tests, causes=causes))
-    assert page.locator("main h2").inner_text() == "1 cause"
+    page = opened.open(written(tmp_path, failed, causes=causes))
     assert page.locator(".cause pre span").all_text_contents() == [
-        line
-        for k in (2, 3)
-        for line in (f"+ %y = aten.add.Tensor(%x, {k})", f"  + %z{k}", f"  in {k}")
+        *("+ %y = aten.add.Tensor(%x, 2)", "  in 2"),
+        *("+ %y = aten.add.Tensor(%x, 3)", "  in 3"),
     ]
-    del shown["forms"]
-    shown |= {"with": ["~ %w follows %v"], "ranks": [1, 3]}
-    page = opened.open(written(tmp_path, *tests, causes=causes))
-    assert page.locator(".cause pre span").all_text_contents()[2:] == ["  ~ %w follows %v"]
-    assert (
-        "480 places in 40 tests · 2 ranks: 1, 3 · costs"
-        in page.locator(".cause p").first.inner_text()
-    )
 
 
-def test_click_on_a_node_shows_its_details(
-    opened: Any, tmp_path: Path, failed: dict[str, Any]
-) -> None:
-    page = opened.open(written(tmp_path, failed))
-    page.locator(".view .chosen text").first.click()
-    details = page.locator(".picture .card").inner_text()
-    assert "layers.7/relu" in details
-    assert "f32[2, 8]" in details
-    assert re.search(r"users\s+layers\.8/mm", details)
-
-
-def test_picture_is_zoomed_dragged_and_seen_as_a_whole(
+def test_picture_is_zoomed_and_seen_as_a_whole(
     opened: Any, tmp_path: Path, failed: dict[str, Any]
 ) -> None:
     page = opened.open(written(tmp_path, failed))
@@ -138,20 +108,12 @@ def test_picture_is_zoomed_dragged_and_seen_as_a_whole(
     assert view_box(page)[2] == pytest.approx(whole[2])
     view = page.locator(".view").bounding_box()
     page.mouse.move(view["x"] + 100, view["y"] + 100)
-    page.mouse.wheel(0, -200)
+    page.mouse.wheel(0, -200)  # `test_panes_move_together` drags
     page.wait_for_function(
         "w => document.querySelector('.view').shadowRoot.querySelector('svg')"
         ".viewBox.baseVal.width < w",
         arg=whole[2] - 1,
     )
-    before = view_box(page)
-    page.mouse.down()
-    page.mouse.move(view["x"] + 200, view["y"] + 150, steps=3)
-    page.mouse.up()
-    after = view_box(page)
-    assert after[0] < before[0]
-    assert after[1] < before[1]
-    assert after[2] == pytest.approx(before[2])
 
 
 def test_nodes_that_the_picture_folds_are_in_a_table_with_a_search(
@@ -168,15 +130,10 @@ def test_nodes_that_the_picture_folds_are_in_a_table_with_a_search(
     page.get_by_label("search the nodes").fill("layers.7/relu")
     assert page.locator("details:not(.cost) tbody tr td").first.inner_text() == "~"
     page.get_by_role("button", name="layers.7/relu", exact=True).click()
-    assert "layers.7/relu" in page.locator(".picture .card").inner_text()
-
-
-def test_command_is_copied(opened: Any, tmp_path: Path, failed: dict[str, Any]) -> None:
-    opened.page.context.grant_permissions(["clipboard-read", "clipboard-write"])
-    page = opened.open(written(tmp_path, failed))
-    page.get_by_role("button", name="copy").click()
-    page.get_by_role("button", name="copied").wait_for()
-    assert page.evaluate("navigator.clipboard.readText()") == failed["differences"][0]["accept"]
+    details = page.locator(".picture .card").inner_text()
+    assert "layers.7/relu" in details
+    assert "f32[2, 8]" in details
+    assert re.search(r"users\s+layers\.8/mm", details)
 
 
 def test_what_is_copied_is_what_is_shown(
@@ -216,69 +173,34 @@ def test_tests_are_searched_and_filtered(opened: Any, tmp_path: Path) -> None:
     assert rows.all_inner_texts() == ["test_b.py::test_away\nskipped"]
 
 
-def test_keyboard_goes_from_test_to_test(opened: Any, tmp_path: Path) -> None:
-    page = opened.open(written(tmp_path, *(one_test(f"test_a.py::test_{n}") for n in "abc")))
-    page.keyboard.press("j")
-    assert page.locator("main h2").inner_text().endswith("test_b")
-    page.keyboard.press("k")
-    assert page.locator("main h2").inner_text().endswith("test_a")
-    page.keyboard.press("/")
-    page.keyboard.type("test_c")
-    assert page.locator("nav li").count() == 1
-
-
-def test_break_is_shown_with_its_line(opened: Any, tmp_path: Path) -> None:
-    data = collect.capture_data(Captured(network(1)))  # type: ignore[arg-type]
-    data["breaks"] = [
-        {
-            "kind": "call",
-            "reason": "print is not traced",
-            "hint": "",
-            "file": "net.py",
-            "line": 12,
-            "code": "print(x)",
-            "occurrences": 2,
-        }
-    ]
-    page = opened.open(written(tmp_path, one_test("test_a.py::test_break", captures=[data])))
-    text = page.locator("main").inner_text()
-    assert "net.py:12" in text
-    assert "print(x)" in text
-    assert page.locator("nav .badge").inner_text() == "1 break"
-
-
-def test_two_thousand_tests_are_listed_lazily(opened: Any, tmp_path: Path) -> None:
+def test_many_tests_are_listed_lazily(opened: Any, tmp_path: Path) -> None:
     passing = collect.capture_data(Captured(network(20)))  # type: ignore[arg-type]
-    tests = [one_test(f"test_a.py::test_{n:04}", captures=[passing]) for n in range(2000)]
-    tests[1500] = one_test("test_a.py::test_1500", "failed", message="E  boom")
+    tests = [one_test(f"test_a.py::test_{n:04}", captures=[passing]) for n in range(500)]
+    tests[300] = one_test("test_a.py::test_0300", "failed", message="E  boom")
     path = written(tmp_path, *tests)
     assert path.read_text("utf-8").count('<script type="text/plain"') == 3  # two tests, words
     page = opened.open(path)
     rows = page.locator("nav li")
-    assert page.locator("main h2").inner_text() == "failed test_a.py::test_1500"
+    assert page.locator("main h2").inner_text() == "failed test_a.py::test_0300"
     assert rows.count() < 60
-    assert rows.first.get_attribute("aria-setsize") == "2000"
-    current = page.locator("nav [aria-current=true]")
-    assert current.inner_text() == "test_a.py::test_1500\nfailed"
-    box = page.locator("nav .scroll").bounding_box()
-    assert box["y"] <= current.bounding_box()["y"] < box["y"] + box["height"]
+    assert rows.first.get_attribute("aria-setsize") == "500"
+    current, box = page.locator("nav [aria-current=true]"), page.locator("nav .scroll")
+    top, box = current.bounding_box()["y"], box.bounding_box()
+    assert box["y"] <= top < box["y"] + box["height"]
 
     page.locator("nav .scroll").evaluate("each => { each.scrollTop = each.scrollHeight; }")
-    page.locator("nav [data-test='1999']").click()
-    assert settled(page).locator("main h2").inner_text() == "passed test_a.py::test_1999"
+    page.locator("nav [data-test='499']").click()
+    assert settled(page).locator("main h2").inner_text() == "passed test_a.py::test_0499"
     assert rows.count() < 60
     page.keyboard.press("ArrowUp")
     page.keyboard.press("ArrowUp")
     page.keyboard.press("Enter")
-    assert page.locator("main h2").inner_text() == "passed test_a.py::test_1997"
-    order = page.locator("nav li").evaluate_all("all => all.map((each) => each.ariaPosInSet)")
-    assert order == sorted(order, key=int)
-    page.get_by_label("search the tests").fill("boom")
-    assert rows.all_inner_texts() == ["test_a.py::test_1500\nfailed"]
+    assert page.locator("main h2").inner_text() == "passed test_a.py::test_0497"
     page.get_by_label("search the tests").fill("test_00")
-    assert page.locator("#count").inner_text() == "100 of 2,000 tests"
+    assert page.locator("#count").inner_text() == "100 of 500 tests"
 
 
+@pytest.mark.slow("a browser, for further keys, addresses and panes")
 def test_missing_details_are_reported(opened: Any, tmp_path: Path) -> None:
     broken = one_test("test_a.py::test_b", "failed", message="E  boom")
     path = written(tmp_path, one_test("test_a.py::test_a"), broken)
@@ -296,31 +218,18 @@ def test_missing_details_are_reported(opened: Any, tmp_path: Path) -> None:
     assert page.get_by_role("alert").count() == 0
 
 
-@pytest.mark.slow("runs pytest in a new process")
-def test_page_is_quick_with_many_tests_and_large_graphs(opened: Any, tmp_path: Path) -> None:
-    """500 tests that pass and 3 that fail, one of them with a graph of 10,000 nodes."""
-    passing = collect.capture_data(Captured(network(100)))  # type: ignore[arg-type]
-    tests = [one_test(f"test_a.py::test_{n}", captures=[passing]) for n in range(500)]
-    small = difference(network(12), network(12, changed=7), tmp_path)
+@pytest.mark.slow("a graph of 10,000 nodes; few nodes are in every run")
+def test_nodes_of_a_large_graph_are_listed_in_part(opened: Any, tmp_path: Path) -> None:
     large = difference(network(2500), network(2500, changed=1700), tmp_path)
-    tests += [
-        one_test(f"test_b.py::test_{n}", "failed", differences=[found])
-        for n, found in enumerate((large, small, small))
-    ]
-    page = opened.open(written(tmp_path, *tests))
-    assert page.locator("#count").inner_text() == "503 of 503 tests"
-    assert page.locator("nav li").count() < 60
+    page = opened.open(written(tmp_path, one_test("test_b", "failed", differences=[large])))
     # Count work instead of time: the page builds only visible elements.
     assert page.evaluate("document.querySelectorAll('*').length") < 6000
-    page.locator("summary", has_text="All 10,").or_(
-        page.locator("summary", has_text="All 10")
-    ).click()
-    page.locator("details:not(.cost) tbody tr").nth(199).wait_for()
-    assert page.locator("details:not(.cost) tbody tr").count() == 200
+    page.locator("summary", has_text="All 10").click()
+    rows = page.locator("details:not(.cost) tbody tr")
+    rows.nth(199).wait_for()
+    assert rows.count() == 200
     page.get_by_label("search the nodes").fill("layers.1700/relu")
-    assert page.locator("details:not(.cost) tbody tr").count() == 1
-    page.get_by_label("search the tests").fill("test_b")
-    assert page.locator("nav li").count() == 3
+    assert rows.count() == 1
 
 
 HOSTILE = (
@@ -418,6 +327,7 @@ def test_capture_is_shown_as_one_program_with_the_breaks_between(
         network(2).renamed("forward_1"),
         eager(2, 40, kind="backward"),
     )
+    capture.breaks = (capture.program[1].cause,)  # type: ignore[assignment]
     test = one_test("test_a.py::test_step", captures=[collect.capture_data(capture)])  # type: ignore[arg-type]
     page = opened.open(written(tmp_path, test))
 
@@ -437,3 +347,5 @@ def test_capture_is_shown_as_one_program_with_the_breaks_between(
     assert frames.first.evaluate("each => getComputedStyle(each).borderTopStyle") == "dashed"
     page.locator("summary", has_text="eager_0").click()
     assert page.locator("details.eager[open] td").all_inner_texts() == ["1", "aten.neg"]
+    assert "model.py:31" in page.locator("main .card").inner_text()
+    assert page.locator("nav .badge").inner_text() == "1 break"

@@ -75,6 +75,7 @@ def test_address_of_a_test_is_its_id(open_at: Any) -> None:
     assert heading(page) == f"failed {ODD}"
 
 
+@pytest.mark.slow("a browser, for further keys, addresses and panes")
 def test_finding_has_an_address_and_a_link(open_at: Any) -> None:
     page = open_at()
     page.locator("nav li button").nth(1).click()
@@ -85,16 +86,6 @@ def test_finding_has_an_address_and_a_link(open_at: Any) -> None:
     page = open_at(url[url.index("#") :])
     assert "added in layers.3" in page.locator('.findings [aria-current="true"]').inner_text()
     assert "clone" in page.locator(".view .chosen").first.text_content()
-
-
-@pytest.mark.slow("runs pytest in a new process")
-def test_node_has_an_address(open_at: Any) -> None:
-    page = open_at()
-    page.locator("nav li button").nth(1).click()
-    page.locator(".view .chosen text").first.click()
-    assert hash_of(page) == f"#test={ODD}&picture=1&node=layers.2/relu&graph=forward"
-    page = open_at(page.evaluate("location.hash"))
-    assert page.locator(".picture .card strong").inner_text() == "layers.2/relu"
 
 
 @pytest.mark.slow("runs pytest in a new process")
@@ -228,6 +219,7 @@ def listed(page: Any) -> list[str]:
     return [str(text) for text in page.locator("nav li .name").all_inner_texts()]
 
 
+@pytest.mark.slow("a browser, for further keys, addresses and panes")
 def test_list_filters_are_in_the_address(open_at: Any) -> None:
     page = open_at()
     page.get_by_role("button", name="1 passed").click()

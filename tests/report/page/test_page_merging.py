@@ -8,11 +8,10 @@ from typing import Any
 
 import pytest
 from projects import Run
-from report.page.pages import settled
 
 from pytest_torchgraph.cli import main
 from pytest_torchgraph.report.page.gather import read_page
-from pytest_torchgraph.report.page.html import FORMAT, Parts
+from pytest_torchgraph.report.page.html import Parts
 from pytest_torchgraph.report.page.html import page as html_of
 from pytest_torchgraph.report.page.run_data import RunData
 from pytest_torchgraph.report.surfaces.document import audit_document
@@ -66,7 +65,7 @@ def merged(out: Path, *pages: Path) -> dict[str, Any]:
 
 
 def test_merge_of_an_edit_in_two_shards_is_one_cause(
-    shards: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str], opened: Any
+    shards: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "all.html"
     data = merged(out, *shards)
@@ -83,11 +82,6 @@ def test_merge_of_an_edit_in_two_shards_is_one_cause(
     assert len(cause["files"]) == 5
     assert data["about"].endswith("1 further test without graphs; 2 pages merged")
 
-    page = opened.open(out)
-    assert page.locator("main h2").inner_text() == "1 cause in 5 tests"
-    page.locator("nav li button").nth(3).click()
-    assert "test_other.py::test_block_again" in settled(page).locator("main .command").inner_text()
-
 
 @pytest.mark.slow("a browser and a run of pytest")
 def test_merge_of_merged_pages(shards: tuple[Path, Path], tmp_path: Path) -> None:
@@ -96,103 +90,32 @@ def test_merge_of_merged_pages(shards: tuple[Path, Path], tmp_path: Path) -> Non
     assert {**again, "run": ""} == {**once, "run": ""}
 
 
-@pytest.mark.slow("a browser and a run of pytest")
-def test_merge_keeps_a_test_of_two_pages_twice(
-    shards: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    first, second = shards
-    rerun = tmp_path / "rerun.html"
-    rerun.write_bytes(second.read_bytes())
-    data = merged(tmp_path / "all.html", first, second, rerun)
-    ids = [test["id"] for test in data["tests"]]
-    assert len({*ids}) == len(ids) == 8
-    for page in (second, rerun):
-        assert f"test_other.py::test_block @ {page}" in ids
-    assert "test_net.py::test_chain[0]" in ids
-    assert f"test_other.py::test_block @ {rerun}" in data["causes"]["list"][0]["files"]
-
-    out = tmp_path / "twice.html"
-    assert main(["merge", str(first), str(first), "-o", str(out)]) == 2
-    assert f"{first}: this page is given 2 times" in capsys.readouterr().err
-    assert not out.exists()
-
-
-@pytest.mark.slow("a browser and a run of pytest")
-def test_merge_has_other_failures_of_all_pages(
-    pytester: pytest.Pytester, run: Run, tmp_path: Path
-) -> None:
-    pytester.makepyfile(test_net=NET, test_other=OTHER)
-    run("--torchgraph-update")
-    pages = []
-    for number, file in enumerate(("test_net.py", "test_other.py")):
-        run(f"--torchgraph-report={number}.html", file)
-        pages.append(pytester.path / f"{number}.html")
-    data = merged(tmp_path / "all.html", *pages)
-    assert data["causes"] is None
-    assert data["failures"] == []  # only one test failed, so the page opens with it
-    outcomes = [test["outcome"] for test in data["tests"]]
-    assert outcomes == ["passed"] * 4 + ["failed"]
-
-
-@pytest.mark.slow("a browser and a run of pytest")
-@pytest.mark.parametrize("what", ["no page", "another version", "cut"])
-def test_merge_of_an_incomplete_page_is_an_error(
-    what: str, shards: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    first, second = shards
-    text = second.read_text("utf-8")
-    if what == "no page":
-        second.write_text("<html></html>", "utf-8")
-    elif what == "another version":
-        second.write_text(text.replace(f'"format":{FORMAT}', '"format":99'), "utf-8")
-    else:
-        second.write_text(text[: text.index("data-part=")], "utf-8")
-    out = tmp_path / "all.html"
-    assert main(["merge", str(first), str(second), "-o", str(out)]) == 2
-    said = {
-        "no page": "not a page written by pytest --torchgraph-report=FILE",
-        "another version": f"format 99, this version reads {FORMAT}",
-        "cut": "the page is incomplete",
-    }
-    error = capsys.readouterr().err
-    assert str(second) in error
-    assert said[what] in error
-    assert not out.exists()
-
-
 def test_merge_joins_the_audits_of_shards(
     made: Callable[..., Any],
     compiling: Callable[..., Any],
     broken_at: Callable[..., Any],
     tmp_path: Path,
-    opened: Any,
 ) -> None:
     clean, broken = compiling(), compiling(broken_at(7))
-    shards = [
+    facts = [
         {"test_a.py::test_0": broken},
         {"test_b.py::test_1": broken, "test_b.py::test_2": clean},
     ]
-    before = {"test_a.py::test_0": clean, "test_b.py::test_1": clean, "test_b.py::test_2": clean}
+    every = {**facts[0], **facts[1]}
+    before = dict.fromkeys(every, clean)
     pages = []
-    for number, facts in enumerate(shards):
-        outcome = made(facts, before, said=("worse",))
+    for number, shard in enumerate(facts):
         parts = Parts()
         run = RunData(
             versions={"torch": f"2.{number}", "pytest": "9.0", "Python": ""},
-            audit=audit_document(outcome),
-            facts={test: each.to_json() for test, each in facts.items()},
+            audit=audit_document(made(shard, before, said=("worse",))),
+            facts={test: each.to_json() for test, each in shard.items()},
         )
-        data = run.data(parts)
         pages.append(tmp_path / f"{number}.html")
-        pages[-1].write_text(html_of(data, parts.texts), "utf-8")
-    out = tmp_path / "all.html"
-    data = merged(out, *pages)
-    audit = data["audit"]
-    whole = audit_document(made({**shards[0], **shards[1]}, before, said=("worse",)))
-    assert audit["causes"] == whole["causes"]
-    assert audit["totals"] == whole["totals"]
-    assert audit["baseline"]["verdict"] == whole["baseline"]["verdict"]
+        pages[-1].write_text(html_of(run.data(parts), parts.texts), "utf-8")
+    data = merged(tmp_path / "all.html", *pages)
+    whole = audit_document(made(every, before, said=("worse",)))
+    assert data["audit"]["causes"] == whole["causes"]
+    assert data["audit"]["totals"] == whole["totals"]
+    assert data["audit"]["baseline"]["verdict"] == whole["baseline"]["verdict"]
     assert data["about"] == "torch 2.0 and 2.1, pytest 9.0; 2 pages merged"
-    page = opened.open(out)
-    assert page.locator(".cause.break").count() == 1
-    assert "2 tests" in page.locator(".cause.break .badge").inner_text()

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from html import unescape
 from typing import Any
 
 import pytest
 from projects import Run
-from report.page.pages import settled
 
 from pytest_torchgraph.report.page.gather import read_page
 
@@ -47,28 +47,10 @@ def outcomes(data: dict[str, Any]) -> dict[str, str]:
 
 
 @pytest.fixture
-def project(pytester: pytest.Pytester, run: Run) -> Run:
+def project(pytester: pytest.Pytester, run: Run, store: Callable[..., object]) -> Run:
     pytester.makepyfile(test_net=PROJECT)
-    run("--torchgraph-update").assert_outcomes(passed=8)
+    store(passed=8)
     return run
-
-
-@pytest.mark.slow("runs pytest several times")
-def test_page_with_several_failed_comparisons_has_their_causes(
-    pytester: pytest.Pytester, project: Run
-) -> None:
-    project("--torchgraph-report=page.html", OP="gelu").assert_outcomes(failed=7, passed=1)
-    causes = data_of(pytester)["causes"]
-    assert causes["heading"] == "1 cause in 7 tests"
-    assert causes["accept"] == "pytest --lf --torchgraph-update"
-    (cause,) = causes["list"]
-    assert cause["what"] == "aten.relu -> aten.gelu"
-    assert cause["files"] == ["test_net.py::test_chain[0]", *cause["files"][1:]]
-    assert {test["id"] for test in data_of(pytester)["tests"]} == set(cause["files"])
-    project("-k", "crash", "--torchgraph-report=page.html", OP="gelu").assert_outcomes(
-        failed=1, deselected=7
-    )
-    assert data_of(pytester)["causes"] is None
 
 
 def test_first_screen_has_every_failed_test(pytester: pytest.Pytester, run: Run) -> None:
@@ -89,6 +71,7 @@ def test_first_screen_has_every_failed_test(pytester: pytest.Pytester, run: Run)
     run("--torchgraph-report=page.html", OP="gelu").assert_outcomes(failed=2)
     data = data_of(pytester)
     assert data["causes"]["heading"] == "1 cause in 1 test"
+    assert data["causes"]["accept"] == "pytest --lf --torchgraph-update"
     assert [cause["files"] for cause in data["causes"]["list"]] == [["test_net.py::test_changed"]]
     assert [failure["tests"] for failure in data["failures"]] == [["test_net.py::test_broken"]]
 
@@ -222,62 +205,6 @@ def test_page_has_captures_of_real_models(pytester: pytest.Pytester, run: Run) -
     assert data_of(pytester)["about"].startswith("torch 2.")
 
 
-HOSTILE = [
-    "<script>console.log('ran')</script>",
-    "</script><svg onload=console.log('ran')>",
-    "../../../../outside",
-    "/absolute",
-    "..",
-    "\x1b[31mred",
-    "x" * 10_000,
-    "🔥",
-    "\u202egnirts",
-    "a\"b'c`d",
-    "\\N\\L\\G",
-    "a\x00b",
-]
-
-
-@pytest.mark.slow("a browser and a run of pytest")
-def test_hostile_test_ids_are_shown_as_text(
-    pytester: pytest.Pytester, run: Run, opened: Any
-) -> None:
-    pytester.makepyfile(
-        test_net=f"""
-        import pytest
-        from graphs import graph
-
-        NAMES = {HOSTILE!r}
-
-        @pytest.mark.parametrize("name", NAMES, ids=NAMES)
-        def test_step(graph_snapshot, name):
-            assert graph() == graph_snapshot(name=name)
-        """
-    )
-    inside = pytester.mkdir("inside")
-    before = set(pytester.path.parent.rglob("*"))
-    run("--torchgraph-update", "-p", "no:cacheprovider").assert_outcomes(passed=len(HOSTILE))
-    result = run(
-        "-p", "no:cacheprovider", "--torchgraph-artifacts=inside/out",
-        "--torchgraph-report=inside/page.html", OP="relu tanh",
-    )  # fmt: skip
-    result.assert_outcomes(failed=len(HOSTILE))
-    written = set(pytester.path.parent.rglob("*")) - before
-    written -= {path for path in written if path.name in ("stdout", "stderr")}  # of pytester
-    places = {path.relative_to(pytester.path).parts[0] for path in written}
-    assert {place for place in places if not place.startswith("runpytest")} == {
-        "__snapshots__",
-        "inside",
-    }
-    assert len(list(inside.glob("out/*.svg"))) == len(HOSTILE)
-    page = opened.open(inside / "page.html")
-    assert page.locator("nav li").count() == len(HOSTILE)
-    for number in range(len(HOSTILE)):
-        page.locator("nav li button").nth(number).click()
-        assert "1 edit: aten.tanh added in" in settled(page).locator("main").inner_text()
-        assert page.locator(".view .chosen").count() >= 1
-
-
 @pytest.mark.slow("a browser and a run of pytest")
 def test_failure_links_to_its_place_in_the_picture(
     pytester: pytest.Pytester, run: Run, opened: Any
@@ -309,11 +236,7 @@ def test_failure_links_to_its_place_in_the_picture(
         assert f'id="{mark["ids"][0]}"' in unescape(picture["svg"])
     page = opened.open(pytester.path / "page.html")
     assert page.locator("main h2").inner_text() == "2 failures in 2 tests"
-    headlines = page.locator(".failure h3").all_inner_texts()
-    assert headlines[0].startswith("AssertionError: graph breaks: expected 0, found 1")
-    assert headlines[1] == "AssertionError: unexpected ops:"
-    page.locator("nav li button").nth(0).click()
-    assert "graph break 1" in page.locator(".view .chosen").text_content()
+    assert page.locator(".failure h3").nth(1).inner_text() == "AssertionError: unexpected ops:"
     page.locator("nav li button").nth(1).click()
     assert "aten.addmm" in page.locator(".view .chosen").text_content()
 

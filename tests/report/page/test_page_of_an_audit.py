@@ -49,19 +49,16 @@ def test_audit_page_opens_with_the_compilations_of_the_suite(
     assert page.locator("main h2").inner_text() == "torch.compile in this suite"
     figures = page.locator(".figures li").all_inner_texts()
     assert figures[0].split("\n") == ["4 of 10", "tests use torch.compile"]
-    assert figures[1].split("\n") == ["1", "compiles nothing"]
     nothing, broken = page.locator(".cause").all_inner_texts()
     assert nothing.startswith("nothing compiled 1 test")
     assert "test_a.py:90 in f" in nothing
     assert broken.startswith("graph break 3 tests")
-    assert "print(x)\n" in broken
     assert "net.py:7 in forward" in broken
     page.locator(".cause summary").click()
     page.locator(".cause .tests button", has_text="test_1").click()
     assert settled(page).locator("main h2").inner_text() == "passed test_a.py::test_1"
     page.locator("#all-compiled").click()
-    assert settled(page).locator("main h2").inner_text() == "torch.compile in this suite"
-    assert page.url.endswith("#audit")
+    assert settled(page).url.endswith("#audit")
 
 
 def unfold(page: Any, text: str) -> None:
@@ -85,58 +82,49 @@ def test_audit_page_lists_regressions_first_and_offers_improvements(
     unfold(page, "1 test not in the baseline yet")
     unfold(page, "1 test of the baseline not run")
     assert page.locator("main").inner_text().count("test_gone") == 1
-    same = show(made(before, before, said=("nothing is worse than a.json (3 tests compared)",)))
-    assert "nothing is worse than a.json (3 tests compared)" in same.locator("main").inner_text()
 
 
 def test_tests_are_filtered_and_sorted(
     made: Made, compiling: Compiling, broken_at: BrokenAt, show: Callable[..., Any]
 ) -> None:
-    causes = [(broken_at(line, f"print({line})"),) for line in range(7)]
+    causes = [(), (broken_at(7),)]
     facts = {
-        f"test_{n:04}": compiling(*causes[n % 7][: n % 2], seconds=n / 100, ops=2000 - n)
-        for n in range(2000)
+        f"test_{n:04}": compiling(*causes[n % 2], seconds=n / 100, ops=2000 - n) for n in range(500)
     }
     facts["test_empty"] = compiling(NOTHING, compiles=False)
     page = show(made(facts))
     rows = page.locator("table.audit tbody")
-    assert rows.count() == 200
-    assert rows.first.inner_text().startswith("test_1999")
-    assert "the first 200 of 2,001 tests" in page.locator("main").inner_text()
-    # Count work instead of time: the page builds only visible elements.
-    assert page.evaluate("document.querySelectorAll('*').length") < 5000
+    assert rows.count() == 200  # the page builds only visible elements
+    assert rows.first.inner_text().startswith("test_0499")
+    assert "the first 200 of 501 tests" in page.locator("main").inner_text()
     page.get_by_role("button", name="ops", exact=True).click()
     assert rows.first.inner_text().startswith("test_0000")
-    page.get_by_label("search the audited tests").fill("net.py:3 TEST_00")
-    assert rows.count() == 7
-    assert "graph break at net.py:3 in forward: print(3)" in rows.first.inner_text()
+    page.get_by_label("search the audited tests").fill("net.py:7 TEST_00")
+    assert rows.count() == 50
     page.get_by_role("button", name="compiles nothing").click()
     assert [text.split()[0] for text in rows.all_inner_texts()] == ["test_empty"]
-    page.get_by_role("button", name="graph breaks").click()
-    assert "the first 200 of 1,000 tests" in settled(page).locator("main").inner_text()
 
 
+@pytest.mark.slow("a browser, for further keys, addresses and panes")
 def test_audit_page_without_compilations_or_watch_says_so(
     made: Made, compiling: Compiling, show: Callable[..., Any]
 ) -> None:
     page = show(made({}, tests=12))
-    assert page.locator("main").inner_text().split("\n")[-1] == (
-        "None of 12 tests uses torch.compile."
-    )
+    main = page.locator("main").inner_text()
+    assert main.split("\n")[-1] == "None of 12 tests uses torch.compile."
     assert not page.locator("nav").is_visible()
-    page = show(made({"test_a": compiling()}, broken="KeyError: 'x'"))
-    assert "Incomplete audit: KeyError: 'x'" in (page.locator("main .failed").inner_text())
-    assert "no graph break, no recompile" in page.locator("main").inner_text()
-    cut = made({"test_a": compiling()}, mode="check", said=("a.json: not checked: cut short",))
     left = [LeakedSetting("torch._dynamo.config.verbose", "False", "True", "test_a")]
-    page = show(made({"test_a": compiling()}, settings=left))
+    page = show(made({"test_a": compiling()}, broken="KeyError: 'x'", settings=left))
+    assert "Incomplete audit: KeyError: 'x'" in page.locator("main .failed").inner_text()
+    assert "no graph break, no recompile" in page.locator("main").inner_text()
     unfold(page, "1 torch setting changed and not restored")
-    assert (
-        "torch._dynamo.config.verbose: False → True · test_a" in page.locator("main").inner_text()
-    )
+    leaked = "torch._dynamo.config.verbose: False → True · test_a"
+    assert leaked in page.locator("main").inner_text()
+    cut = made({"test_a": compiling()}, mode="check", said=("a.json: not checked: cut short",))
     assert "a.json: not checked: cut short" in show(cut).locator("main").inner_text()
 
 
+@pytest.mark.slow("a browser, for further keys, addresses and panes")
 def test_audit_page_is_uncut_on_a_narrow_window_and_on_paper(
     made: Made, compiling: Compiling, broken_at: BrokenAt, show: Callable[..., Any]
 ) -> None:
@@ -166,10 +154,9 @@ def test_audit_page_shows_hostile_text_as_text(
     before = {test: compiling(replace(cause, code="x"), ops=9) for test in tests}
     outcome = made(tests, {**before, f"{HOSTILE}gone": compiling()}, file=HOSTILE, said=(HOSTILE,))
     page = show(outcome, *tests)
-    for summary in page.locator("main summary").all():
-        summary.click()
-    for summary in page.locator("main .cause.better summary").all():
-        summary.click()
+    for selector in ("main summary", "main .cause.better summary"):
+        for summary in page.locator(selector).all():
+            summary.click()
     page.get_by_label("search the audited tests").fill(HOSTILE[:20])
     assert page.locator("table.audit tbody").count() == 3
     assert page.locator("img, iframe, object").count() == 0

@@ -111,7 +111,7 @@ def merge(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., t
     return merge
 
 
-def test_page_of_the_right_form_is_merged(merge: Any, tmp_path: Path) -> None:
+def test_page_of_the_right_form_is_merged(merge: Any, tmp_path: Path, capsys: Any) -> None:
     assert merge(text_of(page_of("t")), text_of(page_of("u")))[0] == 0
     data, parts = gather.read_page(tmp_path / "out.html")
     assert [test["id"] for test in data["tests"]] == ["t.py::a", "u.py::a"]
@@ -119,6 +119,9 @@ def test_page_of_the_right_form_is_merged(merge: Any, tmp_path: Path) -> None:
     assert data["causes"]["list"][0]["files"] == ["t.py::a", "u.py::a"]
     assert data["audit"]["totals"]["graph_breaks"] == 2
     assert data["audit"]["baseline"]["verdict"]["renamed"] == [["a", "b"], ["a", "b"]]
+    twice = [str(tmp_path / "0.html")] * 2
+    assert main(["merge", *twice, "-o", str(tmp_path / "out.html")]) == 2
+    assert f"{twice[0]}: this page is given 2 times" in capsys.readouterr().err
 
 
 def values(data: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
@@ -189,6 +192,7 @@ def with_data(text: str) -> str:
 
 MALFORMED = {
     "empty": "",
+    "missing part": text_of(page_of("t")).partition("data-part=")[0],
     "no data": "<html>",
     "null": with_data("null"),
     "list": with_data("[]"),
@@ -199,6 +203,7 @@ MALFORMED = {
     "not a number": text_of(page_of("t")).replace('"seconds":0.5', '"seconds":NaN'),
     "huge int": text_of(page_of("t")).replace('"seconds":0.5', f'"seconds":{"9" * 5000}'),
     "no tests": with_data('{"format": 2}'),
+    "another version": with_data('{"format": 99}'),
     "html": with_part("z", '</script ><meta http-equiv="refresh" content="0;url=x"><h1>in</h1>'),
     "html at the end": with_part(key_of(b"{}"), packed(b"{}") + "<h1>"),
     "white space": with_part(key_of(b"{}"), " " + packed(b"{}")),
@@ -213,6 +218,11 @@ MALFORMED = {
     "other digest": with_part(key_of(b"{}"), packed(b"[]")),
     "bomb": with_part("z", packed(b" " * (300 << 20))),
 }
+SAID = {
+    "no data": "not a page written by pytest --torchgraph-report=FILE",
+    "another version": f"format 99, this version reads {html.FORMAT}",
+    "missing part": "the page is incomplete",
+}
 
 
 @pytest.mark.slow("decompresses 256 MiB", only=["bomb"])
@@ -222,6 +232,7 @@ def test_malformed_page_is_one_error_with_its_name(merge: Any, tmp_path: Path, k
     assert code == 2
     assert said.startswith(f"pytest_torchgraph: {tmp_path / '0.html'}: ")
     assert said.count("\n") == 1
+    assert SAID.get(kind, "") in said
     assert not (tmp_path / "out.html").exists()
 
 

@@ -59,25 +59,17 @@ def test_json_without_an_audit_has_the_facts(
     audit = data["audit"]
     assert (audit["mode"], audit["broken"], audit["baseline"]) == (None, None, None)
     totals = audit["totals"]
-    assert totals.pop("compile_seconds") > 0
-    assert {name: totals[name] for name in ("tests", "using", "nothing", "graph_breaks")} == {
-        "tests": 4,
-        "using": 3,
-        "nothing": 1,
-        "graph_breaks": 2,
-    }
+    assert totals["compile_seconds"] > 0
+    assert [totals[name] for name in ("tests", "using", "nothing", "graph_breaks")] == [4, 3, 1, 2]
     causes = {cause["kind"]: cause for cause in audit["causes"]}
-    broken = causes["break"]
+    broken, nothing = causes["break"], causes["nothing"]
     assert (broken["file"], broken["line"], broken["function"]) == ("test_net.py", 7, "helper")
-    assert broken["code"] == 'print("hi")'
+    assert (broken["code"], broken["times"]) == ('print("hi")', 2)
     assert broken["tests"] == ["test_net.py::test_break[3]", "test_net.py::test_break[4]"]
-    assert broken["times"] == 2
-    assert (broken["without_graph"], causes["nothing"]["without_graph"]) == (0, 1)
     # A cause without a place is put at the test's call.
-    assert (causes["nothing"]["file"], causes["nothing"]["line"]) == ("test_net.py", 17)
+    assert (nothing["file"], nothing["line"]) == ("test_net.py", 17)
     assert [*audit["tests"]] == [*broken["tests"], "test_net.py::test_empty"]
     assert audit["tests"]["test_net.py::test_break[3]"]["causes"] == broken["keys"]
-    assert not audit["tests"]["test_net.py::test_empty"]["compiles"]
 
 
 def test_json_of_a_check_has_lines_and_exit_status(pytester: pytest.Pytester, run: Run) -> None:
