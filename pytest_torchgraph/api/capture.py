@@ -47,6 +47,7 @@ from ..mechanisms.step import (
     Outcome,
     RandomState,
     Step,
+    Updates,
     callable_of,
     exclusive,
     note_all,
@@ -97,6 +98,8 @@ def capture(
     backward: bool | None = None,
     fake: bool = False,
     device: str | int | torch.device | None = None,
+    updates: Any = None,
+    warmup: int | None = None,
     **kwargs: Any,
 ) -> Capture:
     """Run `target(*args, **kwargs)` once, and its backward, and return the graphs.
@@ -142,6 +145,12 @@ def capture(
             `assert_matches_eager` is not available.
         device: run on copies of target and inputs on this device (`"cuda:1"`, an index of the
             accelerator or a `torch.device`); the originals do not move.
+        updates: what a training step changes: modules, optimizers, schedulers, gradient scalers,
+            generators, tensors, and objects with `state_dict` and `load_state_dict`, as one object
+            or a tuple. All of it is restored bitwise. The target then runs its own backward, and
+            its update is a third phase; see `Capture.phase`. Via "dispatch", "aot" and "inductor".
+        warmup: how often a training step runs before it is captured, 1 by default: optimizers make
+            their state in the first step.
         **kwargs: keyword arguments of the target.
 
     Returns:
@@ -150,8 +159,10 @@ def capture(
     Raises:
         TypeError: if the target is not callable or is a class; if it has a parameter with the name
             of an option of `capture`; if an argument that it does not accept is an option of a
-            mechanism, such as `dynamic`; or if `via`, `backward` or `device` has the wrong type.
-        ValueError: if `via` or `device` is unknown.
+            mechanism, such as `dynamic`; if `via`, `backward`, `device`, `updates` or `warmup` has
+            the wrong type; or if `updates` is combined with `loss_fn`, `backward`, `fake` or
+            `device`, or missing beside `warmup`.
+        ValueError: if `via` or `device` is unknown, or `warmup` is negative.
         CaptureError: if this build of torch or this machine lacks the device; if nothing was
             captured, with the cause; if the mechanism cannot capture the target; if part of the
             target runs unrecorded; if `backward=True` and nothing requires grad; if `loss_fn` does
@@ -164,14 +175,24 @@ def capture(
     mechanism = _mechanism(via)
     own_options = {"loss_fn": loss_fn, "backward": backward, "device": device}
     _check_target(
-        target, {**own_options, "via": None if via == "aot" else via, "fake": fake or None}
+        target,
+        {
+            **own_options,
+            "via": None if via == "aot" else via,
+            "fake": fake or None,
+            "updates": updates,
+            "warmup": warmup,
+        },
     )
+    named_updates = _updates(updates, warmup, mechanism, {**own_options, "fake": fake or None})
     _check_options(target, kwargs)
     callback = None
     if mechanism.name in COMPILING:
         callback = torch_private.callback_of(target)
         target = torch_private.uncompiled(target)
-    invocation = Invocation(target, args, kwargs, loss_fn, backward)
+    invocation = Invocation(
+        target, args, kwargs, loss_fn, backward, named_updates, 1 if warmup is None else warmup
+    )
     _check_modules(invocation.named)
     torch_device = None if device is None else parse(device)
     with exclusive(resets=mechanism.name in RESETTING):
@@ -219,7 +240,9 @@ def _run(mechanism: Mechanism, invocation: Invocation) -> _StepResult:
     recorder = EventRecorder() if mechanism.name in COMPILING else None
     if mechanism.name in RESETTING:
         torch.compiler.assume_constant_result(note_all)  # type: ignore[no-untyped-call]
-    with preserve_state(invocation.named, sees_writes=mechanism.name == "dispatch") as saved:
+    sees_writes = mechanism.name == "dispatch"
+    updates = invocation.updates
+    with preserve_state(invocation.named, sees_writes=sees_writes, updates=updates) as saved:
         step = Step(invocation, saved)
         try:
             dimensions = dimensions_named(lambda: dimensions_of_meshes(meshes))
@@ -304,7 +327,8 @@ def _contents(
         return Contents(deferred, ran.step.output, comparison=comparison)
     if isinstance(captured.graphs, Built):
         now = named(captured.graphs.graphs), captured.graphs.calls
-        return Contents(lambda: now, ran.step.output, comparison=comparison)
+        training = captured.training
+        return Contents(lambda: now, ran.step.output, comparison=comparison, training=training)
     unbroken = ran.record is not None and not ran.record.breaks
 
     def finished(graphs: tuple[Graph, ...], converted: Sequence[Converted]) -> tuple[Graph, ...]:
@@ -413,6 +437,42 @@ class GraphCapture:
 
 
 functools.update_wrapper(GraphCapture.__call__, capture, assigned=("__doc__",), updated=())
+
+
+TRAINING = ("dispatch", "aot", "inductor")
+"""Mechanisms that capture a whole training step."""
+
+
+def _updates(
+    updates: Any, warmup: Any, mechanism: Mechanism, others: Mapping[str, Any]
+) -> Updates | None:
+    """Check the options of a training step, and return what it changes; `None` for other targets.
+
+    Args:
+        others: options that a training step excludes.
+    """
+    if warmup is not None:
+        if updates is None:
+            raise TypeError("warmup= needs updates=, which names what the training step changes")
+        if isinstance(warmup, bool) or not isinstance(warmup, int):
+            raise TypeError(f"warmup must be an int, not {type(warmup).__name__}")
+        if warmup < 0:
+            raise ValueError(f"warmup={warmup} is negative: pass 0 to capture the first step")
+    if updates is None:
+        return None
+    named = Updates(updates)
+    for name, value in others.items():
+        if value is not None:
+            raise TypeError(
+                f"{name}= cannot be combined with updates=: a training step calls its own loss and "
+                "backward, on real tensors where they are"
+            )
+    if mechanism.name not in TRAINING:
+        raise CaptureError(
+            f"updates= is not available via {mechanism.name!r}: use via="
+            f"{_one_of(map(repr, TRAINING))}"
+        )
+    return named
 
 
 def _mechanism(via: Any) -> Mechanism:

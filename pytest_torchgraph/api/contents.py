@@ -14,7 +14,7 @@ from ..convert.from_fx import Converted
 from ..errors import CaptureError
 from ..graph.census import calls
 from ..graph.cost import with_savers
-from ..graph.events import EagerOp, ScheduledCall
+from ..graph.events import EagerOp, ScheduledCall, UpdatedParameter
 from ..graph.model import Graph
 from ..graph.step import StepCall, with_calls
 from ..ops.matching import Level
@@ -82,6 +82,7 @@ class Contents:
         comparison: eager runs for comparison, or `None`.
         rank: rank of the graphs; `None` outside `Ranks`.
         printed: graphs that torch printed during a watch; `None` without a watch.
+        training: what a training step did to its parameters; `None` for other captures.
         origin: where the graphs come from, for messages; "" if a target was called.
     """
 
@@ -99,6 +100,7 @@ class Contents:
     rank: int | None = None
     printed: PrintedGraphs | None = None
     origin: str = ""
+    training: Sequence[UpdatedParameter] | None = None
 
     def __post_init__(self) -> None:
         for name in ("build", "build_eager", "build_kernels", "build_schedules", "build_bypasses"):

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
+from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from ..checks.eager import why_no_graph
 from ..checks.subject import CallsComparison, StepResult
@@ -27,6 +28,7 @@ from ..mechanisms.step import (
 from ..torch_release import need_torch
 from ..watching.graphs import PrintedGraphs
 from ..watching.observe import HUB, EventRecorder
+from ..convert.source_lines import current_line, format_line
 from ..watching.record import record_of
 from .contents import Contents
 from .result import Capture
@@ -47,19 +49,30 @@ class Watch:
         self._recorder = EventRecorder(passive=passive)
         self._last: Contents | None = None
         self._comparison: CallsComparison | None = None
+        self._stepped: dict[str, None] = {}
+        self._hooks: list[Any] = []
         release = torch.__version__.partition("+")[0]
         self.capture = Capture(self._read, Header("watch", release))
 
     def __enter__(self) -> Capture:
         HUB.open(self._recorder)
+        self._hooks.append(register_optimizer_step_pre_hook(self._note_step))
         self._last = None
         return self.capture
+
+    def _note_step(self, optimizer: torch.optim.Optimizer, _args: Any, _kwargs: Any) -> None:
+        """Note a step of an optimizer, unless it is being compiled."""
+        if not torch.compiler.is_compiling():
+            line = current_line()
+            place = "" if line is None else f" at {format_line(line)}"
+            self._stepped[f"{type(optimizer).__name__}{place}"] = None
 
     def compare(self, comparison: CallsComparison) -> None:
         """Give the capture eager runs for `assert_matches_eager`."""
         self._comparison, self._last = comparison, None
 
     def __exit__(self, *error: object) -> None:
+        self._hooks.pop().remove()
         HUB.close(self._recorder)
         self._last = None
         CONTEXT.notify(self.capture)
@@ -82,7 +95,11 @@ class Watch:
     def _read(self) -> Contents:
         # While the watch is open, run counts change without notification, so read them again.
         if self._last is None or self._recorder.is_open:
-            record = replace(record_of(self._recorder), warmed_up=self._warmed_up)
+            record = replace(
+                record_of(self._recorder),
+                warmed_up=self._warmed_up,
+                stepped=tuple(self._stepped),
+            )
             last = None if self._last is None else self._last.record
             if self._last is None or last is None or last.state != record.state:
                 self._last = Contents.of_watch(PrintedGraphs(record), self._comparison)

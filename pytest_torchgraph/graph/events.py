@@ -167,3 +167,21 @@ def _fits(collective: Collective, call: ScheduledCall, named_nodes: set[str]) ->
         and packet_of(collective.node.op) == packet_of(call.op)
         and call.group in ("", collective.group)
     )
+
+
+class UpdatedParameter(NamedTuple):
+    """What a training step did to a parameter that requires a gradient.
+
+    Attributes:
+        name: name of the parameter.
+        got_gradient: whether a backward of the step made or changed its gradient.
+        is_held: whether a named optimizer holds it.
+        writes: the lines of the writes by the update, one for each step of an optimizer.
+        stale: the line of a backward that added to a gradient from before the step, or `None`.
+    """
+
+    name: str
+    got_gradient: bool
+    is_held: bool
+    writes: tuple[Source | None, ...]
+    stale: Source | None

@@ -18,7 +18,7 @@ from ..convert.normalize import rounded
 from ..convert.placeholders import output_index
 from ..convert.rng_states import descriptions_of
 from ..graph.cost import with_savers
-from ..graph.events import ScheduledCall
+from ..graph.events import ScheduledCall, UpdatedParameter
 from ..graph.model import Arg, Atom, Device, Graph, InputRef, Ref, Symbol, TensorMeta
 from ..ops.matching import Level
 from ..ops.qualified import op_name
@@ -87,6 +87,7 @@ class Captured:
             unknown.
         comparable: the mechanism that draws the same random numbers as an eager run, if this run
             drew others.
+        training: what a training step did to its parameters; `None` for other targets.
         incomparable: the reason why this run cannot be compared with an eager run, otherwise "".
     """
 
@@ -99,6 +100,7 @@ class Captured:
     islands: Callable[[], Islands] | None = None
     bypasses: Callable[[], tuple[CacheBypass, ...]] | None = None
     comparable: Mechanism | None = None
+    training: Sequence[UpdatedParameter] | None = None
     incomparable: str = ""
 
 

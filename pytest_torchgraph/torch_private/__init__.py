@@ -24,6 +24,7 @@ from .autograd import (
     StoragePins,
     accumulating_leaves,
     aot_autograd,
+    around_engine,
     boxed,
     current_autograd_node,
     has_python_kernel,

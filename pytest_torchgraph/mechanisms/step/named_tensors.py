@@ -9,7 +9,7 @@ import random
 import sys
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import FunctionType, ModuleType
 from typing import Any
 
@@ -29,6 +29,10 @@ _MAX_OBJECTS = 1000
 class NamedTensors:
     """The modules and tensors of a target and its arguments, with their names.
 
+    Args:
+        target, args, kwargs: the call.
+        first: modules with prefixes of their paths, which name what they contain.
+
     Attributes:
         modules: path of each module, by id; "" for the target itself.
         tensors: (role, name) of each parameter, buffer and tensor argument, by id. For a tied
@@ -47,10 +51,24 @@ class NamedTensors:
         functions: the functions of the user that run in the target, as far as their names tell.
     """
 
-    def __init__(self, target: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]):
+    def __init__(
+        self,
+        target: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        first: Sequence[tuple[str, torch.nn.Module]] = (),
+    ):
         self.is_model = isinstance(getattr(target, "__self__", target), torch.nn.Module)
         module_search = _ModuleSearch()
         self.modules_by_prefix = list(_modules(module_search, target, args, kwargs))
+        if first:
+            inside = {id(child) for _, module in first for child in module.modules()}
+            others = [
+                pair
+                for pair in module_search.outermost()
+                if id(torch_private.uncompiled(pair[1])) not in inside
+            ]
+            self.modules_by_prefix = [*first, *others]
         self.older = {id(tensor): weakref.ref(tensor) for tensor in module_search.computed}
         self.modules: dict[int, str] = {}
         self.tensors: dict[int, tuple[str, str]] = {}
