@@ -187,7 +187,7 @@ def capture(
     named_updates = _updates(updates, warmup, mechanism, {**own_options, "fake": fake or None})
     _check_options(target, kwargs)
     callback = None
-    if mechanism.name in COMPILING:
+    if mechanism.name in COMPILING and named_updates is None:
         callback = torch_private.callback_of(target)
         target = torch_private.uncompiled(target)
     invocation = Invocation(
@@ -246,6 +246,9 @@ def _run(mechanism: Mechanism, invocation: Invocation) -> _StepResult:
         step = Step(invocation, saved)
         try:
             dimensions = dimensions_named(lambda: dimensions_of_meshes(meshes))
+            if mechanism.name != "dispatch":  # which runs the step within the same recording
+                for _ in range(invocation.warmup):
+                    mechanism.capture(Step(invocation, saved), CanonicalNames())
             with HUB.recording(recorder), dimensions:
                 captured = mechanism.capture(step, CanonicalNames())
         except Exception as error:
@@ -356,6 +359,8 @@ def _contents(
         build_bypasses=captured.bypasses,
         record=ran.record,
         comparison=comparison,
+        training=captured.training,
+        methods=captured.methods,
     )
 
 

@@ -15,7 +15,7 @@ from ..errors import CaptureError
 from ..graph.census import calls
 from ..graph.cost import with_savers
 from ..graph.events import EagerOp, ScheduledCall, UpdatedParameter
-from ..graph.model import Graph
+from ..graph.model import Graph, Source
 from ..graph.step import StepCall, with_calls
 from ..ops.matching import Level
 from ..watching.graphs import PrintedGraphs
@@ -82,6 +82,7 @@ class Contents:
         comparison: eager runs for comparison, or `None`.
         rank: rank of the graphs; `None` outside `Ranks`.
         printed: graphs that torch printed during a watch; `None` without a watch.
+        methods: see `Captured.methods`.
         training: what a training step did to its parameters; `None` for other captures.
         origin: where the graphs come from, for messages; "" if a target was called.
     """
@@ -101,6 +102,7 @@ class Contents:
     printed: PrintedGraphs | None = None
     origin: str = ""
     training: Sequence[UpdatedParameter] | None = None
+    methods: Sequence[tuple[str, str, Source | None, str]] = ()
 
     def __post_init__(self) -> None:
         for name in ("build", "build_eager", "build_kernels", "build_schedules", "build_bypasses"):

@@ -229,7 +229,7 @@ class Observed:
     def _events(self, asked: str, phase: str | None = None) -> tuple[detect.Event, ...]:
         """Return all syncs and transfers; see `_need_sync_record`."""
         contents = self._contents
-        names = None if phase is None else {graph.name for graph in self.phase(phase)}
+        names = None if phase is None else {phase, *(graph.name for graph in self.phase(phase))}
         if contents.calls is not None:
             return detect.recorded_events(contents.calls.of_graphs(names))
         record = self._need_sync_record(asked)
@@ -238,8 +238,12 @@ class Observed:
             return detect.compiled_events(graphs, ())
         printed, hooks = PrintedGraphs(record), _traced(self.via, record)
         eager = _eager(contents)
+        breaks = record.breaks
+        if eager is not None and contents.training is not None:
+            # In a training step, calls of methods are recorded too, so no break hides anything.
+            breaks = ()
+            eager.methods += contents.methods
         eager = eager and eager.of_graphs(names)
-        breaks = record.breaks if names is None else ()
         return detect.compiled_events(graphs, breaks, printed, hooks, eager)
 
     def _need_sync_record(self, asked: str) -> WatchRecord | None:

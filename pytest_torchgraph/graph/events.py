@@ -33,6 +33,7 @@ class EagerOp(NamedTuple):
             its own source line, for example in a hook.
         cause: graph break or skipped frame that kept the op out of every compiled graph; `None` if
             unknown.
+        reads_step_count: True if the op reads a step count that an optimizer keeps on the CPU.
     """
 
     op: str
@@ -42,6 +43,7 @@ class EagerOp(NamedTuple):
     by_engine: bool = False
     follows: EagerOp | None = None
     cause: GraphBreak | None = None
+    reads_step_count: bool = False
 
 
 SKIPPED = "frame skipped: "

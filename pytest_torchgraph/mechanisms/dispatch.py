@@ -40,6 +40,7 @@ from .recording import (
     UnwrittenReads,
     Value,
     collector_paused,
+    computes_nothing,
     parts_of,
     precompiled_noted,
     refuse_unseen,
@@ -362,6 +363,9 @@ def _segments(program: Sequence[tuple[OpRecord, bool]], phases: Sequence[Phase])
             continue
         if not is_open:
             segments.append(_Segment(phase, number))
+            # `zero_grad` detaches gradients before it writes them: views, and marks of the profiler, are no phase.
+            if len(segments) > 1 and all(map(_is_idle, segments[-2].records)):
+                segments[-1].records += segments.pop(-2).records
         if phase == "update" and waiting:
             segments[-1].records += waiting
             waiting = []
@@ -371,6 +375,10 @@ def _segments(program: Sequence[tuple[OpRecord, bool]], phases: Sequence[Phase])
             segments.append(_Segment("update", len(program)))
         segments[-1].records += waiting
     return segments
+
+
+def _is_idle(record: OpRecord) -> bool:
+    return computes_nothing(effects.facts(record.op).name or op_name(record.op))
 
 
 def graphs_of_step(

@@ -10,7 +10,7 @@ import contextlib
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
@@ -21,6 +21,9 @@ from ..graph.events import UpdatedParameter
 from ..graph.model import Phase, Source
 from .recording import FIRST_LEAF_SEQUENCE, OpRecord, RecordingMode, Value, parts_of
 from .step import STEP, Step
+
+if TYPE_CHECKING:
+    from .islands import CompiledRun
 
 _TANGENT = torch.ops.aten.ones_like.default
 """The op with which `loss.backward()` makes the gradient of the loss, before the engine runs."""
@@ -105,6 +108,7 @@ class TrainingRecord:
         ]
         self.before: dict[int, Value] = {}
         self._state_before: set[int] = set()
+        self._named: set[int] = set()
         self._depth = 0
 
     def introduce(self) -> None:
@@ -129,6 +133,7 @@ class TrainingRecord:
         if id(tensor) not in named.tensors:
             role = "parameter" if isinstance(tensor, torch.nn.Parameter) else "buffer"
             named.tensors[id(tensor)] = role, name
+            self._named.add(id(tensor))
             self.recorder.introduce(tensor, role, name)
 
     @contextlib.contextmanager
@@ -175,7 +180,7 @@ class TrainingRecord:
             optimizers.on_step = None
 
     def _storages(self, tensors: Iterator[tuple[str, torch.Tensor]]) -> set[int]:
-        return {self.recorder.storage_of[self.recorder.number_of(t)] for _, t in tensors}
+        return {self.recorder.memory(t) for _, t in tensors}
 
     def gradients(self, begin: int) -> Mapping[Value, str]:
         """Return the gradients that exist at a position, with their names."""
@@ -189,35 +194,35 @@ class TrainingRecord:
     def owners(self) -> dict[int, str]:
         """Return the module path of each parameter, gradient and state, by storage number."""
         assert self.updates is not None
-        storage_of, owners = self.recorder.storage_of, dict[int, str]()
+        memory, owners = self.recorder.memory, dict[int, str]()
         for number, (name, leaf) in enumerate(zip(self.leaf_names, self.step.leaves, strict=True)):
             path = name.rpartition(".")[0]
             values = [self.recorder.number_of(leaf), self.before.get(number)]
             values += [backward.grads.get(number) for backward in self.backwards]
-            owners.update((storage_of[value], path) for value in values if value is not None)
+            owners.update((memory(value), path) for value in values if value is not None)
             for _, optimizer in self.updates.optimizers():
                 for tensor in parts_of(optimizer.state.get(leaf, {}), torch.Tensor):
-                    owners[storage_of[self.recorder.number_of(tensor)]] = path
+                    owners[memory(tensor)] = path
         return owners
 
     def finish(self, events: Sequence[Event]) -> StepPhases:
         """Return the phases of the events, before the state of the step is restored."""
         assert self.updates is not None
-        storage_of = self.recorder.storage_of
+        memory = self.recorder.memory
         parameters = {
-            id(leaf): storage_of[self.recorder.number_of(leaf)] for leaf in self.step.leaves
+            id(leaf): memory(leaf) for leaf in self.step.leaves
         }
         state = self._storages(self.updates.tensors()) | self._state_before
-        grads = {storage_of[value] for value in self.before.values()}
+        grads = {memory(value) for value in self.before.values()}
         for backward in self.backwards:
-            grads |= {storage_of[value] for value in backward.grads.values()}
+            grads |= {memory(value) for value in backward.grads.values()}
         made = {
-            storage_of[self.recorder.number_of(leaf.grad)]
+            memory(leaf.grad)
             for leaf in self.step.leaves
             if leaf.grad is not None
         } - grads
         named = self.step.invocation.named
-        buffers = {storage_of[self.recorder.number_of(buffer)] for buffer in named.all_buffers}
+        buffers = {memory(buffer) for buffer in named.all_buffers}
         for event in events:
             if event.tangent in self.tangents:
                 event.backward = True
@@ -227,7 +232,11 @@ class TrainingRecord:
             buffers,
             (state - self._state_before) | made,
         )
-        counts = {storage_of[self.recorder.number_of(c)] for c in self.updates.step_counts()}
+        counts = {memory(c) for c in self.updates.step_counts()}
+        # The state may be freed now, and another tensor get its id.
+        tensors = {-n if k in self._named else k: v for n, (k, v) in enumerate(named.tensors.items())}
+        named.tensors.clear()
+        named.tensors.update(tensors)
         return StepPhases(phases, frozenset(counts), tuple(self._updated(events, phases, parameters)))
 
     def _updated(
@@ -267,8 +276,8 @@ class TrainingRecord:
 
     def _stale(self, events: Sequence[Event]) -> dict[int, Source]:
         """Return the leaves to whose gradients from before the step a backward adds."""
-        storage_of = self.recorder.storage_of
-        old = {storage_of[value]: number for number, value in self.before.items()}
+        memory = self.recorder.memory
+        old = {memory(value): number for number, value in self.before.items()}
         stale = {}
         for number, event in enumerate(events):
             if not event.backward and event.replaces:
@@ -350,7 +359,7 @@ def _phases(
 
 def event_of(recorder: RecordingMode, record: OpRecord, *, backward: bool, in_module: bool) -> Event:
     """Return what a recorded op reads and writes."""
-    storage_of = recorder.storage_of
+    memory = recorder.memory
     written: list[Any] = []
     name = ""
     if not isinstance(record.op, str):
@@ -358,15 +367,32 @@ def event_of(recorder: RecordingMode, record: OpRecord, *, backward: bool, in_mo
         name = getattr(record.op, "_opname", "")
     results = [*parts_of(record.output, Value)]
     operands = [*parts_of((record.args, record.kwargs), Value)]
-    memory = {storage_of[value] for value in operands}
+    before = {memory(value) for value in operands}
     return Event(
         backward,
         in_module,
-        memory | {~value for value in operands},
-        {storage_of[value] for value in parts_of(written, Value)},
-        {storage_of[value] for value in results} - memory | {~value for value in results},
+        before | {~value for value in operands},
+        {memory(value) for value in parts_of(written, Value)},
+        {memory(value) for value in results} - before | {~value for value in results},
         record.output if record.op is _TANGENT else None,
         record.line,
         backward and record.sequence >= FIRST_LEAF_SEQUENCE,
         name in _REPLACING,
+    )
+
+
+def event_of_run(recorder: RecordingMode, run: CompiledRun) -> Event:
+    """Return what a run of a compiled graph reads and writes."""
+    memory = recorder.memory
+    operands = [*parts_of(run.inputs, Value)]
+    results = [*parts_of(run.outputs, Value)]
+    before = {memory(value) for value in operands}
+    written = {memory(value) for value in parts_of(list(run.written), Value)}
+    return Event(
+        run.backward,
+        True,  # a graph that writes only buffers is a forward
+        before | {~value for value in operands},
+        written | {memory(v) for v in run.rewritten.values()} | {*run.copied_to},
+        {memory(value) for value in results} - before | {~value for value in results},
+        line=run.line,
     )

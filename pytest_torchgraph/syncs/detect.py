@@ -159,7 +159,7 @@ def eager_calls(graphs: Sequence[Graph], ops: Iterable[EagerOp]) -> RecordedCall
     recorded = RecordedCalls()
     for op in ops:
         call = next(calls_of_graph[op.graph])
-        if may_sync_or_copy(call.op):
+        if may_sync_or_copy(call.op) and not op.reads_step_count:
             recorded.calls.append((call, op.graph, op.module, op.source))
     return recorded
 

@@ -49,6 +49,7 @@ class NamedTensors:
         numbers: the names of the numbers among the arguments.
         generators: the random generators that an argument, a module or a closure holds.
         functions: the functions of the user that run in the target, as far as their names tell.
+        compiles: whether the target, or what it calls, is a result of `torch.compile`.
     """
 
     def __init__(
@@ -85,6 +86,8 @@ class NamedTensors:
         # Setting the state of a generator twice is harmless.
         self.generators = module_search.generators
         self.functions = module_search.functions
+        modules = [module for _, module in (*module_search.outermost(), *self.all_modules)]
+        self.compiles = module_search.compiles or any(map(torch_private.is_compiled, modules))
 
     def look(self) -> None:
         """Collect modules, parameters and buffers. Call it again if they may have changed."""
@@ -224,9 +227,11 @@ class _ModuleSearch:
         tensors: the other found tensors, by id.
         generators: the found random generators.
         functions: the found functions of the user.
+        compiles: whether a function is a result of `torch.compile`.
     """
 
     def __init__(self) -> None:
+        self.compiles = False
         self._modules_by_id: dict[int, tuple[str, torch.nn.Module]] = {}
         self.computed: list[torch.Tensor] = []
         self.tensors: dict[int, torch.Tensor] = {}
@@ -249,6 +254,8 @@ class _ModuleSearch:
         """Search a value, no deeper than `MAX_DEPTH`."""
         if isinstance(value, _SCALARS):
             return
+        if inspect.isfunction(value) and torch_private.uncompiled(value) is not value:
+            self.compiles = True
         # For example a hidden state of an earlier call. It was not computed by an unrecorded op of
         # the step.
         if isinstance(value, torch.Tensor) and value.grad_fn is not None:

@@ -90,9 +90,12 @@ class SteppedOptimizers:
         ]
 
     def unnamed(self) -> list[str]:
-        """Return the optimizers that stepped, and that `updates=` does not name."""
-        stepped = (saved.optimizer for saved in self._saved_optimizers.values())
-        return [f"the state of {type(optimizer).__name__}" for optimizer in stepped]
+        """Return the optimizers whose state changed, and that `updates=` does not name."""
+        return [
+            f"the state of {type(saved.optimizer).__name__}"
+            for saved in self._saved_optimizers.values()
+            if saved.has_changed()
+        ]
 
     def restore(self) -> None:
         """Restore each optimizer."""
@@ -119,6 +122,16 @@ class _SavedOptimizer:
             if id(p) not in saved_ids
         ]
 
+    def has_changed(self) -> bool:
+        """Return True if state or groups changed. A compiled step does not say what stepped."""
+        optimizer = self.optimizer
+        if optimizer.state.keys() != self.state.keys():
+            return True
+        pairs = [(optimizer.state[key], saved) for key, (_, saved) in self.state.items()]
+        groups = zip(optimizer.param_groups, self.groups, strict=False)
+        pairs += [(now, saved) for now, (_, saved) in groups]
+        return any(_differs(now, saved) for now, saved in pairs)
+
     def restore(self) -> None:
         optimizer = self.optimizer
         optimizer.param_groups[:] = [_restore_state(*group) for group in self.groups]
@@ -144,6 +157,17 @@ def _copy_state(values: Any) -> Any:
         case list():
             return [_copy_state(value) for value in values]
     return copy.copy(values)
+
+
+def _differs(now: Any, saved: Any) -> bool:
+    """Return True if a value differs from its copy by `_copy_state`."""
+    if isinstance(saved, SavedTensor):
+        return now is not saved.tensor or saved.looks_changed()
+    if isinstance(saved, dict):
+        return now.keys() != saved.keys() or any(_differs(now[k], v) for k, v in saved.items())
+    if isinstance(saved, list):
+        return len(now) != len(saved) or any(map(_differs, now, saved))
+    return now is not saved and not isinstance(now, torch.Tensor) and bool(now != saved)
 
 
 def _restore_state(now: Any, saved: Any) -> Any:

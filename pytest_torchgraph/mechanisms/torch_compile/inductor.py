@@ -90,6 +90,8 @@ class Inductor:
             islands=recorded,
             comparable=self._drawing_as_eager() if recorder.draws() else None,
             incomparable=recorder.not_run(),
+            training=islands.updated,
+            methods=islands.methods,
         )
 
     def patches(self) -> dict[str, Any]:
@@ -224,10 +226,12 @@ class _InductorRecorder:
 
     def at_aot(self) -> list[Converted]:
         """Return AOTAutograd's graphs, before inductor's passes."""
-        return [
-            CompiledGraph(frame.lowered(module, kind, "aot"), compiled_graph.runs).counted
-            for compiled_graph, frame, kind, module in self.aot
-        ]
+        graphs = []
+        for compiled_graph, frame, kind, module in self.aot:
+            lowered = CompiledGraph(frame.lowered(module, kind, "aot"), compiled_graph.runs).counted
+            kind = compiled_graph.converted.graph.kind
+            graphs.append(replace(lowered, graph=replace(lowered.graph, kind=kind)))
+        return graphs
 
     def draws(self) -> bool:
         """Return True if a graph draws random numbers from inductor's own generator."""
