@@ -21,7 +21,7 @@ from ..convert.process_groups import dimensions_named, dimensions_of_meshes
 from ..devices import parse
 from ..errors import CaptureError
 from ..graph.checks import device_types
-from ..graph.events import GraphBreak
+from ..graph.events import Frozen, GraphBreak
 from ..graph.model import Graph
 from ..graph.module_paths import OwnModule, numbered
 from ..graph.step import Cut, StepCall
@@ -265,6 +265,11 @@ def _comparison(mechanism: Mechanism, ran: _StepResult, callback: Any) -> EagerC
     step, outcome, comparable = ran.step, ran.outcome, ran.captured.comparable
     # The closures do not use `ran`, because it would keep the whole recording alive.
     incomparable = ran.captured.incomparable
+    if step.invocation.updates is not None:
+        incomparable = (
+            "a training step is compared with an eager one over several calls: use "
+            "graph_capture.steady(step, *calls, updates=...).assert_matches_eager()"
+        )
     invocation = step.invocation.with_backward(step.ran_backward)
     eager_run = EagerRun(invocation, step.saved.random, callback)
 
@@ -330,8 +335,13 @@ def _contents(
         return Contents(deferred, ran.step.output, comparison=comparison)
     if isinstance(captured.graphs, Built):
         now = named(captured.graphs.graphs), captured.graphs.calls
-        training = captured.training
-        return Contents(lambda: now, ran.step.output, comparison=comparison, training=training)
+        return Contents(
+            lambda: now,
+            ran.step.output,
+            comparison=comparison,
+            training=captured.training,
+            find_frozen=functools.partial(_frozen, mechanism, ran.step, ()),
+        )
     unbroken = ran.record is not None and not ran.record.breaks
 
     def finished(graphs: tuple[Graph, ...], converted: Sequence[Converted]) -> tuple[Graph, ...]:
@@ -361,7 +371,15 @@ def _contents(
         comparison=comparison,
         training=captured.training,
         methods=captured.methods,
+        find_frozen=functools.partial(_frozen, mechanism, ran.step, graphs),
     )
+
+
+def _frozen(mechanism: Mechanism, step: Step, graphs: Sequence[Graph]) -> tuple[Frozen, ...]:
+    """Find the numbers that are frozen into the graphs of a training step."""
+    from .frozen import find_frozen  # imported only here: few captures need it
+
+    return find_frozen(mechanism, step.invocation, step.saved.random, graphs)
 
 
 def _eager(

@@ -15,7 +15,7 @@ from ..watching.graphs import PrintedGraphs
 if TYPE_CHECKING:
     from ..graph.blocks import BlockKind
     from ..graph.cost import Cost, Recomputed
-    from ..graph.events import GraphBreak, UpdatedParameter
+    from ..graph.events import Frozen, GraphBreak, UpdatedParameter
     from ..graph.model import Graph
     from ..watching.cache_lookups import CacheBypass
     from ..watching.output_code import CudagraphSkip
@@ -225,6 +225,24 @@ class Observed:
             CaptureError: if the capture cannot record transfers.
         """
         return tuple(event for event in self._events("transfers") if isinstance(event, Transfer))
+
+    @property
+    def frozen(self) -> tuple[Frozen, ...]:
+        """Python numbers that change from step to step, and are constants of compiled graphs.
+
+        A learning rate, step count, loss scale or momentum in a graph is out of date in the next
+        step, or makes it compile again. The first read captures one more step, with the state
+        advanced, and restores it. Only numbers that the next step changes are found.
+
+        Raises:
+            CaptureError: without `updates=`, and if nothing was compiled, as via "dispatch".
+        """
+        find = self._contents.find_frozen
+        if find is None or self._contents.training is None:
+            raise self._unavailable(
+                "frozen numbers are", "graph_capture(step, ..., updates=(model, optimizer))"
+            )
+        return find()
 
     def _events(self, asked: str, phase: str | None = None) -> tuple[detect.Event, ...]:
         """Return all syncs and transfers; see `_need_sync_record`."""

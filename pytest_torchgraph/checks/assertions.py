@@ -576,6 +576,22 @@ class Assertions(OpChecks):
 
         training.assert_updated(self, allow)
 
+    def assert_nothing_frozen(self: Subject, allow: str | Sequence[str] = ()) -> None:
+        """Assert that no number that changes from step to step is a constant of a compiled graph.
+
+        Args:
+            allow: regular expressions, or literal parts, searched in the names of the numbers, such
+                as `optimizer.param_groups.0.lr`.
+
+        Raises:
+            AssertionError: with each number, its values, the graph and the line.
+            CaptureError: see `Capture.frozen`.
+        """
+        __tracebackhide__ = True
+        from . import training
+
+        training.assert_nothing_frozen(self, allow)
+
     def assert_no_transfers(self: Subject, allow: str | Sequence[str] = ()) -> None:
         """Assert that nothing is copied between devices; see `transfers` for its limits.
 

@@ -375,7 +375,9 @@ def assert_graph_count(
 ) -> None:
     """See `Capture.assert_graph_count`."""
     __tracebackhide__ = True
-    updates = 0 if update is None else sum(g.kind == "update" for g in capture.phase("update"))
+    if update is not None:
+        capture.phase("update")  # raises for a capture without `updates=`
+    updates = sum(graph.kind == "update" for graph in capture.graphs)
     problems = wrong_counts(
         capture,
         ("forward", forward, len(capture.forwards)),

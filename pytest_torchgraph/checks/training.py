@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from ..graph.checks import MAX_PLACES
 from ..graph.events import UpdatedParameter
 from ..graph.model import Graph
 from ..settings.paths import allows, patterns
+from ..words import first_lines
 from .subject import Subject
 
 
@@ -37,7 +39,8 @@ def _problems(parameter: UpdatedParameter) -> Iterator[str]:
     if not parameter.is_held:
         yield "is in no optimizer of updates="
     if parameter.stale is not None:
-        yield f"its gradient from before the step is added to, by the backward at {parameter.stale}"
+        line = f"{parameter.stale}: {parameter.stale.code}"
+        yield f"its gradient from before the step is added to, by the backward at {line}"
     if not parameter.writes:
         yield "is not written by the update"
     elif len(parameter.writes) > 1:
@@ -52,3 +55,14 @@ def _use(forwards: Sequence[Graph], name: str) -> str:
             if (source := graph[user].source) is not None:
                 return f" (used at {source}: {source.code})"
     return " (not used in the forward)"
+
+
+def assert_nothing_frozen(capture: Subject, allow: str | Sequence[str]) -> None:
+    """See `Capture.assert_nothing_frozen`."""
+    __tracebackhide__ = True
+    allowed = patterns(allow)
+    found = [frozen for frozen in capture.frozen if not allows(allowed, frozen.name)]
+    if found:
+        lines = first_lines([f"  {frozen}" for frozen in found], MAX_PLACES, "constant")
+        advice = "Make the number a tensor: torch.optim's `lr` and `capturable=True`, for example"
+        raise AssertionError("\n".join(["numbers frozen into compiled graphs:", *lines, advice]))

@@ -14,7 +14,7 @@ from ..words import grouped
 from .collectives import Collective
 
 if TYPE_CHECKING:
-    from .model import Source
+    from .model import Node, Source
 
 
 class EagerOp(NamedTuple):
@@ -187,3 +187,30 @@ class UpdatedParameter(NamedTuple):
     is_held: bool
     writes: tuple[Source | None, ...]
     stale: Source | None
+
+
+class Frozen(NamedTuple):
+    """A number that changes from step to step, and is a constant of a compiled graph.
+
+    Attributes:
+        name: name of the number, such as `optimizer.param_groups.0.lr`; of the first one that
+            explains the constant, or of the first one that changes.
+        value, next_value: the number in this step and in the next one.
+        graph: name of the graph.
+        node: the op with the constant.
+        source: the user's line of the op, `None` if unknown.
+    """
+
+    name: str
+    value: float
+    next_value: float
+    graph: str
+    node: Node
+    source: Source | None
+
+    def __str__(self) -> str:
+        place = "" if self.source is None else f" at {self.source}: {self.source.code}"
+        return (
+            f"{self.name} ({self.value:g}, then {self.next_value:g}) is a constant of "
+            f"{self.node.op} in {self.graph}{place}"
+        )

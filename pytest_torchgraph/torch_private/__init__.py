@@ -117,6 +117,7 @@ from .observers import (
     on_compiled_autograd_capture,
     on_entry,
     on_final_callback,
+    on_optimizer_step,
     on_skip,
     on_traced_call,
     torch_function_modes,

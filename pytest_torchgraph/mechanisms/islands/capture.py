@@ -196,6 +196,10 @@ def _divide(recorder: IslandRecorder, training: TrainingRecord) -> None:
         if isinstance(event, CompiledRun) and phases[id(event.compiled_graph)] == {"update"}:
             of_graph = event.compiled_graph
             graph = replace(of_graph.converted.graph, kind="update")
+            if event.line is not None:
+                # The lines inside of torch.optim are no user's lines.
+                line = source_lines.from_line(*event.line)
+                graph = graph.map_nodes(lambda n, line=line: replace(n, source=n.source or line))  # type: ignore[misc]
             of_graph.converted = replace(of_graph.converted, graph=graph)
 
 
