@@ -190,9 +190,9 @@ def capture(
     if mechanism.name in COMPILING and named_updates is None:
         callback = torch_private.callback_of(target)
         target = torch_private.uncompiled(target)
-    invocation = Invocation(
-        target, args, kwargs, loss_fn, backward, named_updates, 1 if warmup is None else warmup
-    )
+    if warmup is None:
+        warmup = 0 if named_updates is None else 1
+    invocation = Invocation(target, args, kwargs, loss_fn, backward, named_updates, warmup)
     _check_modules(invocation.named)
     torch_device = None if device is None else parse(device)
     with exclusive(resets=mechanism.name in RESETTING):

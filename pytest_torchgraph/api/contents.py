@@ -108,7 +108,14 @@ class Contents:
     find_frozen: Callable[[], tuple[Frozen, ...]] | None = None
 
     def __post_init__(self) -> None:
-        for name in ("build", "build_eager", "build_kernels", "build_schedules", "build_bypasses", "find_frozen"):
+        for name in (
+            "build",
+            "build_eager",
+            "build_kernels",
+            "build_schedules",
+            "build_bypasses",
+            "find_frozen",
+        ):
             if (make := getattr(self, name)) is not None:
                 object.__setattr__(self, name, once(make))
 

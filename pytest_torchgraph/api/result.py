@@ -291,9 +291,7 @@ class Capture(Assertions, Observed):
             raise self._unavailable("kernels are", "graph_capture(target, ..., via='inductor')")
         return tuple(kernels)
 
-    def _sent(
-        self, phase: str | None = None
-    ) -> tuple[Sequence[Graph], tuple[Collective, ...]]:
+    def _sent(self, phase: str | None = None) -> tuple[Sequence[Graph], tuple[Collective, ...]]:
         __tracebackhide__ = True
         self.need_all_ops("the communication")
         graphs: Sequence[Graph] = self._to_check(phase=phase)

@@ -14,6 +14,7 @@ from .. import torch_private
 from ..checks.eager import why_no_graph
 from ..checks.subject import CallsComparison, StepResult
 from ..context import CONTEXT
+from ..convert.source_lines import current_line, format_line
 from ..graph.text import Header
 from ..mechanisms.step import (
     EagerRun,
@@ -30,7 +31,6 @@ from ..mechanisms.step import (
 from ..torch_release import need_torch
 from ..watching.graphs import PrintedGraphs
 from ..watching.observe import HUB, EventRecorder
-from ..convert.source_lines import current_line, format_line
 from ..watching.record import record_of
 from .contents import Contents
 from .result import Capture
@@ -166,8 +166,8 @@ def steady(
     if updates is not None:
         if loss_fn is not None or backward is not None:
             raise TypeError(
-                "loss_fn= and backward= cannot be combined with updates=: a training step calls its "
-                "own loss and backward"
+                "loss_fn= and backward= cannot be combined with updates=: a training step calls "
+                "its own loss and backward"
             )
         named_updates = Updates(updates)
         torch.compiler.assume_constant_result(note_all)  # type: ignore[no-untyped-call]

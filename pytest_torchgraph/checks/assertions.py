@@ -162,7 +162,9 @@ class Assertions(OpChecks):
         """
         __tracebackhide__ = True
         if phase is not None and not (saved_bytes is None and recomputed_flops is None):
-            raise TypeError("saved_bytes and recomputed_flops are costs of the step, not of a phase")
+            raise TypeError(
+                "saved_bytes and recomputed_flops are costs of the step, not of a phase"
+            )
         if unknown not in ("fail", "ignore"):
             raise ValueError(f'unknown={unknown!r} is neither "fail" nor "ignore"')
         from ..graph import cost
@@ -558,9 +560,9 @@ class Assertions(OpChecks):
     def assert_updated(self: Subject, allow: str | Sequence[str] = ()) -> None:
         """Assert that a training step updates each parameter of the named modules once.
 
-        Each parameter that requires a gradient must get one in this step, be in an optimizer, and be
-        written by the update exactly once: by one step of an optimizer, or by one line. No gradient
-        from before the step may be added to.
+        Each parameter that requires a gradient must get one in this step, be in an optimizer, and
+        be written by the update exactly once: by one step of an optimizer, or by one line. No
+        gradient from before the step may be added to.
 
         Args:
             allow: regular expressions, or literal parts, searched in the names of parameters that

@@ -303,8 +303,8 @@ def need_seen_updates(capture: Subject) -> None:
     record = capture.watched
     if record is not None and record.stepped:
         raise AssertionError(
-            f"{listed(record.stepped)} stepped outside compiled code, and a watch does not see host "
-            "syncs there. Capture the whole step: graph_capture(step, ..., updates=(model, "
+            f"{listed(record.stepped)} stepped outside compiled code, and a watch does not see "
+            "host syncs there. Capture the whole step: graph_capture(step, ..., updates=(model, "
             "optimizer)).assert_no_syncs()"
         )
 

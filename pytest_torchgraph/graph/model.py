@@ -571,7 +571,9 @@ def in_phase(graphs: Iterable[Graph], phase: str) -> tuple[Graph, ...]:
     found = tuple(graph for graph in graphs if phase_of(graph) == need_phase(phase))
     if not found:
         names = ", ".join(graph.name for graph in graphs)
-        raise AssertionError(f"the step has no graph in phase {phase!r} (graphs: {names or 'none'})")
+        raise AssertionError(
+            f"the step has no graph in phase {phase!r} (graphs: {names or 'none'})"
+        )
     return found
 
 

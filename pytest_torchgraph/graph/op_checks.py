@@ -279,9 +279,7 @@ class OpChecks:
 
         return Collectives(self._sent()[1])
 
-    def _sent(
-        self, phase: str | None = None
-    ) -> tuple[Sequence[Graph], tuple[Collective, ...]]:
+    def _sent(self, phase: str | None = None) -> tuple[Sequence[Graph], tuple[Collective, ...]]:
         """Return the graphs to check, and their collectives."""
         from .collectives import collectives_of
 
@@ -321,7 +319,9 @@ class OpChecks:
         __tracebackhide__ = True
         from .collective_checks import assert_collectives
 
-        assert_collectives(*self._sent(phase), expected, group, bytes, exact, self._checked_device())
+        assert_collectives(
+            *self._sent(phase), expected, group, bytes, exact, self._checked_device()
+        )
 
     def assert_overlapped(
         self, group: str | None = None, kind: str | None = None, at_least: int = 1, exposed: Any = 0

@@ -32,8 +32,8 @@ from .recording import (
     FIRST_LEAF_SEQUENCE,
     HANDS_OVER,
     LIFT,
-    OpRecord,
     Draft,
+    OpRecord,
     RecordingMode,
     Replay,
     Section,
@@ -363,7 +363,7 @@ def _segments(program: Sequence[tuple[OpRecord, bool]], phases: Sequence[Phase])
             continue
         if not is_open:
             segments.append(_Segment(phase, number))
-            # `zero_grad` detaches gradients before it writes them: views, and marks of the profiler, are no phase.
+            # `zero_grad` begins with a mark of the profiler, and detaches gradients: no phase.
             if len(segments) > 1 and all(map(_is_idle, segments[-2].records)):
                 segments[-1].records += segments.pop(-2).records
         if phase == "update" and waiting:
@@ -382,7 +382,10 @@ def _is_idle(record: OpRecord) -> bool:
 
 
 def graphs_of_step(
-    replay: _StepReplay, segments: Sequence[_Segment], training: TrainingRecord, outputs: list[Value]
+    replay: _StepReplay,
+    segments: Sequence[_Segment],
+    training: TrainingRecord,
+    outputs: list[Value],
 ) -> list[Graph]:
     """Return the graphs of a training step, in program order.
 
@@ -718,7 +721,6 @@ def note_calls(
         recorder, replay: the recorder and the replay of one step.
         backward: whether the step has a backward graph of its own.
     """
-
     for records, name in (
         (recorder.forward, "forward" if backward else "inference"),
         (recorder.backward, "backward"),

@@ -10,7 +10,7 @@ import contextlib
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
@@ -21,9 +21,6 @@ from ..graph.events import UpdatedParameter
 from ..graph.model import Phase, Source
 from .recording import FIRST_LEAF_SEQUENCE, OpRecord, RecordingMode, Value, parts_of
 from .step import STEP, Step
-
-if TYPE_CHECKING:
-    from .islands import CompiledRun
 
 _TANGENT = torch.ops.aten.ones_like.default
 """The op with which `loss.backward()` makes the gradient of the loss, before the engine runs."""
@@ -47,7 +44,7 @@ class Backward(NamedTuple):
 
 
 @dataclass
-class Event:
+class Access:
     """What an event reads and writes: storages by number, and values by `~number`.
 
     A view is a value of its own, in the storage of its base.
@@ -138,7 +135,8 @@ class TrainingRecord:
 
     @contextlib.contextmanager
     def noted(
-        self, inside: Callable[[], contextlib.AbstractContextManager[object]] = contextlib.nullcontext
+        self,
+        inside: Callable[[], contextlib.AbstractContextManager[object]] = contextlib.nullcontext,
     ) -> Iterator[None]:
         """Note backwards and optimizer steps.
 
@@ -205,22 +203,16 @@ class TrainingRecord:
                     owners[memory(tensor)] = path
         return owners
 
-    def finish(self, events: Sequence[Event]) -> StepPhases:
+    def finish(self, events: Sequence[Access]) -> StepPhases:
         """Return the phases of the events, before the state of the step is restored."""
         assert self.updates is not None
         memory = self.recorder.memory
-        parameters = {
-            id(leaf): memory(leaf) for leaf in self.step.leaves
-        }
+        parameters = {id(leaf): memory(leaf) for leaf in self.step.leaves}
         state = self._storages(self.updates.tensors()) | self._state_before
         grads = {memory(value) for value in self.before.values()}
         for backward in self.backwards:
             grads |= {memory(value) for value in backward.grads.values()}
-        made = {
-            memory(leaf.grad)
-            for leaf in self.step.leaves
-            if leaf.grad is not None
-        } - grads
+        made = {memory(leaf.grad) for leaf in self.step.leaves if leaf.grad is not None} - grads
         named = self.step.invocation.named
         buffers = {memory(buffer) for buffer in named.all_buffers}
         for event in events:
@@ -234,13 +226,17 @@ class TrainingRecord:
         )
         counts = {memory(c) for c in self.updates.step_counts()}
         # The state may be freed now, and another tensor get its id.
-        tensors = {-n if k in self._named else k: v for n, (k, v) in enumerate(named.tensors.items())}
+        tensors = {
+            -n if k in self._named else k: v for n, (k, v) in enumerate(named.tensors.items())
+        }
         named.tensors.clear()
         named.tensors.update(tensors)
-        return StepPhases(phases, frozenset(counts), tuple(self._updated(events, phases, parameters)))
+        return StepPhases(
+            phases, frozenset(counts), tuple(self._updated(events, phases, parameters))
+        )
 
     def _updated(
-        self, events: Sequence[Event], phases: Sequence[Phase], parameters: Mapping[int, int]
+        self, events: Sequence[Access], phases: Sequence[Phase], parameters: Mapping[int, int]
     ) -> Iterator[UpdatedParameter]:
         """Yield what happened to each parameter of the named modules."""
         assert self.updates is not None
@@ -274,7 +270,7 @@ class TrainingRecord:
                     stale.get(number),
                 )
 
-    def _stale(self, events: Sequence[Event]) -> dict[int, Source]:
+    def _stale(self, events: Sequence[Access]) -> dict[int, Source]:
         """Return the leaves to whose gradients from before the step a backward adds."""
         memory = self.recorder.memory
         old = {memory(value): number for number, value in self.before.items()}
@@ -316,7 +312,7 @@ class StepPhases:
 
 
 def _phases(
-    events: Sequence[Event], written: set[int], buffers: set[int], made: set[int]
+    events: Sequence[Access], written: set[int], buffers: set[int], made: set[int]
 ) -> list[Phase]:
     """Return the phase of each event.
 
@@ -357,7 +353,9 @@ def _phases(
     return phases
 
 
-def event_of(recorder: RecordingMode, record: OpRecord, *, backward: bool, in_module: bool) -> Event:
+def event_of(
+    recorder: RecordingMode, record: OpRecord, *, backward: bool, in_module: bool
+) -> Access:
     """Return what a recorded op reads and writes."""
     memory = recorder.memory
     written: list[Any] = []
@@ -368,7 +366,7 @@ def event_of(recorder: RecordingMode, record: OpRecord, *, backward: bool, in_mo
     results = [*parts_of(record.output, Value)]
     operands = [*parts_of((record.args, record.kwargs), Value)]
     before = {memory(value) for value in operands}
-    return Event(
+    return Access(
         backward,
         in_module,
         before | {~value for value in operands},
@@ -378,21 +376,4 @@ def event_of(recorder: RecordingMode, record: OpRecord, *, backward: bool, in_mo
         record.line,
         backward and record.sequence >= FIRST_LEAF_SEQUENCE,
         name in _REPLACING,
-    )
-
-
-def event_of_run(recorder: RecordingMode, run: CompiledRun) -> Event:
-    """Return what a run of a compiled graph reads and writes."""
-    memory = recorder.memory
-    operands = [*parts_of(run.inputs, Value)]
-    results = [*parts_of(run.outputs, Value)]
-    before = {memory(value) for value in operands}
-    written = {memory(value) for value in parts_of(list(run.written), Value)}
-    return Event(
-        run.backward,
-        True,  # a graph that writes only buffers is a forward
-        before | {~value for value in operands},
-        written | {memory(v) for v in run.rewritten.values()} | {*run.copied_to},
-        {memory(value) for value in results} - before | {~value for value in results},
-        line=run.line,
     )

@@ -44,7 +44,7 @@ def around_engine(
             return original(roots, gradients, *args, **kwargs)
 
     if "torch._dynamo" in sys.modules:  # the import takes a second
-        wrapped = torch.compiler.disable(wrapped)
+        wrapped = torch.compiler.disable(wrapped)  # type: ignore[no-untyped-call]
     return replaced("engine_run_backward", wrapped)
 
 

@@ -38,7 +38,9 @@ class Block(nn.Module):
 class Training:
     """A model with its training step."""
 
-    def __init__(self, optimizer="AdamW", how="foreach", kind="plain", compiled="nothing", layers=2):
+    def __init__(
+        self, optimizer="AdamW", how="foreach", kind="plain", compiled="nothing", layers=2
+    ):
         torch.manual_seed(0)
         self.model = nn.Sequential(*[Block() for _ in range(layers)], nn.Linear(6, 2))
         options = HOW.get(how, {})
@@ -91,12 +93,11 @@ class Training:
             {k: v for k, v in group.items() if k != "params"}
             for group in self.optimizer.param_groups
         ]
-        scheduler = {k: v for k, v in self.scheduler.state_dict().items()}
         return copy.deepcopy(
             [
                 [(t, t._version) if isinstance(t, torch.Tensor) else t for t in tensors],
                 numbers,
-                scheduler,
+                self.scheduler.state_dict(),
                 self.scaler.state_dict(),
                 torch.get_rng_state(),
             ]
@@ -131,9 +132,7 @@ QUICK += ["NAdam-foreach-accumulation-nothing", "Adagrad-for-schedule-nothing"]
 
 
 @pytest.mark.slow("every optimizer and option", unless=QUICK)
-@pytest.mark.parametrize(
-    ("optimizer", "how", "kind", "compiled"), [*cases()], ids=str
-)
+@pytest.mark.parametrize(("optimizer", "how", "kind", "compiled"), [*cases()], ids=str)
 def test_step_via_dispatch_computes_the_same_and_is_restored(
     graph_capture, optimizer, how, kind, compiled
 ):
@@ -224,7 +223,11 @@ def test_step_without_update_has_no_such_phase(graph_capture):
         ({"updates": nn.Linear(1, 1), "loss_fn": torch.sum}, TypeError, "loss_fn="),
         ({"updates": nn.Linear(1, 1), "fake": True}, TypeError, "fake="),
         ({"updates": nn.Linear(1, 1), "device": "cpu"}, TypeError, "device="),
-        ({"updates": nn.Linear(1, 1), "via": "fx"}, CaptureError, "'dispatch', 'aot' or 'inductor'"),
+        (
+            {"updates": nn.Linear(1, 1), "via": "fx"},
+            CaptureError,
+            "'dispatch', 'aot' or 'inductor'",
+        ),
         ({"updates": nn.Linear(1, 1), "via": "export"}, CaptureError, "not available via 'export'"),
     ],
 )

@@ -11,9 +11,7 @@ QUICK = ["SGD-foreach-clipping-model", "AdamW-foreach-plain-optimizer", "Adam-fo
 
 
 @pytest.mark.slow("every optimizer and option", unless=QUICK)
-@pytest.mark.parametrize(
-    ("optimizer", "how", "kind", "compiled"), [*cases()], ids=str
-)
+@pytest.mark.parametrize(("optimizer", "how", "kind", "compiled"), [*cases()], ids=str)
 def test_step_via_aot_computes_the_same_and_is_restored(
     graph_capture, optimizer, how, kind, compiled
 ):

@@ -21,13 +21,14 @@ from ...syncs.detect import on_method_call
 from ..recording import (
     UnwrittenReads,
     Value,
+    parts_of,
     precompiled_noted,
     refuse_unseen,
     refuse_unwritten,
     threads_started,
 )
 from ..step import STEP, Step, output_leaves
-from ..training import TrainingRecord, event_of, event_of_run
+from ..training import Access, TrainingRecord, event_of
 from .island_recorder import CompiledRun, EagerRecord, IslandRecorder
 from .islands import Islands, islands_of
 
@@ -121,7 +122,6 @@ def run_recorded(
     Raises:
         CaptureError: if code ran that cannot be recorded, with its place.
     """
-
     methods: list[tuple[int, str, Source | None]] = []
     training = None
     if step.invocation.updates is not None:
@@ -182,7 +182,7 @@ def _divide(recorder: IslandRecorder, training: TrainingRecord) -> None:
             in_module = event.path_number > 0
             events.append(event_of(recorder, event, backward=event.backward, in_module=in_module))
         else:
-            events.append(event_of_run(recorder, event))
+            events.append(_event_of_run(recorder, event))
     result = training.finish(events)
     recorder.updated = result.updated
     recorder.step_counts = result.step_counts
@@ -199,8 +199,25 @@ def _divide(recorder: IslandRecorder, training: TrainingRecord) -> None:
             if event.line is not None:
                 # The lines inside of torch.optim are no user's lines.
                 line = source_lines.from_line(*event.line)
-                graph = graph.map_nodes(lambda n, line=line: replace(n, source=n.source or line))  # type: ignore[misc]
+                graph = graph.map_nodes(lambda n, line=line: replace(n, source=n.source or line))
             of_graph.converted = replace(of_graph.converted, graph=graph)
+
+
+def _event_of_run(recorder: IslandRecorder, run: CompiledRun) -> Access:
+    """Return what a run of a compiled graph reads and writes."""
+    memory = recorder.memory
+    operands = [*parts_of(run.inputs, Value)]
+    results = [*parts_of(run.outputs, Value)]
+    before = {memory(value) for value in operands}
+    written = {memory(value) for value in parts_of(list(run.written), Value)}
+    return Access(
+        run.backward,
+        True,  # a graph that writes only buffers is a forward
+        before | {~value for value in operands},
+        written | {memory(v) for v in run.rewritten.values()} | {*run.copied_to},
+        {memory(value) for value in results} - before | {~value for value in results},
+        line=run.line,
+    )
 
 
 def _find_unwritten(step: Step, recorder: IslandRecorder) -> UnwrittenReads:

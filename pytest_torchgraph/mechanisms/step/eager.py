@@ -177,7 +177,7 @@ def _memory_of(tensor: Any) -> int:
 
 
 def _labelled_state(step: Step) -> Iterator[tuple[str, torch.Tensor]]:
-    """Yield buffers and tensor arguments, each with its label; also what a training step updates."""
+    """Yield buffers, tensor arguments and what a training step updates, each with its label."""
     named, updates = step.invocation.named, step.invocation.updates
     if updates is not None:
         for name, parameter in updates.parameters.values():

@@ -381,8 +381,9 @@ class SavedState:
         if self.updates is not None:
             changed += self.optimizers.unnamed()
             named = "name all that the step changes: updates=(model, optimizer)"
-            return f"the step changed {listed(changed, 3)}, which is not in updates=: {named}" * bool(
-                changed
+            return (
+                f"the step changed {listed(changed, 3)}, which is not in updates=: {named}"
+                * bool(changed)
             )
         moved = [name for name, saved in self.parameters if saved.is_moved]
         return _parameters_changed(changed, by_moves=changed == moved) if changed else ""

@@ -43,7 +43,9 @@ class Updates:
     def __init__(self, updates: Any):
         objects = updates if isinstance(updates, tuple) else (updates,)
         if not objects:
-            raise TypeError("updates=() names nothing: name what the step changes, (model, optimizer)")
+            raise TypeError(
+                "updates=() names nothing: name what the step changes, (model, optimizer)"
+            )
         self.objects: list[tuple[str, Any]] = []
         counts: Counter[str] = Counter()
         for value in objects:
@@ -80,7 +82,7 @@ class Updates:
         return [value for name, value in self.objects if name.partition("_")[0] == "generator"]
 
     def covers(self, optimizer: Optimizer) -> bool:
-        """Return True if an optimizer is named, or is inside a named wrapper with the same state."""
+        """Return True if an optimizer, or a wrapper with the same state, is named."""
         return any(own is optimizer or own.state is optimizer.state for _, own in self.optimizers())
 
     def leaves(self) -> list[torch.Tensor]:
@@ -88,7 +90,7 @@ class Updates:
         return [parameter for _, parameter in self.parameters.values()]
 
     def tensors(self) -> Iterator[tuple[str, torch.Tensor]]:
-        """Yield the tensors that the objects hold now, except parameters and buffers, with names."""
+        """Yield the tensors that the objects hold now, without parameters and buffers, by name."""
         for name, value in self.objects:
             if isinstance(value, torch.Tensor):
                 yield name, value
@@ -272,7 +274,14 @@ def _saved(value: Any, saved: list[SavedTensor], seen: set[int]) -> Callable[[],
         members = [_saved(item, saved, seen) for item in value]
         return lambda: tuple([restore() for restore in members])
     if isinstance(value, set):
-        return lambda former=copy.copy(value): value.clear() or value.update(former) or value  # type: ignore[misc]
+        former = copy.copy(value)
+
+        def refill_set() -> Any:
+            value.clear()
+            value.update(former)
+            return value
+
+        return refill_set
     return lambda: value
 
 

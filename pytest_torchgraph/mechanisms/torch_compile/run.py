@@ -317,7 +317,12 @@ def run_compiled(
     compiled = torch.compile(target, backend=named_backend(backend, name), **options)
     if step.invocation.updates is not None and step.invocation.named.compiles:
         # A training step that compiles its parts itself runs as it is.
-        callback, compiled = torch_private.callback_of(torch.compile(_part, backend=named_backend(backend, name), **options)), target
+        callback, compiled = (
+            torch_private.callback_of(
+                torch.compile(_part, backend=named_backend(backend, name), **options)
+            ),
+            target,
+        )
     with (
         torch_private.fresh_dynamo(),
         torch_private.one_backend(callback),
