@@ -42,9 +42,9 @@ def find_frozen(
         with torch_private.run_eagerly(lambda _: None):
             for _ in range(invocation.warmup):
                 invocation.call()
-            before = dict(updates.numbers())
+            before = updates.numbers()
             invocation.call()
-            after = dict(updates.numbers())
+            after = updates.numbers()
         captured = mechanism.capture(Step(invocation, saved), CanonicalNames())
     assert not callable(captured.graphs)
     next_graphs = numbered(c.graph for c in captured.graphs if isinstance(c, Converted))  # type: ignore[union-attr]
@@ -90,22 +90,12 @@ def _explain(
 ) -> str:
     """Return the name of the changed number that explains the difference of a constant.
 
-    The constant is the number itself, a multiple of it, or any other function of it.
+    The constant is the number itself, a multiple of it, or another function of it.
     """
-    for is_explained in (_is_same, _is_multiple, _is_complement):
+    for tolerance in (0, 1e-9):
         for name, (now, later) in changed.items():
-            if any(is_explained(a, b, now, later) for a, b in different):
-                return name
+            for a, b in different:
+                is_multiple = math.isclose(a * later, b * now, rel_tol=1e-9) and b * now != 0
+                if (a, b) == (now, later) or (tolerance and is_multiple):
+                    return name
     return next(iter(changed))
-
-
-def _is_same(a: float, b: float, now: float, later: float) -> bool:
-    return (a, b) == (now, later)
-
-
-def _is_multiple(a: float, b: float, now: float, later: float) -> bool:
-    return bool(now and later and b) and math.isclose(a * later, b * now, rel_tol=1e-9)
-
-
-def _is_complement(a: float, b: float, now: float, later: float) -> bool:
-    return math.isclose(1 - a, now, rel_tol=1e-9) and math.isclose(1 - b, later, rel_tol=1e-9)

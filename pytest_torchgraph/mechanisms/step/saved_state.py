@@ -21,6 +21,7 @@ from typing import Any
 
 import torch
 from torch.nn.parameter import is_lazy
+from torch.optim.lr_scheduler import LRScheduler
 from torch.optim.optimizer import Optimizer, register_optimizer_step_pre_hook
 
 from ... import torch_private
@@ -29,7 +30,7 @@ from ...words import listed
 from .named_tensors import NamedTensors
 from .python_state import PythonState, state_of
 from .saved_tensor import LARGE, SavedTensor, storage_of
-from .updates import Updates
+from .updates import Updates, state_of_object
 
 _open: list[SteppedOptimizers] = []
 """The `SteppedOptimizers` notified when an optimizer steps, innermost last."""
@@ -42,15 +43,13 @@ class SteppedOptimizers:
 
     Args:
         parameters: ids of the parameters that are already saved.
-        updates: saves the optimizers that it names; `None` if none is named.
 
     Attributes:
         on_step: called before each step of an optimizer, unless it is compiled.
     """
 
-    def __init__(self, parameters: set[int], updates: Updates | None = None):
+    def __init__(self, parameters: set[int]):
         self._saved_ids = parameters
-        self._updates = updates
         self.on_step: Callable[[], object] | None = None
         self._saved_optimizers: dict[int, _SavedOptimizer] = {}
 
@@ -70,8 +69,7 @@ class SteppedOptimizers:
         """Save an optimizer before its first step, and report each step."""
         if self.on_step is not None:
             self.on_step()
-        is_named = self._updates is not None and self._updates.covers(optimizer)
-        if not is_named and id(optimizer) not in self._saved_optimizers:
+        if id(optimizer) not in self._saved_optimizers:
             # Copies are not ops of the target, and torch.export's modes would make fake copies.
             with torch_private.get("without_modes")():
                 self._saved_optimizers[id(optimizer)] = _SavedOptimizer(optimizer, self._saved_ids)
@@ -89,12 +87,12 @@ class SteppedOptimizers:
             if id(parameter.tensor) not in allowed and parameter.looks_changed()
         ]
 
-    def unnamed(self) -> list[str]:
-        """Return the optimizers whose state changed, and that `updates=` does not name."""
+    def unnamed(self, updates: Updates) -> list[str]:
+        """Return the optimizers whose state changed, and that `updates` does not name."""
         return [
             f"the state of {type(saved.optimizer).__name__}"
             for saved in self._saved_optimizers.values()
-            if saved.has_changed()
+            if not updates.covers(saved.optimizer) and saved.has_changed()
         ]
 
     def restore(self) -> None:
@@ -148,7 +146,7 @@ class _SavedOptimizer:
 def _copy_state(values: Any) -> Any:
     """Copy the state of a parameter or group, including tensors, lists and dicts."""
     match values:
-        case torch.nn.Parameter():
+        case torch.nn.Parameter() | Optimizer() | LRScheduler():
             return values
         case torch.Tensor():
             return SavedTensor(values)
@@ -299,7 +297,7 @@ class SavedState:
         self.training = [(module, module.training) for _, module in named.all_modules]
         self.switches = torch_private.switches()
         self.python = PythonState(named)
-        self.optimizers = SteppedOptimizers(own, updates)
+        self.optimizers = SteppedOptimizers(own)
         for leaf in held.values():
             if leaf.is_leaf and leaf.requires_grad:
                 self._save_grad(leaf)
@@ -308,13 +306,19 @@ class SavedState:
                 self.set_aside(leaf)
             else:  # a training step may add to the gradients that it finds
                 self._save_grad(leaf)
-        self._restore_updates: Callable[[], object] = lambda: None
+        self.attributes: list[tuple[dict[str, Any], Any]] = []
+        self.objects: list[tuple[Any, Any]] = []
         self.updated: list[SavedTensor] = []
         if updates is not None:
             for leaf in updates.leaves():
                 self._save_grad(leaf)
-            kept = [*self.buffers, *self.arguments, *(saved for _, saved in self.parameters)]
-            self._restore_updates, self.updated = updates.save({id(s.tensor) for s in kept})
+            for _, optimizer in updates.optimizers():
+                self.optimizers.note(optimizer)
+            self.attributes = [(values, _copy_state(values)) for values in updates.attributes()]
+            self.objects = [
+                (value, state_of_object(name, value)) for name, value in updates.plain()
+            ]
+            self.updated = [SavedTensor(tensor) for _, tensor in updates.tensors()]
 
     def _save(self, tensor: torch.Tensor, *, lazily: bool) -> SavedTensor:
         """Save a tensor; if it is large and `lazily`, copy it only before a write to its memory."""
@@ -379,7 +383,7 @@ class SavedState:
         """Explain why a target that changed parameters is refused, "" if it changed none."""
         changed = self.changed_parameters()
         if self.updates is not None:
-            changed += self.optimizers.unnamed()
+            changed += self.optimizers.unnamed(self.updates)
             named = "name all that the step changes: updates=(model, optimizer)"
             return (
                 f"the step changed {listed(changed, 3)}, which is not in updates=: {named}"
@@ -420,7 +424,12 @@ class SavedState:
             if former is not None and (parameters or former.looks_changed()):
                 former.restore()
         self.optimizers.restore()
-        self._restore_updates()
+        for values, copied in self.attributes:
+            _restore_state(values, copied)
+        for value, state in self.objects:
+            value.load_state_dict(state)
+        for saved in self.updated:
+            saved.restore()
         for tensor, marks in self.marks:
             # The marks are attributes of the tensor. In the next compilation they would make its
             # sizes dynamic.
@@ -467,7 +476,7 @@ class SavedState:
         """Drop the copies. The capture keeps this object alive, through its step."""
         self.parameters, self.buffers, self.arguments = [], [], []
         self.grads, self.marks, self.unwritten, self.requires_grad = {}, [], {}, []
-        self._restore_updates, self.updated = lambda: None, []
+        self.attributes, self.objects, self.updated = [], [], []
 
 
 @contextlib.contextmanager

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
@@ -18,11 +18,8 @@ from torch.optim.lr_scheduler import LRScheduler
 from ... import torch_private
 from ...errors import CaptureError
 from .named_tensors import is_generator
-from .python_state import state_of
-from .saved_tensor import SavedTensor, same_bits
+from .saved_tensor import same_bits
 
-_WITH_STATE = (Optimizer, LRScheduler, torch.amp.GradScaler)
-"""Classes of torch whose attributes are their state."""
 _DEPTH = 6
 """Maximum nesting depth of tensors in the state of an object."""
 
@@ -91,32 +88,54 @@ class Updates:
 
     def tensors(self) -> Iterator[tuple[str, torch.Tensor]]:
         """Yield the tensors that the objects hold now, without parameters and buffers, by name."""
+        for name, leaf in self._leaves():
+            if isinstance(leaf, torch.Tensor):
+                yield name, leaf
+
+    def numbers(self) -> dict[str, float]:
+        """Return the numbers in the state, by name."""
+        numbers = {}
+        for name, leaf in self._leaves():
+            if isinstance(leaf, torch.Tensor) and leaf.numel() == 1 and not leaf.is_meta:
+                leaf = leaf.item()
+            if isinstance(leaf, int | float) and not isinstance(leaf, bool):
+                numbers[name] = leaf
+        return numbers
+
+    def _leaves(self) -> Iterator[tuple[str, Any]]:
         for name, value in self.objects:
-            if isinstance(value, torch.Tensor):
-                yield name, value
-            elif isinstance(value, torch.nn.Module) or is_generator(value, torch.Generator):
-                continue
-            else:
+            if name.partition("_")[0] not in ("module", "generator"):
                 yield from self._inside(name, _members(value), 0)
 
-    def _inside(self, path: str, value: Any, depth: int) -> Iterator[tuple[str, torch.Tensor]]:
-        if isinstance(value, torch.Tensor):
-            if id(value) not in self.parameters:
-                yield path, value
-            return
-        items: list[tuple[Any, Any]] = []
+    def _inside(self, path: str, value: Any, depth: int) -> Iterator[tuple[str, Any]]:
+        items: Any = ()
         if isinstance(value, Mapping):
-            items = [*value.items()]
+            items = value.items()
         elif isinstance(value, list | tuple | deque):
-            items = [*enumerate(value)]
+            items = enumerate(value)
         elif isinstance(value, LRScheduler):
-            items = [*vars(value).items()]
+            items = _members(value).items()
+        elif id(value) not in self.parameters:
+            yield path, value
         for number, (key, item) in enumerate(items if depth < _DEPTH else ()):
             if isinstance(key, torch.Tensor):
                 key = self.parameters.get(id(key), (str(number), key))[0]
             elif not isinstance(key, str):
                 key = str(number)  # an id of a process
             yield from self._inside(f"{path}.{key.lstrip('_')}", item, depth + 1)
+
+    def attributes(self) -> Iterator[dict[str, Any]]:
+        """Yield the attributes of schedulers, also of those inside of others, and of scalers."""
+        waiting = [value for _, value in self.objects]
+        for value in waiting:  # the list grows
+            if isinstance(value, LRScheduler | torch.amp.GradScaler):
+                yield vars(value)
+                for item in vars(value).values():
+                    waiting += item if isinstance(item, list | tuple) else ()
+
+    def plain(self) -> list[tuple[str, Any]]:
+        """Return the objects that are restored by `load_state_dict`, with their names."""
+        return [pair for pair in self.objects if pair[0].partition("_")[0] == "object"]
 
     def step_counts(self) -> list[torch.Tensor]:
         """Return the step counts that torch's optimizers keep on the CPU and read as numbers."""
@@ -133,58 +152,6 @@ class Updates:
                     if isinstance(count, torch.Tensor) and count.is_cpu:
                         counts.append(count)
         return counts
-
-    def numbers(self) -> Iterator[tuple[str, float]]:
-        """Yield the Python numbers in the state, with their names."""
-        for name, value in self.objects:
-            if isinstance(value, Optimizer):
-                for place, group in enumerate(value.param_groups):
-                    for key, item in group.items():
-                        yield from _numbers(f"{name}.param_groups.{place}.{key}", item)
-                for number, (parameter, state) in enumerate(value.state.items()):
-                    owner = self.parameters.get(id(parameter), (str(number), parameter))[0]
-                    for key, item in state.items():
-                        yield from _numbers(f"{name}.state.{owner}.{key}", item)
-            elif isinstance(value, LRScheduler | torch.amp.GradScaler):
-                for key, item in vars(value).items():
-                    yield from _numbers(f"{name}.{key.lstrip('_')}", item)
-            elif isinstance(value, torch.Tensor):
-                yield from _numbers(name, value)
-
-    def save(self, saved_ids: set[int]) -> tuple[Callable[[], object], list[SavedTensor]]:
-        """Save the state of all objects. Return a function that restores it, and the tensors.
-
-        Args:
-            saved_ids: ids of the tensors that are saved already.
-
-        Raises:
-            CaptureError: if the state of an object does not survive being loaded.
-        """
-        undo: list[Callable[[], object]] = []
-        saved: list[SavedTensor] = []
-        seen = {*saved_ids}
-        for name, value in self.objects:
-            if isinstance(value, torch.nn.Module):
-                continue  # `SavedState` saves the tensors of modules
-            if is_generator(value, torch.Generator):
-                restore, state = state_of(value)
-                undo.append(lambda restore=restore, state=state: restore(state))  # type: ignore[misc]
-            elif isinstance(value, _WITH_STATE):
-                undo.append(_saved(value, saved, seen))
-            elif not isinstance(value, torch.Tensor):
-                undo.append(_saved_by_dict(name, value))
-        for tensor in [*self.leaves(), *(tensor for _, tensor in self.tensors())]:
-            if id(tensor) not in seen:
-                seen.add(id(tensor))
-                saved.append(SavedTensor(tensor))
-
-        def restore_all() -> None:
-            for restore_one in undo:
-                restore_one()
-            for tensor in saved:
-                tensor.restore()
-
-        return restore_all, saved
 
 
 def _kind_of(value: Any) -> str:
@@ -212,81 +179,21 @@ def _kind_of(value: Any) -> str:
 
 
 def _members(value: Any) -> Any:
-    """Return what holds the tensors of an object."""
+    """Return what holds the state of an object."""
     if isinstance(value, Optimizer):
         groups = [{k: v for k, v in group.items() if k != "params"} for group in value.param_groups]
-        return {"state": value.state, "param_groups": groups}
-    if isinstance(value, LRScheduler):
+        return {"param_groups": groups, "state": value.state}
+    if isinstance(value, LRScheduler | torch.amp.GradScaler):
         return {k: v for k, v in vars(value).items() if not isinstance(v, Optimizer)}
-    return vars(value) if isinstance(value, torch.amp.GradScaler) else value.state_dict()
+    return value if isinstance(value, torch.Tensor) else value.state_dict()
 
 
-def _numbers(name: str, value: Any) -> Iterator[tuple[str, float]]:
-    if isinstance(value, torch.Tensor) and value.numel() == 1 and not value.is_meta:
-        value = value.item()
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        yield name, value
-    elif isinstance(value, list | tuple):
-        for number, item in enumerate(value):
-            yield from _numbers(f"{name}.{number}", item)
+def state_of_object(name: str, value: Any) -> Any:
+    """Return the `state_dict` of an object, once it is known that loading it changes nothing.
 
-
-def _saved(value: Any, saved: list[SavedTensor], seen: set[int]) -> Callable[[], Any]:
-    """Save a value with all that it holds. Return a function that restores and returns it.
-
-    Containers and objects are refilled, because the user's code may hold them.
+    Raises:
+        CaptureError: if its state does not survive being loaded.
     """
-    if isinstance(value, torch.Tensor):
-        if not isinstance(value, torch.nn.Parameter) and id(value) not in seen:
-            seen.add(id(value))
-            saved.append(SavedTensor(value))
-        return lambda: value
-    if isinstance(value, (list, dict, set, deque, *_WITH_STATE)) and id(value) in seen:
-        return lambda: value
-    seen.add(id(value))
-    if isinstance(value, _WITH_STATE):
-        attributes = vars(value)
-        if isinstance(value, LRScheduler):  # its optimizer is saved if it is named
-            seen.update(id(v) for v in attributes.values() if isinstance(v, Optimizer))
-        restore_attributes = _saved(attributes, saved, seen)
-        return lambda: restore_attributes() and value
-    if isinstance(value, dict):
-        items = {key: _saved(item, saved, seen) for key, item in value.items()}
-
-        def refill() -> Any:
-            restored = {key: restore() for key, restore in items.items()}
-            value.clear()
-            value.update(restored)
-            return value
-
-        return refill
-    if isinstance(value, list | deque):
-        parts = [_saved(item, saved, seen) for item in value]
-
-        def refill_list() -> Any:
-            restored = [restore() for restore in parts]
-            value.clear()
-            value.extend(restored)
-            return value
-
-        return refill_list
-    if isinstance(value, tuple) and type(value) is tuple:
-        members = [_saved(item, saved, seen) for item in value]
-        return lambda: tuple([restore() for restore in members])
-    if isinstance(value, set):
-        former = copy.copy(value)
-
-        def refill_set() -> Any:
-            value.clear()
-            value.update(former)
-            return value
-
-        return refill_set
-    return lambda: value
-
-
-def _saved_by_dict(name: str, value: Any) -> Callable[[], object]:
-    """Save an object by its `state_dict`, once it is known that loading it changes nothing."""
     before = copy.deepcopy(value.state_dict())
     value.load_state_dict(copy.deepcopy(before))
     if not _equal(before, value.state_dict()):
@@ -295,7 +202,7 @@ def _saved_by_dict(name: str, value: Any) -> Callable[[], object]:
             "load_state_dict(state_dict()), so it could not be restored: correct the two methods, "
             "or leave the object out of the step"
         )
-    return lambda: value.load_state_dict(before)
+    return before
 
 
 def _equal(a: Any, b: Any) -> bool:
