@@ -555,8 +555,8 @@ class Graph(OpChecks):
 
 
 def phase_of(graph: Graph) -> str:
-    """Return the phase of a graph; an inference graph belongs to the forward."""
-    return "forward" if graph.kind == "inference" else graph.kind
+    """Return the phase of a graph; inference and joint graphs belong to the forward."""
+    return graph.kind if graph.kind in PHASES else "forward"
 
 
 def in_phase(graphs: Iterable[Graph], phase: str) -> tuple[Graph, ...]:
