@@ -288,11 +288,17 @@ class DispatchReplay(Replay):
 
 
 class _StepReplay(DispatchReplay):
-    """Builds the graphs of a training step, one for each run of ops of one phase."""
+    """Builds the graphs of a training step, one for each run of ops of one phase.
+
+    Attributes:
+        owners: the module path of parameters, gradients and state, by storage.
+        called_at: the line of the backward that is being built; `None` in other phases.
+    """
 
     def __init__(self, recorder: DispatchRecorder, canon: CanonicalNames, owners: dict[int, str]):
         super().__init__(recorder, canon)
         self.owners = owners
+        self.called_at: Source | None = None
 
     def receive(self, value: Value, name: str) -> None:
         """Make a gradient of an earlier backward an input of the section, under its own name."""
@@ -319,7 +325,7 @@ class _StepReplay(DispatchReplay):
                 (path,) = paths  # type: ignore[assignment]
                 for value in parts_of(record.output, Value):
                     self.owners.setdefault(storage_of[value], path)
-        return path, source
+        return path, source or self.called_at
 
 
 class _StepSection(Section):
@@ -410,6 +416,7 @@ def graphs_of_step(
         replay.section = number
         for value, name in training.gradients(segment.begin).items():
             replay.receive(value, name)
+        replay.called_at = training.line_at(segment.begin)
         for record in segment.records:
             replay.add(record)
         if segment.phase == "backward":
@@ -522,6 +529,7 @@ def capture_training_step(step: Step, canon: CanonicalNames) -> Captured:
             graph = graphs[bisect_right(ends, at)].name if graphs else ""
             seen.methods[number] = (*seen.methods[number][:3], graph)
         for segment in segments:
+            replay.called_at = training.line_at(segment.begin)
             for record in segment.records:
                 note_call(seen, replay, record, segment.name, ignored=counted)
         return Built(graphs, seen, replay.kept_by_name)

@@ -189,6 +189,11 @@ class TrainingRecord:
                 values.update((value, f"{self.leaf_names[n]}.grad") for n, value in grads)
         return values
 
+    def line_at(self, position: int) -> Source | None:
+        """Return the line of the backward that ran an event; `None` for other events."""
+        lines = (b.line for b in self.backwards if b.begin - 1 <= position < b.end)
+        return _source(next(lines, None))
+
     def owners(self) -> dict[int, str]:
         """Return the module path of each parameter, gradient and state, by storage number."""
         assert self.updates is not None
