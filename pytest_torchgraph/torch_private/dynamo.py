@@ -162,7 +162,7 @@ def one_backend(callback: Any = None) -> Replaced:
         module = str(getattr(caller.f_locals.get("fn"), "__module__", ""))
         if not first:
             first.append(callback)
-        elif not module.startswith("torch.") or module.startswith(_OF_USER):
+        elif not module.startswith("torch.") or module.startswith(_OF_USER[:2]):
             return first[0]
         return callback
 
@@ -194,7 +194,7 @@ def run_eagerly(noted: Callable[[Any], None]) -> contextlib.AbstractContextManag
 
 
 _OF_USER = ("torch.nn.modules.", "torch.optim.", "torch.fx.")
-"""Modules of torch whose classes only the user compiles."""
+"""Modules of torch whose classes only the user compiles; compiled autograd compiles the last one."""
 
 
 def frames_seen() -> int:
