@@ -194,15 +194,15 @@ class Observed:
         Raises:
             CaptureError: if the capture cannot record syncs.
         """
-        return self.syncs_in(None)
+        return self._syncs_in(None)
 
-    def syncs_in(self, phase: str | None) -> tuple[Sync, ...]:
+    def _syncs_in(self, phase: str | None) -> tuple[Sync, ...]:
         """Return the `syncs` of a phase; of the whole step for `None`. See `Capture.phase`."""
         events = self._events("syncs", phase)
         return tuple(event for event in events if isinstance(event, Sync))
 
     @property
-    def training(self) -> Sequence[UpdatedParameter]:
+    def _training(self) -> Sequence[UpdatedParameter]:
         """What a training step did to each parameter of the named modules.
 
         Raises:

@@ -554,7 +554,7 @@ class Assertions(OpChecks):
         __tracebackhide__ = True
         if phase is not None:
             self._of_phase(phase)
-        kernels.assert_no_events("host syncs", self, self.syncs_in(phase), allow)
+        kernels.assert_no_events("host syncs", self, self._syncs_in(phase), allow)
         kernels.need_seen_updates(self)
 
     def assert_updated(self: Subject, allow: str | Sequence[str] = ()) -> None:
@@ -576,7 +576,7 @@ class Assertions(OpChecks):
         __tracebackhide__ = True
         from . import training
 
-        training.assert_updated(self, allow)
+        training.assert_updated(self, self._training, allow)
 
     def assert_nothing_frozen(self: Subject, allow: str | Sequence[str] = ()) -> None:
         """Assert that no number that changes from step to step is a constant of a compiled graph.

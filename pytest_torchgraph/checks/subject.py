@@ -190,14 +190,14 @@ class Subject(Protocol):
         """Return the graphs of a phase, of which there must be one."""
 
     @property
-    def training(self) -> Sequence[UpdatedParameter]:
+    def _training(self) -> Sequence[UpdatedParameter]:
         """What a training step did to its parameters. Raises `CaptureError` for other targets."""
 
     @property
     def frozen(self) -> Sequence[Frozen]:
         """Numbers frozen into compiled graphs. Raises `CaptureError` if nothing was compiled."""
 
-    def syncs_in(self, phase: str | None) -> Sequence[Sync]:
+    def _syncs_in(self, phase: str | None) -> Sequence[Sync]:
         """Return the syncs of a phase; of the whole step for `None`."""
 
     @property

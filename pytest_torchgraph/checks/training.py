@@ -12,11 +12,13 @@ from ..words import first_lines
 from .subject import Subject
 
 
-def assert_updated(capture: Subject, allow: str | Sequence[str]) -> None:
+def assert_updated(
+    capture: Subject, updated: Sequence[UpdatedParameter], allow: str | Sequence[str]
+) -> None:
     """See `Capture.assert_updated`."""
     __tracebackhide__ = True
     allowed = patterns(allow)
-    parameters = [p for p in capture.training if not allows(allowed, p.name)]
+    parameters = [p for p in updated if not allows(allowed, p.name)]
     if not parameters:
         raise AssertionError(
             "no parameter to check: updates= must name a module with parameters that require a "

@@ -194,7 +194,7 @@ def run_eagerly(noted: Callable[[Any], None]) -> contextlib.AbstractContextManag
 
 
 _OF_USER = ("torch.nn.modules.", "torch.optim.", "torch.fx.")
-"""Modules of torch whose classes only the user compiles; compiled autograd compiles the last one."""
+"""Modules of torch that only the user compiles. Compiled autograd compiles the last one too."""
 
 
 def frames_seen() -> int:

@@ -386,3 +386,34 @@ def test_gradients_in_place_are_the_first_update(graph_capture):
     kinds = [graph.kind for graph in capture.graphs]
     assert kinds == ["update", "forward", "backward", "update"]
     capture.assert_updated()
+
+
+def test_optimizer_alone(graph_capture):
+    training = Training()
+    optimizer = training.optimizer
+    capture = graph_capture(training.step, *batch(), via="dispatch", updates=optimizer)
+    names = {node.name for node in capture.phase("update")[0].inputs}
+    assert {"0.fc.weight", "optimizer.state.0.fc.weight.exp_avg"} <= names
+    with pytest.raises(AssertionError, match="must name a module"):
+        capture.assert_updated()
+
+
+def test_closure_of_an_optimizer(graph_capture):
+    torch.manual_seed(0)
+    model = nn.Linear(6, 2)
+    optimizer = torch.optim.LBFGS(model.parameters(), max_iter=2)
+    before = [p.detach().clone() for p in model.parameters()]
+
+    def step(x, y):
+        def closure():
+            optimizer.zero_grad()
+            loss = F.mse_loss(model(x), y)
+            loss.backward()
+            return loss
+
+        optimizer.step(closure)
+
+    capture = graph_capture(step, *batch(), via="dispatch", updates=(model, optimizer))
+    assert all(map(torch.equal, before, model.parameters()))
+    assert not optimizer.state
+    assert len(capture.phase("backward")) == 2

@@ -57,6 +57,8 @@ class Invocation:
         """The tensors and modules with names, collected before the target runs."""
         first = () if self.updates is None else self.updates.modules
         named = NamedTensors(self.target, self.args, self.kwargs, first)
+        if self.updates is not None:
+            self.updates.rename({id(p): name for name, p in named.all_parameters})
         for tensor in named.all_tensors():
             if tensor.requires_grad and torch_private.is_fake(tensor):
                 _refuse_unlinked(tensor.device)

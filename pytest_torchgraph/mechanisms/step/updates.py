@@ -68,6 +68,12 @@ class Updates:
                     path = f"{name}.param_groups.{place}.params.{number}"
                     self.parameters.setdefault(id(parameter), (path, parameter))
 
+    def rename(self, names: Mapping[int, str]) -> None:
+        """Give parameters of optimizers the names that they have in modules, by `id`."""
+        for key, (name, parameter) in self.parameters.items():
+            if name.startswith("optimizer"):
+                self.parameters[key] = names.get(key, name), parameter
+
     def optimizers(self) -> Iterator[tuple[str, Optimizer]]:
         """Yield the named optimizers."""
         for name, value in self.objects:
