@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import zip_longest
 from typing import Any
 
 from .. import torch_private
@@ -29,7 +30,7 @@ def find_frozen(
         graphs: the compiled graphs of the captured step.
 
     Raises:
-        CaptureError: if nothing was compiled.
+        CaptureError: if nothing was compiled, or if the next step's graphs have other ops.
     """
     updates = invocation.updates
     if updates is None or mechanism.name == "dispatch":
@@ -59,15 +60,23 @@ def _differences(
     next_graphs: Sequence[Graph],
     changed: Mapping[str, tuple[float, float]],
 ) -> Iterator[Frozen]:
-    for graph, later in zip(graphs, next_graphs, strict=False):
-        if [node.op for node in graph.nodes] != [node.op for node in later.nodes]:
-            continue
+    for graph, later in zip_longest(graphs, next_graphs):
+        if _ops(graph) != _ops(later):
+            name = (graph or later).name
+            raise CaptureError(
+                f"{name} has other ops in the next step, so its constants cannot be compared: "
+                "capture a later step, warmup=2"
+            )
         for node, other in zip(graph.nodes, later.nodes, strict=True):
             pairs = zip(_numbers(node), _numbers(other), strict=False)
             different = [pair for pair in pairs if pair[0] != pair[1]]
             if different and changed:
                 name = _explain(different, changed)
                 yield Frozen(name, *changed[name], graph.name, node, node.source)
+
+
+def _ops(graph: Graph | None) -> list[str] | None:
+    return None if graph is None else [node.op for node in graph.nodes]
 
 
 def _numbers(node: Node) -> list[float]:

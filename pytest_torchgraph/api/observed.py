@@ -235,7 +235,8 @@ class Observed:
         advanced, and restores it. Only numbers that the next step changes are found.
 
         Raises:
-            CaptureError: without `updates=`, and if nothing was compiled, as via "dispatch".
+            CaptureError: without `updates=`; if nothing was compiled, as via "dispatch"; if the
+                next step's graphs have other ops, as after a first step that makes state.
         """
         find = self._contents.find_frozen
         if find is None or self._contents.training is None:

@@ -264,3 +264,12 @@ def test_frozen_needs_compiled_code():
         capture.assert_nothing_frozen()
     with pytest.raises(CaptureError, match="updates="):
         _ = pytest_torchgraph.capture(model, torch.ones(3, 4), via="dispatch").frozen
+
+
+def test_frozen_needs_graphs_with_the_same_ops():
+    model, _ = make()
+    optimizer = torch.optim.SGD(model.parameters(), momentum=0.5)
+    step = scheduled(model, optimizer, lambda: None)
+    first = capture_step(step, model, optimizer, via="aot", warmup=0)
+    with pytest.raises(CaptureError, match=r"other ops in the next step.*warmup=2"):
+        first.assert_nothing_frozen()
