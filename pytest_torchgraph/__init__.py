@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from .graph.diff import GraphDiff as GraphDiff
     from .graph.diff import Place as Place
     from .graph.divergence import Divergence as Divergence
+    from .graph.events import Frozen as Frozen
     from .graph.events import GraphBreak as GraphBreak
     from .graph.model import Graph as Graph
     from .graph.model import Node as Node
@@ -82,7 +83,7 @@ _NAMES = {
     "graph.cost": "Cost Recomputed",
     "graph.diff": "Change FilesDiff Finding GraphDiff Place",
     "graph.divergence": "Divergence",
-    "graph.events": "GraphBreak",
+    "graph.events": "Frozen GraphBreak",
     "graph.model": "Graph Node Source TensorMeta",
     "graph.pattern": "Match",
     "mechanisms.compiled_autograd": "CompiledAutograd",

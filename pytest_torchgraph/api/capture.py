@@ -21,7 +21,7 @@ from ..convert.process_groups import dimensions_named, dimensions_of_meshes
 from ..devices import parse
 from ..errors import CaptureError
 from ..graph.checks import device_types
-from ..graph.events import GraphBreak
+from ..graph.events import Frozen, GraphBreak
 from ..graph.model import Graph
 from ..graph.module_paths import OwnModule, numbered
 from ..graph.step import Cut, StepCall
@@ -47,6 +47,7 @@ from ..mechanisms.step import (
     Outcome,
     RandomState,
     Step,
+    Updates,
     callable_of,
     exclusive,
     note_all,
@@ -97,6 +98,8 @@ def capture(
     backward: bool | None = None,
     fake: bool = False,
     device: str | int | torch.device | None = None,
+    updates: Any = None,
+    warmup: int | None = None,
     **kwargs: Any,
 ) -> Capture:
     """Run `target(*args, **kwargs)` once, and its backward, and return the graphs.
@@ -142,6 +145,12 @@ def capture(
             `assert_matches_eager` is not available.
         device: run on copies of target and inputs on this device (`"cuda:1"`, an index of the
             accelerator or a `torch.device`); the originals do not move.
+        updates: what a training step changes: modules, optimizers, schedulers, gradient scalers,
+            generators, tensors, and objects with `state_dict` and `load_state_dict`, as one object
+            or a tuple. All of it is restored bitwise. The target then runs its own backward, and
+            its update is a third phase; see `Capture.phase`. Via "dispatch", "aot" and "inductor".
+        warmup: how often a training step runs before it is captured, 1 by default: optimizers make
+            their state in the first step.
         **kwargs: keyword arguments of the target.
 
     Returns:
@@ -150,8 +159,10 @@ def capture(
     Raises:
         TypeError: if the target is not callable or is a class; if it has a parameter with the name
             of an option of `capture`; if an argument that it does not accept is an option of a
-            mechanism, such as `dynamic`; or if `via`, `backward` or `device` has the wrong type.
-        ValueError: if `via` or `device` is unknown.
+            mechanism, such as `dynamic`; if `via`, `backward`, `device`, `updates` or `warmup` has
+            the wrong type; or if `updates` is combined with `loss_fn`, `backward`, `fake` or
+            `device`, or missing beside `warmup`.
+        ValueError: if `via` or `device` is unknown, or `warmup` is negative.
         CaptureError: if this build of torch or this machine lacks the device; if nothing was
             captured, with the cause; if the mechanism cannot capture the target; if part of the
             target runs unrecorded; if `backward=True` and nothing requires grad; if `loss_fn` does
@@ -164,14 +175,24 @@ def capture(
     mechanism = _mechanism(via)
     own_options = {"loss_fn": loss_fn, "backward": backward, "device": device}
     _check_target(
-        target, {**own_options, "via": None if via == "aot" else via, "fake": fake or None}
+        target,
+        {
+            **own_options,
+            "via": None if via == "aot" else via,
+            "fake": fake or None,
+            "updates": updates,
+            "warmup": warmup,
+        },
     )
+    named_updates = _updates(updates, warmup, mechanism, {**own_options, "fake": fake or None})
     _check_options(target, kwargs)
     callback = None
-    if mechanism.name in COMPILING:
+    if mechanism.name in COMPILING and named_updates is None:
         callback = torch_private.callback_of(target)
         target = torch_private.uncompiled(target)
-    invocation = Invocation(target, args, kwargs, loss_fn, backward)
+    if warmup is None:
+        warmup = 0 if named_updates is None else 1
+    invocation = Invocation(target, args, kwargs, loss_fn, backward, named_updates, warmup)
     _check_modules(invocation.named)
     torch_device = None if device is None else parse(device)
     with exclusive(resets=mechanism.name in RESETTING):
@@ -219,10 +240,15 @@ def _run(mechanism: Mechanism, invocation: Invocation) -> _StepResult:
     recorder = EventRecorder() if mechanism.name in COMPILING else None
     if mechanism.name in RESETTING:
         torch.compiler.assume_constant_result(note_all)  # type: ignore[no-untyped-call]
-    with preserve_state(invocation.named, sees_writes=mechanism.name == "dispatch") as saved:
+    sees_writes = mechanism.name == "dispatch"
+    updates = invocation.updates
+    with preserve_state(invocation.named, sees_writes=sees_writes, updates=updates) as saved:
         step = Step(invocation, saved)
         try:
             dimensions = dimensions_named(lambda: dimensions_of_meshes(meshes))
+            if mechanism.name != "dispatch":  # which runs the step within the same recording
+                for _ in range(invocation.warmup):
+                    mechanism.capture(Step(invocation, saved), CanonicalNames())
             with HUB.recording(recorder), dimensions:
                 captured = mechanism.capture(step, CanonicalNames())
         except Exception as error:
@@ -239,6 +265,11 @@ def _comparison(mechanism: Mechanism, ran: _StepResult, callback: Any) -> EagerC
     step, outcome, comparable = ran.step, ran.outcome, ran.captured.comparable
     # The closures do not use `ran`, because it would keep the whole recording alive.
     incomparable = ran.captured.incomparable
+    if step.invocation.updates is not None:
+        incomparable = (
+            "a training step is compared with an eager one over several calls: use "
+            "graph_capture.steady(step, *calls, updates=...).assert_matches_eager()"
+        )
     invocation = step.invocation.with_backward(step.ran_backward)
     eager_run = EagerRun(invocation, step.saved.random, callback)
 
@@ -304,7 +335,13 @@ def _contents(
         return Contents(deferred, ran.step.output, comparison=comparison)
     if isinstance(captured.graphs, Built):
         now = named(captured.graphs.graphs), captured.graphs.calls
-        return Contents(lambda: now, ran.step.output, comparison=comparison)
+        return Contents(
+            lambda: now,
+            ran.step.output,
+            comparison=comparison,
+            training=captured.training,
+            find_frozen=functools.partial(_frozen, mechanism, ran.step, ()),
+        )
     unbroken = ran.record is not None and not ran.record.breaks
 
     def finished(graphs: tuple[Graph, ...], converted: Sequence[Converted]) -> tuple[Graph, ...]:
@@ -335,7 +372,17 @@ def _contents(
         else named_runs(captured.passes, [graph.name for graph in graphs]),
         record=ran.record,
         comparison=comparison,
+        training=captured.training,
+        methods=captured.methods,
+        find_frozen=functools.partial(_frozen, mechanism, ran.step, graphs),
     )
+
+
+def _frozen(mechanism: Mechanism, step: Step, graphs: Sequence[Graph]) -> tuple[Frozen, ...]:
+    """Find the numbers that are frozen into the graphs of a training step."""
+    from .frozen import find_frozen  # imported only here: few captures need it
+
+    return find_frozen(mechanism, step.invocation, step.saved.random, graphs)
 
 
 def _eager(
@@ -416,6 +463,42 @@ class GraphCapture:
 
 
 functools.update_wrapper(GraphCapture.__call__, capture, assigned=("__doc__",), updated=())
+
+
+TRAINING = ("dispatch", "aot", "inductor")
+"""Mechanisms that capture a whole training step."""
+
+
+def _updates(
+    updates: Any, warmup: Any, mechanism: Mechanism, others: Mapping[str, Any]
+) -> Updates | None:
+    """Check the options of a training step, and return what it changes; `None` for other targets.
+
+    Args:
+        others: options that a training step excludes.
+    """
+    if warmup is not None:
+        if updates is None:
+            raise TypeError("warmup= needs updates=, which names what the training step changes")
+        if isinstance(warmup, bool) or not isinstance(warmup, int):
+            raise TypeError(f"warmup must be an int, not {type(warmup).__name__}")
+        if warmup < 0:
+            raise ValueError(f"warmup={warmup} is negative: pass 0 to capture the first step")
+    if updates is None:
+        return None
+    named = Updates(updates)
+    for name, value in others.items():
+        if value is not None:
+            raise TypeError(
+                f"{name}= cannot be combined with updates=: a training step calls its own loss and "
+                "backward, on real tensors where they are"
+            )
+    if mechanism.name not in TRAINING:
+        raise CaptureError(
+            f"updates= is not available via {mechanism.name!r}: use via="
+            f"{_one_of(map(repr, TRAINING))}"
+        )
+    return named
 
 
 def _mechanism(via: Any) -> Mechanism:

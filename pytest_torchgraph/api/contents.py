@@ -14,8 +14,8 @@ from ..convert.from_fx import Converted
 from ..errors import CaptureError
 from ..graph.census import calls
 from ..graph.cost import with_savers
-from ..graph.events import EagerOp, ScheduledCall
-from ..graph.model import Graph
+from ..graph.events import EagerOp, Frozen, ScheduledCall, UpdatedParameter
+from ..graph.model import Graph, Source
 from ..graph.step import StepCall, with_calls
 from ..ops.matching import Level
 from ..watching.graphs import PrintedGraphs
@@ -86,6 +86,10 @@ class Contents:
         comparison: eager runs for comparison, or `None`.
         rank: rank of the graphs; `None` outside `Ranks`.
         printed: graphs that torch printed during a watch; `None` without a watch.
+        methods: see `Captured.methods`.
+        find_frozen: returns the numbers that are frozen into compiled graphs; `None` unless this is
+            a training step.
+        training: what a training step did to its parameters; `None` for other captures.
         origin: where the graphs come from, for messages; "" if a target was called.
     """
 
@@ -104,9 +108,19 @@ class Contents:
     rank: int | None = None
     printed: PrintedGraphs | None = None
     origin: str = ""
+    training: Sequence[UpdatedParameter] | None = None
+    methods: Sequence[tuple[str, str, Source | None, str]] = ()
+    find_frozen: Callable[[], tuple[Frozen, ...]] | None = None
 
     def __post_init__(self) -> None:
-        for name in ("build", "build_eager", "build_kernels", "build_schedules", "build_bypasses"):
+        for name in (
+            "build",
+            "build_eager",
+            "build_kernels",
+            "build_schedules",
+            "build_bypasses",
+            "find_frozen",
+        ):
             if (make := getattr(self, name)) is not None:
                 object.__setattr__(self, name, once(make))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -15,7 +15,7 @@ from ..watching.graphs import PrintedGraphs
 if TYPE_CHECKING:
     from ..graph.blocks import BlockKind
     from ..graph.cost import Cost, Recomputed
-    from ..graph.events import GraphBreak
+    from ..graph.events import Frozen, GraphBreak, UpdatedParameter
     from ..graph.model import Graph
     from ..watching.cache_lookups import CacheBypass
     from ..watching.output_code import CudagraphSkip
@@ -49,6 +49,9 @@ class Observed:
         @property
         def graphs(self) -> tuple[Graph, ...]:
             """Graphs at the capture's level."""
+
+        def phase(self, name: str) -> tuple[Graph, ...]:
+            """Return the graphs of a phase."""
 
     @property
     def watched(self) -> WatchRecord | None:
@@ -204,7 +207,25 @@ class Observed:
         Raises:
             CaptureError: if the capture cannot record syncs.
         """
-        return tuple(event for event in self._events("syncs") if isinstance(event, Sync))
+        return self._syncs_in(None)
+
+    def _syncs_in(self, phase: str | None) -> tuple[Sync, ...]:
+        """Return the `syncs` of a phase; of the whole step for `None`. See `Capture.phase`."""
+        events = self._events("syncs", phase)
+        return tuple(event for event in events if isinstance(event, Sync))
+
+    @property
+    def _training(self) -> Sequence[UpdatedParameter]:
+        """What a training step did to each parameter of the named modules.
+
+        Raises:
+            CaptureError: without `updates=`.
+        """
+        if self._contents.training is None:
+            raise self._unavailable(
+                "updated parameters are", "graph_capture(step, ..., updates=(model, optimizer))"
+            )
+        return self._contents.training
 
     @property
     def transfers(self) -> tuple[Transfer, ...]:
@@ -218,16 +239,44 @@ class Observed:
         """
         return tuple(event for event in self._events("transfers") if isinstance(event, Transfer))
 
-    def _events(self, asked: str) -> tuple[detect.Event, ...]:
+    @property
+    def frozen(self) -> tuple[Frozen, ...]:
+        """Python numbers that change from step to step, and are constants of compiled graphs.
+
+        A learning rate, step count, loss scale or momentum in a graph is out of date in the next
+        step, or makes it compile again. The first read captures one more step, with the state
+        advanced, and restores it. Only numbers that the next step changes are found.
+
+        Raises:
+            CaptureError: without `updates=`; if nothing was compiled, as via "dispatch"; if the
+                next step's graphs have other ops, as after a first step that makes state.
+        """
+        find = self._contents.find_frozen
+        if find is None or self._contents.training is None:
+            raise self._unavailable(
+                "frozen numbers are", "graph_capture(step, ..., updates=(model, optimizer))"
+            )
+        return find()
+
+    def _events(self, asked: str, phase: str | None = None) -> tuple[detect.Event, ...]:
         """Return all syncs and transfers; see `_need_sync_record`."""
         contents = self._contents
+        names = None if phase is None else {phase, *(graph.name for graph in self.phase(phase))}
         if contents.calls is not None:
-            return detect.recorded_events(contents.calls)
+            return detect.recorded_events(contents.calls.of_graphs(names))
         record = self._need_sync_record(asked)
+        graphs = [graph for graph in self.graphs if names is None or graph.name in names]
         if record is None:
-            return detect.compiled_events(self.graphs, ())
+            return detect.compiled_events(graphs, ())
         printed, hooks = PrintedGraphs(record), _traced(self.via, record)
-        return detect.compiled_events(self.graphs, record.breaks, printed, hooks, _eager(contents))
+        eager = _eager(contents)
+        breaks = record.breaks
+        if eager is not None and contents.training is not None:
+            # In a training step, calls of methods are recorded too, so no break hides anything.
+            breaks = ()
+            eager.methods += contents.methods
+        eager = eager and eager.of_graphs(names)
+        return detect.compiled_events(graphs, breaks, printed, hooks, eager)
 
     def _need_sync_record(self, asked: str) -> WatchRecord | None:
         """Return the compiler's record; `None` for an export, which has graphs but no record.

@@ -12,7 +12,7 @@ from ..graph.census import count_ops
 from ..graph.collectives import Collective, collectives_of
 from ..graph.equality import equal_programs
 from ..graph.events import in_schedule
-from ..graph.model import Detail, Graph, GraphKind
+from ..graph.model import Detail, Graph, GraphKind, in_phase, need_phase, phase_of
 from ..graph.text import Header, format_document, ops_in_words, shown_runs, with_runs
 from ..ops.matching import ATEN_LEVELS, Level, OpCounts
 from ..watching.output_code import UnreadableCodeError
@@ -227,6 +227,41 @@ class Capture(Assertions, Observed):
         """
         return self._require_one("backward", self.backwards)
 
+    def phase(self, name: str) -> tuple[Graph, ...]:
+        """Return the graphs of a phase of the step, compiled and eager, in program order.
+
+        In a capture with `updates=`, "backward" is what a backward runs. "update" is, outside a
+        backward, what writes a parameter, a gradient or named state other than a module's buffers
+        in its own forward, what only feeds such writes, and what else runs after a backward and
+        feeds no later one, such as a logged loss. "forward" is the rest. Without `updates=`,
+        "forward" and "backward" are `forwards` and `backwards`.
+
+        Args:
+            name: "forward", "backward" or "update".
+
+        Raises:
+            CaptureError: for "update" without `updates=`.
+            ValueError: for another name.
+        """
+        need_phase(name)
+        if self._has_phases:
+            return tuple(graph for graph in self.program if phase_of(graph) == name)
+        if name == "update":
+            raise CaptureError(
+                "this capture has no update: capture the whole training step, "
+                "graph_capture(step, ..., updates=(model, optimizer))"
+            )
+        return self.forwards if name == "forward" else self.backwards
+
+    @property
+    def _has_phases(self) -> bool:
+        is_training_step = self._contents.training is not None
+        return is_training_step or any(graph.kind == "update" for graph in self.program)
+
+    def _of_phase(self, name: str) -> tuple[Graph, ...]:
+        __tracebackhide__ = True
+        return self.phase(name) or in_phase(self.program, name)
+
     @property
     def joint(self) -> Graph:
         """The only joint graph, before AOTAutograd split it into forward and backward.
@@ -280,12 +315,12 @@ class Capture(Assertions, Observed):
             )
         return passes
 
-    def _sent(self) -> tuple[Sequence[Graph], tuple[Collective, ...]]:
+    def _sent(self, phase: str | None = None) -> tuple[Sequence[Graph], tuple[Collective, ...]]:
         __tracebackhide__ = True
         self.need_all_ops("the communication")
-        graphs: Sequence[Graph] = self._to_check()
+        graphs: Sequence[Graph] = self._to_check(phase=phase)
         contents, runs = self._contents, None
-        if self._level is None:
+        if self._level is None and phase is None:
             graphs, runs = contents.communicating, contents.runs
         if runs is None:
             runs = [graph for graph in graphs for _ in range(graph.runs)]

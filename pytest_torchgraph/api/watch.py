@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 
+from .. import torch_private
 from ..checks.eager import why_no_graph
 from ..checks.subject import CallsComparison, StepResult
 from ..context import CONTEXT
+from ..convert.source_lines import current_line, format_line
 from ..graph.text import Header
 from ..mechanisms.step import (
     EagerRun,
@@ -21,6 +23,8 @@ from ..mechanisms.step import (
     PythonState,
     RandomState,
     Step,
+    Updates,
+    note_all,
     outcome_of,
     preserve_state,
 )
@@ -47,19 +51,29 @@ class Watch:
         self._recorder = EventRecorder(passive=passive)
         self._last: Contents | None = None
         self._comparison: CallsComparison | None = None
+        self._stepped: dict[str, None] = {}
+        self._noting: list[contextlib.AbstractContextManager[None]] = []
         release = torch.__version__.partition("+")[0]
         self.capture = Capture(self._read, Header("watch", release))
 
     def __enter__(self) -> Capture:
         HUB.open(self._recorder)
+        self._noting.append(torch_private.on_optimizer_step(self._note_step))
+        self._noting[-1].__enter__()
         self._last = None
         return self.capture
+
+    def _note_step(self, optimizer: torch.optim.Optimizer) -> None:
+        line = current_line()
+        place = "" if line is None else f" at {format_line(line)}"
+        self._stepped[f"{type(optimizer).__name__}{place}"] = None
 
     def compare(self, comparison: CallsComparison) -> None:
         """Give the capture eager runs for `assert_matches_eager`."""
         self._comparison, self._last = comparison, None
 
     def __exit__(self, *error: object) -> None:
+        self._noting.pop().__exit__(None, None, None)
         HUB.close(self._recorder)
         self._last = None
         CONTEXT.notify(self.capture)
@@ -82,7 +96,11 @@ class Watch:
     def _read(self) -> Contents:
         # While the watch is open, run counts change without notification, so read them again.
         if self._last is None or self._recorder.is_open:
-            record = replace(record_of(self._recorder), warmed_up=self._warmed_up)
+            record = replace(
+                record_of(self._recorder),
+                warmed_up=self._warmed_up,
+                stepped=tuple(self._stepped),
+            )
             last = None if self._last is None else self._last.record
             if self._last is None or last is None or last.state != record.state:
                 self._last = Contents.of_watch(PrintedGraphs(record), self._comparison)
@@ -111,6 +129,7 @@ def steady(
     *calls: Any,
     loss_fn: Callable[[Any], torch.Tensor] | None = None,
     backward: bool | None = None,
+    updates: Any = None,
 ) -> Capture:
     """Call a compiled target several times, and watch all calls except the first.
 
@@ -125,13 +144,15 @@ def steady(
         *calls: the arguments of each call, for at least two calls: a tuple of positional arguments,
             `(x,)`, or a pair of this tuple and a dict of keyword arguments, `((x,), {"mask": m})`.
         loss_fn, backward: for each call; see `capture`.
+        updates: what a training step changes, see `capture`. Its state carries from call to call,
+            and is restored; `assert_matches_eager` then also compares parameters and state.
 
     Returns:
         The graphs and runs of all calls after the first, like a capture of `watch()`.
 
     Raises:
         TypeError: if the target is not callable, there are fewer than two calls, or a call is not a
-            tuple.
+            tuple; for `updates`, see `capture`.
         CaptureError: if the backward cannot run, see `capture`.
     """
     if not callable(target):
@@ -141,9 +162,18 @@ def steady(
             "steady(target, *calls) needs at least two calls (a warm-up and a call to watch), "
             f"but got {len(calls)}"
         )
-    every = Invocation(target, calls, {})
+    named_updates = None
+    if updates is not None:
+        if loss_fn is not None or backward is not None:
+            raise TypeError(
+                "loss_fn= and backward= cannot be combined with updates=: a training step calls "
+                "its own loss and backward"
+            )
+        named_updates = Updates(updates)
+        torch.compiler.assume_constant_result(note_all)  # type: ignore[no-untyped-call]
+    every = Invocation(target, calls, {}, updates=named_updates)
     invocations = [
-        Invocation(target, *arguments_of(call, number), loss_fn, backward)
+        Invocation(target, *arguments_of(call, number), loss_fn, backward, named_updates)
         for number, call in enumerate(calls)
     ]
     python = PythonState(every.named, target)
@@ -152,7 +182,7 @@ def steady(
     # only while it compiles.
     watch, recorder = Watch(warmed_up=True), EventRecorder(passive=True, with_graphs=False)
     with (
-        preserve_state(every.named) as saved,
+        preserve_state(every.named, updates=named_updates) as saved,
         HUB.recording(recorder),
         contextlib.ExitStack() as watching,
     ):

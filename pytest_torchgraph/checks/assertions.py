@@ -24,10 +24,12 @@ if TYPE_CHECKING:
 class Assertions(OpChecks):
     """The assertions on a capture. Each of them fails if nothing was captured or compiled."""
 
-    def _to_check(self: Subject, allow: str | Sequence[str] | None = None) -> tuple[Graph, ...]:
+    def _to_check(
+        self: Subject, allow: str | Sequence[str] | None = None, phase: str | None = None
+    ) -> tuple[Graph, ...]:
         __tracebackhide__ = True
         compilation.need_graphs(self, allow=allow)
-        return self.program
+        return self.program if phase is None else self._of_phase(phase)
 
     def _checked_device(self: Subject) -> str | None:
         return self.device
@@ -61,6 +63,7 @@ class Assertions(OpChecks):
         backward: Any = None,
         total: Any = None,
         *,
+        update: Any = None,
         allow: str | Sequence[str] = (),
     ) -> None:
         """Assert the number of graphs.
@@ -72,6 +75,7 @@ class Assertions(OpChecks):
         Args:
             forward: number of forward and inference graphs.
             backward: number of backward graphs that ran.
+            update: number of graphs of the update of a training step.
             total: number of all graphs. With `total=0`, a watch passes if compiled code ran and
                 nothing was compiled.
             allow: regular expressions for tolerated `EagerCall`s of a watch, searched in
@@ -85,10 +89,10 @@ class Assertions(OpChecks):
                 and assert that something was compiled.
         """
         __tracebackhide__ = True
-        if forward is None and backward is None and total is None:
+        if forward is None and backward is None and total is None and update is None:
             forward = backward = 1
         compilation.need_counted(self, total, allow)
-        compilation.assert_graph_count(self, forward, backward, total)
+        compilation.assert_graph_count(self, forward, backward, total, update)
 
     def assert_kernel_count(
         self: Subject, n: Any = None, extern: Any = None, launches: Any = None
@@ -147,6 +151,8 @@ class Assertions(OpChecks):
         peak_bytes: Any = None,
         unknown: str = "fail",
         recomputed_flops: Any = None,
+        *,
+        phase: str | None = None,
     ) -> None:
         """Assert limits on the cost of the step.
 
@@ -163,6 +169,7 @@ class Assertions(OpChecks):
                 have no formula. At least one op must have a formula.
             recomputed_flops: FLOPs that the backward recomputes, or their share of the forward's
                 FLOPs, for example `"10%"`; see `Capture.recomputed`.
+            phase: only this phase of the step, see `Capture.phase`: for `flops` and `peak_bytes`.
 
         Raises:
             AssertionError: if a limit is exceeded. The message lists each such cost and its largest
@@ -170,10 +177,14 @@ class Assertions(OpChecks):
                 the message gives the cause.
             CaptureError: if a cost is unknown, as for a watch with graph breaks, because the ops
                 between its graphs are not recorded.
-            TypeError: if there is nothing to check.
+            TypeError: if there is nothing to check, or if another cost is limited in a phase.
             ValueError: if `unknown` is invalid, or a mapping lacks the capture's device.
         """
         __tracebackhide__ = True
+        if phase is not None and not (saved_bytes is None and recomputed_flops is None):
+            raise TypeError(
+                "saved_bytes and recomputed_flops are costs of the step, not of a phase"
+            )
         if unknown not in ("fail", "ignore"):
             raise ValueError(f'unknown={unknown!r} is neither "fail" nor "ignore"')
         from ..graph import cost
@@ -181,7 +192,7 @@ class Assertions(OpChecks):
 
         compilation.need_graphs(self)
         self.need_all_ops("the cost")
-        graphs = self.program
+        graphs = self.program if phase is None else self._of_phase(phase)
         recomputed = () if recomputed_flops is None else self.recomputed
         budget.assert_budget(
             graphs,
@@ -538,16 +549,21 @@ class Assertions(OpChecks):
         __tracebackhide__ = True
         compilation.assert_single_backward_graph(self)
 
-    def assert_no_syncs(self: Subject, allow: str | Sequence[str] = ()) -> None:
+    def assert_no_syncs(
+        self: Subject, allow: str | Sequence[str] = (), *, phase: str | None = None
+    ) -> None:
         """Assert that Python never waits for the device; see `syncs` for the limits of the record.
 
-        For a watch, only compiled code is checked.
+        For a watch, only compiled code is checked, so an optimizer must not step in it, unless it
+        is compiled. `graph_capture(step, ..., updates=(model, optimizer))` sees the whole step. The
+        step counts that torch's optimizers keep on the CPU are no syncs.
 
         Args:
             allow: regular expressions, or literal parts, for tolerated host syncs. They are
                 searched in a text of two lines: `"file:line in function: code"`, then `"kind: op"`.
                 If Dynamo cannot resume after a graph break, the first line is
                 `"after line N of file in function"`.
+            phase: see `OpChecks`.
 
         Raises:
             AssertionError: if Python waits, with each place, its code and the cause of the wait; if
@@ -556,7 +572,47 @@ class Assertions(OpChecks):
             CaptureError: if the capture cannot record syncs.
         """
         __tracebackhide__ = True
-        kernels.assert_no_events("host syncs", self, self.syncs, allow)
+        if phase is not None:
+            self._of_phase(phase)
+        kernels.assert_no_events("host syncs", self, self._syncs_in(phase), allow)
+        kernels.need_seen_updates(self)
+
+    def assert_updated(self: Subject, allow: str | Sequence[str] = ()) -> None:
+        """Assert that a training step updates each parameter of the named modules once.
+
+        Each parameter that requires a gradient must get one in this step, be in an optimizer, and
+        be written by the update exactly once: by one step of an optimizer, or by one line. No
+        gradient from before the step may be added to.
+
+        Args:
+            allow: regular expressions, or literal parts, searched in the names of parameters that
+                need not be updated.
+
+        Raises:
+            AssertionError: with each of the other parameters, what is wrong, and the lines; if no
+                parameter is left to check.
+            CaptureError: without `updates=`.
+        """
+        __tracebackhide__ = True
+        from . import training
+
+        training.assert_updated(self, self._training, allow)
+
+    def assert_nothing_frozen(self: Subject, allow: str | Sequence[str] = ()) -> None:
+        """Assert that no number that changes from step to step is a constant of a compiled graph.
+
+        Args:
+            allow: regular expressions, or literal parts, searched in the names of the numbers, such
+                as `optimizer.param_groups.0.lr`.
+
+        Raises:
+            AssertionError: with each number, its values, the graph and the line.
+            CaptureError: see `Capture.frozen`.
+        """
+        __tracebackhide__ = True
+        from . import training
+
+        training.assert_nothing_frozen(self, allow)
 
     def assert_no_transfers(self: Subject, allow: str | Sequence[str] = ()) -> None:
         """Assert that nothing is copied between devices; see `transfers` for its limits.

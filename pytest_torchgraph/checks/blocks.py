@@ -12,7 +12,7 @@ from ..graph.census import calls
 from ..graph.diff import Finding, abridged, holds, natural_key
 from ..graph.higher_order import body_names
 from ..graph.inline import INVOKE
-from ..graph.model import Graph
+from ..graph.model import Graph, phase_of
 from ..graph.select import ancestors
 from ..graph.text import format_node
 from ..words import CHECK_BACKWARD, counted, first_lines, grouped
@@ -129,7 +129,7 @@ def assert_shared(capture: Subject, graphs: Sequence[Graph], glob: str, bodies: 
             f"{via} does not record the subgraphs that blocks share: capture via 'dynamo', 'aot', "
             "'inductor' or 'export'"
         )
-    forwards = [graph for graph in graphs if graph.kind != "backward"]
+    forwards = [graph for graph in graphs if phase_of(graph) == "forward"]
     blocks = match_modules(
         {
             path

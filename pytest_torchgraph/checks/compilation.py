@@ -370,13 +370,19 @@ def _device(capture: Subject) -> str:
     return device_of(capture.graphs, capture.device or expected)
 
 
-def assert_graph_count(capture: Subject, forward: Any, backward: Any, total: Any) -> None:
+def assert_graph_count(
+    capture: Subject, forward: Any, backward: Any, total: Any, update: Any
+) -> None:
     """See `Capture.assert_graph_count`."""
     __tracebackhide__ = True
+    if update is not None:
+        capture.phase("update")  # raises for a capture without `updates=`
+    updates = sum(graph.kind == "update" for graph in capture.graphs)
     problems = wrong_counts(
         capture,
         ("forward", forward, len(capture.forwards)),
         ("backward", backward, len(capture.backwards)),
+        ("update", update, updates),
         ("total", total, len(capture.graphs)),
         # For a watch, any number asserts that something was compiled.
         limit_for="" if capture.watched is not None else "assert_graph_count",

@@ -297,6 +297,18 @@ def assert_no_events(
     need_graphs(capture, unreported=True)
 
 
+def need_seen_updates(capture: Subject) -> None:
+    """Fail for a watch in which an optimizer stepped outside compiled code."""
+    __tracebackhide__ = True
+    record = capture.watched
+    if record is not None and record.stepped:
+        raise AssertionError(
+            f"{listed(record.stepped)} stepped outside compiled code, and a watch does not see "
+            "host syncs there. Capture the whole step: graph_capture(step, ..., updates=(model, "
+            "optimizer)).assert_no_syncs()"
+        )
+
+
 def _format_event(number: int, event: Sync | Transfer) -> str:
     seen = "outside every graph" if event.seen == CALL else f"in graph {event.seen!r}"
     if not event.certain:

@@ -21,7 +21,7 @@ from ..graph.cost import (
 from ..graph.diff import abridged
 from ..graph.find import find_calls
 from ..graph.higher_order import executed
-from ..graph.model import Graph, Node
+from ..graph.model import Graph, Node, phase_of
 from ..graph.select import inside, selection
 from ..graph.step import joined
 from ..ops.impossible import pattern_name
@@ -236,7 +236,7 @@ def limit_in_flops(limit: Any, graphs: Sequence[Graph]) -> Any:
 
 
 def _forwards(graphs: Sequence[Graph]) -> list[Graph]:
-    return [graph for graph in graphs if graph.kind != "backward"]
+    return [graph for graph in graphs if phase_of(graph) == "forward"]
 
 
 def _forward_flops(graphs: Sequence[Graph]) -> int:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from ..graph.blocks import BlockKind
 from ..graph.cost import Recomputed
 from ..graph.divergence import Divergence
-from ..graph.events import EagerOp, GraphBreak
+from ..graph.events import EagerOp, Frozen, GraphBreak, UpdatedParameter
 from ..graph.model import Graph
 from ..syncs.model import Sync, Transfer
 from ..watching.cache_lookups import CacheBypass
@@ -202,6 +202,23 @@ class Subject(Protocol):
 
     def repeated(self, glob: str) -> tuple[BlockKind, ...]:
         """Return the kinds of blocks of the forward."""
+
+    def phase(self, name: str) -> tuple[Graph, ...]:
+        """Return the graphs of a phase."""
+
+    def _of_phase(self, name: str) -> tuple[Graph, ...]:
+        """Return the graphs of a phase, of which there must be one."""
+
+    @property
+    def _training(self) -> Sequence[UpdatedParameter]:
+        """What a training step did to its parameters. Raises `CaptureError` for other targets."""
+
+    @property
+    def frozen(self) -> Sequence[Frozen]:
+        """Numbers frozen into compiled graphs. Raises `CaptureError` if nothing was compiled."""
+
+    def _syncs_in(self, phase: str | None) -> Sequence[Sync]:
+        """Return the syncs of a phase; of the whole step for `None`."""
 
     @property
     def forwards(self) -> tuple[Graph, ...]:

@@ -24,7 +24,7 @@ from .census import is_projection_node, moved
 from .diff import holds, instances_of, natural_key
 from .higher_order import body_names
 from .inline import inline_regions
-from .model import Arg, Graph, Node, Ref, map_node, substituting
+from .model import Arg, Graph, Node, Ref, map_node, phase_of, substituting
 from .module_paths import common_path
 from .select import NO_PATHS, ancestors, module_hint, nodes_of, path_prefix
 from .step import joined
@@ -125,7 +125,7 @@ def kinds_of(
     graphs = [
         inline_regions(graph)
         for graph in joined(graphs).graphs
-        if backward or graph.kind != "backward"
+        if phase_of(graph) in ("forward", "backward" if backward else "forward")
     ]
     members = match_modules(_module_paths(graphs), glob)
     sides = [_BlockSide(graph, glob) for graph in graphs]

@@ -14,7 +14,7 @@ from ..words import grouped
 from .collectives import Collective
 
 if TYPE_CHECKING:
-    from .model import Source
+    from .model import Node, Source
 
 
 class EagerOp(NamedTuple):
@@ -33,6 +33,7 @@ class EagerOp(NamedTuple):
             its own source line, for example in a hook.
         cause: graph break or skipped frame that kept the op out of every compiled graph; `None` if
             unknown.
+        reads_step_count: True if the op reads a step count that an optimizer keeps on the CPU.
     """
 
     op: str
@@ -42,6 +43,7 @@ class EagerOp(NamedTuple):
     by_engine: bool = False
     follows: EagerOp | None = None
     cause: GraphBreak | None = None
+    reads_step_count: bool = False
 
 
 SKIPPED = "frame skipped: "
@@ -167,3 +169,48 @@ def _fits(collective: Collective, call: ScheduledCall, named_nodes: set[str]) ->
         and packet_of(collective.node.op) == packet_of(call.op)
         and call.group in ("", collective.group)
     )
+
+
+class UpdatedParameter(NamedTuple):
+    """What a training step did to a parameter that requires a gradient.
+
+    Attributes:
+        name: name of the parameter.
+        got_gradient: whether a backward of the step made or changed its gradient.
+        is_held: whether a named optimizer holds it.
+        writes: the lines of the writes by the update, one for each step of an optimizer.
+        stale: the line of a backward that added to a gradient from before the step, or `None`.
+    """
+
+    name: str
+    got_gradient: bool
+    is_held: bool
+    writes: tuple[Source | None, ...]
+    stale: Source | None
+
+
+class Frozen(NamedTuple):
+    """A number that changes from step to step, and is a constant of a compiled graph.
+
+    Attributes:
+        name: name of the number, such as `optimizer.param_groups.0.lr`; of the first one that
+            explains the constant, or of the first one that changes.
+        value, next_value: the number in this step and in the next one.
+        graph: name of the graph.
+        node: the op with the constant.
+        source: the user's line of the op, `None` if unknown.
+    """
+
+    name: str
+    value: float
+    next_value: float
+    graph: str
+    node: Node
+    source: Source | None
+
+    def __str__(self) -> str:
+        place = "" if self.source is None else f" at {self.source}: {self.source.code}"
+        return (
+            f"{self.name} ({self.value:g}, then {self.next_value:g}) is a constant of "
+            f"{self.node.op} in {self.graph}{place}"
+        )

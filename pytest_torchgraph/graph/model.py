@@ -35,7 +35,9 @@ if TYPE_CHECKING:
 NodeKind: TypeAlias = Literal[
     "placeholder", "get_attr", "call_function", "call_method", "call_module", "output"
 ]
-GraphKind: TypeAlias = Literal["forward", "backward", "inference", "joint"]
+GraphKind: TypeAlias = Literal["forward", "backward", "inference", "joint", "update"]
+Phase: TypeAlias = Literal["forward", "backward", "update"]
+"""A phase of a training step."""
 EffectKind: TypeAlias = Literal["mutates", "random", "communicates", "syncs", "opaque"]
 """See `Effect`."""
 RecomputedBy: TypeAlias = Literal["checkpoint", "partitioner", "function", "formula", ""]
@@ -43,7 +45,9 @@ RecomputedBy: TypeAlias = Literal["checkpoint", "partitioner", "function", "form
 Detail: TypeAlias = Literal["ops", "dataflow", "full"]
 """Level of detail of a text; see `Graph.to_text`."""
 
-GRAPH_KINDS: tuple[GraphKind, ...] = ("forward", "backward", "inference", "joint")
+GRAPH_KINDS: tuple[GraphKind, ...] = ("forward", "backward", "inference", "joint", "update")
+PHASES: tuple[Phase, ...] = ("forward", "backward", "update")
+"""The phases of a training step, see `Capture.phase`."""
 INPUT_OPS = ("input", "parameter", "buffer", "constant", "saved", "tangent")
 """Roles of an input, stored as the `op` of its placeholder. They are never compared.
 
@@ -261,7 +265,7 @@ class Graph(OpChecks):
     Attributes:
         nodes: nodes in a valid execution order; the last is the output.
         name: name of the graph in its capture.
-        kind: "forward", "backward", "inference" or "joint".
+        kind: "forward", "backward", "inference", "joint", or "update" in a training step.
         level: compiler stage at which the graph was captured (see `ops.levels.Level`).
         saved: values that a forward graph saves for its backward, apart from the real outputs.
         subgraphs: bodies of higher-order ops.
@@ -542,12 +546,45 @@ class Graph(OpChecks):
 
         return render(self, path, heat=heat)
 
-    def _to_check(self, allow: str | Sequence[str] | None = None) -> tuple[Graph, ...]:
-        return (self,)
+    def _to_check(
+        self, allow: str | Sequence[str] | None = None, phase: str | None = None
+    ) -> tuple[Graph, ...]:
+        __tracebackhide__ = True
+        return (self,) if phase is None else in_phase((self,), phase)
 
     def renamed(self, name: str) -> Graph:
         """Return the graph under another name."""
         return replace(self, name=name)
+
+
+def phase_of(graph: Graph) -> str:
+    """Return the phase of a graph; inference and joint graphs belong to the forward."""
+    return graph.kind if graph.kind in PHASES else "forward"
+
+
+def in_phase(graphs: Iterable[Graph], phase: str) -> tuple[Graph, ...]:
+    """Return the graphs of a phase to check.
+
+    Raises:
+        AssertionError: if there are none.
+        ValueError: for an unknown phase.
+    """
+    __tracebackhide__ = True
+    graphs = tuple(graphs)
+    found = tuple(graph for graph in graphs if phase_of(graph) == need_phase(phase))
+    if not found:
+        names = ", ".join(graph.name for graph in graphs)
+        raise AssertionError(
+            f"the step has no graph in phase {phase!r} (graphs: {names or 'none'})"
+        )
+    return found
+
+
+def need_phase(phase: str) -> str:
+    """Return a phase. Raises `ValueError` if it is unknown."""
+    if phase not in PHASES:
+        raise ValueError(f"unknown phase={phase!r}: use {', '.join(map(repr, PHASES))}")
+    return phase
 
 
 def iter_refs(value: Arg) -> Iterator[Ref]:

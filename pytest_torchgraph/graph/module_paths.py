@@ -13,7 +13,7 @@ from .cost import with_savers
 from .model import Graph, GraphKind
 
 T = TypeVar("T")
-_GRAPH = re.compile(r"(?:forward|backward|inference|joint|eager)(?:_[0-9]+)?:")
+_GRAPH = re.compile(r"(?:forward|backward|inference|joint|update|eager)(?:_[0-9]+)?:")
 """Graph name that prefixes the name of a value made by another graph."""
 
 

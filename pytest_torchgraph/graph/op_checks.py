@@ -33,15 +33,21 @@ class OpChecks:
     expressions that are searched in `"kind: reason"` of each `EagerCall`. An eager call that no
     expression matches fails the method, because its ops are in no graph. Likewise for code that was
     compiled before the watch: `"compiled before the watch: FUNCTION (FILE:LINE)"`.
+
+    `phase` restricts a check to a phase of the step: `"forward"`, `"backward"` or `"update"`, see
+    `Capture.phase`. A check of a phase that the step does not have fails.
     """
 
     __slots__ = ()
 
-    def _to_check(self, allow: str | Sequence[str] | None = None) -> Sequence[Graph]:
+    def _to_check(
+        self, allow: str | Sequence[str] | None = None, phase: str | None = None
+    ) -> Sequence[Graph]:
         """Return the graphs to check, or raise an error if graphs are missing.
 
         Args:
             allow: see `OpChecks`; `None` for a method without the argument `allow`.
+            phase: see `OpChecks`; `None` for all graphs.
         """
         raise NotImplementedError
 
@@ -58,6 +64,7 @@ class OpChecks:
         device: Any = None,
         annotation: str | Mapping[str, Any] | None = None,
         allow: str | Sequence[str] = (),
+        phase: str | None = None,
     ) -> tuple[Node, ...]:
         """Return the nodes whose op matches `op`. For patterns, see `assert_op_counts`.
 
@@ -68,7 +75,7 @@ class OpChecks:
         from .find import find
         from .select import selection
 
-        graphs = self._to_check(allow)
+        graphs = self._to_check(allow, phase)
         return find(graphs, op, selection(graphs, dtype, module, device, annotation))
 
     def count(
@@ -80,6 +87,7 @@ class OpChecks:
         device: Any = None,
         annotation: str | Mapping[str, Any] | None = None,
         allow: str | Sequence[str] = (),
+        phase: str | None = None,
     ) -> int:
         """Return the number of runs of matching ops. For patterns, see `find`.
 
@@ -90,7 +98,7 @@ class OpChecks:
         from .find import count
         from .select import selection
 
-        graphs = self._to_check(allow)
+        graphs = self._to_check(allow, phase)
         return count(graphs, op, selection(graphs, dtype, module, device, annotation))
 
     def assert_op_counts(
@@ -103,6 +111,7 @@ class OpChecks:
         device: Any = None,
         annotation: str | Mapping[str, Any] | None = None,
         allow: str | Sequence[str] = (),
+        phase: str | None = None,
     ) -> None:
         """Assert the counts of ops, over all graphs, as `count` counts them.
 
@@ -112,7 +121,7 @@ class OpChecks:
                 (`torch.ops.aten.mm`, `torch.relu`). The count is an int, a pair `(min, max)` in
                 which max may be `None`, or a mapping by device type.
             exact: require every op that occurs to match one of the patterns.
-            dtype, module, device, annotation, allow: see `OpChecks`.
+            dtype, module, device, annotation, allow, phase: see `OpChecks`.
 
         Raises:
             AssertionError: with the actual counts.
@@ -124,7 +133,7 @@ class OpChecks:
         from .checks import assert_op_counts
         from .select import selection
 
-        graphs = self._to_check(allow)
+        graphs = self._to_check(allow, phase)
         assert_op_counts(
             graphs,
             expected,
@@ -141,12 +150,13 @@ class OpChecks:
         device: Any = None,
         annotation: str | Mapping[str, Any] | None = None,
         allow: str | Sequence[str] = (),
+        phase: str | None = None,
     ) -> None:
         """Assert that none of these ops occurs. For patterns, see `assert_op_counts`.
 
         Args:
             ops: the ops.
-            dtype, module, device, annotation, allow: see `OpChecks`.
+            dtype, module, device, annotation, allow, phase: see `OpChecks`.
 
         Raises:
             AssertionError: with each op that occurs and its source lines.
@@ -157,10 +167,12 @@ class OpChecks:
         from .checks import assert_no_ops
         from .select import selection
 
-        graphs = self._to_check(allow)
+        graphs = self._to_check(allow, phase)
         assert_no_ops(graphs, ops, selected=selection(graphs, dtype, module, device, annotation))
 
-    def find_pattern(self, pattern: str, *, allow: str | Sequence[str] = ()) -> tuple[Match, ...]:
+    def find_pattern(
+        self, pattern: str, *, allow: str | Sequence[str] = (), phase: str | None = None
+    ) -> tuple[Match, ...]:
         """Find ops that use the result of another op: `"aten.mm -> aten.gelu"`.
 
         Args:
@@ -170,7 +182,7 @@ class OpChecks:
                 `~>`, it uses the result at any distance. Both also match across a graph break. A
                 value that is saved for the backward is not followed. Ops are given as in
                 `assert_op_counts`.
-            allow: see `OpChecks`.
+            allow, phase: see `OpChecks`.
 
         Returns:
             One match per node of the right-hand side. For `~>`, the match has the nearest node of
@@ -182,10 +194,15 @@ class OpChecks:
         """
         from .pattern import find_pattern, parse_pattern
 
-        return find_pattern(self._to_check(allow), parse_pattern(pattern))
+        return find_pattern(self._to_check(allow, phase), parse_pattern(pattern))
 
     def assert_pattern(
-        self, pattern: str, count: Any = None, *, allow: str | Sequence[str] = ()
+        self,
+        pattern: str,
+        count: Any = None,
+        *,
+        allow: str | Sequence[str] = (),
+        phase: str | None = None,
     ) -> None:
         """Assert that an op uses the result of another op; see `find_pattern`.
 
@@ -193,7 +210,7 @@ class OpChecks:
             pattern: the pattern.
             count: number of matches: an int, a pair `(min, max)`, or a mapping by device type.
                 `None` requires at least one match.
-            allow: see `OpChecks`.
+            allow, phase: see `OpChecks`.
 
         Raises:
             AssertionError: with the actual matches, and the operands of the right-hand ops.
@@ -202,15 +219,17 @@ class OpChecks:
         __tracebackhide__ = True
         from .pattern import assert_pattern
 
-        graphs = self._to_check(allow)
+        graphs = self._to_check(allow, phase)
         assert_pattern(graphs, pattern, count, self._checked_device())
 
-    def assert_no_pattern(self, pattern: str, *, allow: str | Sequence[str] = ()) -> None:
+    def assert_no_pattern(
+        self, pattern: str, *, allow: str | Sequence[str] = (), phase: str | None = None
+    ) -> None:
         """Assert that nothing matches a pattern; see `find_pattern`.
 
         Args:
             pattern: the pattern.
-            allow: see `OpChecks`.
+            allow, phase: see `OpChecks`.
 
         Raises:
             AssertionError: with the modules and lines of each match.
@@ -219,14 +238,21 @@ class OpChecks:
         __tracebackhide__ = True
         from .pattern import assert_no_pattern
 
-        assert_no_pattern(self._to_check(allow), pattern)
+        assert_no_pattern(self._to_check(allow, phase), pattern)
 
-    def assert_order(self, first: Any, second: Any, *, allow: str | Sequence[str] = ()) -> None:
+    def assert_order(
+        self,
+        first: Any,
+        second: Any,
+        *,
+        allow: str | Sequence[str] = (),
+        phase: str | None = None,
+    ) -> None:
         """Assert that every `first` precedes every `second`, in each graph that contains both.
 
         Args:
             first, second: ops, as in `assert_op_counts`.
-            allow: see `OpChecks`.
+            allow, phase: see `OpChecks`.
 
         Raises:
             AssertionError: with two nodes in the wrong order. Also if one of the ops does not
@@ -235,7 +261,7 @@ class OpChecks:
         __tracebackhide__ = True
         from .pattern import assert_order
 
-        assert_order(self._to_check(allow), first, second)
+        assert_order(self._to_check(allow, phase), first, second)
 
     @property
     def collectives(self) -> tuple[Collective, ...]:
@@ -259,11 +285,11 @@ class OpChecks:
 
         return Collectives(self._sent()[1])
 
-    def _sent(self) -> tuple[Sequence[Graph], tuple[Collective, ...]]:
+    def _sent(self, phase: str | None = None) -> tuple[Sequence[Graph], tuple[Collective, ...]]:
         """Return the graphs to check, and their collectives."""
         from .collectives import collectives_of
 
-        graphs = self._to_check()
+        graphs = self._to_check(phase=phase)
         return graphs, collectives_of(graphs)
 
     def assert_collectives(
@@ -272,6 +298,8 @@ class OpChecks:
         group: str | None = None,
         bytes: Any = None,
         exact: bool = True,
+        *,
+        phase: str | None = None,
     ) -> None:
         """Assert the collectives between ranks.
 
@@ -285,6 +313,7 @@ class OpChecks:
             bytes: total bytes of the checked collectives: an int, a pair `(min, max)`, or a mapping
                 by device type.
             exact: allow only the kinds in `expected`.
+            phase: see `OpChecks`.
 
         Raises:
             AssertionError: with the actual collectives, their groups, bytes and lines.
@@ -296,7 +325,9 @@ class OpChecks:
         __tracebackhide__ = True
         from .collective_checks import assert_collectives
 
-        assert_collectives(*self._sent(), expected, group, bytes, exact, self._checked_device())
+        assert_collectives(
+            *self._sent(phase), expected, group, bytes, exact, self._checked_device()
+        )
 
     def assert_overlapped(
         self, group: str | None = None, kind: str | None = None, at_least: int = 1, exposed: Any = 0

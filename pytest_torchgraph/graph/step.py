@@ -179,7 +179,7 @@ def with_calls(graphs: Sequence[Graph], of: Sequence[Graph]) -> tuple[Graph, ...
 
 def is_divided(graphs: Sequence[Graph]) -> bool:
     """Return True for a step with several runs of forward graphs, or with eager graphs."""
-    forwards = [graph for graph in graphs if graph.kind != "backward"]
+    forwards = [graph for graph in graphs if graph.kind not in ("backward", "update")]
     runs = sum(max(len(graph.calls or ()), 1) for graph in forwards)
     return runs > 1 or any(graph.eager for graph in graphs)
 
@@ -223,20 +223,24 @@ def inlined(graphs: Sequence[Graph]) -> InlinedStep | None:
     sizes = {graph.name: count_nodes(graph) for graph in graphs}
     if sum(sizes[graph.name] for _, graph in calls) > MOST_NODES:
         return None
-    forwards = [pair for pair in calls if pair[1].kind != "backward"]
+    forwards = [pair for pair in calls if pair[1].kind not in ("backward", "update")]
     if not forwards:
         return None
     forward = _Phase(forwards)
     backwards = [pair for pair in calls if pair[1].kind == "backward"]
     backward = _Phase(backwards, forward) if backwards else None
+    updates = [pair for pair in calls if pair[1].kind == "update"]
+    update = _Phase(updates, forward) if updates else None
+    of_update = () if update is None else (update.graph,)
+    origins = forward.origins | ({} if update is None else update.origins)
     # Eager code saves what its backward takes; a graph says what it saves.
     taken = () if backward is None else (node.name for node in backward.inputs.values())
     saved = dict.fromkeys([*forward.saved, *taken])
     saver = replace(forward.graph, saved=tuple(Ref(n) for n in saved if n in forward.graph.by_name))
     if backward is None:
-        return InlinedStep((saver,), tuple(forward.boundaries), forward.origins)
-    graphs = in_order((saver, replace(backward.graph, saver=saver)))
-    return InlinedStep(graphs, tuple(forward.boundaries), forward.origins | backward.origins)
+        return InlinedStep((saver, *of_update), tuple(forward.boundaries), origins)
+    graphs = in_order((saver, replace(backward.graph, saver=saver), *of_update))
+    return InlinedStep(graphs, tuple(forward.boundaries), origins | backward.origins)
 
 
 def count_nodes(graph: Graph) -> int:
@@ -254,9 +258,14 @@ SUM_OP = "aten.add.Tensor"
 
 
 def in_order(graphs: Sequence[Graph]) -> tuple[Graph, ...]:
-    """Return a forward and its backward, whose inputs have the order of the forward."""
+    """Return a forward and its backward, whose inputs have the order of the forward.
+
+    The update of a training step comes last.
+    """
+    updates = [graph for graph in graphs if graph.kind == "update"]
+    graphs = [graph for graph in graphs if graph.kind != "update"]
     if len(graphs) < 2:
-        return tuple(graphs)
+        return (*graphs, *updates)
     forward, backward = sorted(graphs, key=lambda graph: graph.kind == "backward")
     place = {node.name: number for number, node in enumerate(forward.nodes)}
     roles = {"saved": 1, "tangent": 2}
@@ -264,7 +273,7 @@ def in_order(graphs: Sequence[Graph]) -> tuple[Graph, ...]:
         backward.inputs, key=lambda node: (roles.get(node.op, 0), place.get(node.name, -1))
     )
     others = [node for node in backward.nodes if node.kind != "placeholder"]
-    return forward, replace(backward, nodes=(*inputs, *others), saver=forward)
+    return forward, replace(backward, nodes=(*inputs, *others), saver=forward), *updates
 
 
 def crossed(
@@ -317,11 +326,11 @@ def _may_be_same(node: Node, other: Node) -> bool:
 
 
 class _Phase:
-    """The forward or the backward of a step, inlined.
+    """The forward, the backward or the update of a step, inlined.
 
     Args:
         calls: its calls with their graphs, in program order.
-        forward: the inlined forward, if this is the backward.
+        forward: the inlined forward, if this is the backward or the update.
 
     Attributes:
         values: name of each value, by call and name in the call's graph.
@@ -485,7 +494,8 @@ class _Phase:
 
     def _build(self) -> Graph:
         last, _ = self.calls[-1]
-        prefix = "output " if self.forward is None else "grad "
+        is_backward = self.template.kind == "backward"
+        prefix = "grad " if is_backward else "output "
         named = {label: self.name_of(link) for label, link in last.results.items()}
         results = {
             label.removeprefix(prefix): name
@@ -493,7 +503,7 @@ class _Phase:
             if name is not None and label.startswith(prefix)
         }
         output = None
-        if self.forward is not None:
+        if is_backward and self.forward is not None:
             inputs = self.forward.graph.inputs
             known = [Ref(results[n.name]) if n.name in results else None for n in inputs]
             value: Arg = (*known, *map(Ref, self._left_over(named.values())))

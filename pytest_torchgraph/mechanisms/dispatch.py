@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import warnings
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from types import FrameType
 from typing import Any, ClassVar
@@ -18,7 +20,7 @@ from .. import torch_private
 from ..convert import effects, source_lines
 from ..convert.canonical_names import CanonicalNames
 from ..errors import CaptureError
-from ..graph.model import Arg, Graph, RecomputedBy, Ref, Source
+from ..graph.model import Arg, Atom, Graph, GraphKind, Phase, RecomputedBy, Ref, Source
 from ..ops.matching import Level
 from ..ops.qualified import op_name
 from ..ops.views import KNOWN_NAMESPACES
@@ -30,6 +32,7 @@ from .recording import (
     FIRST_LEAF_SEQUENCE,
     HANDS_OVER,
     LIFT,
+    Draft,
     OpRecord,
     RecordingMode,
     Replay,
@@ -37,12 +40,15 @@ from .recording import (
     UnwrittenReads,
     Value,
     collector_paused,
+    computes_nothing,
+    parts_of,
     precompiled_noted,
     refuse_unseen,
     refuse_unwritten,
     threads_started,
 )
 from .step import NamedTensors, SavedState, Step, output_leaves
+from .training import TrainingRecord, event_of
 
 _inference_mode_is_on = torch.is_inference_mode_enabled
 _NONE: dict[str, Any] = {}
@@ -76,6 +82,10 @@ class DispatchRecorder(RecordingMode):  # type: ignore[no-untyped-call]
     Args:
         named: the tensors and modules with names.
         saved: notified before each op that may write.
+
+    Attributes:
+        forward, backward: the ops of each.
+        program: all ops of a training step in order, with True inside a module; otherwise `None`.
     """
 
     def __init__(self, named: NamedTensors, saved: SavedState):
@@ -85,6 +95,7 @@ class DispatchRecorder(RecordingMode):  # type: ignore[no-untyped-call]
         self.forward: list[OpRecord] = []
         self.backward: list[OpRecord] = []
         self.records = self.forward
+        self.program: list[tuple[OpRecord, bool]] | None = None
         self.changes: list[tuple[int, int]] = []
         self._stack: list[int] = []
         self._hooks: _RunningHooks | None = None
@@ -104,6 +115,15 @@ class DispatchRecorder(RecordingMode):  # type: ignore[no-untyped-call]
         finally:
             self._stack.clear()
             self._hooks = None
+
+    @contextmanager
+    def recording_backward(self) -> Iterator[None]:
+        """Record a backward that the step itself runs."""
+        self.records = self.backward
+        try:
+            yield
+        finally:
+            self.records = self.forward
 
     # -- modules ---------------------------------------------------------------------------------
 
@@ -204,7 +224,10 @@ class DispatchRecorder(RecordingMode):  # type: ignore[no-untyped-call]
             line, by = None, self.by(node, bool(stack))
             if path == -1 and sequence >= FIRST_LEAF_SEQUENCE:
                 path = self.number_of_owner(node)
-        self.records.append(OpRecord(func, encoded, named, result, path, sequence, line, by))
+        record = OpRecord(func, encoded, named, result, path, sequence, line, by)
+        self.records.append(record)
+        if self.program is not None:
+            self.program.append((record, bool(stack)))
 
     def _may_write(self, func: Any) -> bool:
         """Return True if an op writes to an argument, or is a custom op.
@@ -264,6 +287,301 @@ class DispatchReplay(Replay):
         return path, None if line is None else source_lines.from_line(*line)
 
 
+class _StepReplay(DispatchReplay):
+    """Builds the graphs of a training step, one for each run of ops of one phase.
+
+    Attributes:
+        owners: the module path of parameters, gradients and state, by storage.
+        called_at: the line of the backward that is being built; `None` in other phases.
+    """
+
+    def __init__(self, recorder: DispatchRecorder, canon: CanonicalNames, owners: dict[int, str]):
+        super().__init__(recorder, canon)
+        self.owners = owners
+        self.called_at: Source | None = None
+
+    def receive(self, value: Value, name: str) -> None:
+        """Make a gradient of an earlier backward an input of the section, under its own name."""
+        number = self.push(Draft("placeholder", "buffer", result=self.meta(value), wanted=name))
+        self.define(value, number)
+        self.storages.owner[self.recorder.storage_of[value]] = number
+
+    def is_computed_in(self, i: int, section: int) -> bool:
+        """Return True if an op of a section computes a draft."""
+        draft = self.drafts[i]
+        return draft.section == section and draft.kind != "placeholder"
+
+    def place(self, record: OpRecord) -> tuple[str, Source | None]:
+        """Return the module path and source of an op.
+
+        An op of an update belongs to the module whose parameters, gradients and state it takes.
+        """
+        path, source = super().place(record)
+        if not path and record.line is not None:
+            storage_of = self.recorder.storage_of
+            values = [*parts_of((record.args, record.kwargs), Value)]
+            paths = {self.owners.get(storage_of[value]) for value in values} - {None}
+            if len(paths) == 1:
+                (path,) = paths  # type: ignore[assignment]
+                for value in parts_of(record.output, Value):
+                    self.owners.setdefault(storage_of[value], path)
+        return path, source or self.called_at
+
+
+class _StepSection(Section):
+    """The ops of one phase of a training step."""
+
+    kind: GraphKind = "forward"
+
+    def role(self, i: int) -> str:
+        role = super().role(i)
+        return "input" if role == "saved" and self.kind in ("forward", "inference") else role
+
+
+@dataclass
+class _Segment:
+    """Consecutive ops of one phase.
+
+    Attributes:
+        begin: position of the first op.
+        returned: the values that the segment returns: gradients, or outputs of the step.
+    """
+
+    phase: Phase
+    begin: int
+    records: list[OpRecord] = field(default_factory=list)
+    returned: list[int] = field(default_factory=list)
+    name: str = ""
+
+
+def _segments(program: Sequence[tuple[OpRecord, bool]], phases: Sequence[Phase]) -> list[_Segment]:
+    """Divide the ops of a step by phase.
+
+    Before an update begins, an op that only feeds it is moved there, so that it divides no forward.
+    """
+    segments: list[_Segment] = []
+    waiting: list[OpRecord] = []
+    for number, ((record, _), phase) in enumerate(zip(program, phases, strict=True)):
+        writes = not isinstance(record.op, str) and not effects.facts(record.op).pure
+        is_open = bool(segments) and segments[-1].phase == phase
+        if phase == "update" and not is_open and not writes:
+            waiting.append(record)
+            continue
+        if not is_open:
+            segments.append(_Segment(phase, number))
+            # `zero_grad` begins with a mark of the profiler, and detaches gradients: no phase.
+            if len(segments) > 1 and all(map(_is_idle, segments[-2].records)):
+                segments[-1].records += segments.pop(-2).records
+        if phase == "update" and waiting:
+            segments[-1].records += waiting
+            waiting = []
+        segments[-1].records.append(record)
+    if waiting:
+        if not segments or segments[-1].phase != "update":
+            segments.append(_Segment("update", len(program)))
+        segments[-1].records += waiting
+    return segments
+
+
+def _is_idle(record: OpRecord) -> bool:
+    return computes_nothing(effects.facts(record.op).name or op_name(record.op))
+
+
+def graphs_of_step(
+    replay: _StepReplay,
+    segments: Sequence[_Segment],
+    training: TrainingRecord,
+    outputs: list[Value],
+) -> list[Graph]:
+    """Return the graphs of a training step, in program order.
+
+    Args:
+        replay: creates the drafts.
+        segments: the ops of each graph.
+        training: what was noted about the step.
+        outputs: the values that the step returns.
+    """
+    drafts = replay.drafts
+    is_trained = any(segment.phase == "backward" for segment in segments)
+    kinds: list[GraphKind] = [
+        "inference" if segment.phase == "forward" and not is_trained else segment.phase
+        for segment in segments
+    ]
+    totals, used = Counter(kinds), Counter[str]()
+    writes = []
+    for number, segment in enumerate(segments):
+        kind = kinds[number]
+        segment.name = f"{kind}_{used[kind]}" if totals[kind] > 1 else kind
+        used[kind] += 1
+        replay.section = number
+        for value, name in training.gradients(segment.begin).items():
+            replay.receive(value, name)
+        replay.called_at = training.line_at(segment.begin)
+        for record in segment.records:
+            replay.add(record)
+        if segment.phase == "backward":
+            end = segment.begin + len(segment.records)
+            made = training.gradients(end)
+            new = [replay.draft_of(value) for value in made if value in replay.current]
+            segment.returned += [i for i in new if replay.is_computed_in(i, number)]
+        writes.append(replay.writes_after())
+    for value in outputs:
+        i = replay.draft_of(value)
+        if replay.is_computed_in(i, drafts[i].section):
+            segments[drafts[i].section].returned.append(i)
+    roots = {i for segment in segments for i in segment.returned}
+    sections: list[_StepSection] = []
+    used_later: dict[int, set[str]] = {}
+    for number in reversed(range(len(segments))):
+        segment = segments[number]
+        own = [i for i, phases in sorted(used_later.items()) if drafts[i].section == number]
+        is_forward = segment.phase == "forward"
+        saved = [i for i in own if is_forward and "backward" in used_later[i] and i not in roots]
+        returned = [*dict.fromkeys([*segment.returned, *(i for i in own if i not in saved)])]
+        section = _StepSection(replay, number, returned, saved, writes=writes[number])
+        section.kind = kinds[number]
+        for i in section.outside():
+            if drafts[i].kind != "placeholder":
+                used_later.setdefault(i, set()).add(segment.phase)
+        sections.insert(0, section)
+    graphs: list[Graph] = []
+    for number, section in enumerate(sections):
+        outside = section.outside()
+        latest = max((drafts[i].section for i in outside), default=0)
+        for i in outside:
+            if drafts[i].kind == "placeholder":
+                continue
+            maker = drafts[i].section
+            name = sections[maker].names[i]
+            is_qualified = maker != latest and totals[kinds[maker]] > 1
+            section.input_names[i] = f"{segments[maker].name}:{name}" if is_qualified else name
+        section.reserved = [*section.input_names.values()]
+        graphs.append(replace(section.graph(section.kind), name=segments[number].name))
+    return graphs
+
+
+def capture_training_step(step: Step, canon: CanonicalNames) -> Captured:
+    """Record a training step: forward, backward and update. Its compiled parts run eagerly."""
+    recorder = DispatchRecorder(step.invocation.named, step.saved)
+    program: list[tuple[OpRecord, bool]] = []
+    recorder.program = program
+    training = TrainingRecord(recorder, step, lambda: len(program))
+    seen = RecordedCalls()
+    called_at: list[int] = []
+
+    def note(method: str, owner: Any) -> None:
+        called_at.append(len(program))
+        note_method(seen, recorder, method, owner)
+
+    @contextmanager
+    def recording() -> Iterator[None]:
+        recorder.introduce_inputs(step, backward=False)
+        training.introduce()
+        with (
+            training.noted(recorder.recording_backward),
+            recorder.recording(backward=False),
+            on_method_call(note),
+        ):
+            yield
+
+    with torch_private.run_eagerly(lambda _: None), warnings.catch_warnings():
+        # torch warns that our hooks see a compiled module twice.
+        warnings.filterwarnings("ignore", message="Using `torch.compile.module.` when there are")
+        step.warm_up()
+        with precompiled_noted(recorder), threads_started(recorder) as threads:
+            step.run(None, recording)
+    tensors = output_leaves(step.output)
+    outputs = [recorder.number_of(tensor) for tensor in tensors]
+    positions = {id(tensor): position for position, tensor in enumerate(tensors)}
+    leaves = leaves_of(step.output, lambda tensor: positions.get(id(tensor)))
+    del tensors
+    outputs_and_state = [
+        *outputs,
+        *(recorder.number_of(buffer) for buffer in step.saved.replaced_buffers()),
+    ]
+    refuse_unseen(recorder, threads)
+    unfilled = UnwrittenReads(recorder)
+    backward = set(map(id, recorder.backward))
+    for record, _ in program:
+        unfilled.ran(record)
+    unfilled.read(outputs)
+    refuse_unwritten(unfilled)
+    events = [
+        event_of(recorder, record, backward=id(record) in backward, in_module=in_module)
+        for record, in_module in program
+    ]
+    result = training.finish(events)
+    owners = training.owners()
+    counted = result.step_counts
+
+    def build() -> Built:
+        segments = _segments(program, result.phases)
+        replay = _StepReplay(recorder, canon, owners)
+        with collector_paused():
+            graphs = graphs_of_step(replay, segments, training, outputs_and_state)
+        forwards = [n for n, g in enumerate(graphs) if g.kind in ("forward", "inference")]
+        if forwards:
+            last = forwards[-1]
+            names = _names_of_outputs(replay, segments, graphs, outputs, graphs[last].name)
+            graphs[last] = _with_step_output(graphs[last], leaves, names)
+        ends = [segment.begin for segment in segments[1:]]
+        for number, at in enumerate(called_at):
+            graph = graphs[bisect_right(ends, at)].name if graphs else ""
+            seen.methods[number] = (*seen.methods[number][:3], graph)
+        for segment in segments:
+            replay.called_at = training.line_at(segment.begin)
+            for record in segment.records:
+                note_call(seen, replay, record, segment.name, ignored=counted)
+        return Built(graphs, seen, replay.kept_by_name)
+
+    return Captured(build(), training=result.updated)
+
+
+def _names_of_outputs(
+    replay: Replay,
+    segments: Sequence[_Segment],
+    graphs: Sequence[Graph],
+    outputs: Sequence[Value],
+    last: str,
+) -> list[tuple[str, str]]:
+    """Return the graph that computes each output, "" for none, and its name in `Graph.output`.
+
+    Args:
+        last: the name of the last forward graph.
+    """
+    names = []
+    for value in outputs:
+        i = replay.draft_of(value)
+        draft = replay.drafts[i]
+        if draft.kind == "placeholder":
+            names.append(("", f"{draft.op}.{draft.wanted}"))
+        else:
+            segment = segments[draft.section]
+            position = [*dict.fromkeys(segment.returned)].index(i)
+            node = graphs[draft.section].outputs[position].name
+            is_last = segment.name == last
+            names.append((segment.name, node if is_last else f"{segment.name}#{position}"))
+    return names
+
+
+def _with_step_output(
+    graph: Graph, leaves: Sequence[Leaf], names: Sequence[tuple[str, str]]
+) -> Graph:
+    """Add the return value of a training step to its last forward graph."""
+
+    def value_of(position: int | None) -> Arg:
+        if position is None:
+            return UNKNOWN_TENSOR
+        maker, name = names[position]
+        if maker == graph.name:
+            return Ref(name)
+        return Atom(name)
+
+    own = [Ref(name) for maker, name in names if maker == graph.name]
+    exact = numbers_are_exact((graph,)) and all(maker in ("", graph.name) for maker, _ in names)
+    return replace(graph, output=output_of(leaves, own, value_of, exact=exact))
+
+
 _REFUSED = (
     "torch.compile compiled {}, and a dispatch mode does not record the ops of compiled code. "
     "Capture the eager function, or use via='aot'"
@@ -290,6 +608,8 @@ class Dispatch:
                 again.
         """
         named = step.invocation.named
+        if step.invocation.updates is not None:
+            return capture_training_step(step, canon)
         compiled = _compiled_modules(step.invocation.target, named)
         if compiled:
             raise CaptureError(_REFUSED.format(compiled))
@@ -409,6 +729,26 @@ def note_calls(
         recorder, replay: the recorder and the replay of one step.
         backward: whether the step has a backward graph of its own.
     """
+    for records, name in (
+        (recorder.forward, "forward" if backward else "inference"),
+        (recorder.backward, "backward"),
+    ):
+        for record in records:
+            note_call(seen, replay, record, name)
+
+
+def note_call(
+    seen: RecordedCalls,
+    replay: Replay,
+    record: OpRecord,
+    graph: str,
+    ignored: frozenset[int] = frozenset(),
+) -> None:
+    """Add a recorded op call to `seen` if it may wait for a device.
+
+    Args:
+        ignored: storages on the CPU that may be read.
+    """
 
     def described(value: Any) -> Any:
         if type(value) is Value:
@@ -417,20 +757,18 @@ def note_calls(
             return tuple([described(item) for item in value])
         return replay.canon.constant(value)
 
-    for records, name in (
-        (recorder.forward, "forward" if backward else "inference"),
-        (recorder.backward, "backward"),
-    ):
-        for record in records:
-            op = effects.facts(record.op).name or op_name(record.op)
-            if isinstance(record.op, str):  # a method: `note_method` has added it
-                continue
-            if may_sync_or_copy(op):
-                module, source = replay.place(record)
-                kwargs = {key: described(value) for key, value in record.kwargs.items()}
-                result = replay.result(record.output)
-                call = SyncCall(op, described(record.args), kwargs, result)
-                seen.calls.append((call, name, module, source))
+    if isinstance(record.op, str):  # a method: `note_method` has added it
+        return
+    op = effects.facts(record.op).name or op_name(record.op)
+    if may_sync_or_copy(op):
+        storage_of = replay.recorder.storage_of
+        if any(storage_of[v] in ignored for v in parts_of(record.args, Value)):
+            return
+        module, source = replay.place(record)
+        kwargs = {key: described(value) for key, value in record.kwargs.items()}
+        result = replay.result(record.output)
+        call = SyncCall(op, described(record.args), kwargs, result)
+        seen.calls.append((call, graph, module, source))
 
 
 def note_method(seen: RecordedCalls, recorder: DispatchRecorder, method: str, owner: Any) -> None:
@@ -438,4 +776,4 @@ def note_method(seen: RecordedCalls, recorder: DispatchRecorder, method: str, ow
     recorder.read(method, owner)
     line = source_lines.current_line()
     source = None if line is None else source_lines.from_line(*line)
-    seen.methods.append((method, recorder.module, source))
+    seen.methods.append((method, recorder.module, source, ""))

@@ -18,8 +18,8 @@ from ..convert.normalize import rounded
 from ..convert.placeholders import output_index
 from ..convert.rng_states import descriptions_of
 from ..graph.cost import with_savers
-from ..graph.events import ScheduledCall
-from ..graph.model import Arg, Atom, Device, Graph, InputRef, Ref, Symbol, TensorMeta
+from ..graph.events import ScheduledCall, UpdatedParameter
+from ..graph.model import Arg, Atom, Device, Graph, InputRef, Ref, Source, Symbol, TensorMeta
 from ..ops.matching import Level
 from ..ops.qualified import op_name
 from ..syncs.detect import RecordedCalls
@@ -91,6 +91,8 @@ class Captured:
             unknown.
         comparable: the mechanism that draws the same random numbers as an eager run, if this run
             drew others.
+        methods: methods that a training step called outside compiled graphs; see `RecordedCalls`.
+        training: what a training step did to its parameters; `None` for other targets.
         incomparable: the reason why this run cannot be compared with an eager run, otherwise "".
         passes: the passes that ran, with positions of graphs as names; `None` if not recorded.
     """
@@ -104,6 +106,8 @@ class Captured:
     islands: Callable[[], Islands] | None = None
     bypasses: Callable[[], tuple[CacheBypass, ...]] | None = None
     comparable: Mechanism | None = None
+    training: Sequence[UpdatedParameter] | None = None
+    methods: Sequence[tuple[str, str, Source | None, str]] = ()
     incomparable: str = ""
     passes: Sequence[PassRun] | None = None
 

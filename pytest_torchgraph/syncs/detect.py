@@ -8,7 +8,7 @@ import itertools
 import re
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -127,11 +127,18 @@ class RecordedCalls:
     Attributes:
         calls: calls of ops, each with the name of its graph, its module and its source.
         methods: names of called `METHODS`, and `STARTS` for each started thread, with module and
-            source.
+            source, and with the name of the graph in a training step.
     """
 
     calls: list[tuple[SyncCall, str, str, Source | None]] = field(default_factory=list)
-    methods: list[tuple[str, str, Source | None]] = field(default_factory=list)
+    methods: list[tuple[str, str, Source | None, str]] = field(default_factory=list)
+
+    def of_graphs(self, names: Set[str] | None) -> RecordedCalls:
+        """Return the calls of some graphs; all calls for `None`."""
+        if names is None:
+            return self
+        calls = [call for call in self.calls if call[1] in names]
+        return RecordedCalls(calls, [method for method in self.methods if method[3] in names])
 
 
 def eager_calls(graphs: Sequence[Graph], ops: Iterable[EagerOp]) -> RecordedCalls:
@@ -152,7 +159,7 @@ def eager_calls(graphs: Sequence[Graph], ops: Iterable[EagerOp]) -> RecordedCall
     recorded = RecordedCalls()
     for op in ops:
         call = next(calls_of_graph[op.graph])
-        if may_sync_or_copy(call.op):
+        if may_sync_or_copy(call.op) and not op.reads_step_count:
             recorded.calls.append((call, op.graph, op.module, op.source))
     return recorded
 
@@ -167,7 +174,7 @@ def recorded_events(recorded: RecordedCalls) -> tuple[Event, ...]:
         events += _events_of(call, sync_kind(call), graph, _place(source, module))
     methods: list[Sync] = []
     threads: list[Event] = []
-    for name, module, source in recorded.methods:
+    for name, module, source, _ in recorded.methods:
         place = _place(source, module)
         if name == STARTS:
             threads += _uncertain(THREADS, STARTS, CALL, place)

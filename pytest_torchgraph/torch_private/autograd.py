@@ -5,12 +5,13 @@ from __future__ import annotations
 import functools
 import importlib.util
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
 
-from .private_names import get
+from .private_names import get, replaced
 
 
 def accumulating_leaves(roots: list[torch.Tensor]) -> list[torch.Tensor]:
@@ -30,6 +31,21 @@ def accumulating_leaves(roots: list[torch.Tensor]) -> list[torch.Tensor]:
                 visited.add(following)
                 worklist.append(following)
     return leaves
+
+
+def around_engine(
+    context: Callable[[Sequence[Any], Sequence[Any]], AbstractContextManager[None]],
+) -> AbstractContextManager[None]:
+    """Run each call of the autograd engine inside `context(roots, their gradients)`."""
+    original = get("engine_run_backward")
+
+    def wrapped(roots: Any, gradients: Any, *args: Any, **kwargs: Any) -> Any:
+        with context(tuple(roots), tuple(gradients)):
+            return original(roots, gradients, *args, **kwargs)
+
+    if "torch._dynamo" in sys.modules:  # the import takes a second
+        wrapped = torch.compiler.disable(wrapped)  # type: ignore[no-untyped-call]
+    return replaced("engine_run_backward", wrapped)
 
 
 def sequence_number() -> Callable[[], int]:

@@ -144,14 +144,17 @@ def _with_callback(change: Callable[[Any, FrameType], Any]) -> Replaced:
     return replaced("callback_from_stance", wrapped)
 
 
-def one_backend() -> Replaced:
+def one_backend(callback: Any = None) -> Replaced:
     """Make all of the user's compiled functions and modules use the backend of the first one.
+
+    Args:
+        callback: Dynamo's callback whose backend to use; `None` for the first that is called.
 
     The user may already have compiled a part of a model for another backend. This backend would be
     used if the part is not traced together with its caller. Compilations by torch itself, such as
     bodies of higher-order ops that run eagerly, keep their backend.
     """
-    first: list[Any] = []
+    first: list[Any] = [] if callback is None else [callback]
 
     def choose(callback: Any, caller: FrameType) -> Any:
         if callback in (None, False):
@@ -159,7 +162,7 @@ def one_backend() -> Replaced:
         module = str(getattr(caller.f_locals.get("fn"), "__module__", ""))
         if not first:
             first.append(callback)
-        elif not module.startswith("torch.") or module.startswith("torch.nn.modules."):
+        elif not module.startswith("torch.") or module.startswith(_OF_USER[:2]):
             return first[0]
         return callback
 
@@ -190,8 +193,8 @@ def run_eagerly(noted: Callable[[Any], None]) -> contextlib.AbstractContextManag
     return _with_callback(skip)
 
 
-_OF_USER = ("torch.nn.modules.", "torch.fx.")
-"""Modules of torch whose classes only the user compiles."""
+_OF_USER = ("torch.nn.modules.", "torch.optim.", "torch.fx.")
+"""Modules of torch that only the user compiles. Compiled autograd compiles the last one too."""
 
 
 def frames_seen() -> int:

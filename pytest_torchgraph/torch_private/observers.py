@@ -25,6 +25,8 @@ from collections.abc import Callable, Iterator
 from types import CodeType, FrameType, FunctionType
 from typing import Any
 
+import torch
+
 from .private_names import Replaced, get, has, replaced
 
 
@@ -95,6 +97,25 @@ def leave_alone(*packages: str) -> None:
 def leave_function_alone(function: Callable[..., Any]) -> None:
     """Keep Dynamo from tracing one of our functions and its callees; see `leave_alone`."""
     _skip_code_once(function.__code__)
+
+
+def on_optimizer_step(
+    stepped: Callable[[Any], object],
+) -> contextlib.AbstractContextManager[None]:
+    """Call `stepped(optimizer)` after each step of an optimizer, unless it is compiled.
+
+    A global hook does not serve: compiled steps have a guard on the number of hooks.
+    """
+    original = get("after_optimizer_step")
+
+    def after(self: Any) -> None:
+        if not torch.compiler.is_compiling():
+            stepped(self)
+        original(self)
+
+    if "torch._dynamo" in sys.modules:  # otherwise Dynamo would compile it as a frame
+        leave_function_alone(after)
+    return replaced("after_optimizer_step", after)
 
 
 # The cache is keyed by code, not by function: it would keep the wrapper of each capture alive.

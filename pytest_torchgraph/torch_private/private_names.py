@@ -197,6 +197,9 @@ _NAMES_BY_PURPOSE = {
     "lines of backward ops": {
         "saved_tensor_hooks": ("torch._C:_autograd._top_saved_tensors_default_hooks", "2.8")
     },
+    "steps of optimizers in a watch": {
+        "after_optimizer_step": ("torch.optim.optimizer:Optimizer._optimizer_step_code", "2.1")
+    },
     "module paths under compiled autograd": {
         "engine_run_backward": ("torch.autograd:_engine_run_backward", "2.3")
     },

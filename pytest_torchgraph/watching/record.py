@@ -138,6 +138,7 @@ class WatchRecord:
         disabled: the setting that disabled `torch.compile` in this process, "" if none did.
         opened: True if the watch was ever entered.
         warmed_up: True if there were calls before the watch, so it need not contain a graph.
+        stepped: optimizers that stepped outside compiled code, with their lines.
         part: the arguments of `only` that restricted the record, in words, "" if unrestricted.
         compiled_in_all: all compiled functions with their files and lines, if the record is
             restricted.
@@ -154,6 +155,7 @@ class WatchRecord:
     disabled: str = ""
     opened: bool = True
     warmed_up: bool = False
+    stepped: tuple[str, ...] = ()
     part: str = ""
     compiled_in_all: tuple[str, ...] = ()
     log: Log | None = None

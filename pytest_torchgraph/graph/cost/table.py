@@ -58,6 +58,7 @@ DIRECTIONS: Mapping[GraphKind, str] = {
     "inference": "forward",
     "backward": "backward",
     "joint": "joint",
+    "update": "update",
 }
 """Direction in which the graphs of a kind run."""
 WHOLE = "(all)"

@@ -23,7 +23,7 @@ from .rules import FOLLOWS, Reason
 
 Pair = tuple[Graph | None, Graph | None]
 """A graph and its corresponding graph; `None` for a missing graph."""
-KINDS = ("forward", "inference", "joint", "backward")
+KINDS = ("forward", "inference", "joint", "update", "backward")
 """The kinds of graphs, in the order of comparison."""
 MAX_PAIRS = 10_000
 """Maximum number of pairs of eager graphs in one gap to compare for similarity.

@@ -82,7 +82,7 @@ PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./\-#<>]*\Z")
 PLAIN_OP = re.compile(r"[A-Za-z_]\w*(\.\w+)*\Z", re.ASCII)
 EAGER_NAME = re.compile(r"eager_[0-9]+\Z")
 """Name of an eager graph. Any other graph with such a name has its level in its title."""
-EAGER_KINDS: tuple[GraphKind, ...] = ("forward", "backward", "inference")
+EAGER_KINDS: tuple[GraphKind, ...] = ("forward", "backward", "inference", "update")
 """Kinds of eager graphs. The first is the default, which is not written."""
 PLAIN_SYMBOL = re.compile(r"[A-Za-z_]\w*\Z", re.ASCII)
 WORDS = frozenset({"True", "False", "None", "nan", "inf", "slice", "device", "bytes", "complex"})

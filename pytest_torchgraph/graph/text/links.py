@@ -29,7 +29,7 @@ from typing import NamedTuple
 from ...words import grouped
 from ..census import moved
 from ..events import SKIPPED, GraphBreak
-from ..model import INPUT_OPS, Graph, Ref
+from ..model import INPUT_OPS, PHASES, Graph, Ref, phase_of
 from ..module_paths import split_graph
 from ..step import (
     OUTSIDE,
@@ -352,12 +352,12 @@ class LinksReader:
         return tuple(replace(graph, calls=tuple(calls[n])) for n, graph in self.graphs.items())
 
     def _give_results(self, calls: dict[str, list[StepCall]], results: Mapping[str, Link]) -> None:
-        """Add the results to the last call of the forward and of the backward."""
-        for is_backward in (False, True):
+        """Add the results to the last call of each phase."""
+        for phase in PHASES:
             numbers = [
                 (call.number, name, k)
                 for name, of_graph in calls.items()
-                if (self.graphs[name].kind == "backward") == is_backward
+                if phase_of(self.graphs[name]) == phase
                 for k, call in enumerate(of_graph)
             ]
             if numbers:

@@ -13,19 +13,23 @@ import torch
 from ...convert import source_lines
 from ...convert.canonical_names import CanonicalNames
 from ...convert.from_fx import Converted
+from ...convert.source_lines import current_line
 from ...errors import CaptureError
+from ...graph.model import Phase, Source
 from ...graph.module_paths import numbered
 from ...syncs.detect import on_method_call
 from ..recording import (
     UnwrittenReads,
     Value,
+    parts_of,
     precompiled_noted,
     refuse_unseen,
     refuse_unwritten,
     threads_started,
 )
-from ..step import Step, output_leaves
-from .island_recorder import EagerRecord, IslandRecorder
+from ..step import STEP, Step, output_leaves
+from ..training import Access, TrainingRecord, event_of
+from .island_recorder import CompiledRun, EagerRecord, IslandRecorder
 from .islands import Islands, islands_of
 
 _RUNNERS: list[Callable[[Converted], Callable[[list[Any]], Any]]] = []
@@ -118,16 +122,28 @@ def run_recorded(
     Raises:
         CaptureError: if code ran that cannot be recorded, with its place.
     """
+    methods: list[tuple[int, str, Source | None]] = []
+    training = None
+    if step.invocation.updates is not None:
+        training = TrainingRecord(recorder, step, lambda: len(recorder.events))
 
     @contextlib.contextmanager
     def recording(*, backward: bool) -> Iterator[None]:
         recorder.introduce_inputs(step, backward=backward)
-        with around(), recorder.recording(backward=backward), on_method_call(hand_over):
+        noted: contextlib.AbstractContextManager[object] = contextlib.nullcontext()
+        if training is not None:
+            training.introduce()
+            noted = training.noted()
+        with noted, around(), recorder.recording(backward=backward), on_method_call(hand_over):
             yield
 
     def hand_over(method: str, tensor: Any) -> None:
         if not recorder.is_suspended:
             recorder.hand_over(method, tensor)
+            if training is not None:
+                line = current_line(STEP)
+                source = None if line is None else source_lines.from_line(*line)
+                methods.append((len(recorder.events), method, source))
 
     with (
         precompiled_noted(recorder),
@@ -146,6 +162,62 @@ def run_recorded(
         raise CaptureError(_describe_hidden_body(op, line))
     refuse_unseen(recorder, threads)
     refuse_unwritten(_find_unwritten(step, recorder))
+    if training is not None:
+        _divide(recorder, training)
+        recorder.methods = [
+            (method, "", source, _phase_at(recorder, number)) for number, method, source in methods
+        ]
+
+
+def _phase_at(recorder: IslandRecorder, number: int) -> str:
+    """Return the phase of the event before a position."""
+    return recorder.events[number - 1].phase if number else "forward"
+
+
+def _divide(recorder: IslandRecorder, training: TrainingRecord) -> None:
+    """Note which events belong to the update of a training step."""
+    events = []
+    for event in recorder.events:
+        if isinstance(event, EagerRecord):
+            in_module = event.path_number > 0
+            events.append(event_of(recorder, event, backward=event.backward, in_module=in_module))
+        else:
+            events.append(_event_of_run(recorder, event))
+    result = training.finish(events)
+    recorder.updated = result.updated
+    recorder.step_counts = result.step_counts
+    phases: dict[int, set[Phase]] = {}
+    for event, phase in zip(recorder.events, result.phases, strict=True):
+        event.phase = phase
+        event.backward = phase == "backward"  # also of the op that makes the gradient of the loss
+        if isinstance(event, CompiledRun):
+            phases.setdefault(id(event.compiled_graph), set()).add(phase)
+    for event in recorder.events:
+        if isinstance(event, CompiledRun) and phases[id(event.compiled_graph)] == {"update"}:
+            of_graph = event.compiled_graph
+            graph = replace(of_graph.converted.graph, kind="update")
+            if event.line is not None:
+                # The lines inside of torch.optim are no user's lines.
+                line = source_lines.from_line(*event.line)
+                graph = graph.map_nodes(lambda n, line=line: replace(n, source=n.source or line))
+            of_graph.converted = replace(of_graph.converted, graph=graph)
+
+
+def _event_of_run(recorder: IslandRecorder, run: CompiledRun) -> Access:
+    """Return what a run of a compiled graph reads and writes."""
+    memory = recorder.memory
+    operands = [*parts_of(run.inputs, Value)]
+    results = [*parts_of(run.outputs, Value)]
+    before = {memory(value) for value in operands}
+    written = {memory(value) for value in parts_of(list(run.written), Value)}
+    return Access(
+        run.backward,
+        True,  # a graph that writes only buffers is a forward
+        before | {~value for value in operands},
+        written | {memory(v) for v in run.rewritten.values()} | {*run.copied_to},
+        {memory(value) for value in results} - before | {~value for value in results},
+        line=run.line,
+    )
 
 
 def _find_unwritten(step: Step, recorder: IslandRecorder) -> UnwrittenReads:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from operator import itemgetter
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
@@ -24,6 +24,8 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 from ... import torch_private
 from ...convert import effects
 from ...convert.source_lines import Line
+from ...graph.events import UpdatedParameter
+from ...graph.model import Phase, Source
 from ...ops.qualified import op_name
 from ..recording import FIRST_LEAF_SEQUENCE, LIFT, OpRecord, RecordingMode, Value, parts_of
 from ..step import NamedTensors
@@ -44,14 +46,16 @@ class EagerRecord(OpRecord):
         passes_on: whether the op may propagate a gradient through a view that is an output of a
             compiled graph.
         stack: the user's lines, innermost first, if the op begins an island; otherwise empty.
+        phase: the phase of a training step, "" for other targets.
     """
 
-    __slots__ = ("backward", "by_engine", "passes_on", "stack")
+    __slots__ = ("backward", "by_engine", "passes_on", "phase", "stack")
 
     backward: bool
     by_engine: bool
     passes_on: bool
     stack: tuple[Line, ...]
+    phase: Phase | Literal[""]
 
 
 @dataclass(slots=True, eq=False)
@@ -70,6 +74,8 @@ class CompiledRun:
         begin: the sequence number of the first autograd node created during the run.
         path_number, line: number of the running module's path, and the user's line.
         stack: the user's lines, innermost first, in a forward.
+        phase: see `EagerRecord`.
+        copied_to: storages of the arguments into which AOTAutograd copied results.
     """
 
     compiled_graph: Any
@@ -84,6 +90,8 @@ class CompiledRun:
     path_number: int = 0
     line: Line | None = None
     stack: tuple[Line, ...] = ()
+    phase: Phase | Literal[""] = ""
+    copied_to: list[int] = field(default_factory=list)
 
 
 class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
@@ -95,6 +103,9 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
             event that may have created autograd nodes; the index is -1 for AOTAutograd's own ops.
         is_recording: whether the step is running.
         hidden: higher-order ops that ran with an unrecorded body, with their lines.
+        methods: see `RecordedCalls`, with the phase in place of the graph; empty unless this is a
+            training step.
+        updated, step_counts: see `StepPhases`; `None` and empty unless this is a training step.
     """
 
     supports_higher_order_operators = True
@@ -105,6 +116,9 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
         self.sequence_marks: list[tuple[int, int]] = []
         self.hidden: list[tuple[str, Line | None]] = []
         self.is_recording = False
+        self.updated: Sequence[UpdatedParameter] | None = None
+        self.step_counts: frozenset[int] = frozenset()
+        self.methods: list[tuple[str, str, Source | None, str]] = []
         self._backward = False
         self._suspensions = 0
         self._frames = Frames()
@@ -261,6 +275,7 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
             sequence = self._sequence() if not self._backward else -1
             line = line or (None if self._backward else self._frames.outer_line())
         record = EagerRecord(func, encoded, named, self.encode(output, True), path, sequence, line)
+        record.phase = ""
         record.backward = backward = self._backward or node is not None
         record.by_engine = func is LIFT
         if backward:
@@ -358,6 +373,8 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
         output = func(*args, **kwargs)
         self.sequence_marks.append((self._sequence(), -1))
         if func is torch.ops.aten.copy_.default:
+            if self.events and isinstance(run := self.events[-1], CompiledRun):
+                run.copied_to.append(self._place(args[0])[0])
             self._rewrite(args[0], self.encode(args[1]))
             # AOTAutograd marks the argument dirty, and autograd counts that as a write too.
             if self.writes is not None:
@@ -393,6 +410,7 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
         """Give everything in a tensor's storage a new value from now on."""
         storage, _ = self._place(tensor)
         self._rewritten[storage] = (len(self.values), value)
+        self.copied_from[self.storage_of[value]] = storage
         for old_place in [old for old in self._places if old[0] == storage]:
             del self._places[old_place]
         self._set_value(tensor, value)

@@ -22,6 +22,7 @@ from ..recording import (
     Section,
     Value,
     collector_paused,
+    parts_of,
 )
 from .island_recorder import CompiledRun, EagerRecord, IslandRecorder
 
@@ -105,12 +106,14 @@ class _Part:
 
     Attributes:
         backward: whether the island ran in a backward.
+        phase: the phase of a training step, "" for other targets.
         after_graph: see `Island`.
         section: the section of the island's drafts.
         records: the island's ops.
     """
 
     backward: bool
+    phase: str
     after_graph: int
     section: int
     records: list[EagerRecord] = field(default_factory=list)
@@ -409,7 +412,10 @@ class _Builder:
         runs = grouped(
             (call.graph.name, n) for n, call in enumerate(self.calls) if call.graph is not None
         )
-        last = {call.event.backward: number for number, call in enumerate(self.calls)}
+        last = {
+            (call.event.backward, call.event.phase): number
+            for number, call in enumerate(self.calls)
+        }
         calls = []
         for number, call in enumerate(self.calls):
             event = call.event
@@ -424,7 +430,7 @@ class _Builder:
                     is_outside = known is None or known.call == OUTSIDE
                     if forward is not None and node is not None and node.is_call and is_outside:
                         inputs[own.name] = Link(forward, own.name)
-            of_last = results if last[event.backward] == number else {}
+            of_last = results if last[event.backward, event.phase] == number else {}
             module = "" if event.backward else self.recorder.paths[max(event.path_number, 0)]
             calls.append(StepCall(number, inputs, None, module, of_last))
         taken = {
@@ -483,11 +489,11 @@ class _Builder:
                 before = event
                 continue
             # An island ends at a compiled run, and between forward and backward.
-            if part is None or part.backward != event.backward:
+            if part is None or (part.backward, part.phase) != (event.backward, event.phase):
                 section += 1
                 replay.section = section
                 self.backward_sections[section] = event.backward
-                part = _Part(event.backward, after_graph, section)
+                part = _Part(event.backward, event.phase, after_graph, section)
                 self.order.append((True, len(self.parts)))
                 self.parts.append(part)
                 self.calls.append(_Call(event))
@@ -547,7 +553,8 @@ class _Builder:
             base = self.replay.view_of.get(i, i)
             if base in self.named:
                 section.input_names[i] = self.named[base]
-        graph = section.graph("backward" if part.backward else self.forward_kind)
+        kind: GraphKind = "update" if part.phase == "update" else self.forward_kind
+        graph = section.graph("backward" if part.backward else kind)
         return graph, section
 
     def _name_values(self, part: _Part, graph: Graph, first: Graph, section: Section) -> None:
@@ -594,7 +601,11 @@ class _Builder:
                 # An op that AOTAutograd's wrapper runs to pass a gradient on is not the user's.
                 of_aot = record.passes_on and replay.recorder.event_index_of(record.sequence) == -1
                 by_engine = by_engine or of_aot
+            counts = replay.recorder.step_counts
+            reads = counts and [*parts_of(record.args, Value)]
+            is_count = any(replay.recorder.memory(value) in counts for value in reads or ())
             eager_op = EagerOp(draft.op, graph, draft.path, draft.source, by_engine, follows)
+            eager_op = eager_op._replace(reads_step_count=is_count)
             op_of_record[id(record)] = eager_op
             yield eager_op
 

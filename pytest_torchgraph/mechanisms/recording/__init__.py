@@ -18,7 +18,7 @@ if TYPE_CHECKING:
         parts_of,
     )
     from .replay import Draft, Replay
-    from .section import Section, UnwrittenReads, refuse_unwritten
+    from .section import Section, UnwrittenReads, computes_nothing, refuse_unwritten
     from .unseen import precompiled_noted, refuse_unseen, threads_started
 else:
     __getattr__ = front_door(
@@ -29,7 +29,7 @@ else:
                 "parts_of"
             ),
             "replay": "Draft Replay",
-            "section": "Section UnwrittenReads refuse_unwritten",
+            "section": "Section UnwrittenReads computes_nothing refuse_unwritten",
             "unseen": "precompiled_noted refuse_unseen threads_started",
         },
     )

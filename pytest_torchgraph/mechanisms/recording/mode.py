@@ -128,6 +128,7 @@ class RecordingMode(torch_private.TorchDispatchMode):  # type: ignore[no-untyped
         values: all values, by number.
         meta: dtype, shape, strides, device, layout and storage offset of each value.
         storage_of: number of each value's storage.
+        copied_from: for each storage that AOTAutograd copied into an argument, the argument's.
         without_memory: the storages of fake tensors.
         filled: the storages of tensors that C++ code of torch may fill through a pointer.
         origin: (role, name) of each value from outside the step.
@@ -148,6 +149,7 @@ class RecordingMode(torch_private.TorchDispatchMode):  # type: ignore[no-untyped
         self.values: list[Value] = []
         self.meta: list[tuple[Any, ...]] = []
         self.storage_of: list[int] = []
+        self.copied_from: dict[int, int] = {}
         self.without_memory: set[int] = set()
         self.filled: set[int] = set()
         self.origin: dict[int, tuple[str, str]] = {}
@@ -463,6 +465,13 @@ class RecordingMode(torch_private.TorchDispatchMode):  # type: ignore[no-untyped
     def number_of(self, tensor: torch.Tensor) -> Value:
         """Return the value of an output, a gradient or any other tensor."""
         return self.encode(torch_private.local(tensor))  # type: ignore[no-any-return]
+
+    def memory(self, value: Value | torch.Tensor) -> int:
+        """Return the number of the storage that holds a value, or a tensor, at the end."""
+        if isinstance(value, torch.Tensor):
+            return self._place(torch_private.local(value))[0]
+        storage = self.storage_of[value]
+        return self.copied_from.get(storage, storage)
 
     def find_value(self, tensor: torch.Tensor) -> Value | None:
         """Return the value of a tensor, or `None` if the tensor was not met."""

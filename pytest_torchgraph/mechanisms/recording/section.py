@@ -77,10 +77,7 @@ class Section:
         """
         if draft.kind == "placeholder" or draft.projects is not None:
             return False
-        # Nor do queries of a fake tensor's device, and marks of the profiler, which torch 2.9 sets
-        # in its own backward.
-        no_work = is_view(draft.op) or draft.op.startswith(("prim.", "profiler."))
-        return bool(draft.effects) or not no_work
+        return bool(draft.effects) or not computes_nothing(draft.op)
 
     def _closure(self, worklist: list[int]) -> set[int]:
         """Return drafts, and all that they depend on in this section. Empties the list."""
@@ -199,6 +196,14 @@ class Section:
         if type(value) is tuple:
             return tuple([self.arg(item) for item in value])
         return value
+
+
+def computes_nothing(op: str) -> bool:
+    """Return True for a view, a query of a fake tensor's device, or a mark of the profiler.
+
+    torch 2.9 sets such marks in its own backward, and optimizers set them around their steps.
+    """
+    return is_view(op) or op.startswith(("prim.", "profiler."))
 
 
 _ALLOCATES = (

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         preserve_state,
     )
     from .step import STEP, Step, exclusive, output_leaves
+    from .updates import Updates
 else:
     __getattr__ = front_door(
         __name__,
@@ -35,5 +36,6 @@ else:
             "python_state": "PythonState",
             "saved_state": "RandomState SavedState compile_marks_restored note_all preserve_state",
             "step": "STEP Step exclusive output_leaves",
+            "updates": "Updates",
         },
     )

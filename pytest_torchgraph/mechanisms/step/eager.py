@@ -177,8 +177,13 @@ def _memory_of(tensor: Any) -> int:
 
 
 def _labelled_state(step: Step) -> Iterator[tuple[str, torch.Tensor]]:
-    """Yield buffers and tensor arguments, each with its label."""
-    named = step.invocation.named
+    """Yield buffers, tensor arguments and what a training step updates, each with its label."""
+    named, updates = step.invocation.named, step.invocation.updates
+    if updates is not None:
+        for name, parameter in updates.parameters.values():
+            yield f"parameter {name!r}", parameter
+        for name, tensor in updates.tensors():
+            yield f"state {name!r}", tensor
     for name, buffer in named.current_buffers():
         yield f"buffer {name!r}", buffer
     for name, tensor in [*named.inputs, *named.held]:
@@ -298,7 +303,7 @@ class EagerRun:
                 )
         with (
             HUB.paused(),
-            preserve_state(self.invocation.named) as saved,
+            preserve_state(self.invocation.named, updates=self.invocation.updates) as saved,
             torch.inference_mode(self.inference),
         ):
             torch_private.assign_switches(self.switches)

@@ -20,6 +20,7 @@ from ...devices import why_absent
 from ...errors import CaptureError, add_note
 from ...words import listed
 from .named_tensors import NamedTensors
+from .updates import Updates
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,6 +33,8 @@ class Invocation:
         loss_fn: maps the output to the scalar where the backward starts. `None` uses the output's
             own `loss`, or else all differentiable outputs.
         backward: None runs the backward if possible, False never, True requires it.
+        updates: the state that the target may change; `None` if it is no training step.
+        warmup: how often the target runs before the captured call.
 
     Raises:
         TypeError: if `backward` has another value.
@@ -42,6 +45,8 @@ class Invocation:
     kwargs: dict[str, Any]
     loss_fn: Callable[[Any], torch.Tensor] | None = None
     backward: bool | None = None
+    updates: Updates | None = None
+    warmup: int = 0
 
     def __post_init__(self) -> None:
         if self.backward not in (None, True, False):
@@ -50,7 +55,10 @@ class Invocation:
     @cached_property
     def named(self) -> NamedTensors:
         """The tensors and modules with names, collected before the target runs."""
-        named = NamedTensors(self.target, self.args, self.kwargs)
+        first = () if self.updates is None else self.updates.modules
+        named = NamedTensors(self.target, self.args, self.kwargs, first)
+        if self.updates is not None:
+            self.updates.rename({id(p): name for name, p in named.all_parameters})
         for tensor in named.all_tensors():
             if tensor.requires_grad and torch_private.is_fake(tensor):
                 _refuse_unlinked(tensor.device)

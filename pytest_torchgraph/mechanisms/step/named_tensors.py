@@ -9,7 +9,7 @@ import random
 import sys
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import FunctionType, ModuleType
 from typing import Any
 
@@ -29,6 +29,10 @@ _MAX_OBJECTS = 1000
 class NamedTensors:
     """The modules and tensors of a target and its arguments, with their names.
 
+    Args:
+        target, args, kwargs: the call.
+        first: modules with prefixes of their paths, which name what they contain.
+
     Attributes:
         modules: path of each module, by id; "" for the target itself.
         tensors: (role, name) of each parameter, buffer and tensor argument, by id. For a tied
@@ -45,12 +49,27 @@ class NamedTensors:
         numbers: the names of the numbers among the arguments.
         generators: the random generators that an argument, a module or a closure holds.
         functions: the functions of the user that run in the target, as far as their names tell.
+        compiles: whether the target, or what it calls, is a result of `torch.compile`.
     """
 
-    def __init__(self, target: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]):
+    def __init__(
+        self,
+        target: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        first: Sequence[tuple[str, torch.nn.Module]] = (),
+    ):
         self.is_model = isinstance(getattr(target, "__self__", target), torch.nn.Module)
         module_search = _ModuleSearch()
         self.modules_by_prefix = list(_modules(module_search, target, args, kwargs))
+        if first:
+            inside = {id(child) for _, module in first for child in module.modules()}
+            others = [
+                pair
+                for pair in module_search.outermost()
+                if id(torch_private.uncompiled(pair[1])) not in inside
+            ]
+            self.modules_by_prefix = [*first, *others]
         self.older = {id(tensor): weakref.ref(tensor) for tensor in module_search.computed}
         self.modules: dict[int, str] = {}
         self.tensors: dict[int, tuple[str, str]] = {}
@@ -67,6 +86,8 @@ class NamedTensors:
         # Setting the state of a generator twice is harmless.
         self.generators = module_search.generators
         self.functions = module_search.functions
+        modules = [module for _, module in (*module_search.outermost(), *self.all_modules)]
+        self.compiles = module_search.compiles or any(map(torch_private.is_compiled, modules))
 
     def look(self) -> None:
         """Collect modules, parameters and buffers. Call it again if they may have changed."""
@@ -206,9 +227,11 @@ class _ModuleSearch:
         tensors: the other found tensors, by id.
         generators: the found random generators.
         functions: the found functions of the user.
+        compiles: whether a function is a result of `torch.compile`.
     """
 
     def __init__(self) -> None:
+        self.compiles = False
         self._modules_by_id: dict[int, tuple[str, torch.nn.Module]] = {}
         self.computed: list[torch.Tensor] = []
         self.tensors: dict[int, torch.Tensor] = {}
@@ -231,6 +254,8 @@ class _ModuleSearch:
         """Search a value, no deeper than `MAX_DEPTH`."""
         if isinstance(value, _SCALARS):
             return
+        if inspect.isfunction(value) and torch_private.uncompiled(value) is not value:
+            self.compiles = True
         # For example a hidden state of an earlier call. It was not computed by an unrecorded op of
         # the step.
         if isinstance(value, torch.Tensor) and value.grad_fn is not None:

@@ -16,11 +16,12 @@ import functools
 import gc
 import random
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 from typing import Any
 
 import torch
 from torch.nn.parameter import is_lazy
+from torch.optim.lr_scheduler import LRScheduler
 from torch.optim.optimizer import Optimizer, register_optimizer_step_pre_hook
 
 from ... import torch_private
@@ -29,6 +30,7 @@ from ...words import listed
 from .named_tensors import NamedTensors
 from .python_state import PythonState, state_of
 from .saved_tensor import LARGE, SavedTensor, storage_of
+from .updates import Updates, state_of_object
 
 _open: list[SteppedOptimizers] = []
 """The `SteppedOptimizers` notified when an optimizer steps, innermost last."""
@@ -41,10 +43,14 @@ class SteppedOptimizers:
 
     Args:
         parameters: ids of the parameters that are already saved.
+
+    Attributes:
+        on_step: called before each step of an optimizer, unless it is compiled.
     """
 
     def __init__(self, parameters: set[int]):
         self._saved_ids = parameters
+        self.on_step: Callable[[], object] | None = None
         self._saved_optimizers: dict[int, _SavedOptimizer] = {}
 
     @contextlib.contextmanager
@@ -60,19 +66,33 @@ class SteppedOptimizers:
             handle.remove()
 
     def note(self, optimizer: Optimizer) -> None:
-        """Save an optimizer before its first step."""
+        """Save an optimizer before its first step, and report each step."""
+        if self.on_step is not None:
+            self.on_step()
         if id(optimizer) not in self._saved_optimizers:
             # Copies are not ops of the target, and torch.export's modes would make fake copies.
             with torch_private.get("without_modes")():
                 self._saved_optimizers[id(optimizer)] = _SavedOptimizer(optimizer, self._saved_ids)
 
-    def changed_parameters(self) -> list[str]:
-        """Return the names of changed parameters that are in no module of the target."""
+    def changed_parameters(self, allowed: Set[int] = frozenset()) -> list[str]:
+        """Return the names of changed parameters that are in no module of the target.
+
+        Args:
+            allowed: ids of the parameters that may change.
+        """
         return [
             f"parameter {number} of {type(saved.optimizer).__name__}"
             for saved in self._saved_optimizers.values()
             for number, parameter in saved.parameters
-            if parameter.looks_changed()
+            if id(parameter.tensor) not in allowed and parameter.looks_changed()
+        ]
+
+    def unnamed(self, updates: Updates) -> list[str]:
+        """Return the optimizers whose state changed, and that `updates` does not name."""
+        return [
+            f"the state of {type(saved.optimizer).__name__}"
+            for saved in self._saved_optimizers.values()
+            if not updates.covers(saved.optimizer) and saved.has_changed()
         ]
 
     def restore(self) -> None:
@@ -100,6 +120,16 @@ class _SavedOptimizer:
             if id(p) not in saved_ids
         ]
 
+    def has_changed(self) -> bool:
+        """Return True if state or groups changed. A compiled step does not say what stepped."""
+        optimizer = self.optimizer
+        if optimizer.state.keys() != self.state.keys():
+            return True
+        pairs = [(optimizer.state[key], saved) for key, (_, saved) in self.state.items()]
+        groups = zip(optimizer.param_groups, self.groups, strict=False)
+        pairs += [(now, saved) for now, (_, saved) in groups]
+        return any(_differs(now, saved) for now, saved in pairs)
+
     def restore(self) -> None:
         optimizer = self.optimizer
         optimizer.param_groups[:] = [_restore_state(*group) for group in self.groups]
@@ -116,7 +146,7 @@ class _SavedOptimizer:
 def _copy_state(values: Any) -> Any:
     """Copy the state of a parameter or group, including tensors, lists and dicts."""
     match values:
-        case torch.nn.Parameter():
+        case torch.nn.Parameter() | Optimizer() | LRScheduler():
             return values
         case torch.Tensor():
             return SavedTensor(values)
@@ -125,6 +155,17 @@ def _copy_state(values: Any) -> Any:
         case list():
             return [_copy_state(value) for value in values]
     return copy.copy(values)
+
+
+def _differs(now: Any, saved: Any) -> bool:
+    """Return True if a value differs from its copy by `_copy_state`."""
+    if isinstance(saved, SavedTensor):
+        return now is not saved.tensor or saved.looks_changed()
+    if isinstance(saved, dict):
+        return now.keys() != saved.keys() or any(_differs(now[k], v) for k, v in saved.items())
+    if isinstance(saved, list):
+        return len(now) != len(saved) or any(map(_differs, now, saved))
+    return now is not saved and not isinstance(now, torch.Tensor) and bool(now != saved)
 
 
 def _restore_state(now: Any, saved: Any) -> Any:
@@ -186,7 +227,10 @@ def _in_use(module: Any) -> bool:
     return bool(module.is_available()) and not (forked is not None and forked())
 
 
-WATCH_THE_STEP = "To observe a whole training step: `with graph_capture.watch() as seen: step(x)`."
+CAPTURE_THE_STEP = (
+    "To capture a whole training step, name what it changes: "
+    "graph_capture(step, x, updates=(model, optimizer))."
+)
 """The advice for a step that contains its backward or its optimizer."""
 _COMPILED = "_is_torch_compile"
 """The attribute that `torch.compile(module)` sets in the module's `__dict__`; Dynamo reads it."""
@@ -219,7 +263,11 @@ class SavedState:
         optimizers: the optimizers that have stepped.
     """
 
-    def __init__(self, named: NamedTensors, *, sees_writes: bool = False):
+    def __init__(
+        self, named: NamedTensors, *, sees_writes: bool = False, updates: Updates | None = None
+    ):
+        sees_writes = sees_writes and updates is None  # nobody sees the writes of the warm-up
+        self.updates = updates
         self.grads: dict[int, tuple[torch.Tensor, torch.Tensor | None, SavedTensor | None]] = {}
         parameters = [(name, p) for name, p in named.all_parameters if not is_lazy(p)]
         self.lazy = [(name, p) for name, p in named.all_parameters if is_lazy(p)]
@@ -243,7 +291,8 @@ class SavedState:
         self.uncompiled = [
             module for _, module in named.all_modules if _COMPILED not in vars(module)
         ]
-        self.random = RandomState(named.generators)
+        generators = [] if updates is None else updates.generators()
+        self.random = RandomState([*named.generators, *generators])
         self.requires_grad = [(p, p.requires_grad) for _, p in named.all_parameters]
         self.training = [(module, module.training) for _, module in named.all_modules]
         self.switches = torch_private.switches()
@@ -253,7 +302,23 @@ class SavedState:
             if leaf.is_leaf and leaf.requires_grad:
                 self._save_grad(leaf)
         for leaf in named.leaves():
-            self.set_aside(leaf)
+            if updates is None:
+                self.set_aside(leaf)
+            else:  # a training step may add to the gradients that it finds
+                self._save_grad(leaf)
+        self.attributes: list[tuple[dict[str, Any], Any]] = []
+        self.objects: list[tuple[Any, Any]] = []
+        self.updated: list[SavedTensor] = []
+        if updates is not None:
+            for leaf in updates.leaves():
+                self._save_grad(leaf)
+            for _, optimizer in updates.optimizers():
+                self.optimizers.note(optimizer)
+            self.attributes = [(values, _copy_state(values)) for values in updates.attributes()]
+            self.objects = [
+                (value, state_of_object(name, value)) for name, value in updates.plain()
+            ]
+            self.updated = [SavedTensor(tensor) for _, tensor in updates.tensors()]
 
     def _save(self, tensor: torch.Tensor, *, lazily: bool) -> SavedTensor:
         """Save a tensor; if it is large and `lazily`, copy it only before a write to its memory."""
@@ -305,13 +370,25 @@ class SavedState:
 
     def changed_parameters(self) -> list[str]:
         """Return the names of parameters with a changed value or storage."""
-        changed = [name for name, saved in self.parameters if saved.looks_changed()]
+        allowed = set() if self.updates is None else self.updates.parameters.keys()
+        changed = [
+            name
+            for name, saved in self.parameters
+            if id(saved.tensor) not in allowed and saved.looks_changed()
+        ]
         changed += [name for name, parameter in self.lazy if not is_lazy(parameter)]
-        return changed + self.optimizers.changed_parameters()
+        return changed + self.optimizers.changed_parameters(allowed)
 
     def refusal(self) -> str:
         """Explain why a target that changed parameters is refused, "" if it changed none."""
         changed = self.changed_parameters()
+        if self.updates is not None:
+            changed += self.optimizers.unnamed(self.updates)
+            named = "name all that the step changes: updates=(model, optimizer)"
+            return (
+                f"the step changed {listed(changed, 3)}, which is not in updates=: {named}"
+                * bool(changed)
+            )
         moved = [name for name, saved in self.parameters if saved.is_moved]
         return _parameters_changed(changed, by_moves=changed == moved) if changed else ""
 
@@ -347,6 +424,12 @@ class SavedState:
             if former is not None and (parameters or former.looks_changed()):
                 former.restore()
         self.optimizers.restore()
+        for values, copied in self.attributes:
+            _restore_state(values, copied)
+        for value, state in self.objects:
+            value.load_state_dict(state)
+        for saved in self.updated:
+            saved.restore()
         for tensor, marks in self.marks:
             # The marks are attributes of the tensor. In the next compilation they would make its
             # sizes dynamic.
@@ -380,7 +463,8 @@ class SavedState:
 
     def failures(self) -> list[str]:
         """Return the tensors that torch refused to restore, each with torch's error."""
-        saved = [*self.buffers, *self.arguments, *(saved for _, saved in self.parameters)]
+        parameters = (saved for _, saved in self.parameters)
+        saved = [*self.buffers, *self.arguments, *parameters, *self.updated]
         return [each.failure for each in saved if each.failure]
 
     def final_values(self) -> dict[int, torch.Tensor]:
@@ -392,10 +476,13 @@ class SavedState:
         """Drop the copies. The capture keeps this object alive, through its step."""
         self.parameters, self.buffers, self.arguments = [], [], []
         self.grads, self.marks, self.unwritten, self.requires_grad = {}, [], {}, []
+        self.attributes, self.objects, self.updated = [], [], []
 
 
 @contextlib.contextmanager
-def preserve_state(named: NamedTensors, *, sees_writes: bool = False) -> Iterator[SavedState]:
+def preserve_state(
+    named: NamedTensors, *, sees_writes: bool = False, updates: Updates | None = None
+) -> Iterator[SavedState]:
     """Restore everything that the step changes, even if it raises.
 
     Module attributes with Python values are not restored. If the step raises, a note on the
@@ -405,7 +492,7 @@ def preserve_state(named: NamedTensors, *, sees_writes: bool = False) -> Iterato
         CaptureError: if the target changed its parameters.
     """
     with torch_private.counters_restored(), torch_private.configs_restored():
-        saved = SavedState(named, sees_writes=sees_writes)
+        saved = SavedState(named, sees_writes=sees_writes, updates=updates)
         torch.clear_autocast_cache()  # a cast cached by an earlier call would be in no graph
         refusal = unrestored = ""
         failed: BaseException | None = None
@@ -419,7 +506,7 @@ def preserve_state(named: NamedTensors, *, sees_writes: bool = False) -> Iterato
         finally:
             torch.clear_autocast_cache()
             undo = failed is not None or bool(refusal)
-            saved.restore(parameters=undo, keep=not undo)
+            saved.restore(parameters=undo or updates is not None, keep=not undo)
             if undo or saved.failures():
                 unrestored = saved.describe_unrestored()
                 saved.release()
@@ -456,7 +543,7 @@ def _parameters_changed(names: Sequence[str], *, by_moves: bool) -> str:
         f"{changed}, so another run would get a different model"
         f"{unless * (' of ' in names[-1])}. If the target is a training "
         "step: remove the optimizer step and the backward, and return the loss (the capture runs "
-        f"the backward). {restored} {WATCH_THE_STEP}"
+        f"the backward). {restored} {CAPTURE_THE_STEP}"
     )
 
 

@@ -16,7 +16,7 @@ from ... import torch_private
 from ...errors import CaptureError
 from ...words import listed
 from .named_tensors import DEPTH, held_by
-from .saved_state import WATCH_THE_STEP
+from .saved_state import CAPTURE_THE_STEP
 from .saved_tensor import version_of
 
 if TYPE_CHECKING:
@@ -61,7 +61,10 @@ class Step:
     def __init__(self, invocation: Invocation, saved: SavedState):
         self.invocation = invocation
         self.saved = saved
-        self.leaves = invocation.named.leaves()
+        leaves = invocation.named.leaves()
+        if invocation.updates is not None:
+            leaves += invocation.updates.leaves()
+        self.leaves = list({id(leaf): leaf for leaf in leaves}.values())
         self.output: Any = None
         self.ran_backward = self.own_backward = False
         self.cotangents: list[tuple[int, torch.Tensor]] = []
@@ -84,7 +87,8 @@ class Step:
                 if `loss_fn` does not return a scalar tensor; if an earlier backward freed the
                 output's graph; if the backward would have to differentiate a compiled backward.
         """
-        requested = self.invocation.backward
+        is_training_step = self.invocation.updates is not None
+        requested = False if is_training_step else self.invocation.backward
         grads = self._grads()
         with forward(), _double_backward_explained():
             self.output = self.invocation.call(call)
@@ -93,7 +97,7 @@ class Step:
             now is not before or version != former
             for (now, version), (before, former) in zip(self._grads(), grads, strict=True)
         )
-        if not tensors and not own_backward:
+        if not tensors and not own_backward and not is_training_step:
             raise CaptureError(
                 f"the target returned no tensor, but {_describe(self.output)}: return the result "
                 "of the computation"
@@ -123,6 +127,11 @@ class Step:
             raise
         self.ran_backward = True
 
+    def warm_up(self, call: Callable[..., Any] | None = None) -> None:
+        """Run a training step before it is captured, as often as requested."""
+        for _ in range(self.invocation.warmup):
+            self.invocation.call(call)
+
     def _grads(self) -> list[tuple[torch.Tensor | None, int]]:
         """Return the gradient of each leaf, with its version."""
         grads = [leaf.grad for leaf in self.leaves]
@@ -143,7 +152,7 @@ class Step:
             "the backward cannot start, because an earlier backward freed its graph. If the "
             "target calls loss.backward() or torch.autograd.grad: return the loss instead (the "
             "capture runs the backward), or pass backward=False. If the target keeps a tensor of "
-            f"an earlier call, such as a hidden state: detach() it. {WATCH_THE_STEP}"
+            f"an earlier call, such as a hidden state: detach() it. {CAPTURE_THE_STEP}"
         )
 
     def _set_aside_leaves(self, roots: list[torch.Tensor]) -> None:

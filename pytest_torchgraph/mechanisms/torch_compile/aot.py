@@ -74,7 +74,15 @@ class Aot:
         recorded = recorded_islands(step, islands, canon, ran)
         graphs = [compiled_graph.counted for compiled_graph in ran]
         bypasses = recorder.bypass_search.find
-        return Captured(graphs, why_none, recorder.joints, islands=recorded, bypasses=bypasses)
+        return Captured(
+            graphs,
+            why_none,
+            recorder.joints,
+            islands=recorded,
+            bypasses=bypasses,
+            training=islands.updated,
+            methods=islands.methods,
+        )
 
 
 class _AotRecorder:

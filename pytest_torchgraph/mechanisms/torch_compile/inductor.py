@@ -102,6 +102,8 @@ class Inductor:
             comparable=self._drawing_as_eager() if recorder.draws() else None,
             incomparable=recorder.not_run(),
             passes=None if recorder.passes is None else recorder.passes.runs,
+            training=islands.updated,
+            methods=islands.methods,
         )
 
     def added_passes(self) -> Mapping[str, Sequence[Any]]:
@@ -268,10 +270,12 @@ class _InductorRecorder:
 
     def at_aot(self) -> list[Converted]:
         """Return AOTAutograd's graphs, before inductor's passes."""
-        return [
-            CompiledGraph(frame.lowered(module, kind, "aot"), compiled_graph.runs).counted
-            for compiled_graph, frame, kind, module in self.aot
-        ]
+        graphs = []
+        for compiled_graph, frame, kind, module in self.aot:
+            lowered = CompiledGraph(frame.lowered(module, kind, "aot"), compiled_graph.runs).counted
+            kind = compiled_graph.converted.graph.kind
+            graphs.append(replace(lowered, graph=replace(lowered.graph, kind=kind)))
+        return graphs
 
     def draws(self) -> bool:
         """Return True if a graph draws random numbers from inductor's own generator."""

@@ -281,6 +281,10 @@ def switched_off() -> str:
     return ""
 
 
+def _part() -> None:
+    """A function whose compilation has the backend for a part of a training step."""
+
+
 def run_compiled(
     step: Step,
     islands: IslandRecorder,
@@ -309,12 +313,19 @@ def run_compiled(
     if setting := switched_off():
         return setting
     recorder = EventRecorder(passive=True, with_graphs=False)
-    compiled = torch.compile(
-        step.invocation.target, backend=named_backend(backend, name), **options
-    )
+    target, callback = step.invocation.target, None
+    compiled = torch.compile(target, backend=named_backend(backend, name), **options)
+    if step.invocation.updates is not None and step.invocation.named.compiles:
+        # A training step that compiles its parts itself runs as it is.
+        callback, compiled = (
+            torch_private.callback_of(
+                torch.compile(_part, backend=named_backend(backend, name), **options)
+            ),
+            target,
+        )
     with (
         torch_private.fresh_dynamo(),
-        torch_private.one_backend(),
+        torch_private.one_backend(callback),
         torch_private.ignore_torch_warnings(),
         HUB.recording(recorder),
     ):

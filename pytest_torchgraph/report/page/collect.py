@@ -14,7 +14,7 @@ from ...errors import CaptureError
 from ...graph.collectives import format_bytes, format_tensor, format_wait
 from ...graph.cost import Cost
 from ...graph.diff import Change, Finding, GraphDiff, abridged
-from ...graph.model import Graph
+from ...graph.model import Graph, phase_of
 from ...words import amount, counted
 from .html import Data
 from .nodes import bodies_data, changed_nodes_data, compared_data, costs_before, nodes_data
@@ -271,7 +271,7 @@ def blocks_data(graphs: Sequence[Graph]) -> list[Data]:
     """Return the kinds of blocks of each module list that has several blocks of the same kind."""
     from ...graph.blocks import kinds_of, lists_of
 
-    forward = [graph for graph in graphs if graph.kind != "backward"]
+    forward = [graph for graph in graphs if phase_of(graph) == "forward"]
     kinds_of_lists = []
     for glob in lists_of(forward)[:MOST_LISTS]:
         try:

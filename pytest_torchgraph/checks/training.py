@@ -1,0 +1,70 @@
+"""Assertions on a whole training step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from ..graph.checks import MAX_PLACES
+from ..graph.events import UpdatedParameter
+from ..graph.model import Graph
+from ..settings.paths import allows, patterns
+from ..words import first_lines
+from .subject import Subject
+
+
+def assert_updated(
+    capture: Subject, updated: Sequence[UpdatedParameter], allow: str | Sequence[str]
+) -> None:
+    """See `Capture.assert_updated`."""
+    __tracebackhide__ = True
+    allowed = patterns(allow)
+    parameters = [p for p in updated if not allows(allowed, p.name)]
+    if not parameters:
+        raise AssertionError(
+            "no parameter to check: updates= must name a module with parameters that require a "
+            "gradient, and allow= must not match all of them"
+        )
+    forwards = capture.phase("forward")
+    problems = {p.name: [*_problems(p)] for p in parameters}
+    wrong = {name: lines for name, lines in problems.items() if lines}
+    if wrong:
+        head = f"{len(wrong)} of {len(parameters)} parameters are not updated once:"
+        lines = [
+            f"  {name}: {'; '.join(texts)}{_use(forwards, name)}" for name, texts in wrong.items()
+        ]
+        raise AssertionError("\n".join([head, *lines]))
+
+
+def _problems(parameter: UpdatedParameter) -> Iterator[str]:
+    if not parameter.got_gradient:
+        yield "gets no gradient in this step"
+    if not parameter.is_held:
+        yield "is in no optimizer of updates="
+    if parameter.stale is not None:
+        line = f"{parameter.stale}: {parameter.stale.code}"
+        yield f"its gradient from before the step is added to, by the backward at {line}"
+    if not parameter.writes:
+        yield "is not written by the update"
+    elif len(parameter.writes) > 1:
+        places = ", ".join(f"{source}: {source.code}" for source in parameter.writes if source)
+        yield f"is written {len(parameter.writes)} times, at {places or 'unknown lines'}"
+
+
+def _use(forwards: Sequence[Graph], name: str) -> str:
+    """Return the line at which a forward uses a parameter, for a message."""
+    for graph in forwards:
+        for user in graph.users.get(name, ()):
+            if (source := graph[user].source) is not None:
+                return f" (used at {source}: {source.code})"
+    return " (not used in the forward)"
+
+
+def assert_nothing_frozen(capture: Subject, allow: str | Sequence[str]) -> None:
+    """See `Capture.assert_nothing_frozen`."""
+    __tracebackhide__ = True
+    allowed = patterns(allow)
+    found = [frozen for frozen in capture.frozen if not allows(allowed, frozen.name)]
+    if found:
+        lines = first_lines([f"  {frozen}" for frozen in found], MAX_PLACES, "constant")
+        advice = "Make the number a tensor: torch.optim's `lr` and `capturable=True`, for example"
+        raise AssertionError("\n".join(["numbers frozen into compiled graphs:", *lines, advice]))

@@ -1,0 +1,384 @@
+"""The phases of a training step: its forward, its backward, and its update.
+
+A phase is a property of an event, an op or a run of a compiled graph. It is known only after the
+step: an op before the backward belongs to the update if its result is needed only there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import torch
+
+from .. import torch_private
+from ..convert import effects, source_lines
+from ..convert.source_lines import Line, current_line
+from ..graph.events import UpdatedParameter
+from ..graph.model import Phase, Source
+from .recording import FIRST_LEAF_SEQUENCE, OpRecord, RecordingMode, Value, parts_of
+from .step import STEP, Step
+
+_TANGENT = torch.ops.aten.ones_like.default
+"""The op with which `loss.backward()` makes the gradient of the loss, before the engine runs."""
+
+
+class Backward(NamedTuple):
+    """One run of the autograd engine.
+
+    Attributes:
+        begin, end: positions of its first event, and of the event after its last one.
+        line: the user's line that called it.
+        grads: the gradients afterwards, by position of the leaf.
+        got: the positions of the leaves whose gradient it made or changed.
+    """
+
+    begin: int
+    end: int
+    line: Line | None
+    grads: Mapping[int, Value]
+    got: frozenset[int]
+
+
+@dataclass
+class Access:
+    """What an event reads and writes: storages by number, and values by `~number`.
+
+    A view is a value of its own, in the storage of its base.
+
+    Attributes:
+        backward: whether it ran in a backward.
+        in_module: whether a module was running.
+        reads, writes, makes: arguments, storages of written arguments, and new storages and values.
+        tangent: the gradient of a loss, if the event made it.
+        line: the user's line.
+        accumulates: whether autograd ran it to add to a gradient of a leaf.
+        replaces: whether it writes without reading, such as `zero_`.
+    """
+
+    backward: bool
+    in_module: bool
+    reads: set[int]
+    writes: set[int]
+    makes: set[int]
+    tangent: Value | None = None
+    line: Line | None = None
+    accumulates: bool = False
+    replaces: bool = False
+
+
+_REPLACING = frozenset("zero_ fill_ copy_ _foreach_zero_ _foreach_copy_".split())
+"""Names of ops that write to their first argument without reading it."""
+
+
+@dataclass
+class TrainingRecord:
+    """What a recorder notes about a training step, besides its events.
+
+    Args:
+        recorder: the recorder.
+        step: the step.
+        count: returns the number of events so far.
+
+    Attributes:
+        backwards: the runs of the autograd engine, in order.
+        steps: for each step of an optimizer, the position where it began.
+    """
+
+    recorder: RecordingMode
+    step: Step
+    count: Callable[[], int]
+    backwards: list[Backward] = field(default_factory=list)
+    steps: list[int] = field(default_factory=list)
+    tangents: set[int] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.updates = self.step.invocation.updates
+        assert self.updates is not None
+        names = {id(p): name for name, p in self.step.invocation.named.all_parameters}
+        self.leaf_names = [
+            names.get(id(leaf)) or self.updates.parameters.get(id(leaf), ("", leaf))[0]
+            for leaf in self.step.leaves
+        ]
+        self.before: dict[int, Value] = {}
+        self._state_before: set[int] = set()
+        self._named: set[int] = set()
+        self._depth = 0
+
+    def introduce(self) -> None:
+        """Name the state and the gradients that the step begins with."""
+        assert self.updates is not None
+        for name, leaf in zip(self.leaf_names, self.step.leaves, strict=True):
+            if leaf.grad is not None:
+                self._name(f"{name}.grad", leaf.grad)
+        for name, parameter in self.updates.parameters.values():
+            self._name(name, parameter)
+        for name, tensor in self.updates.tensors():
+            self._name(name, tensor)
+        self.before = {
+            number: self.recorder.number_of(leaf.grad)
+            for number, leaf in enumerate(self.step.leaves)
+            if leaf.grad is not None
+        }
+        self._state_before = self._storages(self.updates.tensors())
+
+    def _name(self, name: str, tensor: torch.Tensor) -> None:
+        named = self.step.invocation.named
+        if id(tensor) not in named.tensors:
+            role = "parameter" if isinstance(tensor, torch.nn.Parameter) else "buffer"
+            named.tensors[id(tensor)] = role, name
+            self._named.add(id(tensor))
+            self.recorder.introduce(tensor, role, name)
+
+    @contextlib.contextmanager
+    def noted(
+        self,
+        inside: Callable[[], contextlib.AbstractContextManager[object]] = contextlib.nullcontext,
+    ) -> Iterator[None]:
+        """Note backwards and optimizer steps.
+
+        Args:
+            inside: creates a context for each run of the autograd engine.
+        """
+
+        @contextlib.contextmanager
+        def running(roots: Sequence[Any], grads: Sequence[Any]) -> Iterator[None]:
+            if self._depth:  # a reentrant checkpoint
+                yield
+                return
+            begin, line = self.count(), current_line(STEP)
+            self.tangents.update(
+                self.recorder.number_of(grad) for grad in grads if isinstance(grad, torch.Tensor)
+            )
+            marks = [_mark(leaf) for leaf in self.step.leaves]
+            self._depth += 1
+            try:
+                with inside():
+                    yield
+            finally:
+                self._depth -= 1
+            leaves = self.step.leaves
+            values = {
+                number: self.recorder.number_of(leaf.grad)
+                for number, leaf in enumerate(leaves)
+                if leaf.grad is not None
+            }
+            got = (n for n, mark in enumerate(marks) if mark != _mark(leaves[n]) and n in values)
+            self.backwards.append(Backward(begin, self.count(), line, values, frozenset(got)))
+
+        optimizers = self.step.saved.optimizers
+        optimizers.on_step = lambda: self.steps.append(self.count())
+        try:
+            with torch_private.around_engine(running):
+                yield
+        finally:
+            optimizers.on_step = None
+
+    def _storages(self, tensors: Iterator[tuple[str, torch.Tensor]]) -> set[int]:
+        return {self.recorder.memory(t) for _, t in tensors}
+
+    def gradients(self, begin: int) -> Mapping[Value, str]:
+        """Return the gradients that exist at a position, with their names."""
+        values = {self.before[n]: f"{self.leaf_names[n]}.grad" for n in self.before}
+        for backward in self.backwards:
+            if backward.end <= begin:
+                grads = backward.grads.items()
+                values.update((value, f"{self.leaf_names[n]}.grad") for n, value in grads)
+        return values
+
+    def line_at(self, position: int) -> Source | None:
+        """Return the line of the backward that ran an event; `None` for other events."""
+        lines = (b.line for b in self.backwards if b.begin - 1 <= position < b.end)
+        return _source(next(lines, None))
+
+    def owners(self) -> dict[int, str]:
+        """Return the module path of each parameter, gradient and state, by storage number."""
+        assert self.updates is not None
+        memory, owners = self.recorder.memory, dict[int, str]()
+        for number, (name, leaf) in enumerate(zip(self.leaf_names, self.step.leaves, strict=True)):
+            path = name.rpartition(".")[0]
+            values = [self.recorder.number_of(leaf), self.before.get(number)]
+            values += [backward.grads.get(number) for backward in self.backwards]
+            owners.update((memory(value), path) for value in values if value is not None)
+            for _, optimizer in self.updates.optimizers():
+                for tensor in parts_of(optimizer.state.get(leaf, {}), torch.Tensor):
+                    owners[memory(tensor)] = path
+        return owners
+
+    def finish(self, events: Sequence[Access]) -> StepPhases:
+        """Return the phases of the events, before the state of the step is restored."""
+        assert self.updates is not None
+        memory = self.recorder.memory
+        parameters = {id(leaf): memory(leaf) for leaf in self.step.leaves}
+        state = self._storages(self.updates.tensors()) | self._state_before
+        grads = {memory(value) for value in self.before.values()}
+        for backward in self.backwards:
+            grads |= {memory(value) for value in backward.grads.values()}
+        made = {memory(leaf.grad) for leaf in self.step.leaves if leaf.grad is not None} - grads
+        named = self.step.invocation.named
+        buffers = {memory(buffer) for buffer in named.all_buffers}
+        for event in events:
+            if event.tangent in self.tangents:
+                event.backward = True
+        phases = _phases(
+            events,
+            {*parameters.values(), *grads, *made, *state},
+            buffers,
+            (state - self._state_before) | made,
+        )
+        counts = {memory(c) for c in self.updates.step_counts()}
+        # The state may be freed now, and another tensor get its id.
+        tensors = {
+            -n if k in self._named else k: v for n, (k, v) in enumerate(named.tensors.items())
+        }
+        named.tensors.clear()
+        named.tensors.update(tensors)
+        return StepPhases(
+            phases, frozenset(counts), tuple(self._updated(events, phases, parameters))
+        )
+
+    def _updated(
+        self, events: Sequence[Access], phases: Sequence[Phase], parameters: Mapping[int, int]
+    ) -> Iterator[UpdatedParameter]:
+        """Yield what happened to each parameter of the named modules."""
+        assert self.updates is not None
+        held = {
+            id(parameter)
+            for _, optimizer in self.updates.optimizers()
+            for group in optimizer.param_groups
+            for parameter in group["params"]
+        }
+        position = {id(leaf): number for number, leaf in enumerate(self.step.leaves)}
+        got = {number for backward in self.backwards for number in backward.got}
+        writes: defaultdict[int, dict[tuple[int, Any], Source | None]] = defaultdict(dict)
+        stale = self._stale(events)
+        step_number = 0
+        for number, (event, phase) in enumerate(zip(events, phases, strict=True)):
+            while step_number < len(self.steps) and self.steps[step_number] <= number:
+                step_number += 1
+            if phase == "update":
+                # An optimizer may write a parameter in several ops of one step.
+                key = step_number, event.line and event.line[:2]
+                for storage in event.writes:
+                    writes[storage][key] = _source(event.line)
+        for name, parameter in self.updates.trained:
+            if parameter.requires_grad:
+                number = position[id(parameter)]
+                yield UpdatedParameter(
+                    name,
+                    number in got,
+                    id(parameter) in held,
+                    tuple(writes[parameters[id(parameter)]].values()),
+                    stale.get(number),
+                )
+
+    def _stale(self, events: Sequence[Access]) -> dict[int, Source]:
+        """Return the leaves to whose gradients from before the step a backward adds."""
+        memory = self.recorder.memory
+        old = {memory(value): number for number, value in self.before.items()}
+        stale = {}
+        for number, event in enumerate(events):
+            if not event.backward and event.replaces:
+                for storage in event.writes:
+                    old.pop(storage, None)
+            touched = event.writes | event.reads if event.accumulates else ()
+            for storage in touched:
+                if storage in old:
+                    line = next((b.line for b in self.backwards if b.end > number), None)
+                    stale[old[storage]] = _source(line) or Source("", 0)
+        return stale
+
+
+def _mark(leaf: torch.Tensor) -> tuple[int, int]:
+    grad = leaf.grad
+    return (0, 0) if grad is None else (id(grad), grad._version)
+
+
+def _source(line: Line | None) -> Source | None:
+    return None if line is None else source_lines.from_line(*line)
+
+
+@dataclass(frozen=True)
+class StepPhases:
+    """The phases of a step.
+
+    Attributes:
+        phases: the phase of each event.
+        step_counts: storages of the step counts that torch's optimizers read on the CPU.
+        updated: what happened to each parameter of the named modules.
+    """
+
+    phases: Sequence[Phase]
+    step_counts: frozenset[int]
+    updated: tuple[UpdatedParameter, ...]
+
+
+def _phases(
+    events: Sequence[Access], written: set[int], buffers: set[int], made: set[int]
+) -> list[Phase]:
+    """Return the phase of each event.
+
+    Args:
+        events: the events.
+        written: storages of parameters, gradients and state: an event outside a backward that
+            writes them belongs to the update.
+        buffers: storages of buffers, which a running module may write in its forward.
+        made: storages of state and gradients that the step made.
+    """
+    backwards = [number for number, event in enumerate(events) if event.backward]
+    first, last = (backwards[0], backwards[-1]) if backwards else (len(events), -1)
+    phases: list[Phase] = ["forward"] * len(events)
+    needed: set[int] = set()
+    feeds: set[int] = set()
+    idle = set()
+    for number in reversed(range(len(events))):
+        event = events[number]
+        own_buffers = buffers if event.in_module else set()
+        updates = (event.writes & (written | buffers)) - own_buffers or event.makes & made
+        results = event.makes | event.writes
+        if event.backward:
+            phases[number] = "backward"
+            needed |= event.reads
+        elif updates or (not results & needed and results & feeds):
+            phases[number] = "update"
+            feeds |= event.reads
+        elif first < number and not results & needed and not (event.in_module and number < last):
+            phases[number] = "update"
+            idle.add(number)
+        else:
+            needed |= event.reads
+    for number in sorted(idle):
+        # A result that autograd makes and does not use, such as a `detach`, divides no forward.
+        after = next((phases[n] for n in range(number, len(events)) if n not in idle), "update")
+        if events[number].makes and phases[number - 1] == after == "forward":
+            phases[number] = "forward"
+    return phases
+
+
+def event_of(
+    recorder: RecordingMode, record: OpRecord, *, backward: bool, in_module: bool
+) -> Access:
+    """Return what a recorded op reads and writes."""
+    memory = recorder.memory
+    written: list[Any] = []
+    name = ""
+    if not isinstance(record.op, str):
+        written = effects.written(record.op, record.args, record.kwargs)
+        name = getattr(record.op, "_opname", "")
+    results = [*parts_of(record.output, Value)]
+    operands = [*parts_of((record.args, record.kwargs), Value)]
+    before = {memory(value) for value in operands}
+    return Access(
+        backward,
+        in_module,
+        before | {~value for value in operands},
+        {memory(value) for value in parts_of(written, Value)},
+        {memory(value) for value in results} - before | {~value for value in results},
+        record.output if record.op is _TANGENT else None,
+        record.line,
+        backward and record.sequence >= FIRST_LEAF_SEQUENCE,
+        name in _REPLACING,
+    )

@@ -1,0 +1,419 @@
+"""A whole training step via dispatch: phases, names, and the restored state."""
+
+import copy
+import itertools
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from pytest_torchgraph import CaptureError, Graph
+
+OPTIMIZERS = {
+    "SGD": lambda p, **k: torch.optim.SGD(p, lr=0.1, momentum=0.9, **k),
+    "Adam": lambda p, **k: torch.optim.Adam(p, lr=1e-2, **k),
+    "AdamW": lambda p, **k: torch.optim.AdamW(p, lr=1e-2, **k),
+    "Adagrad": lambda p, **k: torch.optim.Adagrad(p, lr=1e-2, **k),
+    "NAdam": lambda p, **k: torch.optim.NAdam(p, lr=1e-2, **k),
+    "Muon": lambda p, **k: torch.optim.Muon([x for x in p if x.ndim == 2], lr=1e-2, **k),
+}
+HOW = {"for": {"foreach": False}, "foreach": {"foreach": True}, "fused": {"fused": True}}
+KINDS = ["plain", "accumulation", "clipping", "scaler", "schedule"]
+COMPILED = ["nothing", "model", "optimizer", "step"]
+REFUSED = {("NAdam", "fused"), ("Muon", "for"), ("Muon", "foreach"), ("Muon", "fused")}
+"""Implementations that torch does not have. Muon has one, without an option."""
+
+
+class Block(nn.Module):
+    def __init__(self, size=6):
+        super().__init__()
+        self.fc = nn.Linear(size, size)
+        self.norm = nn.BatchNorm1d(size)
+
+    def forward(self, x):
+        return x + F.dropout(self.norm(F.relu(self.fc(x))), 0.1)
+
+
+class Training:
+    """A model with its training step."""
+
+    def __init__(
+        self, optimizer="AdamW", how="foreach", kind="plain", compiled="nothing", layers=2
+    ):
+        torch.manual_seed(0)
+        self.model = nn.Sequential(*[Block() for _ in range(layers)], nn.Linear(6, 2))
+        options = HOW.get(how, {})
+        self.optimizer = OPTIMIZERS[optimizer](self.model.parameters(), **options)
+        self.scheduler = torch.optim.lr_scheduler.StepLR(self.optimizer, 1, gamma=0.5)
+        self.scaler = torch.amp.GradScaler("cpu", init_scale=8.0, growth_interval=1)
+        self.kind = kind
+        model, update = self.model, self.optimizer.step
+        if compiled == "model":
+            model = torch.compile(model, backend="aot_eager")
+        if compiled == "optimizer":
+            update = torch.compile(self.optimizer.step, backend="aot_eager")
+
+        def step(x, y):
+            self.optimizer.zero_grad()
+            for part in range(1 + (kind == "accumulation")):
+                loss = F.mse_loss(model(x + part), y)
+                if kind == "scaler":
+                    self.scaler.scale(loss).backward()
+                else:
+                    loss.backward()
+            if kind == "clipping":
+                nn.utils.clip_grad_norm_(self.model.parameters(), 0.1)
+            if kind == "scaler":
+                self.scaler.step(self.optimizer)
+                self.scaler.update()
+            else:
+                update()
+            if kind == "schedule":
+                self.scheduler.step()
+            return loss.detach()
+
+        self.step = torch.compile(step, backend="aot_eager") if compiled == "step" else step
+
+    @property
+    def updates(self):
+        return self.model, self.optimizer, self.scheduler, self.scaler
+
+    def state(self):
+        """All state, bit by bit, with version counters and identities."""
+        parameters = [*self.model.parameters()]
+        tensors = [*parameters, *self.model.buffers(), *(p.grad for p in parameters)]
+        tensors += [
+            value
+            for parameter in parameters
+            for value in self.optimizer.state.get(parameter, {}).values()
+        ]
+        tensors += [self.scaler._scale, self.scaler._growth_tracker]
+        numbers = [
+            {k: v for k, v in group.items() if k != "params"}
+            for group in self.optimizer.param_groups
+        ]
+        return copy.deepcopy(
+            [
+                [(t, t._version) if isinstance(t, torch.Tensor) else t for t in tensors],
+                numbers,
+                self.scheduler.state_dict(),
+                self.scaler.state_dict(),
+                torch.get_rng_state(),
+            ]
+        )
+
+
+def same(a, b):
+    if isinstance(a, torch.Tensor):
+        return isinstance(b, torch.Tensor) and a.dtype == b.dtype and torch.equal(a, b)
+    if isinstance(a, (list, tuple)):
+        return len(a) == len(b) and all(map(same, a, b))
+    if isinstance(a, dict):
+        return a.keys() == b.keys() and all(same(a[key], b[key]) for key in a)
+    return a == b
+
+
+def batch():
+    torch.manual_seed(1)
+    return torch.randn(4, 6), torch.randn(4, 2)
+
+
+def cases():
+    for optimizer, how, kind, compiled in itertools.product(OPTIMIZERS, HOW, KINDS, COMPILED):
+        if (optimizer, how) not in REFUSED:
+            yield optimizer, how, kind, compiled
+    for kind, compiled in itertools.product(KINDS, COMPILED):
+        yield "Muon", "only", kind, compiled
+
+
+QUICK = ["AdamW-for-plain-nothing", "SGD-foreach-clipping-nothing", "Adam-fused-scaler-nothing"]
+QUICK += ["NAdam-foreach-accumulation-nothing", "Adagrad-for-schedule-nothing"]
+
+
+@pytest.mark.slow("every optimizer and option", unless=QUICK)
+@pytest.mark.parametrize(("optimizer", "how", "kind", "compiled"), [*cases()], ids=str)
+def test_step_via_dispatch_computes_the_same_and_is_restored(
+    graph_capture, optimizer, how, kind, compiled
+):
+    """Parameters, state, RNG and gradients are as before; the step computed what it computes."""
+    training = Training(optimizer, how, kind, compiled)
+    before = training.state()
+    finals = []
+
+    def step(x, y):
+        loss = training.step(x, y)
+        finals.append(training.state()[0])
+        return loss
+
+    x, y = batch()
+    torch.manual_seed(2)
+    capture = graph_capture(step, x, y, via="dispatch", updates=training.updates)
+    torch.manual_seed(2)
+    assert same(before[:4], training.state()[:4])
+    with torch.compiler.set_stance("force_eager"):
+        reference = Training(optimizer, how, kind, compiled)
+        torch.manual_seed(2)
+        reference.step(x, y)
+        loss = reference.step(x, y)
+    assert torch.equal(capture.output, loss)
+    values = [[t[0] if isinstance(t, tuple) else t for t in tensors] for tensors in finals]
+    expected = [t[0] if isinstance(t, tuple) else t for t in reference.state()[0]]
+    assert same(values[-1], expected)
+    assert len(capture.phase("update")) >= 1
+    assert len(capture.phase("backward")) == 1 + (kind == "accumulation")
+    if optimizer != "Muon":
+        capture.assert_updated()
+    for graph in capture.graphs:
+        assert Graph.from_text(graph.to_text()) == graph
+
+
+def test_phases_and_names(graph_capture):
+    training = Training("AdamW", "foreach")
+    capture = graph_capture(training.step, *batch(), via="dispatch", updates=training.updates)
+    capture.assert_graph_count(forward=1, backward=1, update=1, total=3)
+    assert [graph.kind for graph in capture.graphs] == ["forward", "backward", "update"]
+    names = {node.name for node in capture.phase("update")[0].inputs}
+    assert {"0.fc.weight", "0.fc.weight.grad", "optimizer.state.0.fc.weight.exp_avg"} <= names
+    capture.assert_no_ops("aten._foreach_add_", phase="backward")
+    capture.assert_op_counts({"aten._foreach_addcdiv_": 1}, phase="update")
+    with pytest.raises(AssertionError, match="found 0"):
+        capture.assert_op_counts({"aten._foreach_addcdiv_": 1}, phase="forward")
+    with pytest.raises(ValueError, match="unknown phase='updates'"):
+        capture.phase("updates")
+
+
+def test_phase_without_updates(graph_capture):
+    model = nn.Linear(6, 2)
+    capture = graph_capture(model, torch.randn(4, 6), via="dispatch")
+    assert capture.phase("forward") == capture.forwards
+    assert capture.phase("backward") == capture.backwards
+    with pytest.raises(CaptureError, match="updates="):
+        capture.phase("update")
+    with pytest.raises(CaptureError, match="updates="):
+        capture.assert_updated()
+
+
+def test_step_without_update_has_no_such_phase(graph_capture):
+    training = Training()
+
+    def step(x, y):
+        loss = F.mse_loss(training.model(x), y)
+        loss.backward()
+
+    capture = graph_capture(step, *batch(), via="dispatch", updates=training.model, warmup=0)
+    assert capture.phase("update") == ()
+    with pytest.raises(AssertionError, match="no graph in phase 'update'"):
+        capture.assert_no_ops("aten.mul", phase="update")
+    with pytest.raises(AssertionError, match="no graph in phase 'update'"):
+        capture.assert_no_syncs(phase="update")
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "words"),
+    [
+        ({"updates": ()}, TypeError, "names nothing"),
+        ({"updates": [nn.Linear(1, 1)]}, TypeError, "cannot contain a list"),
+        ({"updates": 3}, TypeError, "cannot contain a int"),
+        ({"warmup": 1}, TypeError, "warmup= needs updates="),
+        ({"updates": nn.Linear(1, 1), "warmup": -1}, ValueError, "negative"),
+        ({"updates": nn.Linear(1, 1), "warmup": 1.0}, TypeError, "must be an int"),
+        ({"updates": nn.Linear(1, 1), "warmup": True}, TypeError, "must be an int"),
+        ({"updates": nn.Linear(1, 1), "backward": False}, TypeError, "backward="),
+        ({"updates": nn.Linear(1, 1), "loss_fn": torch.sum}, TypeError, "loss_fn="),
+        ({"updates": nn.Linear(1, 1), "fake": True}, TypeError, "fake="),
+        ({"updates": nn.Linear(1, 1), "device": "cpu"}, TypeError, "device="),
+        (
+            {"updates": nn.Linear(1, 1), "via": "fx"},
+            CaptureError,
+            "'dispatch', 'aot' or 'inductor'",
+        ),
+        ({"updates": nn.Linear(1, 1), "via": "export"}, CaptureError, "not available via 'export'"),
+    ],
+)
+def test_wrong_options(graph_capture, options, error, words):
+    with pytest.raises(error, match=words):
+        graph_capture(torch.relu, torch.ones(2), **{"via": "dispatch", **options})
+
+
+def test_state_that_is_not_named_is_refused_and_restored(graph_capture):
+    training, other = Training(), Training()
+    before = training.state(), other.state()
+
+    def step(x, y):
+        other.step(x, y)
+        return training.step(x, y)
+
+    with pytest.raises(CaptureError, match=r"step changed .*not in updates="):
+        graph_capture(step, *batch(), via="dispatch", updates=training.updates)
+    assert same(before[0][:4], training.state()[:4])
+    assert same(before[1][0], other.state()[0])
+
+
+def test_optimizer_that_is_not_named_is_refused(graph_capture):
+    training = Training()
+    with pytest.raises(CaptureError, match="the state of AdamW"):
+        graph_capture(training.step, *batch(), via="dispatch", updates=training.model)
+
+
+def test_step_that_raises_is_restored(graph_capture):
+    training = Training("SGD", "for", "schedule")
+    before = training.state()
+
+    def step(x, y):
+        training.step(x, y)
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        graph_capture(step, *batch(), via="dispatch", updates=training.updates, warmup=0)
+    assert same(before[:4], training.state()[:4])
+
+
+class Average:
+    """An object with its own state, such as a moving average of the parameters."""
+
+    def __init__(self, model, survives=True):
+        self.values = [p.detach().clone() for p in model.parameters()]
+        self.count, self.survives = 0, survives
+
+    def update(self, model):
+        self.count += 1
+        with torch.no_grad():
+            for value, parameter in zip(self.values, model.parameters(), strict=True):
+                value.lerp_(parameter, 0.1)
+
+    def state_dict(self):
+        return {"values": self.values, "count": self.count}
+
+    def load_state_dict(self, state):
+        self.values = state["values"]
+        self.count = state["count"] if self.survives else 0
+
+
+def test_object_with_state(graph_capture):
+    training = Training()
+    average = Average(training.model)
+    average.count = 5
+    before = copy.deepcopy(average.state_dict())
+
+    def step(x, y):
+        training.step(x, y)
+        average.update(training.model)
+
+    updates = (*training.updates, average)
+    capture = graph_capture(step, *batch(), via="dispatch", updates=updates)
+    assert same(before, average.state_dict())
+    assert "object.values.0" in capture.phase("update")[-1].by_name
+    capture.assert_order("aten._foreach_addcdiv_", "aten.lerp_", phase="update")
+    average.survives = False
+    with pytest.raises(CaptureError, match="does not survive"):
+        graph_capture(step, *batch(), via="dispatch", updates=updates)
+
+
+def test_generators_and_tensors(graph_capture):
+    model, counter, generator = nn.Linear(3, 3), torch.zeros(()), torch.Generator().manual_seed(3)
+    state = generator.get_state()
+
+    def step(x):
+        counter.add_(1)
+        return model(x * torch.rand(3, generator=generator)).sum()
+
+    capture = graph_capture(
+        step, torch.ones(3), via="dispatch", updates=(model, counter, generator), warmup=2
+    )
+    assert counter == 0
+    assert counter._version == 0
+    assert torch.equal(generator.get_state(), state)
+    assert "tensor" in capture.phase("update")[0].by_name
+
+
+def test_second_module_and_optimizer_have_numbers(graph_capture):
+    first, second = Training(), Training()
+
+    def step(x, y):
+        first.step(x, y)
+        second.step(x, y)
+
+    updates = (first.model, first.optimizer, second.model, second.optimizer)
+    capture = graph_capture(step, *batch(), via="dispatch", updates=updates)
+    capture.assert_graph_count(forward=2, backward=2, update=2)
+    names = {node.name for graph in capture.graphs for node in graph.inputs}
+    assert "module_1.0.fc.weight" in names
+    assert "optimizer_1.state.module_1.0.fc.weight.exp_avg" in names
+    capture.assert_updated()
+
+
+def test_first_step_makes_the_state(graph_capture):
+    training = Training()
+    options = {"via": "dispatch", "updates": training.updates}
+    first = graph_capture(training.step, *batch(), warmup=0, **options)
+    second = graph_capture(training.step, *batch(), **options)
+    assert first.count("aten.zeros_like", phase="update") > 0
+    assert second.count("aten.zeros_like", phase="update") == 0
+    assert first != second
+    again = graph_capture(training.step, *batch(), **options)
+    assert again == second
+    assert again.to_text() == second.to_text()
+
+
+def test_logged_loss_belongs_to_the_update(graph_capture):
+    training = Training()
+    lines = []
+
+    def step(x, y):
+        loss = training.step(x, y)
+        lines.append(loss.item())  # THE LINE
+
+    capture = graph_capture(step, *batch(), via="dispatch", updates=training.updates)
+    capture.assert_no_syncs(phase="forward")
+    capture.assert_no_syncs(phase="backward")
+    with pytest.raises(AssertionError, match="THE LINE"):
+        capture.assert_no_syncs(phase="update")
+    with pytest.raises(AssertionError, match="THE LINE"):
+        capture.assert_no_syncs()
+
+
+def test_gradients_in_place_are_the_first_update(graph_capture):
+    training = Training("SGD")
+    model, optimizer = training.model, training.optimizer
+
+    def step(x, y):
+        optimizer.zero_grad(set_to_none=False)
+        F.mse_loss(model(x), y).backward()
+        optimizer.step()
+
+    capture = graph_capture(step, *batch(), via="dispatch", updates=(model, optimizer))
+    kinds = [graph.kind for graph in capture.graphs]
+    assert kinds == ["update", "forward", "backward", "update"]
+    capture.assert_updated()
+
+
+def test_optimizer_alone(graph_capture):
+    training = Training()
+    optimizer = training.optimizer
+    capture = graph_capture(training.step, *batch(), via="dispatch", updates=optimizer)
+    names = {node.name for node in capture.phase("update")[0].inputs}
+    assert {"0.fc.weight", "optimizer.state.0.fc.weight.exp_avg"} <= names
+    with pytest.raises(AssertionError, match="must name a module"):
+        capture.assert_updated()
+
+
+def test_closure_of_an_optimizer(graph_capture):
+    torch.manual_seed(0)
+    model = nn.Linear(6, 2)
+    optimizer = torch.optim.LBFGS(model.parameters(), max_iter=2)
+    before = [p.detach().clone() for p in model.parameters()]
+
+    def step(x, y):
+        def closure():
+            optimizer.zero_grad()
+            loss = F.mse_loss(model(x), y)
+            loss.backward()
+            return loss
+
+        optimizer.step(closure)
+
+    capture = graph_capture(step, *batch(), via="dispatch", updates=(model, optimizer))
+    assert all(map(torch.equal, before, model.parameters()))
+    assert not optimizer.state
+    assert len(capture.phase("backward")) == 2

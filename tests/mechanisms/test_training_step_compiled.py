@@ -1,0 +1,99 @@
+"""A whole training step via aot and inductor: compiled and eager parts as one step."""
+
+import warnings
+
+import pytest
+import torch
+
+from .test_training_step import COMPILED, Training, batch, cases, same
+
+QUICK = ["SGD-foreach-clipping-model", "AdamW-foreach-plain-optimizer", "Adam-for-scaler-nothing"]
+
+
+@pytest.mark.slow("every optimizer and option", unless=QUICK)
+@pytest.mark.parametrize(("optimizer", "how", "kind", "compiled"), [*cases()], ids=str)
+def test_step_via_aot_computes_the_same_and_is_restored(
+    graph_capture, optimizer, how, kind, compiled
+):
+    """The step computes what it computes with the same backend, and all state is as before."""
+    training = Training(optimizer, how, kind, compiled)
+    before = training.state()
+    finals = []
+
+    @torch.compiler.disable
+    def note():
+        finals.append(training.state()[0])
+
+    def step(x, y):
+        loss = training.step(x, y)
+        note()
+        return loss
+
+    x, y = batch()
+    torch.manual_seed(2)
+    own = {"nothing": training.step}.get(compiled, step)
+    capture = graph_capture(own, x, y, via="aot", updates=training.updates)
+    torch.manual_seed(2)
+    assert same(before[:4], training.state()[:4])
+    torch._dynamo.reset()
+    warnings.simplefilter("ignore")  # of torch, which fail the compilation as errors
+    reference = Training(optimizer, how, kind, "step" if compiled == "nothing" else compiled)
+    torch.manual_seed(2)
+    reference.step(x, y)
+    # As in the capture, nothing is left of the compilation of the warm-up.
+    torch._dynamo.reset()
+    loss = reference.step(x, y)
+    torch._dynamo.reset()
+    assert torch.equal(capture.output, loss)
+    if finals:
+        values = [t[0] if isinstance(t, tuple) else t for t in finals[-1]]
+        expected = [t[0] if isinstance(t, tuple) else t for t in reference.state()[0]]
+        assert same(values, expected)
+    assert capture.phase("forward")
+    assert capture.phase("backward")
+    assert capture.phase("update")
+    if optimizer != "Muon":
+        capture.assert_updated()
+
+
+def test_compiled_parts_are_graphs_and_the_rest_is_eager(graph_capture):
+    training = Training("AdamW", "foreach", compiled="optimizer")
+    capture = graph_capture(training.step, *batch(), via="aot", updates=training.updates)
+    capture.assert_graph_count(update=1, total=1)
+    assert [graph.kind for graph in capture.eager] == ["forward", "backward", "update"]
+    (update,) = capture.graphs
+    names = {node.name for node in update.inputs}
+    assert {"0.fc.weight", "optimizer.state.0.fc.weight.exp_avg"} <= names
+    assert capture.to_text()
+
+
+@pytest.mark.parametrize("compiled", COMPILED)
+def test_step_has_no_syncs(graph_capture, compiled):
+    training = Training("AdamW", "for" if compiled == "model" else "foreach", compiled=compiled)
+    capture = graph_capture(training.step, *batch(), via="aot", updates=training.updates)
+    capture.assert_no_syncs()
+    capture.assert_no_syncs(phase="update")
+
+
+def test_sync_in_the_eager_part(graph_capture):
+    training = Training("SGD", compiled="model")
+
+    def step(x, y):
+        loss = training.step(x, y)
+        return loss.item()  # THE LINE
+
+    capture = graph_capture(step, *batch(), via="aot", updates=training.updates)
+    with pytest.raises(AssertionError, match="THE LINE"):
+        capture.assert_no_syncs()
+    with pytest.raises(AssertionError, match="THE LINE"):
+        capture.assert_no_syncs(phase="update")
+    capture.assert_no_syncs(phase="forward")
+
+
+@pytest.mark.slow("inductor")
+def test_inductor(graph_capture):
+    training = Training("AdamW", "foreach", compiled="optimizer")
+    capture = graph_capture(training.step, *batch(), via="inductor", updates=training.updates)
+    capture.assert_graph_count(update=1, total=1)
+    assert capture.at("aot").graphs[0].kind == "update"
+    assert capture.kernels
