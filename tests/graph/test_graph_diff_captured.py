@@ -14,7 +14,6 @@ from torch import nn
 
 import pytest_torchgraph
 from pytest_torchgraph import Capture, Graph
-from pytest_torchgraph.graph.diff import match
 
 pytestmark = pytest.mark.parametrize("via", ["aot", "dispatch"])
 
@@ -125,22 +124,6 @@ def test_diff_text_has_module_source_line_before_after_and_consequences(via: str
     ]
     assert lines[4] == "    follows in backward: 4 rewired"
     assert len(lines) == 9
-
-
-@pytest.mark.slow("further models and backends", unless=["dispatch"])
-def test_unchanged_backward_is_paired_in_order(via: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    before, after = captured(Block, via), captured(Cloned, via)
-    kinds: list[str] = []
-    run = match._Matcher.run
-    monkeypatch.setattr(
-        match._Matcher, "run", lambda self: kinds.append(self.a.graph.kind) or run(self)
-    )
-    in_order = pytest_torchgraph.diff(before, after)
-    assert kinds == ["forward"]
-    monkeypatch.setattr(match, "_agree_in_order", lambda *_: False)
-    matched = pytest_torchgraph.diff(before, after)
-    assert kinds == ["forward", "forward", "backward"]
-    assert in_order.to_json() == matched.to_json()
 
 
 class Convolved(nn.Module):

@@ -269,18 +269,6 @@ def test_order_of_statements_does_not_count_in_training(terms: str) -> None:
     assert not diff_graphs(before, after)
 
 
-def test_other_saved_value_in_the_backward_is_a_difference() -> None:
-    """The same values are saved, and the backward takes them in exchanged roles."""
-    before = step(("sin", "cos"), "abc")
-    swapped = (
-        before[1].to_text().replace("%sin)", "%s_in)").replace("%tangent, %cos", "%tangent, %sin")
-    )
-    swapped = swapped.replace("default(%sin, %tangent", "default(%cos, %tangent")
-    after = [before[0], Graph.from_text(swapped)]
-    assert not equal_programs(before, after)
-    assert diff_graphs(before, after)
-
-
 def test_gradient_sum_compares_each_term() -> None:
     before, after = step(("sin", "cos"), "abc"), step(("sin", "cos"), "abb")
     assert not equal_programs(before, after)
