@@ -43,7 +43,7 @@ class Written(nn.Module):
             self.add_module(name, module)
         # The line is in a file, so that its ops have it as their source.
         with NamedTemporaryFile("w", suffix=".py", delete=False) as file:
-            file.write(f"def forward(self, x, y):\n    return {line}\n")
+            file.write(f"def forward(self, x, y=None):\n    return {line}\n")
         names = {**globals(), **dict(self.named_children())}
         exec(compile(Path(file.name).read_text(), file.name, "exec"), names)
         self.forward = names["forward"].__get__(self)
@@ -134,13 +134,14 @@ class RMSNorm(nn.Module):
 class Folded(nn.Module):
     """A convolution of a quantized model, whose batch norm is folded into its bias or not."""
 
-    def __init__(self, *, is_folded: bool) -> None:
+    def __init__(self, *, is_folded: bool, stride: int = 1) -> None:
         super().__init__()
-        self.conv = nn.Conv2d(1, 1, 3, padding=1, bias=is_folded)
+        self.conv = nn.Conv2d(1, 1, 3, bias=is_folded)
+        self.stride = stride
 
     def forward(self, x: Tensor) -> Tensor:
         weight = dequantize(quantize(self.conv.weight, 0.125), 0.125)
-        return F.conv2d(x[None, None], weight, self.conv.bias, 1, 1)
+        return F.conv2d(x[None, None], weight, self.conv.bias, self.stride, 1)
 
 
 EXAMPLES = {

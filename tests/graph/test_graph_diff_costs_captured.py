@@ -46,18 +46,6 @@ class Net(nn.Module):
         return x
 
 
-class Attention(nn.Module):
-    def __init__(self, *, fused: bool) -> None:
-        super().__init__()
-        sizes = [24] if fused else [8, 8, 8]
-        self.projections = nn.ModuleList(nn.Linear(8, size) for size in sizes)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        parts = [project(x) for project in self.projections]
-        q, k, v = parts if len(parts) == 3 else parts[0].chunk(3, -1)
-        return (q @ k.t()).softmax(-1) @ v
-
-
 HIDDEN = 4 * 16 * 4
 """The size of a hidden value in bytes."""
 EDITS: dict[str, tuple[nn.Module, nn.Module, Cost | None]] = {
@@ -74,12 +62,8 @@ EDITS: dict[str, tuple[nn.Module, nn.Module, Cost | None]] = {
         Cost(0, 0),
     ),
     "a layer more": (Net(), Net(count=4), None),
-    "a layer fewer": (Net(), Net(count=2), None),
     "wider layers": (Net(), Net(hidden=32), None),
     "recomputed layers": (Net(nn.GELU()), Net(nn.GELU(), recomputed=True), None),
-    "half precision": (Net(), Net(lambda x: torch.relu(x.bfloat16()).float()), None),
-    "dropout": (Net(), Net(lambda x: nn.functional.dropout(torch.relu(x))), None),
-    "a fused projection": (Attention(fused=False), Attention(fused=True), None),
     "a norm, and an activation": (
         nn.Sequential(nn.Linear(8, 8), nn.LayerNorm(8), nn.GELU(), nn.Linear(8, 8)),
         nn.Sequential(nn.Linear(8, 8), nn.RMSNorm(8), nn.SiLU(), nn.Linear(8, 8)),
@@ -101,8 +85,6 @@ def check(before: Capture, after: Capture, cost: Cost | None = None) -> None:
     only=[
         "*aot",
         "a layer more-dispatch",
-        "dropout-dispatch",
-        "half precision-dispatch",
         "wider layers-dispatch",
     ],
 )
@@ -143,8 +125,8 @@ class Mixed(nn.Module):
 @pytest.mark.slow("further cases; a few are in every run", unless=["none any more"])
 @pytest.mark.parametrize(
     ("act", "more"),
-    [(squared_exp, False), (squared, True), (squared_exp, True), (torch.relu, False)],
-    ids=["an edit in them", "one more run", "both", "none any more"],
+    [(squared_exp, True), (torch.relu, False)],
+    ids=["an edit and one more run", "none any more"],
 )
 def test_edit_cost_of_eager_ops_is_multiplied_by_their_runs(
     act: Callable[[torch.Tensor], torch.Tensor], more: bool

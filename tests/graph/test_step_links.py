@@ -131,6 +131,7 @@ EXCHANGES: dict[str, tuple[Any, Any]] = {
 }
 
 
+@pytest.mark.slow("the same without a backward", only=["*-False"])
 @pytest.mark.parametrize("grad", [False, True])
 @pytest.mark.parametrize("exchange", EXCHANGES)
 def test_each_exchange_is_a_difference_live_and_stored(exchange: str, *, grad: bool) -> None:
