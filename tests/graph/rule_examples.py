@@ -34,6 +34,11 @@ def dequantize(x: Tensor, scale: float, *limits: Any) -> Tensor:
     return result
 
 
+def rounded(x: Tensor, scale: float, zero: int, low: int = -128) -> Tensor:
+    limits = (zero, low, 127, torch.int8)
+    return dequantize(quantize(x, scale, *limits), scale, *limits)
+
+
 class Written(nn.Module):
     """A module whose forward is one line of an example."""
 
@@ -76,11 +81,15 @@ class Example:
             return diff_graphs(*map(_ran, (self.before, self.after)))
         if self.via == "text":
             return difference(graph(self.before, inputs=""), graph(self.after, inputs=""))
-        old = self._side(self.before, self.modules)
-        new = self._side(self.after, self.changed or self.modules)
+        sides = self.sides()
         if self.stored:
-            return diff_graphs(*(parse_text(side.to_text()).graphs for side in (old, new)))
-        return diff(old, new)
+            return diff_graphs(*(parse_text(side.to_text()).graphs for side in sides))
+        return diff(*sides)
+
+    def sides(self) -> tuple[Capture, Capture]:
+        """Capture both sides."""
+        old = self._side(self.before, self.modules)
+        return old, self._side(self.after, self.changed or self.modules)
 
     def _side(self, line: str, modules: str) -> Capture:
         values = [

@@ -2,216 +2,112 @@
 
 from __future__ import annotations
 
-import functools
-import inspect
 import re
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 import torch
-from torch import nn
+from graph.rule_examples import Example
 
-import pytest_torchgraph
-from pytest_torchgraph import Capture, Graph
+from pytest_torchgraph import Graph, capture
 
-pytestmark = pytest.mark.parametrize("via", ["aot", "dispatch"])
-
-
-class Block(nn.Module):
-    """An MLP with a residual connection. Each subclass has one edit."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.norm = nn.LayerNorm(8)
-        self.up = nn.Linear(8, 16)
-        self.act: nn.Module = nn.GELU()
-        self.down = nn.Linear(16, 8)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x - self.down(self.act(self.up(self.norm(x))))
-
-
-class Cloned(Block):
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x - self.down(self.act(self.up(self.norm(x)).clone()))  # edited
-
-
-class Rectified(Block):
-    def __init__(self) -> None:
-        super().__init__()
-        self.act = nn.ReLU()
-
-
-class Unnormed(Block):
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x - self.down(self.act(self.up(x)))
-
-
-class Swapped(Block):
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.down(self.act(self.up(self.norm(x)))) - x  # edited
-
-
-class Rewired(Block):
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        normed = self.norm(x)
-        return normed - self.down(self.act(self.up(normed)))  # edited
-
-
-class Net(nn.Module):
-    def __init__(self, edited: type[Block]) -> None:
-        super().__init__()
-        self.blocks = nn.Sequential(Block(), edited(), Block())
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.blocks(x)  # type: ignore[no-any-return]
-
-
-@functools.cache
-def captured(edit: type[Block], via: str) -> Capture:
-    """Capture forward and backward of three blocks, the middle one edited."""
-    x = torch.linspace(-1, 1, 16).reshape(2, 8)
-    return pytest_torchgraph.capture(Net(edit), x, via=via)
-
-
-EDITS: dict[type[Block], tuple[str, str, str]] = {
-    Cloned: ("added", "aten.clone.default", ""),
-    Rectified: ("changed", "aten.relu.default", "act"),
-    Unnormed: ("removed", "aten.native_layer_norm.default", "norm"),
-    Swapped: ("rewired", "aten.sub.Tensor", ""),
-    Rewired: ("rewired", "aten.sub.Tensor", ""),
+BLOCKS = (
+    "blocks=nn.Sequential(*(Written(line, 'norm=nn.LayerNorm(6), act=nn.GELU(), "
+    "up=nn.Linear(6, 8), down=nn.Linear(8, 6)') for line in ('{0}', '{1}', '{0}')))"
+)
+PLAIN = "x - down(act(up(norm(x))))"
+EDITS = {
+    "x - down(act(up(norm(x))).clone())": ("added", "aten.clone.default", ""),
+    "x - down(act(up(x)))": ("removed", "aten.native_layer_norm.default", "norm"),
+    "down(act(up(norm(x)))) - x": ("rewired", "aten.sub.Tensor", ""),
+    "(h := norm(x)) - down(act(up(h)))": ("rewired", "aten.sub.Tensor", ""),
 }
 
 
-@pytest.mark.slow("further models and backends", only=["*aot"])
-@pytest.mark.parametrize("edit", EDITS, ids=lambda edit: edit.__name__)
-def test_edit_of_a_captured_model_is_one_finding(edit: type[Block], via: str) -> None:
-    kind, op, part = EDITS[edit]
-    before, after = captured(Block, via), captured(edit, via)
-    assert before.backward.nodes
-    assert not pytest_torchgraph.diff(before, captured(Block, via))
-    (finding,) = pytest_torchgraph.diff(before, after).findings
+def edited(line: str) -> Example:
+    """Return an example of three blocks, of which the middle one has another line."""
+    return Example(
+        "blocks(x)", "blocks(x)", BLOCKS.format(PLAIN, PLAIN), BLOCKS.format(PLAIN, line)
+    )
+
+
+@pytest.mark.parametrize("line", EDITS)
+def test_edit_of_a_captured_model_is_one_finding(line: str) -> None:
+    kind, op, part = EDITS[line]
+    (finding,) = edited(line).difference().findings
     assert finding.kind == kind
     assert finding.graph == "forward"
     assert finding.changes[0].node.op == op
     assert finding.module == ".".join(filter(None, ("blocks.1", part)))
     backward = {change.graph for change in finding.consequences}
     assert backward <= {"backward"}
-    assert bool(finding.consequences) or edit is Cloned, "the backward of it differs as well"
+    assert bool(finding.consequences) or kind == "added", "the backward of it differs as well"
 
 
-@pytest.mark.slow("further models and backends", unless=["dispatch"])
-def test_diff_text_has_module_source_line_before_after_and_consequences(via: str) -> None:
-    diff = pytest_torchgraph.diff(captured(Block, via), captured(Swapped, via))
-    number = next(
-        start + i
-        for lines, start in [inspect.getsourcelines(Swapped)]
-        for i, line in enumerate(lines)
-        if "# edited" in line
-    )
-    lines = str(diff).splitlines()
-    assert lines[0].startswith("1 edit: aten.sub.Tensor rewired in blocks.1 (Swapped, ")
+def test_second_capture_of_a_model_has_no_difference() -> None:
+    assert not edited(PLAIN).difference()
+
+
+def test_diff_text_has_module_source_line_before_after_and_consequences() -> None:
+    lines = str(edited("down(act(up(norm(x)))) - x").difference()).splitlines()
+    assert lines[0].startswith("1 edit: aten.sub.Tensor rewired in blocks.1 (Written, ")
     assert re.fullmatch(
-        rf"> rewired in blocks\.1 \[forward\]  \S*{Path(__file__).name}:{number}: "
-        rf"return self\.down\(self\.act\(self\.up\(self\.norm\(x\)\)\)\) - x.*",
+        r"> rewired in blocks\.1 \[forward\]  \S*\.py:2: return down\(act\(up\(norm\(x\)\)\)\) - x",
         lines[1],
     )
     x, y = "%blocks.0/sub", "%blocks.1.down/addmm"
     assert lines[2:4] == [
-        f"    before  %blocks.1/sub = aten.sub.Tensor({x}, {y}) : f32[2, 8]",
-        f"    after   %blocks.1/sub = aten.sub.Tensor({y}, {x}) : f32[2, 8]",
+        f"    before  %blocks.1/sub = aten.sub.Tensor({x}, {y}) : f32[6, 6]",
+        f"    after   %blocks.1/sub = aten.sub.Tensor({y}, {x}) : f32[6, 6]",
     ]
     assert lines[4] == "    follows in backward: 4 rewired"
     assert len(lines) == 9
 
 
-class Convolved(nn.Module):
-    """Calls relu as a function, so that torch.fx traces it outside all modules."""
-
-    def __init__(self, norm: nn.Module) -> None:
-        super().__init__()
-        self.conv = nn.Conv2d(3, 3, 3)
-        self.norm = norm
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.relu(self.norm(self.conv(x)))
+NET = (
+    "net=nn.Sequential(*(Written('torch.relu(norm(conv(x)))', 'conv=nn.Conv2d(1, 1, 3), norm={}') "
+    "for _ in range(2))).eval()"
+)
 
 
-@pytest.mark.slow("further models and backends", unless=["*dispatch"])
-@pytest.mark.parametrize("rewritten", [lambda model: model, torch.fx.symbolic_trace])
-def test_removed_module_is_named_although_its_neighbours_moved(
-    via: str, rewritten: Callable[[nn.Module], nn.Module]
-) -> None:
-    def two(norm: Callable[[], nn.Module]) -> nn.Module:
-        return nn.Sequential(Convolved(norm()), Convolved(norm())).eval()
-
-    x = torch.linspace(-1, 1, 192).reshape(1, 3, 8, 8)
-    before = pytest_torchgraph.capture(two(lambda: nn.BatchNorm2d(3)), x, via=via)
-    after = pytest_torchgraph.capture(rewritten(two(nn.Identity)), x, via=via)
-    diff = pytest_torchgraph.diff(before, after)
+@pytest.mark.parametrize("traced", [False, True])
+def test_removed_module_is_named_although_its_neighbours_moved(traced: bool) -> None:
+    """torch.fx traces the relu, a function, outside all modules."""
+    after = NET.format("nn.Identity()")
+    if traced:
+        after = after.replace("net=", "net=torch.fx.symbolic_trace(") + ")"
+    lines = ["net(x[None, None])"] * 2
+    diff = Example(*lines, NET.format("nn.BatchNorm2d(1)"), after).difference()
     (finding,) = diff.findings
     assert finding.kind == "removed"
-    assert [place.module for place in finding.places] == ["0.norm", "1.norm"], diff
+    assert [place.module for place in finding.places] == ["net.0.norm", "net.1.norm"], diff
     assert diff.heading().startswith("1 edit in 2 places: aten.")
     assert not any(node.op == "aten.relu.default" for node in (*diff.added, *diff.removed))
 
 
-@pytest.mark.slow("further models and backends", unless=["dispatch"])
+@pytest.mark.parametrize("via", ["aot", "dispatch"])
 def test_graph_with_an_input_named_output_reads_back(via: str) -> None:
     def loss(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
         return (output - target).square()
 
-    capture = pytest_torchgraph.capture(loss, torch.ones(2), torch.zeros(2), via=via)
-    graph = capture.forward
+    graph = capture(loss, torch.ones(2), torch.zeros(2), via=via).forward
     assert len({node.name for node in graph.nodes}) == len(graph.nodes)
     assert Graph.from_text(graph.to_text()) == graph
 
 
-class Gated(nn.Module):
+LAYERS = (
+    "layers=nn.Sequential(*(Written('(h := x + mix(a(x))) + ff(b(h))', 'mix=nn.Linear(6, 6), "
+    "a=nn.RMSNorm(6), b=nn.RMSNorm(6), ff={}') for _ in range(5)))"
+)
+TWO_LAYERS = LAYERS.format("nn.Sequential(nn.Linear(6, 8), nn.SiLU(), nn.Linear(8, 6))")
+GATED = LAYERS.format(
+    'Written("down(F.silu(gate(x)) * up(x))", '
+    '"up=nn.Linear(6, 8), gate=nn.Linear(6, 8), down=nn.Linear(8, 6)")'
+)
+
+
+@pytest.mark.parametrize("sides", [(TWO_LAYERS, GATED), (GATED, TWO_LAYERS)])
+def test_renamed_modules_are_paired_in_each_layer(sides: tuple[str, str]) -> None:
     """The gated MLP of Llama, in place of one with two layers."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.up, self.gate, self.down = nn.Linear(8, 16), nn.Linear(8, 16), nn.Linear(16, 8)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.down(nn.functional.silu(self.gate(x)) * self.up(x))  # type: ignore[no-any-return]
-
-
-def of_two_layers() -> nn.Module:
-    return nn.Sequential(nn.Linear(8, 16), nn.SiLU(), nn.Linear(16, 8))
-
-
-class Layer(nn.Module):
-    def __init__(self, made: Callable[[], nn.Module]) -> None:
-        super().__init__()
-        self.mix_norm, self.mix = nn.RMSNorm(8), nn.Linear(8, 8)
-        self.norm, self.feed_forward = nn.RMSNorm(8), made()
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        x = x + self.mix(self.mix_norm(x))
-        return x + self.feed_forward(self.norm(x))  # type: ignore[no-any-return]
-
-
-class Residual(nn.Module):
-    def __init__(self, made: Callable[[], nn.Module]) -> None:
-        super().__init__()
-        self.layers = nn.ModuleList(Layer(made) for _ in range(5))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        for layer in self.layers:
-            x = layer(x)
-        return x
-
-
-@pytest.mark.slow("further models and backends", unless=["dispatch"])
-def test_renamed_modules_are_paired_in_each_layer(via: str) -> None:
-    x = torch.linspace(-1, 1, 32).reshape(2, 2, 8)
-    plain, gated = (
-        pytest_torchgraph.capture(Residual(made), x, via=via) for made in (of_two_layers, Gated)
-    )
-    for before, after in ((plain, gated), (gated, plain)):
-        found = pytest_torchgraph.diff(before, after).findings
-        assert sum(len(finding.places) for finding in found) == 5, found
-        assert len(found) <= 2, found  # only the first layer's input is certain
+    found = Example("layers(x)", "layers(x)", *sides).difference().findings
+    assert sum(len(finding.places) for finding in found) == 5, found
+    assert len(found) <= 2, found  # only the first layer's input is certain

@@ -178,6 +178,7 @@ class Stages(nn.Module):
         return self.blocks(self.conv1(x))
 
 
+@pytest.mark.slow("further models and backends", unless=["dispatch"])
 def test_edited_line_of_a_torch_class_is_one_finding(
     via: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -55,17 +55,6 @@ def test_facts_survive_the_text(original: Graph, fold: bool) -> None:
             assert repr(again.output) == repr(original.output)
 
 
-@checked
-@given(graphs_with_facts())
-def test_text_without_a_fact_keeps_its_version(original: Graph) -> None:
-    nodes = [
-        replace(node, args=()) if node.kind == "get_attr" or node.op == "constant" else node
-        for node in original.nodes
-    ]
-    plain = replace(original, nodes=tuple(nodes), runs=1, output=(), given=False, subgraphs=())
-    assert plain.to_text(fold=False).startswith("torchgraph 4\n")
-
-
 def test_text_shows_each_fact() -> None:
     facts = '\noutput end = %cos\noutput x = input(1, "y")'
     constant = '%c = get_attr[""]([0, 1]) : i64[2]'

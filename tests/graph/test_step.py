@@ -227,6 +227,7 @@ def test_an_edit_of_a_broken_step_is_named_by_its_graph(broken: Capture) -> None
     assert (edit.module, edit.graph) == ("blocks.0", "forward_0")
 
 
+@pytest.mark.slow("inductor generates code", only=["inductor"])
 @pytest.mark.parametrize("via", ["dynamo", "inductor", "compiled_autograd"])
 def test_a_break_is_one_finding_via_other_mechanisms(via: str) -> None:
     (finding,) = diff(captured("", "", via=via), captured("", "break", via=via)).findings
