@@ -126,12 +126,9 @@ MUTATIONS: dict[str, Callable[[Graph], Graph]] = {
     "args": lambda g: edited(g, lambda n: len(n.refs) > 0, args=()),
     "result": lambda g: edited(g, lambda n: isinstance(n.result, TensorMeta), result=None),
     "effects": lambda g: edited(g, lambda n: bool(n.effects), effects=()),
-    "after": lambda g: edited(g, lambda n: bool(n.after), after=()),
     "source": lambda g: edited(g, lambda n: n.source is not None, source=Source("x.py", 1)),
-    "placeholder": lambda g: replace(g, nodes=g.nodes[1:]),
     "order": lambda g: replace(g, nodes=(g.nodes[1], g.nodes[0], *g.nodes[2:])),
     "saved": lambda g: replace(g, saved=(Ref(g.nodes[0].name),)),
-    "subgraphs": lambda g: replace(g, subgraphs=(replace(g, name="more"),)),
 }
 
 
