@@ -147,7 +147,7 @@ def test_constant_copied_by_the_partitioner_is_not_recomputed() -> None:
     assert counted(capture) == Counter(expected)
 
 
-@pytest.mark.slow("a compilation each", unless=["0.0"])
+@pytest.mark.slow("a compilation each; the next test has one op of it")
 @pytest.mark.parametrize("budget", [1.0, 0.5, 0.0])
 def test_recomputation_by_the_partitioner_is_named(budget: float) -> None:
     with torch._functorch.config.patch(activation_memory_budget=budget):

@@ -286,7 +286,9 @@ def test_steps_are_equal_exactly_if_the_same_values_meet(via: str) -> None:
         return capture(made, BATCH, BATCH + 1, via=via)
 
     steps = [(end, step(end, waves)) for end in ENDS]
-    steps += [(ENDS[0], step(ENDS[0], begin)) for begin in BEGINS]
+    # Methods and functions are other ops of Dynamo.
+    begins = BEGINS[:1] if via == "dynamo" else BEGINS
+    steps += [(ENDS[0], step(ENDS[0], begin)) for begin in begins]
     for (end, one), (other_end, other) in combinations_with_replacement(steps, 2):
         assert (one == other) == (end == other_end), (end, other_end)
         assert bool(diff(one, other)) == (end != other_end), (end, other_end)
