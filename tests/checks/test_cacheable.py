@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import re
 from collections.abc import Callable
 from typing import Any
@@ -11,8 +10,16 @@ import pytest
 import torch
 import torch._functorch.config as functorch_config
 import torch._inductor.config as inductor_config
+from subjects.cache_cases import (
+    autocast_inside,
+    branch,
+    selective,
+    selective_partial,
+    shifted,
+    square,
+    with_opaque,
+)
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts
 from torch_releases import RELEASE
 
 from pytest_torchgraph import CacheBypass, CaptureError, Inductor, capture, watch
@@ -39,44 +46,6 @@ class Model(torch.nn.Module):
         return self.scale(x).sin()
 
 
-@torch.compiler.allow_in_graph
-def opaque(x: torch.Tensor) -> torch.Tensor:
-    return x @ x
-
-
-def autocast(x: torch.Tensor) -> torch.Tensor:
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        y = x @ x
-        return y @ y
-
-
-def branch(x: torch.Tensor) -> torch.Tensor:
-    return torch.cond(x.sum() > 0, torch.sin, torch.cos, (x,))
-
-
-def selective(x: torch.Tensor) -> torch.Tensor:
-    context_fn = functools.partial(
-        create_selective_checkpoint_contexts, [torch.ops.aten.mm.default]
-    )
-    return checkpoint(lambda y: (y @ y).sin(), x, use_reentrant=False, context_fn=context_fn)
-
-
-def hashed(x: torch.Tensor) -> torch.Tensor:
-    context_fn: Any = functools.partial(
-        create_selective_checkpoint_contexts, [torch.ops.aten.mm.default]
-    )
-    context_fn.cache_hash = "1"
-    return checkpoint(lambda y: (y @ y).sin(), x, use_reentrant=False, context_fn=context_fn)
-
-
-def square(x: torch.Tensor) -> torch.Tensor:
-    return x @ x
-
-
-def shifted(x: torch.Tensor) -> torch.Tensor:
-    return x + 1
-
-
 def a_pass(graph: Any) -> None:
     pass
 
@@ -89,13 +58,13 @@ def square_input() -> torch.Tensor:
     ("target", "op", "code", "hint"),
     [
         pytest.param(
-            autocast,
+            autocast_inside,
             "_enter_autocast",
             "with torch.autocast",
             "torch 2.14",
             marks=pytest.mark.skipif(CASTS_CACHED, reason="cached by this torch"),
         ),
-        (lambda x: opaque(x), "opaque", "opaque(x)", "unsafe_marked_cacheable_functions"),
+        (with_opaque, "opaque", "opaque(x)", "unsafe_marked_cacheable_functions"),
         (branch, "cond", "torch.cond", "no release of torch caches"),
     ],
     ids=["autocast", "allow_in_graph", "cond"],
@@ -109,7 +78,7 @@ def test_refused_op_is_named_with_line_and_hint(
     assert (bypass.graph, op in bypass.op, hint in bypass.hint) == ("forward", True, True)
     assert bypass.source is not None
     assert code in bypass.source.code
-    assert bypass.source.file.endswith("test_cacheable.py")
+    assert bypass.source.file.endswith("cache_cases.py")
     assert not re.search(r"0x[0-9a-f]+|/site-packages/|\n", bypass.reason)
 
 
@@ -129,7 +98,7 @@ def test_checkpoint_without_cache_hash_is_named() -> None:
 
 
 def test_checkpoint_with_unpicklable_context_fn_is_named() -> None:
-    (bypass,) = capture(hashed, square_input()).cache_bypasses
+    (bypass,) = capture(selective_partial, square_input()).cache_bypasses
     assert "tag_activation_checkpoint" in bypass.op
     words = "before torch 2.11" if RELEASE < (2, 11) else "not as a functools.partial"
     assert words in bypass.hint
@@ -190,10 +159,10 @@ def test_cache_bypasses_of_other_mechanisms_are_refused() -> None:
 
 def test_watch_names_the_bypass() -> None:
     with watch() as seen:
-        torch.compile(lambda x: opaque(x))(torch.ones(4, 4))
+        torch.compile(with_opaque)(torch.ones(4, 4))
     with pytest.raises(AssertionError, match=r"0/0: \S+opaque") as failed:
         seen.assert_cacheable()
-    assert "test_cacheable.py" in str(failed.value)
+    assert "cache_cases.py" in str(failed.value)
     seen.assert_cacheable(allow="opaque")
 
 

@@ -497,7 +497,7 @@ class Planted(nn.Module):
         return [leaf * (1.01 if is_recorded else 1.0) for leaf in leaves]
 
 
-@pytest.mark.slow("further models", unless=["mlp", "early_exit", "bert", "llama"])
+@pytest.mark.slow("further models", unless=["mlp", "early_exit", "bert"])
 @pytest.mark.parametrize("name", SUBJECTS)
 def test_no_cause_is_named_for_a_subject_that_has_none(name: str) -> None:
     subject = SUBJECTS[name]()

@@ -57,9 +57,7 @@ PLANTED: dict[str, tuple[Callable[[Tensor], Any], str]] = {
     "float": (either(1.0, 1.5), "output[1] is 1.0 (float), but 1.5"),
     "float by one bit": (either(0.1 + 0.2, 0.3), "output[1] is 0.30000"),
     "nan": (either(float("nan"), 1.0), "output[1] is nan (float), but"),
-    "complex": (either(1j, 2j), "output[1] is 1j (complex)"),
     "str": (either("a", "b"), "output[1] is 'a' (str), but 'b' (str)"),
-    "bytes": (either(b"a", b"b"), "output[1] is b'a'"),
     "bool for an int": (either(True, 1), "output[1] is a bool, but an "),
     "int for a float": (either(1, 1.0), "output[1] is an int, but a "),
     "None": (
@@ -67,14 +65,7 @@ PLANTED: dict[str, tuple[Callable[[Tensor], Any], str]] = {
         "output[1] is None, but an int in the eager run",
     ),
     "dtype": (either(torch.int8, torch.int16), "output[1] is torch.int8 (dtype), but torch.int16"),
-    "device": (either(torch.device("cpu"), torch.device("meta")), "device(type='cpu')"),
-    "size": (
-        either((2, 3), torch.Size((2, 3))),
-        "is a tuple, but a Size in the eager run",
-    ),
     "enum": (either(Colour.RED, Colour.BLUE), "<Colour.RED: 1> (Colour), but <Colour.BLUE: 2>"),
-    "set": (either({1}, {2}), "{1} (set), but {2} (set) in the eager run"),
-    "function": (either(len, abs), "<built-in function len> (builtin_function_or_method), but"),
     "type": (
         either(int, float),
         "<class 'int'> (type), but <class 'float'> (type) in the eager run",
@@ -110,6 +101,10 @@ PLANTED: dict[str, tuple[Callable[[Tensor], Any], str]] = {
     "field of a dataclass": (
         lambda x: Held(x.sin(), "a" if captured() else "b"),
         "output['label'] is 'a' (str), but 'b' (str) in the eager run",
+    ),
+    "tensor in an object": (
+        lambda x: [Held(Held(x * (3 if captured() else 2), "a"), "b")],
+        "output[0]['y']['y'] differs from the eager run:",
     ),
     "slot": (
         lambda x: (x.sin(), Slotted(1 if captured() else 2)),
@@ -149,27 +144,28 @@ def test_parity_finds_a_difference_outside_tensors(name: str) -> None:
 
 
 class Twofold(Tensor):
-    """A wrapper of two tensors. `assert_close` sees only the first."""
+    """A wrapper of two tensors, of which `assert_close` sees only the first, and a constant."""
 
     first: Tensor
     second: Tensor
+    scale: float
 
     @staticmethod
-    def __new__(cls, first: Tensor, second: Tensor) -> Any:
+    def __new__(cls, first: Tensor, second: Tensor, scale: float = 1.0) -> Any:
         return Tensor._make_wrapper_subclass(cls, first.shape, dtype=first.dtype)
 
-    def __init__(self, first: Tensor, second: Tensor) -> None:
-        self.first, self.second = first, second
+    def __init__(self, first: Tensor, second: Tensor, scale: float = 1.0) -> None:
+        self.first, self.second, self.scale = first, second, scale
 
     def __repr__(self) -> str:  # type: ignore[override]
         return "Twofold"
 
-    def __tensor_flatten__(self) -> tuple[list[str], None]:
-        return ["first", "second"], None
+    def __tensor_flatten__(self) -> tuple[list[str], dict[str, float]]:
+        return ["first", "second"], {"scale": self.scale}
 
     @staticmethod
-    def __tensor_unflatten__(inner: dict[str, Tensor], *_: Any) -> Twofold:
-        return Twofold(inner["first"], inner["second"])
+    def __tensor_unflatten__(inner: dict[str, Tensor], metadata: Any, *_: Any) -> Twofold:
+        return Twofold(inner["first"], inner["second"], metadata["scale"])
 
     @classmethod
     def __torch_dispatch__(cls, func: Any, _types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -177,7 +173,7 @@ class Twofold(Tensor):
             return tree_map_only(Twofold, lambda value: getattr(value, name), (args, kwargs or {}))
 
         results = [func(*args, **kwargs) for args, kwargs in map(part, ("first", "second"))]
-        return Twofold(*results) if isinstance(results[0], Tensor) else results[0]
+        return Twofold(*results, args[0].scale) if isinstance(results[0], Tensor) else results[0]
 
 
 def test_parity_compares_the_tensors_inside_a_subclass() -> None:
@@ -193,50 +189,19 @@ def test_parity_compares_the_tensors_inside_a_subclass() -> None:
     assert ".. " not in str(failure.value)
 
 
-class Scaled(Tensor):
-    """A wrapper with a constant, which no op reads."""
-
-    data_in: Tensor
-    scale: float
-
-    @staticmethod
-    def __new__(cls, inner: Tensor, scale: float) -> Any:
-        return Tensor._make_wrapper_subclass(cls, inner.shape, dtype=inner.dtype)
-
-    def __init__(self, inner: Tensor, scale: float) -> None:
-        self.data_in, self.scale = inner, scale
-
-    def __repr__(self) -> str:  # type: ignore[override]
-        return "Scaled"
-
-    def __tensor_flatten__(self) -> tuple[list[str], dict[str, float]]:
-        return ["data_in"], {"scale": self.scale}
-
-    @staticmethod
-    def __tensor_unflatten__(inner: dict[str, Tensor], metadata: Any, *_: Any) -> Scaled:
-        return Scaled(inner["data_in"], metadata["scale"])
-
-    @classmethod
-    def __torch_dispatch__(cls, func: Any, _types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        def inner(value: Any) -> Any:
-            return tree_map_only(Scaled, lambda wrapper: wrapper.data_in, value)
-
-        result = func(*inner(args), **inner(kwargs or {}))
-        return Scaled(result, args[0].scale) if isinstance(result, Tensor) else result
-
-
 def test_constants_of_a_returned_subclass_are_compared() -> None:
     def captured_with(compiled: float, eager: float = 2.0) -> Capture:
         def target(x: Tensor) -> Tensor:
-            return Scaled(x * 2, compiled if torch.compiler.is_compiling() else eager)
+            scale = compiled if torch.compiler.is_compiling() else eager
+            return Twofold(x * 2, x * 3, scale)
 
         return capture(target, torch.ones(3), via="aot")
 
     assert captured_with(2.0) == captured_with(2.0)
-    assert 'output 0.class = "Scaled(scale=2)"' in captured_with(2.0).to_text()
+    assert 'output 0.class = "Twofold(scale=2)"' in captured_with(2.0).to_text()
     assert captured_with(2.0) != captured_with(3.0)
     captured_with(2.0).assert_matches_eager()
-    with pytest.raises(AssertionError, match=r"Scaled\(scale=3\), but a Scaled\(scale=2\) in"):
+    with pytest.raises(AssertionError, match=r"Twofold\(scale=3\), but a Twofold\(scale=2\) in"):
         captured_with(3.0).assert_matches_eager()
 
 
@@ -346,14 +311,17 @@ class Statistics(nn.Module):
         return x * 2
 
 
-@pytest.mark.parametrize("via", ["dispatch", "aot"])
-@pytest.mark.parametrize("name", ["mean", "last", "count"])
+@pytest.mark.parametrize(
+    ("name", "via"),
+    [("mean", "dispatch"), ("last", "dispatch"), ("count", "dispatch"), ("last", "aot")],
+)
 def test_parity_finds_a_changed_buffer(name: str, via: str) -> None:
     with pytest.raises(
         AssertionError, match=f"after the call, buffer {name!r} differs from the eager run:"
     ):
         capture(Statistics(name), torch.ones(4), via=via).assert_matches_eager()
-    capture(Statistics(), torch.ones(4), via=via).assert_matches_eager()
+    if name == "last":
+        capture(Statistics(), torch.ones(4), via=via).assert_matches_eager()
 
 
 def test_parity_treats_types_created_in_each_run_as_equal() -> None:

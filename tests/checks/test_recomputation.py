@@ -10,15 +10,14 @@ from typing import Any
 import pytest
 import torch
 import torch._functorch.config
+from subjects.recomputed_ops import NodesCopied, OpsRunAgain
 from torch import Tensor, nn
 from torch.nn import functional
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts
 from torch_releases import RELEASE, skip_before
 
 import pytest_torchgraph as tg
 from pytest_torchgraph import Capture, CaptureError, GraphCapture
-from pytest_torchgraph.ops import shared_argument
 
 aten = torch.ops.aten
 ATTENTION = aten._scaled_dot_product_flash_attention_for_cpu.default
@@ -104,105 +103,37 @@ def counted(capture: Capture) -> Counter[str]:
     return counts
 
 
-class _Ops(TorchDispatchMode):
-    """Counts the ops that run in a backward during the call of a module."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.counts: Counter[str] = Counter()
-        self.depth = 0
-        self.in_backward = False
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        name = str(func)
-        if self.in_backward and self.depth and not _is_view(name):
-            self.counts[name] += 1
-        return func(*args, **(kwargs or {}))
-
-
-def _is_view(name: str) -> bool:
-    return shared_argument(name) is not None and not name.rpartition(".")[0].endswith("_")
-
-
-def in_eager(how: str, dropout: float = 0.0) -> Counter[str]:
+@pytest.mark.parametrize(
+    ("how", "dropout"), [*((how, 0.0) for how in HOW), ("attention again", 0.1)]
+)
+def test_recomputed_ops_of_an_eager_backward_equal_the_count(how: str, dropout: float) -> None:
     model, x = step(how, dropout)
-    ops = _Ops()
-
-    def enter(*_: Any) -> None:
-        ops.depth += 1
-
-    def leave(*_: Any) -> None:
-        ops.depth -= 1
-
-    for block in model.blocks:
-        block.register_forward_pre_hook(enter)
-        block.register_forward_hook(leave, always_call=True)
+    ops = OpsRunAgain()
+    ops.watch(model.blocks)
     with ops:
         y = model(x)
         ops.in_backward = True
         y.sum().backward()
-    return ops.counts
-
-
-@pytest.mark.parametrize("dropout", [0.0, 0.1])
-@pytest.mark.parametrize("how", HOW)
-def test_recomputed_ops_of_an_eager_backward_equal_the_count(how: str, dropout: float) -> None:
     counts = counted(captured(how, "dispatch", dropout))
-    assert counts == in_eager(how, dropout)
+    assert counts == ops.counts
     assert bool(counts) is (how != "plain")
 
 
-def test_op_recomputed_twice_has_its_count() -> None:
-    capture = captured("twice", "dispatch")
-    assert {recomputed_op.times for recomputed_op in capture.recomputed} == {2}
-    with pytest.raises(AssertionError, match=r"aten.gelu: expected 2, found 4\n.*blocks.\{0, 1\}"):
-        capture.assert_recomputed({"aten.gelu": 2})
-
-
-def _copies(how: str, partition: str) -> Counter[str]:
-    """Count the nodes of AOT's backward that are copies of forward nodes, by torch's names."""
-    from functorch.compile import (
-        default_partition,
-        make_boxed_func,
-        min_cut_rematerialization_partition,
-    )
-    from torch._dynamo.backends.common import aot_autograd
-
-    counts: Counter[str] = Counter()
-    cut = min_cut_rematerialization_partition if partition == "min_cut" else default_partition
-
-    def split(joint: torch.fx.GraphModule, *args: Any, **kwargs: Any) -> Any:
-        forward, backward = cut(joint, *args, **kwargs)
-        names = {node.name for node in forward.graph.nodes}
-        for node in backward.graph.nodes:
-            if node.op != "call_function":
-                continue
-            name = str(node.target)
-            restored = name.startswith("run_with_rng_state")
-            stem = node.name.removesuffix("_recomputed").removesuffix("_recompute")
-            if restored:
-                name = str(node.args[1])
-            if (restored or stem in names) and "getitem" not in name and not _is_view(name):
-                counts[name] += 1
-        return forward, backward
-
-    def compiled(gm: torch.fx.GraphModule, _: Any) -> Any:
-        return make_boxed_func(gm.forward)
-
+def copied(how: str, partition: str) -> Counter[str]:
+    """Count the nodes that AOTAutograd's partitioner copies into the backward."""
     model, x = step(how)
+    nodes = NodesCopied(partition)
     torch._dynamo.reset()
-    backend = aot_autograd(fw_compiler=compiled, bw_compiler=compiled, partition_fn=split)
-    torch.compile(model, backend=backend)(x).sum().backward()
+    nodes.compiled(model)(x).sum().backward()
     torch._dynamo.reset()
-    return counts
+    return nodes.counts
 
 
-@pytest.mark.slow("each way of checkpointing", unless=["attention again-aot", "plain-aot"])
+@pytest.mark.slow("another partitioner", only=["min_cut"])
 @pytest.mark.parametrize("via", ["aot", "min_cut"])
-@pytest.mark.parametrize("how", [how for how in HOW if how != "twice"])
-def test_recomputed_ops_of_a_compiled_backward_equal_the_count(how: str, via: str) -> None:
-    capture = captured(how, via)
-    assert counted(capture) == _copies(how, via)
+def test_recomputed_ops_of_a_compiled_backward_equal_the_count(via: str) -> None:
+    capture = captured("attention again", via)
+    assert counted(capture) == copied("attention again", via) != Counter()
     assert all(recomputed_op.by == "checkpoint" for recomputed_op in capture.recomputed)
 
 
@@ -216,13 +147,13 @@ def test_constant_copied_by_the_partitioner_is_not_recomputed() -> None:
     assert counted(capture) == Counter(expected)
 
 
-@pytest.mark.slow("a compilation each", unless=["0.0"])
+@pytest.mark.slow("a compilation each; the next test has one op of it")
 @pytest.mark.parametrize("budget", [1.0, 0.5, 0.0])
 def test_recomputation_by_the_partitioner_is_named(budget: float) -> None:
     with torch._functorch.config.patch(activation_memory_budget=budget):
         model, x = step("plain")
         capture = tg.capture(model, x, via=tg.Aot(partition="min_cut"))
-        assert counted(capture) == _copies("plain", "min_cut")
+        assert counted(capture) == copied("plain", "min_cut")
     assert {recomputed_op.by for recomputed_op in capture.recomputed} == (
         set() if budget == 1 else {"partitioner"}
     )
@@ -288,6 +219,7 @@ def test_backward_formula_of_a_copied_op_is_not_recomputation() -> None:
     assert sorted(entries) == [("formula", 1), ("partitioner", 1)]
 
 
+@pytest.mark.slow("a capture via inductor")
 def test_inductor_recomputes_the_same_ops_as_aot() -> None:
     capture = captured("attention again", "inductor")
     capture.assert_recomputed({"aten._scaled_dot_product*": 2})
@@ -295,8 +227,10 @@ def test_inductor_recomputes_the_same_ops_as_aot() -> None:
     assert capture.recomputed_flops == captured("attention again", "aot").recomputed_flops
 
 
-def test_recomputation_of_a_stored_capture_has_no_cause(tmp_path: Any) -> None:
-    capture = captured("attention again", "dispatch")
+@pytest.mark.parametrize("how", ["attention again", "reentrant"])
+def test_recomputation_of_a_stored_capture_has_no_cause(how: str, tmp_path: Any) -> None:
+    """The reentrant checkpoint recomputes the last op of a block unnecessarily."""
+    capture = captured(how, "dispatch")
     file = tmp_path / "step.tgraph"
     file.write_text(capture.to_text())
     read = tg.load(file)
@@ -304,44 +238,22 @@ def test_recomputation_of_a_stored_capture_has_no_cause(tmp_path: Any) -> None:
     assert {recomputed_op.by for recomputed_op in read.recomputed} == {""}
     with pytest.raises(AssertionError, match="The file does not store why an op is recomputed"):
         read.assert_not_recomputed("aten._scaled_dot_product*")
-
-
-def test_counts_of_a_stored_eager_capture_are_those_of_the_capture(tmp_path: Any) -> None:
-    capture = captured("reentrant", "dispatch")  # recomputes the last op of a block unnecessarily
-    file = tmp_path / "step.tgraph"
-    file.write_text(capture.to_text())
-    read = tg.load(file)
-    assert counted(read) == counted(capture)
     for either in (read, capture):
-        with pytest.raises(AssertionError, match=r"aten\.addmm: expected 99, found 8"):
-            either.assert_recomputed({"aten.addmm": 99})
-
-
-class _Again(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor) -> Tensor:
-        ctx.save_for_backward(x, weight)
-        return torch.sigmoid(x @ weight)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Any:
-        x, weight = ctx.saved_tensors
-        y = torch.sigmoid(x @ weight)
-        grad = grad * y * (1 - y)
-        return grad @ weight.t(), x.t() @ grad
+        with pytest.raises(AssertionError, match=r"aten\.gelu: expected 99, found 2"):
+            either.assert_recomputed({"aten.gelu": 99})
 
 
 @pytest.mark.parametrize("via", ["dispatch", "aot"])
 def test_recomputation_by_a_custom_backward_is_named(graph_capture: GraphCapture, via: str) -> None:
     if via == "aot":
         skip_before("2.10", "AOTAutograd does not mark the ops of an autograd.Function")
-    x, weight = torch.ones(4, 8, requires_grad=True), torch.ones(8, 8, requires_grad=True)
-    capture = graph_capture(lambda x, w: _Again.apply(x, w), x, weight, via=via)
+    again = _function(*[lambda x: torch.sigmoid(x @ x)] * 2)
+    capture = graph_capture(again, torch.ones(8, 8, requires_grad=True), via=via)
     assert [(recomputed_op.op, recomputed_op.by) for recomputed_op in capture.recomputed] == [
         ("aten.mm.default", "function"),
         ("aten.sigmoid.default", "function"),
     ]
-    assert capture.recomputed_flops == 2 * 4 * 8 * 8
+    assert capture.recomputed_flops == 2 * 8 * 8 * 8
     with pytest.raises(AssertionError, match=r"aten\.mm.*by the backward of an autograd\.Function"):
         capture.assert_not_recomputed("aten.mm")
 
@@ -611,7 +523,7 @@ def test_recomputation_of_a_stored_inductor_capture_is_refused(tmp_path: Any) ->
         _ = tg.load(file).recomputed
 
 
-def test_costs_by_module_have_recomputed_flops(tmp_path: Any, capsys: Any) -> None:
+def test_costs_by_module_have_recomputed_flops() -> None:
     capture = captured("attention again", "dispatch")
     again = {path: cost.recomputed_flops for path, cost in capture.by_module().items()}
     assert again.pop("blocks.0") == again.pop("blocks.1") == capture.recomputed_flops // 2
@@ -623,13 +535,6 @@ def test_costs_by_module_have_recomputed_flops(tmp_path: Any, capsys: Any) -> No
     assert "  recomputed FLOPs" in lines[0]
     assert f" {capture.recomputed_flops:,} " in lines[2]
     assert "recomputed" not in captured("plain", "dispatch").cost_table()
-
-    from pytest_torchgraph.cli import main
-
-    file = tmp_path / "step.tgraph"
-    file.write_text(capture.to_text())
-    assert main(["show", str(file), "--cost"]) == 0
-    assert capsys.readouterr().out.splitlines() == lines
 
     from pytest_torchgraph.report.page.collect import cost_data
 

@@ -39,6 +39,18 @@ class Broken(Block):
         return torch.relu(x)
 
 
+class Narrow(Block):
+    """The last block has half the width, as in Wan and UNets."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        width = 8 if number == 3 else 16
+        self.linear = nn.Linear(width, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.relu(self.linear(x[:, : self.linear.in_features]))
+
+
 class Net(nn.Module):
     running = ""
 
@@ -126,6 +138,7 @@ CASES = {
     "one frozen": (one_frozen, wants_gradient, r"linear\.weight: requires_grad was True, is False"),
     "one in eval": (one_in_eval, wants_gradient, r"drop\.training: was True, is False"),
     "one with hook": (one_with_hook, wants_gradient, r"linear\.\w*hooks"),
+    "two widths": (lambda: Net(Narrow), wants_gradient, r"0/1 .*: layers\.3"),
     "graph break": (lambda: Net(Broken), wants_gradient, ""),
 }
 
@@ -281,97 +294,6 @@ def test_wrong_arguments_are_refused():
         CaptureError, match=r"not available via 'dispatch': use it on `with graph_capture\.watch"
     ):
         capture.assert_compiled_once("layers.*", model=net)
-
-
-# -- three models of diffusers' shape, with `_repeated_blocks` -------------------------------------
-
-
-class Single(Block):
-    """A block of a second kind, as in Flux."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        return x + torch.nn.functional.silu(self.linear(x))
-
-
-class TwoStacks(nn.Module):
-    """Flux: double blocks, then single blocks."""
-
-    _repeated_blocks = ("Block", "Single")
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.transformer_blocks = nn.ModuleList(Block(number) for number in range(2))
-        self.single_transformer_blocks = nn.ModuleList(Single(number) for number in range(3))
-
-    def forward(self, x: Tensor) -> Tensor:
-        for block in (*self.transformer_blocks, *self.single_transformer_blocks):
-            x = block(x)
-        return x
-
-
-class TwoSizes(nn.Module):
-    """Wan and UNets: one class, two widths."""
-
-    _repeated_blocks = ("Sized",)
-
-    class Sized(nn.Module):
-        def __init__(self, width: int) -> None:
-            super().__init__()
-            self.linear = nn.Linear(width, width)
-
-        def forward(self, x: Tensor) -> Tensor:
-            return x + torch.relu(self.linear(x))
-
-    def __init__(self) -> None:
-        super().__init__()
-        widths = [16, 16, 8]
-        self.blocks = nn.ModuleList(self.Sized(width) for width in widths)
-
-    def forward(self, x: Tensor) -> Tensor:
-        for block in self.blocks:
-            x = block(x[..., : block.linear.in_features])
-        return x
-
-
-@pytest.mark.parametrize(
-    ("make", "counts"),
-    [
-        (Renamed, {"layers.*": 4}),
-        (TwoStacks, {"transformer_blocks.*": 2, "single_transformer_blocks.*": 3}),
-        (TwoSizes, {"blocks.*": 3}),
-    ],
-    ids=["one stack", "two stacks", "two sizes"],
-)
-def test_models_with_repeated_blocks_equal_the_backends_count(make, counts):
-    compiled = []
-
-    def backend(graph, inputs):
-        compiled.append(graph)
-        return graph
-
-    net = make()
-    classes = {type(net.get_submodule(glob.replace("*", "0"))).__name__ for glob in counts}
-    for module in net.modules():
-        if type(module).__name__ in classes:
-            module.compile(backend=backend)
-    with tg.watch() as seen:
-        net(wants_gradient())
-    counted = 0
-    for glob, blocks in counts.items():
-        kinds = 2 if make is TwoSizes else 1
-        seen.assert_compiled_once(glob, model=net, kinds=kinds)
-        counted += kinds
-        assert (
-            sum(
-                path.startswith(glob[:-1]) and "." not in path[len(glob) - 1 :]
-                for path, _ in net.named_modules()
-            )
-            == blocks
-        )
-    assert counted == len(compiled)
-    if make is TwoSizes:
-        with pytest.raises(AssertionError, match=r"0/1.*: blocks\.2"):
-            seen.assert_compiled_once("blocks.*", model=net)
 
 
 def double(module: nn.Module, *values: object) -> object:

@@ -67,55 +67,6 @@ def wan() -> Model:
     }
 
 
-def hunyuan_video() -> Model:
-    import diffusers
-
-    model = diffusers.HunyuanVideoTransformer3DModel(
-        in_channels=4,
-        out_channels=4,
-        num_attention_heads=2,
-        attention_head_dim=10,
-        num_layers=3,
-        num_single_layers=3,
-        num_refiner_layers=2,
-        patch_size=1,
-        text_embed_dim=16,
-        pooled_projection_dim=8,
-        rope_axes_dim=(2, 4, 4),
-    )
-    return model, {
-        "hidden_states": torch.randn(1, 4, 1, 4, 4),
-        "timestep": torch.tensor([3]),
-        "encoder_hidden_states": torch.randn(1, 5, 16),
-        "pooled_projections": torch.randn(1, 8),
-        "encoder_attention_mask": torch.ones(1, 5),
-        "guidance": torch.tensor([1000.0]),
-    }
-
-
-def ltx_video() -> Model:
-    import diffusers
-
-    model = diffusers.LTXVideoTransformer3DModel(
-        in_channels=8,
-        out_channels=8,
-        num_attention_heads=4,
-        attention_head_dim=8,
-        cross_attention_dim=32,
-        num_layers=3,
-        caption_channels=16,
-    )
-    return model, {
-        "hidden_states": torch.randn(1, 32, 8),
-        "timestep": torch.tensor([3]),
-        "encoder_hidden_states": torch.randn(1, 6, 16),
-        "encoder_attention_mask": torch.ones(1, 6, dtype=torch.bool),
-        "num_frames": 2,  # type: ignore[dict-item]
-        "height": 4,  # type: ignore[dict-item]
-        "width": 4,  # type: ignore[dict-item]
-    }
-
-
 class Counter:
     """A backend that records which block ran each of its graphs, without the package."""
 
@@ -149,8 +100,6 @@ class Counter:
 KINDS = {
     flux: {"transformer_blocks.*": 1, "single_transformer_blocks.*": 2},
     wan: {"blocks.*": 1},
-    hunyuan_video: {"transformer_blocks.*": 1, "single_transformer_blocks.*": 2},
-    ltx_video: {"transformer_blocks.*": 1},
 }
 
 

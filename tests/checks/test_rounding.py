@@ -36,11 +36,18 @@ def message(captured: Capture, **tolerance: Any) -> str:
     return str(failure.value)
 
 
-def test_rounding_is_named_with_a_tolerance() -> None:
+def test_rounding_is_named_with_a_tolerance_and_changes_no_state() -> None:
     torch.manual_seed(0)
     model, x = Rounding(), torch.randn(2, 3, 16, 16) * 100
+    before = {name: value.clone() for name, value in model.state_dict().items()}
     captured = capture(model, x, loss_fn=lambda output: (output * 1e3).sum())
+    state = torch.get_rng_state()
     text = message(captured)
+    assert torch.equal(torch.get_rng_state(), state)
+    for name, value in model.state_dict().items():
+        assert value.dtype == before[name].dtype
+        assert torch.equal(value, before[name])
+    assert all(parameter.grad is None for parameter in model.parameters())
     assert re.search(
         r"Largest difference: \S+\. This is \S+ of the largest value \(\S+\), or \S+ times", text
     )
@@ -119,20 +126,6 @@ def test_nonnumeric_difference_has_no_rounding_note() -> None:
 
     text = message(capture(target, torch.ones(3)))
     assert "resolution" not in text
-
-
-def test_rounding_judge_changes_no_state() -> None:
-    torch.manual_seed(0)
-    model, x = Rounding(), torch.randn(2, 3, 16, 16) * 100
-    before = {name: value.clone() for name, value in model.state_dict().items()}
-    captured = capture(model, x, loss_fn=lambda output: (output * 1e4).sum())
-    state = torch.get_rng_state()
-    message(captured)
-    assert torch.equal(torch.get_rng_state(), state)
-    for name, value in model.state_dict().items():
-        assert value.dtype == before[name].dtype
-        assert torch.equal(value, before[name])
-    assert all(parameter.grad is None for parameter in model.parameters())
 
 
 def test_rounding_judge_handles_in_place_arguments() -> None:

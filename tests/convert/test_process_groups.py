@@ -100,10 +100,6 @@ def test_forward_and_backward_number_together(via: str) -> None:
     captured = capture(Parallel(*groups()), torch.ones(4, 4, requires_grad=True), via=via)
     (scattered,) = captured.backward.find("_c10d_functional.reduce_scatter_tensor")
     assert scattered.args[-1] == "g1"
-
-
-def test_text_that_is_not_a_group_name_is_unchanged() -> None:
-    captured = capture(Parallel(*groups()), torch.ones(4, 4), via="aot")
     (reduced,) = captured.forward.find("_c10d_functional.all_reduce")
     assert reduced.args[1:] == ("sum", "g0")
 

@@ -112,61 +112,42 @@ def assert_equal_but_for_rounding(actual: Any, expected: Any) -> None:
     torch.testing.assert_close(actual, expected, rtol=TOLERANCE, atol=TOLERANCE)
 
 
-def test_the_subjects_are_well_conditioned() -> None:
-    model, (x,) = made_of("norm")
-    conv, norm = model.conv(x), model.norm  # type: ignore[operator]
-    assert 4 * conv[0, 0].numel() <= 200
-    assert (conv.var((0, 2, 3)) > 1e4 * norm.eps).all()  # type: ignore[operator,union-attr]
-    _, (_, y) = made_of("several")
-    assert torch.linalg.cond(y) < 1000
-
-
 # -- the module equals the graph -------------------------------------------------------------------
 
 
 @pytest.mark.slow(
     "inductor compiles C++ for each case",
-    unless=["*fx", "late-dynamo", "late-export", "norm-export", "several-aot", "several-export"],
+    unless=[
+        "*fx",
+        "late-dynamo",
+        "late-compiled_autograd",
+        "norm-export",
+        "norm-aot",
+        "several-aot",
+        "several-export",
+    ],
 )
 @pytest.mark.parametrize(("name", "via"), CASES, scope="module")
-def test_to_fx_module_equals_the_graph(name: str, via: str) -> None:
+def test_to_fx_module_and_its_copy_by_a_transformer_equal_the_graph(name: str, via: str) -> None:
     subject_capture = captured(name, via)
     for graph in subject_capture.graphs:
         module = subject_capture.fx(graph)
         again = from_fx(module)
         assert again == graph
-        assert not diff(graph, module)
         assert (again.level, again.op_counts) == (graph.level, graph.op_counts)
         for ours, theirs in zip(graph.inputs, again.inputs, strict=True):
             assert (ours.name, ours.op, ours.module) == (theirs.name, theirs.op, theirs.module)
         assert [ref.name for ref in again.saved] == [ref.name for ref in graph.saved]
         modules = [[n.module for n in either.nodes if n.is_call] for either in (graph, again)]
         assert modules[0] == modules[1]
-
-
-@pytest.mark.slow(
-    "further cases; a few are in every run",
-    unless=[
-        "*dynamo",
-        "*export",
-        "*fx",
-        "late-compiled_autograd",
-        "mlp-inductor",
-        "norm-aot",
-        "norm-compiled_autograd",
-    ],
-)
-@pytest.mark.parametrize(("name", "via"), CASES, scope="module")
-def test_identity_transformer_makes_no_difference(name: str, via: str) -> None:
-    subject_capture = captured(name, via)
-    for graph in subject_capture.graphs:
-        module = fx.Transformer(subject_capture.fx(graph)).transform()
+        copied = fx.Transformer(subject_capture.fx(graph)).transform()
         assert not diff(graph, module)
-        assert not diff(module, subject_capture.fx(graph))
-        again = from_fx(module)
-        assert [node.name for node in again.inputs] == [node.name for node in graph.inputs]
+        assert not diff(graph, copied)
+        assert not diff(copied, module)
+        of_copy = from_fx(copied)
+        assert [node.name for node in of_copy.inputs] == [node.name for node in graph.inputs]
         if name != "several" or via not in ("fx", "dynamo"):
-            assert again.op_counts == graph.op_counts  # a torch function has no recorded result
+            assert of_copy.op_counts == graph.op_counts  # a torch function has no recorded result
 
 
 @pytest.mark.slow("further cases; a few are in every run", unless=["dynamo"])

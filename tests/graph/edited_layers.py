@@ -23,10 +23,10 @@ WEIGHT = -2
 class Op:
     """An op of a layer.
 
-    word: the op's name.
+    Attributes:
+        word: the op's name.
         part: the op's module, relative to the layer.
         operands: the ids of earlier ops, `INPUT` or `WEIGHT`.
-        operands: the ids of ops before it, `INPUT` or `WEIGHT`.
         edited: True if an edit made the op.
     """
 

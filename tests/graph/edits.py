@@ -177,7 +177,6 @@ def scattered(
     count: int,
     seed: int,
     kinds: Sequence[str] = ("insert", "exchange", "remove", "rewire"),
-    apart: int = 12,
 ) -> tuple[Nodes, list[tuple[str, str]]]:
     """Apply `count` edits at least 12 nodes apart, and return the kind and node of each."""
     rng = random.Random(seed)

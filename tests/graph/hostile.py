@@ -97,11 +97,6 @@ def references(size: int) -> str:
     return _line(f"[{_listed(lambda k: '%x', size)}]")
 
 
-def deep_references(size: int) -> str:
-    """As `references`, at the bottom of nested lists."""
-    return _line("[" * 55 + _listed(lambda k: "%x", size) + "]" * 55)
-
-
 def lists(size: int) -> str:
     """Deep lists, many times."""
     return _line(_listed(lambda k: "[" * 55 + "]" * 55, size))
@@ -185,14 +180,6 @@ def line_of_ops(size: int) -> str:
     return _many(lambda k: f"%n{k} = f(%{f'n{k - 1}' if k else 'x'})", size, "%x = input")
 
 
-def live_fan(size: int) -> str:
-    """Many equal ops on one value, all returned."""
-    count = size // 24
-    nodes = [f"%n{k} = f(%x)" for k in range(count)]
-    returned = ["return [", *(f"  %n{k}," for k in range(count)), "]"]
-    return document("\n".join(["%x = input", *nodes, *returned]))
-
-
 def dead_fan(size: int) -> str:
     """Many equal ops on one input that nothing uses."""
     return _many(lambda k: f"%n{k} = f(%x)", size, "%x = input")
@@ -203,29 +190,12 @@ def dead_hub(size: int) -> str:
     return _many(lambda k: f"%n{k} = f(%hub)", size, "%x = input\n%hub = h(%x)")
 
 
-def dead_pairs(size: int) -> str:
-    """Many equal pairs of ops that nothing uses."""
-    return _many(
-        lambda k: f"%n{k} = f(%m{k - 1})" if k % 2 else f"%m{k} = g(%x)", size, "%x = input"
-    )
-
-
 def dead_rings(size: int) -> str:
     """Sums of neighbours in one large ring, in random order, that nothing uses."""
     count = max(3, size // 40)
     values = [f"%v{k} = f(%x)" for k in range(count)]
     sums = [f"%s{k} = add(%v{k}, %v{(k + 1) % count})" for k in range(count)]
     random.Random(0).shuffle(sums)
-    return document("\n".join(["%x = input", *values, *sums, "return %x"]))
-
-
-def dead_web(size: int) -> str:
-    """Random sums of equal values that nothing uses."""
-    count, rng = max(3, size // 40), random.Random(0)
-    values = [f"%v{k} = f(%x)" for k in range(count)]
-    sums = [
-        f"%s{k} = add(%v{rng.randrange(count)}, %v{rng.randrange(count)})" for k in range(count)
-    ]
     return document("\n".join(["%x = input", *values, *sums, "return %x"]))
 
 
@@ -261,14 +231,6 @@ def bodies(size: int) -> str:
     """Many bodies, and many nodes."""
     count = size // 70
     made = [f"b{k}: forward {{\n  return {k}\n}}" for k in range(count)]
-    nodes = [f"%n{k} = f(@b{k})" for k in range(count)]
-    return document("\n".join([*made, "%x = input", *nodes, "return %x"]))
-
-
-def equal_bodies(size: int) -> str:
-    """Many equal bodies."""
-    count = size // 70
-    made = [f"b{k}: forward {{\n  return 1\n}}" for k in range(count)]
     nodes = [f"%n{k} = f(@b{k})" for k in range(count)]
     return document("\n".join([*made, "%x = input", *nodes, "return %x"]))
 
@@ -314,11 +276,10 @@ def deep_bodies(size: int) -> str:
 READABLE: dict[str, Text] = {
     function.__name__: function
     for function in (
-        *(numbers, floats, references, deep_references, lists, keys, equal_hashes, complex_hashes),
-        *(nan_keys, reference_keys, keywords, sizes, escapes, effects, orderings, opaque, writes),
-        *(equal_names, line_of_ops, live_fan, dead_fan, dead_hub, dead_pairs, dead_rings, dead_web),
-        *(random_ops, projections, saves, inputs, bodies, equal_bodies, similar_bodies),
-        *(nested_bodies, deep_bodies),
+        *(numbers, floats, references, lists, keys, equal_hashes, complex_hashes, nan_keys),
+        *(reference_keys, keywords, sizes, escapes, effects, orderings, opaque, writes),
+        *(equal_names, line_of_ops, dead_fan, dead_hub, dead_rings, random_ops, projections),
+        *(saves, inputs, bodies, similar_bodies, nested_bodies, deep_bodies),
     )
 }
 

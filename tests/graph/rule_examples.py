@@ -34,6 +34,11 @@ def dequantize(x: Tensor, scale: float, *limits: Any) -> Tensor:
     return result
 
 
+def rounded(x: Tensor, scale: float, zero: int, low: int = -128) -> Tensor:
+    limits = (zero, low, 127, torch.int8)
+    return dequantize(quantize(x, scale, *limits), scale, *limits)
+
+
 class Written(nn.Module):
     """A module whose forward is one line of an example."""
 
@@ -43,7 +48,7 @@ class Written(nn.Module):
             self.add_module(name, module)
         # The line is in a file, so that its ops have it as their source.
         with NamedTemporaryFile("w", suffix=".py", delete=False) as file:
-            file.write(f"def forward(self, x, y):\n    return {line}\n")
+            file.write(f"def forward(self, x, y=None):\n    return {line}\n")
         names = {**globals(), **dict(self.named_children())}
         exec(compile(Path(file.name).read_text(), file.name, "exec"), names)
         self.forward = names["forward"].__get__(self)
@@ -76,11 +81,15 @@ class Example:
             return diff_graphs(*map(_ran, (self.before, self.after)))
         if self.via == "text":
             return difference(graph(self.before, inputs=""), graph(self.after, inputs=""))
-        old = self._side(self.before, self.modules)
-        new = self._side(self.after, self.changed or self.modules)
+        sides = self.sides()
         if self.stored:
-            return diff_graphs(*(parse_text(side.to_text()).graphs for side in (old, new)))
-        return diff(old, new)
+            return diff_graphs(*(parse_text(side.to_text()).graphs for side in sides))
+        return diff(*sides)
+
+    def sides(self) -> tuple[Capture, Capture]:
+        """Capture both sides."""
+        old = self._side(self.before, self.modules)
+        return old, self._side(self.after, self.changed or self.modules)
 
     def _side(self, line: str, modules: str) -> Capture:
         values = [
@@ -134,13 +143,14 @@ class RMSNorm(nn.Module):
 class Folded(nn.Module):
     """A convolution of a quantized model, whose batch norm is folded into its bias or not."""
 
-    def __init__(self, *, is_folded: bool) -> None:
+    def __init__(self, *, is_folded: bool, stride: int = 1) -> None:
         super().__init__()
-        self.conv = nn.Conv2d(1, 1, 3, padding=1, bias=is_folded)
+        self.conv = nn.Conv2d(1, 1, 3, bias=is_folded)
+        self.stride = stride
 
     def forward(self, x: Tensor) -> Tensor:
         weight = dequantize(quantize(self.conv.weight, 0.125), 0.125)
-        return F.conv2d(x[None, None], weight, self.conv.bias, 1, 1)
+        return F.conv2d(x[None, None], weight, self.conv.bias, self.stride, 1)
 
 
 EXAMPLES = {

@@ -343,16 +343,6 @@ def test_cause_text_names_all_modules_and_counts_the_lines() -> None:
     )
 
 
-def test_finding_converts_to_plain_data_and_back() -> None:
-    diff = swapped("layers.0.act", "gelu", "relu", line=7)
-    (finding,) = diff.findings
-    data = json.loads(json.dumps(finding.to_json()))
-    again = Finding.from_json(data)
-    assert again.to_json() == data
-    assert (again.identity, again.cost) == (finding.identity, finding.cost)
-    assert "aten.gelu -> aten.relu in layers.0.act" in str(again)
-
-
 def test_cause_cost_is_the_sum_over_files_if_all_are_known() -> None:
     def kept(op: str, *saved: str, level: str = "aot") -> Graph:
         parsed = graph(f"%act = aten.{op}(%x) : f32[2, 3]\nreturn %act", f"forward @ {level}")

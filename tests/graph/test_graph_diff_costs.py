@@ -81,38 +81,17 @@ def differ(before: Graph, after: Graph) -> tuple[int, int]:
     return pairs[1][0] - pairs[0][0], pairs[1][1] - pairs[0][1]
 
 
-def edited_model(seed: int, count: int) -> tuple[Graph, Graph]:
-    """Return a model before and after some edits. Each op saves the values that it needs."""
-    rng = random.Random(seed)
-    nodes = edited = models(60 * count, seed)
-    for k in reversed(range(count)):
-        at = 60 * k + rng.randrange(4, 50)
-        kind = rng.choice(["insert", "exchange", "remove", "rewire"])
-        edited = (EDITS[kind](edited, at, rng) or exchange(edited, at)).nodes
-    return saving(nodes), saving(edited)
-
-
-def check_sum(before: Graph, after: Graph) -> bool:
-    """Check that costs sum up to the difference of the graphs. Return False if one is unknown."""
-    edit_costs = costs([before], [after])
-    flops, saved = differ(before, after)
-    assert sum(each or 0 for each, _ in edit_costs) == flops
-    assert None not in [each for each, _ in edit_costs]
-    known = None not in [each for _, each in edit_costs]
-    assert not known or sum(each or 0 for _, each in edit_costs) == saved
-    return known
-
-
-@pytest.mark.slow("many random graphs")
-@checked
-@given(st.integers(0, 10**6), st.integers(1, 4))
-def test_edit_costs_sum_up_to_the_difference_of_the_graphs(seed: int, count: int) -> None:
-    known = check_sum(*edited_model(seed, count))
-    assert known or count > 1
-
-
 def test_saved_value_is_attributed_among_several_edits() -> None:
-    assert all(check_sum(*edited_model(seed, 3)) for seed in range(20))
+    for seed in range(20):
+        rng = random.Random(seed)
+        nodes = edited = models(180, seed)
+        for start in (120, 60, 0):
+            at = start + rng.randrange(4, 50)
+            kind = rng.choice(["insert", "exchange", "remove", "rewire"])
+            edited = (EDITS[kind](edited, at, rng) or exchange(edited, at)).nodes
+        before, after = saving(nodes), saving(edited)
+        known = zip(*costs([before], [after]), strict=True)
+        assert tuple(map(sum, known)) == differ(before, after)  # type: ignore[arg-type]
 
 
 @checked
@@ -387,11 +366,9 @@ def test_edit_cost_is_computed_lazily_and_once(monkeypatch: pytest.MonkeyPatch) 
     computed = module.compute_costs
     monkeypatch.setattr(module, "compute_costs", lambda *all: calls.append(1) or computed(*all))
     diff = difference(activated("neg", "neg"), activated("cos", "exp", "u/up", "b/act"))
-    again = difference(activated("neg", "neg"), activated("cos", "exp"))
     assert not calls
     assert [finding.cost.saved_bytes for finding in diff.findings] == [24, 24]
     assert len(calls) == 1
-    assert {finding.cost.saved_bytes for finding in again.findings} == {0}
     assert "cost" not in repr(diff.findings[0])
 
 

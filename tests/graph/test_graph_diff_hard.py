@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable
 
 import pytest
@@ -15,7 +14,6 @@ from graph.edits import (
     given,
     graph,
     insert,
-    layers,
     remove,
     returned,
     scattered,
@@ -79,13 +77,6 @@ SHAPES: dict[str, Callable[[int], Nodes]] = {
 
 def difference_of(before: Nodes, after: Nodes) -> GraphDiff:
     return difference(graph(before), graph(after))
-
-
-def is_true(diff: GraphDiff, before: Nodes, after: Nodes) -> bool:
-    """Return True if the findings account for all nodes of both graphs, and name each node once."""
-    named = [change for finding in diff.findings for change in finding.changes]
-    assert len({id(change.node) for change in named}) == len(named)
-    return len(before) - len(diff.removed) == len(after) - len(diff.added)
 
 
 @pytest.mark.slow("further cases; a few are in every run", unless=["diamonds"])
@@ -155,7 +146,7 @@ def test_diff_of_unrelated_graphs_takes_bounded_work(words: tuple[str, ...]) -> 
     found: list[GraphDiff] = []
     work = calls(lambda: found.append(difference_of(a, b)))
     assert found[0].findings
-    assert is_true(found[0], a, b)
+    assert len(a) - len(found[0].removed) == len(b) - len(found[0].added)
     assert work < 5_000_000
 
 
@@ -167,29 +158,9 @@ def test_graphs_without_a_common_op_are_removed_and_added_entirely() -> None:
     assert work < 1_000_000
 
 
-@pytest.mark.slow("further cases; a few are in every run", unless=["0"])
-@pytest.mark.parametrize("seed", range(3))
-def test_random_pairs_of_graphs_have_a_true_difference(seed: int) -> None:
-    rng = random.Random(seed)
-    for _ in range(15):
-        words = rng.sample(["sin", "cos", "relu", "add", "mul"], rng.randrange(1, 5))
-        a = chain(rng.randrange(1, 80), rng.randrange(99), words, rng.randrange(1, 20))
-        b = chain(rng.randrange(1, 80), rng.randrange(99), words, rng.randrange(1, 20))
-        diff = difference_of(a, b)
-        assert bool(diff) == (graph(a) != graph(b))
-        assert is_true(diff, a, b)
-
-
 def test_many_edits_of_an_adversarial_graph_stay_close_to_their_number() -> None:
     base = far(2000)
     edited, done = scattered(base, 40, seed=2, kinds=("insert", "exchange"))
     diff = difference_of(base, edited)
     named = sorted((f.kind, f.after.name) for f in diff.findings if f.after)
     assert named == sorted(done)
-
-
-def test_doubled_layers_are_mostly_additions() -> None:
-    base, more = layers(10, scoped=False), layers(12, scoped=False)
-    diff = difference_of(base, more)
-    assert len(diff.added) == len(more) - len(base)
-    assert not diff.removed

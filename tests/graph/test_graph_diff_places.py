@@ -206,22 +206,7 @@ def test_any_captures_have_a_difference_in_words(a: list[Graph], b: list[Graph])
     diff = diff_graphs(a, b)
     for finding in diff.findings:
         assert finding.places
-        assert finding.to_text(limit=100)
+        assert finding.summary or "\n" in finding.to_text(limit=100)
         assert len(finding.modules) in (0, len(finding.places))
+    assert "\n" not in diff.heading()
     assert bool(diff) == (diff.heading() != "no difference")
-
-
-@pytest.mark.slow("many random graphs")
-@checked
-@given(LAYERS, st.integers(1, 6), st.integers(1, 6))
-def test_additional_layers_are_one_finding_of_added_modules(
-    layer: Layer, old: int, new: int
-) -> None:
-    before = model_of([layer] * old).graph
-    after = model_of([layer] * (old + new)).graph
-    for a, b, kind in ((before, after, "added"), (after, before, "removed")):
-        (finding,) = difference(a, b).findings
-        assert finding.kind == kind
-        assert finding.modules == tuple(f"model.layers.{old + k}" for k in range(new))
-        assert finding.like == (f"model.layers.{old - 1}",)
-        assert difference(a, b).heading().startswith(f"{new} module")

@@ -31,7 +31,7 @@ class Net(nn.Module):
 
 
 def compared(*sides: tuple[float, ...]) -> tg.GraphDiff:
-    old, new = (tg.capture(Net(*eps), numbers(2, 4), via="aot") for eps in sides)
+    old, new = (tg.capture(Net(*eps), numbers(2, 4), via="dispatch") for eps in sides)
     return tg.diff(old, new)
 
 
@@ -126,7 +126,7 @@ def test_setting_is_one_cause_in_all_files(tmp_path: Path) -> None:
         (tmp_path / side).mkdir()
         net = Net(eps)
         for name, module in (("whole", net), ("last", net.last), ("block", net.second[0])):
-            text = tg.capture(module, numbers(2, 4), via="aot").to_text()
+            text = tg.capture(module, numbers(2, 4), via="dispatch").to_text()
             (tmp_path / side / f"{name}.tgraph").write_text(text)
     (finding,) = tg.diff(tmp_path / "old", tmp_path / "new").findings
     assert len(finding.files) == 3

@@ -116,6 +116,16 @@ def test_added_or_removed_graph_among_several_is_named() -> None:
     assert diff.heading() == "2 graphs added"
 
 
+def test_model_without_training_has_a_removed_backward() -> None:
+    inference = graph("%m/a = aten.mul(%x, %y)\nreturn %m/a", "inference @ aot")
+    diff = diff_graphs([FORWARD, BACKWARD], [inference])
+    assert [finding.summary.partition(" (")[0] for finding in diff.findings] == [
+        "forward graph 'forward' removed",
+        "inference graph 'inference' added",
+        "backward graph 'backward' removed",
+    ]
+
+
 def test_added_input_is_a_finding() -> None:
     body = "%a = aten.add(%x, %y)\nreturn %a"
     more = graph(

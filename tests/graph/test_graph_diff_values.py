@@ -111,7 +111,8 @@ def line_of(code: str) -> str:
 
 
 def test_op_of_the_forward_is_in_the_model_itself() -> None:
-    diff = pytest_torchgraph.diff(capture(Net()), capture(Net(edited=True)))
+    sides = capture(Net(), "dispatch"), capture(Net(edited=True), "dispatch")
+    diff = pytest_torchgraph.diff(*sides)
     line = line_of("return x.tanh()")
     assert diff.heading() == f"1 edit: aten.tanh added in the model itself (Net, {line})"
     assert str(diff).splitlines()[1].startswith("+ added in the model itself [forward]  ")
@@ -119,8 +120,8 @@ def test_op_of_the_forward_is_in_the_model_itself() -> None:
 
 def test_op_of_a_function_is_in_no_module() -> None:
     net = Net()
-    sides = capture(lambda x: net(x).exp()), capture(lambda x: net(x).exp().neg())
-    diff = pytest_torchgraph.diff(*sides)
+    targets = (lambda x: net(x).exp(), lambda x: net(x).exp().neg())
+    diff = pytest_torchgraph.diff(*(capture(target, "dispatch") for target in targets))
     assert diff.heading().startswith("1 edit: aten.neg added (tests/graph/")
     assert str(diff).splitlines()[1].startswith("+ added in (no module) [forward]  ")
 
@@ -137,22 +138,19 @@ def compared(before: Capture, after: Capture, folder: Path) -> list[GraphDiff]:
     ]
 
 
-def test_checkpoint_that_came_has_its_modules_and_line(tmp_path: Path) -> None:
-    live, stored, files = compared(capture(Net()), capture(Net((1, 2))), tmp_path)
+def test_checkpoint_that_came_or_went_has_its_modules_and_line(tmp_path: Path) -> None:
+    sides = capture(Net()), capture(Net((1, 2)))
+    live, stored, files = compared(*sides, tmp_path)
     line = line_of("x = checkpoint(")
     text = f"1 edit: recomputed in layers.{{1, 2}} (checkpoint at {line})"
     assert live.heading() == stored.heading() == text
     assert str(live).splitlines()[1] == f"~ {text.removeprefix('1 edit: ')}"
     assert files.heading() == "1 edit: recomputed in layers.{1, 2}"
     assert live.findings[0].cost.saved_bytes == -72
-
-
-def test_checkpoint_that_went_has_its_modules(tmp_path: Path) -> None:
-    live, stored, _ = compared(capture(Net((1, 2))), capture(Net()), tmp_path)
-    assert live.heading().startswith(
-        "1 edit: no longer recomputed in layers.{1, 2} (checkpoint at "
-    )
-    assert stored.heading() == "1 edit: no longer recomputed in layers.{1, 2}"
+    live, stored, _ = compared(*sides[::-1], tmp_path)
+    went = "1 edit: no longer recomputed in layers.{1, 2}"
+    assert live.heading().startswith(f"{went} (checkpoint at ")
+    assert stored.heading() == went
 
 
 def test_checkpoint_of_an_eager_backward_has_its_modules() -> None:

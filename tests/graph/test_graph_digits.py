@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_torchgraph import Graph, GraphFormatError, diff
 
-from .strategies import graphs
+from .strategies import checked, graphs
 
 
 def scaled(scale: object, n: object = 8) -> Graph:
@@ -74,6 +74,7 @@ def test_rounded_largest_float_is_finite():
     assert Graph.from_text(text) == scaled("1.7976931348623157e+308")
 
 
+@settings(checked, max_examples=30)
 @given(graphs(), st.sampled_from([0, 1, 3, 17]))
 def test_any_graph_equals_its_text_with_digits(graph: Graph, digits: int):
     text = graph.to_text(digits=digits)

@@ -55,17 +55,6 @@ def test_facts_survive_the_text(original: Graph, fold: bool) -> None:
             assert repr(again.output) == repr(original.output)
 
 
-@checked
-@given(graphs_with_facts())
-def test_text_without_a_fact_keeps_its_version(original: Graph) -> None:
-    nodes = [
-        replace(node, args=()) if node.kind == "get_attr" or node.op == "constant" else node
-        for node in original.nodes
-    ]
-    plain = replace(original, nodes=tuple(nodes), runs=1, output=(), given=False, subgraphs=())
-    assert plain.to_text(fold=False).startswith("torchgraph 4\n")
-
-
 def test_text_shows_each_fact() -> None:
     facts = '\noutput end = %cos\noutput x = input(1, "y")'
     constant = '%c = get_attr[""]([0, 1]) : i64[2]'
@@ -267,18 +256,6 @@ def test_order_of_statements_does_not_count_in_training(terms: str) -> None:
     before, after = step(("sin", "cos"), "abc"), step(("cos", "sin"), terms)
     assert equal_programs(before, after)
     assert not diff_graphs(before, after)
-
-
-def test_other_saved_value_in_the_backward_is_a_difference() -> None:
-    """The same values are saved, and the backward takes them in exchanged roles."""
-    before = step(("sin", "cos"), "abc")
-    swapped = (
-        before[1].to_text().replace("%sin)", "%s_in)").replace("%tangent, %cos", "%tangent, %sin")
-    )
-    swapped = swapped.replace("default(%sin, %tangent", "default(%cos, %tangent")
-    after = [before[0], Graph.from_text(swapped)]
-    assert not equal_programs(before, after)
-    assert diff_graphs(before, after)
 
 
 def test_gradient_sum_compares_each_term() -> None:

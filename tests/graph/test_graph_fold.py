@@ -395,7 +395,7 @@ def blocks_and_instances(draw: st.DrawFn) -> tuple[list[str], list[str], dict[in
 
 @given(blocks_and_instances())
 @example((["%b,", "%b,"], ["%b,", "%b,", "%b,", "%c,"], {0: 0}))  # two additions in one gap
-@settings(checked, max_examples=300)
+@settings(checked, max_examples=100)
 def test_exceptions_turn_a_block_into_the_instance(
     case: tuple[list[str], list[str], dict[int, int]],
 ) -> None:

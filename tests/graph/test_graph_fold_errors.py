@@ -8,12 +8,12 @@ import re
 import pytest
 from graph.build import document
 from graph.repeated import repeated_text
-from graph.strategies import HOSTILE, checked
-from hypothesis import given, settings
+from graph.strategies import checked
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_torchgraph import GraphFormatError
-from pytest_torchgraph.graph import Graph, parse_document
+from pytest_torchgraph.graph import parse_document
 from pytest_torchgraph.graph.text import expand as expanding
 from pytest_torchgraph.graph.text.expand import expand
 from pytest_torchgraph.graph.text.fold import fold
@@ -291,45 +291,3 @@ def test_error_in_a_line_has_its_position_in_the_folded_text(seed: int, other: i
         parse_document(f"{text[:at]}?{text[at:]}")
     place = (text.count("\n", 0, at) + 1, at - text.rfind("\n", 0, at))
     assert (error.value.line, error.value.column) == place
-
-
-WORDS = (
-    *(
-        "each m.* {",
-        "each * {",
-        "each m.*.* {",
-        "m.0.1",
-        "each h.* b {",
-        "but m.0 {",
-        "m.0 .. 3",
-        "0",
-        "h.1 .. 0",
-        "h.0: ",
-    ),
-    *("$1", "$$1", "$1 = %x", "[n]", "[n-1]", "[9-n]", "[2n+1]", "%.x", "%/x", "%..x", "%./x"),
-    *("- ", "+ ", "~ ", "@ ", "  ", " .. ", "999999999", "0 .. 999999999", "}", "\n", ": ", ", "),
-)
-
-
-@pytest.mark.slow("many random graphs")
-@given(st.integers(0, 2**32), st.integers(0, 2**32))
-@settings(checked, max_examples=150)
-def test_a_mutated_text_is_a_graph_or_malformed(seed: int, other: int) -> None:
-    r = random.Random(other)
-    text = fold(repeated_text(seed))
-    for _ in range(r.randint(1, 4)):
-        start = r.randrange(len(text) + 1)
-        end = min(len(text), start + r.choice((0, 0, 1, 2, 5, 30, 200)))
-        other_start = r.randrange(len(text) + 1)
-        word = r.choice((r.choice(WORDS), r.choice(HOSTILE), text[other_start : other_start + 60]))
-        text = text[:start] + word + text[end:]
-    try:
-        graph = Graph.from_text(text)
-    except GraphFormatError as error:
-        line, column = error.line, error.column
-    else:
-        line = column = 1
-        assert Graph.from_text(graph.to_text(fold=True)) == graph
-    lines = text.replace("\r\n", "\n").split("\n")
-    assert 1 <= line <= len(lines)
-    assert 1 <= column <= len(lines[line - 1]) + 1

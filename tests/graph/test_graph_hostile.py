@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
 import pytest
-from graph.build import document, graph
+from graph.build import calls, document, graph
 from graph.hostile import FILES, READABLE, REPEATED, Text
-from graph.test_graph_diff_hard import calls
 
 from pytest_torchgraph import GraphFormatError
 from pytest_torchgraph.graph import (
@@ -127,50 +126,27 @@ def test_reading_work_grows_with_the_size_of_the_text_not_its_square(name: str) 
         assert large[step] < 7 * count + 500, step
 
 
-EVERY_OP = {
-    "chain": lambda k, op: f"%l.{k}/a = {op}(%{f'l.{k - 1}/a' if k else 'x'})",
-    "names": lambda k, op: f"%l{k}x/a = {op}(%x)",
-    "kinds": lambda k, op: f"%l.{k}/a = {op}{k}(%x)",
-    "constants": lambda k, op: f"%l.{k}/a = {op}(%x, {k}.5)",
-    "deep": lambda k, op: f"%{'1.' * 190}{k}/a = {op}(%x)",
-}
-"""Lines of graphs of which each op differs."""
+def of_lines(line: Callable[[int, str], str]) -> Callable[[int, str], str]:
+    """Return a function that writes a graph of these lines."""
+
+    def text(count: int, op: str) -> str:
+        lines = [line(k, op) for k in range(count)]
+        return document("\n".join(["%x = input", *lines, "return %x"]))
+
+    return text
 
 
-@pytest.mark.slow("further lines", unless=["names-100"])
-@pytest.mark.parametrize(("name", "least"), [("names", 100), *((name, 300) for name in EVERY_OP)])
-def test_diff_of_other_ops_takes_work_in_proportion(name: str, least: int) -> None:
-    def made(count: int, op: str) -> Program:
-        lines = [EVERY_OP[name](k, op) for k in range(count)]
-        return parse_document(document("\n".join(["%x = input", *lines, "return %x"])))
-
-    counted = []
-    for count in (least, 4 * least):
-        old, new = made(count, "f").graphs, made(count, "g").graphs
-        counted.append(calls(lambda old=old, new=new: str(diff_graphs(old, new))))  # type: ignore[misc]
-    assert counted[1] < 5 * counted[0]
-
-
-def broken_step(count: int, function: str, op: str) -> str:
+def broken_step(count: int, op: str) -> str:
     """Return a step with many breaks, each crossed by the values of all runs before it."""
     run = "forward {\n  %x = input : f32[2]\n  %y = aten.neg.default(%x) : f32[2]\n  return %y\n}\n"
     graphs = [f"forward_{k}: {run}" for k in range(count)]
     inputs = "".join(f"  %a{k} = input : f32[2]\n" for k in range(count))
     refs = ", ".join(f"%a{k}" for k in range(count))
     last = f"forward_{count}: forward {{\n{inputs}  %y = {op}({refs}) : f32[2]\n  return %y\n}}\n"
-    runs = [f'  break in {function}{k}: "b"\n  run forward_{k}\n' for k in range(count)]
+    runs = [f'  break in {op}{k}: "b"\n  run forward_{k}\n' for k in range(count)]
     given = ", ".join(f"%a{k} = forward_{k} %y" for k in range(count))
     links = f"links\n{''.join(runs)}  run forward_{count}: {given}\n"
     return "\n".join(["torchgraph 4\nvia dynamo, torch 2.13.0\n", *graphs, last, links])
-
-
-def test_diff_of_steps_with_many_breaks_takes_work_in_proportion() -> None:
-    counted = []
-    for count in (50, 200):
-        old = parse_document(broken_step(count, "g", "aten.stack.default")).graphs
-        new = parse_document(broken_step(count, "f", "aten.cat.default")).graphs
-        counted.append(calls(lambda old=old, new=new: str(diff_graphs(old, new))))  # type: ignore[misc]
-    assert counted[1] < 5 * counted[0]
 
 
 def nested_bodies(depth: int, op: str) -> str:
@@ -201,32 +177,45 @@ def inputs_of_one_name(count: int, op: str) -> str:
     return "\n".join(["torchgraph 4\nvia dynamo, torch 2.13.0\n", *graphs, f"links\n{runs}"])
 
 
-@pytest.mark.parametrize(
-    ("make", "sizes"),
-    [(nested_bodies, (8, 16)), (many_bodies, (100, 400)), (inputs_of_one_name, (75, 300))],
-)
-def test_bodies_and_inputs_take_work_in_proportion(
-    make: Callable[[int, str], str], sizes: tuple[int, int]
-) -> None:
+def inserted_ops(count: int, op: str) -> str:
+    """Return chains, which of another op than `f` have one op more."""
+    lines = [f"%a{k} = aten.f{k}.default(%x)" for k in range(count)]
+    read = "a" if op == "f" else "b"
+    if op != "f":
+        lines += [f"%b{k} = aten.g{k}.default(%a{k})" for k in range(count)]
+    lines += [f"%c{k} = aten.h{k}.default(%{read}{k})" for k in range(count)]
+    return document("\n".join(["%x = input", *lines, "return %x"]))
+
+
+EDITED: dict[str, tuple[Callable[[int, str], str], int]] = {
+    "chain": (of_lines(lambda k, op: f"%l.{k}/a = {op}(%{f'l.{k - 1}/a' if k else 'x'})"), 300),
+    "names": (of_lines(lambda k, op: f"%l{k}x/a = {op}(%x)"), 100),
+    "kinds": (of_lines(lambda k, op: f"%l.{k}/a = {op}{k}(%x)"), 300),
+    "constants": (of_lines(lambda k, op: f"%l.{k}/a = {op}(%x, {k}.5)"), 300),
+    "deep": (of_lines(lambda k, op: f"%{'1.' * 190}{k}/a = {op}(%x)"), 300),
+    "breaks": (broken_step, 50),
+    "nested bodies": (nested_bodies, 4),
+    "many bodies": (many_bodies, 100),
+    "inputs of one name": (inputs_of_one_name, 75),
+    "inserted ops": (inserted_ops, 30),
+}
+"""Texts of one op and, with another op, of edits; and a size."""
+
+
+def reported(old: Sequence[Graph], new: Sequence[Graph]) -> None:
+    diff = diff_graphs(old, new)
+    diff.to_text()
+    diff.to_json()
+
+
+@pytest.mark.slow("further lines", only=["chain", "kinds", "constants", "deep"])
+@pytest.mark.parametrize("name", EDITED)
+def test_diff_takes_work_in_proportion(name: str) -> None:
+    text, least = EDITED[name]
     counted = []
-    for size in sizes:
-        old, new = (parse_document(make(size, op)).graphs for op in ("f", "g"))
-        counted.append(calls(lambda old=old, new=new: str(diff_graphs(old, new))))  # type: ignore[misc]
-    assert counted[1] < 5 * counted[0]
-
-
-def test_data_of_inserted_ops_take_work_in_proportion() -> None:
-    def chains(count: int, inserted: bool) -> Program:
-        lines = [f"%a{k} = aten.f{k}.default(%x)" for k in range(count)]
-        lines += [f"%b{k} = aten.g{k}.default(%a{k})" for k in range(count if inserted else 0)]
-        read = "b" if inserted else "a"
-        lines += [f"%c{k} = aten.h{k}.default(%{read}{k})" for k in range(count)]
-        return parse_document(document("\n".join(["%x = input", *lines, "return %x"])))
-
-    counted = []
-    for count in (30, 120):
-        old, new = chains(count, False).graphs, chains(count, True).graphs
-        counted.append(calls(diff_graphs(old, new).to_json))
+    for count in (least, 4 * least):
+        old, new = (parse_document(text(count, op)).graphs for op in ("f", "g"))
+        counted.append(calls(partial(reported, old, new)))
     assert counted[1] < 5 * counted[0]
 
 

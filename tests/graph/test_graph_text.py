@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import random
-
 import pytest
 from graph.build import graph, shown, written
-from graph.strategies import checked, eager_graphs, graphs, renamed
+from graph.strategies import checked, eager_graphs, graphs
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -79,15 +77,6 @@ def test_round_trip_of_any_graph_prints_the_same_bytes(detail: str) -> None:
         assert again.to_text(detail) == text
 
     check()
-
-
-@pytest.mark.slow("many random graphs")
-@checked
-@given(graphs(), st.integers())
-def test_round_trip_of_full_and_dataflow_detail_is_equal(g: Graph, seed: int) -> None:
-    other = renamed(g, random.Random(seed))
-    assert Graph.from_text(g.to_text("full")) == Graph.from_text(g.to_text())
-    assert Graph.from_text(other.to_text("full")) == g
 
 
 @pytest.mark.slow("many random graphs")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import re
 from pathlib import Path
 
@@ -263,20 +262,6 @@ PIECES = st.sampled_from(
 )
 
 
-@pytest.mark.slow("many random graphs")
-@checked
-@given(graphs(), st.data(), st.sampled_from(["dataflow", "full", "ops"]))
-def test_a_garbled_text_is_a_graph_or_a_format_error(
-    graph: Graph, data: st.DataObject, detail: str
-) -> None:
-    text = graph.to_text(detail)
-    for _ in range(data.draw(st.integers(1, 3))):
-        at = data.draw(st.integers(0, len(text)))
-        piece = data.draw(PIECES | st.text(max_size=2))
-        text = text[:at] + piece + text[at + data.draw(st.integers(0, 3)) :]
-    rejected(text)
-
-
 @checked
 @given(st.lists(PIECES, max_size=10).map("".join) | st.text())
 def test_any_text_is_a_graph_or_a_format_error(text: str) -> None:
@@ -346,10 +331,3 @@ def test_op_counts_that_repeat_or_end_early_are_rejected() -> None:
 def test_format_error_is_a_value_error_and_a_torchgraph_error() -> None:
     assert issubclass(GraphFormatError, ValueError)
     assert issubclass(GraphFormatError, TorchGraphError)
-
-
-def test_every_case_is_broken_in_its_own_way() -> None:
-    texts = [marked.replace(MARK, "") for marked, _ in BROKEN.values()]
-    assert not [pair for pair in itertools.combinations(texts, 2) if pair[0] == pair[1]]
-    assert rejected(OK) is None
-    assert rejected(line("%y = f(%x)")) is None

@@ -103,16 +103,15 @@ def test_ranks_are_read_as_they_are_written(ranks: set[int]) -> None:
 
 
 def test_change_of_one_rank_changes_only_its_lines() -> None:
-    old = {rank: network(layers=4) for rank in range(8)}
-    new = {**old, 5: network(layers=4, act="gelu")}
-    texts = [
-        format_sections({"tp": 8}, [([0, 1, 2, 3, 4, 5, 6, 7], [old[0]])], HEADER),
-        format_sections({"tp": 8}, [([0, 1, 2, 3, 4, 6, 7], [old[0]]), ([5], [new[5]])], HEADER),
-    ]
-    lines = [*ndiff(*(text.splitlines() for text in texts))]
+    old, new = network(layers=4), network(layers=4, act="gelu")
+    before, after = (
+        format_sections({"tp": 8}, sections, HEADER)
+        for sections in ([(range(8), [old])], [([0, 1, 2, 3, 4, 6, 7], [old]), ([5], [new])])
+    )
+    lines = [*ndiff(before.splitlines(), after.splitlines())]
     assert [line for line in lines if line.startswith("- ")] == ["- ranks 0-7"]
     assert "+ ranks 0-4, 6-7" in lines
-    assert parse_ranks(texts[1]).of_rank[5].graphs == (new[5],)
+    assert parse_ranks(after).of_rank[5].graphs == (new,)
 
 
 def test_modules_are_folded_in_each_section() -> None:

@@ -138,6 +138,7 @@ def test_each_run_of_a_shared_graph_counts_in_its_own_module() -> None:
     assert shared.by_module() == eager.by_module()
     table = shared.cost_table().splitlines()
     assert [line.split()[0] for line in table[2:6]] == ["(all)", "0", "0.fc", "1"]
+    assert {f"{shared.flops:,}", f"{shared.saved_bytes:,}"} <= {*table[2].split()}
 
 
 def test_a_body_that_cannot_be_followed_is_named_by_its_captured_graph(

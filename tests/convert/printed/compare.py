@@ -5,67 +5,48 @@ Independent of `==` and stricter: compares order, strides, devices, sources and 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+import re
+from collections.abc import Mapping
+from itertools import zip_longest
 
 from pytest_torchgraph import Graph, Node, TensorMeta
-from pytest_torchgraph.graph import Ref, Result, SubgraphRef, Symbol
+from pytest_torchgraph.graph import Result, Symbol
 
 
 def differences(live: Graph, text: Graph, where: str = "") -> list[str]:
-    """Return a line for each field of `text` that differs from `live`, except names and modules."""
-    lines = list(_differences(live, text, where))
+    """Return a line for each node of `text` that differs from `live`, except names and modules."""
+    pairs = [*zip(live.nodes, text.nodes, strict=False)]
+    names = {a.name: b.name for a, b in pairs}
+    ours = [*_whole(live, names), *(_fields(node, names) for node in live.nodes)]
+    theirs = [*_whole(text, {}), *(_fields(node, {}) for node in text.nodes)]
+    lines = [f"{where}: {a}, in the text {b}" for a, b in zip_longest(ours, theirs) if a != b]
+    for a, b in pairs:
+        if not _same_result(a.result, b.result):
+            lines.append(f"{where}: result of {a!r}, in the text {b!r}")
+        if b.source not in (None, a.source):
+            lines.append(f"{where}: source of {a!r}, in the text {b!r}")
+    for inner, printed in zip(live.subgraphs, text.subgraphs, strict=False):
+        lines += differences(inner, printed, f"{where}/{inner.name}")
     if not lines and live != text:
         lines.append(f"{where}: equal in every field, but live != text")
     return lines
 
 
-def _differences(live: Graph, text: Graph, where: str) -> Iterator[str]:
-    for attribute in ("kind", "level"):
-        if getattr(live, attribute) != getattr(text, attribute):
-            yield f"{where}: {attribute}"
-    if len(live.nodes) != len(text.nodes):
-        yield f"{where}: {len(live.nodes)} nodes, in the text {len(text.nodes)}"
-        return
-    names = {a.name: b.name for a, b in zip(live.nodes, text.nodes, strict=True)}
-    if len(set(names.values())) != len(names):
-        yield f"{where}: names are not unique"
-    for a, b in zip(live.nodes, text.nodes, strict=True):
-        for field in _node_differences(a, b, names):
-            yield f"{where}: {field} of {a!r}, in the text {b!r}"
-    if [names[ref.name] for ref in live.saved] != [ref.name for ref in text.saved]:
-        yield f"{where}: saved {live.saved}, in the text {text.saved}"
-    if dict(live.op_counts) != dict(text.op_counts):
-        yield f"{where}: op_counts"
-    bodies = [[sub.name for sub in graph.subgraphs] for graph in (live, text)]
-    if bodies[0] != bodies[1]:
-        yield f"{where}: subgraphs {bodies[0]}, in the text {bodies[1]}"
-        return
-    for inner, printed in zip(live.subgraphs, text.subgraphs, strict=True):
-        yield from (
-            line
-            for line in _differences(inner, printed, f"{where}/{inner.name}")
-            if not line.endswith(": level")  # unknown at its conversion
-        )
+def _whole(graph: Graph, names: Mapping[str, str]) -> list[str]:
+    bodies = [sub.name for sub in graph.subgraphs]
+    saved = _renamed(graph.saved, names)
+    return [graph.kind, saved, str(dict(graph.op_counts)), f"bodies {bodies}"]
 
 
-def _node_differences(live: Node, text: Node, names: dict[str, str]) -> Iterator[str]:
-    for field in ("kind", "op", "target"):
-        if getattr(live, field) != getattr(text, field):
-            yield field
-    for field in ("args", "kwargs", "after"):
-        if live.kind == "get_attr" and field == "args":
-            continue  # the value of a constant is not printed
-        value = _renamed(getattr(live, field), names)
-        if repr(value) != repr(_renamed(getattr(text, field), {})):
-            yield field
-    if not _same_result(live.result, text.result):
-        yield "result"
-    effects = [(e.kind, e.target and names[e.target.name]) for e in live.effects]
-    if effects != [(e.kind, e.target and e.target.name) for e in text.effects]:
-        yield "effects"
-    if text.source is not None and text.source != live.source:
-        yield "source"
+def _fields(node: Node, names: Mapping[str, str]) -> str:
+    args = () if node.kind == "get_attr" else node.args  # the value of a constant is not printed
+    given = (args, dict(node.kwargs), node.after, node.effects)
+    return _renamed((node.kind, node.op, node.target, *given), names)
+
+
+def _renamed(value: object, names: Mapping[str, str]) -> str:
+    """Describe a value, with other names of nodes."""
+    return re.sub(r"(?<=\bRef\(name=')[^']*", lambda m: names.get(m[0], m[0]), repr(value))
 
 
 def _same_result(live: Result, text: Result) -> bool:
@@ -77,17 +58,3 @@ def _same_result(live: Result, text: Result) -> bool:
         return text == live
     # Other values are not printed. For a tuple, the text has only the parts that getitems select.
     return not isinstance(live, TensorMeta | Symbol)
-
-
-def _renamed(value: Any, names: dict[str, str]) -> Any:
-    if isinstance(value, Ref):
-        return Ref(names.get(value.name, value.name))
-    if isinstance(value, SubgraphRef):
-        return value
-    if isinstance(value, tuple):
-        return tuple(_renamed(item, names) for item in value)
-    if isinstance(value, slice):
-        return tuple(_renamed(item, names) for item in (value.start, value.stop, value.step))
-    if isinstance(value, dict):
-        return {key: _renamed(item, names) for key, item in value.items()}
-    return value

@@ -79,14 +79,6 @@ def llama() -> Subject:
 
 
 @subject
-def gpt2() -> Subject:
-    from transformers import AutoModelForCausalLM, GPT2Config
-
-    config = GPT2Config(n_embd=16, n_layer=2, n_head=2, vocab_size=64, n_positions=32)
-    return _language_model(config, AutoModelForCausalLM)
-
-
-@subject
 def bert_dynamic() -> Subject:
     subject = bert(layers=1)  # symbolic sizes take five times as long
     subject.options["dynamic"] = True
@@ -123,14 +115,6 @@ def dynamic_sizes() -> Subject:
 
 
 # -- higher-order ops ------------------------------------------------------------------------------
-
-
-@subject
-def cond() -> Subject:
-    def function(x: Tensor) -> Tensor:
-        return torch.cond(x.sum() > 0, lambda x: x.sin() * 2, lambda x: x.cos() - 1, (x,)) + 1
-
-    return Subject(function, (numbers(3, 4, grad=True),))
 
 
 @subject

@@ -16,7 +16,7 @@ from convert.printed.texts import parse_printed
 from torch_releases import skip_before
 
 from pytest_torchgraph import Graph, Node, Source, TensorMeta
-from pytest_torchgraph.graph import Effect, Ref, Symbol
+from pytest_torchgraph.graph import Ref, Symbol
 
 
 @pytest.fixture(autouse=True)
@@ -76,7 +76,6 @@ def test_graphs_of_inductor_agree(name: str) -> None:
         "bert",
         "bert_dynamic",
         "llama",
-        "gpt2",
         "checkpoint",
         "nested_compile_region",
         "autograd_function",
@@ -125,36 +124,20 @@ def edited(graph: Graph, pick: Callable[[Node], bool], **changes: Any) -> Graph:
 MUTATIONS: dict[str, Callable[[Graph], Graph]] = {
     "op": lambda g: edited(g, lambda n: n.is_call, op="aten.other.default"),
     "args": lambda g: edited(g, lambda n: len(n.refs) > 0, args=()),
-    "kwargs": lambda g: edited(g, lambda n: n.is_call, kwargs={"dtype": None}),
     "result": lambda g: edited(g, lambda n: isinstance(n.result, TensorMeta), result=None),
-    "dtype": lambda g: edited(
-        g,
-        lambda n: isinstance(n.result, TensorMeta) and n.is_call,
-        result=TensorMeta("int8", (1,), (1,), "cpu"),
-    ),
     "effects": lambda g: edited(g, lambda n: bool(n.effects), effects=()),
-    "other effect": lambda g: edited(g, lambda n: bool(n.effects), effects=(Effect("random"),)),
-    "after": lambda g: edited(g, lambda n: bool(n.after), after=()),
-    "more after": lambda g: edited(g, lambda n: n.kind == "output", after=(Ref(g.nodes[0].name),)),
     "source": lambda g: edited(g, lambda n: n.source is not None, source=Source("x.py", 1)),
-    "placeholder": lambda g: replace(g, nodes=g.nodes[1:]),
     "order": lambda g: replace(g, nodes=(g.nodes[1], g.nodes[0], *g.nodes[2:])),
-    "saved": lambda g: replace(g, saved=g.saved[1:] if g.saved else (Ref(g.nodes[0].name),)),
-    "kind": lambda g: replace(g, kind="joint"),
-    "subgraphs": lambda g: replace(
-        g, subgraphs=g.subgraphs[1:] if g.subgraphs else (replace(g, name="more"),)
-    ),
+    "saved": lambda g: replace(g, saved=(Ref(g.nodes[0].name),)),
 }
 
 
-@pytest.mark.slow("further models and backends", unless=["subgraphs"])
-@pytest.mark.parametrize("field", MUTATIONS)
-def test_differences_detect_a_dropped_or_changed_field(field: str) -> None:
-    seen = compiled(in_place(), "aot_eager")
-    pair, graph = read_all(seen)[0]
+def test_differences_detect_a_dropped_or_changed_field() -> None:
+    pair, graph = read_all(compiled(in_place(), "aot_eager"))[0]
     assert pair.artifact == "dynamo_output_graph"
     assert differences(pair.live, graph) == []
-    assert differences(pair.live, MUTATIONS[field](graph)) != []
+    for field, mutated in MUTATIONS.items():
+        assert differences(pair.live, mutated(graph)) != [], field
 
 
 def test_differences_enter_bodies() -> None:
