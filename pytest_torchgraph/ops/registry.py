@@ -92,7 +92,13 @@ def argument_defaults(op: str) -> dict[str, object]:
     from .qualified import attribute_at
 
     schema = getattr(attribute_at(torch.ops, op), "_schema", None)
-    return {argument.name: argument.default_value for argument in getattr(schema, "arguments", ())}
+    defaults = {
+        argument.name: argument.default_value for argument in getattr(schema, "arguments", ())
+    }
+    # A graph has tuples.
+    return {
+        name: tuple(value) if isinstance(value, list) else value for name, value in defaults.items()
+    }
 
 
 def is_in_place(op: str) -> bool:

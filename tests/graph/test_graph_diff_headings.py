@@ -142,3 +142,22 @@ def test_finding_lists_its_places_abridged() -> None:
     edited = Edit("exchange", 2, "relu").of(LAYER)
     diff = difference(model_of([LAYER] * 3).graph, model_of([edited] * 3).graph)
     assert places_text(diff.findings[0]) == "model.layers.{0 … 2}.mlp.act"
+
+
+def test_heading_names_a_default_that_is_a_list() -> None:
+    import torch  # the names and defaults of arguments are in torch's schemas
+
+    old, new = (
+        Graph.from_text(
+            "torchgraph 4\n\nmain: forward @ aot {\n  %x = input : f32[1, 3, 8, 8]\n"
+            "  %w = parameter : f32[3, 3, 1, 1]\n  %b = parameter : f32[3]\n"
+            f"  %c = aten.conv2d.default(%x, %w, %b{stride}) : f32[1, 3, 8, 8]\n  return %c\n}}\n"
+        )
+        for stride in ("", ", [2, 2]")
+    )
+    assert torch.ops.aten.conv2d.default
+    assert (
+        difference(old, new)
+        .heading()
+        .startswith("1 edit: argument stride: [1, 1] -> [2, 2] of aten.conv2d")
+    )
