@@ -339,6 +339,25 @@ def test_patterns_of_torch_are_a_pass() -> None:
     assert check_pass(matcher.apply, text, changes={"aten.relu": -1})
 
 
+def test_partitioners_of_torch_are_right() -> None:
+    from torch.fx.passes.split_module import split_module
+    from torch.fx.passes.utils.fuser_utils import fuse_by_partitions
+
+    def first_two(module: fx.GraphModule) -> list[fx.Node]:
+        return [node for node in module.graph.nodes if node.name in ("a", "b")]
+
+    def split(module: fx.GraphModule) -> fx.GraphModule:
+        names = [node.name for node in first_two(module)]
+        return split_module(module, None, lambda n: int(n.name not in names)) if names else module  # type: ignore[arg-type,return-value]
+
+    def fuse_nodes(module: fx.GraphModule) -> fx.GraphModule:
+        nodes = first_two(module)
+        return fuse_by_partitions(module, [dict.fromkeys(nodes)]) if nodes else module
+
+    for partitioner in (split, fuse_nodes):
+        assert check_pass(partitioner, PASSES["partitioner"].text)
+
+
 def test_table_has_a_pass_of_each_kind() -> None:
     assert all(isinstance(case, Case) for case in PASSES.values())
     assert calls(to_fx(NORMS), torch.ops.planted.quant.default)
