@@ -232,8 +232,8 @@ def _changes(
 
 
 def _order(module: torch.fx.GraphModule) -> list[Any]:
-    """Return the nodes in order, with the meta that passes write for other passes."""
-    return [(node.name, str(node.meta.get("custom"))) for node in module.graph.nodes]
+    """Return what a difference leaves out: order, equal ops such as `view` and `reshape`, tags."""
+    return [(node.name, node.target, str(node.meta.get("custom"))) for node in module.graph.nodes]
 
 
 def _after(

@@ -266,6 +266,17 @@ def test_pass_that_must_change_nothing() -> None:
         check_pass(lambda module: fuse(module, ""), DOUBLED)
 
 
+def test_an_equal_op_is_a_change() -> None:
+    def to_reshape(graph: fx.Graph) -> None:
+        for node in graph.find_nodes(op="call_function", target=aten.view.default):
+            node.target = aten.reshape.default
+
+    text = text_of("%y = aten.view.default(%x, [-1]) : f32[16]", "return %y")
+    assert not check_pass(to_reshape, text)
+    with pytest.raises(AssertionError, match="change: the pass changed nothing"):
+        check_pass(to_reshape, DOUBLED)
+
+
 def test_exception_of_the_pass_is_passed_on() -> None:
     def raises(graph: fx.Graph) -> None:
         raise RuntimeError("mine")
