@@ -121,6 +121,8 @@ class ModuleBuilder:
             several = made.args[0].meta.get("val")
             if isinstance(several, tuple) and isinstance(made.args[1], int):
                 value = several[made.args[1]]  # writes to it are writes to the result of its op
+        if isinstance(node.result, Symbol) and isinstance(value, int) and made.op != "placeholder":
+            value = None  # a symbolic size that is constant converts back to a number otherwise
         made.meta[node_meta.RESULT if value is None else "val"] = (
             node.result if value is None else value
         )
