@@ -232,8 +232,8 @@ def _changes(
 
 
 def _order(module: torch.fx.GraphModule) -> list[Any]:
-    """Return the nodes in order, with the meta that passes write for other passes."""
-    return [(node.name, str(node.meta.get("custom"))) for node in module.graph.nodes]
+    """Return what a difference leaves out: order, equal ops such as `view` and `reshape`, tags."""
+    return [(node.name, node.target, str(node.meta.get("custom"))) for node in module.graph.nodes]
 
 
 def _after(
@@ -369,7 +369,6 @@ def _values(
 
 
 def _calls(module: torch.fx.GraphModule) -> list[torch.fx.Node]:
-    # torch's own partitioners write no meta to calls of modules.
     return [node for node in module.graph.nodes if node.op in ("call_function", "call_method")]
 
 
@@ -419,7 +418,9 @@ class _CheckedRun(torch.fx.Interpreter):
         if n.op.startswith("call_") and any(map(_is_tensor, tree_leaves(value))):
             val, actual = tree_leaves(n.meta.get("val")), tree_leaves(value)
             if "val" not in n.meta:
-                if n.op != "call_module":
+                # torch's own partitioners write no meta to calls of modules and their results.
+                producer = n.args[0] if n.target is operator.getitem else n
+                if producer.op != "call_module":  # type: ignore[union-attr]
                     self.val_lines.append(f"val: {n.name} has no meta['val']")
             elif len(val) != len(actual) or any(map(_is_another, val, actual)):
                 self.val_lines.append(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from textwrap import dedent
 from typing import Any
 
 import torch
@@ -96,7 +97,7 @@ def to_fx(
     For a graph of a capture, `capture.fx(graph)` also has the values of large constants.
 
     Args:
-        graph_or_text: the graph, or the text of one or several graphs.
+        graph_or_text: the graph, or the text of one or several graphs, which may be indented.
         name: name of the graph, if the text has several.
         sizes: values of symbols, such as `{"s0": 4}`. The other symbols stay symbolic.
         constants: tensors by name of the constant in the text, for values that the text lacks.
@@ -109,7 +110,7 @@ def to_fx(
     """
     need_torch()
     if isinstance(graph_or_text, str):
-        graphs = parse_document(graph_or_text).graphs
+        graphs = parse_document(f"{dedent(graph_or_text).strip()}\n").graphs
         if not graphs:
             raise GraphFormatError("expected a graph, found only op counts")
     elif isinstance(graph_or_text, Graph):

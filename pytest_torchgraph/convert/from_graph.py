@@ -91,15 +91,15 @@ class ModuleBuilder:
             self.attributes[body.name] = ModuleBuilder(body, self.constants, self.values).build()
         for node in self.source.nodes:
             try:
-                made = getattr(self, node.kind)(node)
-            except (LookupError, ValueError) as error:
+                made = self.nodes[node.name] = getattr(self, node.kind)(node)
+                if node.kind != "output":
+                    self.describe(node, made)
+            except Exception as error:  # whatever a text makes torch and fx raise
+                reason = " ".join(str(error).split())
                 raise CaptureError(
-                    f"%{node.name} of graph {self.source.name} cannot run: {error}\n"
+                    f"%{node.name} of graph {self.source.name} cannot run: {reason}\n"
                     f"  {format_node(node)}"
                 ) from None
-            self.nodes[node.name] = made
-            if node.kind != "output":
-                self.describe(node, made)
         output = self.graph.output_node()
         canon = self.values.canon
         output.meta[ORIGIN] = FxOrigin(self.inputs, self.source.level, canon, self.input_values())
@@ -121,6 +121,8 @@ class ModuleBuilder:
             several = made.args[0].meta.get("val")
             if isinstance(several, tuple) and isinstance(made.args[1], int):
                 value = several[made.args[1]]  # writes to it are writes to the result of its op
+        if isinstance(node.result, Symbol) and isinstance(value, int) and made.op != "placeholder":
+            value = None  # a symbolic size that is constant converts back to a number otherwise
         made.meta[node_meta.RESULT if value is None else "val"] = (
             node.result if value is None else value
         )

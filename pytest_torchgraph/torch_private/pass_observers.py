@@ -97,11 +97,12 @@ class _InOrder:
 
     def __call__(self, graph: torch.fx.Graph, is_inference: bool = False) -> None:
         aware = get("inference_aware_pass")
+        group = self.hook.partition("_custom")[0].replace("joint", "joint_graph")
         for function in self.passes:
             run = function if callable(function) else function.apply  # of a PatternMatcherPass
             if isinstance(function, aware):
                 run = functools.partial(function, is_inference=is_inference)
-            observer = get("pass_observer")(graph.owning_module, self.hook, self.hook)
+            observer = get("pass_observer")(graph.owning_module, self.hook, f"{group}_passes")
             observer.apply_graph_pass(run)
 
     def uuid(self) -> None:

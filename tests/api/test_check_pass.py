@@ -266,6 +266,17 @@ def test_pass_that_must_change_nothing() -> None:
         check_pass(lambda module: fuse(module, ""), DOUBLED)
 
 
+def test_an_equal_op_is_a_change() -> None:
+    def to_reshape(graph: fx.Graph) -> None:
+        for node in graph.find_nodes(op="call_function", target=aten.view.default):
+            node.target = aten.reshape.default
+
+    text = text_of("%y = aten.view.default(%x, [-1]) : f32[16]", "return %y")
+    assert not check_pass(to_reshape, text)
+    with pytest.raises(AssertionError, match="change: the pass changed nothing"):
+        check_pass(to_reshape, DOUBLED)
+
+
 def test_exception_of_the_pass_is_passed_on() -> None:
     def raises(graph: fx.Graph) -> None:
         raise RuntimeError("mine")
@@ -337,6 +348,25 @@ def test_patterns_of_torch_are_a_pass() -> None:
         "return %z",
     )
     assert check_pass(matcher.apply, text, changes={"aten.relu": -1})
+
+
+def test_partitioners_of_torch_are_right() -> None:
+    from torch.fx.passes.split_module import split_module
+    from torch.fx.passes.utils.fuser_utils import fuse_by_partitions
+
+    def first_two(module: fx.GraphModule) -> list[fx.Node]:
+        return [node for node in module.graph.nodes if node.name in ("a", "b")]
+
+    def split(module: fx.GraphModule) -> fx.GraphModule:
+        names = [node.name for node in first_two(module)]
+        return split_module(module, None, lambda n: int(n.name not in names)) if names else module  # type: ignore[arg-type,return-value]
+
+    def fuse_nodes(module: fx.GraphModule) -> fx.GraphModule:
+        nodes = first_two(module)
+        return fuse_by_partitions(module, [dict.fromkeys(nodes)]) if nodes else module
+
+    for partitioner in (split, fuse_nodes):
+        assert check_pass(partitioner, PASSES["partitioner"].text)
 
 
 def test_table_has_a_pass_of_each_kind() -> None:

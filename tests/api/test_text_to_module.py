@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from random import Random
 from typing import Any
 
 import pytest
@@ -184,6 +186,20 @@ def test_malformed_text_has_a_line_and_a_column() -> None:
     ops = capture(torch.sin, torch.ones(2)).to_text("ops")
     with pytest.raises(GraphFormatError, match="only op counts"):
         to_fx(ops)
+
+
+def test_mutated_text_is_a_module_or_one_of_two_errors() -> None:
+    random = Random(0)
+    for _ in range(200):
+        letters = list(DYNAMIC)
+        letters[random.randrange(len(letters))] = random.choice("0123456789`%[](),.:@abcfsxyz-~")
+        with contextlib.suppress(CaptureError, GraphFormatError):
+            to_fx("".join(letters))
+
+
+def test_text_may_be_indented() -> None:
+    indented = "\n" + "".join(f"    {line}\n" for line in DYNAMIC.splitlines()) + "    "
+    assert from_fx(to_fx(indented)) == from_fx(to_fx(DYNAMIC)) == from_fx(to_fx(DYNAMIC.strip()))
 
 
 def test_other_objects_are_refused() -> None:
