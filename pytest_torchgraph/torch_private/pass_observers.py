@@ -41,7 +41,9 @@ def on_passes(observer: Any) -> Iterator[None]:
 
     def applying(method: Any) -> Any:
         def apply_pass(self: Any, pass_fn: Any) -> Any:
-            if observer.skips(pass_fn, self.passname):
+            # torch would report a disabled pass like one that changed nothing.
+            disabled = self.passname.upper() in get("inductor_config").disabled_passes.upper()
+            if disabled or observer.skips(pass_fn, self.passname):
                 return None
             functions[id(self)] = pass_fn
             return method(self, pass_fn)

@@ -72,6 +72,13 @@ def test_passes_of_torch_are_recorded_with_their_changes() -> None:
     assert not unchanged.diff
 
 
+def test_disabled_pass_did_not_run() -> None:
+    result = captured(True, disabled_passes="stable_sort")
+    assert "stable_sort" not in {run.name for run in result.passes}
+    with pytest.raises(AssertionError, match="stable_sort"):
+        result.assert_pass("stable_sort", times=0)
+
+
 @pytest.mark.slow("captures six times", unless=["post_grad-*", "pre_grad-*"])
 @pytest.mark.parametrize("grad", [False, True], ids=["inference", "training"])
 @pytest.mark.parametrize(

@@ -5,6 +5,8 @@ import warnings
 import pytest
 import torch
 
+from pytest_torchgraph import CaptureError
+
 from .test_training_step import COMPILED, Training, batch, cases, same
 
 QUICK = ["SGD-foreach-clipping-model", "AdamW-foreach-plain-optimizer", "Adam-for-scaler-nothing"]
@@ -32,6 +34,11 @@ def test_step_via_aot_computes_the_same_and_is_restored(
     x, y = batch()
     torch.manual_seed(2)
     own = {"nothing": training.step}.get(compiled, step)
+    if compiled == "optimizer" and (kind == "scaler" or how == "fused"):
+        # The scaler calls the optimizer itself, and Dynamo skips fused steps.
+        with pytest.raises(CaptureError, match="nothing was captured"):
+            graph_capture(own, x, y, via="aot", updates=training.updates)
+        return
     capture = graph_capture(own, x, y, via="aot", updates=training.updates)
     torch.manual_seed(2)
     assert same(before[:4], training.state()[:4])

@@ -86,7 +86,7 @@ class NamedTensors:
         # Setting the state of a generator twice is harmless.
         self.generators = module_search.generators
         self.functions = module_search.functions
-        modules = [module for _, module in (*module_search.outermost(), *self.all_modules)]
+        modules = (module for _, module in self.all_modules)
         self.compiles = module_search.compiles or any(map(torch_private.is_compiled, modules))
 
     def look(self) -> None:
@@ -227,7 +227,7 @@ class _ModuleSearch:
         tensors: the other found tensors, by id.
         generators: the found random generators.
         functions: the found functions of the user.
-        compiles: whether a function is a result of `torch.compile`.
+        compiles: whether a function or module is a result of `torch.compile`.
     """
 
     def __init__(self) -> None:
@@ -254,7 +254,9 @@ class _ModuleSearch:
         """Search a value, no deeper than `MAX_DEPTH`."""
         if isinstance(value, _SCALARS):
             return
-        if inspect.isfunction(value) and torch_private.uncompiled(value) is not value:
+        if isinstance(value, torch.nn.Module):
+            self.compiles = self.compiles or any(map(torch_private.is_compiled, value.modules()))
+        elif inspect.isfunction(value) and torch_private.uncompiled(value) is not value:
             self.compiles = True
         # For example a hidden state of an earlier call. It was not computed by an unrecorded op of
         # the step.
