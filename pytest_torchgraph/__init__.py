@@ -12,7 +12,6 @@ from .doors import front_door
 if TYPE_CHECKING:
     from .api.capture import GraphCapture as GraphCapture
     from .api.capture import capture as capture
-    from .api.differences import diff as diff
     from .api.existing import from_fx as from_fx
     from .api.result import Capture as Capture
     from .api.testcase import GraphTestCase as GraphTestCase
@@ -50,6 +49,9 @@ if TYPE_CHECKING:
     from .ranks.capture_ranks import capture_ranks as capture_ranks
     from .ranks.ranks import Ranks as Ranks
     from .ranks.ranks import load as load
+    from .runs.compare import RunCause as RunCause
+    from .runs.compare import RunDiff as RunDiff
+    from .runs.differences import diff as diff
     from .snapshot.inline import assert_graph_text as assert_graph_text
     from .syncs.model import Sync as Sync
     from .syncs.model import Transfer as Transfer
@@ -66,7 +68,6 @@ __version__ = "0.2.0"
 
 _NAMES = {
     "api.capture": "GraphCapture capture",
-    "api.differences": "diff",
     "api.existing": "from_fx",
     "api.result": "Capture",
     "api.testcase": "GraphTestCase",
@@ -89,6 +90,8 @@ _NAMES = {
     "ops.matching": "OpCounts",
     "ranks.capture_ranks": "capture_ranks",
     "ranks.ranks": "Ranks load",
+    "runs.compare": "RunCause RunDiff",
+    "runs.differences": "diff",
     "snapshot.inline": "assert_graph_text",
     "syncs.model": "Sync Transfer",
     "watching.cache_lookups": "CacheBypass CacheLookup",

@@ -336,6 +336,14 @@ def break_finding(
     )
 
 
+def break_keys(cut: GraphBreak) -> Iterator[Hashable]:
+    """Yield values that the same graph break has on two sides, the surest first."""
+    kind = cut.kind.removeprefix(SKIPPED)
+    yield kind, cut.function, cut.code  # its line may be another one
+    yield kind, cut.function, cut.file
+    yield kind, cut.code or cut.function  # of a function with a new name
+
+
 def _is_edit(finding: Finding) -> bool:
     return any(change.node.is_call for place in finding.places for change in place.changes)
 
