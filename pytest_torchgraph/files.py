@@ -201,6 +201,8 @@ def append(path: Path, text: str, *, root: Path) -> None:
             with open(os.open(name, flags, 0o666, dir_fd=folder), "ab", buffering=0) as file:
                 if file.write(data) != len(data):
                     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    except OutsideRootError as error:
+        raise OutsideRootError(error.reason, f"cannot write {path}") from None
     except OSError as error:
         raise failed("write", path, error) from None
 

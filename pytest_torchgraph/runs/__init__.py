@@ -15,13 +15,24 @@ from ..doors import front_door
 if TYPE_CHECKING:
     from .compare import diff_runs
     from .saving import install
-    from .stored import Captured, Record, Repeat, RunInfo, RunWriter, is_run, merge_runs, read_run
+    from .stored import (
+        Repeat,
+        RunInfo,
+        RunWriter,
+        SavedCapture,
+        SavedRecord,
+        is_run,
+        merge_runs,
+        read_run,
+    )
 else:
     __getattr__ = front_door(
         __name__,
         {
             "compare": "diff_runs",
             "saving": "install",
-            "stored": "Captured Record Repeat RunInfo RunWriter is_run merge_runs read_run",
+            "stored": (
+                "Repeat RunInfo RunWriter SavedCapture SavedRecord is_run merge_runs read_run"
+            ),
         },
     )

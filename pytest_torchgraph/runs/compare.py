@@ -27,7 +27,7 @@ from ..graph.model import Source
 from ..graph.program import Program
 from ..graph.text import Header
 from ..words import counted, grouped, listed
-from .stored import RUN, Captured, Record, Repeat, SavedRun, is_run, read_run
+from .stored import RUN, Repeat, SavedCapture, SavedRecord, SavedRun, is_run, read_run
 
 RunCauseKind = Literal["share", "eager", "break", "recompile", "edit"]
 """Kinds of causes, the worst first.
@@ -169,6 +169,7 @@ class _Comparison:
     def __init__(self, old: SavedRun, new: SavedRun) -> None:
         self._runs = old, new
         self._events: dict[Hashable, _Event] = {}
+        self._added = 0
         self._edits: list[tuple[str, Finding]] = []
         self._diffs: dict[tuple[str, str], list[Finding]] = {}
         self._tests_of: dict[str, tuple[str, ...]] = {}
@@ -191,7 +192,7 @@ class _Comparison:
             for label in dict.fromkeys((*old.tests[before].fixtures, *new.tests[name].fixtures))
         )
         for label, tests in by_fixture.items():
-            sides = (run.fixtures.get(label, Record()) for run in self._runs)
+            sides = (run.fixtures.get(label, SavedRecord()) for run in self._runs)
             self._compare(tuple(tests), label, *sides)
         return RunDiff(
             tuple(self._causes()),
@@ -233,7 +234,7 @@ class _Comparison:
         return (
             record.outcome,
             record.compiles,
-            tuple(run.texts(key)[0] for key in record.keys),
+            tuple(run.program(key).key("dataflow") if key else "" for key in record.keys),
             tuple((c.share, c.problem, *map(_code_of, c.breaks)) for c in record.captures),
             tuple(map(_code_of, record.breaks)),
             tuple((each.function, each.reasons) for each in record.recompiles),
@@ -281,24 +282,26 @@ class _Comparison:
 
     # -- one test ----------------------------------------------------------------------------------
 
-    def _compare(self, tests: tuple[str, ...], label: str, old: Record, new: Record) -> None:
+    def _compare(
+        self, tests: tuple[str, ...], label: str, old: SavedRecord, new: SavedRecord
+    ) -> None:
         """Collect the causes of the differences of two records."""
         self._tests_of[label] = tests
-        before = len(self._edits), sum(len(event.tests) for event in self._events.values())
+        before = len(self._edits), self._added
         self._compare_eager(label, *([c for c in r.eager if c.kind == "eager"] for r in (old, new)))
         if old.compiles != new.compiles:
             self._add_share(label, old, new)
         else:
             self._compare_compiled(label, old, new)
         self._compare_captures(label, old.captures, new.captures)
-        after = len(self._edits), sum(len(event.tests) for event in self._events.values())
+        after = len(self._edits), self._added
         times = [sum(cut.occurrences for cut in record.breaks) for record in (old, new)]
         if before == after and times[0] != times[1]:
             cut = new.breaks[0]
             text = f"graph breaks met {times[1]:,} times, were met {times[0]:,} times"
             self._add(label, ("times", text), "break", text, _source(cut))
 
-    def _compare_compiled(self, label: str, old: Record, new: Record) -> None:
+    def _compare_compiled(self, label: str, old: SavedRecord, new: SavedRecord) -> None:
         cuts = self._compare_breaks(label, old.breaks, new.breaks)
         if cuts:
             # Another division into graphs: of all graphs of the test, only ops can be compared.
@@ -337,7 +340,7 @@ class _Comparison:
                 reason = next(iter(each.reasons), "no reason is known")
                 text = f"recompile {kind}: {each.function} ({each.file}:{each.line}): {reason}"
                 text += ", up to the limit: later calls run eagerly" * each.limit_hit
-                source = Source(each.file, each.line, "", each.function)
+                source = each.source or Source(each.file, each.line, "", each.function)
                 key = (kind, each.function, each.file)
                 events.append(self._add(label, key, "recompile", text, source))
         return events
@@ -357,7 +360,7 @@ class _Comparison:
                 text = f"{cause.function or 'a compiled callable'}{place} {change}: {cause.text}"
                 self._add(label, (change, *key), "eager", text, _source(cause))
 
-    def _add_share(self, label: str, old: Record, new: Record) -> None:
+    def _add_share(self, label: str, old: SavedRecord, new: SavedRecord) -> None:
         without = new if old.compiles else old
         reason = next((cause for cause in without.eager if cause.kind == "nothing"), None)
         text = "compiles, and compiled nothing"
@@ -367,7 +370,7 @@ class _Comparison:
         self._add(label, text, "share", text, _source(reason) if reason else None)
 
     def _compare_captures(
-        self, label: str, old: Sequence[Captured], new: Sequence[Captured]
+        self, label: str, old: Sequence[SavedCapture], new: Sequence[SavedCapture]
     ) -> None:
         sides = [
             [(run.texts(each.graphs)[0] or each.problem) for each in captures]
@@ -386,7 +389,7 @@ class _Comparison:
                 text = f"{counted(len(unpaired) - len(other), 'capture')} {kind}"
                 self._add(label, text, "edit", text, None)
 
-    def _compare_capture(self, label: str, old: Captured, new: Captured) -> None:
+    def _compare_capture(self, label: str, old: SavedCapture, new: SavedCapture) -> None:
         if bool(old.graphs) != bool(new.graphs):
             change = "has graphs, and had none" if new.graphs else "has no graphs, and had some"
             text = f"a capture {change}: {old.problem or new.problem}"
@@ -412,7 +415,7 @@ class _Comparison:
             programs = [run.program(key) if key else Program(Header()) for run, key in sides]
             found = diff_files(programs[0], programs[1])[0]
             assert found is not None  # no counts, but graphs are stored
-            self._diffs[old, new] = [*map(whole, found.findings)]
+            self._diffs[old, new] = [*map(_by_line, found.findings)]
         return self._diffs[old, new]
 
     # -- all tests ---------------------------------------------------------------------------------
@@ -426,6 +429,7 @@ class _Comparison:
         source: Source | None,
         finding: Finding | None = None,
     ) -> _Event:
+        self._added += 1
         event = self._events.setdefault((kind, key), _Event(kind, text, source, finding))
         event.tests |= dict.fromkeys(self._tests_of[label])
         return event
@@ -490,6 +494,12 @@ def _eager_keys(cause: Cause) -> Iterator[Hashable]:
 
 def _source(event: GraphBreak | Cause) -> Source | None:
     return Source(event.file, event.line, event.code, event.function) if event.file else None
+
+
+def _by_line(finding: Finding) -> Finding:
+    """Return a finding that merges with all of its kind on its line, of whatever level."""
+    identity = replace(finding.identity, op=finding.kind if finding.places else "")
+    return whole(replace(finding, identity=identity))
 
 
 def _signed(numbers: set[int]) -> str:

@@ -24,7 +24,7 @@ from ..snapshot.run import PLUGIN as RUN_RECORD
 from ..snapshot.run import TROUBLE
 from ..torch_release import torch_version, why_unsupported
 from ..words import counted, one_line
-from .stored import Captured, Record, Repeat, RunInfo, RunWriter
+from .stored import Repeat, RunInfo, RunWriter, SavedCapture, SavedRecord
 
 if TYPE_CHECKING:
     from ..api.result import Capture
@@ -82,7 +82,7 @@ class RunSaver:
         self._captures: list[Capture] = []
         self._fixtures: dict[str, tuple[str, str, int]] = {}
         self._outcomes: dict[str, str] = {}
-        self._record: tuple[str, Record] | None = None
+        self._record: tuple[str, SavedRecord] | None = None
         self._stack = ExitStack()
         self._stack.enter_context(CONTEXT.subscribed(self._note_capture))
 
@@ -164,7 +164,7 @@ class RunSaver:
         if report.when == "teardown":
             self._outcomes.pop(test)
             if data is not None:
-                self._write(test, replace(decode(Record, data), outcome=known))
+                self._write(test, replace(decode(SavedRecord, data), outcome=known))
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Remove the observers; in a pytest-xdist worker, send the problem."""
@@ -184,12 +184,12 @@ class RunSaver:
             if name in names and place in places and indices.get(name, 0) == index:
                 yield label
 
-    def _record_of(self, observation: TestObservation | None) -> Record | None:
+    def _record_of(self, observation: TestObservation | None) -> SavedRecord | None:
         """Write the graphs, and return the record; `None` after an error."""
         try:
             captures = tuple(map(self._captured, self._captures))
             if observation is None:
-                return Record(captures=captures)
+                return SavedRecord(captures=captures)
             from ..audit.read import ADDRESS, facts_of_test
             from ..watching.graphs import PrintedGraphs
 
@@ -197,7 +197,7 @@ class RunSaver:
             facts = facts_of_test(observation)
             graphs = PrintedGraphs(watched).graphs
             program = Program(Header("watch", self._writer.info.torch), graphs)
-            return Record(
+            return SavedRecord(
                 compiles=facts.compiles,
                 graphs=self._writer.write_graphs(program) if graphs else "",
                 captures=captures,
@@ -209,6 +209,7 @@ class RunSaver:
                         each.line,
                         tuple(ADDRESS.sub("…", reason[:_MOST_TEXT]) for reason in each.reasons),
                         each.limit_hit,
+                        next((guard.source for guard in each.failed_guards), None),
                     )
                     for each in watched.recompiles
                 ),
@@ -219,20 +220,20 @@ class RunSaver:
             self._fail(error)
             return None
 
-    def _captured(self, capture: Capture) -> Captured:
+    def _captured(self, capture: Capture) -> SavedCapture:
         share = None
         with suppress(CaptureError):  # of a mechanism that does not compile
             share = round(capture.compiled_share, 6)
         try:
             program = Program(capture.header, capture.program)
         except CaptureError as error:
-            return Captured(problem=str(error)[:_MOST_TEXT])
+            return SavedCapture(problem=str(error)[:_MOST_TEXT])
         breaks: tuple[GraphBreak, ...] = ()
         with suppress(CaptureError):
             breaks = tuple(map(_portable, capture.breaks))
-        return Captured(self._writer.write_graphs(program), share, breaks)
+        return SavedCapture(self._writer.write_graphs(program), share, breaks)
 
-    def _write(self, name: str, record: Record, *, fixture: bool = False) -> None:
+    def _write(self, name: str, record: SavedRecord, *, fixture: bool = False) -> None:
         if self.problem:
             return
         try:

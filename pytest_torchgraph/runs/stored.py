@@ -1,7 +1,7 @@
 """A saved run as files and as values.
 
     run.json             the environment, and whether every collected test ended (`RunInfo`)
-    facts/WORKER.jsonl   a line for each test, or fixture of wider scope, when it ends (`Record`)
+    facts/WORKER.jsonl   a line for each test or fixture of wider scope (`SavedRecord`)
     graphs/KEY.tgraph    the graphs of a test or a capture; KEY is a digest of both files
     graphs/KEY.json      the source lines of their nodes
 
@@ -66,17 +66,18 @@ class RunInfo:
 
 @dataclass(frozen=True)
 class Repeat:
-    """A recompile; see `watching.recompiles.Recompile`."""
+    """A recompile; see `watching.recompiles.Recompile`. `source` is the line of the first guard."""
 
     function: str
     file: str
     line: int
     reasons: tuple[str, ...]
     limit_hit: bool = False
+    source: Source | None = None
 
 
 @dataclass(frozen=True)
-class Captured:
+class SavedCapture:
     """A capture by a test.
 
     Attributes:
@@ -93,7 +94,7 @@ class Captured:
 
 
 @dataclass(frozen=True)
-class Record:
+class SavedRecord:
     """What a test, or a fixture of wider scope, compiled and captured.
 
     Attributes:
@@ -110,7 +111,7 @@ class Record:
     outcome: str = ""
     compiles: bool = False
     graphs: str = ""
-    captures: tuple[Captured, ...] = ()
+    captures: tuple[SavedCapture, ...] = ()
     breaks: tuple[GraphBreak, ...] = ()
     recompiles: tuple[Repeat, ...] = ()
     eager: tuple[Cause, ...] = ()
@@ -132,7 +133,7 @@ class Record:
 class _Line:
     run: str
     name: str
-    record: Record
+    record: SavedRecord
     fixture: bool = False
 
 
@@ -171,7 +172,7 @@ class RunWriter:
         text = f"{json.dumps(asdict(info), indent=1)}\n"
         write(self.directory / RUN, text, root=self.directory)
 
-    def write_record(self, name: str, record: Record, *, fixture: bool = False) -> None:
+    def write_record(self, name: str, record: SavedRecord, *, fixture: bool = False) -> None:
         """Write the line of a test, by its id, or of a fixture, by its label."""
         line = json.dumps(asdict(_Line(self.info.id, name, record, fixture)))
         path = self.directory / _FACTS / f"{self.worker}.jsonl"
@@ -295,8 +296,8 @@ class SavedRun:
 
     directory: Path
     info: RunInfo
-    tests: Mapping[str, Record]
-    fixtures: Mapping[str, Record]
+    tests: Mapping[str, SavedRecord]
+    fixtures: Mapping[str, SavedRecord]
     orders: Mapping[str, tuple[str, ...]]
 
     @cached_property
@@ -357,8 +358,8 @@ def read_run(directory: Path) -> SavedRun:
         OSError: if a file cannot be read.
     """
     info = read_info(directory)
-    tests: dict[str, Record] = {}
-    fixtures: dict[str, Record] = {}
+    tests: dict[str, SavedRecord] = {}
+    fixtures: dict[str, SavedRecord] = {}
     orders: dict[str, tuple[str, ...]] = {}
     for path in _facts_files(directory):
         text = _read(path)

@@ -57,6 +57,8 @@ def _cause_lines(cause: RunCause, limit: int | None) -> Iterator[str]:
         yield from finding_lines([finding], "test", limit)
         return
     yield f"! {cause.text}  ({counted(len(cause.tests), 'test')})"
+    if finding is None and cause.source is not None:
+        yield f"    {source_text(cause.source)}"
     if finding is not None and finding.graph_break is not None:
         reason = finding.graph_break.reason.splitlines()
         yield from (f"    {line}" for line in first_lines(reason, 3))

@@ -16,18 +16,18 @@ from pytest_torchgraph import GraphBreak, RunDiff, TorchGraphError, diff
 from pytest_torchgraph.cli import main
 from pytest_torchgraph.graph import Graph, Header, Program
 from pytest_torchgraph.runs import (
-    Captured,
-    Record,
     Repeat,
     RunInfo,
     RunWriter,
+    SavedCapture,
+    SavedRecord,
     merge_runs,
     read_run,
 )
 
 INFO = RunInfo("", "2.13.0", {"lib": "1"}, True)
-PASSED = Record("passed", compiles=True)
-Tests = Mapping[str, Record]
+PASSED = SavedRecord("passed", compiles=True)
+Tests = Mapping[str, SavedRecord]
 Save = Callable[..., Path]
 
 
@@ -83,8 +83,8 @@ def test_an_edit_is_one_cause_with_its_tests(save: Save) -> None:
 
 
 def test_the_same_run_has_no_difference(save: Save, capsys: pytest.CaptureFixture[str]) -> None:
-    base = save("base", {"a": PASSED, "b": Record("passed")}, {"a": "relu"})
-    head = save("head", {"b": Record("passed"), "a": PASSED}, {"a": "relu"})
+    base = save("base", {"a": PASSED, "b": SavedRecord("passed")}, {"a": "relu"})
+    head = save("head", {"b": SavedRecord("passed"), "a": PASSED}, {"a": "relu"})
     assert not diff(base, head)
     assert main(["diff", str(base), str(head)]) == 0
     assert capsys.readouterr().out == "no difference in 1 test\n"
@@ -158,7 +158,7 @@ def test_recompiles_of_a_function_are_one_cause(save: Save) -> None:
 
 def test_a_test_that_compiles_nothing_any_more(save: Save) -> None:
     base = save("base", {"a": PASSED}, {"a": "relu"})
-    [cause] = diff(base, save("head", {"a": Record("passed")})).causes
+    [cause] = diff(base, save("head", {"a": SavedRecord("passed")})).causes
     assert (cause.kind, cause.tests) == ("share", ("a",))
     assert cause.text == "compiles nothing, and compiled: no compiled callable is called"
 
@@ -177,8 +177,8 @@ def test_captures(save: Save, before: list[float], after: list[float], texts: li
     sides = []
     for name, shares in (("base", before), ("head", after)):
         saved = Saved(save(name, {}).parent / name)
-        captures = tuple(Captured(saved.graphs("relu"), share) for share in shares)
-        saved.writer.write_record("a", Record("passed", captures=captures))
+        captures = tuple(SavedCapture(saved.graphs("relu"), share) for share in shares)
+        saved.writer.write_record("a", SavedRecord("passed", captures=captures))
         saved.writer.write_info(replace(saved.writer.info, complete=True))
         sides.append(saved.writer.directory)
     found = diff(*sides)
@@ -188,9 +188,9 @@ def test_captures(save: Save, before: list[float], after: list[float], texts: li
 
 def test_renamed_added_and_removed(save: Save) -> None:
     ops = {"t.py::old[1]": "relu", "t.py::old[2]": "relu", "t.py::gone": "sin", "t.py::same": "cos"}
-    base = save("base", {**dict.fromkeys(ops, PASSED), "t.py::empty": Record("passed")}, ops)
+    base = save("base", {**dict.fromkeys(ops, PASSED), "t.py::empty": SavedRecord("passed")}, ops)
     ops = {"t.py::new[2]": "relu", "t.py::new[1]": "relu", "t.py::come": "exp", "t.py::same": "cos"}
-    head = save("head", {**dict.fromkeys(ops, PASSED), "t.py::nothing": Record("passed")}, ops)
+    head = save("head", {**dict.fromkeys(ops, PASSED), "t.py::nothing": SavedRecord("passed")}, ops)
     found = diff(base, head)
     assert found.renamed == (("t.py::old[1]", "t.py::new[1]"), ("t.py::old[2]", "t.py::new[2]"))
     assert (found.added, found.removed) == (
@@ -232,7 +232,7 @@ def test_the_record_of_a_fixture_belongs_to_the_tests_that_use_it(save: Save) ->
         for test, record in {**tests, "c": PASSED}.items():
             saved.writer.write_record(test, record)
         saved.writer.write_record(
-            "fixture net", Record(compiles=True, graphs=saved.graphs(op)), fixture=True
+            "fixture net", SavedRecord(compiles=True, graphs=saved.graphs(op)), fixture=True
         )
         saved.writer.write_info(replace(saved.writer.info, complete=True))
     found = diff(saved.writer.directory.parent / "base", saved.writer.directory)
@@ -269,7 +269,7 @@ def test_what_is_said_first_and_the_exit_status(
 
 
 def test_nothing_compared_is_trouble(save: Save, capsys: pytest.CaptureFixture[str]) -> None:
-    plain = save("plain", {"a": Record("passed")})
+    plain = save("plain", {"a": SavedRecord("passed")})
     assert main(["diff", str(plain), str(plain)]) == 2
     assert capsys.readouterr().out.startswith("nothing was compared")
 
