@@ -113,8 +113,13 @@ class SuiteWatch:
         from ..torch_private import nested_graph_breaks
         from ..watching.record import record_of
 
+        try:
+            record = record_of(recorder)
+        except Exception as error:  # do not fail the test with our error
+            self.broken = self.broken or error
+            return None
         return TestObservation(
-            record_of(recorder), calls, in_wider_fixture, nested_graph_breaks(), fixture_calls
+            record, calls, in_wider_fixture, nested_graph_breaks(), fixture_calls
         )
 
     @contextlib.contextmanager

@@ -170,8 +170,6 @@ class RunSaver:
         """Remove the observers; in a pytest-xdist worker, send the problem."""
         self._watch.close()
         self._stack.close()
-        if self._watch.broken is not None:
-            self._fail(self._watch.broken)
         output = getattr(session.config, "workeroutput", None)
         if output is not None:
             output[_RUN] = self.problem
@@ -186,6 +184,9 @@ class RunSaver:
 
     def _record_of(self, observation: TestObservation | None) -> SavedRecord | None:
         """Write the graphs, and return the record; `None` after an error."""
+        if self._watch.broken is not None:
+            self._fail(self._watch.broken)
+            return None
         try:
             captures = tuple(map(self._captured, self._captures))
             if observation is None:

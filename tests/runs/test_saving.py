@@ -385,6 +385,24 @@ def test_a_test_that_attacks_the_directory_changes_no_outcome(
     assert not json.loads((pytester.path / "run" / "run.json").read_text())["complete"]
 
 
+def test_an_error_of_the_watch_is_no_empty_record(pytester: pytest.Pytester, run: Run) -> None:
+    pytester.makepyfile(test_net=BAD)
+    pytester.makeconftest(
+        """
+        from pytest_torchgraph.watching import record
+
+        def broken(recorder):
+            raise RuntimeError("a bug")
+
+        record.record_of = broken
+        """
+    )
+    result = save(run, "run")
+    result.assert_outcomes(passed=3)
+    result.stdout.fnmatch_lines(["not complete: RuntimeError: a bug"])
+    assert not read_run(pytester.path / "run").tests
+
+
 def test_an_audit_may_run_beside(pytester: pytest.Pytester, run: Run) -> None:
     pytester.makepyfile(test_net=BAD)
     result = save(run, "run", "--torchgraph-audit=show")
@@ -409,3 +427,67 @@ def test_paths_of_this_machine_are_not_saved(pytester: pytest.Pytester, suite: R
     save(suite, "run", "-k", "sizes")
     for path in (pytester.path / "run").rglob("*.*"):
         assert str(pytester.path) not in path.read_text(), path
+
+
+FORKED = """
+import os
+import pickle
+
+from _pytest.runner import runtestprotocol
+
+
+def pytest_runtest_protocol(item, nextitem):
+    read, write = os.pipe()
+    hook = item.config.hook
+    child = os.fork()
+    if not child:
+        reports = runtestprotocol(item, log=False, nextitem=nextitem)
+        data = [
+            hook.pytest_report_to_serializable(config=item.config, report=report)
+            for report in reports
+        ]
+        with open(write, "wb") as pipe:
+            pickle.dump(data, pipe)
+        os._exit(0)
+    os.close(write)
+    with open(read, "rb") as pipe:
+        data = pickle.load(pipe)
+    os.waitpid(child, 0)
+    for each in data:
+        report = hook.pytest_report_from_serializable(config=item.config, data=each)
+        item.ihook.pytest_runtest_logreport(report=report)
+    return True
+"""
+
+
+def test_forked_tests_are_saved(pytester: pytest.Pytester, run: Run) -> None:
+    pytester.makepyfile(
+        test_net="""
+        import torch
+        import pytest
+
+        f = torch.compile(lambda x: x + 1, backend="eager")
+
+        @pytest.fixture(scope="module")
+        def compiled():
+            f(torch.ones(3))
+
+        def test_one(compiled):
+            f(torch.ones(3))
+
+        def test_two(compiled):
+            f(torch.ones(3))
+        """
+    )
+    save(run, "base")
+    pytester.makeconftest(FORKED)
+    save(run, "head").assert_outcomes(passed=2)
+    assert read_run(pytester.path / "head").info.complete
+    found = compare(pytester)
+    assert not found, str(found)
+    assert len(found.compared) == 2
+    fixture = "fixture compiled of test_net.py"
+    for side in ("base", "head"):
+        saved = read_run(pytester.path / side)
+        assert [*saved.fixtures] == [fixture]
+        assert all(record.fixtures == (fixture,) for record in saved.tests.values())
