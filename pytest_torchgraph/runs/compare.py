@@ -414,7 +414,8 @@ class _Comparison:
         if (old, new) not in self._diffs:
             programs = [run.program(key) if key else Program(Header()) for run, key in sides]
             found = diff_files(programs[0], programs[1])[0]
-            assert found is not None  # no counts, but graphs are stored
+            if found is None:
+                raise TorchGraphError("a saved run has op counts, where graphs are saved")
             self._diffs[old, new] = [*map(_by_line, found.findings)]
         return self._diffs[old, new]
 
