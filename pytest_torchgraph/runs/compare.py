@@ -27,6 +27,7 @@ from ..graph.model import Source
 from ..graph.program import Program
 from ..graph.text import Header
 from ..words import counted, grouped, listed
+from . import words
 from .stored import RUN, Repeat, SavedCapture, SavedRecord, SavedRun, is_run, read_run
 
 RunCauseKind = Literal["share", "eager", "break", "recompile", "edit"]
@@ -40,7 +41,6 @@ RunCauseKind = Literal["share", "eager", "break", "recompile", "edit"]
 """
 _SIDES: tuple[ChangeKind, ChangeKind] = ("removed", "added")
 REMEDY = "runs code that another test compiled: set torchgraph_save_run_isolation = on"
-EXIT_SAME, EXIT_DIFFERENT, EXIT_TROUBLE = 0, 1, 2
 
 
 @dataclass(frozen=True)
@@ -98,14 +98,12 @@ class RunDiff:
     def exit_status(self) -> int:
         """1 if there are causes, 2 if nothing or only a part could be compared, else 0."""
         if self.causes:
-            return EXIT_DIFFERENT
-        return EXIT_SAME if self.compared and self.complete else EXIT_TROUBLE
+            return 1
+        return 0 if self.compared and self.complete else 2
 
     def heading(self) -> str:
         """Return one line: the numbers of causes and tests."""
-        from .words import heading
-
-        return heading(self)
+        return words.heading(self)
 
     def to_text(self, limit: int | None = 10) -> str:
         """Return the difference as text, without its notes and heading.
@@ -113,24 +111,18 @@ class RunDiff:
         Args:
             limit: maximum number of causes to list; `None` for all.
         """
-        from .words import text
-
-        return text(self, limit)
+        return words.text(self, limit)
 
     def to_markdown(self) -> str:
         """Return the difference as Markdown for a comment, at most 65,536 characters long.
 
         The worst causes are listed, and the rest is counted. Nothing of a run is parsed as markup.
         """
-        from .words import markdown
-
-        return markdown(self)
+        return words.markdown(self)
 
     def to_json(self) -> dict[str, Any]:
         """Return the difference as plain data, with `version` and the attributes."""
-        from .words import data
-
-        return data(self)
+        return words.data(self)
 
     def __str__(self) -> str:
         return "\n".join(filter(None, (*self.notes, self.heading(), self.to_text())))
