@@ -156,9 +156,11 @@ class RunWriter:
         Raises:
             TorchGraphError: if the directory is a file, or has anything but a saved run.
         """
-        for path in _old_files(self.directory):
-            write(path, None, root=self.directory)
+        old = _old_files(self.directory)
+        # First, so that what is left of the older run is never taken for whole.
         self.write_info(self.info)
+        for path in old:
+            write(path, None, root=self.directory)
 
     def write_info(self, info: RunInfo) -> None:
         """Write `run.json`.
@@ -200,7 +202,7 @@ def _key(text: str, sources: str) -> str:
 
 
 def _old_files(directory: Path) -> list[Path]:
-    """Return the files of a saved run, `run.json` first, so that none is taken for whole."""
+    """Return the facts and graphs of an older run."""
     if not os.path.lexists(directory):
         return []
     if not directory.is_dir():
@@ -223,7 +225,7 @@ def _old_files(directory: Path) -> list[Path]:
     if not paths:
         return []
     read_info(directory, any_format=True)
-    return [directory / RUN, *found]
+    return found
 
 
 def _sources(program: Program) -> dict[str, Any]:

@@ -392,6 +392,18 @@ def test_an_older_run_is_replaced_and_others_are_refused(save: Save, tmp_path: P
         save("file", {})
 
 
+def test_what_is_left_of_an_older_run_is_damaged(
+    save: Save, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    base = save("base", {"a": PASSED}, {"a": "relu"})
+    with monkeypatch.context() as patch:
+        patch.setattr("pytest_torchgraph.runs.stored._old_files", lambda directory: [])
+        RunWriter(base, replace(INFO, id="killed", complete=False)).prepare()
+    with pytest.raises(TorchGraphError, match="written by two runs"):
+        read_run(base)
+    assert [*read_run(save("base", {"b": PASSED})).tests] == ["b"]
+
+
 def test_nothing_is_written_through_a_link(save: Save, tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
