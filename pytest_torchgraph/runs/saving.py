@@ -49,7 +49,9 @@ def install(config: pytest.Config, directory: Path) -> None:
     worker: dict[str, Any] | None = getattr(config, "workerinput", None)
     run_id = os.urandom(8).hex() if worker is None else worker[_RUN]
     release = torch_version().partition("+")[0]
-    info = RunInfo(run_id, release, isolated=own.save_run_isolation)
+    # Before any test: setuptools, which inductor imports, adds packages of its own to the path.
+    versions = {} if worker is not None else _versions()
+    info = RunInfo(run_id, release, versions, isolated=own.save_run_isolation)
     name = "main" if worker is None else worker["workerid"]
     writer = RunWriter(directory, info, name)
     saver = RunSaver(writer, isolated=own.save_run_isolation)
@@ -60,6 +62,15 @@ def install(config: pytest.Config, directory: Path) -> None:
             raise pytest.UsageError(f"--torchgraph-save-run: {error}") from None
         config.pluginmanager.register(RunKeeper(config, writer, saver), "torchgraph-run-keeper")
     config.pluginmanager.register(saver, "torchgraph-run-saver")
+
+
+def _versions() -> dict[str, str]:
+    """Return the versions of all installed packages."""
+    found: dict[str, str] = {}
+    for each in metadata.distributions():
+        with suppress(Exception):  # of a package that is only half removed
+            found[str(each.metadata["Name"])] = str(each.version)
+    return dict(sorted(found.items()))
 
 
 class RunSaver:
@@ -304,17 +315,7 @@ class RunKeeper:
         if missing:
             total = counted(len(record.expected), "collected test")
             problem = problem or f"{len(missing):,} of {total} did not end"
-        versions = {
-            each.metadata["Name"]: each.version
-            for each in metadata.distributions()
-            if each.metadata["Name"]
-        }
-        info = replace(
-            self._writer.info,
-            versions=dict(sorted(versions.items())),
-            complete=not problem,
-            problem=problem,
-        )
+        info = replace(self._writer.info, complete=not problem, problem=problem)
         shown = settings.display_path(self._config, self._writer.directory)
         try:
             self._writer.write_info(info)

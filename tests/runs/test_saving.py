@@ -403,6 +403,26 @@ def test_an_error_of_the_watch_is_no_empty_record(pytester: pytest.Pytester, run
     assert not read_run(pytester.path / "run").tests
 
 
+def test_packages_that_a_test_adds_to_the_path_are_no_other_versions(
+    pytester: pytest.Pytester, run: Run
+) -> None:
+    (pytester.path / "vendored" / "odd-1.0.dist-info").mkdir(parents=True)
+    metadata = pytester.path / "vendored" / "odd-1.0.dist-info" / "METADATA"
+    metadata.write_text("Name: odd\nVersion: 1.0\n")
+    pytester.makepyfile(
+        """
+        import sys
+
+        def test_path():
+            sys.path.append("vendored")
+        """
+    )
+    save(run, "run")
+    versions = read_run(pytester.path / "run").info.versions
+    assert "pytest" in versions
+    assert "odd" not in versions
+
+
 def test_an_audit_may_run_beside(pytester: pytest.Pytester, run: Run) -> None:
     pytester.makepyfile(test_net=BAD)
     result = save(run, "run", "--torchgraph-audit=show")
