@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from .api.capture import GraphCapture as GraphCapture
     from .api.capture import capture as capture
     from .api.check_pass import check_pass as check_pass
-    from .api.differences import diff as diff
     from .api.existing import from_fx as from_fx
     from .api.existing import to_fx as to_fx
     from .api.result import Capture as Capture
@@ -54,6 +53,9 @@ if TYPE_CHECKING:
     from .ranks.capture_ranks import capture_ranks as capture_ranks
     from .ranks.ranks import Ranks as Ranks
     from .ranks.ranks import load as load
+    from .runs.compare import RunCause as RunCause
+    from .runs.compare import RunDiff as RunDiff
+    from .runs.differences import diff as diff
     from .snapshot.inline import assert_graph_text as assert_graph_text
     from .syncs.model import Sync as Sync
     from .syncs.model import Transfer as Transfer
@@ -71,7 +73,6 @@ __version__ = "0.2.0"
 _NAMES = {
     "api.capture": "GraphCapture capture",
     "api.check_pass": "check_pass",
-    "api.differences": "diff",
     "api.existing": "from_fx to_fx",
     "api.result": "Capture",
     "api.testcase": "GraphTestCase",
@@ -94,6 +95,8 @@ _NAMES = {
     "ops.matching": "OpCounts",
     "ranks.capture_ranks": "capture_ranks",
     "ranks.ranks": "Ranks load",
+    "runs.compare": "RunCause RunDiff",
+    "runs.differences": "diff",
     "snapshot.inline": "assert_graph_text",
     "syncs.model": "Sync Transfer",
     "watching.cache_lookups": "CacheBypass CacheLookup",

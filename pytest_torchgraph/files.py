@@ -1,8 +1,8 @@
 """Read, write and remove files safely, in a checkout with files and links of a stranger's branch.
 
-`write` is the only function of this package that writes or removes a file outside a new temporary
-directory. A file is written completely under a temporary name and then moved into place. If
-anything fails before the move, the old file is unchanged.
+`write` and `append` are the only functions of this package that write or remove a file outside a
+new temporary directory. `write` writes a file completely under a temporary name and then moves it
+into place. If anything fails before the move, the old file is unchanged.
 """
 
 from __future__ import annotations
@@ -180,6 +180,31 @@ def write(
             return False
         raise failed(action, path, error) from None
     return True
+
+
+def append(path: Path, text: str, *, root: Path) -> None:
+    """Add a text to the end of a file in one piece, so that a crash leaves all of it or nothing.
+
+    Args:
+        path: the file, created if it is missing. A link at `path` is refused.
+        text: the text.
+        root: see `write`.
+
+    Raises:
+        OutsideRootError, TorchGraphError: see `write`.
+    """
+    data = text.encode()
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
+    try:
+        with _opened_parent(path, root, create=True) as (target, folder):
+            name = target if folder is None else Path(target.name)
+            with open(os.open(name, flags, 0o666, dir_fd=folder), "ab", buffering=0) as file:
+                if file.write(data) != len(data):
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    except OutsideRootError as error:
+        raise OutsideRootError(error.reason, f"cannot write {path}") from None
+    except OSError as error:
+        raise failed("write", path, error) from None
 
 
 def _replace(path: Path, data: bytes | None, root: Path | None, sync: bool) -> None:

@@ -82,6 +82,10 @@ def _configure_what_is_set(config: pytest.Config) -> None:
         from .report.causes import LimitedTests
 
         config.pluginmanager.register(LimitedTests(config), "torchgraph-limits")
+    if config_settings.save_run is not None:
+        from .runs import install as install_saving
+
+        install_saving(config, config_settings.save_run)
     if (
         config_settings.audit or config_settings.json is not None
     ) and not config.option.collectonly:

@@ -43,6 +43,7 @@ from pytest_torchgraph import GraphFormatError, diff, load  # noqa: E402
 from pytest_torchgraph.cli import main  # noqa: E402
 from pytest_torchgraph.errors import TorchGraphError, make_printable  # noqa: E402
 from pytest_torchgraph.graph import Graph, parse_text  # noqa: E402
+from pytest_torchgraph.runs import RunInfo, RunWriter  # noqa: E402
 from pytest_torchgraph.words import printable  # noqa: E402
 
 HTML = import_module("pytest_torchgraph.report.page.html")
@@ -160,6 +161,29 @@ TEST = {
 def page_of(text: str) -> str:
     """Return the data of the page of a run with one test: its run, and its test with details."""
     return json.dumps({"run": PAGE, "test": TEST, "details": {"captures": [], "text": text}})
+
+
+def run_of(text: str) -> str:
+    """Return a saved run with one test: its environment, its line, its graphs and their lines."""
+    place = {"file": "m.py", "line": 3, "function": "f"}
+    cut = {**place, "kind": "k", "reason": "r", "hint": "", "code": "c", "stack": []}
+    repeat = {**place, "reasons": ["size"], "limit_hit": False, "source": None}
+    eager = {**place, "kind": "eager", "text": "why", "code": "", "count": 2}
+    capture = {"graphs": "", "share": 0.5, "breaks": [], "problem": "none"}
+    record = {
+        **{"outcome": "passed", "compiles": True, "graphs": "", "captures": [capture]},
+        **{"breaks": [{**cut, "module": "", "compile_id": ""}], "recompiles": [repeat]},
+        **{"eager": [eager], "shared": False, "fixtures": ["fixture a"]},
+    }
+    info = {"format": 1, "kind": "pytest-torchgraph run", "id": "a", "torch": "2.13.0"}
+    return json.dumps(
+        {
+            "info": {**info, "versions": {"torch": "2.13.0"}, "complete": True, "problem": ""},
+            "line": {"run": "a", "name": "test_a.py::test_a", "record": record, "fixture": False},
+            "text": text,
+            "sources": {"lines": [["m.py", 3, "x", "f", False]], "graphs": [[0, -1]]},
+        }
+    )
 
 
 def as_page(text: str) -> str:
@@ -398,6 +422,33 @@ def read_a_baseline(rng: random.Random, old: str, new: str) -> None:
     command("merge", "a.json", "b.json", "-o", "o.json")
 
 
+def save_run(directory: Path, text: str, rng: random.Random) -> None:
+    """Write the directory of `run_of`, mostly with the right key of the graphs."""
+    data = json.loads(text)
+    texts = str(data.get("text")), json.dumps(data.get("sources"))
+    (directory / "facts").mkdir(parents=True)
+    writer = RunWriter(directory, RunInfo("a", "2.13.0"))
+    with suppress(UnicodeEncodeError):
+        record = dict(data.get("line")).get("record")
+        if isinstance(record, dict) and rng.random() < 0.9:
+            record["graphs"] = writer.write_texts(*texts)
+    (directory / "run.json").write_text(json.dumps(data.get("info")))
+    (directory / "facts" / "main.jsonl").write_text(f"{json.dumps(data.get('line'))}\n")
+
+
+def read_a_run(rng: random.Random, old: str, new: str) -> None:
+    """Compare a saved run with another one, and merge both."""
+    with suppress(
+        ValueError, AttributeError, TypeError
+    ):  # the mutation is not JSON, or not an object
+        save_run(Path("old"), old, rng)
+        save_run(Path("new"), new, rng)
+    for form in ("--format=text", "--format=markdown", "--format=json"):
+        command("diff", "old", "new", form)
+        command("diff", "new", "old", form)
+    command("merge", "old", "new", "-o", "out")
+
+
 Mutate = Callable[[random.Random, str, list[str]], str]
 Read = Callable[[random.Random, str, str], None]
 READERS: dict[str, tuple[Read, Mutate, Callable[[str], str]]] = {
@@ -406,6 +457,7 @@ READERS: dict[str, tuple[Read, Mutate, Callable[[str], str]]] = {
     "directories": (read_directories, mutated, str),
     "update": (read_update, mutated_json, update_of),
     "page": (read_page, mutated_json, page_of),
+    "run": (read_a_run, mutated_json, run_of),
     "baseline": (read_a_baseline, mutated_json, lambda text: BASELINE),
 }
 

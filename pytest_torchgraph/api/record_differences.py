@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import PurePath
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
-from ..graph.diff import ChangeKind, Finding, GraphDiff, Identity, Place, break_finding, diff_graphs
-from ..graph.events import SKIPPED, GraphBreak, StackFrame
+from ..graph.diff import (
+    ChangeKind,
+    Finding,
+    GraphDiff,
+    Identity,
+    Place,
+    break_finding,
+    break_keys,
+    diff_graphs,
+    unmatched,
+)
+from ..graph.events import GraphBreak, StackFrame
 from ..graph.model import Graph
 from ..watching.recompiles import Recompile
 from ..words import counted, listed
@@ -18,7 +28,6 @@ if TYPE_CHECKING:
     from ..watching.compilations import Compilation
     from .result import Capture
 
-T = TypeVar("T")
 _Code = tuple[str, str]
 """Function and file of compiled code. Two checkouts of a project have the same names of files."""
 _SIDES: tuple[ChangeKind, ChangeKind] = ("removed", "added")
@@ -33,8 +42,8 @@ def diff_records(before: Capture, after: Capture) -> GraphDiff:
     """
     sides = before, after
     records = [side.record("graph breaks") for side in sides]
-    breaks = _unmatched([record.breaks for record in records], _break_keys)
-    recompiles = _unmatched([record.recompiles for record in records], _recompile_keys)
+    breaks = unmatched([record.breaks for record in records], break_keys)
+    recompiles = unmatched([record.recompiles for record in records], _recompile_keys)
     divided = {code for side in breaks for cut in side for code in _codes_of(cut)}
     repeated = {_code(each) for side in recompiles for each in side}
     compared: list[list[Graph]] = []
@@ -65,31 +74,6 @@ def diff_records(before: Capture, after: Capture) -> GraphDiff:
         if not (finding.of_graph and _is_repeated(finding, codes, repeated))
     )
     return replace(difference, findings=tuple(findings))
-
-
-def _unmatched(
-    sides: Sequence[Sequence[T]], keys: Callable[[T], Iterable[Hashable]]
-) -> list[list[T]]:
-    """Return what only one of two sides has. The first keys decide before the second ones."""
-    rest = [[*side] for side in sides]
-    for number in range(len([*keys(rest[0][0])]) if all(rest) else 0):
-        by_key = [[[*keys(item)][number] for item in side] for side in rest]
-        common = Counter(by_key[0]) & Counter(by_key[1])
-        for side, of_side in zip(rest, by_key, strict=True):
-            found = Counter(common)
-            kept = []
-            for item, key in zip(side, of_side, strict=True):
-                if not found[key]:
-                    kept.append(item)
-                found[key] -= found[key] > 0
-            side[:] = kept
-    return rest
-
-
-def _break_keys(cut: GraphBreak) -> Iterator[Hashable]:
-    kind = cut.kind.removeprefix(SKIPPED)
-    yield kind, cut.function, cut.code  # its line may be another one
-    yield kind, *_code(cut)
 
 
 def _recompile_keys(recompile: Recompile) -> Iterator[Hashable]:

@@ -23,7 +23,7 @@ SERVED_WITHOUT_GRAPH = "served from Dynamo's cache, without a graph"
 NEVER_CALLED = "the result of torch.compile was never called"
 UNSEEN = "Dynamo skips the code, since an earlier test"
 
-_ADDRESS = re.compile(r"0x[0-9a-f]{6,}|\b\d{9,}\b")
+ADDRESS = re.compile(r"0x[0-9a-f]{6,}|\b\d{9,}\b")
 """Addresses and ids of objects, which differ in each run."""
 
 
@@ -238,7 +238,7 @@ def _causes_of_eager_runs(
             if cause.earlier:
                 yield Cause(kind, *identity, UNSEEN, "", callee.line, times, shared=True)
             else:
-                text = _ADDRESS.sub("…", cause.reason)
+                text = ADDRESS.sub("…", cause.reason)
                 yield Cause(kind, file, cause.function, text, "", cause.line, times)
 
 

@@ -52,14 +52,17 @@ class SuiteWatch:
 
     Args:
         isolated: if True, reset Dynamo before each test, so that Dynamo forgets what it compiled.
+        with_graphs: if True, the records have the graphs that torch prints.
 
     Attributes:
         broken: the internal error that stopped the watch; `None` if there was none.
     """
 
-    def __init__(self, *, isolated: bool = False) -> None:
+    def __init__(self, *, isolated: bool = False, with_graphs: bool = False) -> None:
         self.broken: Exception | None = None
         self._isolated = isolated
+        self._with_graphs = with_graphs
+        self._compiled = True  # perhaps at import, since the last reset
         self._running = False
         self._recorder: EventRecorder | None = None
         self._idle_recorder: EventRecorder | None = None
@@ -90,6 +93,7 @@ class SuiteWatch:
         from ..watching.observe import HUB
 
         HUB.close(recorder)
+        self._compiled |= recorder.was_paused or not recorder.saw_nothing
         # The counters of the idle recorder would keep the compiled code of this test alive.
         if recorder.events and self._idle_recorder is not None:
             HUB.close(self._idle_recorder)
@@ -109,8 +113,13 @@ class SuiteWatch:
         from ..torch_private import nested_graph_breaks
         from ..watching.record import record_of
 
+        try:
+            record = record_of(recorder)
+        except Exception as error:  # do not fail the test with our error
+            self.broken = self.broken or error
+            return None
         return TestObservation(
-            record_of(recorder), calls, in_wider_fixture, nested_graph_breaks(), fixture_calls
+            record, calls, in_wider_fixture, nested_graph_breaks(), fixture_calls
         )
 
     @contextlib.contextmanager
@@ -133,7 +142,39 @@ class SuiteWatch:
             if _state(before) != _state(after):
                 self._in_wider_fixture = True
                 self._fixture_calls += _calls(after) - _calls(before)
+                self._compiled = True
                 self._reset_dynamo()
+
+    @contextlib.contextmanager
+    def apart(self, owner: str) -> Iterator[list[TestObservation]]:
+        """Observe this context apart from the test, as if the test had not begun.
+
+        Args:
+            owner: the name of what runs in the context.
+
+        Yields:
+            A list that has the observation afterwards, if there is one.
+        """
+        recorder, calls = self._recorder, self._calls
+        if recorder is not None:
+            from ..watching.observe import HUB
+
+            HUB.close(recorder)
+        self._recorder, self._calls = None, []
+        self.begin()
+        found: list[TestObservation] = []
+        try:
+            yield found
+        finally:
+            observation = self.end(owner)
+            found += [] if observation is None else [observation]
+            self._calls, self._running = calls, True
+            if recorder is None:
+                self.begin()
+            else:
+                self._reset_dynamo()
+                HUB.open(recorder)
+                self._recorder = recorder
 
     def settings_left(self) -> list[LeakedSetting]:
         """Return the settings of torch that tests changed and did not restore."""
@@ -167,7 +208,7 @@ class SuiteWatch:
                 keeper = IdleRecorder()
                 HUB.open(keeper)
                 self._idle_recorder = keeper
-            recorder = EventRecorder(passive=True, with_graphs=False)
+            recorder = EventRecorder(passive=True, with_graphs=self._with_graphs)
             HUB.open(recorder)
             self._recorder = recorder
         except Exception as error:  # do not break the user's import or test with our error
@@ -210,10 +251,11 @@ class SuiteWatch:
         return record_of(self._recorder)
 
     def _reset_dynamo(self) -> None:
-        if self._isolated and is_imported():
+        if self._isolated and self._compiled and is_imported():
             from ..torch_private import reset_dynamo
 
             reset_dynamo()
+            self._compiled = False
 
 
 _NOTHING: tuple[object, ...] = (0, (), {}, ())

@@ -4,7 +4,7 @@
     diff OLD NEW             print the difference of two files or directories; as git's difftool
     review [DIR]             review the graphs that differ, by cause, and store them
     render FILE OUT          draw the graphs, or with --against=OLD the difference
-    merge FILE... -o OUT     combine the pages, or the audit baselines, of several runs
+    merge FILE... -o OUT     combine the pages, audit baselines or saved runs of several shards
 
 `python -m pytest_torchgraph` would do the same, but puts the working directory first on the import
 path, and so runs an `argparse.py` of a stranger's branch.

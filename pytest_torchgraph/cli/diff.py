@@ -43,7 +43,8 @@ def add_command(commands: Any) -> None:
         help="print the differences between two files, or between two directories, by cause",
         description="Compare two .tgraph files, or all .tgraph files of two directory trees by "
         "relative path. Logs of TORCH_TRACE, programs of torch.export.save and printed graphs may "
-        "stand in place of .tgraph files. "
+        "stand in place of .tgraph files. Two directories written by pytest "
+        "--torchgraph-save-run=DIR are compared by cause over all tests. "
         "Print every edit once, with the files that contain it. Exit codes: 0 if "
         "nothing differs, 1 if something differs, 2 on an error.",
     )
@@ -72,11 +73,29 @@ def run(options: argparse.Namespace) -> int:
         OSError: for a missing path.
     """
     from ..api.torch_files import kind_of
+    from ..runs import is_run
 
     paths = [path for path in (options.old, options.new) if path is not None]
+    if len(paths) == 2 and any(map(is_run, paths)):
+        return _runs(options)
     if len(paths) < 2 or any(path.is_dir() or kind_of(path) for path in paths):
         return _directories(options)
     return _files(options)
+
+
+def _runs(options: argparse.Namespace) -> int:
+    """Compare two saved runs, and print the causes."""
+    from ..runs import diff_runs
+
+    difference = diff_runs(options.old, options.new)
+    if options.format == "json":
+        print_json(difference.to_json())
+    elif options.format == "markdown":
+        print(difference.to_markdown())
+    else:
+        text = difference.to_text(None if options.all else LISTED)
+        print("\n".join(filter(None, (*difference.notes, difference.heading(), text))))
+    return difference.exit_status
 
 
 def _directories(options: argparse.Namespace) -> int:

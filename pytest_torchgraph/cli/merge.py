@@ -1,4 +1,4 @@
-"""`merge`: combine the pages, or the audit baselines, of the shards of a CI run."""
+"""`merge`: combine the pages, audit baselines or saved runs of the shards of a CI run."""
 
 from __future__ import annotations
 
@@ -21,15 +21,16 @@ def add_command(commands: Any) -> None:
     """
     parser = commands.add_parser(
         "merge",
-        help="merge the pages, or the audit baselines, of several runs",
+        help="merge the pages, the audit baselines, or the saved runs, of several runs",
         description="Merge pages written by pytest --torchgraph-report=FILE: the shards of a CI "
         "run, or runs on several torch releases. An edit that occurs in several pages is one "
         "cause. A test that occurs in several pages is listed once per page, with the page's "
         "name. Or merge baselines written by pytest --torchgraph-audit=record; OUT must then be "
-        "the baseline from which all runs started, or not exist if there was none.",
+        "the baseline from which all runs started, or not exist if there was none. Or merge "
+        "directories written by pytest --torchgraph-save-run; a test in two of them is an error.",
     )
     parser.add_argument(
-        "files", metavar="FILE", type=Path, nargs="+", help="page or baseline of a run"
+        "files", metavar="FILE", type=Path, nargs="+", help="page, baseline or directory of a run"
     )
     parser.add_argument(
         "-o", "--output", metavar="OUT", type=Path, required=True, help="output file"
@@ -42,10 +43,17 @@ def run(options: argparse.Namespace) -> int:
 
     Raises:
         TorchGraphError: for a file that is neither a page nor a baseline of this version, for a
-            mixture of both, and if the result cannot be written. In all three cases, nothing is
-            written.
+            mixture of kinds, and if the result cannot be written. In all three cases, nothing is
+            written. For saved runs, see `merge_runs`.
         OSError: for a file that cannot be read.
     """
+    if any(path.is_dir() for path in options.files):
+        from ..runs import merge_runs
+
+        merged = merge_runs(options.files, options.output)
+        runs = counted(len(options.files), "run")
+        print(f"{options.output}: {counted(len(merged.tests), 'test')} from {runs}")
+        return EXIT_OK
     pages = [_is_page(path) for path in options.files]
     if len({*pages}) > 1:
         raise TorchGraphError("cannot merge pages with audit baselines: give files of one kind")

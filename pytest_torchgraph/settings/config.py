@@ -87,6 +87,9 @@ class Config:
         report: the HTML file for the page of the run; `None` for no page.
         json: the JSON file of the run; `None` for no file.
         github: True to write annotations and a step summary if an audit runs on GitHub Actions.
+        save_run: the directory of the saved run; `None` for none.
+        save_run_isolation: True to reset Dynamo before each test of a saved run, if anything was
+            compiled.
         audit: the mode of `--torchgraph-audit`; "" for no audit.
         audit_file: the baseline of the audit.
         audit_isolation: True to reset Dynamo before each test of an audit.
@@ -108,6 +111,8 @@ class Config:
     artifacts: Path | None
     report: Path | None
     json: Path | None
+    save_run: Path | None
+    save_run_isolation: bool
     github: bool
     audit: str
     audit_file: Path
@@ -150,6 +155,8 @@ def configure(config: pytest.Config) -> None:
         artifacts=_artifacts(config),
         report=_file(config, "report"),
         json=_json(config),
+        save_run=_save_run(config),
+        save_run_isolation=_choice(config, "save_run_isolation", ON_OFF) == "on",
         github=_choice(config, "github", GITHUB) == "auto",
         audit=option.torchgraph_audit or "",
         audit_file=own_file(_ini_directory(config) / config.getini("torchgraph_audit_file"), rank),
@@ -245,6 +252,20 @@ def _artifacts(config: pytest.Config) -> Path | None:
     return path
 
 
+def _save_run(config: pytest.Config) -> Path | None:
+    """Return the directory of the saved run; `None` for none.
+
+    Raises:
+        pytest.UsageError: with `--collect-only`, because no test runs.
+    """
+    path = _resolve_path(config, "save_run", "directory")[1]
+    if path is not None and config.option.collectonly:
+        if config.option.torchgraph_save_run is None:  # the ini file holds for every run
+            return None
+        raise pytest.UsageError("--torchgraph-save-run: no test runs with --collect-only")
+    return None if path is None else path_of_process(path, rank_of_process(os.environ))
+
+
 def _file(config: pytest.Config, name: str) -> Path | None:
     option, path = _resolve_path(config, name, "file")
     if path is not None and path.is_dir():
@@ -276,7 +297,7 @@ def _resolve_path(config: pytest.Config, name: str, kind: str) -> tuple[str, Pat
     if path is None:
         ini_value = config.getini(f"torchgraph_{name}")
         return f"torchgraph_{name}", _ini_directory(config) / ini_value if ini_value else None
-    option = f"--torchgraph-{name}"
+    option = f"--torchgraph-{name.replace('_', '-')}"
     if not path:
         raise pytest.UsageError(f"{option}: empty path, expected a {kind}")
     return option, config.invocation_params.dir / path

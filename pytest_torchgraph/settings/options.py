@@ -39,6 +39,7 @@ RELEASES = "torchgraph_releases"
 _DEVICES = "comma-separated device types for the graph_device fixture"
 _ARTIFACTS = "directory for the pictures and texts of failed graph comparisons"
 _REPORT = "HTML page of the captured graphs and their differences"
+_SAVE_RUN = "directory for what each test compiled and captured, to compare with another run"
 _JSON = "JSON file of what the tests compiled and of failed graph comparisons"
 
 OPTIONS = {
@@ -48,12 +49,19 @@ OPTIONS = {
     "artifacts": f"{_ARTIFACTS} (default: in pytest's cache directory)",
     "report": f"{_REPORT} (default: none)",
     "json": f"{_JSON} (default: none)",
+    "save_run": f"{_SAVE_RUN} (default: none)",
     "audit": "show: report what torch.compile does in all tests; record: store it as the baseline; "
     "check: fail the run if it is worse than the baseline. Test outcomes do not change",
 }
 """Help texts of the options, by name without `--torchgraph-`."""
 
-METAVARS = {"devices": "NAMES", "artifacts": "DIR", "report": "FILE", "json": "FILE"}
+METAVARS = {
+    "devices": "NAMES",
+    "artifacts": "DIR",
+    "report": "FILE",
+    "json": "FILE",
+    "save_run": "DIR",
+}
 
 INI_VALUES = {
     "audit_file": f"baseline file of --torchgraph-audit, relative to the ini file "
@@ -62,6 +70,9 @@ INI_VALUES = {
     "does not depend on the test order; off (default): no reset",
     "report": f"{_REPORT}, relative to the ini file",
     "json": f"{_JSON}, relative to the ini file",
+    "save_run": f"{_SAVE_RUN}, relative to the ini file",
+    "save_run_isolation": "on (default): with --torchgraph-save-run, a test starts without code "
+    "that other tests compiled, so that their order does not matter; off: no reset",
     "github": "auto (default): on GitHub Actions, an audit writes annotations and a step summary; "
     "off: it writes neither",
     "devices": f"{_DEVICES}; a missing device is skipped",
@@ -81,6 +92,7 @@ DEFAULTS = {
     "divergence": "60",
     "github": "auto",
     "isolation": "on",
+    "save_run_isolation": "on",
 }
 """Defaults of `INI_VALUES`; all others are ""."""
 
@@ -95,7 +107,8 @@ def add_options(parser: pytest.Parser) -> None:
             arguments = {"choices": AUDIT_MODES, "default": None}
         else:
             arguments = {"metavar": METAVARS[name], "default": None}
-        group.addoption(f"--torchgraph-{name}", dest=f"torchgraph_{name}", help=text, **arguments)
+        option = f"--torchgraph-{name.replace('_', '-')}"
+        group.addoption(option, dest=f"torchgraph_{name}", help=text, **arguments)
     # An option of its own: with an optional value, `--torchgraph-prune tests` would read `tests` as
     # the value.
     group.addoption(

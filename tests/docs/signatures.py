@@ -15,6 +15,7 @@ import pytest_torchgraph
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "python.md"
 WITH_METHODS = (
     "GraphTestCase", "GraphCapture", "Capture", "Restart", "Ranks", "Graph", "GraphDiff",
+    "RunDiff",
 )  # fmt: skip
 """Classes whose methods users call."""
 INTERNAL = frozenset(

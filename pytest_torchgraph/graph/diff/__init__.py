@@ -29,9 +29,9 @@ from typing import TYPE_CHECKING
 from ...doors import front_door
 
 if TYPE_CHECKING:
-    from .align import align_items, longest_increasing
+    from .align import align_items, longest_increasing, unmatched
     from .compare import diff_graphs, diff_programs, find_changes, same_ranks
-    from .cuts import BREAK, break_finding, pairs_with_breaks
+    from .cuts import BREAK, break_finding, break_keys, pairs_with_breaks
     from .findings import (
         SIGNS,
         Change,
@@ -68,8 +68,8 @@ else:
     __getattr__ = front_door(
         __name__,
         {
-            "align": "align_items longest_increasing",
-            "cuts": "BREAK break_finding pairs_with_breaks",
+            "align": "align_items longest_increasing unmatched",
+            "cuts": "BREAK break_finding break_keys pairs_with_breaks",
             "rules": "RULES",
             "findings": (
                 "Change ChangeKind FilesDiff Finding GraphDiff GraphPair Identity Place SIGNS"

@@ -7,11 +7,14 @@ diff (unique lines, longest increasing subsequence).
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Hashable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from itertools import pairwise
+from typing import TypeVar
 
 from ...words import grouped
 
+_T = TypeVar("_T")
 MAX_EDITS = 1000
 """Maximum number of edits in one gap. With more edits, its items are paired by token, in order."""
 
@@ -134,3 +137,22 @@ def _pair_by_token(a: Sequence[Hashable], b: Sequence[Hashable]) -> Iterator[tup
     waiting = grouped((b[j], j) for j in range(len(b) - 1, -1, -1))
     pairs = [(i, waiting[token].pop()) for i, token in enumerate(a) if waiting.get(token)]
     yield from longest_increasing(pairs)
+
+
+def unmatched(
+    sides: Sequence[Sequence[_T]], keys: Callable[[_T], Iterable[Hashable]]
+) -> list[list[_T]]:
+    """Return what only one of two sides has. The first keys decide before the later ones."""
+    rest = [[*side] for side in sides]
+    for number in range(len([*keys(rest[0][0])]) if all(rest) else 0):
+        by_key = [[[*keys(item)][number] for item in side] for side in rest]
+        common = Counter(by_key[0]) & Counter(by_key[1])
+        for side, of_side in zip(rest, by_key, strict=True):
+            found = Counter(common)
+            kept = []
+            for item, key in zip(side, of_side, strict=True):
+                if not found[key]:
+                    kept.append(item)
+                found[key] -= found[key] > 0
+            side[:] = kept
+    return rest

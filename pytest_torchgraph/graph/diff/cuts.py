@@ -9,6 +9,7 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import accumulate, islice
+from pathlib import PurePath
 
 from ...words import counted, grouped
 from ..cost import Cost, sum_of
@@ -334,6 +335,14 @@ def break_finding(
         of_cut=kind,
         details=tuple(details),
     )
+
+
+def break_keys(cut: GraphBreak) -> Iterator[Hashable]:
+    """Yield values that the same graph break has on two sides, the surest first."""
+    kind = cut.kind.removeprefix(SKIPPED)
+    yield kind, cut.function, cut.code  # its line may be another one
+    yield kind, cut.function, PurePath(cut.file).name  # two checkouts are two directories
+    yield kind, cut.code or cut.function  # of a function with a new name
 
 
 def _is_edit(finding: Finding) -> bool:

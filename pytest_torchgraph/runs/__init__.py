@@ -1,0 +1,38 @@
+"""Saved runs: what every test of a suite compiled and captured, written, read and compared.
+
+- `saving`: the plugin that writes a run (`--torchgraph-save-run=DIR`).
+- `stored`: a run as files and as values, read without torch.
+- `compare`: the difference of two runs, by cause, as `RunDiff`; `words` writes it.
+- `differences`: the public `diff`, which compares runs and all else.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..doors import front_door
+
+if TYPE_CHECKING:
+    from .compare import diff_runs
+    from .saving import install
+    from .stored import (
+        Repeat,
+        RunInfo,
+        RunWriter,
+        SavedCapture,
+        SavedRecord,
+        is_run,
+        merge_runs,
+        read_run,
+    )
+else:
+    __getattr__ = front_door(
+        __name__,
+        {
+            "compare": "diff_runs",
+            "saving": "install",
+            "stored": (
+                "Repeat RunInfo RunWriter SavedCapture SavedRecord is_run merge_runs read_run"
+            ),
+        },
+    )

@@ -1,0 +1,510 @@
+"""The difference of two saved runs, by cause over all tests."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from ..audit.facts import Cause
+from ..errors import TorchGraphError
+from ..graph.diff import (
+    ChangeKind,
+    Finding,
+    Place,
+    align_items,
+    break_finding,
+    break_keys,
+    diff_files,
+    merge_edits,
+    unmatched,
+    whole,
+)
+from ..graph.events import GraphBreak
+from ..graph.model import Source
+from ..graph.program import Program
+from ..graph.text import Header
+from ..words import counted, grouped, listed
+from . import words
+from .stored import RUN, Repeat, SavedCapture, SavedRecord, SavedRun, is_run, read_run
+
+RunCauseKind = Literal["share", "eager", "break", "recompile", "edit"]
+"""Kinds of causes, the worst first.
+
+- `share`: a test that compiled compiles nothing, or less of a capture is compiled; or the reverse.
+- `eager`: calls of compiled callables that run eagerly in one run.
+- `break`: a graph break that one run has. It explains the graphs of its tests.
+- `recompile`: a recompile that one run has.
+- `edit`: a difference of the graphs.
+"""
+_SIDES: tuple[ChangeKind, ChangeKind] = ("removed", "added")
+REMEDY = "runs code that another test compiled: set torchgraph_save_run_isolation = on"
+
+
+@dataclass(frozen=True)
+class RunCause:
+    """One cause of differences between two runs, with all tests that have it.
+
+    Attributes:
+        kind: see `RunCauseKind`.
+        text: the cause in one line.
+        source: the line of the user's code; `None` if unknown.
+        tests: the ids of the tests.
+        finding: the finding of an edit or a graph break; `None` for other kinds.
+    """
+
+    kind: RunCauseKind
+    text: str
+    source: Source | None
+    tests: tuple[str, ...]
+    finding: Finding | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, repr=False)
+class RunDiff:
+    """The difference of two saved runs; false if there are no causes.
+
+    Attributes:
+        causes: each cause once, the worst first.
+        added, removed: the ids of tests that only the second or only the first run has.
+        renamed: the old and the new id of each test whose record is equal.
+        not_compared: maps the id of each other test of both runs to the reason.
+        compared: the ids of the tests that were compared, in the second run. Tests that compile and
+            capture nothing in both runs are not among them.
+        notes: what to know first: other versions, and runs that are not complete.
+        complete: False if one of the runs is not complete.
+    """
+
+    causes: tuple[RunCause, ...]
+    added: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+    renamed: tuple[tuple[str, str], ...] = ()
+    not_compared: Mapping[str, str] = field(default_factory=dict)
+    compared: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    complete: bool = True
+
+    def __bool__(self) -> bool:
+        return bool(self.causes)
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """The findings of all causes that have one."""
+        return tuple(cause.finding for cause in self.causes if cause.finding is not None)
+
+    @property
+    def exit_status(self) -> int:
+        """1 if there are causes, 2 if nothing or only a part could be compared, else 0."""
+        if self.causes:
+            return 1
+        return 0 if self.compared and self.complete else 2
+
+    def heading(self) -> str:
+        """Return one line: the numbers of causes and tests."""
+        return words.heading(self)
+
+    def to_text(self, limit: int | None = 10) -> str:
+        """Return the difference as text, without its notes and heading.
+
+        Args:
+            limit: maximum number of causes to list; `None` for all.
+        """
+        return words.text(self, limit)
+
+    def to_markdown(self) -> str:
+        """Return the difference as Markdown for a comment, at most 65,536 characters long.
+
+        The worst causes are listed, and the rest is counted. Nothing of a run is parsed as markup.
+        """
+        return words.markdown(self)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the difference as plain data, with `version` and the attributes."""
+        return words.data(self)
+
+    def __str__(self) -> str:
+        return "\n".join(filter(None, (*self.notes, self.heading(), self.to_text())))
+
+    def __repr__(self) -> str:
+        return f"<RunDiff: {self.heading()}>"
+
+
+def diff_runs(base: Path, head: Path) -> RunDiff:
+    """Compare two saved runs.
+
+    Raises:
+        TorchGraphError: if one of them is not a saved run, or is damaged.
+        OSError: if a file cannot be read.
+    """
+    for path in (base, head):
+        if not is_run(path):
+            raise TorchGraphError(f"{path} is not a saved run, because it has no {RUN}")
+    return _Comparison(read_run(base), read_run(head)).result()
+
+
+@dataclass
+class _Event:
+    """A cause that is not an edit, while tests are collected."""
+
+    kind: RunCauseKind
+    text: str
+    source: Source | None
+    finding: Finding | None = None
+    tests: dict[str, None] = field(default_factory=dict)
+    deltas: list[Counter[str]] = field(default_factory=list)
+    left_out: int = 0
+
+
+class _Comparison:
+    def __init__(self, old: SavedRun, new: SavedRun) -> None:
+        self._runs = old, new
+        self._events: dict[Hashable, _Event] = {}
+        self._added = 0
+        self._edits: list[tuple[str, Finding]] = []
+        self._diffs: dict[tuple[str, str], list[Finding]] = {}
+        self._tests_of: dict[str, tuple[str, ...]] = {}
+
+    def result(self) -> RunDiff:
+        old, new = self._runs
+        renamed = self._renamed()
+        names = {name: name for name in old.tests if name in new.tests} | renamed
+        reasons = {name: self._why_not(before, name) for before, name in names.items()}
+        compared = [
+            (before, name)
+            for before, name in names.items()
+            if not reasons[name] and not (old.tests[before].is_empty and new.tests[name].is_empty)
+        ]
+        for before, name in compared:
+            self._compare((name,), name, old.tests[before], new.tests[name])
+        by_fixture = grouped(
+            (label, name)
+            for before, name in compared
+            for label in dict.fromkeys((*old.tests[before].fixtures, *new.tests[name].fixtures))
+        )
+        for label, tests in by_fixture.items():
+            sides = (run.fixtures.get(label, SavedRecord()) for run in self._runs)
+            self._compare(tuple(tests), label, *sides)
+        return RunDiff(
+            tuple(self._causes()),
+            tuple(name for name in new.tests if name not in names.values()),
+            tuple(name for name in old.tests if name not in names),
+            tuple(renamed.items()),
+            {name: reason for name, reason in reasons.items() if reason},
+            tuple(name for _, name in compared),
+            tuple(self._notes()),
+            old.info.complete and new.info.complete,
+        )
+
+    # -- which tests -------------------------------------------------------------------------------
+
+    def _renamed(self) -> dict[str, str]:
+        """Return the tests whose records are equal, and not empty, by their old ids."""
+        old, new = self._runs
+        gone = [name for name in old.tests if name not in new.tests]
+        come = [name for name in new.tests if name not in old.tests]
+        keys = [
+            {name: self._key(run, name) for name in names if not run.tests[name].is_empty}
+            for run, names in ((old, gone), (new, come))
+        ]
+        pairs: dict[str, str] = {}
+        # Of several equal records, the file and the parameters decide, then the order.
+        for form in (_file_and_parameters, _parameters, lambda name: ""):
+            waiting = grouped(
+                ((key, form(name)), name)
+                for name, key in keys[1].items()
+                if name not in pairs.values()
+            )
+            for name, key in keys[0].items():
+                if name not in pairs and (found := waiting.get((key, form(name)))):
+                    pairs[name] = found.pop(0)
+        return pairs
+
+    def _key(self, run: SavedRun, name: str) -> Hashable:
+        record = run.tests[name]
+        return (
+            record.outcome,
+            record.compiles,
+            tuple(run.program(key).key("dataflow") if key else "" for key in record.keys),
+            tuple((c.share, c.problem, *map(_code_of, c.breaks)) for c in record.captures),
+            tuple(map(_code_of, record.breaks)),
+            tuple((each.function, each.reasons) for each in record.recompiles),
+            tuple((each.kind, each.function, each.text, each.count) for each in record.eager),
+        )
+
+    def _why_not(self, before: str, name: str) -> str:
+        """Return why a test is not compared; "" if it is."""
+        sides = [run.tests[test] for run, test in zip(self._runs, (before, name), strict=True)]
+        outcomes = [side.outcome or "did not finish" for side in sides]
+        bad = [
+            f"{outcome} in {side}"
+            for outcome, side in zip(outcomes, ("base", "head"), strict=True)
+            if outcome != "passed"
+        ]
+        if len(bad) == 2 and outcomes[0] == outcomes[1]:
+            return f"{outcomes[0]} in both runs"
+        if bad:
+            return ", ".join(bad)
+        if any(side.shared for side in sides) and not self._in_one_order:
+            return REMEDY
+        return ""
+
+    @property
+    def _in_one_order(self) -> bool:
+        """True if both runs ran the same tests in the same order in one process."""
+        old, new = (list(run.orders.values()) for run in self._runs)
+        return len(old) == len(new) == 1 and old == new
+
+    def _notes(self) -> Iterator[str]:
+        old, new = self._runs
+        if old.info.torch != new.info.torch:
+            yield f"torch {old.info.torch} -> {new.info.torch}"
+        versions = [
+            f"{name} {was or 'missing'} -> {now or 'missing'}"
+            for name in sorted({*old.info.versions, *new.info.versions})
+            for was, now in [(old.info.versions.get(name), new.info.versions.get(name))]
+            if was != now and name != "torch"
+        ]
+        if versions:
+            yield f"other versions: {listed(versions)}"
+        for side, run in zip(("base", "head"), self._runs, strict=True):
+            if not run.info.complete:
+                yield f"{side} is not complete: {run.info.problem or 'the run did not end'}"
+
+    # -- one test ----------------------------------------------------------------------------------
+
+    def _compare(
+        self, tests: tuple[str, ...], label: str, old: SavedRecord, new: SavedRecord
+    ) -> None:
+        """Collect the causes of the differences of two records."""
+        self._tests_of[label] = tests
+        before = len(self._edits), self._added
+        self._compare_eager(label, *([c for c in r.eager if c.kind == "eager"] for r in (old, new)))
+        if old.compiles != new.compiles:
+            self._add_share(label, old, new)
+        else:
+            self._compare_compiled(label, old, new)
+        self._compare_captures(label, old.captures, new.captures)
+        after = len(self._edits), self._added
+        times = [sum(cut.occurrences for cut in record.breaks) for record in (old, new)]
+        if before == after and times[0] != times[1]:
+            cut = new.breaks[0]
+            text = f"graph breaks met {times[1]:,} times, were met {times[0]:,} times"
+            self._add(label, ("times", text), "break", text, _source(cut))
+
+    def _compare_compiled(self, label: str, old: SavedRecord, new: SavedRecord) -> None:
+        cuts = self._compare_breaks(label, old.breaks, new.breaks)
+        if cuts:
+            # Another division into graphs: of all graphs of the test, only ops can be compared.
+            ops = [_ops(run, r.graphs) for run, r in zip(self._runs, (old, new), strict=True)]
+            delta = Counter(ops[1])
+            delta.subtract(ops[0])
+            for event in cuts:
+                event.deltas.append(Counter({op: n for op, n in delta.items() if n}))
+            return
+        repeats = self._compare_recompiles(label, old.recompiles, new.recompiles)
+        for finding in self._differences(old.graphs, new.graphs):
+            if repeats and finding.of_graph:  # the graphs that were compiled again
+                repeats[0].left_out += 1
+            else:
+                self._edits.append((label, finding))
+
+    def _compare_breaks(
+        self, label: str, old: Sequence[GraphBreak], new: Sequence[GraphBreak]
+    ) -> list[_Event]:
+        """Add the graph breaks that one side has, and return their events."""
+        events: list[_Event] = []
+        for kind, cuts in zip(_SIDES, unmatched((old, new), break_keys), strict=True):
+            for cut in cuts:
+                finding = break_finding(kind, cut, [Place(cut.module, "", ())])
+                key = (kind, _code_of(cut), cut.file)
+                text = finding.summary
+                events.append(self._add(label, key, "break", text, _source(cut), finding))
+        return events
+
+    def _compare_recompiles(
+        self, label: str, old: Sequence[Repeat], new: Sequence[Repeat]
+    ) -> list[_Event]:
+        events: list[_Event] = []
+        for kind, repeats in zip(_SIDES, unmatched((old, new), _recompile_keys), strict=True):
+            for each in repeats:
+                reason = next(iter(each.reasons), "no reason is known")
+                text = f"recompile {kind}: {each.function} ({each.file}:{each.line}): {reason}"
+                text += ", up to the limit: later calls run eagerly" * each.limit_hit
+                source = each.source or Source(each.file, each.line, "", each.function)
+                key = (kind, each.function, each.file)
+                events.append(self._add(label, key, "recompile", text, source))
+        return events
+
+    def _compare_eager(self, label: str, old: Sequence[Cause], new: Sequence[Cause]) -> None:
+        rest = unmatched((old, new), _eager_keys)
+        counts = [{(c.function, c.text): c.count for c in side} for side in rest]
+        for number, causes in enumerate(rest):
+            for cause in causes:
+                key = (cause.function, cause.text)
+                was, now = (side.get(key, 0) for side in counts)
+                if was and now and number == 0:
+                    continue
+                change = "now runs eagerly" if not was else "no longer runs eagerly"
+                change = f"{now:,} calls run eagerly, was {was:,}" if was and now else change
+                place = f" ({cause.file}:{cause.line})" if cause.file else ""
+                text = f"{cause.function or 'a compiled callable'}{place} {change}: {cause.text}"
+                self._add(label, (change, *key), "eager", text, _source(cause))
+
+    def _add_share(self, label: str, old: SavedRecord, new: SavedRecord) -> None:
+        without = new if old.compiles else old
+        reason = next((cause for cause in without.eager if cause.kind == "nothing"), None)
+        text = "compiles, and compiled nothing"
+        if old.compiles:
+            text = "compiles nothing, and compiled"
+        text += f": {reason.text}" if reason else ": no compiled callable is called"
+        self._add(label, text, "share", text, _source(reason) if reason else None)
+
+    def _compare_captures(
+        self, label: str, old: Sequence[SavedCapture], new: Sequence[SavedCapture]
+    ) -> None:
+        sides = [
+            [(run.texts(each.graphs)[0] or each.problem) for each in captures]
+            for run, captures in zip(self._runs, (old, new), strict=True)
+        ]
+        pairs = [*align_items(*sides)]
+        rest = [
+            [k for k in range(len(captures)) if k not in {pair[number] for pair in pairs}]
+            for number, captures in enumerate((old, new))
+        ]
+        pairs += zip(*rest, strict=False)
+        for k, j in pairs:
+            self._compare_capture(label, old[k], new[j])
+        for kind, unpaired, other in zip(_SIDES, rest, reversed(rest), strict=True):
+            if len(unpaired) > len(other):
+                text = f"{counted(len(unpaired) - len(other), 'capture')} {kind}"
+                self._add(label, text, "edit", text, None)
+
+    def _compare_capture(self, label: str, old: SavedCapture, new: SavedCapture) -> None:
+        if bool(old.graphs) != bool(new.graphs):
+            change = "has graphs, and had none" if new.graphs else "has no graphs, and had some"
+            text = f"a capture {change}: {old.problem or new.problem}"
+            self._add(label, text, "share", text, None)
+            return
+        cuts = self._compare_breaks(label, old.breaks, new.breaks)
+        for finding in self._differences(old.graphs, new.graphs):
+            if not (cuts and finding.graph_break):
+                self._edits.append((label, finding))
+        if None not in (old.share, new.share) and not cuts:
+            was, now = old.share or 0.0, new.share or 0.0
+            if now < was:
+                text = f"compiled share of a capture fell: {was:.1%} -> {now:.1%}"
+                self._add(label, text, "share", text, None)
+
+    def _differences(self, old: str, new: str) -> list[Finding]:
+        """Return the findings of two keys of graphs."""
+        sides = [*zip(self._runs, (old, new), strict=True)]
+        texts = [run.texts(key)[0] for run, key in sides]
+        if texts[0] == texts[1]:
+            return []
+        if (old, new) not in self._diffs:
+            programs = [run.program(key) if key else Program(Header()) for run, key in sides]
+            found = diff_files(programs[0], programs[1])[0]
+            if found is None:
+                raise TorchGraphError("a saved run has op counts, where graphs are saved")
+            self._diffs[old, new] = [*map(_by_line, found.findings)]
+        return self._diffs[old, new]
+
+    # -- all tests ---------------------------------------------------------------------------------
+
+    def _add(
+        self,
+        label: str,
+        key: Hashable,
+        kind: RunCauseKind,
+        text: str,
+        source: Source | None,
+        finding: Finding | None = None,
+    ) -> _Event:
+        self._added += 1
+        event = self._events.setdefault((kind, key), _Event(kind, text, source, finding))
+        event.tests |= dict.fromkeys(self._tests_of[label])
+        return event
+
+    def _causes(self) -> list[RunCause]:
+        """Return all causes, the worst first."""
+        causes = [*map(self._cause_of_event, self._events.values())]
+        old, new = self._runs
+        upgraded = self._tests_of if old.info.torch != new.info.torch else {}
+        for finding in merge_edits(self._edits, upgraded=upgraded.keys()):
+            tests = tuple(
+                dict.fromkeys(test for label in finding.files for test in self._tests_of[label])
+            )
+            data = finding.to_json()
+            text = f"{data['what']} in {data['where']}" if data["where"] else data["what"]
+            kind: RunCauseKind = "edit" if finding.graph_break is None else "break"
+            source = finding.source if finding.places else None
+            causes.append(RunCause(kind, text, source, tests, replace(finding, files=tests)))
+        kinds = get_args(RunCauseKind)
+        return sorted(causes, key=lambda cause: (kinds.index(cause.kind), -len(cause.tests)))
+
+    def _cause_of_event(self, event: _Event) -> RunCause:
+        tests, text = tuple(event.tests), event.text
+        if event.left_out:
+            text += f" ({counted(event.left_out, 'graph')} of these tests not compared)"
+        if any(event.deltas):
+            everywhere = set.intersection(*map(set, event.deltas))
+            ops = [
+                f"{op} {_signed({delta[op] for delta in event.deltas})}"
+                for op in sorted(everywhere)
+            ]
+            text += f" (graphs of {counted(len(event.deltas), 'test')} not compared"
+            text += f"; in all of them {listed(ops, 3)})" if ops else ")"
+        finding = event.finding
+        if finding is not None:
+            finding = replace(finding, files=tests)
+        return RunCause(event.kind, text, event.source, tests, finding)
+
+
+def _file_and_parameters(name: str) -> Hashable:
+    return name.partition("::")[0], _parameters(name)
+
+
+def _parameters(name: str) -> Hashable:
+    return name.partition("[")[2]
+
+
+def _code_of(cut: GraphBreak) -> tuple[str, str, str]:
+    return cut.kind, cut.function, cut.code
+
+
+def _recompile_keys(repeat: Repeat) -> Iterator[Hashable]:
+    yield repeat.function, repeat.reasons, repeat.limit_hit
+    yield repeat.function, repeat.limit_hit
+    yield repeat.reasons, repeat.limit_hit  # of a function with a new name
+
+
+def _eager_keys(cause: Cause) -> Iterator[Hashable]:
+    yield cause.function, cause.text, cause.count
+    yield cause.text, cause.count  # of a function with a new name
+
+
+def _source(event: GraphBreak | Cause) -> Source | None:
+    return Source(event.file, event.line, event.code, event.function) if event.file else None
+
+
+def _by_line(finding: Finding) -> Finding:
+    """Return a finding that merges with all of its kind on its line, of whatever level."""
+    identity = replace(finding.identity, op=finding.kind if finding.places else "")
+    return whole(replace(finding, identity=identity))
+
+
+def _signed(numbers: set[int]) -> str:
+    return f"{numbers.pop():+,}" if len(numbers) == 1 else "more or fewer"
+
+
+def _ops(run: SavedRun, key: str) -> Counter[str]:
+    """Return how often each op ran: a graph of a layer runs once for each layer."""
+    total: Counter[str] = Counter()
+    if key:
+        program = run.program(key)
+        for graph in program.graphs:
+            for op, count in graph.op_counts.items():
+                total[op] += count * program.runs.get(graph.name, 1)
+    return total

@@ -1,0 +1,140 @@
+"""The difference of two runs as text, Markdown and plain data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from ..graph.diff import cost_text, finding_lines, list_some, shorten, source_text
+from ..words import counted, first_lines, grouped, listed, markdown_code, markdown_text, one_line
+
+if TYPE_CHECKING:
+    from .compare import RunCause, RunDiff
+
+JSON_VERSION = 1
+MOST_CHARACTERS = 65_536
+"""Maximum length of a comment on GitHub."""
+_TESTS = 5
+"""Maximum number of tests to name, unless all are asked for."""
+
+
+def heading(diff: RunDiff) -> str:
+    """Return one line: the numbers of causes and tests."""
+    tests = counted(len(diff.compared), "test")
+    if diff.causes:
+        touched = len({test for cause in diff.causes for test in cause.tests})
+        return f"{counted(len(diff.causes), 'cause')} in {touched:,} of {tests}"
+    if not diff.compared:
+        return (
+            "nothing was compared: no test that passed in both runs compiled or captured anything"
+        )
+    return f"no difference in {tests}"
+
+
+def text(diff: RunDiff, limit: int | None) -> str:
+    """Return the difference as text, without its heading; see `RunDiff.to_text`."""
+    tests = None if limit is None else _TESTS
+    lines: list[str] = []
+    for cause in diff.causes[:limit]:
+        lines += _cause_lines(cause, limit)
+    lines += _rest(diff, limit)
+    for title, names in _lists(diff):
+        lines.append(f"{title}: {listed(names, tests)}")
+    return "\n".join(map(one_line, lines))
+
+
+def _rest(diff: RunDiff, limit: int | None) -> list[str]:
+    rest = () if limit is None else diff.causes[limit:]
+    tests = {test for cause in rest for test in cause.tests}
+    more = counted(len(rest), "more cause")
+    return [f"... and {more} in {counted(len(tests), 'test')}"] if rest else []
+
+
+def _cause_lines(cause: RunCause, limit: int | None) -> Iterator[str]:
+    finding = cause.finding
+    if cause.kind == "edit" and finding is not None:
+        yield from finding_lines([finding], "test", limit)
+        return
+    yield f"! {cause.text}  ({counted(len(cause.tests), 'test')})"
+    if finding is None and cause.source is not None:
+        yield f"    {source_text(cause.source)}"
+    if finding is not None and finding.graph_break is not None:
+        reason = finding.graph_break.reason.splitlines()
+        yield from (f"    {line}" for line in first_lines(reason, 3))
+    yield f"    in {list_some(cause.tests, None if limit is None else _TESTS)}"
+
+
+def _lists(diff: RunDiff) -> Iterator[tuple[str, list[str]]]:
+    """Yield what was not compared, and what only one run has."""
+    by_reason = grouped((reason, test) for test, reason in diff.not_compared.items())
+    for reason, tests in by_reason.items():
+        yield f"not compared, {counted(len(tests), 'test')}, {reason}", tests
+    renamed = [f"{old} -> {new}" for old, new in diff.renamed]
+    for title, names in (
+        ("only in base", [*diff.removed]),
+        ("only in head", [*diff.added]),
+        ("renamed", renamed),
+    ):
+        if names:
+            yield f"{title}, {counted(len(names), 'test')}", names
+
+
+def markdown(diff: RunDiff) -> str:
+    """Return the difference as Markdown; see `RunDiff.to_markdown`."""
+    head = [f"**{markdown_text(heading(diff))}**", ""]
+    notes = [shorten(note) for note in diff.notes]
+    head += [*(f"- {markdown_text(note)}" for note in notes), ""] if notes else []
+    tail = [
+        f"- {markdown_text(shorten(title))}: {_code(names)}"
+        for title, names in [*_lists(diff)][:20]
+    ]
+    table = ["| | cause | where | tests |", "|---|---|---|---:|"]
+    room = MOST_CHARACTERS - sum(len(line) + 1 for line in (*head, *table, *tail)) - 200
+    rows: list[str] = []
+    for cause in diff.causes:
+        row = _row(cause)
+        room -= len(row) + 1
+        if room < 0:
+            break
+        rows.append(row)
+    lines = [*head, *(table if rows else ()), *rows]
+    lines += ["", *map(markdown_text, _rest(diff, len(rows))), ""] if rows else []
+    return "\n".join([*lines, *tail]).rstrip()
+
+
+def _row(cause: RunCause) -> str:
+    where = markdown_code(source_text(cause.source))
+    cost = cost_text(cause.finding.cost) if cause.finding is not None else ""
+    where += f"<br>{markdown_text(cost)}" if cost else ""
+    text = markdown_code(cause.text if len(cause.text) < 400 else f"{cause.text[:400]} …")
+    return f"| {cause.kind} | {text} | {where} | {len(cause.tests):,}: {_code(cause.tests)} |"
+
+
+def _code(names: Any) -> str:
+    return listed([markdown_code(shorten(name)) for name in names], _TESTS)
+
+
+def data(diff: RunDiff) -> dict[str, Any]:
+    """Return the difference as plain data; see `RunDiff.to_json`."""
+    return {
+        "version": JSON_VERSION,
+        "heading": heading(diff),
+        "notes": [*diff.notes],
+        "complete": diff.complete,
+        "causes": [
+            {
+                "kind": cause.kind,
+                "text": cause.text,
+                "source": None if cause.source is None else asdict(cause.source),
+                "tests": [*cause.tests],
+                "finding": None if cause.finding is None else cause.finding.to_json(),
+            }
+            for cause in diff.causes
+        ],
+        "added": [*diff.added],
+        "removed": [*diff.removed],
+        "renamed": [[*pair] for pair in diff.renamed],
+        "not_compared": dict(diff.not_compared),
+        "compared": [*diff.compared],
+    }

@@ -1,0 +1,468 @@
+"""Two saved runs compared: causes, renames, what is not compared, damaged directories."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_torchgraph import GraphBreak, RunDiff, TorchGraphError, diff
+from pytest_torchgraph.cli import main
+from pytest_torchgraph.graph import Graph, Header, Program
+from pytest_torchgraph.runs import (
+    Repeat,
+    RunInfo,
+    RunWriter,
+    SavedCapture,
+    SavedRecord,
+    merge_runs,
+    read_run,
+)
+
+INFO = RunInfo("", "2.13.0", {"lib": "1"}, True)
+PASSED = SavedRecord("passed", compiles=True)
+Tests = Mapping[str, SavedRecord]
+Save = Callable[..., Path]
+
+
+def program(*ops: str, size: int = 4) -> Program:
+    lines, last = [], "x"
+    for number, op in enumerate(ops):
+        name = f"layers.{number}/{op}"
+        lines.append(f"  %{name} = aten.{op}.default(%{last}) : f32[2, {size}]")
+        last = name
+    body = "\n".join([f"  %x = input : f32[2, {size}]", *lines, f"  return %{last}"])
+    text = f"torchgraph 1\nvia aot, torch 2.13.0\n\nforward {{\n{body}\n}}\n"
+    return Program(Header("aot", "2.13.0"), (Graph.from_text(text),))
+
+
+class Saved:
+    """A directory in which a test writes a run without torch."""
+
+    def __init__(self, directory: Path, info: RunInfo = INFO) -> None:
+        self.writer = RunWriter(directory, replace(info, id=directory.name))
+        self.writer.prepare()
+
+    def graphs(self, *ops: str) -> str:
+        return self.writer.write_graphs(program(*ops))
+
+
+@pytest.fixture
+def save(tmp_path: Path) -> Save:
+    def save(name: str, tests: Tests, ops: Mapping[str, str] = {}, **info: Any) -> Path:
+        saved = Saved(tmp_path / name, replace(INFO, **info))
+        for test, record in tests.items():
+            key = saved.graphs(*ops[test].split()) if test in ops else record.graphs
+            saved.writer.write_record(test, replace(record, graphs=key))
+        return tmp_path / name
+
+    return save
+
+
+def test_an_edit_is_one_cause_with_its_tests(save: Save) -> None:
+    base = save("base", {"a": PASSED, "b": PASSED, "c": PASSED}, dict.fromkeys("abc", "relu sin"))
+    after = {"a": "gelu sin", "b": "gelu sin", "c": "relu sin"}
+    head = save("head", {"a": PASSED, "b": PASSED, "c": PASSED}, after)
+    found = diff(base, head)
+    assert isinstance(found, RunDiff)
+    [cause] = found.causes
+    assert (cause.kind, cause.tests) == ("edit", ("a", "b"))
+    assert cause.text == "aten.relu -> aten.gelu in layers.0"
+    assert cause.finding is found.findings[0]
+    assert found.compared == ("a", "b", "c")
+    assert found.heading() == "1 cause in 2 of 3 tests"
+    assert found.exit_status == 1
+    assert found
+    assert json.loads(json.dumps(found.to_json()))["causes"][0]["tests"] == ["a", "b"]
+
+
+def test_the_same_run_has_no_difference(save: Save, capsys: pytest.CaptureFixture[str]) -> None:
+    base = save("base", {"a": PASSED, "b": SavedRecord("passed")}, {"a": "relu"})
+    head = save("head", {"b": SavedRecord("passed"), "a": PASSED}, {"a": "relu"})
+    assert not diff(base, head)
+    assert main(["diff", str(base), str(head)]) == 0
+    assert capsys.readouterr().out == "no difference in 1 test\n"
+
+
+def test_runs_are_compared_without_torch(save: Save) -> None:
+    base = save("base", {"a": PASSED}, {"a": "relu sin"})
+    head = save("head", {"a": PASSED}, {"a": "gelu sin"})
+    code = (
+        "import sys\n"
+        "from pytest_torchgraph import diff\n"
+        f"print(len(diff({str(base)!r}, {str(head)!r}).causes), 'torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("1 False\n", "")
+
+
+CUT = GraphBreak(
+    "Data-dependent jump", "why\nmore", "", "m.py", 7, "if x.sum() > 0:", "f", (), "", ""
+)
+REPEAT = Repeat("f", "m.py", 3, ("self.calls: was 1, is 2",))
+
+
+def test_a_break_explains_the_graphs_and_recompiles_of_its_test(save: Save) -> None:
+    base = save("base", {"a": PASSED, "b": PASSED}, {"a": "relu sin", "b": "relu"})
+    broken = replace(PASSED, breaks=(CUT,), recompiles=(REPEAT, REPEAT))
+    head = save("head", {"a": broken, "b": PASSED}, {"a": "relu cos cos", "b": "relu"})
+    [cause] = diff(base, head).causes
+    assert (cause.kind, cause.tests, str(cause.source)) == ("break", ("a",), "m.py:7")
+    assert cause.text == (
+        "graph break added at m.py:7 in f: if x.sum() > 0: (graphs of 1 test not compared; in all "
+        "of them aten.cos.default +2, aten.sin.default -1)"
+    )
+    assert cause.finding is not None
+    assert cause.finding.graph_break is not None
+    [gone] = diff(head, base).causes
+    assert gone.text.startswith("graph break removed")
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        replace(CUT, line=9),
+        replace(CUT, file="moved.py"),
+        replace(CUT, function="g", file="moved.py"),
+    ],
+)
+def test_a_break_that_moved_is_no_cause(save: Save, other: GraphBreak) -> None:
+    base = save("base", {"a": replace(PASSED, breaks=(CUT,))})
+    assert not diff(base, save("head", {"a": replace(PASSED, breaks=(other,))}))
+
+
+def test_a_break_met_more_often_is_not_silent(save: Save) -> None:
+    base = save("base", {"a": replace(PASSED, breaks=(CUT,))})
+    head = save("head", {"a": replace(PASSED, breaks=(replace(CUT, occurrences=3),))})
+    [cause] = diff(base, head).causes
+    assert cause.text == "graph breaks met 3 times, were met 1 times"
+
+
+def test_recompiles_of_a_function_are_one_cause(save: Save) -> None:
+    base = save("base", {"a": PASSED, "b": PASSED})
+    more = replace(REPEAT, reasons=("self.calls: was 2, is 3",))
+    head = {
+        "a": replace(PASSED, recompiles=(REPEAT, more)),
+        "b": replace(PASSED, recompiles=(REPEAT,)),
+    }
+    [cause] = diff(base, save("head", head)).causes
+    assert (cause.kind, cause.tests, str(cause.source)) == ("recompile", ("a", "b"), "m.py:3")
+    assert cause.text == "recompile added: f (m.py:3): self.calls: was 1, is 2"
+
+
+def test_a_test_that_compiles_nothing_any_more(save: Save) -> None:
+    base = save("base", {"a": PASSED}, {"a": "relu"})
+    [cause] = diff(base, save("head", {"a": SavedRecord("passed")})).causes
+    assert (cause.kind, cause.tests) == ("share", ("a",))
+    assert cause.text == "compiles nothing, and compiled: no compiled callable is called"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "texts"),
+    [
+        ([1.0], [0.5], ["compiled share of a capture fell: 100.0% -> 50.0%"]),
+        ([0.5], [1.0], []),
+        ([1.0], [1.0, 1.0], ["1 capture added"]),
+        ([1.0, 1.0], [1.0], ["1 capture removed"]),
+        ([None], [1.0], []),
+    ],
+)
+def test_captures(save: Save, before: list[float], after: list[float], texts: list[str]) -> None:
+    sides = []
+    for name, shares in (("base", before), ("head", after)):
+        saved = Saved(save(name, {}).parent / name)
+        captures = tuple(SavedCapture(saved.graphs("relu"), share) for share in shares)
+        saved.writer.write_record("a", SavedRecord("passed", captures=captures))
+        saved.writer.write_info(replace(saved.writer.info, complete=True))
+        sides.append(saved.writer.directory)
+    found = diff(*sides)
+    assert [cause.text for cause in found.causes] == texts
+    assert found.compared == ("a",)
+
+
+def test_renamed_added_and_removed(save: Save) -> None:
+    ops = {"t.py::old[1]": "relu", "t.py::old[2]": "relu", "t.py::gone": "sin", "t.py::same": "cos"}
+    base = save("base", {**dict.fromkeys(ops, PASSED), "t.py::empty": SavedRecord("passed")}, ops)
+    ops = {"t.py::new[2]": "relu", "t.py::new[1]": "relu", "t.py::come": "exp", "t.py::same": "cos"}
+    head = save("head", {**dict.fromkeys(ops, PASSED), "t.py::nothing": SavedRecord("passed")}, ops)
+    found = diff(base, head)
+    assert found.renamed == (("t.py::old[1]", "t.py::new[1]"), ("t.py::old[2]", "t.py::new[2]"))
+    assert (found.added, found.removed) == (
+        ("t.py::come", "t.py::nothing"),
+        ("t.py::gone", "t.py::empty"),
+    )
+    assert not found
+    assert found.exit_status == 0
+
+
+def test_what_is_not_compared_has_a_reason(save: Save) -> None:
+    outcomes = ("passed", "failed", "skipped")
+    names = [f"{one}-{two}" for one in outcomes for two in outcomes]
+    sides = [
+        {name: replace(PASSED, outcome=name.split("-")[side]) for name in names} for side in (0, 1)
+    ]
+    found = diff(save("base", sides[0]), save("head", sides[1]))
+    assert found.compared == ("passed-passed",)
+    assert found.not_compared["passed-failed"] == "failed in head"
+    assert found.not_compared["failed-skipped"] == "failed in base, skipped in head"
+    assert found.not_compared["skipped-skipped"] == "skipped in both runs"
+    assert len(found.not_compared) == len(names) - 1
+    assert "not compared, 1 test, failed in head: passed-failed" in found.to_text()
+
+
+def test_shared_code_is_compared_only_in_one_order(save: Save) -> None:
+    shared = replace(PASSED, shared=True)
+    base = save("base", {"a": PASSED, "b": shared}, {"b": "relu"})
+    assert diff(base, save("same", {"a": PASSED, "b": shared}, {"b": "sin"})).causes
+    found = diff(base, save("other", {"b": shared, "a": PASSED}, {"b": "sin"}))
+    assert not found
+    assert found.not_compared["b"].endswith("set torchgraph_save_run_isolation = on")
+
+
+def test_the_record_of_a_fixture_belongs_to_the_tests_that_use_it(save: Save) -> None:
+    tests = {name: replace(PASSED, fixtures=("fixture net",)) for name in ("a", "b")}
+    for name, op in (("base", "relu"), ("head", "gelu")):
+        saved = Saved(save(name, {**tests, "c": PASSED}).parent / name)
+        for test, record in {**tests, "c": PASSED}.items():
+            saved.writer.write_record(test, record)
+        saved.writer.write_record(
+            "fixture net", SavedRecord(compiles=True, graphs=saved.graphs(op)), fixture=True
+        )
+        saved.writer.write_info(replace(saved.writer.info, complete=True))
+    found = diff(saved.writer.directory.parent / "base", saved.writer.directory)
+    [cause] = found.causes
+    assert cause.tests == ("a", "b")
+    assert found.compared == ("a", "b", "c")
+
+
+@pytest.mark.parametrize(
+    ("info", "ops", "status", "line"),
+    [
+        ({}, "relu", 0, "no difference in 1 test"),
+        ({"complete": False, "problem": "2 of 3"}, "relu", 2, "head is not complete: 2 of 3"),
+        ({"complete": False}, "sin", 1, "head is not complete: the run did not end"),
+        ({"torch": "2.14.1"}, "relu", 0, "torch 2.13.0 -> 2.14.1"),
+        ({"versions": {"lib": "2"}}, "relu", 0, "other versions: lib 1 -> 2"),
+    ],
+)  # fmt: skip
+def test_what_is_said_first_and_the_exit_status(
+    save: Save,
+    capsys: pytest.CaptureFixture[str],
+    info: dict[str, Any],
+    ops: str,
+    status: int,
+    line: str,
+) -> None:
+    base = save("base", {"a": PASSED}, {"a": "relu"})
+    head = save("head", {"a": PASSED}, {"a": ops}, **info)
+    for form in ("text", "markdown", "json"):
+        assert main(["diff", str(base), str(head), f"--format={form}"]) == status
+        out = capsys.readouterr().out
+        if form == "text":
+            assert out.splitlines()[0] == line
+
+
+def test_nothing_compared_is_trouble(save: Save, capsys: pytest.CaptureFixture[str]) -> None:
+    plain = save("plain", {"a": SavedRecord("passed")})
+    assert main(["diff", str(plain), str(plain)]) == 2
+    assert capsys.readouterr().out.startswith("nothing was compared")
+
+
+# -- strangers -------------------------------------------------------------------------------------
+
+
+def test_markdown_of_strangers_is_no_markup_and_fits_a_comment(save: Save) -> None:
+    evil = "<!-- marker -->@torvalds|](http://x)`<img src=x>`"
+    many = {f"t.py::{evil}[{n}]": PASSED for n in range(600)}
+    base = save("base", many)
+    cuts = {
+        name: replace(PASSED, breaks=(replace(CUT, code=f"{evil}{n}" * 9, kind=f"{evil}{n}"),))
+        for n, name in enumerate(many)
+    }
+    found = diff(base, save("head", cuts))
+    text = found.to_markdown()
+    assert len(found.causes) == 600
+    assert 50_000 < len(text) <= 65_536
+    assert "more causes in" in text
+    for piece in ("<!--", "@torvalds", "](http", "<img"):
+        assert piece not in text
+    assert "**600 causes in 600 of 600 tests**" in text
+
+
+def facts(run: Path) -> Path:
+    return run / "facts" / "main.jsonl"
+
+
+def damage_line(run: Path) -> None:
+    facts(run).write_text(facts(run).read_text()[:-5])
+
+
+def damage_graphs(run: Path) -> None:
+    path = next((run / "graphs").glob("*.tgraph"))
+    path.write_text(path.read_text().replace("relu", "gelu"))
+
+
+def remove_graphs(run: Path) -> None:
+    next((run / "graphs").glob("*.json")).unlink()
+
+
+def link_facts(run: Path) -> None:
+    facts(run).rename(run.parent / "elsewhere")
+    facts(run).symlink_to(run.parent / "elsewhere")
+
+
+def other_version(run: Path) -> None:
+    (run / "run.json").write_text(
+        (run / "run.json").read_text().replace('"format": 1', '"format": 2')
+    )
+
+
+def second_run(run: Path) -> None:
+    facts(run).write_text(facts(run).read_text().replace('"run": "base"', '"run": "other"'))
+
+
+def lead_out(run: Path) -> None:
+    facts(run).write_text(facts(run).read_text().replace('"graphs": "', '"graphs": "../../'))
+
+
+def wrong_type(run: Path) -> None:
+    facts(run).write_text(facts(run).read_text().replace('"compiles": true', '"compiles": "yes"'))
+
+
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        (damage_line, "not whole"),
+        (damage_graphs, "not what was written"),
+        (remove_graphs, "missing in this saved run"),
+        (link_facts, "a link"),
+        (other_version, "format 2, but this version of pytest-torchgraph reads format 1"),
+        (second_run, "written by two runs"),
+        (lead_out, "not a key of graphs"),
+        (wrong_type, "damaged"),
+    ],
+)
+def test_a_damaged_run_is_never_compared(
+    save: Save,
+    capsys: pytest.CaptureFixture[str],
+    damage: Callable[[Path], None],
+    words: str,
+) -> None:
+    base = save("base", {"a": PASSED}, {"a": "relu"})
+    head = save("head", {"a": PASSED}, {"a": "sin"})
+    damage(base)
+    assert main(["diff", str(base), str(head)]) == 2
+    output = capsys.readouterr()
+    assert words in output.err
+    assert output.out == ""
+
+
+def test_a_run_is_not_compared_with_other_files(
+    save: Save, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    base = save("base", {"a": PASSED}, {"a": "relu"})
+    (tmp_path / "plain").mkdir()
+    assert main(["diff", str(base), str(tmp_path / "plain")]) == 2
+    assert "is not a saved run" in capsys.readouterr().err
+    with pytest.raises(TypeError, match="only be compared with a saved run"):
+        diff(base, program("relu").graphs[0])
+
+
+def test_an_older_run_is_replaced_and_others_are_refused(save: Save, tmp_path: Path) -> None:
+    save("base", {"a": PASSED, "b": PASSED}, {"a": "relu", "b": "sin"})
+    base = save("base", {"a": PASSED}, {"a": "relu"})
+    assert [*read_run(base).tests] == ["a"]
+    assert len([*(base / "graphs").iterdir()]) == 2
+    (base / "graphs" / "notes.txt").touch()
+    with pytest.raises(TorchGraphError, match=r"no saved run, such as 'notes\.txt'"):
+        save("base", {})
+    assert (base / "run.json").exists()
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "run.json").write_text("{}")
+    with pytest.raises(TorchGraphError, match="not a saved run"):
+        save("mine", {})
+    (tmp_path / "file").touch()
+    with pytest.raises(TorchGraphError, match="is not a directory"):
+        save("file", {})
+
+
+def test_what_is_left_of_an_older_run_is_damaged(
+    save: Save, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    base = save("base", {"a": PASSED}, {"a": "relu"})
+    with monkeypatch.context() as patch:
+        patch.setattr("pytest_torchgraph.runs.stored._old_files", lambda directory: [])
+        RunWriter(base, replace(INFO, id="killed", complete=False)).prepare()
+    with pytest.raises(TorchGraphError, match="written by two runs"):
+        read_run(base)
+    assert [*read_run(save("base", {"b": PASSED})).tests] == ["b"]
+
+
+def test_nothing_is_written_through_a_link(save: Save, tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (tmp_path / "base").mkdir()
+    (tmp_path / "base" / "facts").symlink_to(outside)
+    with pytest.raises(TorchGraphError, match="no saved run"):
+        save("base", {})
+    (tmp_path / "base" / "facts").unlink()
+    saved = Saved(tmp_path / "base")
+    (tmp_path / "base" / "graphs").symlink_to(outside)
+    with pytest.raises(TorchGraphError, match="outside the root directory"):
+        saved.graphs("relu")
+    (tmp_path / "base" / "facts").mkdir()
+    (tmp_path / "base" / "facts" / "main.jsonl").symlink_to(outside / "new")
+    with pytest.raises(TorchGraphError, match="cannot write"):
+        saved.writer.write_record("a", PASSED)
+    assert not [*outside.iterdir()]
+
+
+def test_a_run_that_another_replaced_does_not_become_complete(save: Save, tmp_path: Path) -> None:
+    first = Saved(tmp_path / "base")
+    RunWriter(tmp_path / "base", replace(INFO, id="second", complete=False)).prepare()
+    with pytest.raises(TorchGraphError, match="another run was saved in"):
+        first.writer.write_info(replace(first.writer.info, complete=False, problem="x"))
+    assert not read_run(tmp_path / "base").info.complete
+
+
+# -- shards ----------------------------------------------------------------------------------------
+
+
+def test_merge_joins_shards(save: Save, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    one = save("one", {"a": PASSED}, {"a": "relu"})
+    two = save("two", {"b": PASSED}, {"b": "sin"})
+    whole = save("whole", {"a": PASSED, "b": PASSED}, {"a": "relu", "b": "sin"})
+    out = tmp_path / "out"
+    assert main(["merge", str(one), str(two), "-o", str(out)]) == 0
+    assert capsys.readouterr().out == f"{out}: 2 tests from 2 runs\n"
+    found = diff(whole, out)
+    assert found.exit_status == 0
+    assert found.compared == ("a", "b")
+
+
+@pytest.mark.parametrize(
+    ("tests", "info", "words"),
+    [
+        ({"a": PASSED}, {}, "a is in two runs"),
+        ({"b": PASSED}, {"torch": "2.14.0"}, "different versions"),
+    ],
+)
+def test_merge_refuses(
+    save: Save, tmp_path: Path, tests: Tests, info: dict[str, Any], words: str
+) -> None:
+    runs = [save("one", {"a": PASSED}), save("two", tests, **info)]
+    with pytest.raises(TorchGraphError, match=words):
+        merge_runs(runs, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_merged_run_is_complete_only_if_all_parts_are(save: Save, tmp_path: Path) -> None:
+    runs = [save("one", {"a": PASSED}), save("two", {"b": PASSED}, complete=False)]
+    info = merge_runs(runs, tmp_path / "out").info
+    assert (info.complete, info.problem) == (False, "the run did not end")
