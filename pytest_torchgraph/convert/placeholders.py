@@ -140,6 +140,7 @@ def aot_inputs(
     dynamo: list[tuple[str, str]],
     forward_names: dict[str, str],
     states: Mapping[str, str] = MappingProxyType({}),
+    attributes: Mapping[str, tuple[str, str]] = MappingProxyType({}),
 ) -> dict[str, tuple[str, str]]:
     """Return (role, name) of each placeholder of an AOTAutograd graph, by fx name.
 
@@ -150,6 +151,7 @@ def aot_inputs(
             placeholder with one of these names is a saved value.
         states: the forward's name of each placeholder that has another name in the backward; see
             `rng_states.names_in_backward`.
+        attributes: (role, name) of tensors that are attributes of the Dynamo graph, by attribute.
     """
     named: dict[str, tuple[str, str]] = {}
     saved: dict[str, str] = {}
@@ -159,6 +161,8 @@ def aot_inputs(
         index = input_index(description)
         if index is not None and index < len(dynamo):
             named[node.name] = dynamo[index]
+        elif (held := attributes.get(getattr(description, "target", ""))) is not None:
+            named[node.name] = held
         elif type(description).__name__ == "TangentAOTInput":
             output = getattr(description.output, "idx", None)
             named[node.name] = ("tangent", "tangent" if output is None else f"tangent.{output}")

@@ -55,6 +55,11 @@ class Frame:
         canon: CanonicalNames,
     ):
         self.inputs = dynamo_inputs(gm, example_inputs, named.tensors, named.numbers)
+        # Dynamo makes the state of an optimizer attributes of its graph.
+        held = (*gm.named_parameters(), *gm.named_buffers())
+        self._attributes = {
+            name: named.tensors[id(value)] for name, value in held if id(value) in named.tensors
+        }
         self._placeholders = [node.name for node in gm.graph.nodes if node.op == "placeholder"]
         self._named = named
         self._canon = canon
@@ -103,6 +108,7 @@ class Frame:
                 self.inputs,
                 forward.names if forward else {},
                 names_in_backward(forward.fx, gm.graph) if forward else {},
+                self._attributes,
             ),
             self._named.modules,
             input_order=self._named.input_order(),
