@@ -74,7 +74,7 @@ def to_fx(
     """Return a module that runs a `Graph`, or the graph in a `.tgraph` text.
 
     The counterpart of `from_fx`, which converts the module back to an equal graph. Write the input
-    of a pass as text:
+    of a pass as text::
 
         module = to_fx('''torchgraph 1
 

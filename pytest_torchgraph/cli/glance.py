@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 MOST_OPS, MOST_EVENTS = 5, 4
 """Maximum number of ops, and of breaks and of recompiles, to list for a function."""
-_CALL = re.compile(r"= (?:torch\.ops\.)?([A-Za-z_][\w.]*)\(")
+_CALL = re.compile(r"= (?:torch\.ops\.(\w+\.\w+)[\w.]*|[\w.]*?(\w+))\(")
 _STAGES = (("forward", "inference", "backward"), ("dynamo",), ("compiled_autograd",))
 """Stages of which one has the ops of a compilation: the first that was printed."""
 
@@ -83,11 +83,11 @@ def _function_lines(
     parts = [counted(len(compilations), "compilation"), counted(len(texts), "graph")]
     parts.append(f"{sum(c.seconds for c in compilations):.1f} s")
     yield f"{first.function or 'without Dynamo'}{place}: {', '.join(parts)}"
-    ops = Counter(_op(name) for text in texts for name in _CALL.findall(text))
+    ops = Counter("".join(names) for text in texts for names in _CALL.findall(text))
     if ops:
         names = (f"{count} {op}" for op, count in ops.most_common())
         yield f"    ops        {listed(names, MOST_OPS)}"
-    failed = [f"{c.id}: {one_line(c.reason.strip())}" for c in compilations if c.failure]
+    failed = [f"{c.id}: {' '.join(c.reason.split())}" for c in compilations if c.failure]
     cuts = [f"{c.file}:{c.line} in {c.function}: {c.code} ({c.kind})" for c in breaks]
     again = [str(each).splitlines()[0] for each in recompiles]
     for word, items in (("failed", failed), ("break", cuts), ("recompile", again)):
@@ -110,9 +110,3 @@ def _printed(compilation: Compilation) -> list[str]:
         if texts := [graph.text for graph in compilation.printed if graph.stage in stages]:
             return texts
     return []
-
-
-def _op(name: str) -> str:
-    """Return the short name of a printed call: `aten.gelu`, `linear`."""
-    parts = name.split(".")
-    return ".".join(parts[:2]) if parts[0] != "torch" and len(parts) > 1 else parts[-1]

@@ -189,7 +189,8 @@ class UpdatedParameter(NamedTuple):
     stale: Source | None
 
 
-class Frozen(NamedTuple):
+@dataclass(frozen=True)
+class Frozen:
     """A number that changes from step to step, and is a constant of a compiled graph.
 
     Attributes:

@@ -64,7 +64,8 @@ def _lines(path: Path, damage: list[str]) -> Iterator[bytes]:
             if not compressed:
                 raise
             damage.append(f"the compressed file is cut or damaged ({error})")
-        if not line.endswith(b"\n"):
+        # A record and its payload say themselves whether they are whole.
+        if not line.endswith(b"\n") and not line.startswith(b"\t") and not is_record(line):
             damage.append("it ends inside a line")
 
 

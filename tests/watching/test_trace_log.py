@@ -314,6 +314,13 @@ def test_truncated_log_is_refused(place: str, of_process: Path, tmp_path: Path) 
         rest.assert_no_graph_breaks()
 
 
+def test_log_without_its_last_line_end_is_whole(of_process: Path, tmp_path: Path) -> None:
+    """Editors remove it; a record and its payload say themselves whether they are whole."""
+    stripped = tmp_path / "stripped.log"
+    stripped.write_bytes(of_process.read_bytes().rstrip(b"\n"))
+    assert load(stripped) == load(of_process)
+
+
 def test_cut_archive_is_refused(of_process: Path, tmp_path: Path) -> None:
     packed = gzip.compress(of_process.read_bytes())
     cut = tmp_path / "cut.log.gz"

@@ -35,6 +35,8 @@ class PassRun:
             forward and backward, "dynamo" for the graph before AOTAutograd.
         changed: True if the pass changed the graph.
         matches: number of matches that a `PatternMatcherPass` replaced; `None` for other passes.
+        before, after: the graph before and after the pass.
+        diff: the difference that the pass made.
     """
 
     name: str
