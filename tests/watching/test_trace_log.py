@@ -99,7 +99,7 @@ CASES: dict[str, Callable[[str], object]] = {
         raises_while_traced,
     )
 }
-BROKEN = ("in_try", "nested_call", "in_for_loop", "in_generator", "recursion", "decorated")
+BROKEN = ("in_try", "nested_call", "in_for_loop", "in_generator", "decorated")
 
 
 def read_both(run: Callable[[], object], path: Path) -> tuple[Capture, Capture]:
@@ -137,7 +137,7 @@ def test_log_has_what_a_watch_has(case: str, tmp_path: Path) -> None:
     assert facts_of(logged) == facts_of(live)
 
 
-@pytest.mark.slow("forty compilations", only=["in_*", "recursion"])
+@pytest.mark.slow("forty compilations", only=["in_*"])
 @pytest.mark.parametrize("case", BROKEN)
 def test_graph_breaks_of_a_log(case: str, tmp_path: Path) -> None:
     live, logged = read_both(lambda: break_cases.BROKEN[case]("aot_eager")(), tmp_path / "x.log")
