@@ -188,7 +188,7 @@ BROKEN = {
     ),
     "joint eager graph": (
         f"torchgraph 2\n\neager_0: joint{MARK} {{\n",
-        "unknown kind of eager graph 'joint' (known: forward, backward, inference)",
+        "unknown kind of eager graph 'joint' (known: forward, backward, inference, update)",
     ),
     "deep value": (line(f"%y = f({'[' * 60}{MARK}[])"), "values are nested more than 60 deep"),
 }
