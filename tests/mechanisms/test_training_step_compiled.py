@@ -9,11 +9,13 @@ from pytest_torchgraph import CaptureError
 
 from .test_training_step import COMPILED, Training, batch, cases, same
 
-QUICK = ["SGD-foreach-clipping-model", "AdamW-foreach-plain-optimizer", "Adam-for-scaler-nothing"]
+# All cells passed once. What a scaler or a schedule adds is the same for each optimizer.
+CASES = [case for case in cases() if case[0] in ("SGD", "AdamW") or case[2] == "plain"]
+QUICK = ["SGD-foreach-clipping-model", "AdamW-foreach-plain-optimizer", "AdamW-for-scaler-nothing"]
 
 
 @pytest.mark.slow("every optimizer and option", unless=QUICK)
-@pytest.mark.parametrize(("optimizer", "how", "kind", "compiled"), [*cases()], ids=str)
+@pytest.mark.parametrize(("optimizer", "how", "kind", "compiled"), CASES, ids=str)
 def test_step_via_aot_computes_the_same_and_is_restored(
     graph_capture, optimizer, how, kind, compiled
 ):
