@@ -87,6 +87,7 @@ class Assertions(OpChecks):
                 cause; or if calls in a watch ran eagerly, or code that was compiled before it.
             TypeError: if every given count allows any number. For a watch, these counts are valid
                 and assert that something was compiled.
+            CaptureError: for `update` on a capture that was made without `updates=`.
         """
         __tracebackhide__ = True
         if forward is None and backward is None and total is None and update is None:
