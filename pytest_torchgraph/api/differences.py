@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..errors import GraphFormatError, TorchGraphError, only_counts_error
 from ..graph.diff import (
@@ -28,6 +28,9 @@ from ..words import grouped, one_line
 from .many_ranks import NO_RANKS, are_ranks
 from .torch_files import Truncated, captures_in, kind_of
 
+if TYPE_CHECKING:
+    from .result import Capture
+
 SUFFIX = ".tgraph"
 _DOCUMENT = re.compile(r"torchgraph \d+\n(?:.+\n){0,2}\n(?:ranks? .*\n\n)?.*\{\n")
 _ORIGIN = re.compile(r"\btorch [^\s,]+(?:, )?|\bvia [^\s,]+(?:, )?")
@@ -41,9 +44,11 @@ def diff(a: Any, b: Any = None, *, truncated: Truncated = "refuse") -> GraphDiff
         return _diff_paths(Path(a), Path(b), truncated)
     if _is_path(a) or _is_path(b):
         path, live = (a, b) if _is_path(a) else (b, a)
-        found = captures_in(Path(path), truncated)
-        if found is not None and not are_ranks(live):
-            return diff(*((found[0], b) if _is_path(a) else (a, found[0])))
+        if (found := captures_in(Path(path), truncated)) is not None:
+            if are_ranks(live):
+                raise TypeError(f"{path} has no ranks of a mesh: compare one rank, ranks[0]")
+            capture = _only(found, Path(path), "the other side")
+            return diff(*((capture, b) if _is_path(a) else (a, capture)))
         program = _program_beside(Path(path), live)
         a, b = (program, b) if _is_path(a) else (a, program)
     old, new = _program(a), _program(b)
@@ -194,13 +199,9 @@ def _diff_read(before: Path, after: Path, truncated: Truncated) -> GraphDiff | N
         return None
     old, new = sides
     if old is None or new is None:
-        stored, path, found = (before, after, new) if old is None else (after, before, old)
-        if found is None or len(found) > 1:
-            raise GraphFormatError(
-                f"several processes compiled graphs: compare load({str(path)!r})[0] with {stored}",
-                path=str(path),
-            )
-        return diff(*((stored, found[0]) if old is None else (found[0], stored)))
+        if old is None:
+            return diff(before, _only(new or [], after, str(before)))
+        return diff(_only(old, before, str(after)), after)
     if len(old) == len(new) == 1:
         return diff(old[0], new[0])
     by_rank = [{capture.rank: capture for capture in side} for side in (old, new)]
@@ -211,6 +212,20 @@ def _diff_read(before: Path, after: Path, truncated: Truncated) -> GraphDiff | N
         ((rank or 0,), diff(capture, by_rank[1][rank])) for rank, capture in by_rank[0].items()
     ]
     return _with_releases(merge_ranks(parts), old[0].header.torch, new[0].header.torch)
+
+
+def _only(captures: Sequence[Capture], path: Path, other: str) -> Capture:
+    """Return the only capture in a file.
+
+    Raises:
+        GraphFormatError: if there are several.
+    """
+    if len(captures) != 1:
+        raise GraphFormatError(
+            f"several processes compiled graphs: compare load({str(path)!r})[0] with {other}",
+            path=str(path),
+        )
+    return captures[0]
 
 
 def _diff_paths(before: Path, after: Path, truncated: Truncated) -> GraphDiff:
@@ -321,8 +336,7 @@ def _compare_files(
         compared_texts: for directories, the results for texts that were already compared, because
             many tests may store the same graphs. Updated.
     """
-    if SUFFIX not in (before.suffix, after.suffix):
-        difference = _diff_read(before, after, "refuse") or GraphDiff(())
+    if (difference := _diff_read(before, after, "refuse")) is not None:
         releases = difference.files.releases.get("torch") if difference.files else None
         return _without_graphs(_Pair(difference, (), releases))
     # In a directory of a stranger, a link may lead to a device.

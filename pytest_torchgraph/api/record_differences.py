@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import PurePath
@@ -54,8 +53,7 @@ def diff_records(before: Capture, after: Capture) -> GraphDiff:
         codes.append({graph.name: code for graph, code in graphs})
         compared.append([graph for graph, code in graphs if code not in divided])
         uncompared.append([(graph, code) for graph, code in graphs if code in divided])
-    in_both = Counter(graph for graph, _ in uncompared[0]) & Counter(g for g, _ in uncompared[1])
-    left = [code for side in uncompared for graph, code in side if not in_both[graph]]
+    left = [code for side in unmatched(uncompared, lambda pair: pair[:1]) for _, code in side]
     findings: list[Finding] = []
     for kind, side, of_side in zip(_SIDES, sides, breaks, strict=True):
         for cut in of_side:

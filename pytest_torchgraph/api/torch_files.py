@@ -129,9 +129,8 @@ def _of_logs(paths: Sequence[Path], truncated: Truncated) -> list[Capture]:
         for path in paths
         for process in read_log(path, allow_truncated=truncated == "allow")
     ]
-    if any(process.has_graphs for process in processes):
-        # The others compile kernels, or start the ranks.
-        processes = [process for process in processes if process.has_graphs]
+    if any(process.has_facts for process in processes):
+        processes = [process for process in processes if process.has_facts]
     numbers = [process.log.rank for process in processes]
     if len(processes) > 1 and (None in numbers or len({*numbers}) < len(numbers)):
         numbers = [*range(len(processes))]
@@ -208,9 +207,11 @@ def _of_printed(path: Path) -> list[Capture]:
         printed = PrintedGraphs(record_of_process(process))
         levels = {level: printed.at(level) for level in LEVELS if printed.at(level)}
         graphs = printed.graphs or next(iter(levels.values()), ())
+        if not graphs:
+            raise GraphFormatError("the text has no whole graph of a forward", path=str(path))
         contents = Contents.of_program(graphs)
         contents = replace(contents, by_level=levels, build_joints=lambda: printed.joints)
-        return [Capture(contents, Header(graphs[0].level if graphs else "aot"))]
+        return [Capture(contents, Header(graphs[0].level))]
     except PrintedGraphError as error:
         raise GraphFormatError(error.problem, error.line, path=str(path)) from None
 

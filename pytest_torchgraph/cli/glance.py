@@ -56,7 +56,9 @@ def _lines(record: WatchRecord) -> Iterator[str]:
         ]
     )
     yield from _cache_lines(record)
-    yield from (f"no CUDA graph: {one_line(str(skip))}" for skip in record.cudagraph_skips[:4])
+    yield from (
+        f"no CUDA graph: {one_line(str(skip))}" for skip in record.cudagraph_skips[:MOST_EVENTS]
+    )
     entries = []
     for compilations in functions.values():
         ids = {str(c.id) for c in compilations}

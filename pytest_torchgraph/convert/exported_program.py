@@ -11,7 +11,9 @@ import ast
 import json
 import operator
 import zipfile
+import zlib
 from collections.abc import Iterator, Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,7 +30,11 @@ from .source_lines import localizer
 
 MOST_BYTES = 2**28
 """Maximum size of the JSON, in bytes; a small archive can hold a very large file."""
-_BAD = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
+_BAD = (
+    *(ArithmeticError, AssertionError, AttributeError, LookupError, MemoryError, RuntimeError),
+    *(SyntaxError, TypeError, ValueError),
+)
+"""What a stranger's JSON makes json, ast, torch and torch.fx raise."""
 _NAMES: Mapping[str, Mapping[int, str]] = {
     "as_scalar_type": {
         **dict(
@@ -108,7 +114,7 @@ def read_program(path: Path) -> Exported:
                     path=str(path),
                 )
             return _Program(archive, json.loads(model)).read()
-    except (zipfile.BadZipFile, NotImplementedError, EOFError) as error:
+    except (zipfile.BadZipFile, zlib.error, NotImplementedError, EOFError) as error:
         raise GraphFormatError(f"the archive is damaged: {error}", path=str(path)) from None
     except GraphFormatError as error:
         raise GraphFormatError(error.problem, path=str(path)) from None
@@ -183,7 +189,7 @@ class _Program:
         release = str(self.data.get("torch_version") or "").partition("+")[0]
         return Exported(converted, returned, structure, release)
 
-    @property
+    @cached_property
     def inputs(self) -> dict[str, tuple[str, str]]:
         """Role and name of each input that the caller does not pass."""
         roles = {"parameter": "parameter", "buffer": "buffer", "tensor_constant": "constant"}
@@ -194,17 +200,23 @@ class _Program:
             if kind in roles
         }
 
+    @cached_property
+    def _stored_constants(self) -> Mapping[str, Any]:
+        configured = _member(self.archive, "data/constants/model_constants_config.json")
+        constants: Mapping[str, Any] = json.loads(configured or b"{}").get("config", {})
+        return constants
+
     def constant(self, name: str) -> torch.Tensor | None:
         """Return a small constant tensor that is stored without pickle, else `None`."""
-        configured = _member(self.archive, "data/constants/model_constants_config.json")
-        entry = json.loads(configured or b"{}").get("config", {}).get(name)
+        entry = self._stored_constants.get(name)
         if entry is None or entry["use_pickle"]:
             return None
         meta = entry["tensor_meta"]
         sizes, strides = ([n["as_int"] for n in meta[key]] for key in ("sizes", "strides"))
+        if not 0 < torch.Size(sizes).numel() <= MAX_ELEMENTS:
+            return None
         data = _member(self.archive, f"data/constants/{entry['path_name']}")
-        count = torch.Size(sizes).numel()
-        if not data or not 0 < count <= MAX_ELEMENTS:
+        if not data:
             return None
         flat = torch.frombuffer(
             bytearray(data), dtype=getattr(torch, _NAMES["as_scalar_type"][meta["dtype"]])

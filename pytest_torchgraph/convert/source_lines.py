@@ -92,8 +92,12 @@ def relative(file: str) -> str:
     return Path(file).name
 
 
-_TORCH_FILE = re.compile(r"([^\s\"',]+)/torch/(?:_dynamo|nn/modules|fx)/")
-_STDLIB_FILE = re.compile(r"/[^\s\"':]*/lib/python3\.\d+/(?!(?:site|dist)-packages/)")
+# A path may contain spaces. It begins a text, or follows a quote or `File: `. The bounds keep
+# the search linear in texts of strangers.
+_TORCH_FILE = re.compile(r'(?:\A|")([^"\n]{1,500})/torch/(?:_dynamo|nn/modules|fx)/')
+_STDLIB_FILE = re.compile(
+    r'(?:\A|(?<=")|(?<=File: ))/[^"\n]{0,500}?/lib/python3\.\d+/(?!(?:site|dist)-packages/)'
+)
 
 
 def localizer(text: str, default: Callable[[str], str] = str) -> Callable[[str], str]:

@@ -10,7 +10,8 @@ from .observe import CompileId, GraphPrinted
 
 _PREFIX = re.compile(
     r"(?:\[rank\d+\]:)?[VIWEC]\d{4} [\d:.]+ \d+ [^\]]*:\d+\] "
-    r"(?:\[!?(?P<frame>\d+)/(?P<compile>\d+)(?:_(?P<attempt>\d+))?\] )?(?:\[\w+\] ?)?"
+    r"(?:\[!?(?:(?:\d+/)?(?P<frame>\d+)/(?P<compile>\d+)(?:_(?P<attempt>\d+))?|\d+)\] )?"
+    r"(?:\[\w+\] ?)?"
 )
 _CLASS = re.compile(r"\s?(?:\S.* )?(class \S.*\((?:torch\.)?nn\.Module\):)\s*$")
 _STAGES = (
@@ -18,7 +19,6 @@ _STAGES = (
     ("joint graph", "joint"),
     ("backward graph", "backward"),
     ("forward graph", "forward"),
-    ("compiled autograd graph", "compiled_autograd"),
     ("after post grad", "post_grad"),
 )
 """Words in the heading of a graph, and the graph's stage as in `GraphPrinted`."""

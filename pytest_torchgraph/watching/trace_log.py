@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from ..convert.refused_nodes import RefusedOp, clean
 from ..convert.source_lines import localizer
 from ..errors import GraphFormatError
+from ..words import listed
 from .compilations import Compilation, compilations
 from .log_records import Record, log_records
 from .observe import (
@@ -63,9 +64,9 @@ class Process(NamedTuple):
     compiled: tuple[Compilation, ...]
 
     @property
-    def has_graphs(self) -> bool:
-        """True if a graph was compiled; not so in a process that only compiles kernels."""
-        return any(compilation.printed for compilation in self.compiled)
+    def has_facts(self) -> bool:
+        """True if a graph was compiled, or could not be; not so in a process that starts others."""
+        return any(c.printed or c.breaks or c.failure for c in self.compiled)
 
 
 @dataclass
@@ -112,7 +113,7 @@ def read_log(path: Path, *, allow_truncated: bool = False) -> list[Process]:
         ranks = {rank for rank, _ in writer.events}
         if len(ranks) == 2:  # records before the process group exists name no rank
             ranks.discard(None)
-        for rank in ranks or {None}:
+        for rank in sorted(ranks, key=lambda rank: -1 if rank is None else rank) or [None]:
             events = [event for of, event in writer.events if of == rank or len(ranks) == 1]
             compiled = tuple(compilations(_complete(events)))
             unfinished = [c for c in compiled if c.started and not c.finished]
@@ -123,13 +124,12 @@ def read_log(path: Path, *, allow_truncated: bool = False) -> list[Process]:
             kept = tuple(c for c in compiled if c not in unfinished)
             processes.append(Process(Log(writer.torch, pid, rank), kept))
     if damage and not allow_truncated:
-        more = f" (and {len(damage) - 1} more problems)" if len(damage) > 1 else ""
         raise GraphFormatError(
-            f'the log is truncated: {damage[0]}{more}. Pass truncated="allow", on the command line '
-            "--allow-truncated, to read the rest: a check of it may miss what is not there",
+            f'the log is truncated: {listed(damage, 2)}. Pass truncated="allow", on the command '
+            "line --allow-truncated, to read the rest: a check of it may miss what is not there",
             path=str(path),
         )
-    truncated = "; ".join(damage)
+    truncated = listed(damage, 2)
     return [Process(replace(log, truncated=truncated), compiled) for log, compiled in processes]
 
 

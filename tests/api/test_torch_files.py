@@ -168,6 +168,9 @@ def test_ranks_are_compared_by_number(tmp_path: Path, capsys: pytest.CaptureFixt
     assert "rank 1:" in capsys.readouterr().out
     assert run("show", folders[0]) == 0
     assert capsys.readouterr().out.startswith("ranks 0-1, torch ")
+    single = load(folders[0])[0]
+    with pytest.raises(GraphFormatError, match="several processes compiled graphs"):
+        diff(single, folders[0])
     (folders[1] / "0.log").unlink()
     assert run("diff", *folders) == 2
 
@@ -285,6 +288,8 @@ class Bomb:
 
 
 DAMAGES = (
+    (b"Symbol('s", b"Symbol((('s"),
+    (b'"device": {"type": "cpu"', b'"device": {"type": "nothing"'),
     (b'"target": "torch.ops.aten.linear.default"', b'"target": 7'),
     (b'"as_tensor": {"name": "linear"}', b'"as_tensor": {"name": "nope"}'),
     (b"Symbol('s", b"__import__('os').system('s"),
@@ -406,3 +411,13 @@ def test_directories_of_programs(
     assert gzip.compress(b"")
     assert run("show", program[1]) == 0
     assert "aten.linear" in capsys.readouterr().out
+
+
+def test_stored_texts_with_other_names_are_compared(tmp_path: Path) -> None:
+    """A file is recognised by its content, not by its name."""
+    old, new = tmp_path / "old.txt", tmp_path / "new.txt"
+    for path, op in ((old, "relu"), (new, "gelu")):
+        body = f"  %x = input : f32[2]\n  %y = aten.{op}.default(%x) : f32[2]\n  return %y\n"
+        path.write_text(f"torchgraph 4\n\nmain: forward @ aot {{\n{body}}}\n")
+    assert diff(old, new).heading() == "1 edit: aten.relu -> aten.gelu"
+    assert not diff(old, old)

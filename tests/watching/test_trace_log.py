@@ -245,10 +245,11 @@ def test_compressed_log(of_process: Path, tmp_path: Path) -> None:
     assert load(packed) == load(of_process)
 
 
-def test_paths_of_another_machine(of_process: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("there", ["/opt/there", "/a folder/of theirs"])
+def test_paths_of_another_machine(there: str, of_process: Path, tmp_path: Path) -> None:
     """The lines of torch's own modules are torch's, wherever it was installed."""
     home = str(Path(torch.__file__).parent.parent)
-    text = of_process.read_text().replace(home, "/opt/there/lib/python3.12/site-packages")
+    text = of_process.read_text().replace(home, f"{there}/lib/python3.12/site-packages")
     moved = tmp_path / "moved.log"
     moved.write_text(re.sub(r'"has_payload": "\w+"', '"has_payload": ""', text))
     (node,) = load(moved).graphs[0].find("aten.gelu")
@@ -280,6 +281,18 @@ def test_interleaved_ranks_and_foreign_lines(of_process: Path, tmp_path: Path) -
     assert [capture == single for capture in both] == [True, True]
     assert [capture.log.pid for capture in both if capture.log] == [100, 101]
     both.assert_same_graphs()
+
+
+def test_process_that_compiled_nothing_but_broke_is_kept(of_process: Path, tmp_path: Path) -> None:
+    """A rank without a graph has a reason, which a check of the other ranks would not show."""
+    (tmp_path / "whole.log").write_bytes(of_process.read_bytes())
+    with traced(tmp_path / "skipped.log"):
+        break_cases.BROKEN["in_try"]("aot_eager")()
+    ranks = load(tmp_path)
+    assert isinstance(ranks, Ranks)
+    broken = [capture for capture in ranks if not capture.program]
+    with pytest.raises(AssertionError, match=r"graph breaks: expected 0, found 1(.|\n)*print"):
+        broken[0].assert_no_graph_breaks()
 
 
 # -- truncated and hostile logs --------------------------------------------------------------------
