@@ -17,7 +17,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..doors import front_door
-from ..torch_release import why_unsupported
 
 if TYPE_CHECKING:
     from .baseline import Baseline, BaselineError, Entry, Function, ReleaseSection
@@ -53,6 +52,7 @@ def install(config: pytest.Config) -> None:
             watched in this mode: a check that compared nothing must not look like a full check.
     """
     from ..settings import config as settings
+    from ..torch_release import why_unsupported  # slow to import; saved runs need only `facts`
 
     reason = why_unsupported()
     watcher = None
