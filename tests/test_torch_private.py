@@ -34,7 +34,13 @@ def test_this_torch_has_every_private_name() -> None:
     running = Version(torch.__version__.partition("+")[0])
     later = {name for name, known in torch_private.NAMES.items() if Version(known.since) > running}
     assert set(torch_private.probe()) == later
-    assert later <= {"in_hop_compile", "precompiled_call", "should_save_cache", "skip_reason"}
+    assert later <= {
+        "in_hop_compile",
+        "inference_aware_pass",
+        "precompiled_call",
+        "should_save_cache",
+        "skip_reason",
+    }
 
 
 def test_backward_compiled_before_the_watch_is_found() -> None:

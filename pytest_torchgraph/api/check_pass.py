@@ -36,6 +36,7 @@ MAGNITUDES = (1.0, 1e-3, 1e3)
 _INTEGERS = (8, 2, 1)
 """Upper bounds of random integers. A smaller one is tried if the graph cannot run, because the
 integers may be indices."""
+_CANNOT_RUN = "the graph cannot run before the pass"
 SEED = 0
 """Seed of the random inputs, and of the random numbers that a run draws."""
 
@@ -48,7 +49,7 @@ def check_pass(
     changes: Mapping[Any, int] | None = None,
     after: Graph | torch.fx.GraphModule | str | None = None,
     annotations: Mapping[str, Sequence[str]] | None = None,
-    keep: Sequence[str] = ("custom",),
+    keep: str | Sequence[str] = ("custom",),
     allow: str | Sequence[str] = (),
     rtol: float = 0,
     atol: float = 0,
@@ -107,9 +108,9 @@ def check_pass(
         lines = [
             *_changes(before, result, found, changes),
             *_after(result, expected),
-            *_values(before, result, _all_inputs(before, inputs), rtol, atol),
+            *_values(before, result, _runs_before(before, inputs), rtol, atol),
             *_annotations(result, annotations or {}),
-            *_kept(before, result, keep),
+            *_kept(before, result, [keep] if isinstance(keep, str) else keep),
             *_twice(pass_fn, result),
         ]
     lines = [line for line in dict.fromkeys(lines) if not allows(allowed, line.partition("\n")[0])]
@@ -264,11 +265,11 @@ def _with_details(line: str, difference: GraphDiff) -> str:
 # -- values ----------------------------------------------------------------------------------------
 
 
-def _all_inputs(module: torch.fx.GraphModule, inputs: Any) -> Mapping[str, Sequence[Any]]:
-    """Return the arguments of each call, by a description for messages."""
+def _runs_before(module: torch.fx.GraphModule, inputs: Any) -> Mapping[str, _CheckedRun]:
+    """Run the graph before the pass. Return the runs, by a description for messages."""
     if inputs is None:
         return {
-            f"with random inputs of magnitude {magnitude:g}": _random_inputs(module, magnitude)
+            f"with random inputs of magnitude {magnitude:g}": _random_run(module, magnitude)
             for magnitude in MAGNITUDES
         }
     if not isinstance(inputs, tuple | list):
@@ -282,24 +283,26 @@ def _all_inputs(module: torch.fx.GraphModule, inputs: Any) -> Mapping[str, Seque
                 f"the graph takes {counted(len(names), 'input')} ({listed(names)}), but inputs has "
                 f"{len(values)}"
             )
-    return calls or {"with inputs": inputs}
+    calls = calls or {"with inputs": inputs}
+    try:
+        return {words: _CheckedRun(module, values) for words, values in calls.items()}
+    except Exception as error:  # of any op
+        raise CaptureError(f"{_CANNOT_RUN} with these inputs: {_in_words(error)}") from error
 
 
-def _random_inputs(module: torch.fx.GraphModule, magnitude: float) -> Sequence[Any]:
-    """Return inputs on which the graph runs."""
+def _random_run(module: torch.fx.GraphModule, magnitude: float) -> _CheckedRun:
+    """Run a graph with the first random inputs that it accepts."""
     error: Exception | None = None
     for high in _INTEGERS:
         generator = torch.Generator().manual_seed(SEED)
         placeholders = module.graph.find_nodes(op="placeholder")
         values = [_random(node, magnitude, high, generator) for node in placeholders]
         try:
-            _CheckedRun(module, values)
+            return _CheckedRun(module, values)
         except Exception as failure:  # of any op
             error = failure
-        else:
-            return values
     assert error is not None
-    raise CaptureError(f"the graph cannot run before the pass, so pass inputs=: {_in_words(error)}")
+    raise CaptureError(f"{_CANNOT_RUN}, so pass inputs=: {_in_words(error)}")
 
 
 def _random(node: torch.fx.Node, magnitude: float, high: int, generator: torch.Generator) -> Any:
@@ -335,26 +338,26 @@ def _size(size: Any) -> Any:
 def _values(
     before: torch.fx.GraphModule,
     result: torch.fx.GraphModule,
-    all_inputs: Mapping[str, Sequence[Any]],
+    runs: Mapping[str, _CheckedRun],
     rtol: float,
     atol: float,
 ) -> Iterator[str]:
-    """Run both graphs. Yield lines about values, writes, aliasing and meta."""
+    """Run the graph after the pass. Yield lines about values, writes, aliasing and meta."""
     # Each line is reported once, with the first inputs that show it.
     lines: dict[str, str] = {}
     compared = False
     needs_val = all("val" in node.meta for node in _calls(before))
-    for words, inputs in all_inputs.items():
-        old = _CheckedRun(before, inputs)
+    for words, old in runs.items():
         try:
-            new = _CheckedRun(result, inputs)
+            new = _CheckedRun(result, old.inputs)
         except Exception as error:  # of any op
             yield f"values: the graph fails after the pass: {_in_words(error)}"
             return
         if len(old.outputs) != len(new.outputs):
-            yield f"values: {len(old.outputs)} outputs before the pass, {len(new.outputs)} after it"
+            number = counted(len(old.outputs), "output")
+            yield f"values: {number} before the pass, {len(new.outputs)} after it"
             return
-        compared = compared or not old.outputs or any(map(_has_number, old.outputs.values()))
+        compared = compared or bool(old.written) or any(map(_has_number, old.outputs.values()))
         for name in [*sorted(old.written & new.written), *old.outputs]:
             if difference := _difference(old.named[name], new.named[name], rtol, atol):
                 lines.setdefault(f"values: {name} differs", f" ({words}): {difference}")
@@ -365,7 +368,7 @@ def _values(
                 lines[line] = ""
     yield from map("".join, lines.items())
     if not compared:
-        yield "values: nothing compared, because every output is infinite or NaN: pass inputs="
+        yield "values: nothing compared, because no output has a finite number: pass inputs="
 
 
 def _calls(module: torch.fx.GraphModule) -> list[torch.fx.Node]:
@@ -373,13 +376,16 @@ def _calls(module: torch.fx.GraphModule) -> list[torch.fx.Node]:
 
 
 def _has_number(value: Any) -> bool:
-    return not isinstance(value, torch.Tensor) or bool(value.isfinite().any()) or not value.numel()
+    if isinstance(value, torch.Tensor):
+        return not value.numel() or bool(value.isfinite().any())
+    return value is not None
 
 
 class _CheckedRun(torch.fx.Interpreter):
     """A run of a graph on copies of its inputs.
 
     Attributes:
+        inputs: the inputs, which are not modified.
         outputs: leaves of the output, by name.
         named: inputs, attributes and outputs after the run, by name.
         written: names of the inputs and attributes that the run wrote.
@@ -389,6 +395,7 @@ class _CheckedRun(torch.fx.Interpreter):
 
     def __init__(self, module: torch.fx.GraphModule, inputs: Sequence[Any]):
         super().__init__(_copied(module))
+        self.inputs = inputs
         self.val_lines: list[str] = []
         detached = [value.detach() if _is_tensor(value) else value for value in inputs]
         own = copy.deepcopy(detached)  # keeps views of one memory together

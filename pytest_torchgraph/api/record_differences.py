@@ -8,6 +8,7 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from ..graph.diff import (
+    SIDES,
     ChangeKind,
     Finding,
     GraphDiff,
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
 
 _Code = tuple[str, str]
 """Function and file of compiled code. Two checkouts of a project have the same names of files."""
-_SIDES: tuple[ChangeKind, ChangeKind] = ("removed", "added")
 
 
 def diff_records(before: Capture, after: Capture) -> GraphDiff:
@@ -55,12 +55,12 @@ def diff_records(before: Capture, after: Capture) -> GraphDiff:
         uncompared.append([(graph, code) for graph, code in graphs if code in divided])
     left = [code for side in unmatched(uncompared, lambda pair: pair[:1]) for _, code in side]
     findings: list[Finding] = []
-    for kind, side, of_side in zip(_SIDES, sides, breaks, strict=True):
+    for kind, side, of_side in zip(SIDES, sides, breaks, strict=True):
         for cut in of_side:
             of_cut = [code for code in left if code in _codes_of(cut)]
             left = [code for code in left if code not in of_cut]
             findings.append(break_finding(kind, cut, [_place(side, cut.module)], _note(of_cut)))
-    for kind, side, again in zip(_SIDES, sides, recompiles, strict=True):
+    for kind, side, again in zip(SIDES, sides, recompiles, strict=True):
         # The pieces of a divided function are compiled again as well.
         findings += (
             _recompile_finding(kind, side, each) for each in again if _code(each) not in divided
@@ -112,6 +112,6 @@ def _is_repeated(finding: Finding, codes: Sequence[dict[str, _Code]], repeated: 
     kinds = {change.kind for change in finding.changes}
     return any(
         codes[side].get(finding.graph) in repeated
-        for side, kind in enumerate(_SIDES)
+        for side, kind in enumerate(SIDES)
         if kinds == {kind}
     )

@@ -11,7 +11,7 @@ from typing import Any, Literal, get_args
 from ..audit.facts import Cause
 from ..errors import TorchGraphError
 from ..graph.diff import (
-    ChangeKind,
+    SIDES,
     Finding,
     Place,
     align_items,
@@ -39,8 +39,8 @@ RunCauseKind = Literal["share", "eager", "break", "recompile", "edit"]
 - `recompile`: a recompile that one run has.
 - `edit`: a difference of the graphs.
 """
-_SIDES: tuple[ChangeKind, ChangeKind] = ("removed", "added")
 REMEDY = "runs code that another test compiled: set torchgraph_save_run_isolation = on"
+NOTHING = "compiled and captured nothing in both runs"
 
 
 @dataclass(frozen=True)
@@ -170,11 +170,12 @@ class _Comparison:
         old, new = self._runs
         renamed = self._renamed()
         names = {name: name for name in old.tests if name in new.tests} | renamed
+        matched = {*names.values()}
         reasons = {name: self._why_not(before, name) for before, name in names.items()}
         compared = [
             (before, name)
             for before, name in names.items()
-            if not reasons[name] and not (old.tests[before].is_empty and new.tests[name].is_empty)
+            if not reasons[name] and self._compiled(before, name)
         ]
         for before, name in compared:
             self._compare((name,), name, old.tests[before], new.tests[name])
@@ -188,7 +189,7 @@ class _Comparison:
             self._compare(tuple(tests), label, *sides)
         return RunDiff(
             tuple(self._causes()),
-            tuple(name for name in new.tests if name not in names.values()),
+            tuple(name for name in new.tests if name not in matched),
             tuple(name for name in old.tests if name not in names),
             tuple(renamed.items()),
             {name: reason for name, reason in reasons.items() if reason},
@@ -248,7 +249,18 @@ class _Comparison:
             return ", ".join(bad)
         if any(side.shared for side in sides) and not self._in_one_order:
             return REMEDY
+        if not (all(side.is_empty for side in sides) or self._compiled(before, name)):
+            return NOTHING
         return ""
+
+    def _compiled(self, before: str, name: str) -> bool:
+        """Return True if a test, or a fixture that it uses, compiled or captured anything."""
+        records: list[SavedRecord] = []
+        for run, test in zip(self._runs, (before, name), strict=True):
+            record = run.tests[test]
+            records.append(record)
+            records += [run.fixtures.get(label, SavedRecord()) for label in record.fixtures]
+        return any(r.compiles or r.breaks or any(r.keys) for r in records)
 
     @property
     def _in_one_order(self) -> bool:
@@ -290,7 +302,8 @@ class _Comparison:
         times = [sum(cut.occurrences for cut in record.breaks) for record in (old, new)]
         if before == after and times[0] != times[1]:
             cut = new.breaks[0]
-            text = f"graph breaks met {times[1]:,} times, were met {times[0]:,} times"
+            now, was = (counted(number, "time") for number in reversed(times))
+            text = f"graph breaks met {now}, were met {was}"
             self._add(label, ("times", text), "break", text, _source(cut))
 
     def _compare_compiled(self, label: str, old: SavedRecord, new: SavedRecord) -> None:
@@ -315,7 +328,7 @@ class _Comparison:
     ) -> list[_Event]:
         """Add the graph breaks that one side has, and return their events."""
         events: list[_Event] = []
-        for kind, cuts in zip(_SIDES, unmatched((old, new), break_keys), strict=True):
+        for kind, cuts in zip(SIDES, unmatched((old, new), break_keys), strict=True):
             for cut in cuts:
                 finding = break_finding(kind, cut, [Place(cut.module, "", ())])
                 key = (kind, _code_of(cut), cut.file)
@@ -327,7 +340,7 @@ class _Comparison:
         self, label: str, old: Sequence[Repeat], new: Sequence[Repeat]
     ) -> list[_Event]:
         events: list[_Event] = []
-        for kind, repeats in zip(_SIDES, unmatched((old, new), _recompile_keys), strict=True):
+        for kind, repeats in zip(SIDES, unmatched((old, new), _recompile_keys), strict=True):
             for each in repeats:
                 reason = next(iter(each.reasons), "no reason is known")
                 text = f"recompile {kind}: {each.function} ({each.file}:{each.line}): {reason}"
@@ -376,7 +389,7 @@ class _Comparison:
         pairs += zip(*rest, strict=False)
         for k, j in pairs:
             self._compare_capture(label, old[k], new[j])
-        for kind, unpaired, other in zip(_SIDES, rest, reversed(rest), strict=True):
+        for kind, unpaired, other in zip(SIDES, rest, reversed(rest), strict=True):
             if len(unpaired) > len(other):
                 text = f"{counted(len(unpaired) - len(other), 'capture')} {kind}"
                 self._add(label, text, "edit", text, None)

@@ -45,22 +45,21 @@ def install(config: pytest.Config, directory: Path) -> None:
     """
     if reason := why_unsupported():
         raise pytest.UsageError(f"--torchgraph-save-run: {reason}")
-    own = settings.get(config)
     worker: dict[str, Any] | None = getattr(config, "workerinput", None)
     run_id = os.urandom(8).hex() if worker is None else worker[_RUN]
     release = torch_version().partition("+")[0]
     # Before any test: setuptools, which inductor imports, adds packages of its own to the path.
     versions = {} if worker is not None else _versions()
-    info = RunInfo(run_id, release, versions, isolated=own.save_run_isolation)
+    info = RunInfo(run_id, release, versions, isolated=settings.get(config).save_run_isolation)
     name = "main" if worker is None else worker["workerid"]
     writer = RunWriter(directory, info, name)
-    saver = RunSaver(writer, isolated=own.save_run_isolation)
+    saver = RunSaver(writer)
     if worker is None:
         try:
             writer.prepare()
         except (TorchGraphError, OSError) as error:
             raise pytest.UsageError(f"--torchgraph-save-run: {error}") from None
-        config.pluginmanager.register(RunKeeper(config, writer, saver), "torchgraph-run-keeper")
+        config.pluginmanager.register(RunKeeper(writer, saver), "torchgraph-run-keeper")
     config.pluginmanager.register(saver, "torchgraph-run-saver")
 
 
@@ -78,18 +77,15 @@ class RunSaver:
 
     Args:
         writer: writes the files.
-        isolated: as in `SuiteWatch`.
 
     Attributes:
         problem: the error that ended the saving; "" if there was none. Tests do not notice it.
-        tests, fixtures: the numbers of tests and fixtures that were saved.
     """
 
-    def __init__(self, writer: RunWriter, *, isolated: bool) -> None:
+    def __init__(self, writer: RunWriter) -> None:
         self.problem = ""
         self._writer = writer
-        self._isolated = isolated
-        self._watch = SuiteWatch(isolated=isolated, with_graphs=True)
+        self._watch = SuiteWatch(isolated=writer.info.isolated, with_graphs=True)
         self._captures: list[Capture] = []
         self._fixtures: dict[str, tuple[str, str, int]] = {}
         self._outcomes: dict[str, str] = {}
@@ -226,7 +222,7 @@ class RunSaver:
                     for each in watched.recompiles
                 ),
                 eager=tuple(each for each in facts.causes if each.kind in ("eager", "nothing")),
-                shared=facts.shared or bool(self._fixtures and not self._isolated),
+                shared=facts.shared or bool(self._fixtures and not self._writer.info.isolated),
             )
         except Exception as error:  # outcomes of tests do not change
             self._fail(error)
@@ -271,13 +267,11 @@ class RunKeeper:
     """Writes `run.json`, and says what was saved. Not in a pytest-xdist worker.
 
     Args:
-        config: the configuration of this run.
         writer: writes the files.
         saver: the plugin that saves the tests of this process.
     """
 
-    def __init__(self, config: pytest.Config, writer: RunWriter, saver: RunSaver) -> None:
-        self._config = config
+    def __init__(self, writer: RunWriter, saver: RunSaver) -> None:
         self._writer = writer
         self._saver = saver
         self._ended: set[str] = set()
@@ -309,14 +303,14 @@ class RunKeeper:
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Write whether the run is complete."""
-        record = self._config.pluginmanager.getplugin(RUN_RECORD)
+        record = session.config.pluginmanager.getplugin(RUN_RECORD)
         missing = record.expected - self._ended
         problem = self._saver.problem or self._problem
         if missing:
             total = counted(len(record.expected), "collected test")
             problem = problem or f"{len(missing):,} of {total} did not end"
         info = replace(self._writer.info, complete=not problem, problem=problem)
-        shown = settings.display_path(self._config, self._writer.directory)
+        shown = settings.display_path(session.config, self._writer.directory)
         try:
             self._writer.write_info(info)
         except (TorchGraphError, OSError) as error:

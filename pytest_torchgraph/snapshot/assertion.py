@@ -357,8 +357,8 @@ class GraphSnapshot(SnapshotAssertion):
         """Compare a difference with its stored text, or store it; see `stored_difference`.
 
         Raises:
-            AssertionError: if there is no difference; with `fails`, also if the texts differ or no
-                text is stored.
+            AssertionError: if there is no difference or no text is stored; with `fails`, also if
+                the texts differ.
         """
         __tracebackhide__ = True
         from .differences import difference_lines, stored_difference
@@ -390,10 +390,11 @@ class GraphSnapshot(SnapshotAssertion):
                 self._handled.add(location)
             return True
         path = settings.display_path(self.item.config, files.own or files.compared[1])
-        if not may_write and not fails:
+        if not may_write and not fails and stored is not None:
             return False
         if not may_write:
-            reason = files.why_not_written()
+            none = "!= stores nothing: compare with =="
+            reason = files.why_not_written() if fails else none
             command = settings.rerun_command(self.item, UPDATE)
             remedy = reason or f"to store it: {command}"
             raise AssertionError("\n".join(difference_lines(stored, text, path, remedy)))

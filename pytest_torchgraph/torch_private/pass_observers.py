@@ -13,7 +13,7 @@ from typing import Any
 
 import torch.fx
 
-from .private_names import get, replaced
+from .private_names import get, has, replaced
 
 HOOKS = {
     "pre_grad": "pre_grad_custom_pass",
@@ -42,7 +42,8 @@ def on_passes(observer: Any) -> Iterator[None]:
     def applying(method: Any) -> Any:
         def apply_pass(self: Any, pass_fn: Any) -> Any:
             # torch would report a disabled pass like one that changed nothing.
-            disabled = self.passname.upper() in get("inductor_config").disabled_passes.upper()
+            names = getattr(get("inductor_config"), "disabled_passes", "")  # not in torch 2.9
+            disabled = self.passname.upper() in names.upper()
             if disabled or observer.skips(pass_fn, self.passname):
                 return None
             functions[id(self)] = pass_fn
@@ -91,6 +92,11 @@ def is_own_pass(function: Any) -> bool:
     return str(getattr(owner, "__module__", "")).startswith("torch._inductor")
 
 
+def _inference_aware() -> tuple[type, ...]:
+    """Return the class of passes to which torch passes `is_inference`, if it has one."""
+    return (get("inference_aware_pass"),) if has("inference_aware_pass") else ()
+
+
 class _InOrder:
     """Runs several passes as one, each inside an observer."""
 
@@ -98,11 +104,10 @@ class _InOrder:
     hook = ""
 
     def __call__(self, graph: torch.fx.Graph, is_inference: bool = False) -> None:
-        aware = get("inference_aware_pass")
         group = self.hook.partition("_custom")[0].replace("joint", "joint_graph")
         for function in self.passes:
             run = function if callable(function) else function.apply  # of a PatternMatcherPass
-            if isinstance(function, aware):
+            if isinstance(function, _inference_aware()):
                 run = functools.partial(function, is_inference=is_inference)
             observer = get("pass_observer")(graph.owning_module, self.hook, f"{group}_passes")
             observer.apply_graph_pass(run)
@@ -133,7 +138,7 @@ def with_passes(
         own = settings.get(hook, getattr(get("inductor_config"), hook))
         before = [] if own is None else [*own] if isinstance(own, list | tuple) else [own]
         # torch passes `is_inference` only to this kind of pass, and lists only since torch 2.13.
-        kind = type("_InOrder", (_InOrder, get("inference_aware_pass")), {})
+        kind = type("_InOrder", (_InOrder, *_inference_aware()), {})
         changed[hook] = kind()
         changed[hook].passes, changed[hook].hook = [*before, *added], hook
     return changed

@@ -198,7 +198,7 @@ _NAMES_BY_PURPOSE = {
         "saved_tensor_hooks": ("torch._C:_autograd._top_saved_tensors_default_hooks", "2.8")
     },
     "steps of optimizers in a watch": {
-        "after_optimizer_step": ("torch.optim.optimizer:Optimizer._optimizer_step_code", "2.1")
+        "after_optimizer_step": ("torch.optim.optimizer:Optimizer._optimizer_step_code", "2.0")
     },
     "module paths under compiled autograd": {
         "engine_run_backward": ("torch.autograd:_engine_run_backward", "2.3")
@@ -263,15 +263,15 @@ _NAMES_BY_PURPOSE = {
     "Inductor(passes=...)": {
         "pass_observer": (
             "torch.fx.passes.graph_transform_observer:GraphTransformObserver",
-            "2.1",
+            "2.4",
         ),
         "pass_enter": (
             "torch.fx.passes.graph_transform_observer:GraphTransformObserver.__enter__",
-            "2.1",
+            "2.4",
         ),
         "pass_exit": (
             "torch.fx.passes.graph_transform_observer:GraphTransformObserver.__exit__",
-            "2.1",
+            "2.4",
         ),
         "apply_graph_pass": (
             "torch.fx.passes.graph_transform_observer:GraphTransformObserver.apply_graph_pass",
@@ -281,10 +281,10 @@ _NAMES_BY_PURPOSE = {
             "torch.fx.passes.graph_transform_observer:GraphTransformObserver.apply_gm_pass",
             "2.6",
         ),
-        "pattern_apply": ("torch._inductor.pattern_matcher:PatternMatcherPass.apply", "2.0"),
+        "pattern_apply": ("torch._inductor.pattern_matcher:PatternMatcherPass.apply", "2.1"),
         "inference_aware_pass": (
             "torch._inductor.custom_graph_pass:CustomInferenceAwareGraphPass",
-            "2.9",
+            "2.12",
         ),
     },
     "Aot(decompositions='inductor')": {

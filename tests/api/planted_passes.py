@@ -107,7 +107,7 @@ def replace(node: fx.Node, new: fx.Node) -> None:
 
 # -- fusion ----------------------------------------------------------------------------------------
 
-NORMS = """torchgraph 1
+_INPUTS = """torchgraph 1
 
 inference @ aot {
   %x = input : f32[4, 16]
@@ -115,6 +115,8 @@ inference @ aot {
   %w = input : f32[16]
   %s = input : f32[]
   %t = input : f32[]
+"""
+NORMS = f"""{_INPUTS}\
   %a = planted.rms_norm.default(%x, %w, 1e-06) : f32[4, 16]
   %b = planted.quant.default(%a, %s) : i8[4, 16]
   %c = planted.rms_norm.default(%y, %w, 1e-06) : f32[4, 16]
@@ -122,22 +124,15 @@ inference @ aot {
   %n = planted.rms_norm.default(%x, %w, 1e-06) : f32[4, 16]
   %q = planted.quant.default(%n, %s) : i8[4, 16]
   return [%b, %d, %n, %q]
-}
+}}
 """
-FUSED = """torchgraph 1
-
-inference @ aot {
-  %x = input : f32[4, 16]
-  %y = input : f32[4, 16]
-  %w = input : f32[16]
-  %s = input : f32[]
-  %t = input : f32[]
+FUSED = f"""{_INPUTS}\
   %b = planted.norm_quant.default(%x, %w, %s, 1e-06) : i8[4, 16]
   %d = planted.norm_quant.default(%y, %w, %t, 1e-06) : i8[4, 16]
   %n = planted.rms_norm.default(%x, %w, 1e-06) : f32[4, 16]
   %q = planted.quant.default(%n, %s) : i8[4, 16]
   return [%b, %d, %n, %q]
-}
+}}
 """
 
 

@@ -127,6 +127,50 @@ def test_all_problems_are_in_one_message() -> None:
     assert "The pass made 2 edits" in message
 
 
+def add_input(graph: fx.Graph) -> None:
+    with graph.inserting_before(next(iter(graph.nodes))):
+        graph.placeholder("more")
+
+
+def add_output(graph: fx.Graph) -> None:
+    output = graph.output_node()
+    output.args = ((*output.args[0], output.args[0][0]),)  # type: ignore[index,misc]
+
+
+def remove_output(graph: fx.Graph) -> None:
+    graph.erase_node(graph.output_node())
+
+
+def view_wrongly(graph: fx.Graph) -> None:
+    for node in graph.find_nodes(op="call_function", target=aten.mul.Tensor):
+        node.target, node.args = aten.view.default, (node.args[0], [3])
+
+
+def write_attribute(module: fx.GraphModule) -> None:
+    module.register_buffer("count", torch.zeros(4, 4))
+    output = module.graph.output_node()
+    with module.graph.inserting_before(output):
+        count = module.graph.get_attr("count")
+    new = put(output, aten.add_.Tensor, (count, 1.0), output.args[0][0])  # type: ignore[index,arg-type]
+    new.meta["val"] = new.meta["val"].clone()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "line"),
+    [
+        (add_input, "malformed: the inputs were x, are more, x"),
+        (remove_output, "malformed: the graph has no output"),
+        (add_output, "values: 1 output before the pass, 2 after it"),
+        (view_wrongly, "values: the graph fails after the pass: RuntimeError: shape"),
+        (write_attribute, "inputs written: a run writes attribute count, only after the pass"),
+    ],
+)
+def test_graph_that_cannot_stand_for_the_other(wrong: Any, line: str) -> None:
+    with pytest.raises(AssertionError) as error:
+        check_pass(wrong, DOUBLED)
+    assert any(problem.startswith(line) for problem in problems(error)), error.value
+
+
 def test_subject_is_not_modified() -> None:
     case = PASSES["fusion"]
     module = case.module()
@@ -222,6 +266,8 @@ def test_graph_that_cannot_run_before_the_pass_is_an_error() -> None:
     text = text_of("%y = aten.mm.default(%x, %x) : f32[4, 4]", "return %y").replace("4, 4", "4, 5")
     with pytest.raises(CaptureError, match="cannot run before the pass, so pass inputs="):
         check_pass(reinplace, text)
+    with pytest.raises(CaptureError, match="cannot run before the pass with these inputs: "):
+        check_pass(reinplace, text, [torch.ones(4, 5)])
 
 
 def test_values_that_are_all_infinite_compare_nothing() -> None:
@@ -232,6 +278,26 @@ def test_values_that_are_all_infinite_compare_nothing() -> None:
     text = text_of("%y = aten.div.Tensor(%x, 0.0) : f32[4, 4]", "return %y")
     with pytest.raises(AssertionError, match="values: nothing compared"):
         check_pass(to_exp2, text)
+
+
+@pytest.mark.parametrize("returned", ["[]", "None"])
+def test_graph_without_outputs_compares_only_what_it_writes(returned: str) -> None:
+    def to_cos(graph: fx.Graph) -> None:
+        for node in graph.find_nodes(op="call_function", target=aten.sin.default):
+            node.target = aten.cos.default
+
+    sin = "%y = aten.sin.default(%x) : f32[4, 4]"
+    with pytest.raises(AssertionError, match="values: nothing compared, because no output"):
+        check_pass(to_cos, text_of(sin, f"return {returned}"))
+    write = "%z = aten.copy_.default(%x, %y) : f32[4, 4]"
+    with pytest.raises(AssertionError, match="values: input x differs"):
+        check_pass(to_cos, text_of(sin, write, f"return {returned}"))
+
+
+def test_keep_takes_one_key() -> None:
+    case = PASSES["fusion"]
+    with pytest.raises(AssertionError, match=r"annotations: meta\['custom'\] of d was"):
+        check_pass(case.pass_with("annotation"), case.module(), keep="custom")
 
 
 def test_integer_inputs_may_be_indices() -> None:

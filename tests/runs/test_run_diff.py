@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from pytest_torchgraph import GraphBreak, RunDiff, TorchGraphError, diff
+from pytest_torchgraph.audit import Cause
 from pytest_torchgraph.cli import main
 from pytest_torchgraph.graph import Graph, Header, Program
 from pytest_torchgraph.runs import (
@@ -141,7 +142,7 @@ def test_a_break_met_more_often_is_not_silent(save: Save) -> None:
     base = save("base", {"a": replace(PASSED, breaks=(CUT,))})
     head = save("head", {"a": replace(PASSED, breaks=(replace(CUT, occurrences=3),))})
     [cause] = diff(base, head).causes
-    assert cause.text == "graph breaks met 3 times, were met 1 times"
+    assert cause.text == "graph breaks met 3 times, were met 1 time"
 
 
 def test_recompiles_of_a_function_are_one_cause(save: Save) -> None:
@@ -154,6 +155,46 @@ def test_recompiles_of_a_function_are_one_cause(save: Save) -> None:
     [cause] = diff(base, save("head", head)).causes
     assert (cause.kind, cause.tests, str(cause.source)) == ("recompile", ("a", "b"), "m.py:3")
     assert cause.text == "recompile added: f (m.py:3): self.calls: was 1, is 2"
+    limited = replace(REPEAT, reasons=(), limit_hit=True)
+    [cause] = diff(base, save("head", {"a": replace(PASSED, recompiles=(limited,))})).causes
+    assert cause.text == (
+        "recompile added: f (m.py:3): no reason is known, up to the limit: later calls run eagerly"
+    )
+
+
+def eager(count: int, text: str = "skipped", function: str = "f") -> Cause:
+    return Cause("eager", "m.py", function, text, "", 3, count)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "texts"),
+    [
+        ([], [eager(2)], ["f (m.py:3) now runs eagerly: skipped"]),
+        ([eager(2)], [], ["f (m.py:3) no longer runs eagerly: skipped"]),
+        ([eager(1)], [eager(1200)], ["f (m.py:3) 1,200 calls run eagerly, was 1: skipped"]),
+        ([eager(1)], [eager(1)], []),
+        ([eager(1)], [eager(1, function="renamed")], []),
+        (
+            [eager(1)],
+            [eager(1, "limit")],
+            [
+                "f (m.py:3) no longer runs eagerly: skipped",
+                "f (m.py:3) now runs eagerly: limit",
+            ],
+        ),
+    ],
+)
+def test_eager_calls(save: Save, before: list[Cause], after: list[Cause], texts: list[str]) -> None:
+    sides = [
+        save(name, dict.fromkeys("ab", replace(PASSED, eager=tuple(causes))))
+        for name, causes in (("base", before), ("head", after))
+    ]
+    found = diff(*sides)
+    assert [cause.text for cause in found.causes] == texts
+    for cause in found.causes:
+        assert (cause.kind, cause.tests, str(cause.source)) == ("eager", ("a", "b"), "m.py:3")
+        assert cause.finding is None
+    assert found.exit_status == bool(texts)
 
 
 def test_a_test_that_compiles_nothing_any_more(save: Save) -> None:
@@ -171,13 +212,21 @@ def test_a_test_that_compiles_nothing_any_more(save: Save) -> None:
         ([1.0], [1.0, 1.0], ["1 capture added"]),
         ([1.0, 1.0], [1.0], ["1 capture removed"]),
         ([None], [1.0], []),
+        (["no graph"], [1.0], ["a capture has graphs, and had none: no graph"]),
+        ([1.0], ["no graph"], ["a capture has no graphs, and had some: no graph"]),
     ],
 )
-def test_captures(save: Save, before: list[float], after: list[float], texts: list[str]) -> None:
+def test_captures(save: Save, before: list[Any], after: list[Any], texts: list[str]) -> None:
+    """An item of a list is the share of a capture, or why it has no graphs."""
     sides = []
     for name, shares in (("base", before), ("head", after)):
         saved = Saved(save(name, {}).parent / name)
-        captures = tuple(SavedCapture(saved.graphs("relu"), share) for share in shares)
+        captures = tuple(
+            SavedCapture(problem=share)
+            if isinstance(share, str)
+            else SavedCapture(saved.graphs("relu"), share)
+            for share in shares
+        )
         saved.writer.write_record("a", SavedRecord("passed", captures=captures))
         saved.writer.write_info(replace(saved.writer.info, complete=True))
         sides.append(saved.writer.directory)
@@ -241,6 +290,23 @@ def test_the_record_of_a_fixture_belongs_to_the_tests_that_use_it(save: Save) ->
     assert found.compared == ("a", "b", "c")
 
 
+def test_what_only_a_fixture_compiles_is_compared(save: Save) -> None:
+    record = SavedRecord("passed", fixtures=("fixture net",))
+    sides = []
+    for name, op in (("base", "relu"), ("same", "relu"), ("head", "gelu")):
+        saved = Saved(save(name, {}))
+        saved.writer.write_record("a", record)
+        compiled = SavedRecord(compiles=True, graphs=saved.graphs(op))
+        saved.writer.write_record("fixture net", compiled, fixture=True)
+        saved.writer.write_info(replace(saved.writer.info, complete=True))
+        sides.append(saved.writer.directory)
+    base, same, head = sides
+    assert diff(base, same).exit_status == 0
+    found = diff(base, head)
+    assert [cause.tests for cause in found.causes] == [("a",)]
+    assert found.compared == ("a",)
+
+
 @pytest.mark.parametrize(
     ("info", "ops", "status", "line"),
     [
@@ -249,6 +315,7 @@ def test_the_record_of_a_fixture_belongs_to_the_tests_that_use_it(save: Save) ->
         ({"complete": False}, "sin", 1, "head is not complete: the run did not end"),
         ({"torch": "2.14.1"}, "relu", 0, "torch 2.13.0 -> 2.14.1"),
         ({"versions": {"lib": "2"}}, "relu", 0, "other versions: lib 1 -> 2"),
+        ({"versions": {}}, "relu", 0, "other versions: lib 1 -> missing"),
     ],
 )  # fmt: skip
 def test_what_is_said_first_and_the_exit_status(
@@ -272,6 +339,24 @@ def test_nothing_compared_is_trouble(save: Save, capsys: pytest.CaptureFixture[s
     plain = save("plain", {"a": SavedRecord("passed")})
     assert main(["diff", str(plain), str(plain)]) == 2
     assert capsys.readouterr().out.startswith("nothing was compared")
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        SavedRecord("passed", eager=(Cause("nothing", "", "", "switched off", "", 0),)),
+        SavedRecord("passed", captures=(SavedCapture(problem="no graph was compiled"),)),
+        SavedRecord("passed", fixtures=("fixture that compiles nothing",)),
+    ],
+)
+def test_tests_that_compile_nothing_in_both_runs_are_not_compared(
+    save: Save, record: SavedRecord
+) -> None:
+    found = diff(save("base", {"a": record}), save("head", {"a": record}))
+    assert found.exit_status == 2
+    assert not found.compared
+    reasons = {} if record.is_empty else {"a": "compiled and captured nothing in both runs"}
+    assert found.not_compared == reasons
 
 
 # -- strangers -------------------------------------------------------------------------------------
@@ -460,6 +545,13 @@ def test_merge_refuses(
     with pytest.raises(TorchGraphError, match=words):
         merge_runs(runs, tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+def test_merge_does_not_write_into_a_run_that_it_reads(save: Save) -> None:
+    run = save("one", {"a": PASSED})
+    with pytest.raises(TorchGraphError, match="is one of the runs: choose another output"):
+        merge_runs([run], run)
+    assert [*read_run(run).tests] == ["a"]
 
 
 def test_a_merged_run_is_complete_only_if_all_parts_are(save: Save, tmp_path: Path) -> None:

@@ -290,6 +290,13 @@ def test_a_run_that_ends_early(
         assert found.not_compared == {"test_net.py::test_second": "failed in head"}
 
 
+def test_a_file_that_cannot_be_collected_is_missing(pytester: pytest.Pytester, run: Run) -> None:
+    pytester.makepyfile(test_good="def test_one(): pass", test_bad="import no_such_module")
+    result = save(run, "run", "--continue-on-collection-errors")
+    result.stdout.fnmatch_lines(["not complete: test_bad.py could not be collected"])
+    assert not read_run(pytester.path / "run").info.complete
+
+
 def test_the_last_attempt_of_a_repeated_test_counts(pytester: pytest.Pytester, run: Run) -> None:
     pytester.makepyfile(
         test_net="""

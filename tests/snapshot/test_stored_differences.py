@@ -84,13 +84,24 @@ def test_pass(graph_snapshot):
     assert diff(before, graph("aten.tan")) == graph_snapshot
     assert before == graph_snapshot
     assert diff(before, graph("aten.exp")) == graph_snapshot(name="exp")
-    assert diff(before, graph("aten.exp")) != graph_snapshot
+    assert diff(before, graph("aten.tan")) != graph_snapshot(name="exp")
 """
     pytester.makepyfile(test_it=body)
     run("--torchgraph-update").assert_outcomes(passed=1)
     names = ["test_pass.1.tgraph", "test_pass.diff.txt", "test_pass[exp].diff.txt"]
     assert [*stored(pytester)] == names
     run().assert_outcomes(passed=1)
+
+
+def test_inequality_without_a_stored_difference_fails(pytester: pytest.Pytester, run: Run) -> None:
+    pytester.makepyfile(test_it=TEST.replace("== graph_snapshot", "!= graph_snapshot"))
+    for options in ((), ("--torchgraph-update",)):
+        result = run(*options)
+        result.assert_outcomes(failed=1)
+        result.stdout.fnmatch_lines(
+            ["*no difference is stored*", "*!= stores nothing: compare with =="]
+        )
+    assert stored(pytester) == {}
 
 
 def test_source_lines_are_not_stored(pytester: pytest.Pytester, run: Run) -> None:

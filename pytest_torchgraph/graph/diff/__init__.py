@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from .compare import diff_graphs, diff_programs, find_changes, same_ranks
     from .cuts import BREAK, break_finding, break_keys, pairs_with_breaks
     from .findings import (
+        SIDES,
         SIGNS,
         Change,
         ChangeKind,
@@ -72,7 +73,7 @@ else:
             "cuts": "BREAK break_finding break_keys pairs_with_breaks",
             "rules": "RULES",
             "findings": (
-                "Change ChangeKind FilesDiff Finding GraphDiff GraphPair Identity Place SIGNS"
+                "Change ChangeKind FilesDiff Finding GraphDiff GraphPair Identity Place SIDES SIGNS"
             ),
             "joining": (
                 "MAX_CAUSES finding_heading finding_lines form_lines group_same_edits list_some "

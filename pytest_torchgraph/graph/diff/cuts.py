@@ -22,6 +22,7 @@ from ..step import Boundary, InlinedStep, crossed
 from ..text import format_arg
 from .findings import (
     MODEL,
+    SIDES,
     Change,
     ChangeKind,
     Finding,
@@ -595,7 +596,7 @@ def pairs_with_breaks(diff: GraphDiff) -> list[GraphPair]:
         return [*diff.graphs]
     forwards = origins.pairs[0]
     graphs: list[Graph] = []
-    for step, plain, kind in zip(origins.steps, forwards, ("removed", "added"), strict=True):
+    for step, plain, kind in zip(origins.steps, forwards, SIDES, strict=True):
         assert plain is not None
         nodes: list[tuple[Boundary, Node]] = []
         for boundary in step.boundaries:

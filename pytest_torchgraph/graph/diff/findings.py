@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from .origins import Origins
 
 ChangeKind = Literal["added", "removed", "changed", "rewired"]
+SIDES: tuple[ChangeKind, ChangeKind] = ("removed", "added")
+"""Kinds of what only the first and what only the second of two sides has."""
 JSON_VERSION = 2
 """The version of `GraphDiff.to_json`."""
 FILE_LISTS = ("compared", "changed", "added", "removed", "renamed")
