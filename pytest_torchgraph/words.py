@@ -70,6 +70,11 @@ def counted(count: int, noun: str) -> str:
     return f"{count:,} {noun}" + ("" if count == 1 else "s")
 
 
+def with_article(noun: str) -> str:
+    """Return a noun after "a" or "an"."""
+    return f"{'an' if noun[0].lower() in 'aeiou' else 'a'} {noun}"
+
+
 _K = TypeVar("_K")
 _V = TypeVar("_V")
 

@@ -18,6 +18,9 @@ from ..mechanisms.protocol import Mechanism
 from ..mechanisms.step import Invocation, RandomState, Step, preserve_state
 from ..watching.observe import HUB
 
+UNNAMED = "a number outside of updates="
+"""The name of a frozen number if no number of `updates=` changes."""
+
 
 def find_frozen(
     mechanism: Mechanism, invocation: Invocation, random: RandomState, graphs: Sequence[Graph]
@@ -40,13 +43,13 @@ def find_frozen(
         )
     with HUB.paused(), preserve_state(invocation.named, updates=updates) as saved:
         random.restore()
+        step = Step(invocation, saved)
         with torch_private.run_eagerly(lambda _: None):
-            for _ in range(invocation.warmup):
-                invocation.call()
+            step.warm_up()
             before = updates.numbers()
             invocation.call()
             after = updates.numbers()
-        captured = mechanism.capture(Step(invocation, saved), CanonicalNames())
+        captured = mechanism.capture(step, CanonicalNames())
     assert not callable(captured.graphs)
     next_graphs = numbered(c.graph for c in captured.graphs if isinstance(c, Converted))  # type: ignore[union-attr]
     changed = {n: (v, after[n]) for n, v in before.items() if n in after and after[n] != v}
@@ -69,11 +72,13 @@ def _differences(
                 "capture a later step, warmup=2"
             )
         for node, other in zip(calls, other_calls, strict=True):
-            pairs = zip(_numbers(node), _numbers(other), strict=False)
+            # An argument that equals its default is left out.
+            pairs = zip_longest(_numbers(node), _numbers(other), fillvalue=math.nan)
             different = [pair for pair in pairs if pair[0] != pair[1]]
-            if different and changed:
-                name = _explain(different, changed)
-                yield Frozen(name, *changed[name], graph.name, node, node.source)
+            if different:
+                explanations = changed or {UNNAMED: different[0]}
+                name = _explain(different, explanations)
+                yield Frozen(name, *explanations[name], graph.name, node, node.source)
 
 
 def _calls(graph: Graph | None) -> list[Node]:

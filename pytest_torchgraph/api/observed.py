@@ -50,8 +50,8 @@ class Observed:
         def graphs(self) -> tuple[Graph, ...]:
             """Graphs at the capture's level."""
 
-        def phase(self, name: str) -> tuple[Graph, ...]:
-            """Return the graphs of a phase."""
+        def _of_phase(self, name: str) -> tuple[Graph, ...]:
+            """Return the graphs of a phase, of which there must be one."""
 
     @property
     def watched(self) -> WatchRecord | None:
@@ -261,7 +261,7 @@ class Observed:
     def _events(self, asked: str, phase: str | None = None) -> tuple[detect.Event, ...]:
         """Return all syncs and transfers; see `_need_sync_record`."""
         contents = self._contents
-        names = None if phase is None else {phase, *(graph.name for graph in self.phase(phase))}
+        names = None if phase is None else {phase, *(g.name for g in self._of_phase(phase))}
         if contents.calls is not None:
             return detect.recorded_events(contents.calls.of_graphs(names))
         record = self._need_sync_record(asked)

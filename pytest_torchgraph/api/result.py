@@ -260,7 +260,8 @@ class Capture(Assertions, Observed):
 
     def _of_phase(self, name: str) -> tuple[Graph, ...]:
         __tracebackhide__ = True
-        return self.phase(name) or in_phase(self.program, name)
+        self.phase(name)  # raises for an unknown phase, and for an update without `updates=`
+        return in_phase(self.program, name)
 
     @property
     def joint(self) -> Graph:

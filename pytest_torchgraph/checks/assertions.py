@@ -573,8 +573,6 @@ class Assertions(OpChecks):
             CaptureError: if the capture cannot record syncs.
         """
         __tracebackhide__ = True
-        if phase is not None:
-            self._of_phase(phase)
         kernels.assert_no_events("host syncs", self, self._syncs_in(phase), allow)
         kernels.need_seen_updates(self)
 

@@ -17,7 +17,7 @@ from ..graph.checks import need_any_graph
 from ..graph.divergence import Divergence
 from ..graph.failures import UnexpectedOps, failed
 from ..graph.model import Ref
-from ..words import listed
+from ..words import listed, with_article
 from .causes import Causes, causes_of, differ_in_strides
 from .compilation import need_graphs
 from .rounding import (
@@ -431,7 +431,7 @@ def _with_article(kind: type) -> str:
     name = "tensor" if kind is torch.Tensor else kind.__name__
     if name == "NoneType":
         return "None"
-    return f"{'an' if name[0] in 'aeiouAEIOU' else 'a'} {name}"
+    return with_article(name)
 
 
 def _value_difference(eager: StepResult, captured: StepResult) -> Unequal | None:

@@ -28,7 +28,7 @@ def assert_updated(
     problems = {p.name: [*_problems(p)] for p in parameters}
     wrong = {name: lines for name, lines in problems.items() if lines}
     if wrong:
-        head = f"{len(wrong)} of {len(parameters)} parameters are not updated once:"
+        head = f"{len(wrong)} of {len(parameters)} parameters are not updated exactly once:"
         lines = [
             f"  {name}: {'; '.join(texts)}{_use(forwards, name)}" for name, texts in wrong.items()
         ]

@@ -195,7 +195,7 @@ class Frozen:
 
     Attributes:
         name: name of the number, such as `optimizer.param_groups.0.lr`; of the first one that
-            explains the constant, or of the first one that changes.
+            explains the constant, or of the first one that changes; a text if none does.
         value, next_value: the number in this step and in the next one.
         graph: name of the graph.
         node: the op with the constant.

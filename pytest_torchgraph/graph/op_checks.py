@@ -35,7 +35,7 @@ class OpChecks:
     compiled before the watch: `"compiled before the watch: FUNCTION (FILE:LINE)"`.
 
     `phase` restricts a check to a phase of the step: `"forward"`, `"backward"` or `"update"`, see
-    `Capture.phase`. A check of a phase that the step does not have fails.
+    `Capture.phase`, eager graphs included. A check of a phase that the step does not have fails.
     """
 
     __slots__ = ()

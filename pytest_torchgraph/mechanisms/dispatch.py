@@ -7,7 +7,7 @@ import sys
 import warnings
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -85,7 +85,6 @@ class DispatchRecorder(RecordingMode):  # type: ignore[no-untyped-call]
 
     Attributes:
         forward, backward: the ops of each.
-        program: all ops of a training step in order, with True inside a module; otherwise `None`.
     """
 
     def __init__(self, named: NamedTensors, saved: SavedState):
@@ -95,7 +94,6 @@ class DispatchRecorder(RecordingMode):  # type: ignore[no-untyped-call]
         self.forward: list[OpRecord] = []
         self.backward: list[OpRecord] = []
         self.records = self.forward
-        self.program: list[tuple[OpRecord, bool]] | None = None
         self.changes: list[tuple[int, int]] = []
         self._stack: list[int] = []
         self._hooks: _RunningHooks | None = None
@@ -115,15 +113,6 @@ class DispatchRecorder(RecordingMode):  # type: ignore[no-untyped-call]
         finally:
             self._stack.clear()
             self._hooks = None
-
-    @contextmanager
-    def recording_backward(self) -> Iterator[None]:
-        """Record a backward that the step itself runs."""
-        self.records = self.backward
-        try:
-            yield
-        finally:
-            self.records = self.forward
 
     # -- modules ---------------------------------------------------------------------------------
 
@@ -224,10 +213,7 @@ class DispatchRecorder(RecordingMode):  # type: ignore[no-untyped-call]
             line, by = None, self.by(node, bool(stack))
             if path == -1 and sequence >= FIRST_LEAF_SEQUENCE:
                 path = self.number_of_owner(node)
-        record = OpRecord(func, encoded, named, result, path, sequence, line, by)
-        self.records.append(record)
-        if self.program is not None:
-            self.program.append((record, bool(stack)))
+        self.records.append(OpRecord(func, encoded, named, result, path, sequence, line, by))
 
     def _may_write(self, func: Any) -> bool:
         """Return True if an op writes to an argument, or is a custom op.
@@ -285,6 +271,31 @@ class DispatchReplay(Replay):
         forward_index = bisect_right(self.sequences, sequence)
         line = self.forward[forward_index].line if forward_index < len(self.forward) else None
         return path, None if line is None else source_lines.from_line(*line)
+
+
+class _StepRecorder(DispatchRecorder):  # type: ignore[no-untyped-call]
+    """Records a training step.
+
+    Attributes:
+        program: all ops in order, with True inside a module.
+    """
+
+    def __init__(self, named: NamedTensors, saved: SavedState):
+        super().__init__(named, saved)
+        self.program: list[tuple[OpRecord, bool]] = []
+
+    @contextmanager
+    def recording_backward(self) -> Iterator[None]:
+        """Record a backward that the step itself runs."""
+        self.records = self.backward
+        try:
+            yield
+        finally:
+            self.records = self.forward
+
+    def _record(self, *record: Any) -> None:
+        super()._record(*record)
+        self.program.append((self.records[-1], bool(self._stack)))
 
 
 class _StepReplay(DispatchReplay):
@@ -462,16 +473,14 @@ def graphs_of_step(
 
 def capture_training_step(step: Step, canon: CanonicalNames) -> Captured:
     """Record a training step: forward, backward and update. Its compiled parts run eagerly."""
-    recorder = DispatchRecorder(step.invocation.named, step.saved)
-    program: list[tuple[OpRecord, bool]] = []
-    recorder.program = program
+    recorder = _StepRecorder(step.invocation.named, step.saved)
+    program = recorder.program
     training = TrainingRecord(recorder, step, lambda: len(program))
     seen = RecordedCalls()
-    called_at: list[int] = []
 
     def note(method: str, owner: Any) -> None:
-        called_at.append(len(program))
         note_method(seen, recorder, method, owner)
+        training.note_call()
 
     @contextmanager
     def recording() -> Iterator[None]:
@@ -490,51 +499,32 @@ def capture_training_step(step: Step, canon: CanonicalNames) -> Captured:
         step.warm_up()
         with precompiled_noted(recorder), threads_started(recorder) as threads:
             step.run(None, recording)
-    tensors = output_leaves(step.output)
-    outputs = [recorder.number_of(tensor) for tensor in tensors]
-    positions = {id(tensor): position for position, tensor in enumerate(tensors)}
-    leaves = leaves_of(step.output, lambda tensor: positions.get(id(tensor)))
-    del tensors
-    outputs_and_state = [
-        *outputs,
-        *(recorder.number_of(buffer) for buffer in step.saved.replaced_buffers()),
-    ]
+    outputs, buffers, leaves = _results(step, recorder)
     refuse_unseen(recorder, threads)
-    unfilled = UnwrittenReads(recorder)
     backward = set(map(id, recorder.backward))
-    for record, _ in program:
-        unfilled.ran(record)
-    unfilled.read(outputs)
-    refuse_unwritten(unfilled)
+    _refuse_unwritten(recorder, [record for record, _ in program], [*outputs, *buffers])
     events = [
         event_of(recorder, record, backward=id(record) in backward, in_module=in_module)
         for record, in_module in program
     ]
     result = training.finish(events)
-    owners = training.owners()
-    counted = result.step_counts
-
-    def build() -> Built:
-        segments = _segments(program, result.phases)
-        replay = _StepReplay(recorder, canon, owners)
-        with collector_paused():
-            graphs = graphs_of_step(replay, segments, training, outputs_and_state)
-        forwards = [n for n, g in enumerate(graphs) if g.kind in ("forward", "inference")]
-        if forwards:
-            last = forwards[-1]
-            names = _names_of_outputs(replay, segments, graphs, outputs, graphs[last].name)
-            graphs[last] = _with_step_output(graphs[last], leaves, names)
-        ends = [segment.begin for segment in segments[1:]]
-        for number, at in enumerate(called_at):
-            graph = graphs[bisect_right(ends, at)].name if graphs else ""
-            seen.methods[number] = (*seen.methods[number][:3], graph)
-        for segment in segments:
-            replay.called_at = training.line_at(segment.begin)
-            for record in segment.records:
-                note_call(seen, replay, record, segment.name, ignored=counted)
-        return Built(graphs, seen, replay.kept_by_name)
-
-    return Captured(build(), training=result.updated)
+    seen.methods[:] = [
+        (*method[:3], phase) for method, phase in zip(seen.methods, result.called, strict=True)
+    ]
+    segments = _segments(program, result.phases)
+    replay = _StepReplay(recorder, canon, training.owners())
+    with collector_paused():
+        graphs = graphs_of_step(replay, segments, training, [*outputs, *buffers])
+    forwards = [n for n, g in enumerate(graphs) if g.kind in ("forward", "inference")]
+    if forwards:
+        last = forwards[-1]
+        names = _names_of_outputs(replay, segments, graphs, outputs, graphs[last].name)
+        graphs[last] = _with_step_output(graphs[last], leaves, names)
+    for segment in segments:
+        replay.called_at = training.line_at(segment.begin)
+        for record in segment.records:
+            note_call(seen, replay, record, segment.name, ignored=result.step_counts)
+    return Captured(Built(graphs, seen, replay.kept_by_name), training=result.updated)
 
 
 def _names_of_outputs(
@@ -634,20 +624,13 @@ class Dispatch:
             threads_started(recorder) as threads,
         ):
             step.run(None, partial(recording, backward=False), partial(recording, backward=True))
-        tensors = output_leaves(step.output)
-        outputs = [recorder.number_of(tensor) for tensor in tensors]
-        positions = {id(tensor): position for position, tensor in enumerate(tensors)}
-        leaves = leaves_of(step.output, lambda tensor: positions.get(id(tensor)))
-        tensor_count = len(tensors)
-        del tensors  # no tensor of the step may outlive it
-        outputs += [recorder.number_of(buffer) for buffer in step.saved.replaced_buffers()]
+        outputs, buffers, leaves = _results(step, recorder)
+        tensor_count = len(outputs)
+        outputs += buffers
         grads = [recorder.number_of(leaf.grad) for leaf in step.leaves if leaf.grad is not None]
         refuse_unseen(recorder, threads)
-        unfilled = UnwrittenReads(recorder)
-        for record in (*recorder.forward, *recorder.backward):
-            unfilled.ran(record)
-        unfilled.read([*outputs, *grads])
-        refuse_unwritten(unfilled)
+        records = (*recorder.forward, *recorder.backward)
+        _refuse_unwritten(recorder, records, [*outputs, *grads])
         ran_backward = step.ran_backward
         if not ran_backward:  # the target may have run a backward of its own
             outputs += grads
@@ -669,6 +652,32 @@ class Dispatch:
         # But if they may turn out empty, they are built now, because that is an error.
         computed = any(value not in recorder.origin for value in outputs)
         return Captured(build if computed and (grads or not ran_backward) else build())
+
+
+def _results(
+    step: Step, recorder: RecordingMode
+) -> tuple[list[Value], list[Value], Sequence[Leaf]]:
+    """Return the values of the output's tensors and of replaced buffers, and the output's leaves.
+
+    No tensor of the step may outlive it.
+    """
+    tensors = output_leaves(step.output)
+    positions = {id(tensor): position for position, tensor in enumerate(tensors)}
+    leaves = leaves_of(step.output, lambda tensor: positions.get(id(tensor)))
+    outputs = [recorder.number_of(tensor) for tensor in tensors]
+    buffers = [recorder.number_of(buffer) for buffer in step.saved.replaced_buffers()]
+    return outputs, buffers, leaves
+
+
+def _refuse_unwritten(
+    recorder: RecordingMode, records: Iterable[OpRecord], read: Iterable[Value]
+) -> None:
+    """Refuse a step that reads memory which no recorded op has written."""
+    unfilled = UnwrittenReads(recorder)
+    for record in records:
+        unfilled.ran(record)
+    unfilled.read(read)
+    refuse_unwritten(unfilled)
 
 
 def _with_output(graph: Graph, leaves: Sequence[Leaf], tensors: int) -> Graph:
@@ -776,4 +785,5 @@ def note_method(seen: RecordedCalls, recorder: DispatchRecorder, method: str, ow
     recorder.read(method, owner)
     line = source_lines.current_line()
     source = None if line is None else source_lines.from_line(*line)
-    seen.methods.append((method, recorder.module, source, ""))
+    phase = "forward" if recorder.records is recorder.forward else "backward"
+    seen.methods.append((method, recorder.module, source, phase))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -40,7 +40,7 @@ class Backward(NamedTuple):
     end: int
     line: Line | None
     grads: Mapping[int, Value]
-    got: frozenset[int]
+    got: Set[int]
 
 
 @dataclass
@@ -86,6 +86,7 @@ class TrainingRecord:
     Attributes:
         backwards: the runs of the autograd engine, in order.
         steps: for each step of an optimizer, the position where it began.
+        calls: for each method call, its position, and whether a backward was running.
     """
 
     recorder: RecordingMode
@@ -93,11 +94,13 @@ class TrainingRecord:
     count: Callable[[], int]
     backwards: list[Backward] = field(default_factory=list)
     steps: list[int] = field(default_factory=list)
+    calls: list[tuple[int, bool]] = field(default_factory=list)
     tangents: set[int] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        self.updates = self.step.invocation.updates
-        assert self.updates is not None
+        updates = self.step.invocation.updates
+        assert updates is not None
+        self.updates = updates
         names = {id(p): name for name, p in self.step.invocation.named.all_parameters}
         self.leaf_names = [
             names.get(id(leaf)) or self.updates.parameters.get(id(leaf), ("", leaf))[0]
@@ -110,7 +113,6 @@ class TrainingRecord:
 
     def introduce(self) -> None:
         """Name the state and the gradients that the step begins with."""
-        assert self.updates is not None
         for name, leaf in zip(self.leaf_names, self.step.leaves, strict=True):
             if leaf.grad is not None:
                 self._name(f"{name}.grad", leaf.grad)
@@ -153,21 +155,20 @@ class TrainingRecord:
             self.tangents.update(
                 self.recorder.number_of(grad) for grad in grads if isinstance(grad, torch.Tensor)
             )
-            marks = [_mark(leaf) for leaf in self.step.leaves]
+            before = self.step.grads()
             self._depth += 1
             try:
                 with inside():
                     yield
             finally:
                 self._depth -= 1
-            leaves = self.step.leaves
-            values = {
-                number: self.recorder.number_of(leaf.grad)
-                for number, leaf in enumerate(leaves)
-                if leaf.grad is not None
-            }
-            got = (n for n, mark in enumerate(marks) if mark != _mark(leaves[n]) and n in values)
-            self.backwards.append(Backward(begin, self.count(), line, values, frozenset(got)))
+            values, got = dict[int, Value](), set[int]()
+            for number, (grad, version) in enumerate(self.step.grads()):
+                if grad is not None:
+                    values[number] = self.recorder.number_of(grad)
+                    if grad is not before[number][0] or version != before[number][1]:
+                        got.add(number)
+            self.backwards.append(Backward(begin, self.count(), line, values, got))
 
         optimizers = self.step.saved.optimizers
         optimizers.on_step = lambda: self.steps.append(self.count())
@@ -176,6 +177,10 @@ class TrainingRecord:
                 yield
         finally:
             optimizers.on_step = None
+
+    def note_call(self) -> None:
+        """Note a call of a method that reads a tensor, after its own event if it has one."""
+        self.calls.append((self.count(), self._depth > 0))
 
     def _storages(self, tensors: Iterator[tuple[str, torch.Tensor]]) -> set[int]:
         return {self.recorder.memory(t) for _, t in tensors}
@@ -196,21 +201,19 @@ class TrainingRecord:
 
     def owners(self) -> dict[int, str]:
         """Return the module path of each parameter, gradient and state, by storage number."""
-        assert self.updates is not None
         memory, owners = self.recorder.memory, dict[int, str]()
         for number, (name, leaf) in enumerate(zip(self.leaf_names, self.step.leaves, strict=True)):
             path = name.rpartition(".")[0]
             values = [self.recorder.number_of(leaf), self.before.get(number)]
             values += [backward.grads.get(number) for backward in self.backwards]
             owners.update((memory(value), path) for value in values if value is not None)
-            for _, optimizer in self.updates.optimizers():
+            for _, optimizer in self.updates.of_kind("optimizer"):
                 for tensor in parts_of(optimizer.state.get(leaf, {}), torch.Tensor):
                     owners[memory(tensor)] = path
         return owners
 
     def finish(self, events: Sequence[Access]) -> StepPhases:
         """Return the phases of the events, before the state of the step is restored."""
-        assert self.updates is not None
         memory = self.recorder.memory
         parameters = {id(leaf): memory(leaf) for leaf in self.step.leaves}
         state = self._storages(self.updates.tensors()) | self._state_before
@@ -236,18 +239,17 @@ class TrainingRecord:
         }
         named.tensors.clear()
         named.tensors.update(tensors)
-        return StepPhases(
-            phases, frozenset(counts), tuple(self._updated(events, phases, parameters))
-        )
+        called = [_phase_of_call(phases, *call) for call in self.calls]
+        updated = tuple(self._updated(events, phases, parameters))
+        return StepPhases(phases, called, frozenset(counts), updated)
 
     def _updated(
         self, events: Sequence[Access], phases: Sequence[Phase], parameters: Mapping[int, int]
     ) -> Iterator[UpdatedParameter]:
         """Yield what happened to each parameter of the named modules."""
-        assert self.updates is not None
         held = {
             id(parameter)
-            for _, optimizer in self.updates.optimizers()
+            for _, optimizer in self.updates.of_kind("optimizer")
             for group in optimizer.param_groups
             for parameter in group["params"]
         }
@@ -292,11 +294,6 @@ class TrainingRecord:
         return stale
 
 
-def _mark(leaf: torch.Tensor) -> tuple[int, int]:
-    grad = leaf.grad
-    return (0, 0) if grad is None else (id(grad), grad._version)
-
-
 def _source(line: Line | None) -> Source | None:
     return None if line is None else source_lines.from_line(*line)
 
@@ -307,13 +304,23 @@ class StepPhases:
 
     Attributes:
         phases: the phase of each event.
+        called: the phase of each method call.
         step_counts: storages of the step counts that torch's optimizers read on the CPU.
         updated: what happened to each parameter of the named modules.
     """
 
     phases: Sequence[Phase]
+    called: Sequence[Phase]
     step_counts: frozenset[int]
     updated: tuple[UpdatedParameter, ...]
+
+
+def _phase_of_call(phases: Sequence[Phase], position: int, in_backward: bool) -> Phase:
+    """Return the phase of a method call after an event: after a backward, it is the update's."""
+    if in_backward:
+        return "backward"
+    before = phases[position - 1] if position else "forward"
+    return "update" if before == "backward" else before
 
 
 def _phases(

@@ -18,6 +18,7 @@ from ..graph import Graph
 from ..graph.equality import canonical
 from ..graph.program import Program
 from ..graph.text import Header
+from ..words import with_article
 
 EXAMPLES = {
     "graph_snapshot": "`graph_capture(model, *inputs) == graph_snapshot`",
@@ -106,7 +107,7 @@ def _article(kind: type) -> str:
         if kind.__module__ == "builtins"
         else f"{kind.__module__}.{kind.__qualname__}"
     )
-    return f"{'an' if name[0].lower() in 'aeiou' else 'a'} {name}"
+    return with_article(name)
 
 
 def _running_torch() -> str:

@@ -127,7 +127,7 @@ class RecordedCalls:
     Attributes:
         calls: calls of ops, each with the name of its graph, its module and its source.
         methods: names of called `METHODS`, and `STARTS` for each started thread, with module and
-            source, and with the name of the graph in a training step.
+            source, and the phase of the step, "forward" or "backward" or "update".
     """
 
     calls: list[tuple[SyncCall, str, str, Source | None]] = field(default_factory=list)

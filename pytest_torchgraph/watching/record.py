@@ -165,7 +165,7 @@ class WatchRecord:
         """Return a value that changes whenever the watch records anything new."""
         entries = tuple((callee.entries, callee.uncompiled.total()) for callee in self.callables)
         progress = tuple((len(c.printed), len(c.breaks), c.finished) for c in self.compiled)
-        return progress, dict(self.runs), entries
+        return progress, dict(self.runs), entries, self.stepped
 
     @cached_property
     def breaks(self) -> tuple[GraphBreak, ...]:

@@ -59,6 +59,20 @@ def test_sync_in_clipping():
         capture.assert_no_syncs()
 
 
+def test_watch_does_not_see_the_update():
+    model, optimizer = make()
+    compiled = torch.compile(model, backend="aot_eager")
+    x, y = batch()
+    with pytest_torchgraph.watch() as capture:
+        F.mse_loss(compiled(x), y).backward()
+        capture.assert_no_syncs()
+        optimizer.step()  # THE LINE
+        with pytest.raises(AssertionError, match=r"AdamW at .*THE LINE.*updates="):
+            capture.assert_no_syncs()
+    with pytest.raises(AssertionError, match=r"AdamW at .*THE LINE.*updates="):
+        capture.assert_no_syncs()
+
+
 def test_sync_in_scaler():
     model, optimizer = make()
     scaler = torch.amp.GradScaler("cpu")
@@ -246,6 +260,29 @@ def test_frozen_step_count():
     step = scheduled(model, optimizer, lambda: None)
     capture = capture_step(step, model, optimizer, via="aot")
     with pytest.raises(AssertionError, match=r"optimizer.param_groups.0.t "):
+        capture.assert_nothing_frozen()
+
+
+@pytest.mark.parametrize("first", [1.0, 0.5])
+def test_frozen_number_that_updates_does_not_name(first):
+    """The first factor is a default, which graphs leave out."""
+    model, _ = make()
+    factor = [2 * first]
+
+    @torch.no_grad()
+    def update():
+        for parameter in model.parameters():
+            parameter.add_(parameter.grad, alpha=factor[0])
+
+    compiled = torch.compile(update, backend="aot_eager")
+
+    def step(x, y):
+        F.mse_loss(model(x), y).backward()
+        factor[0] /= 2
+        compiled()
+
+    capture = capture_step(step, model, via="aot", warmup=0)
+    with pytest.raises(AssertionError, match="a number outside of updates="):
         capture.assert_nothing_frozen()
 
 

@@ -1,7 +1,12 @@
 """A whole training step via dispatch: phases, names, and the restored state."""
 
+import contextlib
 import copy
 import itertools
+import logging
+import operator
+import random
+import sys
 
 import pytest
 import torch
@@ -194,6 +199,22 @@ def test_phase_without_updates(graph_capture):
         capture.assert_updated()
 
 
+@pytest.mark.parametrize("via", ["dispatch", "aot"])
+def test_phase_without_updates_has_what_ran_eagerly(graph_capture, via):
+    def target(x):
+        y = (x * 2).tolist() if via == "dispatch" else [(x * 2).sum().item()]
+        return x.sin() * len(y)
+
+    capture = graph_capture(target, torch.ones(3, requires_grad=True), via=via)
+    with pytest.raises(AssertionError, match=r"tolist|item"):
+        capture.assert_no_syncs(phase="forward")
+    if via == "dispatch":
+        capture.assert_no_syncs(phase="backward")
+    else:
+        with pytest.raises(AssertionError, match="_local_scalar_dense"):
+            capture.assert_no_ops("aten._local_scalar_dense", phase="forward")
+
+
 def test_step_without_update_has_no_such_phase(graph_capture):
     training = Training()
 
@@ -214,7 +235,7 @@ def test_step_without_update_has_no_such_phase(graph_capture):
     [
         ({"updates": ()}, TypeError, "names nothing"),
         ({"updates": [nn.Linear(1, 1)]}, TypeError, "cannot contain a list"),
-        ({"updates": 3}, TypeError, "cannot contain a int"),
+        ({"updates": 3}, TypeError, "cannot contain an int"),
         ({"warmup": 1}, TypeError, "warmup= needs updates="),
         ({"updates": nn.Linear(1, 1), "warmup": -1}, ValueError, "negative"),
         ({"updates": nn.Linear(1, 1), "warmup": 1.0}, TypeError, "must be an int"),
@@ -308,6 +329,7 @@ def test_object_with_state(graph_capture):
     average.survives = False
     with pytest.raises(CaptureError, match="does not survive"):
         graph_capture(step, *batch(), via="dispatch", updates=updates)
+    assert same(before, average.state_dict())
 
 
 def test_generators_and_tensors(graph_capture):
@@ -343,6 +365,68 @@ def test_second_module_and_optimizer_have_numbers(graph_capture):
     capture.assert_updated()
 
 
+class Rate:
+    """A learning rate with state of its own, for LambdaLR."""
+
+    def __init__(self):
+        self.calls = 0
+
+    def __call__(self, epoch):
+        self.calls += 1
+        return 0.5**epoch
+
+
+def surroundings():
+    """What torch keeps for the whole process."""
+    module = torch.nn.modules.module
+    return (
+        torch.optim.Optimizer._optimizer_step_code,
+        dict(sys.modules["torch.optim.optimizer"]._global_optimizer_pre_hooks),
+        dict(module._global_forward_hooks),
+        dict(module._global_forward_pre_hooks),
+        torch.autograd._engine_run_backward,
+        torch._dynamo.config.get_config_copy(),
+        [logging.getLogger(name).level for name in ("torch", "torch._dynamo", "torch._inductor")],
+        random.getstate(),
+        torch.get_rng_state().tolist(),
+    )
+
+
+@pytest.mark.parametrize("raises", [False, True])
+@pytest.mark.parametrize("how", ["dispatch", "aot", "steady"])
+def test_objects_stay_the_same_objects(graph_capture, how, raises):
+    training = Training("SGD", "foreach", compiled="nothing" if how == "dispatch" else "model")
+    optimizer, rate = training.optimizer, Rate()
+    scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, rate)
+    F.mse_loss(training.model(torch.randn(4, 6)), torch.ones(4, 2)).backward()
+    optimizer.step()
+
+    def objects():
+        group, *_ = optimizer.param_groups
+        kept = [optimizer.state, *optimizer.state.values(), optimizer.param_groups, group]
+        kept += [group["params"], scheduler.lr_lambdas, scheduler.lr_lambdas[0]]
+        return [*kept, *(p.grad for p in training.model.parameters())]
+
+    def step(x, y):
+        training.step(x, y)
+        scheduler.step()
+        random.random()
+        if raises:
+            raise ZeroDivisionError
+
+    updates, inputs = (*training.updates, scheduler), batch()
+    before = objects(), training.state(), rate.calls, surroundings()
+    with pytest.raises(ZeroDivisionError) if raises else contextlib.nullcontext():
+        if how == "steady":
+            graph_capture.steady(step, inputs, inputs, updates=updates)
+        else:
+            graph_capture(step, *inputs, via=how, updates=updates, warmup=0)
+    assert all(map(operator.is_, before[0], objects()))
+    assert same(before[1], training.state())
+    assert rate.calls == before[2]
+    assert before[3] == surroundings()
+
+
 def test_first_step_makes_the_state(graph_capture):
     training = Training()
     options = {"via": "dispatch", "updates": training.updates}
@@ -371,6 +455,26 @@ def test_logged_loss_belongs_to_the_update(graph_capture):
         capture.assert_no_syncs(phase="update")
     with pytest.raises(AssertionError, match="THE LINE"):
         capture.assert_no_syncs()
+
+
+@pytest.mark.parametrize("via", ["dispatch", "aot"])
+def test_numbers_read_between_micro_batches_belong_to_the_update(graph_capture, via):
+    model = nn.Linear(6, 2)
+    optimizer = torch.optim.SGD(model.parameters())
+    forward = torch.compile(model, backend="aot_eager") if via == "aot" else model
+
+    def step(x, y):
+        for _ in range(2):
+            loss = F.mse_loss(forward(x), y)
+            loss.backward()
+            loss.tolist()  # THE LINE
+        optimizer.step()
+
+    capture = graph_capture(step, *batch(), via=via, updates=(model, optimizer))
+    capture.assert_no_syncs(phase="forward")
+    capture.assert_no_syncs(phase="backward")
+    with pytest.raises(AssertionError, match="THE LINE"):
+        capture.assert_no_syncs(phase="update")
 
 
 def test_gradients_in_place_are_the_first_update(graph_capture):

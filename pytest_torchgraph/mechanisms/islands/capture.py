@@ -122,7 +122,7 @@ def run_recorded(
     Raises:
         CaptureError: if code ran that cannot be recorded, with its place.
     """
-    methods: list[tuple[int, str, Source | None]] = []
+    methods: list[tuple[str, str, Source | None]] = []
     training = None
     if step.invocation.updates is not None:
         training = TrainingRecord(recorder, step, lambda: len(recorder.events))
@@ -143,7 +143,8 @@ def run_recorded(
             if training is not None:
                 line = current_line(STEP)
                 source = None if line is None else source_lines.from_line(*line)
-                methods.append((len(recorder.events), method, source))
+                methods.append((method, "", source))
+                training.note_call()
 
     with (
         precompiled_noted(recorder),
@@ -163,19 +164,12 @@ def run_recorded(
     refuse_unseen(recorder, threads)
     refuse_unwritten(_find_unwritten(step, recorder))
     if training is not None:
-        _divide(recorder, training)
-        recorder.methods = [
-            (method, "", source, _phase_at(recorder, number)) for number, method, source in methods
-        ]
+        called = _divide(recorder, training)
+        recorder.methods = [(*m, phase) for m, phase in zip(methods, called, strict=True)]
 
 
-def _phase_at(recorder: IslandRecorder, number: int) -> str:
-    """Return the phase of the event before a position."""
-    return recorder.events[number - 1].phase if number else "forward"
-
-
-def _divide(recorder: IslandRecorder, training: TrainingRecord) -> None:
-    """Note which events belong to the update of a training step."""
+def _divide(recorder: IslandRecorder, training: TrainingRecord) -> Sequence[Phase]:
+    """Note which events belong to the update, and return the phases of method calls."""
     events = []
     for event in recorder.events:
         if isinstance(event, EagerRecord):
@@ -188,7 +182,8 @@ def _divide(recorder: IslandRecorder, training: TrainingRecord) -> None:
     recorder.step_counts = result.step_counts
     phases: dict[int, set[Phase]] = {}
     for event, phase in zip(recorder.events, result.phases, strict=True):
-        event.phase = phase
+        if phase == "update":
+            recorder.in_update.add(id(event))
         event.backward = phase == "backward"  # also of the op that makes the gradient of the loss
         if isinstance(event, CompiledRun):
             phases.setdefault(id(event.compiled_graph), set()).add(phase)
@@ -201,6 +196,7 @@ def _divide(recorder: IslandRecorder, training: TrainingRecord) -> None:
                 line = source_lines.from_line(*event.line)
                 graph = graph.map_nodes(lambda n, line=line: replace(n, source=n.source or line))
             of_graph.converted = replace(of_graph.converted, graph=graph)
+    return result.called
 
 
 def _event_of_run(recorder: IslandRecorder, run: CompiledRun) -> Access:
@@ -209,12 +205,13 @@ def _event_of_run(recorder: IslandRecorder, run: CompiledRun) -> Access:
     operands = [*parts_of(run.inputs, Value)]
     results = [*parts_of(run.outputs, Value)]
     before = {memory(value) for value in operands}
-    written = {memory(value) for value in parts_of(list(run.written), Value)}
+    # AOTAutograd copies results into arguments.
+    written = {memory(v) for v in results if memory(v) != recorder.storage_of[v]}
     return Access(
         run.backward,
         True,  # a graph that writes only buffers is a forward
         before | {~value for value in operands},
-        written | {memory(v) for v in run.rewritten.values()} | {*run.copied_to},
+        written | {memory(value) for value in parts_of(run.written, Value)},
         {memory(value) for value in results} - before | {~value for value in results},
         line=run.line,
     )

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from operator import itemgetter
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
@@ -25,7 +25,7 @@ from ... import torch_private
 from ...convert import effects
 from ...convert.source_lines import Line
 from ...graph.events import UpdatedParameter
-from ...graph.model import Phase, Source
+from ...graph.model import Source
 from ...ops.qualified import op_name
 from ..recording import FIRST_LEAF_SEQUENCE, LIFT, OpRecord, RecordingMode, Value, parts_of
 from ..step import NamedTensors
@@ -46,16 +46,14 @@ class EagerRecord(OpRecord):
         passes_on: whether the op may propagate a gradient through a view that is an output of a
             compiled graph.
         stack: the user's lines, innermost first, if the op begins an island; otherwise empty.
-        phase: the phase of a training step, "" for other targets.
     """
 
-    __slots__ = ("backward", "by_engine", "passes_on", "phase", "stack")
+    __slots__ = ("backward", "by_engine", "passes_on", "stack")
 
     backward: bool
     by_engine: bool
     passes_on: bool
     stack: tuple[Line, ...]
-    phase: Phase | Literal[""]
 
 
 @dataclass(slots=True, eq=False)
@@ -74,8 +72,6 @@ class CompiledRun:
         begin: the sequence number of the first autograd node created during the run.
         path_number, line: number of the running module's path, and the user's line.
         stack: the user's lines, innermost first, in a forward.
-        phase: see `EagerRecord`.
-        copied_to: storages of the arguments into which AOTAutograd copied results.
     """
 
     compiled_graph: Any
@@ -90,8 +86,6 @@ class CompiledRun:
     path_number: int = 0
     line: Line | None = None
     stack: tuple[Line, ...] = ()
-    phase: Phase | Literal[""] = ""
-    copied_to: list[int] = field(default_factory=list)
 
 
 class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
@@ -103,8 +97,8 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
             event that may have created autograd nodes; the index is -1 for AOTAutograd's own ops.
         is_recording: whether the step is running.
         hidden: higher-order ops that ran with an unrecorded body, with their lines.
-        methods: see `RecordedCalls`, with the phase in place of the graph; empty unless this is a
-            training step.
+        methods: see `RecordedCalls`; empty unless this is a training step.
+        in_update: ids of the events of the update of a training step.
         updated, step_counts: see `StepPhases`; `None` and empty unless this is a training step.
     """
 
@@ -117,6 +111,7 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
         self.hidden: list[tuple[str, Line | None]] = []
         self.is_recording = False
         self.updated: Sequence[UpdatedParameter] | None = None
+        self.in_update: set[int] = set()
         self.step_counts: frozenset[int] = frozenset()
         self.methods: list[tuple[str, str, Source | None, str]] = []
         self._backward = False
@@ -275,7 +270,6 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
             sequence = self._sequence() if not self._backward else -1
             line = line or (None if self._backward else self._frames.outer_line())
         record = EagerRecord(func, encoded, named, self.encode(output, True), path, sequence, line)
-        record.phase = ""
         record.backward = backward = self._backward or node is not None
         record.by_engine = func is LIFT
         if backward:
@@ -373,8 +367,6 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
         output = func(*args, **kwargs)
         self.sequence_marks.append((self._sequence(), -1))
         if func is torch.ops.aten.copy_.default:
-            if self.events and isinstance(run := self.events[-1], CompiledRun):
-                run.copied_to.append(self._place(args[0])[0])
             self._rewrite(args[0], self.encode(args[1]))
             # AOTAutograd marks the argument dirty, and autograd counts that as a write too.
             if self.writes is not None:

@@ -106,14 +106,14 @@ class _Part:
 
     Attributes:
         backward: whether the island ran in a backward.
-        phase: the phase of a training step, "" for other targets.
+        in_update: whether the island belongs to the update of a training step.
         after_graph: see `Island`.
         section: the section of the island's drafts.
         records: the island's ops.
     """
 
     backward: bool
-    phase: str
+    in_update: bool
     after_graph: int
     section: int
     records: list[EagerRecord] = field(default_factory=list)
@@ -412,10 +412,9 @@ class _Builder:
         runs = grouped(
             (call.graph.name, n) for n, call in enumerate(self.calls) if call.graph is not None
         )
-        last = {
-            (call.event.backward, call.event.phase): number
-            for number, call in enumerate(self.calls)
-        }
+        in_update = self.recorder.in_update
+        phases = [(call.event.backward, id(call.event) in in_update) for call in self.calls]
+        last = {phase: number for number, phase in enumerate(phases)}
         calls = []
         for number, call in enumerate(self.calls):
             event = call.event
@@ -430,7 +429,7 @@ class _Builder:
                     is_outside = known is None or known.call == OUTSIDE
                     if forward is not None and node is not None and node.is_call and is_outside:
                         inputs[own.name] = Link(forward, own.name)
-            of_last = results if last[event.backward, event.phase] == number else {}
+            of_last = results if last[phases[number]] == number else {}
             module = "" if event.backward else self.recorder.paths[max(event.path_number, 0)]
             calls.append(StepCall(number, inputs, None, module, of_last))
         taken = {
@@ -489,11 +488,12 @@ class _Builder:
                 before = event
                 continue
             # An island ends at a compiled run, and between forward and backward.
-            if part is None or (part.backward, part.phase) != (event.backward, event.phase):
+            phase = event.backward, id(event) in self.recorder.in_update
+            if part is None or (part.backward, part.in_update) != phase:
                 section += 1
                 replay.section = section
                 self.backward_sections[section] = event.backward
-                part = _Part(event.backward, event.phase, after_graph, section)
+                part = _Part(*phase, after_graph, section)
                 self.order.append((True, len(self.parts)))
                 self.parts.append(part)
                 self.calls.append(_Call(event))
@@ -553,7 +553,7 @@ class _Builder:
             base = self.replay.view_of.get(i, i)
             if base in self.named:
                 section.input_names[i] = self.named[base]
-        kind: GraphKind = "update" if part.phase == "update" else self.forward_kind
+        kind: GraphKind = "update" if part.in_update else self.forward_kind
         graph = section.graph("backward" if part.backward else kind)
         return graph, section
 
@@ -602,10 +602,12 @@ class _Builder:
                 of_aot = record.passes_on and replay.recorder.event_index_of(record.sequence) == -1
                 by_engine = by_engine or of_aot
             counts = replay.recorder.step_counts
-            reads = counts and [*parts_of(record.args, Value)]
-            is_count = any(replay.recorder.memory(value) in counts for value in reads or ())
-            eager_op = EagerOp(draft.op, graph, draft.path, draft.source, by_engine, follows)
-            eager_op = eager_op._replace(reads_step_count=is_count)
+            reads_count = bool(counts) and any(
+                replay.recorder.memory(value) in counts for value in parts_of(record.args, Value)
+            )
+            eager_op = EagerOp(
+                draft.op, graph, draft.path, draft.source, by_engine, follows, None, reads_count
+            )
             op_of_record[id(record)] = eager_op
             yield eager_op
 

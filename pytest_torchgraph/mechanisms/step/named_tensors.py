@@ -97,7 +97,7 @@ class NamedTensors:
         for prefix, root in self.modules_by_prefix:
             # A single walk over the modules takes as long as ten ops of a dispatch capture.
             walked = list(root.named_modules(prefix=prefix, remove_duplicate=False))
-            walked = [(_without_wrappers(path), module) for path, module in walked]
+            walked = [(without_wrappers(path), module) for path, module in walked]
             for path, module in walked:
                 modules.setdefault(id(module), (path, module))
             # All parameters of a root before its buffers: graphs have their inputs in this order.
@@ -183,7 +183,7 @@ def _is_of_torch(defined: Any) -> bool:
     return str(defined.__module__).partition(".")[0] == "torch"
 
 
-def _without_wrappers(path: str) -> str:
+def without_wrappers(path: str) -> str:
     """Return a module path without `torch.compile`'s wrapper modules."""
     if "_orig_mod" not in path:
         return path
@@ -227,7 +227,7 @@ class _ModuleSearch:
         tensors: the other found tensors, by id.
         generators: the found random generators.
         functions: the found functions of the user.
-        compiles: whether a function or module is a result of `torch.compile`.
+        compiles: whether a function, or a module without a path, is a result of `torch.compile`.
     """
 
     def __init__(self) -> None:
@@ -254,9 +254,7 @@ class _ModuleSearch:
         """Search a value, no deeper than `MAX_DEPTH`."""
         if isinstance(value, _SCALARS):
             return
-        if isinstance(value, torch.nn.Module):
-            self.compiles = self.compiles or any(map(torch_private.is_compiled, value.modules()))
-        elif inspect.isfunction(value) and torch_private.uncompiled(value) is not value:
+        if inspect.isfunction(value) and torch_private.uncompiled(value) is not value:
             self.compiles = True
         # For example a hidden state of an earlier call. It was not computed by an unrecorded op of
         # the step.
@@ -270,6 +268,7 @@ class _ModuleSearch:
             return
         if isinstance(value, torch.nn.Module) and self._left:
             self.tensors.update((id(t), t) for t in (*value.parameters(), *value.buffers()))
+            self.compiles = self.compiles or any(map(torch_private.is_compiled, value.modules()))
         elif isinstance(value, torch.nn.Module):
             self._modules_by_id.setdefault(id(value), (name, value))
             self._seen.add(id(value))

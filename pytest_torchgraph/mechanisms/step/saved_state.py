@@ -17,7 +17,7 @@ import gc
 import random
 import sys
 from collections.abc import Callable, Iterator, Sequence, Set
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch.nn.parameter import is_lazy
@@ -106,8 +106,8 @@ class _SavedOptimizer:
 
     def __init__(self, optimizer: Optimizer, saved_ids: set[int]):
         self.optimizer = optimizer
-        self.groups = [(group, _copy_state(group)) for group in optimizer.param_groups]
-        self.state = {key: (value, _copy_state(value)) for key, value in optimizer.state.items()}
+        self.groups = [*map(_copy_state, optimizer.param_groups)]
+        self.state = {key: _copy_state(value) for key, value in optimizer.state.items()}
         self.attributes = {
             name: value
             for name, value in vars(optimizer).items()
@@ -125,17 +125,16 @@ class _SavedOptimizer:
         optimizer = self.optimizer
         if optimizer.state.keys() != self.state.keys():
             return True
-        pairs = [(optimizer.state[key], saved) for key, (_, saved) in self.state.items()]
-        groups = zip(optimizer.param_groups, self.groups, strict=False)
-        pairs += [(now, saved) for now, (_, saved) in groups]
+        pairs = [(optimizer.state[key], saved) for key, saved in self.state.items()]
+        pairs += zip(optimizer.param_groups, self.groups, strict=False)
         return any(_differs(now, saved) for now, saved in pairs)
 
     def restore(self) -> None:
         optimizer = self.optimizer
-        optimizer.param_groups[:] = [_restore_state(*group) for group in self.groups]
+        optimizer.param_groups[:] = map(_restore_state, self.groups)
         # The same dict is refilled: the user's code may hold it.
         optimizer.state.clear()
-        optimizer.state.update({key: _restore_state(*saved) for key, saved in self.state.items()})
+        optimizer.state.update({key: _restore_state(saved) for key, saved in self.state.items()})
         for name in vars(optimizer).keys() - self.attributes.keys() - {"state", "param_groups"}:
             delattr(optimizer, name)
         vars(optimizer).update(self.attributes)
@@ -143,45 +142,61 @@ class _SavedOptimizer:
             parameter.restore()
 
 
-def _copy_state(values: Any) -> Any:
+class _SavedObject(NamedTuple):
+    """A list, a dict or an object with attributes, and a copy of its contents."""
+
+    value: Any
+    contents: Any
+
+
+def _copy_state(value: Any) -> Any:
     """Copy the state of a parameter or group, including tensors, lists and dicts."""
-    match values:
+    match value:
         case torch.nn.Parameter() | Optimizer() | LRScheduler():
-            return values
+            return value
         case torch.Tensor():
-            return SavedTensor(values)
+            return SavedTensor(value)
         case dict():
-            return {key: _copy_state(value) for key, value in values.items()}
+            return _SavedObject(value, {key: _copy_state(item) for key, item in value.items()})
         case list():
-            return [_copy_state(value) for value in values]
-    return copy.copy(values)
+            return _SavedObject(value, [*map(_copy_state, value)])
+    copied = copy.copy(value)
+    if copied is value or not hasattr(value, "__dict__"):
+        return copied
+    return _SavedObject(value, dict(vars(value)))  # such as a callable of LambdaLR
 
 
 def _differs(now: Any, saved: Any) -> bool:
     """Return True if a value differs from its copy by `_copy_state`."""
     if isinstance(saved, SavedTensor):
         return now is not saved.tensor or saved.looks_changed()
-    if isinstance(saved, dict):
-        return now.keys() != saved.keys() or any(_differs(now[k], v) for k, v in saved.items())
-    if isinstance(saved, list):
-        return len(now) != len(saved) or any(map(_differs, now, saved))
+    if isinstance(saved, _SavedObject):
+        if type(now) is not type(saved.value):
+            return True
+        contents = saved.contents
+        if isinstance(contents, list):
+            return len(now) != len(contents) or any(map(_differs, now, contents))
+        now = now if isinstance(now, dict) else vars(now)
+        return now.keys() != contents.keys() or any(_differs(now[k], contents[k]) for k in contents)
     return now is not saved and not isinstance(now, torch.Tensor) and bool(now != saved)
 
 
-def _restore_state(now: Any, saved: Any) -> Any:
+def _restore_state(saved: Any) -> Any:
     """Restore a value copied by `_copy_state`, in the same object if it is mutable."""
     if isinstance(saved, SavedTensor):
         saved.restore()
         return saved.tensor
-    if isinstance(saved, dict):
-        values = {key: _restore_state(now.get(key), value) for key, value in saved.items()}
-        now = now if isinstance(now, dict) else {}
-        now.clear()
-        now.update(values)
-        return now
-    if isinstance(saved, list):
-        return [_restore_state(None, value) for value in saved]
-    return saved
+    if not isinstance(saved, _SavedObject):
+        return saved
+    value, contents = saved
+    if isinstance(value, list):
+        value[:] = map(_restore_state, contents)
+    else:
+        items = {key: _restore_state(item) for key, item in contents.items()}
+        values = value if isinstance(value, dict) else vars(value)
+        values.clear()
+        values.update(items)
+    return value
 
 
 def _before_step(optimizer: Optimizer, _args: Any, _kwargs: Any) -> None:
@@ -291,8 +306,8 @@ class SavedState:
         self.uncompiled = [
             module for _, module in named.all_modules if _COMPILED not in vars(module)
         ]
-        generators = [] if updates is None else updates.generators()
-        self.random = RandomState([*named.generators, *generators])
+        generators = () if updates is None else updates.of_kind("generator")
+        self.random = RandomState([*named.generators, *(value for _, value in generators)])
         self.requires_grad = [(p, p.requires_grad) for _, p in named.all_parameters]
         self.training = [(module, module.training) for _, module in named.all_modules]
         self.switches = torch_private.switches()
@@ -306,17 +321,17 @@ class SavedState:
                 self.set_aside(leaf)
             else:  # a training step may add to the gradients that it finds
                 self._save_grad(leaf)
-        self.attributes: list[tuple[dict[str, Any], Any]] = []
+        self.attributes: list[Any] = []
         self.objects: list[tuple[Any, Any]] = []
         self.updated: list[SavedTensor] = []
         if updates is not None:
             for leaf in updates.leaves():
                 self._save_grad(leaf)
-            for _, optimizer in updates.optimizers():
+            for _, optimizer in updates.of_kind("optimizer"):
                 self.optimizers.note(optimizer)
-            self.attributes = [(values, _copy_state(values)) for values in updates.attributes()]
+            self.attributes = [*map(_copy_state, updates.attributes())]
             self.objects = [
-                (value, state_of_object(name, value)) for name, value in updates.plain()
+                (value, state_of_object(name, value)) for name, value in updates.of_kind("object")
             ]
             self.updated = [SavedTensor(tensor) for _, tensor in updates.tensors()]
 
@@ -424,8 +439,8 @@ class SavedState:
             if former is not None and (parameters or former.looks_changed()):
                 former.restore()
         self.optimizers.restore()
-        for values, copied in self.attributes:
-            _restore_state(values, copied)
+        for attributes in self.attributes:
+            _restore_state(attributes)
         for value, state in self.objects:
             value.load_state_dict(state)
         for saved in self.updated:

@@ -14,7 +14,7 @@ import torch.utils._pytree as pytree
 
 from ... import torch_private
 from ...errors import CaptureError
-from ...words import listed
+from ...words import listed, with_article
 from .named_tensors import DEPTH, held_by
 from .saved_state import CAPTURE_THE_STEP
 from .saved_tensor import version_of
@@ -89,13 +89,13 @@ class Step:
         """
         is_training_step = self.invocation.updates is not None
         requested = False if is_training_step else self.invocation.backward
-        grads = self._grads()
+        grads = self.grads()
         with forward(), _double_backward_explained():
             self.output = self.invocation.call(call)
         tensors = output_leaves(self.output)
         own_backward = self.own_backward = any(
             now is not before or version != former
-            for (now, version), (before, former) in zip(self._grads(), grads, strict=True)
+            for (now, version), (before, former) in zip(self.grads(), grads, strict=True)
         )
         if not tensors and not own_backward and not is_training_step:
             raise CaptureError(
@@ -127,12 +127,12 @@ class Step:
             raise
         self.ran_backward = True
 
-    def warm_up(self, call: Callable[..., Any] | None = None) -> None:
+    def warm_up(self) -> None:
         """Run a training step before it is captured, as often as requested."""
         for _ in range(self.invocation.warmup):
-            self.invocation.call(call)
+            self.invocation.call()
 
-    def _grads(self) -> list[tuple[torch.Tensor | None, int]]:
+    def grads(self) -> list[tuple[torch.Tensor | None, int]]:
         """Return the gradient of each leaf, with its version."""
         grads = [leaf.grad for leaf in self.leaves]
         return [(grad, 0 if grad is None else version_of(grad)) for grad in grads]
@@ -294,8 +294,7 @@ def _describe(value: Any) -> str:
         return f"a tensor of shape {tuple(value.shape)}"
     if value is None:
         return "None"
-    name = type(value).__name__
-    return f"{'an' if name[0] in 'aeiouAEIOU' else 'a'} {name}"
+    return with_article(type(value).__name__)
 
 
 _lock = threading.RLock()

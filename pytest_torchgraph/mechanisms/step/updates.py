@@ -17,7 +17,8 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from ... import torch_private
 from ...errors import CaptureError
-from .named_tensors import is_generator
+from ...words import with_article
+from .named_tensors import is_generator, without_wrappers
 from .saved_tensor import same_bits
 
 _DEPTH = 6
@@ -52,17 +53,14 @@ class Updates:
             counts[kind] += 1
             self.objects.append((f"{kind}_{number}" if number else kind, value))
         self.modules = [
-            ("" if name == "module" else name, value)
-            for name, value in self.objects
-            if isinstance(value, torch.nn.Module)
+            ("" if name == "module" else name, value) for name, value in self.of_kind("module")
         ]
         self.parameters: dict[int, tuple[str, torch.Tensor]] = {}
         for prefix, module in self.modules:
             for name, parameter in module.named_parameters(prefix=prefix):
-                name = ".".join(part for part in name.split(".") if part != "_orig_mod")
-                self.parameters.setdefault(id(parameter), (name, parameter))
+                self.parameters.setdefault(id(parameter), (without_wrappers(name), parameter))
         self.trained = list(self.parameters.values())
-        for name, optimizer in self.optimizers():
+        for name, optimizer in self.of_kind("optimizer"):
             for place, group in enumerate(optimizer.param_groups):
                 for number, parameter in enumerate(group["params"]):
                     path = f"{name}.param_groups.{place}.params.{number}"
@@ -74,19 +72,13 @@ class Updates:
             if name.startswith("optimizer"):
                 self.parameters[key] = names.get(key, name), parameter
 
-    def optimizers(self) -> Iterator[tuple[str, Optimizer]]:
-        """Yield the named optimizers."""
-        for name, value in self.objects:
-            if isinstance(value, Optimizer):
-                yield name, value
-
-    def generators(self) -> list[Any]:
-        """Return the named random generators."""
-        return [value for name, value in self.objects if name.partition("_")[0] == "generator"]
+    def of_kind(self, *kinds: str) -> list[tuple[str, Any]]:
+        """Return the objects of some kinds, see `_kind_of`, with their names."""
+        return [pair for pair in self.objects if pair[0].partition("_")[0] in kinds]
 
     def covers(self, optimizer: Optimizer) -> bool:
         """Return True if an optimizer, or a wrapper with the same state, is named."""
-        return any(own is optimizer or own.state is optimizer.state for _, own in self.optimizers())
+        return any(own.state is optimizer.state for _, own in self.of_kind("optimizer"))
 
     def leaves(self) -> list[torch.Tensor]:
         """Return the parameters that may get gradients."""
@@ -109,9 +101,8 @@ class Updates:
         return numbers
 
     def _leaves(self) -> Iterator[tuple[str, Any]]:
-        for name, value in self.objects:
-            if name.partition("_")[0] not in ("module", "generator"):
-                yield from self._inside(name, _members(value), 0)
+        for name, value in self.of_kind("tensor", "optimizer", "scheduler", "scaler", "object"):
+            yield from self._inside(name, _members(value), 0)
 
     def _inside(self, path: str, value: Any, depth: int) -> Iterator[tuple[str, Any]]:
         items: Any = ()
@@ -139,14 +130,10 @@ class Updates:
                 for item in vars(value).values():
                     waiting += item if isinstance(item, list | tuple) else ()
 
-    def plain(self) -> list[tuple[str, Any]]:
-        """Return the objects that are restored by `load_state_dict`, with their names."""
-        return [pair for pair in self.objects if pair[0].partition("_")[0] == "object"]
-
     def step_counts(self) -> list[torch.Tensor]:
         """Return the step counts that torch's optimizers keep on the CPU and read as numbers."""
         counts = []
-        for _, optimizer in self.optimizers():
+        for _, optimizer in self.of_kind("optimizer"):
             bases = type(optimizer).__mro__[: type(optimizer).__mro__.index(Optimizer)]
             if not any(base.__module__.startswith("torch.") for base in bases):
                 continue
@@ -178,9 +165,9 @@ def _kind_of(value: Any) -> str:
     if all(map(callable, methods)) and not isinstance(value, type):
         return "object"
     raise TypeError(
-        f"updates= cannot contain a {type(value).__name__}: name modules, optimizers, schedulers, "
-        "gradient scalers, generators, tensors, or objects with state_dict and load_state_dict, as "
-        "one object or a tuple"
+        f"updates= cannot contain {with_article(type(value).__name__)}: name modules, optimizers, "
+        "schedulers, gradient scalers, generators, tensors, or objects with state_dict and "
+        "load_state_dict, as one object or a tuple"
     )
 
 
@@ -200,9 +187,11 @@ def state_of_object(name: str, value: Any) -> Any:
     Raises:
         CaptureError: if its state does not survive being loaded.
     """
-    before = copy.deepcopy(value.state_dict())
+    held = getattr(value, "__dict__", {})
+    before, attributes = copy.deepcopy(value.state_dict()), dict(held)
     value.load_state_dict(copy.deepcopy(before))
     if not _equal(before, value.state_dict()):
+        held.update(attributes)
         raise CaptureError(
             f"the state of {type(value).__name__} ({name}) does not survive "
             "load_state_dict(state_dict()), so it could not be restored: correct the two methods, "
