@@ -92,7 +92,7 @@ def is_own_pass(function: Any) -> bool:
     return str(getattr(owner, "__module__", "")).startswith("torch._inductor")
 
 
-def _inference_aware() -> tuple[type, ...]:
+def _inference_aware() -> tuple[Any, ...]:
     """Return the class of passes to which torch passes `is_inference`, if it has one."""
     return (get("inference_aware_pass"),) if has("inference_aware_pass") else ()
 
