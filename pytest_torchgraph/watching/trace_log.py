@@ -5,7 +5,6 @@ The records of several processes may be interleaved. `log_records` splits a file
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -31,6 +30,9 @@ from .observe import (
 )
 
 _FILE = re.compile(r"^\s*# File: (.*?):\d+ in ", re.MULTILINE)
+_WITH_RELEASE = ("torch_version", "fx_graph_runnable")
+"""Artifacts that name torch's release. Torch 2.11 writes only the second, and only via inductor."""
+_RELEASE = re.compile(rb'(?m)^(?:\s*"pytorch_version": "|# torch version: )([\w.]+)')
 _STACKS = ("stack", "user_stack")
 """Fields of a record with frames, whose file names are numbers."""
 
@@ -143,8 +145,9 @@ def _add(writer: _Writer, record: Record) -> None:
             writer.local = localizer(file, writer.local)
         return
     artifact = metadata.get("artifact")
-    if isinstance(artifact, Mapping) and artifact.get("name") == "torch_version":
-        writer.torch = str(json.loads(record.payload)["pytorch_version"]).partition("+")[0]
+    if isinstance(artifact, Mapping) and artifact.get("name") in _WITH_RELEASE:
+        if found := _RELEASE.search(record.payload):
+            writer.torch = found[1].decode()
         return
     name = name_of(metadata)
     if not name:
@@ -156,6 +159,8 @@ def _add(writer: _Writer, record: Record) -> None:
                 file = writer.files.get(frame["filename"], "")
                 frame["filename"] = writer.local(file) if file else "<unknown>"
     if name == "compilation_metrics":
+        release = str(metadata[name].get("pytorch_version", ""))  # not in torch 2.9
+        writer.torch = writer.torch or release.partition("+")[0]
         for key in ("co_filename", "fail_user_frame_filename", "fail_reason"):
             if isinstance(text := metadata[name].get(key), str):
                 metadata[name][key] = writer.local(text)

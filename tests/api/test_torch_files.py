@@ -6,6 +6,7 @@ import gzip
 import json
 import logging
 import pickle
+import re
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -137,14 +138,28 @@ def test_watches_have_the_same_rule() -> None:
     assert ("added", True) in kinds
 
 
-def test_another_release_is_said_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    "record",
+    [
+        '{"artifact": {"name": "torch_version"}, "has_payload": ""}\n'
+        '\t{\n\t"pytorch_version": "RELEASE+cpu"\n\t}',
+        '{"artifact": {"name": "fx_graph_runnable"}, "has_payload": ""}\n'
+        "\timport torch\n\t# torch version: RELEASE+cpu\n\t# torch cuda version: 12.8",
+        '{"compilation_metrics": {"pytorch_version": "RELEASE+cpu"}}',
+    ],
+    ids=["torch 2.13", "torch 2.9", "torch 2.11"],
+)
+def test_another_release_is_said_first(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], record: str
+) -> None:
     log = logged(tmp_path / "log", gelu).read_text()
+    # Without what this torch writes about itself.
+    log = re.sub(r"pytorch_version|# torch version", "other", log)
     paths = []
     for release in ("2.13.0", "2.14.1"):
-        record = '{"artifact": {"name": "torch_version", "encoding": "json"}, "has_payload": ""}'
-        prefix = log[: log.index("{")]
         paths.append(tmp_path / release)
-        paths[-1].write_text(f'{prefix}{record}\n\t{{"pytorch_version": "{release}+cpu"}}\n{log}')
+        named = record.replace("RELEASE", release)
+        paths[-1].write_text(f"{log[: log.index('{')]}{named}\n{log}")
     assert run("diff", *paths) == 0
     assert capsys.readouterr().out.startswith("torch 2.13.0 -> 2.14.1; no difference")
 
