@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 _RECORD = re.compile(rb"(?:\[rank\d+\]:)?[VIWEC]\d{4} [\d:.]+ (\d+) [^\]]*:\d+\] (\{.*)")
 
 
-class Record(NamedTuple):
+class LogRecord(NamedTuple):
     """A record of a log.
 
     Attributes:
@@ -38,7 +38,7 @@ def is_record(line: bytes) -> bool:
     return _RECORD.match(line) is not None
 
 
-def log_records(path: Path, damage: list[str]) -> Iterator[Record]:
+def log_records(path: Path, damage: list[str]) -> Iterator[LogRecord]:
     """Yield the whole records of a file, plain or compressed by gzip, in order.
 
     Args:
@@ -69,9 +69,9 @@ def _lines(path: Path, damage: list[str]) -> Iterator[bytes]:
             damage.append("it ends inside a line")
 
 
-def _records(lines: Iterable[bytes], damage: list[str]) -> Iterator[Record]:
+def _records(lines: Iterable[bytes], damage: list[str]) -> Iterator[LogRecord]:
     """Yield the whole records among the lines."""
-    record: Record | None = None
+    record: LogRecord | None = None
     payload: list[bytes] = []
     for line in lines:
         if line.startswith(b"\t"):
@@ -86,12 +86,12 @@ def _records(lines: Iterable[bytes], damage: list[str]) -> Iterator[Record]:
             except (RecursionError, ValueError):
                 damage.append(f"a record is cut: {line[:80].decode('utf-8', 'replace').strip()}")
             else:
-                record = Record(int(match[1]), metadata, b"")
+                record = LogRecord(int(match[1]), metadata, b"")
     if record is not None and (whole := _whole(record, payload, damage)):
         yield whole
 
 
-def _whole(record: Record, lines: list[bytes], damage: list[str]) -> Record | None:
+def _whole(record: LogRecord, lines: list[bytes], damage: list[str]) -> LogRecord | None:
     """Return a record with its payload; `None` if that is not the payload that it names."""
     digest = record.metadata.get("has_payload")
     payload = b"".join(lines).removesuffix(b"\n")

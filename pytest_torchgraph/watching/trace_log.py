@@ -16,7 +16,7 @@ from ..convert.source_lines import localizer
 from ..errors import GraphFormatError
 from ..words import listed
 from .compilations import Compilation, compilations
-from .log_records import Record, log_records
+from .log_records import LogRecord, log_records
 from .observe import (
     HAND_OVER,
     CacheEvent,
@@ -72,7 +72,7 @@ class Process(NamedTuple):
 
 
 @dataclass
-class _Writer:
+class _WritingProcess:
     """One process that wrote records.
 
     Attributes:
@@ -100,9 +100,9 @@ def read_log(path: Path, *, allow_truncated: bool = False) -> list[Process]:
         OSError: if the file cannot be read.
     """
     damage: list[str] = []
-    writers: dict[int, _Writer] = {}
+    writers: dict[int, _WritingProcess] = {}
     for record in log_records(path, damage):
-        writer = writers.setdefault(record.pid, _Writer())
+        writer = writers.setdefault(record.pid, _WritingProcess())
         try:
             _add(writer, record)
         except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
@@ -135,7 +135,7 @@ def read_log(path: Path, *, allow_truncated: bool = False) -> list[Process]:
     return [Process(replace(log, truncated=truncated), compiled) for log, compiled in processes]
 
 
-def _add(writer: _Writer, record: Record) -> None:
+def _add(writer: _WritingProcess, record: LogRecord) -> None:
     """Read a record."""
     metadata = record.metadata
     if "str" in metadata:
