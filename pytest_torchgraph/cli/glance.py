@@ -18,13 +18,17 @@ if TYPE_CHECKING:
 
 MOST_OPS, MOST_EVENTS = 5, 4
 """Maximum number of ops, and of breaks and of recompiles, to list for a function."""
+_SECONDS = re.compile(r"\b\d+\.\d s\b")
 _CALL = re.compile(r"= (?:torch\.ops\.(\w+\.\w+)[\w.]*|[\w.]*?(\w+))\(")
 _STAGES = (("forward", "inference", "backward"), ("dynamo",), ("compiled_autograd",))
 """Stages of which one has the ops of a compilation: the first that was printed."""
 
 
 def glance(captures: Sequence[Capture]) -> str:
-    """Return the glance at the processes of a log. Ranks with equal lines share them."""
+    """Return the glance at the processes of a log.
+
+    Ranks whose lines differ only in times share those of the rank that compiled longest.
+    """
     parts = []
     for capture in captures:
         record = capture.record("compilations")
@@ -33,11 +37,15 @@ def glance(captures: Sequence[Capture]) -> str:
         head = f"torch {log.torch or 'of an unknown release'}"
         if log.truncated:
             head += f"\nTRUNCATED: {one_line(log.truncated)}"
-        parts.append((f"{head}\n" + "\n".join(_lines(record)), capture.rank))
-    groups = grouped(parts)
+        text = f"{head}\n" + "\n".join(_lines(record))
+        # The times decide the order of the functions, too.
+        key = tuple(sorted(_SECONDS.sub("", text).splitlines()))
+        seconds = sum(c.seconds for c in record.compiled)
+        parts.append((key, (seconds, text, capture.rank)))
     texts = []
-    for text, ranks in groups.items():
-        known = [rank for rank in ranks if rank is not None]
+    for alike in grouped(parts).values():
+        known = [rank for _, _, rank in alike if rank is not None]
+        _, text, _ = max(alike, key=lambda part: part[0])
         texts.append(f"{format_ranks(known)}, {text}" if known else text)
     return "\n\n".join(texts)
 
