@@ -124,6 +124,21 @@ def test_truncated_list():
         parse_document(LISTED.partition("  }\n")[0])
 
 
+def test_list_with_a_member_of_no_parameter():
+    lines = [f"  %p{n} = parameter : f32[2]" for n in range(6)]
+    names = ", ".join(f"%p{n}" for n in range(6))
+    text = "\n".join(
+        [
+            *("torchgraph 4", "", "update @ dispatch {", "  %x = input : f32[2]", *lines),
+            f"  %_foreach_neg = aten._foreach_neg.default([{names}, %x]) : (f32[2], f32[2])",
+            "  %_foreach_neg#6 = operator.getitem(%_foreach_neg, 6) : f32[2]",
+            *("  return %_foreach_neg#6", "}", ""),
+        ]
+    )
+    assert "for A" in fold(text)
+    assert expand(fold(text)) == text
+
+
 def test_other_texts_have_no_lists():
     text = expand(LISTED).replace("update @", "forward @")
     assert "over" not in fold(text)

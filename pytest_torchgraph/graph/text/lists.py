@@ -197,7 +197,7 @@ class _Writer:
         item = _ITEM.match(line)
         owners = {self.owners[name] for name in names if name in self.owners}
         if item is not None and int(item[2]) < len(self.items.get(item[1], ())):
-            owners = {self.items[item[1]][int(item[2])]}
+            owners = {self.items[item[1]][int(item[2])]} - {""}
         elif len(owners) > 1 and (listed := _LISTED.search(line)) is not None:
             self.items[names[0]] = [
                 self.owners.get(name, "") for name in _NAME.findall(listed.group())
@@ -263,7 +263,8 @@ class _Writer:
                 items = _TENSOR.findall(text)
             owners = tuple([self.owners.get(item[1:], "") for item in items])
             if any(owners):
-                listed = owners if len({*owners}) == len(owners) and self._letter(owners) else ()
+                distinct = len({*owners} - {""}) == len(owners)
+                listed = owners if distinct and self._letter(owners) else ()
             if len(listed) != len(items):
                 return text
             forms = {self._item(*pair) for pair in zip(items, listed, strict=True)}

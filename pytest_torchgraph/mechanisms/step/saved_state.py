@@ -87,6 +87,16 @@ class SteppedOptimizers:
             if id(parameter.tensor) not in allowed and parameter.looks_changed()
         ]
 
+    def saved_state(self) -> set[int]:
+        """Return the ids of the tensors in the saved state of optimizers."""
+        ids = set()
+        for saved in self._saved_optimizers.values():
+            for state in saved.state.values():
+                members = state.contents if isinstance(state, _SavedObject) else ()
+                values = members.values() if isinstance(members, dict) else members
+                ids |= {id(value.tensor) for value in values if isinstance(value, SavedTensor)}
+        return ids
+
     def unnamed(self, updates: Updates) -> list[str]:
         """Return the optimizers whose state changed, and that `updates` does not name."""
         return [
@@ -290,6 +300,8 @@ class SavedState:
         self.parameters = [(name, self._save(p, lazily=sees_writes)) for name, p in parameters]
         given = [tensor for _, tensor in (*named.inputs, *named.held)]
         own, given_ids = {id(p) for _, p in named.all_parameters}, set(map(id, given))
+        updated = {} if updates is None else {id(t): t for _, t in updates.tensors()}
+        own |= updated.keys()
         held = {id(t): t for t in (*given, *named.plain) if id(t) not in own and not is_lazy(t)}
         # A closure or a global may hold a whole dataset.
         self.arguments = [
@@ -333,7 +345,8 @@ class SavedState:
             self.objects = [
                 (value, state_of_object(name, value)) for name, value in updates.of_kind("object")
             ]
-            self.updated = [SavedTensor(tensor) for _, tensor in updates.tensors()]
+            noted = self.optimizers.saved_state()
+            self.updated = [SavedTensor(t) for key, t in updated.items() if key not in noted]
 
     def _save(self, tensor: torch.Tensor, *, lazily: bool) -> SavedTensor:
         """Save a tensor; if it is large and `lazily`, copy it only before a write to its memory."""
