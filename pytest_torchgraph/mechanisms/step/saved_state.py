@@ -54,16 +54,22 @@ class SteppedOptimizers:
         self._saved_optimizers: dict[int, _SavedOptimizer] = {}
 
     @contextlib.contextmanager
-    def noted(self) -> Iterator[None]:
-        """Save each optimizer that steps inside."""
-        # A global hook, because the target may create the optimizer inside the step.
-        handle = register_optimizer_step_pre_hook(_before_step)
+    def noted(self, *, at_start: bool = False) -> Iterator[None]:
+        """Save each optimizer that steps inside.
+
+        Args:
+            at_start: whether to save all optimizers now. A step that the user compiled has a guard
+                on the number of hooks: it would compile once more with ours, and again without.
+        """
         _open.append(self)
-        try:
+        with contextlib.ExitStack() as stack:
+            stack.callback(_open.remove, self)
+            if at_start:
+                note_all()
+            else:
+                # A global hook, because the target may create the optimizer inside the step.
+                stack.callback(register_optimizer_step_pre_hook(_before_step).remove)
             yield
-        finally:
-            _open.remove(self)
-            handle.remove()
 
     def note(self, optimizer: Optimizer) -> None:
         """Save an optimizer before its first step, and report each step."""
@@ -509,12 +515,19 @@ class SavedState:
 
 @contextlib.contextmanager
 def preserve_state(
-    named: NamedTensors, *, sees_writes: bool = False, updates: Updates | None = None
+    named: NamedTensors,
+    *,
+    sees_writes: bool = False,
+    updates: Updates | None = None,
+    hooked: bool = True,
 ) -> Iterator[SavedState]:
     """Restore everything that the step changes, even if it raises.
 
     Module attributes with Python values are not restored. If the step raises, a note on the
-    exception lists the changed ones. For the arguments, see `SavedState`.
+    exception lists the changed ones. For the other arguments, see `SavedState`.
+
+    Args:
+        hooked: False if the step may run code that the user compiled, see `noted`.
 
     Raises:
         CaptureError: if the target changed its parameters.
@@ -525,7 +538,7 @@ def preserve_state(
         refusal = unrestored = ""
         failed: BaseException | None = None
         try:
-            with saved.optimizers.noted():
+            with saved.optimizers.noted(at_start=not hooked):
                 yield saved
             refusal = saved.refusal()
         except BaseException as error:
