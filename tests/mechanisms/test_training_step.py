@@ -7,6 +7,7 @@ import logging
 import operator
 import random
 import sys
+from collections import Counter
 
 import pytest
 import torch
@@ -522,6 +523,34 @@ def test_closure_of_an_optimizer(graph_capture):
     assert all(map(torch.equal, before, model.parameters()))
     assert not optimizer.state
     assert len(capture.phase("backward")) == 2
+
+
+class Counted(TorchDispatchMode):
+    """Counts ops by overload."""
+
+    def __init__(self):
+        super().__init__()
+        self.ops = Counter()
+
+    def __torch_dispatch__(self, op, types, args=(), kwargs=None):
+        if op.namespace != "profiler":  # the marks around each step of an optimizer
+            self.ops[str(op)] += 1
+        return op(*args, **(kwargs or {}))
+
+
+IMPLEMENTED = [pair for pair in itertools.product(OPTIMIZERS, HOW) if pair not in REFUSED]
+
+
+@pytest.mark.slow("every optimizer", unless=["AdamW-for", "SGD-foreach", "Adam-fused", "Muon-*"])
+@pytest.mark.parametrize(("optimizer", "how"), [*IMPLEMENTED, ("Muon", "only")], ids=str)
+def test_ops_equal_an_independent_count(graph_capture, optimizer, how):
+    training, other = Training(optimizer, how), Training(optimizer, how)
+    x, y = batch()
+    capture = graph_capture(training.step, x, y, via="dispatch", updates=training.updates)
+    other.step(x, y)
+    with Counted() as counted:
+        other.step(x, y)
+    assert capture.op_counts == counted.ops
 
 
 class CopiesOf(TorchDispatchMode):
