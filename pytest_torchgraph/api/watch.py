@@ -24,7 +24,6 @@ from ..mechanisms.step import (
     RandomState,
     Step,
     Updates,
-    note_all,
     outcome_of,
     preserve_state,
 )
@@ -170,7 +169,6 @@ def steady(
                 "its own loss and backward"
             )
         named_updates = Updates(updates)
-        torch.compiler.assume_constant_result(note_all)  # type: ignore[no-untyped-call]
     every = Invocation(target, calls, {}, updates=named_updates)
     invocations = [
         Invocation(target, *arguments_of(call, number), loss_fn, backward, named_updates)
@@ -182,7 +180,7 @@ def steady(
     # only while it compiles.
     watch, recorder = Watch(warmed_up=True), EventRecorder(passive=True, with_graphs=False)
     with (
-        preserve_state(every.named, updates=named_updates) as saved,
+        preserve_state(every.named, updates=named_updates, hooked=updates is None) as saved,
         HUB.recording(recorder),
         contextlib.ExitStack() as watching,
     ):

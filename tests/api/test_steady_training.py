@@ -109,3 +109,24 @@ def test_capture_of_a_step_refers_to_steady():
     captured = capture(step, *CALLS[0], via="aot", updates=updates)
     with pytest.raises(CaptureError, match="steady"):
         captured.assert_matches_eager()
+
+
+def test_compiled_step_of_the_user_is_not_compiled_again(graph_capture):
+    step, updates = make("plain", "SGD")
+    graph_capture.steady(step, *CALLS, updates=updates)
+    with graph_capture.watch() as watch:
+        step(*CALLS[0])
+    watch.assert_no_recompiles()
+
+
+def test_optimizer_that_is_not_named_is_restored(graph_capture):
+    step, updates = make("plain")
+    other = torch.optim.SGD(updates[0].parameters(), lr=0.1, momentum=0.9)
+
+    def both(x, y):
+        step(x, y)
+        other.step()
+
+    with pytest.raises(CaptureError, match="the state of SGD"):
+        graph_capture.steady(both, *CALLS, updates=updates)
+    assert not other.state

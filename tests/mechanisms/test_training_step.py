@@ -7,11 +7,13 @@ import logging
 import operator
 import random
 import sys
+from collections import Counter
 
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from pytest_torchgraph import CaptureError, Graph
 
@@ -521,3 +523,56 @@ def test_closure_of_an_optimizer(graph_capture):
     assert all(map(torch.equal, before, model.parameters()))
     assert not optimizer.state
     assert len(capture.phase("backward")) == 2
+
+
+class Counted(TorchDispatchMode):
+    """Counts ops by overload."""
+
+    def __init__(self):
+        super().__init__()
+        self.ops = Counter()
+
+    def __torch_dispatch__(self, op, types, args=(), kwargs=None):
+        if op.namespace != "profiler":  # the marks around each step of an optimizer
+            self.ops[str(op)] += 1
+        return op(*args, **(kwargs or {}))
+
+
+IMPLEMENTED = [pair for pair in itertools.product(OPTIMIZERS, HOW) if pair not in REFUSED]
+
+
+@pytest.mark.slow("every optimizer", unless=["AdamW-for", "SGD-foreach", "Adam-fused", "Muon-*"])
+@pytest.mark.parametrize(("optimizer", "how"), [*IMPLEMENTED, ("Muon", "only")], ids=str)
+def test_ops_equal_an_independent_count(graph_capture, optimizer, how):
+    training, other = Training(optimizer, how), Training(optimizer, how)
+    x, y = batch()
+    capture = graph_capture(training.step, x, y, via="dispatch", updates=training.updates)
+    other.step(x, y)
+    with Counted() as counted:
+        other.step(x, y)
+    assert capture.op_counts == counted.ops
+
+
+class CopiesOf(TorchDispatchMode):
+    """Counts the copies of some tensors."""
+
+    def __init__(self, tensors):
+        super().__init__()
+        self.addresses = {tensor.data_ptr() for tensor in tensors}
+        self.count = 0
+
+    def __torch_dispatch__(self, op, types, args=(), kwargs=None):
+        copies = op is torch.ops.aten.clone.default
+        self.count += copies and args[0].data_ptr() in self.addresses
+        return op(*args, **(kwargs or {}))
+
+
+def test_saving_copies_state_once_and_prints_no_parameter(graph_capture, monkeypatch):
+    # To print the keys of the optimizer's state took longer than the step.
+    training = Training()
+    training.step(*batch())
+    state = [t for entry in training.optimizer.state.values() for t in entry.values()]
+    monkeypatch.setattr(nn.Parameter, "__repr__", lambda self: pytest.fail("printed"))
+    with CopiesOf(state) as copies:
+        graph_capture(training.step, *batch(), updates=training.updates, via="dispatch", warmup=0)
+    assert copies.count <= len(state)

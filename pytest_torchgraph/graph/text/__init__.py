@@ -6,6 +6,7 @@
 - `fold` writes repeated modules once. `runs` finds the lines of each instance, and `series` decides
   which instances share a block. `block_writer` writes a block and its exceptions, and `ranges` the
   lines that list instances.
+- `lists` writes the lines of an update that are equal for each parameter once.
 - `expand` is the inverse of `fold`. `block_reader` fills in the lines of a block.
 - `names`: the forms of names in the lines of a block.
 - `ranks`: the graphs of several ranks in one text. Ranks with equal graphs share a section.

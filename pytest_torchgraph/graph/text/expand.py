@@ -21,7 +21,7 @@ the last number in the path of a container may be `*`: `each features.*.*` is th
 The changes of a `but` follow the order of the block. `-` removes a line. `~` replaces the line that
 has the same key. `@` moves on to the position after a line. `+` inserts a line after the line
 mentioned last, or at the start of the block if no line was mentioned. A key is the result's name,
-or the whole line if the line has no result.
+or the whole line if the line has no result. `lists` has the grammar of the lists of parameters.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ from ...errors import GraphFormatError
 from ...words import grouped
 from .block_reader import Block
 from .format import EAGER_VERSION, FACTS_VERSION
+from .lists import REPEATED, Parameter, Results
 from .names import (
     CONTAINER,
     EXPRESSION,
@@ -104,10 +105,16 @@ MAX_NUMBERS = 20
 
 _FIRST = re.compile(rf"torchgraph [{EAGER_VERSION}{FACTS_VERSION}]\Z")
 _OPS = re.compile(r"(?:.*, )?detail ops(?:, |\Z)")
-_FOLDED = re.compile(rf" +(?:(each) |(but) |{CONTAINER}{NUMBER}(?=[ :]|\Z)(?!.*[{{,]\Z))")
+_FOLDED = re.compile(
+    r" +(?:(each) |(but) |(over|for) [A-Z](?:: | \{\Z)|"
+    rf"{CONTAINER}{NUMBER}(?=[ :]|\Z)(?!.*[{{,]\Z))"
+)
 _CONTAINER = re.compile(rf"(?:{PATH}*\*\.)?{CONTAINER}(?=\*)")
 _INSTANCE = re.compile(rf"({CONTAINER})({NUMBER})(?![0-9])")
 _NUMBER = re.compile(rf"{NUMBER}(?![0-9])")
+_LIST = re.compile(r"[A-Z]")
+_PATH = re.compile(rf"{PATH}*")
+_SHAPE = re.compile(r"\[[^\[\]]*\]")
 _LETTER = re.compile(r"[b-z](?![A-Za-z0-9])")
 _FORMAL = re.compile(r"\$+[0-9]{1,9}")
 _NAME = re.compile(
@@ -169,11 +176,15 @@ class _Expander(ValueReader):
 
     Attributes:
         room: number of lines and of characters that may still be added.
+        lists: the lists of parameters of the graph, by letter.
+        results: the results of the graph so far.
     """
 
     def __init__(self, lines: list[str], room: list[int]):
         super().__init__(lines)
         self.room = room
+        self.lists: dict[str, list[Parameter]] = {}
+        self.results = Results()
 
     def read_document(self) -> Expanded:
         scope = _Scope()
@@ -184,15 +195,98 @@ class _Expander(ValueReader):
             if match is None:
                 if line.endswith(("{", "return [")) or line.lstrip(" ") in ("}", "]"):
                     scope.blocks.clear()
-                self.charge_work(1, len(line))
-                scope.lines.append(line)
-                scope.rows.append(self.row)
+                if line == "}":
+                    self.lists.clear()
+                    self.results = Results()
+                if self.lists:
+                    line = REPEATED.sub(self.repeat, line)
+                self.append_lines([line], scope)
                 has_next_line = self.next_line()
             else:
                 has_next_line = self.read_folded_line(
                     match, len(line) - len(line.lstrip(" ")), scope
                 )
         return Expanded(scope.lines, self.lines, scope.rows, scope.calls)
+
+    def append_lines(self, lines: list[str], scope: _Scope) -> None:
+        """Append expanded lines that come from the current line."""
+        self.charge_work(len(lines), sum(map(len, lines)))
+        if self.lists:
+            self.results.add(lines)
+        scope.lines += lines
+        scope.rows += [self.row] * len(lines)
+
+    # -- lists of parameters ---------------------------------------------------------------------
+
+    def read_list(self) -> None:
+        """Read a list of parameters: `over A: fc.weight[2, 4], layer.(0..3)(.weight[4])`."""
+        parameters: list[Parameter] = []
+        self.expect("over ")
+        letter = self.match(_LIST, "the letter of a list")
+        self.expect(": ")
+        while True:
+            path = self.match(_PATH, "the name of a parameter")
+            if self.skip("("):
+                first = self.read_instance_number()
+                self.expect("..")
+                numbers = _range(first, self.read_instance_number())
+                self.expect(")(")
+                rests = [self.read_parameter(self.match(_PATH, "the rest of a name"))]
+                while self.skip(", "):
+                    rests.append(self.read_parameter(self.match(_PATH, "the rest of a name")))
+                self.expect(")")
+                self.charge_work(len(numbers) * len(rests), 0)
+                for n in numbers:
+                    parameters += [(f"{path}{n}{rest}", shape) for rest, shape in rests]
+            else:
+                parameters.append(self.read_parameter(path))
+            if not self.skip(", "):
+                break
+        self.expect_end_of_line()
+        self.lists[letter] = parameters
+
+    def read_parameter(self, name: str) -> Parameter:
+        return name, self.match(_SHAPE, "the shape of a parameter")
+
+    def find_list(self, letter: str) -> list[Parameter]:
+        if letter not in self.lists:
+            self.fail(f"missing list 'over {letter}: ' before this line")
+        return self.lists[letter]
+
+    def repeat(self, match: re.Match[str]) -> str:
+        """Return an item of a line for each parameter of its list."""
+        item, separator, letter = match.groups()
+        return separator.join(
+            self.render([item], parameter, index)[0]
+            for index, parameter in enumerate(self.find_list(letter))
+        )
+
+    def render(self, template: list[str], parameter: Parameter, index: int) -> list[str]:
+        self.charge_work(len(template), sum(map(len, template)))
+        try:
+            lines, made = self.results.render(template, parameter, index)
+        except KeyError as error:
+            self.fail(f"{parameter[0]} has no result %/{error.args[0]} before this line")
+        self.results.local[parameter[0]].update(made)
+        return lines
+
+    def read_for(self, scope: _Scope) -> None:
+        """Read lines, and append them for each parameter of a list."""
+        start = self.row
+        parameters = self.find_list(self.text.split()[1])
+        template: list[str] = []
+        while self.next_line() and self.text not in ("  }", ""):
+            self.expect("    ")
+            template.append(self.text[2:])
+        if self.text != "  }":
+            self.fail("the lines of the list have no closing '}': the file is truncated")
+        end = self.row
+        for index, parameter in enumerate(parameters):
+            lines = self.render(template, parameter, index)
+            for number, line in enumerate(lines, start + 1):
+                self.row = number
+                self.append_lines([line], scope)
+        self.row = end
 
     def charge_work(self, lines: int, characters: int) -> None:
         """Count lines and characters. Fail if their sums exceed the limits."""
@@ -219,6 +313,14 @@ class _Expander(ValueReader):
             self.fail("'but' must follow a line with an instance of a block, such as 'layers.1'")
         if match[1]:
             return self.read_block(" " * indent, scope)
+        if match[3]:
+            if indent != 2 or scope.depth:
+                self.fail("a list of parameters must be in a graph, outside of blocks")
+            if match[3] == "over":
+                self.read_list()
+            else:
+                self.read_for(scope)
+            return self.next_line()
         return self.read_instances(" " * indent, scope)
 
     def read_block(self, indent: str, scope: _Scope) -> bool:

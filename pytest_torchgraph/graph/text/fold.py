@@ -14,6 +14,7 @@ from collections.abc import Iterable, Sequence
 from ...errors import GraphFormatError
 from ..model import INPUT_OPS
 from .expand import expand
+from .lists import with_lists
 from .names import NAME, STRING
 from .runs import OTHER, OWN, LineRun, Lines, split_runs
 from .series import MIN_SAVED, fold_series, group_into_series
@@ -54,7 +55,10 @@ def fold(text: str, parts: Iterable[str | Lines] | None = None) -> str:
 def folded_unchecked(text: str, parts: Iterable[str | Lines] | None = None) -> str | None:
     """Return the folded text before the round-trip check, or `None` if nothing repeats."""
     out: list[str] = []
-    changed = False
+    listed = with_lists(text)
+    changed = listed != text
+    parts = None if changed else parts
+    text = listed
     for part in split_sections(text) if parts is None else parts:
         if isinstance(part, str):
             out.append(part)

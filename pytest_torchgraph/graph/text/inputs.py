@@ -61,8 +61,9 @@ def find_placed_inputs(graph: Graph, full: bool) -> Placed:
             not imply the path.
     """
     result = Placed()
-    # A backward uses the inputs in reverse, and the forward's text declares them.
-    if graph.kind == "backward":
+    # A backward uses the inputs in reverse, and the forward's text declares them. In an update,
+    # `lists` writes them once.
+    if graph.kind in ("backward", "update"):
         return result
     candidates = {node.name: node for node in graph.inputs if _can_be_placed(node, full)}
     if not candidates:

@@ -15,7 +15,7 @@ OTHER = "\x01"
 MAX_ADOPTED = 8
 """Maximum number of lines that belong to no instance and join the run before them."""
 
-_INSTANCE = re.compile(
+INSTANCE = re.compile(
     rf"((?:[^./]+\.|\.)*?(?:[A-Za-z_](?:[A-Za-z0-9_]*[A-Za-z_])?)?)({NUMBER})(?=[./])"
 )
 """The path of an instance at the start of a name: its container and its number."""
@@ -156,7 +156,7 @@ def split_runs(lines: Lines, prefix: str) -> list[LineRun | Lines]:
     start = index = 0
     while index < len(names):
         name = names[index]
-        match = _INSTANCE.match(name, len(prefix)) if name.startswith(prefix) else None
+        match = INSTANCE.match(name, len(prefix)) if name.startswith(prefix) else None
         if match is None:
             index += 1
             continue

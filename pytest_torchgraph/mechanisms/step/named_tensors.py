@@ -340,7 +340,9 @@ def _list_members(name: str, value: Any) -> Iterator[tuple[str, Any]]:
     elif isinstance(value, list | tuple | deque):
         yield from ((f"{name}.{index}", item) for index, item in enumerate(value))
     elif isinstance(value, dict):
-        yield from ((f"{name}.{key}", item) for key, item in value.items())
+        # The state of an optimizer has parameters as keys, which would print their values.
+        for index, (key, item) in enumerate(value.items()):
+            yield f"{name}.{index if isinstance(key, torch.Tensor) else key}", item
     else:
         for key, item in held_by(value).items():
             if isinstance(item, (torch.nn.Module, *_CONTAINERS)) or _is_data(item):

@@ -54,16 +54,22 @@ class SteppedOptimizers:
         self._saved_optimizers: dict[int, _SavedOptimizer] = {}
 
     @contextlib.contextmanager
-    def noted(self) -> Iterator[None]:
-        """Save each optimizer that steps inside."""
-        # A global hook, because the target may create the optimizer inside the step.
-        handle = register_optimizer_step_pre_hook(_before_step)
+    def noted(self, *, at_start: bool = False) -> Iterator[None]:
+        """Save each optimizer that steps inside.
+
+        Args:
+            at_start: whether to save all optimizers now. A step that the user compiled has a guard
+                on the number of hooks: it would compile once more with ours, and again without.
+        """
         _open.append(self)
-        try:
+        with contextlib.ExitStack() as stack:
+            stack.callback(_open.remove, self)
+            if at_start:
+                note_all()
+            else:
+                # A global hook, because the target may create the optimizer inside the step.
+                stack.callback(register_optimizer_step_pre_hook(_before_step).remove)
             yield
-        finally:
-            _open.remove(self)
-            handle.remove()
 
     def note(self, optimizer: Optimizer) -> None:
         """Save an optimizer before its first step, and report each step."""
@@ -86,6 +92,16 @@ class SteppedOptimizers:
             for number, parameter in saved.parameters
             if id(parameter.tensor) not in allowed and parameter.looks_changed()
         ]
+
+    def saved_state(self) -> set[int]:
+        """Return the ids of the tensors in the saved state of optimizers."""
+        ids = set()
+        for saved in self._saved_optimizers.values():
+            for state in saved.state.values():
+                members = state.contents if isinstance(state, _SavedObject) else ()
+                values = members.values() if isinstance(members, dict) else members
+                ids |= {id(value.tensor) for value in values if isinstance(value, SavedTensor)}
+        return ids
 
     def unnamed(self, updates: Updates) -> list[str]:
         """Return the optimizers whose state changed, and that `updates` does not name."""
@@ -290,6 +306,8 @@ class SavedState:
         self.parameters = [(name, self._save(p, lazily=sees_writes)) for name, p in parameters]
         given = [tensor for _, tensor in (*named.inputs, *named.held)]
         own, given_ids = {id(p) for _, p in named.all_parameters}, set(map(id, given))
+        updated = {} if updates is None else {id(t): t for _, t in updates.tensors()}
+        own |= updated.keys()
         held = {id(t): t for t in (*given, *named.plain) if id(t) not in own and not is_lazy(t)}
         # A closure or a global may hold a whole dataset.
         self.arguments = [
@@ -333,7 +351,8 @@ class SavedState:
             self.objects = [
                 (value, state_of_object(name, value)) for name, value in updates.of_kind("object")
             ]
-            self.updated = [SavedTensor(tensor) for _, tensor in updates.tensors()]
+            noted = self.optimizers.saved_state()
+            self.updated = [SavedTensor(t) for key, t in updated.items() if key not in noted]
 
     def _save(self, tensor: torch.Tensor, *, lazily: bool) -> SavedTensor:
         """Save a tensor; if it is large and `lazily`, copy it only before a write to its memory."""
@@ -496,12 +515,19 @@ class SavedState:
 
 @contextlib.contextmanager
 def preserve_state(
-    named: NamedTensors, *, sees_writes: bool = False, updates: Updates | None = None
+    named: NamedTensors,
+    *,
+    sees_writes: bool = False,
+    updates: Updates | None = None,
+    hooked: bool = True,
 ) -> Iterator[SavedState]:
     """Restore everything that the step changes, even if it raises.
 
     Module attributes with Python values are not restored. If the step raises, a note on the
-    exception lists the changed ones. For the arguments, see `SavedState`.
+    exception lists the changed ones. For the other arguments, see `SavedState`.
+
+    Args:
+        hooked: False if the step may run code that the user compiled, see `noted`.
 
     Raises:
         CaptureError: if the target changed its parameters.
@@ -512,7 +538,7 @@ def preserve_state(
         refusal = unrestored = ""
         failed: BaseException | None = None
         try:
-            with saved.optimizers.noted():
+            with saved.optimizers.noted(at_start=not hooked):
                 yield saved
             refusal = saved.refusal()
         except BaseException as error:
