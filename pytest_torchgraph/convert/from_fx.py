@@ -179,7 +179,7 @@ class GraphConverter:
             node for node in self.fx.find_nodes(op="placeholder") if _is_unused_mesh(node)
         }
         self._tracker = EffectTracker(self.names)
-        self._order = DeclaredOrder(naming.inputs, naming.input_order, naming.dynamo)
+        self._order = DeclaredOrder(self.fx, naming.inputs, naming.input_order, naming.dynamo)
         self._regions = Regions(self.fx, naming.inputs)
         self._backward = BackwardModules(naming.forward) if naming.forward else None
         self._copies = RecomputedCopies(naming.forward.fx) if naming.forward else None

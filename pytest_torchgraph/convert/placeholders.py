@@ -180,11 +180,13 @@ class DeclaredOrder:
     """Sort keys for the inputs, saved values and outputs of one graph.
 
     Args:
+        graph: the graph.
         inputs, input_order, dynamo: see `from_fx.Naming`.
     """
 
     def __init__(
         self,
+        graph: torch.fx.Graph,
         inputs: Mapping[str, tuple[str, str]],
         input_order: Mapping[str, int],
         dynamo: Sequence[tuple[str, str]],
@@ -194,6 +196,12 @@ class DeclaredOrder:
         self._dynamo = dynamo
         saved = [name for name, (role, _) in inputs.items() if role == "saved"]
         self._saved = {name: number for number, name in enumerate(saved)}
+        # Inputs that are attributes of the Dynamo graph, such as the state of an optimizer.
+        self._attributes = {
+            node.meta["desc"].target: inputs[node.name][1]
+            for node in graph.find_nodes(op="placeholder")
+            if hasattr(node.meta.get("desc"), "target") and node.name in inputs
+        }
 
     def of_input(self, node: torch.fx.Node) -> tuple[int, int]:
         """Return the sort key of a placeholder among the inputs."""
@@ -221,9 +229,12 @@ class DeclaredOrder:
             backward: True if the graph is a backward.
         """
         index = belongs_to(description, position, backward)
-        if index is None or index >= len(self._dynamo):
+        written = getattr(description, "mutated_input", None)
+        name = self._attributes.get(getattr(written, "target", ""))
+        if index is not None and index < len(self._dynamo):
+            name = self._dynamo[index][1]
+        if name is None:
             return 1, position
-        name = self._dynamo[index][1]
         return 0, self._input_order.get(name, len(self._input_order))
 
 

@@ -185,7 +185,8 @@ def test_ranks_are_compared_by_number(tmp_path: Path, capsys: pytest.CaptureFixt
     assert "rank 1:" in capsys.readouterr().out
     assert run("show", folders[0]) == 0
     shown = capsys.readouterr().out
-    assert shown.startswith("ranks 0-1, torch ") and "8.5 s to compile" in shown
+    assert shown.startswith("ranks 0-1, torch ")
+    assert "8.5 s to compile" in shown
     single = load(folders[0])[0]
     with pytest.raises(GraphFormatError, match="several processes compiled graphs"):
         diff(single, folders[0])

@@ -78,15 +78,38 @@ def test_groups_of_an_optimizer_have_their_own_lists(graph_capture):
     assert parse_document(text).graphs == (update,)
 
 
+def test_update_of_a_compiled_optimizer_is_as_long_for_more_layers(graph_capture):
+    lengths = []
+    for depth in (3, 6):
+        model = nn.Sequential(*[nn.Linear(4, 4) for _ in range(depth)])
+        optimizer = torch.optim.AdamW(model.parameters())
+        update = torch.compile(optimizer.step, backend="aot_eager")
+
+        def step(x, model=model, update=update):
+            model(x).sum().backward()
+            update()
+
+        captured = graph_capture(
+            step, torch.ones(2, 4), via="aot", updates=(model, optimizer), warmup=1
+        )
+        (graph,) = captured.phase("update")
+        text = graph.to_text()
+        lengths.append(text.count("\n"))
+        assert "%*.grad = input : f32[*]\n" in text
+        assert "for A:    %//addcdiv,\n" in text
+        assert parse_document(text).graphs == (graph,)
+        assert 'result "output' not in captured.to_text()  # the target returns nothing
+    assert lengths[0] == lengths[1] < 65
+
+
 LISTED = """torchgraph 4
 
 update @ dispatch {
   over A: w[2], layer.(0..2)(.w[2], .b[])
-  for A {
-    %* = parameter : f32[*]
-  }
+  for A:  %* = parameter : f32[*]
   for A {
     %/mul = aten.mul.Tensor(%*, 2) : f32[*]
+    %/neg = aten.neg.default(%/mul) : f32[*]
   }
   %stack = aten.stack.default([%/mul, … A]) !mutates %* !mutates … A
   return %stack

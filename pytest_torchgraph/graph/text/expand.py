@@ -273,7 +273,12 @@ class _Expander(ValueReader):
     def read_for(self, scope: _Scope) -> None:
         """Read lines, and append them for each parameter of a list."""
         start = self.row
-        parameters = self.find_list(self.text.split()[1])
+        letter, colon, line = self.text.removeprefix("  for ").partition(":")
+        parameters = self.find_list(letter[:1])
+        if colon and letter[1:] == "":
+            for index, parameter in enumerate(parameters):
+                self.append_lines(self.render([line], parameter, index), scope)
+            return
         template: list[str] = []
         while self.next_line() and self.text not in ("  }", ""):
             self.expect("    ")

@@ -157,7 +157,8 @@ class _Order:
     def results(self) -> dict[str, Link]:
         """Return the default link of each result of the step."""
         results: dict[str, Link] = {}
-        forwards = [n for n, graph in enumerate(self.graphs) if graph.kind != "backward"]
+        phases = [graph.kind for graph in self.graphs]
+        forwards = [n for n, kind in enumerate(phases) if kind not in ("backward", "update")]
         if forwards:
             graph = self.graphs[forwards[-1]]
             paths = graph.output or [(str(n), Ref(v.name)) for n, v in enumerate(graph.outputs)]

@@ -2,12 +2,13 @@
 
     list  = "over" letter ":" group { "," group } NL
     group = path shape | path "(" number ".." number ")(" path shape { "," path shape } ")"
-    each  = "for" letter "{" NL { line NL } "}" NL
+    each  = "for" letter ":" line NL | "for" letter "{" NL { line NL } "}" NL
 
 `%optimizer.state.*.exp_avg, … A` in a line stands for this name of each parameter of the list `A`,
 and a `for` for its lines, once for each parameter. `*` is the parameter's name, its shape in
 brackets, and after `#`, or alone, its position in the list. `%/mul_` is the first `mul_` that a
-`for` made for the parameter in its module, and `%/mul_.1` the second.
+`for` made for the parameter in its module, and `%/mul_.1` the second; `%//mul_` is one outside of
+modules.
 
 Only updates have lists, so that all other texts stay as earlier releases wrote them.
 """
@@ -30,9 +31,9 @@ REPEATED = re.compile(r"([^\s,\[(]+(?:\[[^\[\]]*\])?)(, | !mutates )… ([A-Z])(
 """An item that is repeated for a list."""
 
 _TITLE = re.compile(r"(?:.*: )?update(?: [@\N{MULTIPLICATION SIGN}].*)? \{\Z")
-_INPUT = re.compile(rf"  %({NAME}) = (?:parameter|buffer) : \w+(\[[^\[\]]*\])")
+_INPUT = re.compile(rf"  %({NAME}) = (?:parameter|buffer|(?<=\.grad = )input) : \w+(\[[^\[\]]*\])")
 _RESULT = re.compile(rf"  %({NAME}) = ")
-_LOCAL = re.compile(rf"  %/({PATH}+) = ")
+_LOCAL = re.compile(rf"  %/(/?{PATH}+) = ")
 _ITEM = re.compile(rf"  %({NAME})#([0-9]+) = operator\.getitem\(%\1, \2\)")
 _TENSOR = re.compile(r"\w+\[[^\[\]]*\]")
 _LISTED = re.compile(
@@ -41,7 +42,7 @@ _LISTED = re.compile(
 _NAME = re.compile(rf"%({NAME})")
 _NUMBER = re.compile(r"\.[0-9]+\Z")
 _OWNER = re.compile(r"(optimizer\w*\.state\.|module_[0-9]+\.)")
-_HOLE = re.compile(rf"%/({PATH}+)|\[\*\]|(?<=[#%.])\*|(?<=, )\*(?=\))")
+_HOLE = re.compile(rf"%/(/?{PATH}+)|\[\*\]|(?<=[#%.])\*|(?<=, )\*(?=\))")
 
 Parameter = tuple[str, str]
 """The name of a parameter, and its shape in brackets."""
@@ -97,7 +98,7 @@ class Results:
 
 def _in_module(parameter: str, op: str) -> str:
     module = parameter.rpartition(".")[0]
-    return f"{module}/{op}" if module else op
+    return f"{module}/{op}" if module and op[0] != "/" else op.removeprefix("/")
 
 
 def with_lists(text: str) -> str:
@@ -165,7 +166,10 @@ class _Writer:
                 self.results.add(own)
             letter = self._letter(tuple(made))
             if letter:
-                out += [f"  for {letter} {{", *(f"  {line}" for line in template), "  }"]
+                if len(template) == 1:
+                    out.append(f"  for {letter}:{template[0]}")
+                else:
+                    out += [f"  for {letter} {{", *(f"  {line}" for line in template), "  }"]
                 number += len(made)
                 continue
             for (_, own), (name, results) in zip(rest, made.items(), strict=False):
@@ -202,7 +206,7 @@ class _Writer:
             self.items[names[0]] = [
                 self.owners.get(name, "") for name in _NAME.findall(listed.group())
             ]
-        if len(owners) != 1 or not line.startswith("  %"):
+        if len(owners) != 1 or not line.lstrip().startswith("%"):
             return None
         (owner,) = owners
         self.owners[names[0]] = owner
@@ -219,6 +223,8 @@ class _Writer:
             match = _RESULT.match(line)
             base = _NUMBER.sub("", match[1]) if match else ""
             op = base.rpartition("/")[2]
+            if base == op and "." in owner and not _INPUT.match(line) and "#" not in op:
+                op = f"/{op}"
             if match and match[1] not in self.shapes and base == _in_module(owner, op):
                 local[match[1]] = f"{op}.{counts[op]}" if counts[op] else op
                 counts[op] += 1

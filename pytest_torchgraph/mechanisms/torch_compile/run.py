@@ -54,7 +54,13 @@ class Frame:
         named: NamedTensors,
         canon: CanonicalNames,
     ):
-        self.inputs = dynamo_inputs(gm, example_inputs, named.tensors, named.numbers)
+        # Dynamo names the gradients that an optimizer reads by their positions in its groups.
+        gradients = {
+            id(parameter.grad): ("input", f"{name}.grad")
+            for name, parameter in named.all_parameters
+            if parameter.grad is not None
+        }
+        self.inputs = dynamo_inputs(gm, example_inputs, gradients | named.tensors, named.numbers)
         # Dynamo makes the state of an optimizer attributes of its graph.
         held = (*gm.named_parameters(), *gm.named_buffers())
         self._attributes = {
