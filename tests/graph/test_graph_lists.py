@@ -95,7 +95,7 @@ def test_update_of_a_compiled_optimizer_is_as_long_for_more_layers(graph_capture
         (graph,) = captured.phase("update")
         text = graph.to_text()
         lengths.append(text.count("\n"))
-        assert "%*.grad = input : f32[*]\n" in text
+        assert "for A:  %*.grad = buffer : f32[*]\n" in text
         assert "for A:    %//addcdiv,\n" in text
         assert parse_document(text).graphs == (graph,)
         assert 'result "output' not in captured.to_text()  # the target returns nothing

@@ -31,7 +31,7 @@ REPEATED = re.compile(r"([^\s,\[(]+(?:\[[^\[\]]*\])?)(, | !mutates )… ([A-Z])(
 """An item that is repeated for a list."""
 
 _TITLE = re.compile(r"(?:.*: )?update(?: [@\N{MULTIPLICATION SIGN}].*)? \{\Z")
-_INPUT = re.compile(rf"  %({NAME}) = (?:parameter|buffer|(?<=\.grad = )input) : \w+(\[[^\[\]]*\])")
+_INPUT = re.compile(rf"  %({NAME}) = (?:parameter|buffer) : \w+(\[[^\[\]]*\])")
 _RESULT = re.compile(rf"  %({NAME}) = ")
 _LOCAL = re.compile(rf"  %/(/?{PATH}+) = ")
 _ITEM = re.compile(rf"  %({NAME})#([0-9]+) = operator\.getitem\(%\1, \2\)")

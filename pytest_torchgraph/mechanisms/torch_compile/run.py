@@ -56,7 +56,7 @@ class Frame:
     ):
         # Dynamo names the gradients that an optimizer reads by their positions in its groups.
         gradients = {
-            id(parameter.grad): ("input", f"{name}.grad")
+            id(parameter.grad): ("buffer", f"{name}.grad")
             for name, parameter in named.all_parameters
             if parameter.grad is not None
         }
