@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from .compare import RunCause, RunDiff
 
 JSON_VERSION = 1
-MOST_CHARACTERS = 65_536
-"""Maximum length of a comment on GitHub."""
+MOST_CHARACTERS = 64_000
+"""Maximum length of the Markdown: a comment on GitHub has 65,536 characters, some of the action."""
 _TESTS = 5
 """Maximum number of tests to name, unless all are asked for."""
 
