@@ -6,7 +6,14 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from ..graph.diff import cost_text, finding_lines, list_some, shorten, source_text
+from ..graph.diff import (
+    cost_text,
+    finding_lines,
+    list_some,
+    problem_finding,
+    shorten,
+    source_text,
+)
 from ..words import counted, first_lines, grouped, listed, markdown_code, markdown_text, one_line
 
 if TYPE_CHECKING:
@@ -113,6 +120,31 @@ def _row(cause: RunCause) -> str:
 
 def _code(names: Any) -> str:
     return listed([markdown_code(shorten(name)) for name in names], _TESTS)
+
+
+def page_data(diff: RunDiff) -> dict[str, Any]:
+    """Return the data of a page (`report.page`) with the causes, and with what is not compared."""
+    rows = [*map(_page_row, diff.causes)]
+    for title, names in _lists(diff):
+        rows.append({**problem_finding(title).to_json(), "sign": "", "files": names, "costs": ""})
+    return {
+        "about": "two saved runs",
+        "warning": "; ".join(diff.notes),
+        "causes": {"heading": heading(diff), "releases": [], "accept": "", "list": rows},
+        "tests": [],
+    }
+
+
+def _page_row(cause: RunCause) -> dict[str, Any]:
+    finding = cause.finding
+    # The text of a graph break says more: what is not compared because of it.
+    shown = finding if finding is not None and cause.kind == "edit" else problem_finding(cause.text)
+    return {
+        **shown.to_json(),
+        "files": cause.tests,
+        "sources": [source_text(cause.source)] if cause.source else [],
+        "costs": cost_text(shown.cost),
+    }
 
 
 def data(diff: RunDiff) -> dict[str, Any]:
