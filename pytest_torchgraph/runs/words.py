@@ -24,6 +24,8 @@ MOST_CHARACTERS = 64_000
 """Maximum length of the Markdown: a comment on GitHub has 65,536 characters, some of the action."""
 _TESTS = 5
 """Maximum number of tests to name, unless all are asked for."""
+_FILES = 10
+"""Maximum number of files of tests to list."""
 
 
 def heading(diff: RunDiff) -> str:
@@ -92,6 +94,7 @@ def markdown(diff: RunDiff) -> str:
     head = [f"**{markdown_text(heading(diff))}**", ""]
     notes = [shorten(note) for note in diff.notes]
     head += [*(f"- {markdown_text(note)}" for note in notes), ""] if notes else []
+    head += _verdicts(diff)
     tail = [
         f"- {markdown_text(shorten(title))}: {_code(names)}"
         for title, names in [*_lists(diff)][:20]
@@ -108,6 +111,33 @@ def markdown(diff: RunDiff) -> str:
     lines = [*head, *(table if rows else ()), *rows]
     lines += ["", *map(markdown_text, _rest(diff, len(rows))), ""] if rows else []
     return "\n".join([*lines, *tail]).rstrip()
+
+
+def _verdicts(diff: RunDiff) -> list[str]:
+    """Return a line for each file of tests with causes, the most causes first.
+
+    Empty if the heading already says as much: one file was compared, or nothing differs.
+    """
+    compared = grouped((_file_of(test), test) for test in diff.compared)
+    by_file = grouped(
+        (_file_of(test), (number, test))
+        for number, cause in enumerate(diff.causes)
+        for test in cause.tests
+    )
+    if len(compared) < 2 or not by_file:
+        return []
+    lines: list[str] = []
+    for file, hits in sorted(by_file.items(), key=lambda item: -len({n for n, _ in item[1]})):
+        causes, tests = map(set, zip(*hits, strict=True))
+        total = counted(len(compared[file]), "test")
+        causes_text = counted(len(causes), "cause")
+        lines.append(f"- {_code([file])}: {causes_text} in {len(tests):,} of {total}")
+    same = counted(len(compared) - len(lines), "file")
+    return [*first_lines(lines, _FILES, "file"), f"- no difference in {same}", ""]
+
+
+def _file_of(test: str) -> str:
+    return test.partition("::")[0]
 
 
 def _row(cause: RunCause) -> str:

@@ -359,6 +359,26 @@ def test_tests_that_compile_nothing_in_both_runs_are_not_compared(
     assert found.not_compared == reasons
 
 
+def test_markdown_begins_with_a_verdict_for_each_file(save: Save) -> None:
+    files = {"a.py": "relu", "b.py": "relu", "c.py": "relu"}
+    tests = {f"{file}::test_{n}": op for file, op in files.items() for n in range(3)}
+    base = save("base", dict.fromkeys(tests, PASSED), tests)
+    cut = replace(PASSED, breaks=(CUT,))
+    after = {**dict.fromkeys(tests, PASSED), "b.py::test_0": cut}
+    edited = tests | {"b.py::test_1": "gelu", "c.py::test_1": "gelu", "c.py::test_2": "gelu"}
+    lines = diff(base, save("head", after, edited)).to_markdown().splitlines()
+    assert lines[:5] == [
+        "**2 causes in 4 of 9 tests**",
+        "",
+        "- `b.py`: 2 causes in 2 of 3 tests",
+        "- `c.py`: 1 cause in 2 of 3 tests",
+        "- no difference in 1 file",
+    ]
+    assert "- no difference" not in diff(base, base).to_markdown()
+    one = save("one", {"a.py::test_0": PASSED}, {"a.py::test_0": "gelu"})
+    assert "- `a.py`" not in diff(base, one).to_markdown()
+
+
 def test_the_page_has_causes_and_what_is_not_compared(
     save: Save, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
