@@ -272,6 +272,7 @@ def test_comment_is_found_on_the_second_page(job: Job, github: GitHub) -> None:
         (502, "HTTPError (502)"),
     ],
 )
+@pytest.mark.slow("further answers", unless=["403-*"])
 def test_refused_comment_leaves_the_summary(
     job: Job, github: GitHub, status: int, words: str
 ) -> None:
@@ -290,6 +291,7 @@ def test_no_connection_leaves_the_summary(job: Job, github: GitHub) -> None:
 
 
 @pytest.mark.parametrize("side", ["base", "head"])
+@pytest.mark.slow("the other side", unless=["base"])
 def test_a_side_without_the_plugin_is_said_first(job: Job, github: GitHub, side: str) -> None:
     job.commit({"op.txt": "no plugin"})
     if side == "base":
@@ -342,6 +344,7 @@ def pull(number: int, sha: str = HEAD) -> dict[str, Any]:
         ([pull(6), pull(7)], 0),
     ],
 )
+@pytest.mark.slow("further pull requests", unless=["pulls0-1", "pulls3-0"])
 def test_workflow_run_finds_the_pull_request_of_a_fork(
     downloaded: Job, github: GitHub, pulls: list[dict[str, Any]], comments: int
 ) -> None:
