@@ -23,6 +23,8 @@ _MARKUP = re.compile(
 
 Character references are never parsed as markup.
 """
+_NOT_CODE = re.compile(r"[`|\\@]|<!")
+"""What is invalid in a code span in a table, or would be a mention or a marker to a search."""
 
 CHECK_BACKWARD = (
     "check that an output requires grad, grad mode is on, and backward=False is not set"
@@ -126,7 +128,7 @@ def _escaped(match: re.Match[str]) -> str:
 def markdown_code(text: str) -> str:
     """Format a text as Markdown code, valid in table cells; "" for an empty text."""
     text = one_line(" ".join(text.split()))
-    if "`" in text or "|" in text or "\\" in text:  # invalid in a code span in a table
+    if _NOT_CODE.search(text):
         return f"<code>{markdown_text(text)}</code>"
     return f"`{text}`" if text else ""
 

@@ -20,6 +20,7 @@ yaml = pytest.importorskip("yaml")
 ROOT = Path(__file__).parents[1]
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 ACTION = ROOT / "action" / "action.yml"
+COMPARE = ROOT / "action" / "compare" / "action.yml"
 
 Data = dict[str, Any]
 
@@ -66,6 +67,53 @@ def test_documented_action_has_this_release(page: str) -> None:
     defaults = {name: data.get("default") for name, data in read(ACTION)["inputs"].items()}
     assert f"--torchgraph-artifacts={defaults['artifacts']} " in text
     assert f"--torchgraph-report={defaults['report']}\n" in text
+
+
+def pasted(name: str) -> Data:
+    """Return a workflow of the how-to about saved runs."""
+    text = (ROOT / "docs" / "howto" / "compare_runs.md").read_text(encoding="utf-8")
+    _, _, after = text.partition(f"# .github/workflows/{name}.yml\n")
+    data: Data = yaml.safe_load(after.partition("```")[0])
+    return data
+
+
+@pytest.mark.parametrize("name", ["compare", "comment"])
+def test_pasted_workflow_has_this_release_and_inputs_that_exist(name: str) -> None:
+    release = pytest_torchgraph.__version__
+    used = [step for job in pasted(name)["jobs"].values() for step in job["steps"]]
+    assert {
+        step["uses"].partition("@")[2]
+        for step in used
+        if step.get("uses", "").startswith("pytest-torchgraph/pytest-torchgraph/action/compare@")
+    } == {f"v{release}"}
+    installs = [step["run"] for step in used if "run" in step]
+    assert installs
+    assert all(f"pytest-torchgraph=={release}" in install for install in installs)
+    for step in used:
+        if "action/compare@" in step.get("uses", ""):
+            assert step["with"].keys() <= read(COMPARE)["inputs"].keys()
+
+
+@pytest.mark.parametrize("name", ["compare", "comment"])
+def test_job_that_comments_does_not_run_the_head(name: str) -> None:
+    """Only this job can write; `action/compare` runs tests only with a command."""
+    workflow = pasted(name)
+    assert workflow["permissions"] == {}
+    for job in workflow["jobs"].values():
+        can_write = "write" in job["permissions"].values()
+        actions = [step.get("uses", "").partition("@")[0] for step in job["steps"]]
+        compare = job["steps"][[a.endswith("action/compare") for a in actions].index(True)]["with"]
+        assert can_write == ("token" in compare) == (compare["command"] == "")
+        assert can_write == ("actions/checkout" not in actions)
+        installs = [step["run"] for step in job["steps"] if "run" in step]
+        assert not can_write or all("--no-deps pytest-torchgraph==" in run for run in installs)
+
+
+def test_readme_of_actions_lists_all_inputs() -> None:
+    text = (ROOT / "action" / "README.md").read_text(encoding="utf-8")
+    for part, path in zip(text.split("\n# "), (ACTION, COMPARE), strict=True):
+        listed = dict(re.findall(r"^\| `([\w-]+)` \| (?:`(.*?)`)? ?\|", part, re.M))
+        assert listed == {name: data["default"] for name, data in read(path)["inputs"].items()}
 
 
 def test_the_changelog_begins_with_this_release() -> None:

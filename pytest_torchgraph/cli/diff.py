@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import TorchGraphError
+from ..files import write
 from ..words import format_ranks, grouped, markdown_code, markdown_text, one_line
 from .formats import (
     EXIT_DIFFERENT,
@@ -58,6 +59,9 @@ def add_command(commands: Any) -> None:
     )
     parser.add_argument("--all", action="store_true", help="print all findings and files in full")
     parser.add_argument("--why", action="store_true", help="say why each finding is one")
+    parser.add_argument(
+        "-o", "--output", metavar="FILE.html", type=Path, help="for saved runs, also write a page"
+    )
     add_rank(parser)
     add_truncated(parser)
     add_format(parser)
@@ -78,16 +82,22 @@ def run(options: argparse.Namespace) -> int:
     paths = [path for path in (options.old, options.new) if path is not None]
     if len(paths) == 2 and any(map(is_run, paths)):
         return _runs(options)
+    if options.output is not None:
+        raise TorchGraphError("-o writes a page of two saved runs: leave out -o")
     if len(paths) < 2 or any(path.is_dir() or kind_of(path) for path in paths):
         return _directories(options)
     return _files(options)
 
 
 def _runs(options: argparse.Namespace) -> int:
-    """Compare two saved runs, and print the causes."""
-    from ..runs import diff_runs
+    """Compare two saved runs, print the causes, and write the page."""
+    from ..runs import diff_runs, page_data
 
     difference = diff_runs(options.old, options.new)
+    if options.output is not None:
+        from ..report.page import page
+
+        write(options.output, page(page_data(difference), {}))
     if options.format == "json":
         print_json(difference.to_json())
     elif options.format == "markdown":

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         merge_runs,
         read_run,
     )
+    from .words import page_data
 else:
     __getattr__ = front_door(
         __name__,
@@ -34,5 +35,6 @@ else:
             "stored": (
                 "Repeat RunInfo RunWriter SavedCapture SavedRecord is_run merge_runs read_run"
             ),
+            "words": "page_data",
         },
     )

@@ -292,11 +292,12 @@ class _Comparison:
         """Collect the causes of the differences of two records."""
         self._tests_of[label] = tests
         before = len(self._edits), self._added
-        self._compare_eager(label, *([c for c in r.eager if c.kind == "eager"] for r in (old, new)))
+        eager = ([cause for cause in r.eager if cause.kind == "eager"] for r in (old, new))
+        calls = self._compare_eager(label, *eager)
         if old.compiles != new.compiles:
             self._add_share(label, old, new)
         else:
-            self._compare_compiled(label, old, new)
+            self._compare_compiled(label, old, new, calls)
         self._compare_captures(label, old.captures, new.captures)
         after = len(self._edits), self._added
         times = [sum(cut.occurrences for cut in record.breaks) for record in (old, new)]
@@ -306,7 +307,9 @@ class _Comparison:
             text = f"graph breaks met {now}, were met {was}"
             self._add(label, ("times", text), "break", text, _source(cut))
 
-    def _compare_compiled(self, label: str, old: SavedRecord, new: SavedRecord) -> None:
+    def _compare_compiled(
+        self, label: str, old: SavedRecord, new: SavedRecord, calls: list[_Event]
+    ) -> None:
         cuts = self._compare_breaks(label, old.breaks, new.breaks)
         if cuts:
             # Another division into graphs: of all graphs of the test, only ops can be compared.
@@ -316,10 +319,11 @@ class _Comparison:
             for event in cuts:
                 event.deltas.append(Counter({op: n for op, n in delta.items() if n}))
             return
-        repeats = self._compare_recompiles(label, old.recompiles, new.recompiles)
+        # They explain graphs that were compiled again, or that no longer run.
+        events = [*self._compare_recompiles(label, old.recompiles, new.recompiles), *calls]
         for finding in self._differences(old.graphs, new.graphs):
-            if repeats and finding.of_graph:  # the graphs that were compiled again
-                repeats[0].left_out += 1
+            if events and finding.of_graph:
+                events[0].left_out += 1
             else:
                 self._edits.append((label, finding))
 
@@ -350,7 +354,10 @@ class _Comparison:
                 events.append(self._add(label, key, "recompile", text, source))
         return events
 
-    def _compare_eager(self, label: str, old: Sequence[Cause], new: Sequence[Cause]) -> None:
+    def _compare_eager(
+        self, label: str, old: Sequence[Cause], new: Sequence[Cause]
+    ) -> list[_Event]:
+        events: list[_Event] = []
         rest = unmatched((old, new), _eager_keys)
         counts = [{(c.function, c.text): c.count for c in side} for side in rest]
         for number, causes in enumerate(rest):
@@ -363,7 +370,8 @@ class _Comparison:
                 change = f"{now:,} calls run eagerly, was {was:,}" if was and now else change
                 place = f" ({cause.file}:{cause.line})" if cause.file else ""
                 text = f"{cause.function or 'a compiled callable'}{place} {change}: {cause.text}"
-                self._add(label, (change, *key), "eager", text, _source(cause))
+                events.append(self._add(label, (change, *key), "eager", text, _source(cause)))
+        return events
 
     def _add_share(self, label: str, old: SavedRecord, new: SavedRecord) -> None:
         without = new if old.compiles else old

@@ -6,17 +6,26 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from ..graph.diff import cost_text, finding_lines, list_some, shorten, source_text
+from ..graph.diff import (
+    cost_text,
+    finding_lines,
+    list_some,
+    problem_finding,
+    shorten,
+    source_text,
+)
 from ..words import counted, first_lines, grouped, listed, markdown_code, markdown_text, one_line
 
 if TYPE_CHECKING:
     from .compare import RunCause, RunDiff
 
 JSON_VERSION = 1
-MOST_CHARACTERS = 65_536
-"""Maximum length of a comment on GitHub."""
+MOST_CHARACTERS = 64_000
+"""Maximum length of the Markdown: a comment on GitHub has 65,536 characters, some of the action."""
 _TESTS = 5
 """Maximum number of tests to name, unless all are asked for."""
+_FILES = 10
+"""Maximum number of files of tests to list."""
 
 
 def heading(diff: RunDiff) -> str:
@@ -85,6 +94,7 @@ def markdown(diff: RunDiff) -> str:
     head = [f"**{markdown_text(heading(diff))}**", ""]
     notes = [shorten(note) for note in diff.notes]
     head += [*(f"- {markdown_text(note)}" for note in notes), ""] if notes else []
+    head += _verdicts(diff)
     tail = [
         f"- {markdown_text(shorten(title))}: {_code(names)}"
         for title, names in [*_lists(diff)][:20]
@@ -103,6 +113,33 @@ def markdown(diff: RunDiff) -> str:
     return "\n".join([*lines, *tail]).rstrip()
 
 
+def _verdicts(diff: RunDiff) -> list[str]:
+    """Return a line for each file of tests with causes, the most causes first.
+
+    Empty if the heading already says as much: one file was compared, or nothing differs.
+    """
+    compared = grouped((_file_of(test), test) for test in diff.compared)
+    by_file = grouped(
+        (_file_of(test), (number, test))
+        for number, cause in enumerate(diff.causes)
+        for test in cause.tests
+    )
+    if len(compared) < 2 or not by_file:
+        return []
+    lines: list[str] = []
+    for file, hits in sorted(by_file.items(), key=lambda item: -len({n for n, _ in item[1]})):
+        causes, tests = map(set, zip(*hits, strict=True))
+        total = counted(len(compared[file]), "test")
+        causes_text = counted(len(causes), "cause")
+        lines.append(f"- {_code([file])}: {causes_text} in {len(tests):,} of {total}")
+    same = counted(len(compared) - len(lines), "file")
+    return [*first_lines(lines, _FILES, "file"), f"- no difference in {same}", ""]
+
+
+def _file_of(test: str) -> str:
+    return test.partition("::")[0]
+
+
 def _row(cause: RunCause) -> str:
     where = markdown_code(source_text(cause.source))
     cost = cost_text(cause.finding.cost) if cause.finding is not None else ""
@@ -113,6 +150,31 @@ def _row(cause: RunCause) -> str:
 
 def _code(names: Any) -> str:
     return listed([markdown_code(shorten(name)) for name in names], _TESTS)
+
+
+def page_data(diff: RunDiff) -> dict[str, Any]:
+    """Return the data of a page (`report.page`) with the causes, and with what is not compared."""
+    rows = [*map(_page_row, diff.causes)]
+    for title, names in _lists(diff):
+        rows.append({**problem_finding(title).to_json(), "sign": "", "files": names, "costs": ""})
+    return {
+        "about": "two saved runs",
+        "warning": "; ".join(diff.notes),
+        "causes": {"heading": heading(diff), "releases": [], "accept": "", "list": rows},
+        "tests": [],
+    }
+
+
+def _page_row(cause: RunCause) -> dict[str, Any]:
+    finding = cause.finding
+    # The text of a graph break says more: what is not compared because of it.
+    shown = finding if finding is not None and cause.kind == "edit" else problem_finding(cause.text)
+    return {
+        **shown.to_json(),
+        "files": cause.tests,
+        "sources": [source_text(cause.source)] if cause.source else [],
+        "costs": cost_text(shown.cost),
+    }
 
 
 def data(diff: RunDiff) -> dict[str, Any]:

@@ -359,6 +359,58 @@ def test_tests_that_compile_nothing_in_both_runs_are_not_compared(
     assert found.not_compared == reasons
 
 
+def test_markdown_begins_with_a_verdict_for_each_file(save: Save) -> None:
+    files = {"a.py": "relu", "b.py": "relu", "c.py": "relu"}
+    tests = {f"{file}::test_{n}": op for file, op in files.items() for n in range(3)}
+    base = save("base", dict.fromkeys(tests, PASSED), tests)
+    cut = replace(PASSED, breaks=(CUT,))
+    after = {**dict.fromkeys(tests, PASSED), "b.py::test_0": cut}
+    edited = tests | {"b.py::test_1": "gelu", "c.py::test_1": "gelu", "c.py::test_2": "gelu"}
+    lines = diff(base, save("head", after, edited)).to_markdown().splitlines()
+    assert lines[:5] == [
+        "**2 causes in 4 of 9 tests**",
+        "",
+        "- `b.py`: 2 causes in 2 of 3 tests",
+        "- `c.py`: 1 cause in 2 of 3 tests",
+        "- no difference in 1 file",
+    ]
+    assert "- no difference" not in diff(base, base).to_markdown()
+    one = save("one", {"a.py::test_0": PASSED}, {"a.py::test_0": "gelu"})
+    assert "- `a.py`" not in diff(base, one).to_markdown()
+
+
+def test_the_page_has_causes_and_what_is_not_compared(
+    save: Save, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    failed = SavedRecord("failed")
+    base = save("base", {"a": PASSED, "b": PASSED, "c": failed}, {"a": "relu"})
+    cut = replace(PASSED, breaks=(CUT,))
+    head = save("head", {"a": PASSED, "b": cut, "c": PASSED}, {"a": "gelu"}, torch="2.14.1")
+    out = tmp_path / "new" / "page.html"
+    assert main(["diff", str(base), str(head), "-o", str(out)]) == 1
+    assert "2 causes in 2 of 2 tests" in capsys.readouterr().out
+    html = out.read_text(encoding="utf-8")
+    data = json.loads(html.partition('id="data">')[2].partition("</script>")[0])
+    assert data["causes"]["heading"] == "2 causes in 2 of 2 tests"
+    assert data["warning"] == "torch 2.13.0 -> 2.14.1"
+    cut_row, edit, rest = data["causes"]["list"]
+    assert cut_row["what"].startswith("graph break added at m.py:7 in f: if x.sum() > 0:")
+    assert (cut_row["sources"], cut_row["files"]) == (["m.py:7: if x.sum() > 0"], ["b"])
+    assert (edit["what"], edit["where"]) == ("aten.relu -> aten.gelu", "layers.0")
+    assert edit["after"] == "%layers.0/gelu = aten.gelu.default(%x) : f32[2, 4]"
+    assert (rest["what"], rest["files"]) == ("not compared, 1 test, failed in base", ["c"])
+
+
+def test_a_page_is_written_of_saved_runs_only(
+    save: Save, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "plain").mkdir()
+    page = tmp_path / "page.html"
+    assert main(["diff", *[str(tmp_path / "plain")] * 2, "-o", str(page)]) == 2
+    assert "-o writes a page of two saved runs" in capsys.readouterr().err
+    assert not page.exists()
+
+
 # -- strangers -------------------------------------------------------------------------------------
 
 

@@ -220,6 +220,57 @@ def test_edits_of_a_model(pytester: pytest.Pytester, suite: Run, name: str) -> N
         }  # fmt: skip
 
 
+BESIDE = """
+import torch
+
+
+def half(x):
+    return x / 2
+
+
+def twice(x):
+    return x * 2
+
+
+def apply(function, x):
+    return function(x)
+"""
+BESIDE_TEST = """
+import torch
+
+from beside import apply, half, twice
+
+
+def test_both():
+    torch.compile(half, backend="eager")(torch.ones(2))
+    compiled = torch.compile(twice, backend="eager")
+    for _ in range(3):
+        apply(compiled, torch.ones(2))
+
+
+def test_one():
+    torch.compile(half, backend="eager")(torch.ones(2))
+"""
+EAGER = """
+    with torch.compiler.set_stance("force_eager"):
+        return function(x)"""
+
+
+def test_calls_that_run_eagerly(pytester: pytest.Pytester, run: Run) -> None:
+    pytester.makepyfile(beside=BESIDE, test_beside=BESIDE_TEST)
+    save(run, "base")
+    edit(pytester, ("\n    return function(x)", EAGER), file="beside.py")
+    assert save(run, "head").ret == 0
+    [cause] = compare(pytester).causes
+    assert (cause.kind, cause.tests) == ("eager", ("test_beside.py::test_both",))
+    assert cause.text == (
+        "a compiled callable now runs eagerly: torch.compiler.set_stance('force_eager') is active "
+        "(1 graph of these tests not compared)"
+    )
+    [cause] = compare(pytester, "head", "base").causes
+    assert cause.text.startswith("a compiled callable no longer runs eagerly: ")
+
+
 def test_a_class_that_moved_is_no_difference(pytester: pytest.Pytester, run: Run) -> None:
     pytester.makepyfile(
         layers=LAYERS,

@@ -48,8 +48,8 @@ document.querySelector("header").append(element("h1", {}, "torchgraph"), search,
 if (data.warning) {
   document.querySelector("header").append(element("strong", { class: "failed" }, data.warning));
 }
-// Without tests to list, the audit fills the page.
-if (audit && !tests.length && overviews.length === 1) document.body.className = "alone";
+// Without tests to list, the audit or the causes fill the page.
+if (!tests.length && overviews.length === 1) document.body.className = "alone";
 // Shows the opening view: the causes, else the audit, else the first failed test.
 async function showOpening() {
   const firstFailed = matching().findIndex((test) => RED.includes(test.outcome));

@@ -9,11 +9,12 @@ async function showPrint() {
   const heading = element("h2", {}, causesHeading || plural(failed.length, "failed test"));
   overview(null, "print", heading, element("p", { class: "note" }, "loading the failed tests"));
   const parts = [heading,
-    element("p", { class: "where" }, `${data.about} · ${plural(tests.length, "test")}, ${failed.length} failed`)];
+    element("p", { class: "where" }, [data.about,
+      ...(tests.length ? [`${plural(tests.length, "test")}, ${failed.length} failed`] : [])].join(" · "))];
   parts.push(...causesView());
   for (const test of failed.slice(0, PRINTED)) parts.push(printed(await details(test)));
   if (failed.length > PRINTED) parts.push(element("p", { class: "note" }, `${failed.length - PRINTED} more tests failed`));
-  if (!failed.length) parts.push(element("p", {}, "No test failed."));
+  if (tests.length && !failed.length) parts.push(element("p", {}, "No test failed."));
   const main = document.querySelector("main");
   if (!main.contains(heading)) return false;
   main.replaceChildren(element("div", { class: "paper" }, parts));
