@@ -120,6 +120,7 @@ def test_project_may_redefine_the_fixture(pytester: pytest.Pytester, run: Run) -
     run().assert_outcomes(passed=1)
 
 
+@pytest.mark.slow("a run of pytest of its own")
 def test_fixture_and_a_class_can_use_it_too(pytester: pytest.Pytester, run: Run) -> None:
     pytester.makeconftest(WITH_CUDA)
     pytester.makepyfile(
@@ -160,6 +161,7 @@ def test_getfixturevalue_of_graph_device_needs_one_device(
     result.stdout.fnmatch_lines(["graph_device has several devices here (cpu or cuda)*"])
 
 
+@pytest.mark.slow("a run of pytest of its own")
 def test_captures_use_the_device_only_in_tests_with_one(
     pytester: pytest.Pytester, run: Run
 ) -> None:
@@ -390,6 +392,7 @@ def test_device_marker_without_the_fixture_is_an_error(pytester: pytest.Pytester
     result.stdout.no_fnmatch_line("*test_y*")
 
 
+@pytest.mark.slow("a run of pytest of its own")
 def test_graph_device_with_a_fixture_named_device(pytester: pytest.Pytester, run: Run) -> None:
     pytester.makepyfile(
         """

@@ -217,6 +217,7 @@ def test_depth_of_regional_compilation_is_seen_by_a_watch() -> None:
     assert [graph.runs for graph in b.graphs] == [6, 6]
 
 
+@pytest.mark.slow("compiles several models")
 def test_depth_of_regional_compilation_is_seen_in_a_capture(tmp_path: Path) -> None:
     a, b = (capture(Around(depth), torch.ones(2, 4)) for depth in (3, 6))
     assert a != b

@@ -61,6 +61,7 @@ def test_schedule_recompiles(graph_capture):
         steady.assert_no_recompiles()
 
 
+@pytest.mark.slow("compiles a training step twice")
 def test_learning_rate_in_a_tensor_does_not_recompile(graph_capture):
     step, updates = make("schedule", lr=torch.tensor(1e-2), foreach=False)
     steady = graph_capture.steady(step, *CALLS, updates=updates)

@@ -176,6 +176,7 @@ def test_plain_test_imports_no_compiler(pytester: pytest.Pytester, run: Run) -> 
     run("test_net.py").assert_outcomes(passed=1)
 
 
+@pytest.mark.slow("a run of pytest of its own")
 def test_only_capturing_tests_are_isolated(pytester: pytest.Pytester, run: Run) -> None:
     pytester.makepyfile(
         test_net="""
@@ -272,6 +273,7 @@ def test_assert_graph_in_a_loop_names_the_line_of_the_test(
     )
 
 
+@pytest.mark.slow("a run of pytest of its own")
 def test_assert_graph_refuses_unusable_arguments(pytester: pytest.Pytester, run: Run) -> None:
     pytester.makepyfile(
         test_net="""

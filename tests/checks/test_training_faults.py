@@ -139,6 +139,7 @@ def test_update_twice():
         capture.assert_updated()
 
 
+@pytest.mark.slow("compiles a training step twice", only=["aot"])
 @pytest.mark.parametrize("via", ["dispatch", "aot"])
 def test_gradient_not_zeroed(via):
     model, optimizer = make()
@@ -227,6 +228,7 @@ def test_frozen_learning_rate():
     capture.assert_nothing_frozen(allow="lr")
 
 
+@pytest.mark.slow("compiles a training step twice")
 def test_frozen_momentum():
     model, _ = make()
     optimizer = torch.optim.SGD(model.parameters(), momentum=0.5)
@@ -303,6 +305,7 @@ def test_frozen_needs_compiled_code():
         _ = pytest_torchgraph.capture(model, torch.ones(3, 4), via="dispatch").frozen
 
 
+@pytest.mark.slow("compiles a training step twice")
 def test_frozen_needs_graphs_with_the_same_ops():
     model, _ = make()
     optimizer = torch.optim.SGD(model.parameters(), momentum=0.5)

@@ -385,6 +385,7 @@ def test_shapes_in_a_body_are_compared_if_unknown_around_it() -> None:
     assert diff(graph, edited)
 
 
+@pytest.mark.slow("compiles several models")
 def test_function_of_a_converted_graph_is_not_kept_alive() -> None:
     def converted() -> weakref.ref[torch.Tensor]:
         data = torch.ones(3)

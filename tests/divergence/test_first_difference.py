@@ -135,6 +135,7 @@ def test_first_difference_is_found_via_dynamo() -> None:
     assert (first.stage, first.module, first.sure) == ("dynamo", "middle", True)
 
 
+@pytest.mark.slow("compiles a model twice, and searches it")
 def test_graph_break_ends_the_search_with_its_reason() -> None:
     class Broken(Gelu):
         def forward(self, x: Tensor) -> Tensor:
@@ -168,6 +169,7 @@ def test_thread_in_the_eager_run_ends_the_search_with_its_reason() -> None:
     )
 
 
+@pytest.mark.slow("compiles a model twice, and searches it")
 def test_higher_order_op_ends_the_search_with_its_reason() -> None:
     class Branching(Block):
         def forward(self, x: Tensor) -> Tensor:
@@ -190,6 +192,7 @@ def without_fake(x: Tensor) -> Tensor:
 without_fake.register_autograd(lambda ctx, grad: grad * 1.5)
 
 
+@pytest.mark.slow("compiles a model twice, and searches it")
 def test_custom_op_without_a_fake_is_named_where_only_eager_calls_it() -> None:
     class Eager(nn.Module):
         def forward(self, x: Tensor) -> Tensor:
@@ -202,6 +205,7 @@ def test_custom_op_without_a_fake_is_named_where_only_eager_calls_it() -> None:
     assert [node.op for node in first.nodes] == ["aten.mul.Tensor"]
 
 
+@pytest.mark.slow("compiles a model twice, and searches it")
 def test_custom_op_without_a_fake_at_a_graph_break_ends_the_search_with_its_reason() -> None:
     class Outside(Gelu):
         def forward(self, x: Tensor) -> Tensor:
@@ -229,6 +233,7 @@ class Writing(torch.autograd.Function):
         return grad * flat.view_as(grad) * 2
 
 
+@pytest.mark.slow("compiles a model twice, and searches it")
 def test_write_to_a_saved_value_reaches_its_views() -> None:
     class OfWriting(Gelu):
         def forward(self, x: Tensor) -> Tensor:
@@ -240,6 +245,7 @@ def test_write_to_a_saved_value_reaches_its_views() -> None:
     assert first.nodes[-1].op == "aten.gelu.default"
 
 
+@pytest.mark.slow("compiles a model twice, and searches it")
 def test_missing_op_of_a_backward_is_named_by_its_eager_op() -> None:
     fault = Fault(
         "dropped", "aot", "removed", removed("aten.native_dropout_backward.default"), True
@@ -319,6 +325,7 @@ class OtherWeight(nn.Module):
         return (x @ one.t()).relu() @ two.t()
 
 
+@pytest.mark.slow("compiles a model twice, and searches it")
 def test_another_parameter_is_another_operand() -> None:
     first = captured(OtherWeight()).first_difference()
     assert first is not None
@@ -364,6 +371,7 @@ def test_size_of_an_integer_is_the_largest_difference() -> None:
     assert first.size == pytest.approx(2 / 3)  # index 1 instead of 3
 
 
+@pytest.mark.slow("compiles a model twice, and searches it")
 def test_zero_value_of_eager_is_said_in_words() -> None:
     first = answer(Fault("recurrent", "partition", "saved", saving_another(), True)).first
     assert first is not None
@@ -395,6 +403,7 @@ def test_values_that_are_not_finite_are_said_in_words(model: nn.Module) -> None:
     assert "the results differ in numbers that are not finite.\n" in str(first)
 
 
+@pytest.mark.slow("compiles a model twice, and searches it")
 def test_search_ends_at_the_op_where_its_seconds_are_over(
     gelu: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -448,6 +457,7 @@ def test_search_ends_where_values_take_too_much_memory(
     assert first.reason.startswith("the values of the graphs need more than")
 
 
+@pytest.mark.slow("compiles a model twice, and searches it")
 def test_low_precision_ends_the_search_with_the_stage() -> None:
     torch.manual_seed(0)
     model = Block(Gelu()).bfloat16()
@@ -488,6 +498,7 @@ def wrong_gelu(x: Tensor, approximate: str = "none") -> Tensor:
     return 0.5 * x * (1 + torch.erf(x * 0.7078))
 
 
+@pytest.mark.slow("compiles a model twice, and searches it")
 def test_first_difference_in_a_decomposition() -> None:
     table = {torch.ops.aten.gelu.default: wrong_gelu}
     first = captured(nn.GELU(), via=Aot(decompositions=table)).first_difference()

@@ -77,7 +77,7 @@ def found(via: Inductor, grad: bool = False) -> Divergence:
     return divergence
 
 
-@pytest.mark.slow("each case compiles ten times", unless=["remove_noop_ops"])
+@pytest.mark.slow("each case compiles ten times")
 @pytest.mark.parametrize("name", OWN)
 def test_wrong_pass_of_inductor_is_named(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     module, function, wrong = OWN[name]

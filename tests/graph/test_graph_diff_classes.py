@@ -100,6 +100,7 @@ def test_another_class_without_the_break_is_the_break_and_the_edit(
     assert (cut.kind, edit.kind) == ("added", "added")
 
 
+@pytest.mark.slow("compiles several models")
 def test_another_class_with_one_more_break_is_the_break_and_the_edits(broken: Capture) -> None:
     diff = pytest_torchgraph.diff(broken, captured(Scaled))
     (cut,) = (finding for finding in diff.findings if finding.graph_break is not None)
@@ -148,6 +149,7 @@ class Residual(Net):
         return (y + x if self.added else y).relu()
 
 
+@pytest.mark.slow("compiles several models")
 def test_eager_gradient_sum_is_a_consequence_of_a_new_residual() -> None:
     before, after = (
         pytest_torchgraph.capture(Residual(Scaled, added=added), torch.ones(2, 4))

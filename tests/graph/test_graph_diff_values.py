@@ -138,6 +138,7 @@ def compared(before: Capture, after: Capture, folder: Path) -> list[GraphDiff]:
     ]
 
 
+@pytest.mark.slow("compiles several models")
 def test_checkpoint_that_came_or_went_has_its_modules_and_line(tmp_path: Path) -> None:
     sides = capture(Net()), capture(Net((1, 2)))
     live, stored, files = compared(*sides, tmp_path)

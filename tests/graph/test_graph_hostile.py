@@ -208,7 +208,7 @@ def reported(old: Sequence[Graph], new: Sequence[Graph]) -> None:
     diff.to_json()
 
 
-@pytest.mark.slow("further lines", only=["chain", "kinds", "constants", "deep"])
+@pytest.mark.slow("further lines", only=["chain", "kinds", "constants", "deep", "names", "inputs*"])
 @pytest.mark.parametrize("name", EDITED)
 def test_diff_takes_work_in_proportion(name: str) -> None:
     text, least = EDITED[name]

@@ -94,11 +94,13 @@ def test_a_break_of_a_stored_graph_has_function_and_kind(plain: Capture, broken:
     assert first == "- graph break removed in forward (Call to `torch._dynamo.graph_break()`)"
 
 
+@pytest.mark.slow("compiles several models")
 def test_the_same_break_in_all_layers_is_one_finding(plain: Capture) -> None:
     (finding,) = diff(plain, captured("break", "break", "break")).findings
     assert [place.module for place in finding.places] == [f"blocks.{n}" for n in range(3)]
 
 
+@pytest.mark.slow("compiles several models")
 def test_ops_of_the_line_and_other_backwards_follow_from_the_break(plain: Capture) -> None:
     (finding,) = diff(plain, captured("", "item", "")).findings
     ops = {change.node.op for change in finding.consequences}
@@ -168,7 +170,7 @@ class Part(nn.Module):
         return y.relu()
 
 
-@pytest.mark.slow("the same without a backward", only=["*-False"])
+@pytest.mark.slow("other models, or without a backward", unless=["Normed-True"])
 @pytest.mark.parametrize("grad", [False, True])
 @pytest.mark.parametrize("model", [Normed, Recurrent, Sized])
 def test_what_a_break_does_to_buffers_cells_and_sizes_follows_from_it(
@@ -223,12 +225,13 @@ def test_gradients_of_unnamed_tensors_are_all_linked() -> None:
     assert len(grads) == 2
 
 
+@pytest.mark.slow("compiles several models")
 def test_an_edit_of_a_broken_step_is_named_by_its_graph(broken: Capture) -> None:
     (edit,) = diff(broken, captured("tanh", "break", "")).findings
     assert (edit.module, edit.graph) == ("blocks.0", "forward_0")
 
 
-@pytest.mark.slow("inductor generates code", only=["inductor"])
+@pytest.mark.slow("further mechanisms", unless=["dynamo"])
 @pytest.mark.parametrize("via", ["dynamo", "inductor", "compiled_autograd"])
 def test_a_break_is_one_finding_via_other_mechanisms(via: str) -> None:
     (finding,) = diff(captured("", "", via=via), captured("", "break", via=via)).findings
@@ -278,7 +281,7 @@ BEGINS: Sequence[Callable[..., tuple[Tensor, ...]]] = (
 """The same two values, computed in another order and by functions."""
 
 
-@pytest.mark.slow("another mechanism", only=["dynamo"])
+@pytest.mark.slow("captures twenty steps")
 @pytest.mark.parametrize("via", ["aot", "dynamo"])
 def test_steps_are_equal_exactly_if_the_same_values_meet(via: str) -> None:
     def step(end: str, begin: Callable[..., tuple[Tensor, ...]]) -> Capture:
@@ -397,6 +400,7 @@ def test_malformed_links_are_refused(broken: Capture, line: str, error: str) -> 
         parse_text(text)
 
 
+@pytest.mark.slow("compiles several models")
 def test_a_watch_says_that_links_are_unknown() -> None:
     model = torch.compile(Net("break").requires_grad_(False))
     with pytest_torchgraph.watch() as watched:

@@ -83,6 +83,7 @@ class Again(nn.Module):
         return checkpoint(lambda x: self.b(x).cos().exp(), x.relu(), use_reentrant=False)
 
 
+@pytest.mark.slow("inductor generates code", only=["inductor"])
 @pytest.mark.parametrize("via", ["aot", "inductor"])
 def test_recomputed_ops_name_the_captured_nodes(via: str) -> None:
     captured = capture(Again(), BATCH, via=via)
@@ -103,6 +104,7 @@ def test_recomputed_ops_name_the_captured_nodes(via: str) -> None:
     assert captured.saved_bytes == eager.saved_bytes
 
 
+@pytest.mark.slow("inductor generates code", only=["inductor"])
 @pytest.mark.parametrize("via", ["aot", "inductor", "dispatch"])
 def test_a_value_that_a_later_graph_saves_is_saved(via: str) -> None:
     fc = nn.Linear(8, 8)
@@ -129,6 +131,7 @@ class Layer(nn.Module):
         return x.relu()
 
 
+@pytest.mark.slow("compiles several models")
 def test_each_run_of_a_shared_graph_counts_in_its_own_module() -> None:
     model = nn.Sequential(Layer(), Layer(), Layer())
     shared, eager = (capture(model, BATCH, via=via) for via in ("aot", "dispatch"))

@@ -217,7 +217,7 @@ WRITES = {
 
 @pytest.mark.slow(
     "the same with another process, plugin, option or mechanism",
-    unless=["writes-dynamo", "read-dynamo", "views-dynamo"],
+    unless=["read-dynamo", "views-dynamo"],
 )
 @pytest.mark.parametrize("via", ["dynamo", "inductor"])
 @pytest.mark.parametrize("targets", WRITES.values(), ids=WRITES)

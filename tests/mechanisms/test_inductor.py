@@ -187,6 +187,7 @@ def test_fused_ops_are_read_off_the_name() -> None:
     )
 
 
+@pytest.mark.slow("inductor generates code")
 def test_casts_are_refused_by_their_aten_name() -> None:
     """The graphs via inductor contain no `aten._to_copy`, whatever the model casts."""
     model = nn.Sequential(nn.LayerNorm(4), nn.Linear(4, 4), nn.GELU(), nn.Softmax(-1))

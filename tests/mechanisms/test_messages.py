@@ -127,6 +127,7 @@ def test_refusal_of_a_torch_layer_that_depends_on_data() -> None:
     assert "checkpoint" not in message
 
 
+@pytest.mark.slow("compiles several models")
 def test_refusal_advises_on_masks_only_for_a_transformer() -> None:
     model = nn.Transformer(8, 2, 1, 1, 16, batch_first=True)
     mask = nn.Transformer.generate_square_subsequent_mask(3)

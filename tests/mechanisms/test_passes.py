@@ -141,6 +141,7 @@ def test_pass_that_never_ran_is_an_error_with_the_passes_that_ran() -> None:
             result.assert_pass("Fusion", times=times)
 
 
+@pytest.mark.slow("inductor generates code")
 def test_own_hooks_stay_and_run_first() -> None:
     order: list[str] = []
 

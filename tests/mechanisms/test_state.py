@@ -251,6 +251,7 @@ def test_double_backward_remedies_work() -> None:
         assert capture(Forces(), example(2, 3)).backward.count("aten.tanh_backward") > 0
 
 
+@pytest.mark.slow("compiles several models")
 def test_forces_in_eval_mode_are_captured_if_torch_traces_them() -> None:
     skip_before("2.11", "there is no torch._dynamo.config.trace_autograd_ops")
     model = Forces().eval()

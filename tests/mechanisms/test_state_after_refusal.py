@@ -412,6 +412,7 @@ def test_exception_has_no_note_if_no_state_changed() -> None:
     assert not notes(raised.value)
 
 
+@pytest.mark.slow("compiles several models")
 def test_torch_compile_mark_on_a_module_is_removed() -> None:
     model = mlp()
     before = set(vars(model))
@@ -710,6 +711,7 @@ def test_large_plain_tensor_is_restored() -> None:
     assert cache.equal(torch.ones(2**19))
 
 
+@pytest.mark.slow("compiles several models")
 def test_second_capture_of_an_argument_with_a_graph_names_the_remedy() -> None:
     hidden = nn.Embedding(10, 4)(torch.tensor([[1, 2]]))
     block = nn.Linear(4, 4)

@@ -459,6 +459,7 @@ def test_logged_loss_belongs_to_the_update(graph_capture):
         capture.assert_no_syncs()
 
 
+@pytest.mark.slow("compiles a training step twice", only=["aot"])
 @pytest.mark.parametrize("via", ["dispatch", "aot"])
 def test_numbers_read_between_micro_batches_belong_to_the_update(graph_capture, via):
     model = nn.Linear(6, 2)

@@ -11,7 +11,7 @@ from .test_training_step import COMPILED, Training, batch, cases, same
 
 # All cells passed once. What a scaler or a schedule adds is the same for each optimizer.
 CASES = [case for case in cases() if case[0] in ("SGD", "AdamW") or case[2] == "plain"]
-QUICK = ["SGD-foreach-clipping-model", "AdamW-foreach-plain-optimizer", "AdamW-for-scaler-nothing"]
+QUICK = ["SGD-foreach-clipping-model"]
 
 
 @pytest.mark.slow("every optimizer and option", unless=QUICK)
@@ -76,6 +76,7 @@ def test_compiled_parts_are_graphs_and_the_rest_is_eager(graph_capture):
     assert capture.to_text()
 
 
+@pytest.mark.slow("compiles further parts", unless=["model"])
 @pytest.mark.parametrize("compiled", COMPILED)
 def test_step_has_no_syncs(graph_capture, compiled):
     training = Training("AdamW", "for" if compiled == "model" else "foreach", compiled=compiled)
@@ -84,6 +85,7 @@ def test_step_has_no_syncs(graph_capture, compiled):
     capture.assert_no_syncs(phase="update")
 
 
+@pytest.mark.slow("compiles a training step twice")
 def test_sync_in_the_eager_part(graph_capture):
     training = Training("SGD", compiled="model")
 

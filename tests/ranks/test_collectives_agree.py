@@ -34,6 +34,7 @@ def test_collective_counts_of_a_compiled_rank_equal_torchs() -> None:
     assert by_us(rank_capture) == by_torch(build, RANK, MESH)
 
 
+@pytest.mark.slow("compiles several models")
 def test_collectives_of_a_python_backward_equal_torchs() -> None:
     """Without a compiled forward, Dynamo traces the backward of each `autograd.Function`."""
     via = CompiledAutograd(forward="eager")

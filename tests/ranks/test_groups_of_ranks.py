@@ -68,6 +68,7 @@ def test_unused_mesh_dimension_is_a_group_without_collectives(via: str) -> None:
     assert rank_capture.graphs[0].groups == {"dp": (1, 3), "tp": (2, 3)}
 
 
+@pytest.mark.slow("compiles several models", only=["aot"])
 @pytest.mark.parametrize("via", ["dispatch", "aot"])
 def test_group_created_by_the_target_is_matched(via: str) -> None:
     def build(mesh: DeviceMesh, differs: bool = False) -> Any:

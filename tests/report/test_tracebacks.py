@@ -84,6 +84,7 @@ def test_traceback_of_an_internal_error_has_all_frames(monkeypatch: pytest.Monke
     assert [file for file, _ in frames][-1] == "find.py"
 
 
+@pytest.mark.slow("a run of pytest of its own")
 def test_traceback_has_our_frames_only_on_request(pytester: pytest.Pytester, run: Run) -> None:
     pytester.makepyfile(
         test_it="""

@@ -144,6 +144,7 @@ def edit(pytester: pytest.Pytester, *changes: tuple[str, str], file: str = "laye
     path.write_text(text)
 
 
+@pytest.mark.slow("a run of pytest of its own")
 def test_the_same_commit_has_no_difference_in_any_order(
     pytester: pytest.Pytester, suite: Run
 ) -> None:
@@ -201,7 +202,7 @@ EDITS = {
 
 
 @pytest.mark.parametrize("name", EDITS)
-@pytest.mark.slow("further edits", unless=["op", "break"])
+@pytest.mark.slow("further edits", unless=["op"])
 def test_edits_of_a_model(pytester: pytest.Pytester, suite: Run, name: str) -> None:
     changes, kinds, place = EDITS[name]
     save(suite, "base")
@@ -371,6 +372,7 @@ def test_the_last_attempt_of_a_repeated_test_counts(pytester: pytest.Pytester, r
     assert "2)" in saved.texts(record.graphs)[0]
 
 
+@pytest.mark.slow("a run of pytest of its own")
 def test_without_isolation_shared_code_is_not_compared_in_another_order(
     pytester: pytest.Pytester, run: Run
 ) -> None:
@@ -500,6 +502,7 @@ def test_each_line_has_its_own_op(pytester: pytest.Pytester, suite: Run) -> None
         assert (relu.file, relu.line, relu.code) == ("layers.py", 14, "return y.relu() + z")
 
 
+@pytest.mark.slow("a run of pytest of its own")
 def test_paths_of_this_machine_are_not_saved(pytester: pytest.Pytester, suite: Run) -> None:
     edit(pytester, ("z = x * 2", "print(x)\n        z = x * 2"))
     save(suite, "run", "-k", "sizes")
@@ -538,6 +541,7 @@ def pytest_runtest_protocol(item, nextitem):
 """
 
 
+@pytest.mark.slow("a run of pytest of its own")
 def test_forked_tests_are_saved(pytester: pytest.Pytester, run: Run) -> None:
     pytester.makepyfile(
         test_net="""

@@ -39,6 +39,7 @@ def stored(pytester: pytest.Pytester) -> str:
     return (pytester.path / "__snapshots__/test_net/test_scale.tgraph").read_text("utf-8")
 
 
+@pytest.mark.slow("a run of pytest of its own")
 def test_stored_digits_apply_until_an_update(scaled: Run, pytester: pytest.Pytester) -> None:
     scaled("0.76151", "--torchgraph-update", digits="(digits=2)").assert_outcomes(passed=1)
     assert "(%x, 0.76)" in stored(pytester)
@@ -54,6 +55,7 @@ def test_stored_digits_apply_until_an_update(scaled: Run, pytester: pytest.Pytes
     assert "digits" not in stored(pytester)
 
 
+@pytest.mark.slow("a run of pytest of its own")
 def test_exact_file_is_compared_with_the_digits_of_the_test(scaled, pytester):
     scaled("0.76151", "--torchgraph-update").assert_outcomes(passed=1)
     before = stored(pytester)

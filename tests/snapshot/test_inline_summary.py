@@ -22,6 +22,7 @@ class TestNet(GraphTestCase):
 """
 
 
+@pytest.mark.slow("a run of pytest of its own")
 def test_summary_review_and_last_failed_include_texts_and_subtests(
     pytester: pytest.Pytester,
     run: Run,

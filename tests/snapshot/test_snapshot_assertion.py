@@ -243,6 +243,7 @@ def test_snapshot_with_less_detail_must_be_updated(project: Run, stored: Path) -
     assert "detail" not in stored.read_text()
 
 
+@pytest.mark.slow("a run of pytest of its own")
 def test_update_stores_the_requested_detail(
     pytester: pytest.Pytester, project: Run, stored: Path
 ) -> None:

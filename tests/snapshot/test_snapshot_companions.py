@@ -94,6 +94,7 @@ def test_both(snapshot, graph_snapshot):
 """
 
 
+@pytest.mark.slow("a run of pytest of its own")
 def test_snapshot_fixture_of_the_users_own(pytester: pytest.Pytester, run: Run) -> None:
     pytester.makepyfile(test_net=OWN)
     run(UPDATE, "--snapshot-update").assert_outcomes(passed=1)

@@ -168,6 +168,7 @@ def test_net(graph_snapshot):
 '''
 
 
+@pytest.mark.slow("a run of pytest of its own")
 def test_value_of_one_of_several_constants_is_added(pytester: pytest.Pytester, run: Run) -> None:
     pytester.makepyfile(test_net=CONSTANTS)
     run("--torchgraph-update", GONE="(2.0)").assert_outcomes(passed=1)

@@ -144,6 +144,7 @@ def test_full_disk_keeps_the_old_file_and_names_it(pytester: pytest.Pytester, mo
     assert all(b"gelu" in data for path, data in now.items() if path != large)
 
 
+@pytest.mark.slow("a run of pytest of its own")
 def test_read_only_directory_keeps_the_old_files_and_names_them(
     pytester: pytest.Pytester, mounted: Run
 ) -> None:

@@ -36,6 +36,7 @@ def both(pytester: pytest.Pytester, run: Run) -> Run:
     return run
 
 
+@pytest.mark.slow("a run of pytest of its own")
 def test_each_rank_compares_with_its_own_file(both: Run, pytester: pytest.Pytester) -> None:
     before = files(pytester)
     assert sorted(before) == [of(0), of(1)]

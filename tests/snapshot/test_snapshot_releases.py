@@ -119,6 +119,7 @@ def test_run_compares_with_the_nearest_listed_release(
     assert found == compared
 
 
+@pytest.mark.slow("compiles several models")
 def test_failure_names_the_compared_and_the_updated_release(on: On, update: On) -> None:
     update("2.13", "relu", listed="2.13 2.15")
     result = on("2.15", "gelu", listed="2.13 2.15")
@@ -225,6 +226,7 @@ def test_files_of_each_comparison_of_a_test_have_their_release(
     assert on("2.11", "relu", *workers).ret == 0
 
 
+@pytest.mark.slow("a run of pytest of its own")
 def test_file_name_with_release_has_at_most_255_bytes(
     pytester: pytest.Pytester, on: On, update: On
 ) -> None:
@@ -293,6 +295,7 @@ def test_prune_removes_only_files_of_unlisted_releases(
     assert files(pytester).keys() == {BASE}
 
 
+@pytest.mark.slow("a run of pytest of its own")
 def test_release_file_equal_to_the_next_is_removed(
     pytester: pytest.Pytester, on: On, update: On
 ) -> None:
@@ -310,6 +313,7 @@ def test_release_file_equal_to_the_next_is_removed(
     on("2.13", "relu").stdout.fnmatch_lines(["*test_step.tgraph:1:1: *"])
 
 
+@pytest.mark.slow("a run of pytest of its own")
 def test_new_release_with_many_files_lists_causes(
     pytester: pytest.Pytester, on: On, update: On
 ) -> None:

@@ -142,6 +142,7 @@ def test_two(graph_snapshot):
 """
 
 
+@pytest.mark.slow("a run of pytest of its own", only=["os._exit(3)"])
 @pytest.mark.skipif(sys.platform == "win32", reason="signals")
 @pytest.mark.parametrize("crash", ["os._exit(3)", "os.kill(os.getpid(), 2)"])
 def test_update_lists_the_files_of_a_lost_test(

@@ -85,6 +85,7 @@ def test_torchgraph_update_keeps_snapshots_of_syrupy(
     assert changed == {path for path in mixed if path.endswith(".tgraph")}
 
 
+@pytest.mark.slow("a run of pytest of its own")
 def test_syrupys_update_flags_update_graphs_as_well(
     pytester: pytest.Pytester, run: Run, mixed: dict[str, bytes]
 ) -> None:

@@ -104,6 +104,7 @@ def test_inequality_without_a_stored_difference_fails(pytester: pytest.Pytester,
     assert stored(pytester) == {}
 
 
+@pytest.mark.slow("a run of pytest of its own")
 def test_source_lines_are_not_stored(pytester: pytest.Pytester, run: Run) -> None:
     body = """
 import torch

@@ -87,6 +87,7 @@ def test_three_steps_are_one_capture() -> None:
     assert seen.counters["compiled_autograd"] == {"captures": 1}
 
 
+@pytest.mark.slow("compiles several models")
 @pytest.mark.usefixtures("switched_on")
 def test_a_gradient_that_becomes_a_tensor_is_named() -> None:
     model = Model()
@@ -275,6 +276,7 @@ def test_code_of_the_user_that_is_compiled_at_the_hand_over_is_seen() -> None:
 # -- captured again --------------------------------------------------------------------------------
 
 
+@pytest.mark.slow("compiles several models")
 def test_another_structure_of_the_loss_is_named() -> None:
     operations = (torch.add, torch.sub, torch.mul, torch.div)
     seen = backwards(*(lambda op=op: op(*[leaf(10)] * 2).sum() for op in operations))
@@ -290,6 +292,7 @@ def test_another_structure_of_the_loss_is_named() -> None:
     seen.assert_recompiles(3)
 
 
+@pytest.mark.slow("compiles several models")
 def test_changed_shapes_are_named_once() -> None:
     sizes = (10, 100, 10)
     with torch._dynamo.config.patch(compiled_autograd=True), watch() as seen:

@@ -52,6 +52,7 @@ def check_watch() -> None:
     seen.assert_recompiles(1)
 
 
+@pytest.mark.slow("a process of its own")
 def test_watch_in_a_forked_child_records_its_graphs() -> None:
     torch._dynamo.reset()
     assert not fails_in_child(check_watch)

@@ -558,6 +558,7 @@ def test_a_backend_may_call_compiled_code() -> None:
     seen.assert_no_recompiles()
 
 
+@pytest.mark.slow("compiles several models")
 def test_users_logging_is_unaffected(caplog: pytest.LogCaptureFixture) -> None:
     torch._logging.set_logs(graph_breaks=True, recompiles=True)
     try:
@@ -654,6 +655,7 @@ def test_a_warm_call_costs_one_frame_and_no_record() -> None:
     assert seen.executions["0/0"] == 14
 
 
+@pytest.mark.slow("compiles several models")
 def test_watch_does_not_grow_in_a_thousand_warm_calls() -> None:
     function = compiled(recompile_cases.doubled, "aot_eager")
     x = ones(requires_grad=True)

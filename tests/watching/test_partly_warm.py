@@ -150,6 +150,7 @@ def test_warm_code_in_another_thread_is_named() -> None:
         seen.assert_no_ops("aten.sin")
 
 
+@pytest.mark.slow("a run of pytest of its own")
 def test_explicit_marker_fails_on_warm_code_and_ini_defaults_do_not(
     pytester: pytest.Pytester,
 ) -> None:
@@ -232,6 +233,7 @@ def _truth(seed: int) -> tuple[bool, bool]:
     return complete, True
 
 
+@pytest.mark.slow("compiles several models")
 @pytest.mark.parametrize("seeds", [range(12)])
 def test_random_mixtures_agree_with_a_counting_backend(seeds: range) -> None:
     assert [seed for seed in seeds if len({*_truth(seed)}) > 1] == []

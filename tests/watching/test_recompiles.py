@@ -336,6 +336,7 @@ def test_dynamic_size_fixed_in_a_container_names_the_line() -> None:
     assert "hint: dim 0 of parts['left'][0] was dynamic and was fixed to 5 at " in str(recompile)
 
 
+@pytest.mark.slow("compiles several models")
 def test_dynamic_size_fixed_in_an_earlier_watch_names_the_line() -> None:
     skip_before("2.10", "the guard of a loop is on the length of a tensor")
     function = torch.compile(branched, backend="eager", dynamic=True)

@@ -225,6 +225,7 @@ def of_process(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return log
 
 
+@pytest.mark.slow("a process of its own")
 def test_log_of_another_process(of_process: Path) -> None:
     logged = load(of_process)
     assert isinstance(logged, Capture)

@@ -127,6 +127,7 @@ def test_watched_inductor_graphs_equal_those_of_a_capture(name: str) -> None:
     assert [k.name for k in seen.kernels] == [k.name for k in captured.kernels]
 
 
+@pytest.mark.slow("compiles several models")
 def test_watched_joint_graph_equals_that_of_a_capture() -> None:
     seen = watched(Small(), data(3, 4), backend="aot_eager")
     captured = capture(Small(), data(3, 4), via=MIN_CUT)
@@ -158,6 +159,7 @@ def test_missing_level_of_a_watch_is_an_error() -> None:
         seen.kernels
 
 
+@pytest.mark.slow("compiles several models")
 def test_op_that_one_of_two_levels_cannot_hold_is_refused() -> None:
     with watch() as seen:
         torch.compile(torch.exp, backend="eager")(data(3))
@@ -215,7 +217,7 @@ def test_order_of_reads_does_not_change_a_watch() -> None:
 # -- caches ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow("bodies and ops are printed alike at every level", unless=["False"])
+@pytest.mark.slow("inductor generates code")
 @pytest.mark.parametrize("backward", [True, False])
 def test_watched_graphs_are_equal_with_cold_and_warm_caches(
     backward: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

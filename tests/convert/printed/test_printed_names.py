@@ -45,6 +45,7 @@ def test_printed_node_is_named_after_op_and_function() -> None:
     assert all(node.module == "" for node in graph.nodes)
 
 
+@pytest.mark.slow("compiles several models")
 def test_names_are_read_back_from_a_stored_graph() -> None:
     for _, graph in read_all(compiled(SUBJECTS["nested_cond"](), "aot_eager")):
         again = type(graph).from_text(graph.to_text("full"))

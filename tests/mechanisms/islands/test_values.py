@@ -45,6 +45,7 @@ def test_another_dtype_of_the_same_bits_is_another_value() -> None:
     assert str(graph.inputs[0].result).startswith("TensorMeta(dtype='int32'")
 
 
+@pytest.mark.slow("compiles several models")
 def test_view_of_a_written_tensor_is_a_new_value_after_the_write() -> None:
     def target(x: Tensor, memory: Tensor) -> Tensor:
         kept = memory[0]
