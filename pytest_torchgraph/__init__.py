@@ -53,9 +53,9 @@ if TYPE_CHECKING:
     from .ranks.capture_ranks import capture_ranks as capture_ranks
     from .ranks.ranks import Ranks as Ranks
     from .ranks.ranks import load as load
-    from .runs.compare import RunCause as RunCause
-    from .runs.compare import RunDiff as RunDiff
     from .runs.differences import diff as diff
+    from .runs.run_diff import RunCause as RunCause
+    from .runs.run_diff import RunDiff as RunDiff
     from .snapshot.inline import assert_graph_text as assert_graph_text
     from .syncs.model import Sync as Sync
     from .syncs.model import Transfer as Transfer
@@ -95,7 +95,7 @@ _NAMES = {
     "ops.matching": "OpCounts",
     "ranks.capture_ranks": "capture_ranks",
     "ranks.ranks": "Ranks load",
-    "runs.compare": "RunCause RunDiff",
+    "runs.run_diff": "RunCause RunDiff",
     "runs.differences": "diff",
     "snapshot.inline": "assert_graph_text",
     "syncs.model": "Sync Transfer",

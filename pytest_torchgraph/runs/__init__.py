@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 from ..doors import front_door
 
 if TYPE_CHECKING:
-    from .compare import diff_runs
+    from .run_diff import diff_runs
+    from .run_texts import page_data
     from .saving import install
     from .stored import (
         Repeat,
@@ -25,16 +26,15 @@ if TYPE_CHECKING:
         merge_runs,
         read_run,
     )
-    from .words import page_data
 else:
     __getattr__ = front_door(
         __name__,
         {
-            "compare": "diff_runs",
+            "run_diff": "diff_runs",
             "saving": "install",
             "stored": (
                 "Repeat RunInfo RunWriter SavedCapture SavedRecord is_run merge_runs read_run"
             ),
-            "words": "page_data",
+            "run_texts": "page_data",
         },
     )

@@ -62,7 +62,7 @@ def diff(a: Any, b: Any = None, *, truncated: Truncated = "refuse") -> Any:
     if b is not None and (is_run(a) or is_run(b)):
         if not isinstance(a, str | os.PathLike) or not isinstance(b, str | os.PathLike):
             raise TypeError("a saved run can only be compared with a saved run")
-        from .compare import diff_runs  # not needed for graphs
+        from .run_diff import diff_runs  # not needed for graphs
 
         return diff_runs(Path(a), Path(b))
     return differences.diff(a, b, truncated=truncated)

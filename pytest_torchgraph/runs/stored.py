@@ -147,8 +147,15 @@ class RunWriter:
     """
 
     def __init__(self, directory: Path, info: RunInfo, worker: str = "main") -> None:
-        self.directory, self.info, self.worker = directory, info, worker
+        self.directory, self.info, self.worker = directory.resolve(), info, worker
         self._written: set[str] = set()
+
+    @property
+    def _root(self) -> Path:
+        """The directory. A test may put a link in its place, which must not lead elsewhere."""
+        if (now := self.directory.resolve()) != self.directory:
+            raise TorchGraphError(f"cannot write {self.directory}: it leads to {now}")
+        return self.directory
 
     def prepare(self) -> None:
         """Remove an older run, and begin this one. Other files are refused.
@@ -160,7 +167,7 @@ class RunWriter:
         # First, so that what is left of the older run is never taken for whole.
         self.write_info(self.info)
         for path in old:
-            write(path, None, root=self.directory)
+            write(path, None, root=self._root)
 
     def write_info(self, info: RunInfo) -> None:
         """Write `run.json`.
@@ -172,13 +179,13 @@ class RunWriter:
             raise TorchGraphError(f"another run was saved in {self.directory} at the same time")
         self.info = info
         text = f"{json.dumps(asdict(info), indent=1)}\n"
-        write(self.directory / RUN, text, root=self.directory)
+        write(self.directory / RUN, text, root=self._root)
 
     def write_record(self, name: str, record: SavedRecord, *, fixture: bool = False) -> None:
         """Write the line of a test, by its id, or of a fixture, by its label."""
         line = json.dumps(asdict(_Line(self.info.id, name, record, fixture)))
         path = self.directory / _FACTS / f"{self.worker}.jsonl"
-        append(path, f"{line}\n", root=self.directory)
+        append(path, f"{line}\n", root=self._root)
 
     def write_graphs(self, program: Program) -> str:
         """Write graphs with the source lines of their nodes, and return their key."""
@@ -192,7 +199,7 @@ class RunWriter:
         if key not in self._written:
             for suffix, content in (("json", sources), ("tgraph", text)):
                 path = self.directory / _GRAPHS / f"{key}.{suffix}"
-                write(path, content, root=self.directory, sync=False)
+                write(path, content, root=self._root, sync=False)
             self._written.add(key)
         return key
 

@@ -361,7 +361,7 @@ class GraphSnapshot(SnapshotAssertion):
                 the texts differ.
         """
         __tracebackhide__ = True
-        from .differences import difference_lines, stored_difference
+        from .stored_differences import difference_lines, stored_difference
         from .summary import UPDATE
 
         text = stored_difference(difference)

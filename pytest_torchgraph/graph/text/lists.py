@@ -111,12 +111,12 @@ def with_lists(text: str) -> str:
             out += lines[start : number + 1]
             start = number + 1
         elif line == "}" and start and _TITLE.match(lines[start - 1]):
-            out += _Writer(lines[start:number]).lines()
+            out += _ListWriter(lines[start:number]).lines()
             start = number
     return "\n".join([*out, *lines[start:]])
 
 
-class _Writer:
+class _ListWriter:
     """Writes the lines of an update.
 
     Attributes:

@@ -27,7 +27,7 @@ from ..graph.model import Source
 from ..graph.program import Program
 from ..graph.text import Header
 from ..words import counted, grouped, listed
-from . import words
+from . import run_texts
 from .stored import RUN, Repeat, SavedCapture, SavedRecord, SavedRun, is_run, read_run
 
 RunCauseKind = Literal["share", "eager", "break", "recompile", "edit"]
@@ -103,7 +103,7 @@ class RunDiff:
 
     def heading(self) -> str:
         """Return one line: the numbers of causes and tests."""
-        return words.heading(self)
+        return run_texts.heading(self)
 
     def to_text(self, limit: int | None = 10) -> str:
         """Return the difference as text, without its notes and heading.
@@ -111,18 +111,18 @@ class RunDiff:
         Args:
             limit: maximum number of causes to list; `None` for all.
         """
-        return words.text(self, limit)
+        return run_texts.text(self, limit)
 
     def to_markdown(self) -> str:
         """Return the difference as Markdown for a comment, at most 65,536 characters long.
 
         The worst causes are listed, and the rest is counted. Nothing of a run is parsed as markup.
         """
-        return words.markdown(self)
+        return run_texts.markdown(self)
 
     def to_json(self) -> dict[str, Any]:
         """Return the difference as plain data, with `version` and the attributes."""
-        return words.data(self)
+        return run_texts.data(self)
 
     def __str__(self) -> str:
         return "\n".join(filter(None, (*self.notes, self.heading(), self.to_text())))

@@ -17,7 +17,7 @@ from ..graph.diff import (
 from ..words import counted, first_lines, grouped, listed, markdown_code, markdown_text, one_line
 
 if TYPE_CHECKING:
-    from .compare import RunCause, RunDiff
+    from .run_diff import RunCause, RunDiff
 
 JSON_VERSION = 1
 MOST_CHARACTERS = 64_000
