@@ -29,20 +29,33 @@ from ..ops.qualified import attribute_at, op_name
 from .normalize import value_of_constant
 
 
-def copied(gm: torch.fx.GraphModule) -> torch.fx.GraphModule:
+def copied(
+    gm: torch.fx.GraphModule, make: type[torch.fx.GraphModule] = torch.fx.GraphModule
+) -> torch.fx.GraphModule:
     """Return a copy of a module's graphs, unaffected by later changes of the original.
 
-    Parameters, buffers and submodules other than bodies are shared.
+    Parameters, buffers and submodules other than bodies are shared. `make` is the copy's class.
     """
     graph = torch.fx.Graph()
     nodes: dict[torch.fx.Node, torch.fx.Node] = {}
-    for node in gm.graph.nodes:
-        nodes[node] = graph.node_copy(node, nodes.__getitem__)
+    waiting, late = [*reversed(gm.graph.nodes)], set[torch.fx.Node]()
+    while waiting:
+        node = waiting.pop()
+        if node in nodes:
+            continue
+        try:
+            nodes[node] = graph.node_copy(node, nodes.__getitem__)
+        except KeyError:  # between two passes of inductor, a node may come before its operands
+            if node in late:  # a cycle
+                raise
+            late.add(node)
+            waiting += [node, *node.all_input_nodes]
+            continue
         nodes[node].meta = dict(node.meta)
-    copy = torch.fx.GraphModule(gm, graph)
+    copy = make(gm, graph)
     copy.meta.update(gm.meta)  # holds the `context_fn` of a checkpoint's body
     for name in bodies(gm):
-        copy.set_submodule(name, copied(gm.get_submodule(name)))  # type: ignore[arg-type]
+        copy.set_submodule(name, copied(gm.get_submodule(name), make))  # type: ignore[arg-type]
     return copy
 
 

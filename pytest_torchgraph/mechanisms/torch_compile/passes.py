@@ -169,7 +169,8 @@ class PassRecorder:
         key = [(n, n.target, n.args, tuple(n.kwargs.items())) for n in gm.graph.nodes]
         known = self._states.get(id(gm))
         if known is None or known[1] != key:
-            self._states[id(gm)] = known = (gm, key, copied(gm))  # keeps the id in use
+            copy = copied(gm, torch_private.get("lazy_graph_module"))  # generates no code
+            self._states[id(gm)] = known = (gm, key, copy)  # keeps the id in use
         return known[2]
 
 
