@@ -261,7 +261,6 @@ _NAMES_BY_PURPOSE = {
         "scheduling": ("torch._inductor.scheduler:BaseScheduling", "2.0"),
     },
     "Inductor(passes=...)": {
-        "lazy_graph_module": ("torch.fx._lazy_graph_module:_LazyGraphModule", "2.2"),
         "pass_observer": (
             "torch.fx.passes.graph_transform_observer:GraphTransformObserver",
             "2.4",
