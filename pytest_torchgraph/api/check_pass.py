@@ -175,6 +175,8 @@ def _apply(pass_fn: Callable[..., Any], module: _Subject) -> _Subject:
     """Run a pass on a copy, and return its result."""
     duplicate = _copied(module)
     if isinstance(duplicate, torch.export.ExportedProgram):
+        if _takes_graph(pass_fn) or "GraphModule" in _first_parameter(pass_fn):
+            raise TypeError("the pass takes no ExportedProgram, so pass program.graph_module")
         returned = pass_fn(duplicate)
         return returned if isinstance(returned, torch.export.ExportedProgram) else duplicate
     returned = pass_fn(duplicate.graph if _takes_graph(pass_fn) else duplicate)
@@ -189,17 +191,22 @@ def _apply(pass_fn: Callable[..., Any], module: _Subject) -> _Subject:
 
 
 def _takes_graph(pass_fn: Callable[..., Any]) -> bool:
+    name, annotation = _first_parameter(pass_fn)
+    return annotation == "Graph" or (name == "graph" and annotation != "GraphModule")
+
+
+def _first_parameter(pass_fn: Callable[..., Any]) -> tuple[str, str]:
+    """Return the name of the first parameter, and the last part of its annotation."""
     try:
         parameters = list(inspect.signature(pass_fn).parameters.values())
     except (TypeError, ValueError):  # a builtin
-        return False
+        return "", ""
     if not parameters:
-        return False
+        return "", ""
     annotation = parameters[0].annotation
     # `from __future__ import annotations` makes texts of annotations.
     name = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", "")
-    short = name.strip("'\"").rpartition(".")[2]
-    return short == "Graph" or (parameters[0].name == "graph" and short != "GraphModule")
+    return parameters[0].name, name.strip("'\"").rpartition(".")[2]
 
 
 def _malformed(before: _Subject, result: _Subject) -> str:

@@ -477,3 +477,6 @@ def test_pass_over_an_exported_program_is_checked_with_its_tensors() -> None:
     assert program.state_dict["weight"][0] == 2.0
     with pytest.raises(TypeError, match=r"takes 1 input \(x\), but inputs has 2"):
         check_pass(fold, program, [1, 2])
+    for wrong in (reinplace, copy_outputs):
+        with pytest.raises(TypeError, match=r"pass program\.graph_module"):
+            check_pass(wrong, program)
