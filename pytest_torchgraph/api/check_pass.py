@@ -6,10 +6,12 @@ import copy
 import inspect
 import operator
 import re
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
+import torch.export
 import torch.fx
 from torch.utils._pytree import tree_leaves
 
@@ -26,10 +28,12 @@ from ..settings.paths import allows, patterns
 from ..torch_release import need_torch
 from ..words import counted, listed, one_line
 from .differences import diff
-from .existing import from_fx, to_fx
+from .existing import from_fx, lifted_tensors, to_fx
 
 if TYPE_CHECKING:
     from typing import TypeGuard
+
+_Subject: TypeAlias = torch.fx.GraphModule | torch.export.ExportedProgram
 
 MAGNITUDES = (1.0, 1e-3, 1e3)
 """Sizes of random inputs. An epsilon, for example, matters only for small values."""
@@ -43,11 +47,11 @@ SEED = 0
 
 def check_pass(
     pass_fn: Callable[..., Any],
-    graph_or_module_or_text: Graph | torch.fx.GraphModule | str,
+    graph_or_module_or_text: Graph | torch.fx.GraphModule | torch.export.ExportedProgram | str,
     inputs: Sequence[Any] | None = None,
     *,
     changes: Mapping[Any, int] | None = None,
-    after: Graph | torch.fx.GraphModule | str | None = None,
+    after: Graph | torch.fx.GraphModule | torch.export.ExportedProgram | str | None = None,
     annotations: Mapping[str, Sequence[str]] | None = None,
     keep: str | Sequence[str] = ("custom",),
     allow: str | Sequence[str] = (),
@@ -74,8 +78,10 @@ def check_pass(
     Args:
         pass_fn: the pass. It takes a `torch.fx.Graph` if its first parameter has this annotation or
             the name `graph`, otherwise a `GraphModule`. It changes its argument, or returns a new
-            `GraphModule`, `Graph` or `PassResult`.
+            `GraphModule`, `Graph` or `PassResult`. For an `ExportedProgram`, it takes the program,
+            and changes it or returns a new one.
         graph_or_module_or_text: the graph before the pass; see `to_fx`. It is not modified.
+            Parameters, buffers and constants of an `ExportedProgram` have their own values.
         inputs: the arguments of one call (a tuple or list), or a list of tuples for several calls.
             `None` for random inputs with the dtypes and shapes of `meta["val"]`, of magnitude 1,
             1e-3 and 1e3. They are the same in each run.
@@ -125,37 +131,54 @@ def check_pass(
 # -- running the pass ------------------------------------------------------------------------------
 
 
-def _module(subject: Any) -> torch.fx.GraphModule:
+def _module(subject: Any) -> _Subject:
     if isinstance(subject, Graph | str):
         return to_fx(subject)
-    if isinstance(subject, torch.fx.GraphModule):
+    if isinstance(subject, _Subject):
         return subject
     raise TypeError(
-        f"check_pass takes a Graph, a torch.fx.GraphModule or a text, not {type(subject).__name__}:"
-        " for a capture, use capture.fx(capture.forward)"
+        "check_pass takes a Graph, a torch.fx.GraphModule, an ExportedProgram or a text, not "
+        f"{type(subject).__name__}: for a capture, use capture.fx(capture.forward)"
     )
 
 
-def _expected(subject: Any) -> torch.fx.GraphModule | Graph:
+def _expected(subject: Any) -> _Subject | Graph:
     try:
         return _module(subject)
     except CaptureError:  # a graph that cannot run can be compared
         return Graph.from_text(subject) if isinstance(subject, str) else subject
 
 
-def _copied(module: torch.fx.GraphModule) -> torch.fx.GraphModule:
+def _copied(subject: _Subject) -> _Subject:
     """Return a copy that shares nothing, including the dictionaries in the nodes' meta."""
-    duplicate = copy.deepcopy(module)
-    for part in duplicate.modules():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # of a program's tree specs
+        duplicate = copy.deepcopy(subject)
+    for part in _graph_module(duplicate).modules():
         if isinstance(part, torch.fx.GraphModule):
             for node in part.graph.nodes:
                 node.meta = {k: dict(v) if type(v) is dict else v for k, v in node.meta.items()}
     return duplicate
 
 
-def _apply(pass_fn: Callable[..., Any], module: torch.fx.GraphModule) -> torch.fx.GraphModule:
+def _graph_module(subject: _Subject) -> torch.fx.GraphModule:
+    return subject if isinstance(subject, torch.fx.GraphModule) else subject.graph_module
+
+
+def _inputs(subject: _Subject) -> list[torch.fx.Node]:
+    """Return the placeholders of a graph's arguments: not those of a program's own tensors."""
+    lifted = lifted_tensors(subject)
+    return [n for n in subject.graph.find_nodes(op="placeholder") if n.name not in lifted]
+
+
+def _apply(pass_fn: Callable[..., Any], module: _Subject) -> _Subject:
     """Run a pass on a copy, and return its result."""
     duplicate = _copied(module)
+    if isinstance(duplicate, torch.export.ExportedProgram):
+        if _takes_graph(pass_fn) or "GraphModule" in _first_parameter(pass_fn):
+            raise TypeError("the pass takes no ExportedProgram, so pass program.graph_module")
+        returned = pass_fn(duplicate)
+        return returned if isinstance(returned, torch.export.ExportedProgram) else duplicate
     returned = pass_fn(duplicate.graph if _takes_graph(pass_fn) else duplicate)
     returned = getattr(returned, "graph_module", returned)  # of a PassResult
     if isinstance(returned, torch.fx.Graph) and returned is not duplicate.graph:
@@ -168,32 +191,34 @@ def _apply(pass_fn: Callable[..., Any], module: torch.fx.GraphModule) -> torch.f
 
 
 def _takes_graph(pass_fn: Callable[..., Any]) -> bool:
+    name, annotation = _first_parameter(pass_fn)
+    return annotation == "Graph" or (name == "graph" and annotation != "GraphModule")
+
+
+def _first_parameter(pass_fn: Callable[..., Any]) -> tuple[str, str]:
+    """Return the name of the first parameter, and the last part of its annotation."""
     try:
         parameters = list(inspect.signature(pass_fn).parameters.values())
     except (TypeError, ValueError):  # a builtin
-        return False
+        return "", ""
     if not parameters:
-        return False
+        return "", ""
     annotation = parameters[0].annotation
     # `from __future__ import annotations` makes texts of annotations.
     name = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", "")
-    short = name.strip("'\"").rpartition(".")[2]
-    return short == "Graph" or (parameters[0].name == "graph" and short != "GraphModule")
+    return parameters[0].name, name.strip("'\"").rpartition(".")[2]
 
 
-def _malformed(before: torch.fx.GraphModule, result: torch.fx.GraphModule) -> str:
+def _malformed(before: _Subject, result: _Subject) -> str:
     """Return why a graph is malformed, "" if it is not."""
     try:
         result.graph.lint()
-        result.recompile()
+        _graph_module(result).recompile()
     except Exception as error:  # fx raises whatever the graph makes it raise
         return _in_words(error)
     if not result.graph.find_nodes(op="output"):
         return "the graph has no output"
-    was, now = (
-        [node.name for node in module.graph.find_nodes(op="placeholder")]
-        for module in (before, result)
-    )
+    was, now = ([node.name for node in _inputs(module)] for module in (before, result))
     return "" if len(was) == len(now) else f"the inputs were {listed(was)}, are {listed(now)}"
 
 
@@ -206,8 +231,8 @@ def _in_words(error: Exception) -> str:
 
 
 def _changes(
-    before: torch.fx.GraphModule,
-    result: torch.fx.GraphModule,
+    before: _Subject,
+    result: _Subject,
     found: GraphDiff,
     changes: Mapping[Any, int] | None,
 ) -> Iterator[str]:
@@ -232,19 +257,17 @@ def _changes(
             yield f"change: {op}: {delta:+}, which changes= does not name"
 
 
-def _order(module: torch.fx.GraphModule) -> list[Any]:
+def _order(module: _Subject) -> list[Any]:
     """Return what a difference leaves out: order, equal ops such as `view` and `reshape`, tags."""
     return [(node.name, node.target, str(node.meta.get("custom"))) for node in module.graph.nodes]
 
 
-def _after(
-    result: torch.fx.GraphModule, expected: torch.fx.GraphModule | Graph | None
-) -> Iterator[str]:
+def _after(result: _Subject, expected: _Subject | Graph | None) -> Iterator[str]:
     if expected is not None and (difference := diff(expected, result)):
         yield _with_details("after: not the expected graph, but with", difference)
 
 
-def _twice(pass_fn: Callable[..., Any], result: torch.fx.GraphModule) -> Iterator[str]:
+def _twice(pass_fn: Callable[..., Any], result: _Subject) -> Iterator[str]:
     try:
         again = _apply(pass_fn, result)
         wrong = _malformed(result, again)
@@ -265,7 +288,7 @@ def _with_details(line: str, difference: GraphDiff) -> str:
 # -- values ----------------------------------------------------------------------------------------
 
 
-def _runs_before(module: torch.fx.GraphModule, inputs: Any) -> Mapping[str, _CheckedRun]:
+def _runs_before(module: _Subject, inputs: Any) -> Mapping[str, _CheckedRun]:
     """Run the graph before the pass. Return the runs, by a description for messages."""
     if inputs is None:
         return {
@@ -276,7 +299,7 @@ def _runs_before(module: torch.fx.GraphModule, inputs: Any) -> Mapping[str, _Che
         raise TypeError(f"inputs must be a tuple or list, not {type(inputs).__name__}")
     several = isinstance(inputs, list) and inputs and all(isinstance(i, tuple) for i in inputs)
     calls = {f"with call {n} of inputs": i for n, i in enumerate(inputs, 1)} if several else {}
-    names = [node.name for node in module.graph.find_nodes(op="placeholder")]
+    names = [node.name for node in _inputs(module)]
     for values in calls.values() or [inputs]:
         if len(values) != len(names):
             raise TypeError(
@@ -290,13 +313,12 @@ def _runs_before(module: torch.fx.GraphModule, inputs: Any) -> Mapping[str, _Che
         raise CaptureError(f"{_CANNOT_RUN} with these inputs: {_in_words(error)}") from error
 
 
-def _random_run(module: torch.fx.GraphModule, magnitude: float) -> _CheckedRun:
+def _random_run(module: _Subject, magnitude: float) -> _CheckedRun:
     """Run a graph with the first random inputs that it accepts."""
     error: Exception | None = None
     for high in _INTEGERS:
         generator = torch.Generator().manual_seed(SEED)
-        placeholders = module.graph.find_nodes(op="placeholder")
-        values = [_random(node, magnitude, high, generator) for node in placeholders]
+        values = [_random(node, magnitude, high, generator) for node in _inputs(module)]
         try:
             return _CheckedRun(module, values)
         except Exception as failure:  # of any op
@@ -336,8 +358,8 @@ def _size(size: Any) -> Any:
 
 
 def _values(
-    before: torch.fx.GraphModule,
-    result: torch.fx.GraphModule,
+    before: _Subject,
+    result: _Subject,
     runs: Mapping[str, _CheckedRun],
     rtol: float,
     atol: float,
@@ -371,7 +393,7 @@ def _values(
         yield "values: nothing compared, because no output has a finite number: pass inputs="
 
 
-def _calls(module: torch.fx.GraphModule) -> list[torch.fx.Node]:
+def _calls(module: _Subject) -> list[torch.fx.Node]:
     return [node for node in module.graph.nodes if node.op in ("call_function", "call_method")]
 
 
@@ -385,7 +407,7 @@ class _CheckedRun(torch.fx.Interpreter):
     """A run of a graph on copies of its inputs.
 
     Attributes:
-        inputs: the inputs, which are not modified.
+        inputs: the arguments, which are not modified.
         outputs: leaves of the output, by name.
         named: inputs, attributes and outputs after the run, by name.
         written: names of the inputs and attributes that the run wrote.
@@ -393,21 +415,23 @@ class _CheckedRun(torch.fx.Interpreter):
         val_lines: lines about missing or wrong `meta["val"]`.
     """
 
-    def __init__(self, module: torch.fx.GraphModule, inputs: Sequence[Any]):
-        super().__init__(_copied(module))
+    def __init__(self, subject: _Subject, inputs: Sequence[Any]):
+        super().__init__(_graph_module(_copied(subject)))
         self.inputs = inputs
         self.val_lines: list[str] = []
         detached = [value.detach() if _is_tensor(value) else value for value in inputs]
-        own = copy.deepcopy(detached)  # keeps views of one memory together
-        placeholders = self.graph.find_nodes(op="placeholder")
-        self.named = {f"input {n.name}": value for n, value in zip(placeholders, own, strict=True)}
+        lifted = {name: value.detach() for name, value in lifted_tensors(subject).items()}
+        own, lifted = copy.deepcopy((detached, lifted))  # keeps views of one memory together
+        lifted.update(zip([node.name for node in _inputs(subject)], own, strict=True))
+        values = {n.name: lifted[n.name] for n in self.graph.find_nodes(op="placeholder")}
+        self.named = {f"input {name}": value for name, value in values.items()}
         for node in self.graph.find_nodes(op="get_attr"):
             target = str(node.target)
             self.named[f"attribute {target}"] = attribute_at(self.module, target)
         copies = {n: v.detach().clone() for n, v in self.named.items() if _is_tensor(v)}
         with torch.no_grad(), torch.random.fork_rng(devices=range(torch.cuda.device_count())):
             torch.manual_seed(SEED)
-            leaves = tree_leaves(self.run(*own))
+            leaves = tree_leaves(self.run(*values.values()))
         self.written = {n for n, value in copies.items() if _difference(value, self.named[n])}
         self.outputs = {f"output {number}": value for number, value in enumerate(leaves)}
         self.named.update(self.outputs)
@@ -477,9 +501,7 @@ def _memory_lines(run: _CheckedRun, other: _CheckedRun, words: str) -> Iterator[
 # -- meta ------------------------------------------------------------------------------------------
 
 
-def _annotations(
-    result: torch.fx.GraphModule, annotations: Mapping[str, Sequence[str]]
-) -> Iterator[str]:
+def _annotations(result: _Subject, annotations: Mapping[str, Sequence[str]]) -> Iterator[str]:
     known = {node.name: node for node in result.graph.nodes}
     for key, names in annotations.items():
         having = [name for name, node in known.items() if key in (node.meta.get("custom") or {})]
@@ -494,9 +516,7 @@ def _annotations(
             yield f"annotations: {key!r} is also on {listed(more)}"
 
 
-def _kept(
-    before: torch.fx.GraphModule, result: torch.fx.GraphModule, keep: Sequence[str]
-) -> Iterator[str]:
+def _kept(before: _Subject, result: _Subject, keep: Sequence[str]) -> Iterator[str]:
     old_names = {node.name for node in before.graph.nodes}
     new_nodes = {node.name: node for node in result.graph.nodes}
     for node in before.graph.nodes:

@@ -140,6 +140,13 @@ def to_fx(
     return ModuleBuilder(graph, given).build()
 
 
+def lifted_tensors(obj: Any) -> Mapping[str, torch.Tensor]:
+    """Return the tensors that are inputs of a program's graph, by node name; {} for a module."""
+    if not isinstance(obj, torch.export.ExportedProgram):
+        return {}
+    return _naming_of_program(obj).tensors
+
+
 def _naming_of_program(program: torch.export.ExportedProgram) -> Naming:
     """Return roles, names and tensors of a program's inputs, without reading the nodes' meta."""
     signature = program.graph_signature

@@ -30,7 +30,7 @@ import torch
 import torch.fx
 
 from ..graph.model import Effect, EffectKind, Ref, is_inactive_dropout
-from ..ops.qualified import op_name
+from ..ops.qualified import op_name, overload_of
 from . import node_meta
 from .node_meta import COMMUNICATES
 from .process_groups import GROUP_NAME, is_marked
@@ -156,8 +156,8 @@ PURE = SchemaFacts()
 
 def facts(op: Any) -> SchemaFacts:
     """Return the effects of an overload, or of a method in `READING`; otherwise `PURE`."""
-    if isinstance(op, torch._ops.OpOverload):
-        return _facts_of_schema(op)
+    if (overload := overload_of(op)) is not None:
+        return _facts_of_schema(overload)
     return SchemaFacts(syncs=True, name=op) if isinstance(op, str) and op in READING else PURE
 
 
@@ -272,13 +272,13 @@ Positions and names of the arguments, and their defaults.
 
 def has_schema(node: torch.fx.Node) -> bool:
     """Return True if the node calls an overload, whose schema declares its effects."""
-    return isinstance(node.target, torch._ops.OpOverload)
+    return overload_of(node.target) is not None
 
 
 def node_writes(node: torch.fx.Node) -> list[torch.fx.Node]:
     """Return the operands that a node writes, according to its schema, or else to its name."""
     arguments: list[Any]
-    if isinstance(node.target, torch._ops.OpOverload):
+    if has_schema(node):
         arguments = written(node.target, tuple(node.args), dict(node.kwargs))
     elif str(node.target) == _KERNEL:
         arguments = [node.kwargs.get("kwargs")]  # torch does not record which operands it writes

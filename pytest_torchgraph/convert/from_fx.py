@@ -25,7 +25,7 @@ from ..graph.higher_order import GRAPH_MODULE, KINDS, body_names, leaves
 from ..graph.model import Arg, Effect, Graph, GraphKind, Node, Ref, Result, Source, SubgraphRef
 from ..graph.module_paths import module_of
 from ..ops.matching import Level, base_name
-from ..ops.qualified import attribute_at, class_name, op_name
+from ..ops.qualified import attribute_at, class_name, op_name, overload_of
 from . import node_meta, normalize, rng_states, source_lines
 from .canonical_names import CanonicalNames, NodeNamer
 from .effects import EffectTracker
@@ -395,9 +395,10 @@ class GraphConverter:
 
         The op's schema determines the number of outputs.
         """
-        if not isinstance(node.target, torch._ops.OpOverload):
+        overload = overload_of(node.target)
+        if overload is None:
             return None
-        returns = node.target._schema.returns
+        returns = overload._schema.returns
         if len(returns) == 1:
             return () if isinstance(returns[0].type, torch.ListType) else None
         return (None,) * len(returns) or None

@@ -34,7 +34,8 @@ from ..graph.model import (
 )
 from ..graph.sizes import SYMBOL, UnknownExpression, value_of
 from ..graph.text import format_node
-from ..ops.qualified import op_name
+from ..ops.matching import DIALECTS
+from ..ops.qualified import op_name, overload_of
 from . import node_meta
 from .canonical_names import CanonicalNames
 from .printed import class_named, qualified
@@ -156,7 +157,7 @@ class ModuleBuilder:
     def call_function(self, node: Node) -> torch.fx.Node:
         """Add a call of a function or op."""
         target = function_named(node.op)
-        as_list = isinstance(target, torch._ops.OpOverload)  # tuples index a tensor otherwise
+        as_list = overload_of(target) is not None  # tuples index a tensor otherwise
         args = [self.arg(arg, as_list=as_list) for arg in node.args]
         if node.op == "higher_order.invoke_subgraph":
             args.insert(1, self.subgraph_name(node))  # the key in torch's cache
@@ -318,7 +319,9 @@ def object_named(name: str) -> Any:
         with contextlib.suppress(LookupError):
             return qualified(name)
     elif owner and not name.startswith("operator."):
+        in_dialect = name.split(".")[0] in DIALECTS
+        ops = class_named("executorch.exir.dialects._ops.ops") if in_dialect else torch.ops
         with contextlib.suppress(AttributeError, RuntimeError):
-            return functools.reduce(getattr, name.split("."), torch.ops)
+            return functools.reduce(getattr, name.split("."), ops)
     # `getattr` finds a member of an enumeration, and `class_named` does not.
     return class_named(name) or getattr(class_named(owner) if owner else None, attribute, None)

@@ -34,16 +34,54 @@ def copied(gm: torch.fx.GraphModule) -> torch.fx.GraphModule:
 
     Parameters, buffers and submodules other than bodies are shared.
     """
-    graph = torch.fx.Graph()
-    nodes: dict[torch.fx.Node, torch.fx.Node] = {}
-    for node in gm.graph.nodes:
-        nodes[node] = graph.node_copy(node, nodes.__getitem__)
-        nodes[node].meta = dict(node.meta)
-    copy = torch.fx.GraphModule(gm, graph)
-    copy.meta.update(gm.meta)  # holds the `context_fn` of a checkpoint's body
-    for name in bodies(gm):
-        copy.set_submodule(name, copied(gm.get_submodule(name)))  # type: ignore[arg-type]
-    return copy
+    return Snapshot(gm).module
+
+
+class Snapshot:
+    """The graphs of a module at one time.
+
+    Attributes:
+        calls: the nodes, each with what it calls.
+    """
+
+    def __init__(self, gm: torch.fx.GraphModule):
+        nodes = gm.graph.nodes
+        self.calls = {n: (n.op, n.target, n.args, n.kwargs) for n in nodes}
+        self._metas = {n: dict(n.meta) for n in nodes}
+        self._meta = dict(gm.meta)  # holds the `context_fn` of a checkpoint's body
+        self._attributes: dict[str, Any] = {
+            str(n.target): attribute_at(gm, str(n.target))
+            for n in nodes
+            if n.op in ("get_attr", "call_module")
+        }
+        self._bodies = {name: Snapshot(self._attributes[name]) for name in bodies(gm)}
+
+    @cached_property
+    def module(self) -> torch.fx.GraphModule:
+        """A module with these graphs. It is made when it is read, because that takes long."""
+        graph = torch.fx.Graph()
+        made: dict[torch.fx.Node, torch.fx.Node] = {}
+        waiting, late = [*reversed(self.calls)], set[torch.fx.Node]()
+        while waiting:
+            node = waiting.pop()
+            if node in made:
+                continue
+            op, target, *arguments = self.calls[node]
+            try:
+                args, kwargs = torch.fx.node.map_arg(arguments, made.__getitem__)
+            except KeyError:  # between two passes of inductor, a node may come before its operands
+                if node in late:  # a cycle
+                    raise
+                late.add(node)
+                waiting.append(node)
+                torch.fx.node.map_arg(arguments, waiting.append)
+                continue
+            made[node] = graph.create_node(op, target, args, kwargs, node.name, node.type)
+            made[node].meta = self._metas[node]
+        parts = {name: body.module for name, body in self._bodies.items()}
+        module = torch.fx.GraphModule({**self._attributes, **parts}, graph)
+        module.meta.update(self._meta)
+        return module
 
 
 def bodies(gm: torch.fx.GraphModule) -> Iterator[str]:

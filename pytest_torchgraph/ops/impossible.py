@@ -20,7 +20,7 @@ import torch
 
 from .. import torch_private
 from . import registry
-from .matching import Level, base_name, matches
+from .matching import DIALECTS, Level, base_name, matches
 from .qualified import attribute_at, class_name, op_name
 
 _GLUE = re.compile(
@@ -166,6 +166,7 @@ class _Graphs(NamedTuple):
             or (pattern in _READING and self.level == "dispatch")
             or (_GLUE.match(pattern) and self.level == "compiled_autograd")
             or any(matches(name, pattern) for name in registry.unregistered(pattern))
+            or (_root(pattern) in DIALECTS and registry.matching(pattern.partition(".")[2]))
         ):
             yield pattern, "", ""
         ops = registry.matching(pattern)

@@ -118,10 +118,16 @@ OVERLOADED = frozenset({"aten", "prims", "inductor", "quantized", "_c10d_functio
 """Namespaces whose ops may have overloads other than `default`."""
 
 
+DIALECTS = ("edge", "backend")
+"""Dialects of ExecuTorch, which wrap ops: `edge.aten.mm.default`."""
+
+
 @lru_cache(maxsize=8192)
 def base_name(op: str) -> str:
     """Return an op's name without namespace and overload: `mm` for `aten.mm.default`."""
     parts = op.split(".")
+    if parts[0] in DIALECTS:
+        parts = parts[1:]
     if len(parts) == 3 and (parts[0] in OVERLOADED or parts[2] == "default"):
         return parts[1]
     return parts[-1]

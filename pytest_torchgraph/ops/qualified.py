@@ -28,6 +28,8 @@ def op_name(target: Any) -> str:
         return f"Tensor.{target}"
     if isinstance(target, torch._ops.OpOverload | torch._ops.OpOverloadPacket):
         return str(target)
+    if (wrapped := overload_of(target)) is not None:
+        return f"{type(target).__module__.split('.')[-2]}.{wrapped}"
     if isinstance(target, torch._ops.HigherOrderOperator):
         return f"higher_order.{target._name}"
     if str(type(target).__module__).startswith("triton.runtime"):
@@ -35,6 +37,13 @@ def op_name(target: Any) -> str:
     if isinstance(target, types.BuiltinFunctionType | types.MethodDescriptorType):
         return _builtin_name(target)
     return _callable_name(target)
+
+
+def overload_of(target: Any) -> torch._ops.OpOverload | None:
+    """Return the overload that a target is, or that an op of a dialect of ExecuTorch wraps."""
+    if str(type(target).__module__).startswith("executorch."):
+        target = getattr(target, "_op", None)
+    return target if isinstance(target, torch._ops.OpOverload) else None
 
 
 @functools.lru_cache(maxsize=4096)

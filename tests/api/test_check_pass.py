@@ -438,3 +438,45 @@ def test_partitioners_of_torch_are_right() -> None:
 def test_table_has_a_pass_of_each_kind() -> None:
     assert all(isinstance(case, Case) for case in PASSES.values())
     assert calls(to_fx(NORMS), torch.ops.planted.quant.default)
+
+
+class _Weighted(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.full((4,), 2.0))
+        self.register_buffer("steps", torch.zeros(1))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.steps.add_(1)  # type: ignore[operator]
+        return x * self.weight
+
+
+def fold(program: torch.export.ExportedProgram, factor: float = 1.0) -> None:
+    """Double the weight, and halve the result."""
+    (name,) = program.graph_signature.parameters
+    program.state_dict[name] = torch.nn.Parameter(program.state_dict[name] * 2 * factor)
+    (node,) = program.graph.find_nodes(op="call_function", target=aten.mul.Tensor)
+    with program.graph.inserting_after(node):
+        half = program.graph.call_function(aten.div.Tensor, (node, 2.0))
+    half.meta = dict(node.meta)
+    node.replace_all_uses_with(half, lambda user: user is not half)
+    for spec in program.graph_signature.output_specs:
+        if spec.arg.name == node.name:
+            spec.arg.name = half.name
+
+
+def test_pass_over_an_exported_program_is_checked_with_its_tensors() -> None:
+    program = torch.export.export(_Weighted(), (torch.ones(4),))
+    with pytest.raises(AssertionError) as error:
+        check_pass(fold, program, changes={"aten.div": 1})
+    assert [line.partition(":")[0] for line in problems(error)] == ["not idempotent"]
+    check_pass(fold, program, [(torch.ones(4),)], allow="not idempotent")
+    with pytest.raises(AssertionError, match=r"values: output 0 differs") as error:
+        check_pass(lambda p: fold(p, 1.5), program, allow="not idempotent")
+    assert "inputs written" not in str(error.value)
+    assert program.state_dict["weight"][0] == 2.0
+    with pytest.raises(TypeError, match=r"takes 1 input \(x\), but inputs has 2"):
+        check_pass(fold, program, [1, 2])
+    for wrong in (reinplace, copy_outputs):
+        with pytest.raises(TypeError, match=r"pass program\.graph_module"):
+            check_pass(wrong, program)

@@ -213,6 +213,17 @@ def test_observing_changes_nothing() -> None:
     assert before == [vars(Observer)[n] for n in ("__enter__", "__exit__", "apply_graph_pass")]
 
 
+def test_graph_that_a_pass_leaves_unsorted_is_recorded() -> None:
+    def unsort(graph: fx.Graph) -> None:  # torch sorts the graph later
+        for node in graph.find_nodes(op="call_function", target=aten.relu.default):
+            graph.output_node().prepend(node)
+
+    result = captured({"post_grad_pre": [unsort, ReluToSigmoid()]})
+    result.assert_pass("ReluToSigmoid", times=1)
+    (run,) = [run for run in result.passes if run.name == "ReluToSigmoid"]
+    assert run.diff.heading().startswith("1 edit: aten.relu -> aten.sigmoid")
+
+
 def test_exception_of_a_pass_is_passed_on() -> None:
     def raises(graph: fx.Graph) -> None:
         raise ValueError("mine")

@@ -11,7 +11,7 @@ import torch.fx
 
 from ... import torch_private
 from ...convert.from_fx import Naming, convert
-from ...convert.graph_modules import copied
+from ...convert.graph_modules import Snapshot
 from ...graph.diff import GraphDiff, diff_graphs
 from ...graph.model import Graph
 from ...ops.matching import Level
@@ -46,7 +46,7 @@ class PassRun:
     graph: str
     changed: bool
     matches: int | None
-    modules: tuple[torch.fx.GraphModule, torch.fx.GraphModule] = field(repr=False)
+    modules: tuple[Snapshot, Snapshot] = field(repr=False)
 
     @cached_property
     def before(self) -> Graph:
@@ -67,7 +67,7 @@ class PassRun:
         levels: Mapping[str, Level] = {"dynamo": "dynamo", "joint": "aot"}
         level = levels.get(self.graph, "post_grad")
         naming = Naming(given=True)
-        return convert(self.modules[side], name=self.graph, level=level, naming=naming).graph
+        return convert(self.modules[side].module, name=self.graph, level=level, naming=naming).graph
 
     def __str__(self) -> str:
         made = self.diff.heading() if self.changed else "no change"
@@ -83,7 +83,7 @@ class _Open:
     subsystem: str
     hook: str
     owner: torch.fx.GraphModule
-    before: torch.fx.GraphModule
+    before: Snapshot
     matches: int | None = None
 
 
@@ -105,7 +105,7 @@ class PassRecorder:
     changing: list[int] = field(default_factory=list)
     graph: str = ""
     _open: list[_Open | None] = field(default_factory=list)
-    _states: dict[int, tuple[Any, Any, torch.fx.GraphModule]] = field(default_factory=dict)
+    _states: dict[int, tuple[Any, Snapshot]] = field(default_factory=dict)
 
     def skips(self, function: Any, name: str) -> bool:
         """Count a pass that no other pass runs. Return True if it is beyond the limit."""
@@ -164,13 +164,12 @@ class PassRecorder:
     def _running(self) -> list[_Open]:
         return [each for each in self._open if each is not None]
 
-    def _state(self, gm: torch.fx.GraphModule) -> torch.fx.GraphModule:
-        """Return a copy of a graph; the last one, if the graph has not changed since."""
-        key = [(n, n.target, n.args, tuple(n.kwargs.items())) for n in gm.graph.nodes]
-        known = self._states.get(id(gm))
-        if known is None or known[1] != key:
-            self._states[id(gm)] = known = (gm, key, copied(gm))  # keeps the id in use
-        return known[2]
+    def _state(self, gm: torch.fx.GraphModule) -> Snapshot:
+        """Return the graphs of a module; the last ones, if its graph has not changed since."""
+        known, now = self._states.get(id(gm)), Snapshot(gm)
+        if known is None or [*known[1].calls.items()] != [*now.calls.items()]:
+            self._states[id(gm)] = known = (gm, now)  # keeps the id in use
+        return known[1]
 
 
 def _name_of(function: Any, name: str) -> tuple[str, str]:
