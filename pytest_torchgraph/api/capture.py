@@ -325,30 +325,30 @@ def _contents(
             raise CaptureError(f"nothing was captured via {mechanism.name!r}: {why}")
         return named_graphs
 
-    if callable(captured.graphs):
-        build = captured.graphs
+    source = captured.graphs
+    if callable(source) or isinstance(source, Built):
 
         def deferred() -> tuple[tuple[Graph, ...], RecordedCalls | None]:
-            built = build()
+            built = source() if callable(source) else source
             return named(built.graphs), built.calls
 
-        return Contents(deferred, ran.step.output, comparison=comparison)
-    if isinstance(captured.graphs, Built):
-        now = named(captured.graphs.graphs), captured.graphs.calls
-        return Contents(
-            lambda: now,
+        contents = Contents(
+            deferred,
             ran.step.output,
             comparison=comparison,
             training=captured.training,
             find_frozen=functools.partial(_frozen, mechanism, ran.step, ()),
         )
+        if not callable(source):
+            contents.build()
+        return contents
     unbroken = ran.record is not None and not ran.record.breaks
 
     def finished(graphs: tuple[Graph, ...], converted: Sequence[Converted]) -> tuple[Graph, ...]:
         return with_output(graphs, converted, ran.step.output, named_modules, unbroken=unbroken)
 
-    graphs = finished(named(conversion.graph for conversion in captured.graphs), captured.graphs)
-    live = list(zip(graphs, captured.graphs, strict=True))
+    graphs = finished(named(conversion.graph for conversion in source), source)
+    live = list(zip(graphs, source, strict=True))
     levels = {}
     for level, converted in captured.levels.items():
         of_level = (conversion.graph for conversion in converted)

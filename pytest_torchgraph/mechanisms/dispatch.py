@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import sys
 import warnings
 from bisect import bisect_right
@@ -10,7 +11,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import partial
 from types import FrameType
 from typing import Any, ClassVar
 
@@ -48,7 +48,7 @@ from .recording import (
     threads_started,
 )
 from .step import NamedTensors, SavedState, Step, output_leaves
-from .training import TrainingRecord, event_of
+from .training import StepPhases, TrainingRecord, event_of
 
 _inference_mode_is_on = torch.is_inference_mode_enabled
 _NONE: dict[str, Any] = {}
@@ -501,30 +501,42 @@ def capture_training_step(step: Step, canon: CanonicalNames) -> Captured:
             step.run(None, recording)
     outputs, buffers, leaves = _results(step, recorder)
     refuse_unseen(recorder, threads)
-    backward = set(map(id, recorder.backward))
     _refuse_unwritten(recorder, [record for record, _ in program], [*outputs, *buffers])
-    events = [
-        event_of(recorder, record, backward=id(record) in backward, in_module=in_module)
-        for record, in_module in program
-    ]
-    result = training.finish(events)
-    seen.methods[:] = [
-        (*method[:3], phase) for method, phase in zip(seen.methods, result.called, strict=True)
-    ]
-    segments = _segments(program, result.phases)
-    replay = _StepReplay(recorder, canon, training.owners())
-    with collector_paused():
-        graphs = graphs_of_step(replay, segments, training, [*outputs, *buffers])
-    forwards = [n for n, g in enumerate(graphs) if g.kind in ("forward", "inference")]
-    if forwards:
-        last = forwards[-1]
-        names = _names_of_outputs(replay, segments, graphs, outputs, graphs[last].name)
-        graphs[last] = _with_step_output(graphs[last], leaves, names)
-    for segment in segments:
-        replay.called_at = training.line_at(segment.begin)
-        for record in segment.records:
-            note_call(seen, replay, record, segment.name, ignored=result.step_counts)
-    return Captured(Built(graphs, seen, replay.kept_by_name), training=result.updated)
+    divide, owners = training.finish(), training.owners()
+
+    @functools.cache
+    def phases() -> StepPhases:
+        backward = set(map(id, recorder.backward))
+        return divide(
+            [
+                event_of(recorder, record, backward=id(record) in backward, in_module=in_module)
+                for record, in_module in program
+            ]
+        )
+
+    def build() -> Built:
+        result = phases()
+        seen.methods[:] = [
+            (*method[:3], phase) for method, phase in zip(seen.methods, result.called, strict=True)
+        ]
+        segments = _segments(program, result.phases)
+        replay = _StepReplay(recorder, canon, owners)
+        with collector_paused():
+            graphs = graphs_of_step(replay, segments, training, [*outputs, *buffers])
+        forwards = [n for n, g in enumerate(graphs) if g.kind in ("forward", "inference")]
+        if forwards:
+            last = forwards[-1]
+            names = _names_of_outputs(replay, segments, graphs, outputs, graphs[last].name)
+            graphs[last] = _with_step_output(graphs[last], leaves, names)
+        for segment in segments:
+            replay.called_at = training.line_at(segment.begin)
+            for record in segment.records:
+                note_call(seen, replay, record, segment.name, ignored=result.step_counts)
+        return Built(graphs, seen, replay.kept_by_name)
+
+    # As in `Dispatch.capture`: graphs without an op are an error.
+    is_empty = all(_is_idle(record) for record, _ in program)
+    return Captured(build() if is_empty else build, training=lambda: phases().updated)
 
 
 def _names_of_outputs(
@@ -623,7 +635,11 @@ class Dispatch:
             _no_compiled_region(),
             threads_started(recorder) as threads,
         ):
-            step.run(None, partial(recording, backward=False), partial(recording, backward=True))
+            step.run(
+                None,
+                functools.partial(recording, backward=False),
+                functools.partial(recording, backward=True),
+            )
         outputs, buffers, leaves = _results(step, recorder)
         tensor_count = len(outputs)
         outputs += buffers

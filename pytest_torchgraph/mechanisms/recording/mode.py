@@ -54,17 +54,20 @@ _STRIDED_PLACE = 5
 
 
 _T = TypeVar("_T")
+_CONTAINERS = (tuple, list, dict)
 
 
 def parts_of(value: Any, kind: type[_T]) -> Iterator[_T]:
     """Yield the objects of a class among arguments or results, in order."""
     if isinstance(value, kind):
         yield value
-    elif isinstance(value, tuple | list):
-        for item in value:
-            yield from parts_of(item, kind)
-    elif isinstance(value, dict):
-        yield from parts_of(list(value.values()), kind)
+    elif isinstance(value, _CONTAINERS):
+        # The items are looked at here, because this runs for each op, and most are no containers.
+        for item in [*value.values()] if isinstance(value, dict) else value:
+            if isinstance(item, kind):
+                yield item
+            elif isinstance(item, _CONTAINERS):
+                yield from parts_of(item, kind)
 
 
 class Value(int):
@@ -162,8 +165,8 @@ class RecordingMode(torch_private.TorchDispatchMode):  # type: ignore[no-untyped
         self.precompiled: list[Line | None] = []
         self._path_numbers: dict[str, int] = {"": 0}
         self._tensors: dict[int, tuple[Any, Value]] = {}
-        self._storages: dict[int, int] = {}
         self._pins = torch_private.StoragePins()
+        self._storages = self._pins.numbers
         self._places: dict[tuple[Any, ...], Value] = {}
         self._shared: dict[Any, Value | None] = {}
         self._first_on: dict[int, Value] = {}
@@ -502,7 +505,7 @@ class RecordingMode(torch_private.TorchDispatchMode):  # type: ignore[no-untyped
             return number, (number, 0, id(tensor))
         number = self._storages.get(address, -1)
         if number == -1:
-            number = self._storages[address] = self._pins.add(storage)
+            number = self._pins.add(storage)
         if tensor.layout is not _STRIDED or tensor.is_nested:
             return number, (number, 0, id(tensor))
         form = tuple(tensor.shape), tensor.stride(), tensor.dtype
