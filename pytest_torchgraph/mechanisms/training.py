@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -118,14 +118,15 @@ class TrainingRecord:
                 self._name(f"{name}.grad", leaf.grad)
         for name, parameter in self.updates.parameters.values():
             self._name(name, parameter)
-        for name, tensor in self.updates.tensors():
+        state = [*self.updates.tensors()]
+        for name, tensor in state:
             self._name(name, tensor)
         self.before = {
             number: self.recorder.number_of(leaf.grad)
             for number, leaf in enumerate(self.step.leaves)
             if leaf.grad is not None
         }
-        self._state_before = self._storages(self.updates.tensors())
+        self._state_before = self._storages(state)
 
     def _name(self, name: str, tensor: torch.Tensor) -> None:
         named = self.step.invocation.named
@@ -182,7 +183,7 @@ class TrainingRecord:
         """Note a call of a method that reads a tensor, after its own event if it has one."""
         self.calls.append((self.count(), self._depth > 0))
 
-    def _storages(self, tensors: Iterator[tuple[str, torch.Tensor]]) -> set[int]:
+    def _storages(self, tensors: Iterable[tuple[str, torch.Tensor]]) -> set[int]:
         return {self.recorder.memory(t) for _, t in tensors}
 
     def gradients(self, begin: int) -> Mapping[Value, str]:
@@ -240,10 +241,11 @@ class TrainingRecord:
             for group in optimizer.param_groups
             for parameter in group["params"]
         }
+        position = {key: number for number, key in enumerate(parameters)}
         trained = [
-            (name, id(parameter), id(parameter) in held)
-            for name, parameter in self.updates.trained
-            if parameter.requires_grad
+            (name, position[id(p)], parameters[id(p)], id(p) in held)
+            for name, p in self.updates.trained
+            if p.requires_grad
         ]
 
         def divide(events: Sequence[Access]) -> StepPhases:
@@ -257,7 +259,7 @@ class TrainingRecord:
                 (state - self._state_before) | made,
             )
             called = [_phase_of_call(phases, *call) for call in self.calls]
-            updated = tuple(self._updated(events, phases, parameters, trained))
+            updated = tuple(self._updated(events, phases, trained))
             return StepPhases(phases, called, counts, updated)
 
         return divide
@@ -266,16 +268,13 @@ class TrainingRecord:
         self,
         events: Sequence[Access],
         phases: Sequence[Phase],
-        parameters: Mapping[int, int],
-        trained: Sequence[tuple[str, int, bool]],
+        trained: Sequence[tuple[str, int, int, bool]],
     ) -> Iterator[UpdatedParameter]:
         """Yield what happened to each parameter of the named modules.
 
         Args:
-            parameters: the storage of each parameter, by its id.
-            trained: name and id of each parameter, and whether an optimizer holds it.
+            trained: name, position and storage of each parameter, and True if an optimizer has it.
         """
-        position = {id(leaf): number for number, leaf in enumerate(self.step.leaves)}
         got = {number for backward in self.backwards for number in backward.got}
         writes: defaultdict[int, dict[tuple[int, Any], Source | None]] = defaultdict(dict)
         stale = self._stale(events)
@@ -288,9 +287,8 @@ class TrainingRecord:
                 key = step_number, event.line and event.line[:2]
                 for storage in event.writes:
                     writes[storage][key] = _source(event.line)
-        for name, parameter, is_held in trained:
-            number = position[parameter]
-            written = tuple(writes[parameters[parameter]].values())
+        for name, number, storage, is_held in trained:
+            written = tuple(writes[storage].values())
             yield UpdatedParameter(name, number in got, is_held, written, stale.get(number))
 
     def _stale(self, events: Sequence[Access]) -> dict[int, Source]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib.util
+import itertools
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
@@ -75,7 +76,8 @@ class StoragePins:
 
     def __init__(self) -> None:
         self.numbers: dict[int, int] = {}
-        self._count = self._limit = 0
+        self._limit = 0
+        self._next = itertools.count()
         self._make: Callable[[torch.UntypedStorage], int] = get("storage_reference")
         self._free: Callable[[int], object] = get("free_storage_reference")
         self._is_gone: Callable[[int], bool] = get("storage_expired")
@@ -86,10 +88,9 @@ class StoragePins:
             # The objects of storages that are gone lie between blocks of freed memory, which then
             # cannot be joined: a training step took twice as much memory.
             self._unpin(filter(self._is_gone, self.numbers))
-            self._limit = len(self.numbers) * 9 // 8 + 16
-        self._count += 1
-        self.numbers[self._make(storage)] = self._count
-        return self._count
+            self._limit = len(self.numbers) * 5 // 4 + 16
+        number = self.numbers[self._make(storage)] = next(self._next)
+        return number
 
     def _unpin(self, addresses: Iterable[int]) -> None:
         for address in [*addresses]:

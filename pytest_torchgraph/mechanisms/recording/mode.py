@@ -273,8 +273,9 @@ class RecordingMode(torch_private.TorchDispatchMode):  # type: ignore[no-untyped
             return False
         hooks = self._saved_tensor_hooks()
         pack = None if hooks is None else getattr(hooks[0], "__code__", None)
-        frame = None if pack is None else sys._getframe(2)
-        return any(caller.f_code is pack for caller in callers(frame))
+        if pack is None:
+            return False
+        return any(caller.f_code is pack for caller in callers(sys._getframe(2)))
 
     def is_composite(self, func: Any) -> bool:
         """Return True for an op that is decomposed everywhere except in inference mode."""
@@ -357,14 +358,15 @@ class RecordingMode(torch_private.TorchDispatchMode):  # type: ignore[no-untyped
             shape = () if tensor.is_nested else tuple(tensor.shape)
             self.meta.append((tensor.dtype, shape, None, tensor.device, tensor.layout, 0))
         self.storage_of.append(storage)
-        if torch_private.is_fake(tensor):
-            self.without_memory.add(storage)
-        is_row = output and tensor.ndim == 1 and tensor.is_cpu
+        is_row = output and tensor.dtype is torch.int64 and tensor.ndim == 1 and tensor.is_cpu
         if is_row and not _FILL.isdisjoint(_caller().f_code.co_names):
             self.filled.add(storage)
         self._tensors[id(tensor)] = (weakref.ref(tensor), value)
         self._places.setdefault(place, value)
-        self._first_on.setdefault(storage, value)
+        if storage not in self._first_on:
+            self._first_on[storage] = value
+            if torch_private.is_fake(tensor):
+                self.without_memory.add(storage)
         return value
 
     def _meet_owner(self, storage: int) -> Value | None:
