@@ -220,7 +220,7 @@ class _StepResult(NamedTuple):
 
     step: Step
     captured: Captured
-    outcome: Outcome
+    outcome: Outcome | None
     record: WatchRecord | None
 
 
@@ -240,7 +240,8 @@ def _run(mechanism: Mechanism, invocation: Invocation) -> _StepResult:
     recorder = EventRecorder() if mechanism.name in COMPILING else None
     if mechanism.name in RESETTING:
         torch.compiler.assume_constant_result(note_all)  # type: ignore[no-untyped-call]
-    sees_writes = mechanism.name == "dispatch"
+    # Nobody sees the writes of the warm-up.
+    sees_writes = mechanism.name == "dispatch" and not invocation.warmup
     updates = invocation.updates
     with preserve_state(invocation.named, sees_writes=sees_writes, updates=updates) as saved:
         step = Step(invocation, saved)
@@ -255,8 +256,10 @@ def _run(mechanism: Mechanism, invocation: Invocation) -> _StepResult:
             if mechanism.name in COMPILING | {"fx"}:
                 tell_whose(error, invocation, saved, mechanism.name)
             raise
-        outcome = outcome_of(step)
-    outcome = outcome.finished(saved)
+        outcome = None if updates is not None else outcome_of(step)
+    if outcome is not None:
+        outcome = outcome.finished(saved)
+    saved.release()
     return _StepResult(step, captured, outcome, None if recorder is None else record_of(recorder))
 
 
@@ -265,15 +268,15 @@ def _comparison(mechanism: Mechanism, ran: _StepResult, callback: Any) -> EagerC
     step, outcome, comparable = ran.step, ran.outcome, ran.captured.comparable
     # The closures do not use `ran`, because it would keep the whole recording alive.
     incomparable = ran.captured.incomparable
-    if step.invocation.updates is not None:
-        incomparable = (
-            "a training step is compared with an eager one over several calls: use "
-            "graph_capture.steady(step, *calls, updates=...).assert_matches_eager()"
-        )
     invocation = step.invocation.with_backward(step.ran_backward)
     eager_run = EagerRun(invocation, step.saved.random, callback)
 
     def captured() -> Outcome:
+        if outcome is None:
+            raise CaptureError(
+                "a training step is compared with an eager one over several calls: use "
+                "graph_capture.steady(step, *calls, updates=...).assert_matches_eager()"
+            )
         if incomparable:
             raise CaptureError(incomparable)
         if comparable is None:
@@ -325,30 +328,30 @@ def _contents(
             raise CaptureError(f"nothing was captured via {mechanism.name!r}: {why}")
         return named_graphs
 
-    if callable(captured.graphs):
-        build = captured.graphs
+    source = captured.graphs
+    if callable(source) or isinstance(source, Built):
 
         def deferred() -> tuple[tuple[Graph, ...], RecordedCalls | None]:
-            built = build()
+            built = source() if callable(source) else source
             return named(built.graphs), built.calls
 
-        return Contents(deferred, ran.step.output, comparison=comparison)
-    if isinstance(captured.graphs, Built):
-        now = named(captured.graphs.graphs), captured.graphs.calls
-        return Contents(
-            lambda: now,
+        contents = Contents(
+            deferred,
             ran.step.output,
             comparison=comparison,
             training=captured.training,
             find_frozen=functools.partial(_frozen, mechanism, ran.step, ()),
         )
+        if not callable(source):
+            contents.build()
+        return contents
     unbroken = ran.record is not None and not ran.record.breaks
 
     def finished(graphs: tuple[Graph, ...], converted: Sequence[Converted]) -> tuple[Graph, ...]:
         return with_output(graphs, converted, ran.step.output, named_modules, unbroken=unbroken)
 
-    graphs = finished(named(conversion.graph for conversion in captured.graphs), captured.graphs)
-    live = list(zip(graphs, captured.graphs, strict=True))
+    graphs = finished(named(conversion.graph for conversion in source), source)
+    live = list(zip(graphs, source, strict=True))
     levels = {}
     for level, converted in captured.levels.items():
         of_level = (conversion.graph for conversion in converted)

@@ -89,7 +89,7 @@ class Contents:
         methods: see `Captured.methods`.
         find_frozen: returns the numbers that are frozen into compiled graphs; `None` unless this is
             a training step.
-        training: what a training step did to its parameters; `None` for other captures.
+        training: returns what a training step did to its parameters; `None` for other captures.
         origin: where the graphs come from, for messages; "" if a target was called.
     """
 
@@ -108,7 +108,7 @@ class Contents:
     rank: int | None = None
     printed: PrintedGraphs | None = None
     origin: str = ""
-    training: Sequence[UpdatedParameter] | None = None
+    training: Callable[[], Sequence[UpdatedParameter]] | None = None
     methods: Sequence[tuple[str, str, Source | None, str]] = ()
     find_frozen: Callable[[], tuple[Frozen, ...]] | None = None
 
@@ -120,6 +120,7 @@ class Contents:
             "build_schedules",
             "build_bypasses",
             "find_frozen",
+            "training",
         ):
             if (make := getattr(self, name)) is not None:
                 object.__setattr__(self, name, once(make))

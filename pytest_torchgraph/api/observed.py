@@ -225,7 +225,7 @@ class Observed:
             raise self._unavailable(
                 "updated parameters are", "graph_capture(step, ..., updates=(model, optimizer))"
             )
-        return self._contents.training
+        return self._contents.training()
 
     @property
     def transfers(self) -> tuple[Transfer, ...]:

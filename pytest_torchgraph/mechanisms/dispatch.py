@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import sys
 import warnings
 from bisect import bisect_right
@@ -10,7 +11,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import partial
 from types import FrameType
 from typing import Any, ClassVar
 
@@ -48,7 +48,7 @@ from .recording import (
     threads_started,
 )
 from .step import NamedTensors, SavedState, Step, output_leaves
-from .training import TrainingRecord, event_of
+from .training import StepPhases, TrainingRecord, event_of
 
 _inference_mode_is_on = torch.is_inference_mode_enabled
 _NONE: dict[str, Any] = {}
@@ -85,14 +85,16 @@ class DispatchRecorder(RecordingMode):  # type: ignore[no-untyped-call]
 
     Attributes:
         forward, backward: the ops of each.
+        program: all ops in order, with True inside a module.
     """
 
     def __init__(self, named: NamedTensors, saved: SavedState):
         super().__init__(named)
         self._saved = saved
-        self._writing: dict[Any, bool] = {}
+        self._writing: dict[int, bool] = {}
         self.forward: list[OpRecord] = []
         self.backward: list[OpRecord] = []
+        self.program: list[tuple[OpRecord, bool]] = []
         self.records = self.forward
         self.changes: list[tuple[int, int]] = []
         self._stack: list[int] = []
@@ -113,6 +115,15 @@ class DispatchRecorder(RecordingMode):  # type: ignore[no-untyped-call]
         finally:
             self._stack.clear()
             self._hooks = None
+
+    @contextmanager
+    def recording_backward(self) -> Iterator[None]:
+        """Record a backward that a training step itself runs."""
+        self.records = self.backward
+        try:
+            yield
+        finally:
+            self.records = self.forward
 
     # -- modules ---------------------------------------------------------------------------------
 
@@ -191,6 +202,8 @@ class DispatchRecorder(RecordingMode):  # type: ignore[no-untyped-call]
         self.hand_over(method, tensor)
         if method in HANDS_OVER:  # numpy may write into the shared memory
             self._saved.before_write(tensor)
+        if method == STARTS:
+            self._saved.copy_all()
         op = sys.intern(f"Tensor.{method}")
         if op in effects.READING and isinstance(tensor, torch.Tensor):
             self._after_hooks()
@@ -213,18 +226,20 @@ class DispatchRecorder(RecordingMode):  # type: ignore[no-untyped-call]
             line, by = None, self.by(node, bool(stack))
             if path == -1 and sequence >= FIRST_LEAF_SEQUENCE:
                 path = self.number_of_owner(node)
-        self.records.append(OpRecord(func, encoded, named, result, path, sequence, line, by))
+        record = OpRecord(func, encoded, named, result, path, sequence, line, by)
+        self.records.append(record)
+        self.program.append((record, bool(stack)))
 
     def _may_write(self, func: Any) -> bool:
         """Return True if an op writes to an argument, or is a custom op.
 
         The schema of a custom op may omit its writes.
         """
-        may_write = self._writing.get(func)
+        may_write = self._writing.get(id(func))  # hashing an op takes longer
         if may_write is None:
             is_mutable = getattr(getattr(func, "_schema", None), "is_mutable", True)
             may_write = bool(is_mutable or getattr(func, "namespace", "") not in KNOWN_NAMESPACES)
-            self._writing[func] = may_write
+            self._writing[id(func)] = may_write
         return may_write
 
 
@@ -271,31 +286,6 @@ class DispatchReplay(Replay):
         forward_index = bisect_right(self.sequences, sequence)
         line = self.forward[forward_index].line if forward_index < len(self.forward) else None
         return path, None if line is None else source_lines.from_line(*line)
-
-
-class _StepRecorder(DispatchRecorder):  # type: ignore[no-untyped-call]
-    """Records a training step.
-
-    Attributes:
-        program: all ops in order, with True inside a module.
-    """
-
-    def __init__(self, named: NamedTensors, saved: SavedState):
-        super().__init__(named, saved)
-        self.program: list[tuple[OpRecord, bool]] = []
-
-    @contextmanager
-    def recording_backward(self) -> Iterator[None]:
-        """Record a backward that the step itself runs."""
-        self.records = self.backward
-        try:
-            yield
-        finally:
-            self.records = self.forward
-
-    def _record(self, *record: Any) -> None:
-        super()._record(*record)
-        self.program.append((self.records[-1], bool(self._stack)))
 
 
 class _StepReplay(DispatchReplay):
@@ -473,7 +463,7 @@ def graphs_of_step(
 
 def capture_training_step(step: Step, canon: CanonicalNames) -> Captured:
     """Record a training step: forward, backward and update. Its compiled parts run eagerly."""
-    recorder = _StepRecorder(step.invocation.named, step.saved)
+    recorder = DispatchRecorder(step.invocation.named, step.saved)
     program = recorder.program
     training = TrainingRecord(recorder, step, lambda: len(program))
     seen = RecordedCalls()
@@ -501,30 +491,42 @@ def capture_training_step(step: Step, canon: CanonicalNames) -> Captured:
             step.run(None, recording)
     outputs, buffers, leaves = _results(step, recorder)
     refuse_unseen(recorder, threads)
-    backward = set(map(id, recorder.backward))
-    _refuse_unwritten(recorder, [record for record, _ in program], [*outputs, *buffers])
-    events = [
-        event_of(recorder, record, backward=id(record) in backward, in_module=in_module)
-        for record, in_module in program
-    ]
-    result = training.finish(events)
-    seen.methods[:] = [
-        (*method[:3], phase) for method, phase in zip(seen.methods, result.called, strict=True)
-    ]
-    segments = _segments(program, result.phases)
-    replay = _StepReplay(recorder, canon, training.owners())
-    with collector_paused():
-        graphs = graphs_of_step(replay, segments, training, [*outputs, *buffers])
-    forwards = [n for n, g in enumerate(graphs) if g.kind in ("forward", "inference")]
-    if forwards:
-        last = forwards[-1]
-        names = _names_of_outputs(replay, segments, graphs, outputs, graphs[last].name)
-        graphs[last] = _with_step_output(graphs[last], leaves, names)
-    for segment in segments:
-        replay.called_at = training.line_at(segment.begin)
-        for record in segment.records:
-            note_call(seen, replay, record, segment.name, ignored=result.step_counts)
-    return Captured(Built(graphs, seen, replay.kept_by_name), training=result.updated)
+    _refuse_unwritten(recorder, [*outputs, *buffers])
+    divide, owners = training.finish(), training.owners()
+
+    @functools.cache
+    def phases() -> StepPhases:
+        backward = set(map(id, recorder.backward))
+        return divide(
+            [
+                event_of(recorder, record, backward=id(record) in backward, in_module=in_module)
+                for record, in_module in program
+            ]
+        )
+
+    def build() -> Built:
+        result = phases()
+        seen.methods[:] = [
+            (*method[:3], phase) for method, phase in zip(seen.methods, result.called, strict=True)
+        ]
+        segments = _segments(program, result.phases)
+        replay = _StepReplay(recorder, canon, owners)
+        with collector_paused():
+            graphs = graphs_of_step(replay, segments, training, [*outputs, *buffers])
+        forwards = [n for n, g in enumerate(graphs) if g.kind in ("forward", "inference")]
+        if forwards:
+            last = forwards[-1]
+            names = _names_of_outputs(replay, segments, graphs, outputs, graphs[last].name)
+            graphs[last] = _with_step_output(graphs[last], leaves, names)
+        for segment in segments:
+            replay.called_at = training.line_at(segment.begin)
+            for record in segment.records:
+                note_call(seen, replay, record, segment.name, ignored=result.step_counts)
+        return Built(graphs, seen, replay.kept_by_name)
+
+    # As in `Dispatch.capture`: graphs without an op are an error.
+    is_empty = all(_is_idle(record) for record, _ in program)
+    return Captured(build() if is_empty else build, training=lambda: phases().updated)
 
 
 def _names_of_outputs(
@@ -607,10 +609,7 @@ class Dispatch:
         recorder.kept = {} if keep_constants else None
         seen = RecordedCalls()
 
-        def note(method: str, owner: Any) -> None:
-            if method == STARTS:
-                step.saved.copy_all()
-            note_method(seen, recorder, method, owner)
+        note = functools.partial(note_method, seen, recorder)
 
         @contextmanager
         def recording(*, backward: bool) -> Iterator[None]:
@@ -623,14 +622,17 @@ class Dispatch:
             _no_compiled_region(),
             threads_started(recorder) as threads,
         ):
-            step.run(None, partial(recording, backward=False), partial(recording, backward=True))
+            step.run(
+                None,
+                functools.partial(recording, backward=False),
+                functools.partial(recording, backward=True),
+            )
         outputs, buffers, leaves = _results(step, recorder)
         tensor_count = len(outputs)
         outputs += buffers
         grads = [recorder.number_of(leaf.grad) for leaf in step.leaves if leaf.grad is not None]
         refuse_unseen(recorder, threads)
-        records = (*recorder.forward, *recorder.backward)
-        _refuse_unwritten(recorder, records, [*outputs, *grads])
+        _refuse_unwritten(recorder, [*outputs, *grads])
         ran_backward = step.ran_backward
         if not ran_backward:  # the target may have run a backward of its own
             outputs += grads
@@ -669,12 +671,10 @@ def _results(
     return outputs, buffers, leaves
 
 
-def _refuse_unwritten(
-    recorder: RecordingMode, records: Iterable[OpRecord], read: Iterable[Value]
-) -> None:
+def _refuse_unwritten(recorder: DispatchRecorder, read: Iterable[Value]) -> None:
     """Refuse a step that reads memory which no recorded op has written."""
     unfilled = UnwrittenReads(recorder)
-    for record in records:
+    for record, _ in recorder.program:
         unfilled.ran(record)
     unfilled.read(read)
     refuse_unwritten(unfilled)

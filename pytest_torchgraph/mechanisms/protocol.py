@@ -92,7 +92,7 @@ class Captured:
         comparable: the mechanism that draws the same random numbers as an eager run, if this run
             drew others.
         methods: methods that a training step called outside compiled graphs; see `RecordedCalls`.
-        training: what a training step did to its parameters; `None` for other targets.
+        training: returns what a training step did to its parameters; `None` for other targets.
         incomparable: the reason why this run cannot be compared with an eager run, otherwise "".
         passes: the passes that ran, with positions of graphs as names; `None` if not recorded.
     """
@@ -106,7 +106,7 @@ class Captured:
     islands: Callable[[], Islands] | None = None
     bypasses: Callable[[], tuple[CacheBypass, ...]] | None = None
     comparable: Mechanism | None = None
-    training: Sequence[UpdatedParameter] | None = None
+    training: Callable[[], Sequence[UpdatedParameter]] | None = None
     methods: Sequence[tuple[str, str, Source | None, str]] = ()
     incomparable: str = ""
     passes: Sequence[PassRun] | None = None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -118,14 +118,15 @@ class TrainingRecord:
                 self._name(f"{name}.grad", leaf.grad)
         for name, parameter in self.updates.parameters.values():
             self._name(name, parameter)
-        for name, tensor in self.updates.tensors():
+        state = [*self.updates.tensors()]
+        for name, tensor in state:
             self._name(name, tensor)
         self.before = {
             number: self.recorder.number_of(leaf.grad)
             for number, leaf in enumerate(self.step.leaves)
             if leaf.grad is not None
         }
-        self._state_before = self._storages(self.updates.tensors())
+        self._state_before = self._storages(state)
 
     def _name(self, name: str, tensor: torch.Tensor) -> None:
         named = self.step.invocation.named
@@ -182,7 +183,7 @@ class TrainingRecord:
         """Note a call of a method that reads a tensor, after its own event if it has one."""
         self.calls.append((self.count(), self._depth > 0))
 
-    def _storages(self, tensors: Iterator[tuple[str, torch.Tensor]]) -> set[int]:
+    def _storages(self, tensors: Iterable[tuple[str, torch.Tensor]]) -> set[int]:
         return {self.recorder.memory(t) for _, t in tensors}
 
     def gradients(self, begin: int) -> Mapping[Value, str]:
@@ -212,8 +213,12 @@ class TrainingRecord:
                     owners[memory(tensor)] = path
         return owners
 
-    def finish(self, events: Sequence[Access]) -> StepPhases:
-        """Return the phases of the events, before the state of the step is restored."""
+    def finish(self) -> Callable[[Sequence[Access]], StepPhases]:
+        """Note what the step ends with, before its state is restored.
+
+        Returns:
+            A function that returns the phases of the events, also later.
+        """
         memory = self.recorder.memory
         parameters = {id(leaf): memory(leaf) for leaf in self.step.leaves}
         state = self._storages(self.updates.tensors()) | self._state_before
@@ -223,37 +228,53 @@ class TrainingRecord:
         made = {memory(leaf.grad) for leaf in self.step.leaves if leaf.grad is not None} - grads
         named = self.step.invocation.named
         buffers = {memory(buffer) for buffer in named.all_buffers}
-        for event in events:
-            if event.tangent in self.tangents:
-                event.backward = True
-        phases = _phases(
-            events,
-            {*parameters.values(), *grads, *made, *state},
-            buffers,
-            (state - self._state_before) | made,
-        )
-        counts = {memory(c) for c in self.updates.step_counts()}
+        counts = frozenset({memory(c) for c in self.updates.step_counts()})
         # The state may be freed now, and another tensor get its id.
         tensors = {
             -n if k in self._named else k: v for n, (k, v) in enumerate(named.tensors.items())
         }
         named.tensors.clear()
         named.tensors.update(tensors)
-        called = [_phase_of_call(phases, *call) for call in self.calls]
-        updated = tuple(self._updated(events, phases, parameters))
-        return StepPhases(phases, called, frozenset(counts), updated)
-
-    def _updated(
-        self, events: Sequence[Access], phases: Sequence[Phase], parameters: Mapping[int, int]
-    ) -> Iterator[UpdatedParameter]:
-        """Yield what happened to each parameter of the named modules."""
         held = {
             id(parameter)
             for _, optimizer in self.updates.of_kind("optimizer")
             for group in optimizer.param_groups
             for parameter in group["params"]
         }
-        position = {id(leaf): number for number, leaf in enumerate(self.step.leaves)}
+        position = {key: number for number, key in enumerate(parameters)}
+        trained = [
+            (name, position[id(p)], parameters[id(p)], id(p) in held)
+            for name, p in self.updates.trained
+            if p.requires_grad
+        ]
+
+        def divide(events: Sequence[Access]) -> StepPhases:
+            for event in events:
+                if event.tangent in self.tangents:
+                    event.backward = True
+            phases = _phases(
+                events,
+                {*parameters.values(), *grads, *made, *state},
+                buffers,
+                (state - self._state_before) | made,
+            )
+            called = [_phase_of_call(phases, *call) for call in self.calls]
+            updated = tuple(self._updated(events, phases, trained))
+            return StepPhases(phases, called, counts, updated)
+
+        return divide
+
+    def _updated(
+        self,
+        events: Sequence[Access],
+        phases: Sequence[Phase],
+        trained: Sequence[tuple[str, int, int, bool]],
+    ) -> Iterator[UpdatedParameter]:
+        """Yield what happened to each parameter of the named modules.
+
+        Args:
+            trained: name, position and storage of each parameter, and True if an optimizer has it.
+        """
         got = {number for backward in self.backwards for number in backward.got}
         writes: defaultdict[int, dict[tuple[int, Any], Source | None]] = defaultdict(dict)
         stale = self._stale(events)
@@ -266,16 +287,9 @@ class TrainingRecord:
                 key = step_number, event.line and event.line[:2]
                 for storage in event.writes:
                     writes[storage][key] = _source(event.line)
-        for name, parameter in self.updates.trained:
-            if parameter.requires_grad:
-                number = position[id(parameter)]
-                yield UpdatedParameter(
-                    name,
-                    number in got,
-                    id(parameter) in held,
-                    tuple(writes[parameters[id(parameter)]].values()),
-                    stale.get(number),
-                )
+        for name, number, storage, is_held in trained:
+            written = tuple(writes[storage].values())
+            yield UpdatedParameter(name, number in got, is_held, written, stale.get(number))
 
     def _stale(self, events: Sequence[Access]) -> dict[int, Source]:
         """Return the leaves to whose gradients from before the step a backward adds."""
@@ -341,10 +355,11 @@ def _phases(
     needed: set[int] = set()
     feeds: set[int] = set()
     idle = set()
+    written = written | buffers
     for number in reversed(range(len(events))):
         event = events[number]
         own_buffers = buffers if event.in_module else set()
-        updates = (event.writes & (written | buffers)) - own_buffers or event.makes & made
+        updates = (event.writes & written) - own_buffers or event.makes & made
         results = event.makes | event.writes
         if event.backward:
             phases[number] = "backward"
@@ -377,7 +392,7 @@ def event_of(
         name = getattr(record.op, "_opname", "")
     results = [*parts_of(record.output, Value)]
     operands = [*parts_of((record.args, record.kwargs), Value)]
-    before = {memory(value) for value in operands}
+    before = {*map(memory, operands)}
     return Access(
         backward,
         in_module,

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import functools
 import importlib.util
+import itertools
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -68,21 +69,36 @@ class StoragePins:
 
     The memory of the storages can still be freed. torch's `StorageWeakRef` does the same for one
     storage, but creating and freeing it takes longer than the rest of the recording.
+
+    Attributes:
+        numbers: the number of each pinned storage, by address.
     """
 
     def __init__(self) -> None:
-        self._references: list[int] = []
+        self.numbers: dict[int, int] = {}
+        self._limit = 0
+        self._next = itertools.count()
         self._make: Callable[[torch.UntypedStorage], int] = get("storage_reference")
         self._free: Callable[[int], object] = get("free_storage_reference")
+        self._is_gone: Callable[[int], bool] = get("storage_expired")
 
     def add(self, storage: torch.UntypedStorage) -> int:
         """Pin a storage, and return its number."""
-        self._references.append(self._make(storage))
-        return len(self._references) - 1
+        if len(self.numbers) >= self._limit:
+            # The objects of storages that are gone lie between blocks of freed memory, which then
+            # cannot be joined: a training step took twice as much memory.
+            self._unpin(filter(self._is_gone, self.numbers))
+            self._limit = len(self.numbers) * 5 // 4 + 16
+        number = self.numbers[self._make(storage)] = next(self._next)
+        return number
+
+    def _unpin(self, addresses: Iterable[int]) -> None:
+        for address in [*addresses]:
+            del self.numbers[address]
+            self._free(address)
 
     def __del__(self) -> None:
-        for reference in self._references:
-            self._free(reference)
+        self._unpin(self.numbers)
 
 
 def aot_autograd(**compilers: Any) -> Callable[..., Any]:

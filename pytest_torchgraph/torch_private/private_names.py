@@ -189,6 +189,7 @@ _NAMES_BY_PURPOSE = {
         ),
         "storage_reference": ("torch:UntypedStorage._weak_ref", "2.0"),
         "free_storage_reference": ("torch:UntypedStorage._free_weak_ref", "2.0"),
+        "storage_expired": ("torch:UntypedStorage._expired", "2.0"),
     },
     "module paths of backward ops": {
         "sequence_nr": ("torch._C:_autograd._get_sequence_nr", "1.13"),

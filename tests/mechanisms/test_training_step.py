@@ -2,6 +2,7 @@
 
 import contextlib
 import copy
+import ctypes
 import itertools
 import logging
 import operator
@@ -16,6 +17,7 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from pytest_torchgraph import CaptureError, Graph
+from pytest_torchgraph.mechanisms import dispatch
 
 OPTIMIZERS = {
     "SGD": lambda p, **k: torch.optim.SGD(p, lr=0.1, momentum=0.9, **k),
@@ -577,3 +579,41 @@ def test_saving_copies_state_once_and_prints_no_parameter(graph_capture, monkeyp
     with CopiesOf(state) as copies:
         graph_capture(training.step, *batch(), updates=training.updates, via="dispatch", warmup=0)
     assert copies.count <= len(state)
+
+
+@pytest.mark.parametrize("write", ["none", "op", "numpy", "memory"])
+def test_gradients_that_a_step_finds_are_copied_only_if_written(graph_capture, write):
+    training = Training("SGD", "for")
+    training.step(*batch())
+    grads = [p.grad for p in training.model.parameters()]
+    values = [grad.clone() for grad in grads]
+
+    def step(x, y):
+        grad = training.model[0].fc.weight.grad  # a gradient in a closure would be an argument
+        if write == "op":
+            grad.zero_()
+        elif write == "numpy":
+            grad.numpy()[:] = 0
+        elif write == "memory":
+            ctypes.memset(grad.data_ptr(), 0, grad.nbytes)
+        training.model.zero_grad()
+        return training.step(x, y)
+
+    refused = pytest.raises(CaptureError, match="a gradient that was written without an op")
+    with refused if write == "memory" else contextlib.nullcontext(), CopiesOf(grads) as copies:
+        graph_capture(step, *batch(), updates=training.updates, via="dispatch", warmup=0)
+    assert copies.count == (write in ("op", "numpy"))
+    assert all(p.grad is grad for p, grad in zip(training.model.parameters(), grads, strict=True))
+    assert write == "memory" or all(map(torch.equal, grads, values))
+
+
+def test_graphs_are_built_when_first_read(graph_capture, monkeypatch):
+    built = []
+    original = dispatch.graphs_of_step
+    monkeypatch.setattr(dispatch, "graphs_of_step", lambda *a: built.append(1) or original(*a))
+    training = Training()
+    captured = graph_capture(training.step, *batch(), updates=training.updates, via="dispatch")
+    assert not built
+    assert captured.phase("update")
+    assert captured.phase("backward")
+    assert built == [1]

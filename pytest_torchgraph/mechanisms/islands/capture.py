@@ -177,8 +177,8 @@ def _divide(recorder: IslandRecorder, training: TrainingRecord) -> Sequence[Phas
             events.append(event_of(recorder, event, backward=event.backward, in_module=in_module))
         else:
             events.append(_event_of_run(recorder, event))
-    result = training.finish(events)
-    recorder.updated = result.updated
+    result = training.finish()(events)
+    recorder.updated = lambda: result.updated
     recorder.step_counts = result.step_counts
     phases: dict[int, set[Phase]] = {}
     for event, phase in zip(recorder.events, result.phases, strict=True):

@@ -110,7 +110,7 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
         self.sequence_marks: list[tuple[int, int]] = []
         self.hidden: list[tuple[str, Line | None]] = []
         self.is_recording = False
-        self.updated: Sequence[UpdatedParameter] | None = None
+        self.updated: Callable[[], Sequence[UpdatedParameter]] | None = None
         self.in_update: set[int] = set()
         self.step_counts: frozenset[int] = frozenset()
         self.methods: list[tuple[str, str, Source | None, str]] = []

@@ -54,17 +54,20 @@ _STRIDED_PLACE = 5
 
 
 _T = TypeVar("_T")
+_CONTAINERS = (tuple, list, dict)
 
 
 def parts_of(value: Any, kind: type[_T]) -> Iterator[_T]:
     """Yield the objects of a class among arguments or results, in order."""
     if isinstance(value, kind):
         yield value
-    elif isinstance(value, tuple | list):
-        for item in value:
-            yield from parts_of(item, kind)
-    elif isinstance(value, dict):
-        yield from parts_of(list(value.values()), kind)
+    elif isinstance(value, _CONTAINERS):
+        # The items are looked at here, because this runs for each op, and most are no containers.
+        for item in [*value.values()] if isinstance(value, dict) else value:
+            if isinstance(item, kind):
+                yield item
+            elif isinstance(item, _CONTAINERS):
+                yield from parts_of(item, kind)
 
 
 class Value(int):
@@ -162,8 +165,8 @@ class RecordingMode(torch_private.TorchDispatchMode):  # type: ignore[no-untyped
         self.precompiled: list[Line | None] = []
         self._path_numbers: dict[str, int] = {"": 0}
         self._tensors: dict[int, tuple[Any, Value]] = {}
-        self._storages: dict[int, int] = {}
         self._pins = torch_private.StoragePins()
+        self._storages = self._pins.numbers
         self._places: dict[tuple[Any, ...], Value] = {}
         self._shared: dict[Any, Value | None] = {}
         self._first_on: dict[int, Value] = {}
@@ -270,8 +273,9 @@ class RecordingMode(torch_private.TorchDispatchMode):  # type: ignore[no-untyped
             return False
         hooks = self._saved_tensor_hooks()
         pack = None if hooks is None else getattr(hooks[0], "__code__", None)
-        frame = None if pack is None else sys._getframe(2)
-        return any(caller.f_code is pack for caller in callers(frame))
+        if pack is None:
+            return False
+        return any(caller.f_code is pack for caller in callers(sys._getframe(2)))
 
     def is_composite(self, func: Any) -> bool:
         """Return True for an op that is decomposed everywhere except in inference mode."""
@@ -354,14 +358,15 @@ class RecordingMode(torch_private.TorchDispatchMode):  # type: ignore[no-untyped
             shape = () if tensor.is_nested else tuple(tensor.shape)
             self.meta.append((tensor.dtype, shape, None, tensor.device, tensor.layout, 0))
         self.storage_of.append(storage)
-        if torch_private.is_fake(tensor):
-            self.without_memory.add(storage)
-        is_row = output and tensor.ndim == 1 and tensor.is_cpu
+        is_row = output and tensor.dtype is torch.int64 and tensor.ndim == 1 and tensor.is_cpu
         if is_row and not _FILL.isdisjoint(_caller().f_code.co_names):
             self.filled.add(storage)
         self._tensors[id(tensor)] = (weakref.ref(tensor), value)
         self._places.setdefault(place, value)
-        self._first_on.setdefault(storage, value)
+        if storage not in self._first_on:
+            self._first_on[storage] = value
+            if torch_private.is_fake(tensor):
+                self.without_memory.add(storage)
         return value
 
     def _meet_owner(self, storage: int) -> Value | None:
@@ -502,7 +507,7 @@ class RecordingMode(torch_private.TorchDispatchMode):  # type: ignore[no-untyped
             return number, (number, 0, id(tensor))
         number = self._storages.get(address, -1)
         if number == -1:
-            number = self._storages[address] = self._pins.add(storage)
+            number = self._pins.add(storage)
         if tensor.layout is not _STRIDED or tensor.is_nested:
             return number, (number, 0, id(tensor))
         form = tuple(tensor.shape), tensor.stride(), tensor.dtype

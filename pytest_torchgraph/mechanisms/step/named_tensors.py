@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import itertools
+import logging
 import random
 import sys
 import weakref
@@ -191,7 +192,7 @@ def without_wrappers(path: str) -> str:
 
 
 _CONTAINERS = (list, tuple, deque, dict)
-_SCALARS = (int, float, complex, str, bytes, type(None), type, ModuleType)
+_SCALARS = (int, float, complex, str, bytes, type(None), type, ModuleType, logging.Logger)
 MAX_DEPTH = 4
 """Maximum depth of the search for modules in lists, dicts, closures and attributes of the target.
 """

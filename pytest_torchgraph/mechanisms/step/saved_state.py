@@ -297,7 +297,8 @@ class SavedState:
     def __init__(
         self, named: NamedTensors, *, sees_writes: bool = False, updates: Updates | None = None
     ):
-        sees_writes = sees_writes and updates is None  # nobody sees the writes of the warm-up
+        self._sees_writes = sees_writes
+        sees_writes = sees_writes and updates is None  # an optimizer writes all parameters
         self.updates = updates
         self.grads: dict[int, tuple[torch.Tensor, torch.Tensor | None, SavedTensor | None]] = {}
         parameters = [(name, p) for name, p in named.all_parameters if not is_lazy(p)]
@@ -354,10 +355,10 @@ class SavedState:
             noted = self.optimizers.saved_state()
             self.updated = [SavedTensor(t) for key, t in updated.items() if key not in noted]
 
-    def _save(self, tensor: torch.Tensor, *, lazily: bool) -> SavedTensor:
-        """Save a tensor; if it is large and `lazily`, copy it only before a write to its memory."""
+    def _save(self, tensor: torch.Tensor, *, lazily: bool, least: int = LARGE) -> SavedTensor:
+        """Save a tensor; if `lazily`, copy one of more bytes only before a write to its memory."""
         # A sparse tensor has no `nbytes`.
-        if not lazily or tensor.layout is not torch.strided or tensor.nbytes <= LARGE:
+        if not lazily or tensor.layout is not torch.strided or tensor.nbytes <= least:
             return SavedTensor(tensor)
         storage = storage_of(tensor)
         # `before_write` finds tensors by storage id. A tensor without one is copied now.
@@ -391,7 +392,10 @@ class SavedState:
         """Save a leaf's gradient. It stays: an optimizer in the target's closure may step by it."""
         if id(leaf) not in self.grads:
             grad = leaf.grad
-            self.grads[id(leaf)] = (leaf, grad, None if grad is None else SavedTensor(grad))
+            # Most steps drop the gradients that they find, and do not write to them.
+            lazily = self._sees_writes
+            former = None if grad is None else self._save(grad, lazily=lazily, least=0)
+            self.grads[id(leaf)] = leaf, grad, former
 
     def replaced_buffers(self) -> list[torch.Tensor]:
         """Return the tensors that modules now hold in place of their original buffers."""
@@ -457,6 +461,8 @@ class SavedState:
             leaf.grad = grad
             if former is not None and (parameters or former.looks_changed()):
                 former.restore()
+                if former.is_lost:
+                    former.failure = "a gradient that was written without an op"
         self.optimizers.restore()
         for attributes in self.attributes:
             _restore_state(attributes)
@@ -498,7 +504,8 @@ class SavedState:
     def failures(self) -> list[str]:
         """Return the tensors that torch refused to restore, each with torch's error."""
         parameters = (saved for _, saved in self.parameters)
-        saved = [*self.buffers, *self.arguments, *parameters, *self.updated]
+        grads = (former for _, _, former in self.grads.values() if former is not None)
+        saved = [*self.buffers, *self.arguments, *parameters, *grads, *self.updated]
         return [each.failure for each in saved if each.failure]
 
     def final_values(self) -> dict[int, torch.Tensor]:
@@ -547,7 +554,8 @@ def preserve_state(
         finally:
             torch.clear_autocast_cache()
             undo = failed is not None or bool(refusal)
-            saved.restore(parameters=undo or updates is not None, keep=not undo)
+            undone = undo or updates is not None
+            saved.restore(parameters=undone, keep=not undone)
             if undo or saved.failures():
                 unrestored = saved.describe_unrestored()
                 saved.release()

@@ -125,9 +125,14 @@ class SavedTensor:
             # The step wrote a value with a graph into it. A view cannot be detached in place.
             with contextlib.suppress(RuntimeError):
                 tensor.detach_()
-        with torch.inference_mode(tensor.is_inference()), torch.no_grad():
+        inference = tensor.is_inference()
+        other_mode = inference != torch.is_inference_mode_enabled()
+        # Entering a mode takes as long as comparing a small tensor.
+        with torch.inference_mode(inference) if other_mode else contextlib.nullcontext():
             moved = not self._is_in_place()
-            if moved or not (value is None or same_bits(tensor, value)):
+            # If it was written and nobody needs the new value, comparing takes as long as writing.
+            compared = keep or version_of(tensor) == self._version
+            if moved or not (value is None or (compared and same_bits(tensor, value))):
                 if keep:
                     self.final_value = tensor.detach().clone()
                 # Restore the value in the former memory, unless the storage was resized.
@@ -146,7 +151,14 @@ class SavedTensor:
 
     def _write(self, value: torch.Tensor) -> None:
         """Write a value to the tensor, or to its former memory if it is plain or sparse."""
-        tensor = self._alias if self._is_plain else self.tensor.detach()
+        if self._is_plain:
+            tensor = self._alias
+            if 0 in tensor.stride():  # torch refuses to write an expanded tensor as a whole
+                index = tuple([slice(None if step else 1) for step in tensor.stride()])
+                tensor, value = tensor[index], value[index]
+            tensor.copy_(value)
+            return
+        tensor = self.tensor.detach()
         if tensor.layout is torch.sparse_coo:
             # A write may give it other memory, as `copy_` would. The alias keeps the former memory.
             self._alias._values().copy_(value._values())
@@ -154,9 +166,6 @@ class SavedTensor:
             return
         if "sparse" in str(tensor.layout):
             tensor.resize_as_sparse_(value)
-        if self._is_plain:  # torch refuses to write an expanded tensor as a whole
-            index = tuple([slice(None if step else 1) for step in tensor.stride()])
-            tensor, value = tensor[index], value[index]
         tensor.copy_(value)
 
     def _is_in_place(self) -> bool:
