@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -29,6 +30,7 @@ yaml = pytest.importorskip("yaml")
 
 ROOT = Path(__file__).parents[1]
 ACTION = ROOT / "action" / "compare"
+PYTHON = shlex.quote(sys.executable)
 MARKER = "<!-- torchgraph-runs -->"
 HEAD = "c0ffee" * 6 + "1234"
 PULL = {"pull_request": {"number": 7, "head": {"sha": HEAD}}}
@@ -152,7 +154,7 @@ class Job:
         """Run the steps of the action, and return the summary and the log."""
         action = yaml.safe_load((ACTION / "action.yml").read_text(encoding="utf-8"))
         values = {name: data["default"] for name, data in action["inputs"].items()}
-        values |= {"command": f"{sys.executable} suite.py", "python": sys.executable, **inputs}
+        values |= {"command": f"{PYTHON} suite.py", "python": sys.executable, **inputs}
         assert values.keys() == action["inputs"].keys()
         names = {f"inputs.{name}": value for name, value in values.items()}
         names["runner.temp"] = str(self.path / "temp")
@@ -418,7 +420,7 @@ def test_action_on_a_suite(job: Job) -> None:
     job.commit({"test_f.py": test.replace("relu", "sigmoid")})
     plugins = "-p pytest_torchgraph.plugin -p no:cacheprovider"
     variables = "PYTEST_DISABLE_PLUGIN_AUTOLOAD=1"
-    command = f"{variables} {sys.executable} -m pytest {plugins} test_f.py"
+    command = f"{variables} {PYTHON} -m pytest {plugins} test_f.py"
     summary, log = job.use(command=command)
     assert "**1 cause in 1 of 1 test**" in summary, log
     assert "test_f.py:4" in summary

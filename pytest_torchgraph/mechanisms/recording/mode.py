@@ -358,7 +358,7 @@ class RecordingMode(torch_private.TorchDispatchMode):  # type: ignore[no-untyped
             shape = () if tensor.is_nested else tuple(tensor.shape)
             self.meta.append((tensor.dtype, shape, None, tensor.device, tensor.layout, 0))
         self.storage_of.append(storage)
-        is_row = output and tensor.dtype is torch.int64 and tensor.ndim == 1 and tensor.is_cpu
+        is_row = output and tensor.ndim == 1 and tensor.is_cpu
         if is_row and not _FILL.isdisjoint(_caller().f_code.co_names):
             self.filled.add(storage)
         self._tensors[id(tensor)] = (weakref.ref(tensor), value)
