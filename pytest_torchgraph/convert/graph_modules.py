@@ -34,11 +34,11 @@ def copied(gm: torch.fx.GraphModule) -> torch.fx.GraphModule:
 
     Parameters, buffers and submodules other than bodies are shared.
     """
-    return Snapshot(gm).module
+    return LazyCopy(gm).module
 
 
-class Snapshot:
-    """The graphs of a module at one time.
+class LazyCopy:
+    """A copy of the graphs of a module as they are now, made when it is read.
 
     Attributes:
         calls: the nodes, each with what it calls.
@@ -49,16 +49,17 @@ class Snapshot:
         self.calls = {n: (n.op, n.target, n.args, n.kwargs) for n in nodes}
         self._metas = {n: dict(n.meta) for n in nodes}
         self._meta = dict(gm.meta)  # holds the `context_fn` of a checkpoint's body
+        self._training = gm.training
         self._attributes: dict[str, Any] = {
             str(n.target): attribute_at(gm, str(n.target))
             for n in nodes
             if n.op in ("get_attr", "call_module")
         }
-        self._bodies = {name: Snapshot(self._attributes[name]) for name in bodies(gm)}
+        self._bodies = {name: LazyCopy(self._attributes[name]) for name in bodies(gm)}
 
     @cached_property
     def module(self) -> torch.fx.GraphModule:
-        """A module with these graphs. It is made when it is read, because that takes long."""
+        """A module with these graphs."""
         graph = torch.fx.Graph()
         made: dict[torch.fx.Node, torch.fx.Node] = {}
         waiting, late = [*reversed(self.calls)], set[torch.fx.Node]()
@@ -80,6 +81,7 @@ class Snapshot:
             made[node].meta = self._metas[node]
         parts = {name: body.module for name, body in self._bodies.items()}
         module = torch.fx.GraphModule({**self._attributes, **parts}, graph)
+        module.training = self._training
         module.meta.update(self._meta)
         return module
 

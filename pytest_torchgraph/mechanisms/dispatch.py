@@ -235,7 +235,7 @@ class DispatchRecorder(RecordingMode):  # type: ignore[no-untyped-call]
 
         The schema of a custom op may omit its writes.
         """
-        may_write = self._writing.get(id(func))  # hashing an op takes longer
+        may_write = self._writing.get(id(func))  # hashing takes longer, and torch keeps its ops
         if may_write is None:
             is_mutable = getattr(getattr(func, "_schema", None), "is_mutable", True)
             may_write = bool(is_mutable or getattr(func, "namespace", "") not in KNOWN_NAMESPACES)

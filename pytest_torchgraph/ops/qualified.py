@@ -41,9 +41,10 @@ def op_name(target: Any) -> str:
 
 def overload_of(target: Any) -> torch._ops.OpOverload | None:
     """Return the overload that a target is, or that an op of a dialect of ExecuTorch wraps."""
-    if str(type(target).__module__).startswith("executorch."):
-        target = getattr(target, "_op", None)
-    return target if isinstance(target, torch._ops.OpOverload) else None
+    if isinstance(target, torch._ops.OpOverload):
+        return target
+    wraps = str(type(target).__module__).startswith("executorch.")
+    return getattr(target, "_op", None) if wraps else None
 
 
 @functools.lru_cache(maxsize=4096)

@@ -54,6 +54,7 @@ def test_lazy_state_compiles_twice(graph_capture):
         steady.assert_no_recompiles()
 
 
+@pytest.mark.slow("compiles a training step twice")
 def test_schedule_recompiles(graph_capture):
     step, updates = make("schedule")
     steady = graph_capture.steady(step, *CALLS, updates=updates)

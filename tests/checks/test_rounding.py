@@ -61,6 +61,7 @@ def test_rounding_is_named_with_a_tolerance_and_changes_no_state() -> None:
     captured.assert_matches_eager(rtol=1e-3, atol=10 * float(advice[1]))
 
 
+@pytest.mark.slow("compiles several models")
 def test_tolerance_above_all_outputs_is_not_suggested() -> None:
     torch.manual_seed(0)
     model, x = Rounding(), torch.randn(2, 3, 16, 16) * 100

@@ -288,6 +288,7 @@ def test_frozen_number_that_updates_does_not_name(first):
         capture.assert_nothing_frozen()
 
 
+@pytest.mark.slow("compiles a training step twice")
 def test_nothing_frozen():
     model, optimizer = make(capturable=False)
     step = scheduled(model, optimizer, lambda: None)

@@ -78,6 +78,7 @@ def test_groups_of_an_optimizer_have_their_own_lists(graph_capture):
     assert parse_document(text).graphs == (update,)
 
 
+@pytest.mark.slow("compiles two training steps")
 def test_update_of_a_compiled_optimizer_is_as_long_for_more_layers(graph_capture):
     lengths = []
     for depth in (3, 6):

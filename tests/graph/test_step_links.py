@@ -235,6 +235,7 @@ def test_writes_in_one_graph_and_in_several_have_one_order() -> None:
     assert {finding.of_cut for finding in diff(*sides).findings} == {"added"}
 
 
+@pytest.mark.slow("compiles several models")
 def test_an_input_without_a_gradient_is_a_difference() -> None:
     x, y = X.clone().requires_grad_(), Y.clone().requires_grad_()
     old, new = (capture(adds, x, y, detached=detached) for detached in (False, True))
@@ -393,6 +394,7 @@ def test_text_has_the_order_of_inputs_only_if_graphs_take_them_in_another() -> N
             parse_text(text.replace("  inputs %x, %y", line))
 
 
+@pytest.mark.slow("compiles several models")
 def test_blocks_that_share_a_graph_cost_what_they_cost_in_eager() -> None:
     """What passes from run to run was taken for an input of the step."""
     x = X.clone().requires_grad_()

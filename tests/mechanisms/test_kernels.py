@@ -242,6 +242,7 @@ def test_a_second_kernel_and_a_second_launch_are_named() -> None:
         captured.assert_kernel_count(extern=(3, None))
 
 
+@pytest.mark.slow("inductor generates code")
 def test_many_calls_are_listed_together_and_no_more_than_fits() -> None:
     def alike(x: Tensor) -> Tensor:
         for number in range(15):

@@ -65,6 +65,7 @@ def test_step_via_aot_computes_the_same_and_is_restored(
         capture.assert_updated()
 
 
+@pytest.mark.slow("compiles a training step")
 def test_compiled_parts_are_graphs_and_the_rest_is_eager(graph_capture):
     training = Training("AdamW", "foreach", compiled="optimizer")
     capture = graph_capture(training.step, *batch(), via="aot", updates=training.updates)

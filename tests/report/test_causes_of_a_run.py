@@ -124,7 +124,7 @@ def test_single_failed_comparison_has_no_causes_section(few: Run) -> None:
     assert "graphs differ" not in result.stdout.str()
 
 
-@pytest.mark.slow("compiles several models")
+@pytest.mark.slow("a run of pytest of its own")
 def test_another_release_of_torch_is_named(few: Run) -> None:
     lines = end(few(OP="relu", TORCH_NOW="2.15.0"))
     assert lines[1] == "torch 2.13.0 -> 2.15.0"

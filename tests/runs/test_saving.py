@@ -272,6 +272,7 @@ def test_calls_that_run_eagerly(pytester: pytest.Pytester, run: Run) -> None:
     assert cause.text.startswith("a compiled callable no longer runs eagerly: ")
 
 
+@pytest.mark.slow("two runs of pytest")
 def test_a_class_that_moved_is_no_difference(pytester: pytest.Pytester, run: Run) -> None:
     pytester.makepyfile(
         layers=LAYERS,

@@ -356,7 +356,7 @@ def test_update_refuses_with_the_file_untouched(name: str, updated: tuple[Path, 
     )
 
 
-@pytest.mark.slow("compiles several models")
+@pytest.mark.slow("a run of pytest of its own")
 def test_updated_files_pass_without_an_update(updated: tuple[Path, str]) -> None:
     done = pytest_in(updated[0], *(f"test_{name}.py" for name in SHAPES))
     assert done.returncode == 0, done.stdout

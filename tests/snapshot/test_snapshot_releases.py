@@ -119,7 +119,7 @@ def test_run_compares_with_the_nearest_listed_release(
     assert found == compared
 
 
-@pytest.mark.slow("compiles several models")
+@pytest.mark.slow("a run of pytest of its own")
 def test_failure_names_the_compared_and_the_updated_release(on: On, update: On) -> None:
     update("2.13", "relu", listed="2.13 2.15")
     result = on("2.15", "gelu", listed="2.13 2.15")

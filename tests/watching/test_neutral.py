@@ -655,7 +655,7 @@ def test_a_warm_call_costs_one_frame_and_no_record() -> None:
     assert seen.executions["0/0"] == 14
 
 
-@pytest.mark.slow("compiles several models")
+@pytest.mark.slow("a thousand calls")
 def test_watch_does_not_grow_in_a_thousand_warm_calls() -> None:
     function = compiled(recompile_cases.doubled, "aot_eager")
     x = ones(requires_grad=True)

@@ -233,7 +233,7 @@ def _truth(seed: int) -> tuple[bool, bool]:
     return complete, True
 
 
-@pytest.mark.slow("compiles several models")
+@pytest.mark.slow("many examples")
 @pytest.mark.parametrize("seeds", [range(12)])
 def test_random_mixtures_agree_with_a_counting_backend(seeds: range) -> None:
     assert [seed for seed in seeds if len({*_truth(seed)}) > 1] == []

@@ -142,7 +142,7 @@ def _counts(seed: int) -> tuple[int, int]:
     return expected, sum(found.occurrences for found in seen.breaks)
 
 
-@pytest.mark.slow("compiles several models")
+@pytest.mark.slow("many examples")
 @pytest.mark.parametrize("seeds", [range(10)])
 def test_random_breaks_are_counted_as_torch_counts_them(seeds: range) -> None:
     assert [(seed, *counts) for seed in seeds if len({*(counts := _counts(seed))}) > 1] == []

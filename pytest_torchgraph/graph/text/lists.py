@@ -150,14 +150,15 @@ class _ListWriter:
         out: list[str] = []
         number = 0
         while number < len(grouped):
-            rest = grouped[number:]
+            rest = range(number, len(grouped))
             # A shape of no dimensions does not say whether it is the parameter's.
-            shapes = (self.shapes.get(name or "") for name, _ in rest)
-            first = next((n for n, shape in enumerate(shapes) if shape != "[]"), 0)
-            template = self._template(*rest[first], first)
-            # The results of each parameter, which are taken back if the list is too short.
+            shapes = ((n, self.shapes.get(grouped[n][0] or "")) for n in rest)
+            first = next((n for n, shape in shapes if shape != "[]"), number)
+            template = self._template(*grouped[first], first - number)
+            # The results of each parameter, which are taken back if there is no list.
             made: dict[str, dict[str, str]] = {}
-            for name, own in rest if template else ():
+            for n in rest if template else ():
+                name, own = grouped[n]
                 results = self._matches(template, name, own, len(made))
                 if results is None or name is None or name in made:
                     break
@@ -172,13 +173,15 @@ class _ListWriter:
                     out += [f"  for {letter} {{", *(f"  {line}" for line in template), "  }"]
                 number += len(made)
                 continue
-            for (_, own), (name, results) in zip(rest, made.items(), strict=False):
-                self.results.add(own, -1)
+            for n, (name, results) in zip(rest, made.items(), strict=False):
+                self.results.add(grouped[n][1], -1)
                 for key in results:
                     del self.results.local[name][key]
-            self.results.add(rest[0][1])
-            out += map(self._with_repeated, rest[0][1])
-            number += 1
+            # If there is no letter left, none of these begins a list.
+            for _ in range(len(made) if len(made) >= MIN_PARAMETERS else 1):
+                self.results.add(grouped[number][1])
+                out += map(self._with_repeated, grouped[number][1])
+                number += 1
         return [*self._list_lines(), *out]
 
     def _matches(

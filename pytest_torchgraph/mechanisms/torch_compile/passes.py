@@ -11,7 +11,7 @@ import torch.fx
 
 from ... import torch_private
 from ...convert.from_fx import Naming, convert
-from ...convert.graph_modules import Snapshot
+from ...convert.graph_modules import LazyCopy
 from ...graph.diff import GraphDiff, diff_graphs
 from ...graph.model import Graph
 from ...ops.matching import Level
@@ -46,7 +46,7 @@ class PassRun:
     graph: str
     changed: bool
     matches: int | None
-    modules: tuple[Snapshot, Snapshot] = field(repr=False)
+    modules: tuple[LazyCopy, LazyCopy] = field(repr=False)
 
     @cached_property
     def before(self) -> Graph:
@@ -83,7 +83,7 @@ class _Open:
     subsystem: str
     hook: str
     owner: torch.fx.GraphModule
-    before: Snapshot
+    before: LazyCopy
     matches: int | None = None
 
 
@@ -105,7 +105,7 @@ class PassRecorder:
     changing: list[int] = field(default_factory=list)
     graph: str = ""
     _open: list[_Open | None] = field(default_factory=list)
-    _states: dict[int, tuple[Any, Snapshot]] = field(default_factory=dict)
+    _states: dict[int, tuple[Any, LazyCopy]] = field(default_factory=dict)
 
     def skips(self, function: Any, name: str) -> bool:
         """Count a pass that no other pass runs. Return True if it is beyond the limit."""
@@ -164,9 +164,9 @@ class PassRecorder:
     def _running(self) -> list[_Open]:
         return [each for each in self._open if each is not None]
 
-    def _state(self, gm: torch.fx.GraphModule) -> Snapshot:
-        """Return the graphs of a module; the last ones, if its graph has not changed since."""
-        known, now = self._states.get(id(gm)), Snapshot(gm)
+    def _state(self, gm: torch.fx.GraphModule) -> LazyCopy:
+        """Return a copy of a module; the last one, if its graph has not changed since."""
+        known, now = self._states.get(id(gm)), LazyCopy(gm)
         if known is None or [*known[1].calls.items()] != [*now.calls.items()]:
             self._states[id(gm)] = known = (gm, now)  # keeps the id in use
         return known[1]

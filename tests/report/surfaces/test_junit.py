@@ -97,6 +97,7 @@ def test_junit_without_an_audit_or_compiled_code_is_unchanged(
     assert written("--torchgraph-json=run.json") == plain
 
 
+@pytest.mark.slow("a run of pytest of its own")
 def test_report_without_junit_has_no_properties(pytester: pytest.Pytester, run: Run) -> None:
     pytester.makepyfile(test_net=SUITE)
     pytester.makeconftest(
