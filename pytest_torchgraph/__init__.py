@@ -68,7 +68,7 @@ if TYPE_CHECKING:
     from .watching.record import EagerCall as EagerCall
     from .watching.trace_log import Log as Log
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 
 _NAMES = {
     "api.capture": "GraphCapture capture",
