@@ -7,10 +7,10 @@ line overrides an ini value of the same name.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import pytest
 
@@ -20,6 +20,10 @@ from ..words import MOST_DIGITS, checked_digits
 from . import options
 from .paths import unwritable
 from .releases import Releases, parse_releases, refuse_update
+
+_T = TypeVar("_T")
+SECONDS = "a number of seconds, at least 0"
+DIGITS = f"an int from 0 to {MOST_DIGITS}, or not set (exact floats)"
 
 
 def rank_of_process(environ: Mapping[str, str]) -> str:
@@ -65,11 +69,6 @@ def own_file(path: Path, rank: str) -> Path:
         path, rank: as in `path_of_process`.
     """
     return path.with_name(f"{path.stem}@{rank}{path.suffix}") if rank else path
-
-
-ON_OFF = ("on", "off")
-GITHUB = ("auto", "off")
-"""Values of `torchgraph_github`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,16 +155,16 @@ def configure(config: pytest.Config) -> None:
         report=_file(config, "report"),
         json=_json(config),
         save_run=_save_run(config),
-        save_run_isolation=_choice(config, "save_run_isolation", ON_OFF) == "on",
-        github=_choice(config, "github", GITHUB) == "auto",
+        save_run_isolation=_switch(config, "save_run_isolation"),
+        github=_switch(config, "github", "auto"),
         audit=option.torchgraph_audit or "",
         audit_file=own_file(_ini_directory(config) / config.getini("torchgraph_audit_file"), rank),
-        audit_isolation=_choice(config, "audit_isolation", ON_OFF) == "on",
-        divergence=_seconds(config, "divergence"),
-        isolation=_choice(config, "isolation", ON_OFF) == "on",
+        audit_isolation=_switch(config, "audit_isolation"),
+        divergence=_ini(config, "divergence", SECONDS, _seconds),
+        isolation=_switch(config, "isolation"),
         limits=_limits(config),
         releases=parse_releases(config.getini(options.RELEASES)),
-        digits=_digits(config),
+        digits=_ini(config, "digits", DIGITS, _digits),
         rank=rank,
     )
     # Captures cannot ask pytest, so they read the context. The context is filled here and not at
@@ -197,51 +196,39 @@ def _limits(config: pytest.Config) -> dict[str, Any]:
     return {name: from_ini(name, text, ini_directory) for name, text in lines.items() if text}
 
 
-def _choice(config: pytest.Config, name: str, values: tuple[str, str]) -> str:
-    """Return an ini value that must be one of two words.
+def _ini(config: pytest.Config, name: str, valid: str, parse: Callable[[str], _T]) -> _T:
+    """Return a parsed ini value.
 
-    Raises:
-        pytest.UsageError: for any other word.
-    """
-    text: str = config.getini(f"torchgraph_{name}").strip().lower()
-    if text not in values:
-        raise pytest.UsageError(f"torchgraph_{name}: must be {' or '.join(values)}, got {text!r}")
-    return text
-
-
-def _digits(config: pytest.Config) -> int | None:
-    """Return the ini value `torchgraph_digits`; `None` if it is not set.
-
-    Raises:
-        pytest.UsageError: if `graph_snapshot` does not accept the value.
-    """
-    text: str = config.getini("torchgraph_digits").strip()
-    if not text:
-        return None
-    try:
-        return checked_digits(int(text) if text.isascii() and text.isdigit() else text)
-    except ValueError:
-        raise pytest.UsageError(
-            f"torchgraph_digits: must be an int from 0 to {MOST_DIGITS}, or not set (exact "
-            f"floats), got {text!r}"
-        ) from None
-
-
-def _seconds(config: pytest.Config, name: str) -> float:
-    """Return an ini value that is a number of seconds.
+    Args:
+        config: the configuration.
+        name: the name, without `torchgraph_`.
+        valid: the valid values, for the message.
+        parse: parses the text; raises `ValueError` or `KeyError` for any other value.
 
     Raises:
         pytest.UsageError: for any other value.
     """
     text: str = config.getini(f"torchgraph_{name}").strip()
     try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
+        return parse(text)
+    except (ValueError, KeyError):
+        raise pytest.UsageError(f"torchgraph_{name}: must be {valid}, got {text!r}") from None
+
+
+def _switch(config: pytest.Config, name: str, on: str = "on") -> bool:
+    values = {on: True, "off": False}
+    return _ini(config, name, f"{on} or off", lambda text: values[text.lower()])
+
+
+def _digits(text: str) -> int | None:
+    number: object = int(text) if text.isascii() and text.isdigit() else text or None
+    return checked_digits(number)
+
+
+def _seconds(text: str) -> float:
+    value = float(text)
     if not 0 <= value < float("inf"):
-        raise pytest.UsageError(
-            f"torchgraph_{name}: must be a number of seconds, at least 0, got {text!r}"
-        )
+        raise ValueError
     return value
 
 

@@ -98,33 +98,43 @@ def _compare(text: str, now: Program, detail: Detail) -> Comparison | None:
     from .compare import Comparison, compare
 
     lines = [*nested(text)]
-    if lines and re.fullmatch(r"torchgraph \d+", lines[0].strip()):
+    if lines and re.fullmatch(r"torchgraph \d+", lines[0][1].strip()):
         del lines[0]
-        if lines and _ORIGIN.match(lines[0]):
+        if lines and _ORIGIN.match(lines[0][1]):
             del lines[0]
     if not lines:
         return Comparison(now, problem=EMPTY, is_new=True)
-    body = "\n".join(line if line != "}" else "}\n" for line in lines)
     # Parse with the newest version: facts missing from the text are compared too.
-    head = now.to_text(detail).partition("\n\n")[0]
+    parsed = [(0, line) for line in now.to_text(detail).partition("\n\n")[0].split("\n")]
+    parsed.append((0, ""))
+    for row, line in lines:
+        parsed += [(row, line), *[(row, "")] * (line == "}")]  # a blank line after each graph
     try:
-        stored = parse_text(f"{head}\n\n{body}\n")
+        stored = parse_text("".join(f"{line}\n" for _, line in parsed))
     except GraphFormatError as error:
-        line, column = _position(text, lines, error, head.count("\n") + 2)
         problem = f"{error.problem}. Correct the text, or rewrite it with {UPDATE}"
-        raise GraphFormatError(problem, line, column) from None
+        row, line = parsed[min(error.line, len(parsed)) - 1]
+        if not row:
+            raise GraphFormatError(problem) from None
+        written = text.split("\n")[row - 1]
+        shift = _indentation(written) - _indentation(line)
+        raise GraphFormatError(problem, row, error.column + max(shift, 0)) from None
     return compare(stored, now, detail)
 
 
-def nested(text: str) -> Iterator[str]:
-    """Yield the non-blank lines of a text, indented by nesting depth."""
+def nested(text: str) -> Iterator[tuple[int, str]]:
+    """Yield the number of each non-blank line of a text, and the line indented by its depth."""
     depth, least = 0, 0
-    for line in map(str.strip, text.split("\n")):
+    for row, line in enumerate(map(str.strip, text.split("\n")), 1):
         depth -= line.startswith(("}", "]"))
         if line:
-            yield "  " * max(depth, least) + line
+            yield row, "  " * max(depth, least) + line
             least = least or int(line == "links")  # the lines after it have no braces
         depth += line.endswith((" {", "return ["))
+
+
+def _indentation(line: str) -> int:
+    return len(line) - len(line.lstrip())
 
 
 def _with_via(now: Program) -> Program:
@@ -136,25 +146,6 @@ def _with_via(now: Program) -> Program:
         via for via, level_of_via in VIA_LEVELS.items() if level_of_via == level
     )
     return replace(now, header=replace(now.header, via=via))
-
-
-def _position(text: str, lines: list[str], error: GraphFormatError, header: int) -> tuple[int, int]:
-    """Convert a parser error's position to a line and column of the text in the test."""
-    body_index = error.line - header - 1
-    body = "\n".join(line if line != "}" else "}\n" for line in lines).split("\n")
-    if not 0 <= body_index < len(body):
-        return 1, 1
-    line_number = sum(bool(line) for line in body[:body_index])
-    rows = [row for row, line in enumerate(text.split("\n"), 1) if line.strip()]
-    rows = rows[len(rows) - len(lines) :]
-    row = rows[min(line_number, len(rows) - 1)]
-    source_line = text.split("\n")[row - 1]
-    shift = (
-        len(source_line)
-        - len(source_line.lstrip())
-        - (len(body[body_index]) - len(body[body_index].lstrip()))
-    )
-    return row, error.column + max(shift, 0)
 
 
 def _lines(now: Program, detail: Detail) -> list[str]:

@@ -20,13 +20,6 @@ from ..graph.program import Program
 from ..graph.text import Header
 from ..words import with_article
 
-EXAMPLES = {
-    "graph_snapshot": "`graph_capture(model, *inputs) == graph_snapshot`",
-    "assertGraph": "`self.assertGraph(self.graph_capture(model, *inputs))`",
-    "assert_graph_text": '`assert_graph_text(graph_capture(model, *inputs), "")`',
-}
-"""A correct call of each function that compares graphs, for messages."""
-
 
 def program_of(value: object, function: str = "graph_snapshot") -> Program:
     """Convert a compared value to a program in canonical form.
@@ -34,7 +27,7 @@ def program_of(value: object, function: str = "graph_snapshot") -> Program:
     Args:
         value: a capture; `Ranks`; a `Graph`; a `GraphModule`, `fx.Graph` or `ExportedProgram` of
             torch.
-        function: the name of the function that the user called, a key of `EXAMPLES`.
+        function: the name of the function that the user called, for messages.
 
     Raises:
         TypeError: for any other value, with the accepted types.
@@ -74,8 +67,8 @@ def _of_capture(value: object, function: str = "graph_snapshot") -> Program:
     if not isinstance(graphs, tuple) or not all(isinstance(graph, Graph) for graph in graphs):
         raise TypeError(
             f"{function} cannot compare {_article(type(value))}: pass a capture, as in "
-            f"{EXAMPLES[function]}, one of its graphs, a torch.fx.GraphModule, a torch.fx.Graph or "
-            "a torch.export.ExportedProgram"
+            "`graph_capture(model, *inputs)`, one of its graphs, a torch.fx.GraphModule, a "
+            "torch.fx.Graph or a torch.export.ExportedProgram"
         )
     if getattr(value, "watched", None) is not None:
         from ..checks.compilation import need_graphs

@@ -66,8 +66,9 @@ def _update_lines(config: pytest.Config, run: RunRecord) -> Iterator[str]:
     changed_paths = {path for _, path, change in run.stored if change}
     lines: dict[tuple[str, str | None], list[str]] = {}
     numbers: Counter[str] = Counter()
-    for action, path, change in sorted({*run.stored}, key=lambda outcome: outcome[1:]):
-        # A file without a description did not change.
+    outcomes = {(not change, path, action, change) for action, path, change in run.stored}
+    for _, path, action, change in sorted(outcomes):
+        # A file without a description did not change. Such files come last.
         if not change and path in changed_paths:
             continue
         cause = _cause(run, action, path, change)
