@@ -278,7 +278,6 @@ class CapturedGraphs:
         return is_training_step or any(graph.kind == "update" for graph in self.program)
 
     def _of_phase(self, name: str) -> tuple[Graph, ...]:
-        __tracebackhide__ = True
         self.phase(name)  # raises for an unknown phase, and for an update without `updates=`
         return in_phase(self.program, name)
 

@@ -57,7 +57,6 @@ class Capture(Observed, OpChecks):
         return hash(self.program)
 
     def _sent(self, phase: str | None = None) -> tuple[Sequence[Graph], tuple[Collective, ...]]:
-        __tracebackhide__ = True
         self.need_all_ops("the communication")
         graphs: Sequence[Graph] = self._to_check(phase=phase)
         contents, runs = self._contents, None
@@ -80,7 +79,6 @@ class Capture(Observed, OpChecks):
     def _to_check(
         self, allow: str | Sequence[str] | None = None, phase: str | None = None
     ) -> tuple[Graph, ...]:
-        __tracebackhide__ = True
         compilation.need_graphs(self, allow=allow)
         return self.program if phase is None else self._of_phase(phase)
 
@@ -107,7 +105,6 @@ class Capture(Observed, OpChecks):
                 not store them.
             ValueError: if an op pattern cannot match anything, or matches every op.
         """
-        __tracebackhide__ = True
         eager.assert_no_eager_ops(self, allow)
 
     def assert_graph_count(
@@ -142,7 +139,6 @@ class Capture(Observed, OpChecks):
                 and assert that something was compiled.
             CaptureError: for `update` on a capture that was made without `updates=`.
         """
-        __tracebackhide__ = True
         if forward is None and backward is None and total is None and update is None:
             forward = backward = 1
         compilation.need_counted(self, total, allow)
@@ -170,7 +166,6 @@ class Capture(Observed, OpChecks):
             TypeError: if there is nothing to check.
             ValueError: if a mapping lacks the capture's device.
         """
-        __tracebackhide__ = True
         if n is None and extern is None and launches is None:
             raise TypeError("assert_kernel_count() checks nothing: pass n, extern or launches")
         compilation.need_graphs(self)
@@ -193,7 +188,6 @@ class Capture(Observed, OpChecks):
             AssertionError: with the runs of the pass; with all passes that ran, if it never ran.
             CaptureError: if the capture has no passes: use `Inductor(passes=True)`.
         """
-        __tracebackhide__ = True
         passes.assert_pass(self, name, times)
 
     def assert_budget(
@@ -232,7 +226,6 @@ class Capture(Observed, OpChecks):
             TypeError: if there is nothing to check, or if another cost is limited in a phase.
             ValueError: if `unknown` is invalid, or a mapping lacks the capture's device.
         """
-        __tracebackhide__ = True
         if phase is not None and not (saved_bytes is None and recomputed_flops is None):
             raise TypeError(
                 "saved_bytes and recomputed_flops are costs of the step, not of a phase"
@@ -286,7 +279,6 @@ class Capture(Observed, OpChecks):
             ValueError: if an op pattern cannot match anything, or the forward has no op in
                 `module`.
         """
-        __tracebackhide__ = True
         from ..checks import recomputation
 
         compilation.need_graphs(self)
@@ -308,7 +300,6 @@ class Capture(Observed, OpChecks):
             CaptureError, ValueError: see `assert_recomputed`.
             TypeError: if neither an op nor a module is given.
         """
-        __tracebackhide__ = True
         from ..checks import recomputation
 
         compilation.need_graphs(self)
@@ -327,7 +318,6 @@ class Capture(Observed, OpChecks):
                 runs none of the ops; or if all their results are views of inputs or parameters.
             CaptureError, TypeError, ValueError: see `assert_not_recomputed`.
         """
-        __tracebackhide__ = True
         from ..checks import recomputation
 
         compilation.need_graphs(self)
@@ -348,7 +338,6 @@ class Capture(Observed, OpChecks):
             TypeError: see `assert_not_recomputed`.
             ValueError: see `assert_recomputed`; also if `max_bytes` is not an int of at least 0.
         """
-        __tracebackhide__ = True
         from ..checks import recomputation
 
         compilation.need_graphs(self)
@@ -368,7 +357,6 @@ class Capture(Observed, OpChecks):
                 and remedy; or if no graph was compiled or no cache was consulted, with the cause.
             CaptureError: see `cache_bypasses`.
         """
-        __tracebackhide__ = True
         from ..checks import warm_start
 
         warm_start.assert_cacheable(self, self.cache_bypasses, allow)
@@ -387,7 +375,6 @@ class Capture(Observed, OpChecks):
                 or if no graph was compiled, with the cause.
             TypeError: if `count` is not a positive int.
         """
-        __tracebackhide__ = True
         compilation.need_graphs(self)
         kernels.assert_distinct_graphs(self, count)
 
@@ -408,7 +395,6 @@ class Capture(Observed, OpChecks):
             CaptureError: see `Capture.repeated`; also for `backward=True` without a backward.
             TypeError, ValueError: see `Capture.repeated`; also if `kinds` is not a positive int.
         """
-        __tracebackhide__ = True
         from ..checks import blocks
 
         blocks.assert_repeated(self, self._split, glob, kinds, backward)
@@ -426,7 +412,6 @@ class Capture(Observed, OpChecks):
             CaptureError: unless the capture is via "dynamo", "aot", "inductor" or "export".
             TypeError, ValueError: see `assert_repeated`.
         """
-        __tracebackhide__ = True
         from ..checks import blocks
 
         blocks.assert_shared(self, self._split, glob, bodies)
@@ -448,7 +433,6 @@ class Capture(Observed, OpChecks):
             CaptureError: if the capture was not made by `watch()` or `steady()`.
             TypeError, ValueError: see `assert_repeated`.
         """
-        __tracebackhide__ = True
         from ..checks import regional
 
         regional.assert_compiled_once(self, glob, model, kinds)
@@ -482,7 +466,6 @@ class Capture(Observed, OpChecks):
             ValueError: if no forward graph has the input, or the input is not a tensor or lacks the
                 dimension; if `sizes` is not a range.
         """
-        __tracebackhide__ = True
         compilation.need_graphs(self)
         kernels.assert_sizes(self, name, dim, sizes)
 
@@ -496,7 +479,6 @@ class Capture(Observed, OpChecks):
             AssertionError: if a size is symbolic, with each graph in which it is.
             TypeError, ValueError: see `assert_dynamic`.
         """
-        __tracebackhide__ = True
         compilation.need_graphs(self)
         kernels.assert_sizes(self, name, dim, None)
 
@@ -517,7 +499,6 @@ class Capture(Observed, OpChecks):
             CaptureError: if the capture did not go through torch.compile.
             ValueError: if `within` is neither a path nor a package.
         """
-        __tracebackhide__ = True
         compilation.assert_graph_breaks(self, 0, None, allow, within)
 
     def assert_graph_breaks(
@@ -543,7 +524,6 @@ class Capture(Observed, OpChecks):
             TypeError: if neither `count` nor `max` is given, or if they allow any number. For a
                 watch, any number is valid and asserts that something was compiled.
         """
-        __tracebackhide__ = True
         compilation.assert_graph_breaks(self, count, max, allow, within)
 
     def assert_no_recompiles(self, *, allow: str | Sequence[str] = ()) -> None:
@@ -561,7 +541,6 @@ class Capture(Observed, OpChecks):
                 calls ran eagerly, with these calls; or if no recompilation was possible.
             CaptureError: if the capture did not go through torch.compile.
         """
-        __tracebackhide__ = True
         compilation.assert_recompiles(self, 0, None, allow)
 
     def assert_recompiles(
@@ -579,7 +558,6 @@ class Capture(Observed, OpChecks):
             AssertionError, CaptureError: see `assert_no_recompiles`.
             TypeError: if neither `count` nor `max` is given.
         """
-        __tracebackhide__ = True
         compilation.assert_recompiles(self, count, max, allow)
 
     def assert_single_backward_graph(self) -> None:
@@ -592,7 +570,6 @@ class Capture(Observed, OpChecks):
                 each additional capture; if a graph broke; or if the backward did not run.
             CaptureError: if the capture did not go through torch.compile.
         """
-        __tracebackhide__ = True
         compilation.assert_single_backward_graph(self)
 
     def assert_no_syncs(self, allow: str | Sequence[str] = (), *, phase: str | None = None) -> None:
@@ -615,7 +592,6 @@ class Capture(Observed, OpChecks):
                 compiled.
             CaptureError: if the capture cannot record syncs.
         """
-        __tracebackhide__ = True
         kernels.assert_no_events("host syncs", self, self._syncs_in(phase), allow)
         kernels.need_seen_updates(self)
 
@@ -635,7 +611,6 @@ class Capture(Observed, OpChecks):
                 parameter is left to check.
             CaptureError: without `updates=`.
         """
-        __tracebackhide__ = True
         from ..checks import training
 
         training.assert_updated(self, self._training, allow)
@@ -651,7 +626,6 @@ class Capture(Observed, OpChecks):
             AssertionError: with each number, its values, the graph and the line.
             CaptureError: see `Capture.frozen`.
         """
-        __tracebackhide__ = True
         from ..checks import training
 
         training.assert_nothing_frozen(self, allow)
@@ -669,7 +643,6 @@ class Capture(Observed, OpChecks):
                 compiled.
             CaptureError: if the capture cannot record transfers.
         """
-        __tracebackhide__ = True
         kernels.assert_no_events("transfers between devices", self, self.transfers, allow)
 
     def assert_matches_eager(
@@ -715,7 +688,6 @@ class Capture(Observed, OpChecks):
                 buffer or argument changed after the capture.
             ValueError: if a mapping by device type lacks the device type of a tensor.
         """
-        __tracebackhide__ = True
         parity.assert_matches_eager(self, self._contents.comparison, rtol, atol, strides=strides)
 
     def first_difference(self, rtol: Tolerance = None, atol: Tolerance = None) -> Divergence | None:

@@ -67,7 +67,6 @@ class Restart:
                 already.
             ValueError: if `max_misses` is not an int of at least 0.
         """
-        __tracebackhide__ = True
         assert_warm(self._cold, self._warm, self.lookups, max_misses, allow)
 
     def __repr__(self) -> str:

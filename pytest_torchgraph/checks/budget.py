@@ -47,7 +47,6 @@ def assert_budget(
         device: device type of the capture.
         recomputed: recomputed ops, for a limit on them.
     """
-    __tracebackhide__ = True
     limits = {name: limit for name, limit in requested.items() if limit is not None}
     if not limits:
         raise TypeError(
@@ -187,11 +186,10 @@ def _by_line(entries: Iterable[tuple[str, Source | None, str, int]], word: str) 
     sizes = {key: sum(size for _, size in calls) for key, calls in groups.items()}
     largest = sorted(sizes.items(), key=lambda item: -item[1])
     for (op, source), size in largest[:MOST]:
-        modules = dict.fromkeys(module for module, _ in groups[op, source])
-        modules_text = abridged(filter(None, modules)) or "(no module)"
-        yield f"{size:>12} {word}  {modules_text}: {op}"
+        modules = abridged(filter(None, dict.fromkeys(module for module, _ in groups[op, source])))
+        yield f"{size:>12} {word}  {f'{modules}: ' if modules else ''}{op}"
         if source is not None:
-            yield f"{'':>{15 + len(word)}}{source}: {source.code}"
+            yield f"{'':>14}{source}: {source.code}"
     if omitted := largest[MOST:]:
         size = sum(size for _, size in omitted)
         yield f"{size:>12} {word}  by {counted(len(omitted), 'more op')}"

@@ -117,7 +117,6 @@ class Ranks(Sequence["Capture"]):
             TypeError, ValueError: see `Capture.assert_collectives`. Also a ValueError if there are
                 no ranks, e.g. in an empty slice.
         """
-        __tracebackhide__ = True
         if not self._captures:
             raise ValueError(f"nothing to check: {NO_RANKS}")
         # Check every rank: ranks with the same failure share one message.
@@ -150,7 +149,6 @@ class Ranks(Sequence["Capture"]):
             ValueError: if the mesh has no dimension `across`, or if fewer than two ranks can be
                 compared.
         """
-        __tracebackhide__ = True
         groups = self._comparable_groups(across)
         problems = [line for group in groups for line in self._differences(group)]
         if problems:
@@ -174,7 +172,6 @@ class Ranks(Sequence["Capture"]):
                 orders. Also if none of the compared ranks communicates.
             ValueError: see `assert_same_graphs`.
         """
-        __tracebackhide__ = True
         groups = self._comparable_groups(across)
         # A group of one rank is not compared, so its collectives prove nothing.
         compared = [capture for group in groups if len(group) > 1 for capture in group]
@@ -213,7 +210,6 @@ class Ranks(Sequence["Capture"]):
                 rank waits in. Also if no rank communicates.
             ValueError: if no two of the captured ranks communicate with each other.
         """
-        __tracebackhide__ = True
         if not any(capture.collectives for capture in self._captures):
             raise AssertionError(
                 "no rank runs a collective, a send or a receive, so there is nothing to match: "

@@ -126,8 +126,7 @@ def _drawing(failure: Failure) -> tuple[str, tuple[Graph, ...], Drawing]:
 
 _OURS = str(Path(__file__).parents[1])
 _RAISE = opcode.opmap["RAISE_VARARGS"]
-"""Opcode of a `raise` statement with an exception."""
-_ARGUMENT_ERRORS = (TypeError, ValueError)
+"""Opcode of a `raise` statement with an exception, and of `assert`."""
 
 
 def edit_own_error(excinfo: pytest.ExceptionInfo[BaseException], *, hide: bool) -> None:
@@ -185,9 +184,9 @@ def _is_refusal(error: BaseException, raised: TracebackType) -> bool:
     code = raised.tb_frame.f_code
     if not is_below(code.co_filename, _OURS):
         return False
-    if isinstance(error, TorchGraphError):
-        return True
-    return isinstance(error, _ARGUMENT_ERRORS) and code.co_code[raised.tb_lasti] == _RAISE
+    # Our own `assert` statements have no message.
+    is_raised = code.co_code[raised.tb_lasti] == _RAISE and bool(error.args)
+    return is_raised or isinstance(error, TorchGraphError)
 
 
 def _is_user_file(file: str) -> bool:

@@ -151,9 +151,9 @@ def configure(config: pytest.Config) -> None:
         prune=option.torchgraph_prune,
         devices=types,
         devices_required=required,
-        artifacts=_artifacts(config),
-        report=_file(config, "report"),
-        json=_json(config),
+        artifacts=_path(config, "artifacts", "directory"),
+        report=_path(config, "report"),
+        json=_path(config, "json"),
         save_run=_save_run(config),
         save_run_isolation=_switch(config, "save_run_isolation"),
         github=_switch(config, "github", "auto"),
@@ -232,11 +232,35 @@ def _seconds(text: str) -> float:
     return value
 
 
-def _artifacts(config: pytest.Config) -> Path | None:
-    option, path = _resolve_path(config, "artifacts", "directory")
-    if path is not None and path.exists() and not path.is_dir():
-        raise pytest.UsageError(f"{option}: {str(path)!r} is not a directory")
-    return path
+def _path(config: pytest.Config, name: str, kind: str = "file") -> Path | None:
+    """Return the path that an option or ini value sets; `None` if neither does.
+
+    Args:
+        config: the configuration.
+        name: the name of the option, without `--torchgraph-`.
+        kind: "file" or "directory".
+
+    Raises:
+        pytest.UsageError: for an empty path on the command line, and for a path of the other kind.
+    """
+    given: str | None = getattr(config.option, f"torchgraph_{name}")
+    option, base = f"--torchgraph-{name.replace('_', '-')}", config.invocation_params.dir
+    if given is None:
+        option, base = f"torchgraph_{name}", _ini_directory(config)
+        given = config.getini(option)
+        if not given:
+            return None
+    if not given:
+        raise pytest.UsageError(f"{option}: empty path, expected a {kind}")
+    path = base / given
+    if path.exists() and path.is_dir() != (kind == "directory"):
+        raise pytest.UsageError(f"{option}: {str(path)!r} is not a {kind}")
+    # Check now that the file can be written, because a program waits for it.
+    if name == "json" and (problem := unwritable(path)):
+        raise pytest.UsageError(f"{option}: cannot write {str(path)!r}: {problem}")
+    if name == "artifacts":  # which names its files after the rank
+        return path
+    return path_of_process(path, rank_of_process(os.environ))
 
 
 def _save_run(config: pytest.Config) -> Path | None:
@@ -245,49 +269,11 @@ def _save_run(config: pytest.Config) -> Path | None:
     Raises:
         pytest.UsageError: with `--collect-only`, because no test runs.
     """
-    path = _resolve_path(config, "save_run", "directory")[1]
-    if path is not None and config.option.collectonly:
-        if config.option.torchgraph_save_run is None:  # the ini file holds for every run
-            return None
+    if not config.option.collectonly:
+        return _path(config, "save_run", "directory")
+    if config.option.torchgraph_save_run is not None:  # the ini file holds for every run
         raise pytest.UsageError("--torchgraph-save-run: no test runs with --collect-only")
-    return None if path is None else path_of_process(path, rank_of_process(os.environ))
-
-
-def _file(config: pytest.Config, name: str) -> Path | None:
-    option, path = _resolve_path(config, name, "file")
-    if path is not None and path.is_dir():
-        raise pytest.UsageError(f"{option}: {str(path)!r} is not a file")
-    return None if path is None else path_of_process(path, rank_of_process(os.environ))
-
-
-def _json(config: pytest.Config) -> Path | None:
-    """Return the JSON file of the run.
-
-    Raises:
-        pytest.UsageError: if the file cannot be written.
-    """
-    path = _file(config, "json")
-    # Check now that the file can be written, because a program waits for it.
-    if path is not None and (problem := unwritable(path)):
-        option = "torchgraph_json" if config.option.torchgraph_json is None else "--torchgraph-json"
-        raise pytest.UsageError(f"{option}: cannot write {str(path)!r}: {problem}")
-    return path
-
-
-def _resolve_path(config: pytest.Config, name: str, kind: str) -> tuple[str, Path | None]:
-    """Return the name of the option or ini value that sets a path, and the path or `None`.
-
-    Raises:
-        pytest.UsageError: for an empty path on the command line.
-    """
-    path: str | None = getattr(config.option, f"torchgraph_{name}")
-    if path is None:
-        ini_value = config.getini(f"torchgraph_{name}")
-        return f"torchgraph_{name}", _ini_directory(config) / ini_value if ini_value else None
-    option = f"--torchgraph-{name.replace('_', '-')}"
-    if not path:
-        raise pytest.UsageError(f"{option}: empty path, expected a {kind}")
-    return option, config.invocation_params.dir / path
+    return None
 
 
 def display_path(config: pytest.Config, path: Path) -> str:

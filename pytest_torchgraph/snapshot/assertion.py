@@ -140,7 +140,6 @@ class GraphSnapshot(SnapshotAssertion):
         Raises:
             ValueError: for an empty name, an unknown detail or a number of digits out of range.
         """
-        __tracebackhide__ = True
         from .compare import DETAILS
 
         digits = checked_digits(digits)
@@ -160,7 +159,6 @@ class GraphSnapshot(SnapshotAssertion):
         return f"<graph_snapshot {stem_of(self.item, self._custom_index or 0)}>"
 
     def __eq__(self, other: object) -> bool:
-        __tracebackhide__ = True
         self._refuse_unordered(sys._getframe(1))
         try:
             return self._assert(other)
@@ -172,7 +170,6 @@ class GraphSnapshot(SnapshotAssertion):
 
         If no graph is stored, the comparison is recorded as failed.
         """
-        __tracebackhide__ = True
         self._refuse_unordered(sys._getframe(1))
         update = self.update_snapshots, self.update_new_snapshots_only
         self.update_snapshots = self.update_new_snapshots_only = False
@@ -189,7 +186,6 @@ class GraphSnapshot(SnapshotAssertion):
 
     def _refuse_unordered(self, caller: FrameType) -> None:
         """Refuse an unnamed comparison in a loop or under hypothesis; see `files.refuse_loop`."""
-        __tracebackhide__ = True
         self._record.used = True
         if self._custom_index is None:
             refuse_hypothesis(self.item)
@@ -232,7 +228,6 @@ class GraphSnapshot(SnapshotAssertion):
             data: a difference, or any value that `program_of` converts.
             refused: the reason why nothing may be written; "" if it may.
         """
-        __tracebackhide__ = True
         self.failed = self._pending = None
         if _is_difference(data):
             from .stored_differences import stored_difference
@@ -287,7 +282,6 @@ class GraphSnapshot(SnapshotAssertion):
 
     def _assert_program(self, program: Program, lookup: Lookup, refused: str) -> bool:
         """Let a comparison pass or fail, or write its file."""
-        __tracebackhide__ = True
         from ..graph.census import describe_python_calls
         from . import summary
         from .compare import same_text, storable
@@ -340,7 +334,6 @@ class GraphSnapshot(SnapshotAssertion):
             AssertionError: if no text is stored, or the texts differ; the latter not with
                 `refused`, which is for `!=`.
         """
-        __tracebackhide__ = True
         from .stored_differences import difference_lines
         from .summary import UPDATE
 
@@ -385,7 +378,6 @@ class GraphSnapshot(SnapshotAssertion):
 
         An "unchanged" file is not written, and has no change.
         """
-        __tracebackhide__ = True
         if outcome == "unchanged":
             change = ""
         else:
@@ -436,7 +428,6 @@ class GraphSnapshot(SnapshotAssertion):
         Raises:
             GraphFormatError: for an unreadable stored text that this run does not overwrite.
         """
-        __tracebackhide__ = True
         from . import summary
         from .compare import Comparison, compare, parse_stored, read_stored, same_flat_text
 

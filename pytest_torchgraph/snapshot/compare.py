@@ -205,7 +205,6 @@ def parse_stored(stored: str, path: str, update: str = "--torchgraph-update") ->
     Raises:
         GraphFormatError: if the text is malformed, with the path, the position and the remedy.
     """
-    __tracebackhide__ = True
     try:
         return read_stored(stored)
     except GraphFormatError as error:

@@ -61,7 +61,6 @@ def assert_graph_text(capture_or_graph: object, text: str, detail: Detail = "dat
         GraphFormatError: if the text is malformed.
         TorchGraphError: if an update cannot write the text, with the reason.
     """
-    __tracebackhide__ = True
     from ..api.many_ranks import are_ranks
     from .compare import DETAILS
     from .subject import program_of
@@ -93,7 +92,6 @@ def assert_graph_text(capture_or_graph: object, text: str, detail: Detail = "dat
 
 
 def _compare(text: str, now: Program, detail: Detail) -> Comparison | None:
-    __tracebackhide__ = True
     from ..graph.text import parse_text
     from .compare import Comparison, compare
 
@@ -180,7 +178,6 @@ def _record_edit(
         TorchGraphError: if the text is not a literal in the call, or if the file changed after it
             was imported.
     """
-    __tracebackhide__ = True
     file = Path(os.path.abspath(frame.f_code.co_filename))
     location = f"{frame.f_code.co_filename}:{frame.f_lineno}"
     refused = ""

@@ -34,14 +34,12 @@ def program_of(value: object, function: str = "graph_snapshot") -> Program:
         AssertionError: for a capture without graphs; for a `watch()` capture if code ran eagerly
             instead of compiled; for `Ranks` without a capture.
     """
-    __tracebackhide__ = True
     if are_ranks(value):
         return _of_ranks(value)
     return _of_capture(value, function)
 
 
 def _of_ranks(value: ManyRanks) -> Program:
-    __tracebackhide__ = True
     if not len(value):
         raise AssertionError(f"nothing to compare: {NO_RANKS}")
     # In order: the file must not depend on the order in which the test asked for ranks.
@@ -52,7 +50,6 @@ def _of_ranks(value: ManyRanks) -> Program:
 
 def _of_capture(value: object, function: str = "graph_snapshot") -> Program:
     """Convert any value except `Ranks`, see `program_of`."""
-    __tracebackhide__ = True
     if isinstance(value, Graph):
         return Program(Header(torch=_running_torch()), canonical((value,)))
     if _is_fx(value):
