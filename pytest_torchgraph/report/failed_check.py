@@ -54,28 +54,19 @@ def add_picture(item: pytest.Item, report: pytest.TestReport, error: BaseExcepti
     failure = shown_by(error)
     if failure is None:
         return
-    from ..render.output import draw
-
     try:
         title, graphs, drawing = _drawing(failure)
         path = artifacts.path(item, title, ".svg")
-        rendered = draw(drawing.digraph, path, root=artifacts.root_of(item.config, path))
+        picture = artifacts.save_picture(item, report, drawing, path, title)
     except Exception as error:
         _add_section(report, f"picture: none, {brief(error)}")
         return
-    if rendered.renderer is None:
-        _add_section(report, f"picture: none, {rendered.note.removeprefix('no picture: ')}")
-        svg = ""
-    else:
-        shown_path = settings.display_path(item.config, rendered.path)
-        _add_section(report, f"picture: {shown_path}")
-        svg = rendered.path.read_text(encoding="utf-8")
-        artifacts.attach(item, report, rendered.path, title)
+    _add_section(report, picture.line)
     if settings.get(item.config).report is not None:
         from .page import PICTURES, picture_data
 
         try:
-            data = picture_data(title, graphs, drawing, svg, rendered.note)
+            data = picture_data(title, graphs, drawing, picture.svg, picture.note)
         except Exception as error:
             _add_section(report, f"not in the page of this run: {brief(error)}")
         else:
