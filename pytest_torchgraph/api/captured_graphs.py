@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..checks.compilation import need_recorded
 from ..errors import CaptureError
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from ..watching.trace_log import Log
     from .contents import Contents
 
+_T = TypeVar("_T")
 _WHY_NO_BACKWARD = f"A backward counts only if it ran: {CHECK_BACKWARD}."
 
 
@@ -95,13 +96,8 @@ class CapturedGraphs:
         Raises:
             CaptureError: if nothing went through torch.compile.
         """
-        record = self._contents.record
-        if record is None:
-            raise self._unavailable(
-                f"{asked} are",
-                "via='aot', 'dynamo', 'inductor' or 'compiled_autograd', or graph_capture.watch()",
-            )
-        return record
+        remedy = "via='aot', 'dynamo', 'inductor' or 'compiled_autograd', or graph_capture.watch()"
+        return self._recorded(self._contents.record, f"{asked} are", remedy)
 
     def _calls(self, asked: str) -> WatchRecord:
         """Return the record of a run, which has calls; see `record`."""
@@ -114,6 +110,12 @@ class CapturedGraphs:
     def log(self) -> Log | None:
         """The log of torch that the capture was loaded from; `None` for other captures."""
         return self._contents.record.log if self._contents.record is not None else None
+
+    def _recorded(self, fact: _T | None, subject: str, remedy: str) -> _T:
+        """Return a fact, or raise an error with the remedy if this capture does not have it."""
+        if fact is None:
+            raise self._unavailable(subject, remedy)
+        return fact
 
     def _unavailable(self, subject: str, remedy: str) -> CaptureError:
         """Return the error for data that this capture does not have."""
@@ -313,9 +315,8 @@ class CapturedGraphs:
             kernels = self._contents.kernels
         except UnreadableCodeError as error:
             raise CaptureError(f"cannot list the kernels: {error}") from None
-        if kernels is None:
-            raise self._unavailable("kernels are", "graph_capture(target, ..., via='inductor')")
-        return tuple(kernels)
+        remedy = "graph_capture(target, ..., via='inductor')"
+        return tuple(self._recorded(kernels, "kernels are", remedy))
 
     @property
     def passes(self) -> tuple[PassRun, ...]:
@@ -327,12 +328,8 @@ class CapturedGraphs:
         Raises:
             CaptureError: if the capture did not record passes.
         """
-        passes = self._contents.passes
-        if passes is None:
-            raise self._unavailable(
-                "passes are", "graph_capture(target, ..., via=Inductor(passes=True))"
-            )
-        return passes
+        remedy = "graph_capture(target, ..., via=Inductor(passes=True))"
+        return self._recorded(self._contents.passes, "passes are", remedy)
 
     @property
     def op_counts(self) -> OpCounts:
@@ -444,8 +441,8 @@ class CapturedGraphs:
                 f"{graph!r} is not one of this capture's graphs: pass one of capture.graphs"
             )
         converted = self._contents.live_by_id.get(id(graph))
-        if converted is None:
-            raise self._unavailable("torch.fx graphs are", "graph_capture(target, ..., via='aot')")
+        remedy = "graph_capture(target, ..., via='aot')"
+        converted = self._recorded(converted, "torch.fx graphs are", remedy)
         from ..convert.to_fx import to_graph_module
 
         return to_graph_module(converted)

@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from .contents import Contents
 
 
+TRAINING = "graph_capture(step, ..., updates=(model, optimizer))"
+"""Remedy for a capture of another target."""
+
+
 class Observed(CapturedGraphs):
     """The records of a capture. Reading a missing record raises `CaptureError`."""
 
@@ -156,11 +160,7 @@ class Observed(CapturedGraphs):
         Raises:
             CaptureError: without `updates=`.
         """
-        if self._contents.training is None:
-            raise self._unavailable(
-                "updated parameters are", "graph_capture(step, ..., updates=(model, optimizer))"
-            )
-        return self._contents.training()
+        return self._recorded(self._contents.training, "updated parameters are", TRAINING)()
 
     @property
     def transfers(self) -> tuple[Transfer, ...]:
@@ -186,12 +186,9 @@ class Observed(CapturedGraphs):
             CaptureError: without `updates=`; if nothing was compiled, as via "dispatch"; if the
                 next step's graphs have other ops, as after a first step that makes state.
         """
-        find = self._contents.find_frozen
-        if find is None or self._contents.training is None:
-            raise self._unavailable(
-                "frozen numbers are", "graph_capture(step, ..., updates=(model, optimizer))"
-            )
-        return find()
+        contents = self._contents
+        find = None if contents.training is None else contents.find_frozen
+        return self._recorded(find, "frozen numbers are", TRAINING)()
 
     def _events(self, asked: str, phase: str | None = None) -> tuple[detect.Event, ...]:
         """Return all syncs and transfers; see `_need_sync_record`."""

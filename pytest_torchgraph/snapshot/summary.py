@@ -75,15 +75,18 @@ def _update_lines(config: pytest.Config, run: RunRecord) -> Iterator[str]:
         numbers[action] += cause is not None
         shown = f"{action}  {settings.display_path(config, Path(path))}"
         lines.setdefault((action, cause), []).append(f"{shown}: {change}" if change else shown)
+    listed_lines: list[str] = []
     counted_lines: list[str] = []
     for (action, cause), lines_of_cause in lines.items():
+        if action == "unchanged":  # the last of all
+            listed_lines, counted_lines = [*listed_lines, *counted_lines], []
         if cause is None or numbers[action] <= MOST or config.option.verbose > 0:
-            yield from lines_of_cause
+            listed_lines += lines_of_cause
         else:
             number = counted(len(lines_of_cause), "file")
             text = f"{number}: {cause}" if cause else number
             counted_lines.append(f"{action}  {text} (-v lists them)")
-    yield from counted_lines
+    yield from (*listed_lines, *counted_lines)
 
 
 def _cause(run: RunRecord, action: str, path: str, change: str) -> str | None:
