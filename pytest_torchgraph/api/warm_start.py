@@ -104,8 +104,8 @@ def restart(
     Raises:
         TypeError: see `steady`; also if an option of `via` has the wrong type.
         ValueError: if `via` is anything else, or has an unknown mode or option.
-        CaptureError: see `capture`; also if the target or a setting cannot be pickled, with the
-            attribute's path.
+        CaptureError: see `capture`; also if the target, an argument or a setting cannot be pickled,
+            with its name.
     """
     need_torch()
     mechanism = Inductor() if via == "inductor" else via
