@@ -21,7 +21,7 @@ import pytest
 
 from ..errors import GraphFormatError, OutsideRootError, TorchGraphError
 from ..files import read_bytes, write
-from ..words import counted, first_lines
+from ..words import counted, first_lines, grouped
 from .literals import Edit, SourceFile, apply_edits, call_in, edit_of, literal_of
 from .run import RunRecord
 
@@ -37,6 +37,7 @@ UPDATE = "--torchgraph-update"
 EMPTY = "no graph is stored in this call yet: the text is empty"
 FAILED = "torchgraph_text"
 """Attribute of an `AssertionError` from `assert_graph_text` that holds its `Comparison`."""
+CHANGED = "the file changed while the tests ran: run the tests again"
 MAX_LINES = 60
 """Maximum number of lines of findings in a message."""
 _ORIGIN = re.compile(r"(via|torch|detail) \S")
@@ -203,8 +204,9 @@ def _record_edit(
             "path": str(file),
             "digest": hashlib.sha256(data).hexdigest(),
             "line": call.lineno,
-            "lines": lines,
-            "edit": (edit.start, edit.end, edit.text),
+            "start": edit.start,
+            "end": edit.end,
+            "text": None if lines is None else edit.text,
         }
     )
 
@@ -215,35 +217,26 @@ def merge_edits(edits: list[dict[str, Any]]) -> Iterator[tuple[Path, list[dict[s
     A call may run many times, for example in a parametrized test. All runs must have one graph. If
     not, the call is yielded apart, as a refusal without calls.
     """
-    files: dict[str, dict[tuple[int, int], list[dict[str, Any]]]] = {}
-    for edit in edits:
+    for path, of_file in sorted(grouped((edit["path"], edit) for edit in edits).items()):
         # Keyed by the start of the edit: its end depends on whether the text matched.
-        calls = files.setdefault(edit["path"], {})
-        calls.setdefault((edit["line"], edit["edit"][0]), []).append(edit)
-    for path, calls in sorted(files.items()):
-        changing = {
-            position: same_call
-            for position, same_call in calls.items()
-            if any(edit["lines"] for edit in same_call)
-        }
-        for (line, start), same_call in sorted(changing.items()):
-            lines, test = same_call[0]["lines"], same_call[0]["test"]
-            others = [edit["test"] for edit in same_call if edit["lines"] != lines]
+        calls = grouped((edit["start"], edit) for edit in of_file)
+        changing = []
+        for _, same_call in sorted(calls.items()):
+            by_text = grouped((edit["text"], edit) for edit in same_call)
+            first, *others = (same_text[0] for same_text in by_text.values())
             if others:
-                tests = " and ".join(dict.fromkeys([test, others[0]]))
-                del changing[line, start]
+                tests = " and ".join(dict.fromkeys(edit["test"] for edit in (first, *others[:1])))
                 refusal = (
-                    f"the call on line {line} got two different graphs in {tests}: write a "
-                    "separate call for each graph, or store the graphs in files, with "
+                    f"the call on line {first['line']} got two different graphs in {tests}: write "
+                    "a separate call for each graph, or store the graphs in files, with "
                     "graph_snapshot or assertGraph"
                 )
                 yield Path(path), [], refusal
-        if not changing:
-            continue
-        refused = ""
-        if len({edit["digest"] for same_call in calls.values() for edit in same_call}) > 1:
-            refused = "the file changed while the tests ran: run the tests again"
-        yield Path(path), [same_call[0] for _, same_call in sorted(changing.items())], refused
+            elif first["text"] is not None:
+                changing.append(first)
+        if changing:
+            is_mixed = len({edit["digest"] for edit in of_file}) > 1
+            yield Path(path), changing, CHANGED if is_mixed else ""
 
 
 PLUGIN = "torchgraph-texts"
@@ -298,8 +291,9 @@ class TextUpdates:
             # An edit is a range of characters. If the file was saved during the run, the range
             # would cover other code.
             if any(note["digest"] != hashlib.sha256(data).hexdigest() for note in notes):
-                return "the file changed while the tests ran: run the tests again"
-            text = apply_edits(data.decode(), (Edit(*note["edit"]) for note in notes))
+                return CHANGED
+            edits = (Edit(note["start"], note["end"], note["text"]) for note in notes)
+            text = apply_edits(data.decode(), edits)
             # Compile first: writing invalid Python would destroy the user's file.
             compile(text.removeprefix("\ufeff"), str(path), "exec", dont_inherit=True)
             write(path, text, root=self.config.rootpath)
