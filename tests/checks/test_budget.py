@@ -60,7 +60,7 @@ def test_budget_within_limits_passes(step: Capture) -> None:
 def test_exceeded_budget_names_the_modules(step: Capture) -> None:
     made_by = step.forward.find("aten.gelu")[0].source
     assert made_by is not None
-    line = f"{'':>26}{made_by}: return self.second(self.first(x))"
+    line = f"{'':>20}{made_by}: return self.second(self.first(x))"
     with pytest.raises(AssertionError) as error:
         step.assert_budget(flops=10, saved_bytes=(None, 300), peak_bytes=10**6)
     assert str(error.value) == (
