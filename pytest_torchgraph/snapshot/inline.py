@@ -189,7 +189,7 @@ def _record_edit(
         literal = literal_of(call, 1, "text")
         if literal.value != text:
             raise TorchGraphError("the file changed after it was imported: run the test again")
-        edit = edit_of(source, call, literal, lines or ())
+        edit = edit_of(source, literal, lines or ())
     except (OSError, UnicodeDecodeError) as error:
         refused = f"cannot read the source as UTF-8 ({file.name}): {error}"
     except TorchGraphError as error:
