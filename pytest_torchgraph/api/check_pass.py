@@ -101,7 +101,6 @@ def check_pass(
         TypeError, ValueError: for arguments that cannot be checked, such as a misspelled op.
         CaptureError: if the graph cannot run before the pass.
     """
-    __tracebackhide__ = True
     need_torch()
     allowed = patterns(allow) if allow else []
     before = _module(graph_or_module_or_text)

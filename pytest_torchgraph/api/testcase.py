@@ -132,7 +132,6 @@ class GraphTestCase(unittest.TestCase):
             unittest.SkipTest: without pytest.
             ValueError: if a `subTest` parameter's text contains an address or several lines.
         """
-        __tracebackhide__ = True
         if self.torchgraph_run is None:
             raise unittest.SkipTest(
                 "assertGraph needs pytest with the pytest-torchgraph plugin: python -m pytest"

@@ -67,7 +67,6 @@ class Restart:
                 already.
             ValueError: if `max_misses` is not an int of at least 0.
         """
-        __tracebackhide__ = True
         assert_warm(self._cold, self._warm, self.lookups, max_misses, allow)
 
     def __repr__(self) -> str:
@@ -105,8 +104,8 @@ def restart(
     Raises:
         TypeError: see `steady`; also if an option of `via` has the wrong type.
         ValueError: if `via` is anything else, or has an unknown mode or option.
-        CaptureError: see `capture`; also if the target or a setting cannot be pickled, with the
-            attribute's path.
+        CaptureError: see `capture`; also if the target, an argument or a setting cannot be pickled,
+            with its name.
     """
     need_torch()
     mechanism = Inductor() if via == "inductor" else via

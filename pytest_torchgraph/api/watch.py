@@ -81,7 +81,6 @@ class Watch:
 
         def __getattr__(self, name: str) -> NoReturn:
             """Raise an error with the correct usage if the watch is used as its capture."""
-            __tracebackhide__ = True
             if not name.startswith("_") and hasattr(Capture, name):
                 raise AttributeError(
                     f"{name!r} is not available on the context manager: use `with "

@@ -55,7 +55,6 @@ def need_graphs(
     Raises:
         AssertionError: with the cause.
     """
-    __tracebackhide__ = True
     record = capture.watched
     if record is None:
         return
@@ -72,7 +71,6 @@ def need_recorded(record: WatchRecord | None, *, allow: str | Sequence[str] | No
     Raises:
         AssertionError: with the function, file and line of the code.
     """
-    __tracebackhide__ = True
     allowed = patterns(allow or ())
     earlier = record.compiled_earlier if record is not None else []
     if code := [text for text in earlier if not allows(allowed, text)]:
@@ -93,7 +91,6 @@ def need_device(capture: Subject) -> None:
     Raises:
         AssertionError: with the devices of the graphs.
     """
-    __tracebackhide__ = True
     expected, captured_devices = CONTEXT.device, device_types(capture.graphs)
     if capture.graphs and expected is not None and expected not in captured_devices:
         raise AssertionError(
@@ -114,7 +111,6 @@ def need_counted(capture: Subject, total: Any, allow: str | Sequence[str]) -> No
     Raises:
         AssertionError: with the cause.
     """
-    __tracebackhide__ = True
     record = capture.watched
     if record is not None and total is not None and bounds(total, _device(capture)) == (0, 0):
         _need_runs(capture, record, allow)
@@ -130,7 +126,6 @@ def need_compiled(
     Raises:
         AssertionError: with the cause of each eager call.
     """
-    __tracebackhide__ = True
     uncompiled = find_uncompiled_calls(record, allow=allow or (), unreported=unreported)
     if uncompiled:
         kinds = ", ".join(f'"{kind}: "' for kind in dict.fromkeys(call.kind for call in uncompiled))
@@ -148,7 +143,6 @@ def assert_graph_breaks(
     capture: Subject, count: Any, maximum: Any, allow: str | Sequence[str], within: Any
 ) -> None:
     """See `Capture.assert_graph_breaks`."""
-    __tracebackhide__ = True
     low, high = _limits(capture, count, maximum, "assert_graph_breaks")
     record = capture.record("graph breaks")
     if capture.watched is None:  # for a watch, any number asserts that something was compiled
@@ -170,7 +164,6 @@ def need_code_within(record: WatchRecord, within: Any) -> None:
     Raises:
         AssertionError: with the files that were compiled.
     """
-    __tracebackhide__ = True
     compiled = [compilation for compilation in record.compiled if not compilation.failure]
     files = {file for compilation in compiled for file in compilation.files}
     break_paths = [graph_break.path for graph_break in record.breaks]
@@ -239,7 +232,6 @@ def assert_recompiles(
     capture: Subject, count: Any, maximum: Any, allow: str | Sequence[str]
 ) -> None:
     """See `Capture.assert_recompiles`."""
-    __tracebackhide__ = True
     low, high = _limits(capture, count, maximum, "assert_recompiles")
     record = capture.record("recompilations")
     recompiles = record.recompiles
@@ -281,7 +273,6 @@ def format_recompiles(recompiles: Sequence[Recompile], low: int, high: int | Non
 
 
 def _need_runs(capture: Subject, record: WatchRecord, allow: str | Sequence[str]) -> None:
-    __tracebackhide__ = True
     if not record.executions and not capture.graphs:
         raise AssertionError(f"no compiled code ran:\n{why_no_graph(record)}")
     if capture.watched is not None:
@@ -291,7 +282,6 @@ def _need_runs(capture: Subject, record: WatchRecord, allow: str | Sequence[str]
 
 def assert_single_backward_graph(capture: Subject) -> None:
     """See `Capture.assert_single_backward_graph`."""
-    __tracebackhide__ = True
     record = capture.record("compiled-autograd graphs")
     captures = [compilation for compilation in record.compiled if compilation.is_capture]
     problems = list(_capture_problems(record, captures))
@@ -374,7 +364,6 @@ def assert_graph_count(
     capture: Subject, forward: Any, backward: Any, total: Any, update: Any
 ) -> None:
     """See `Capture.assert_graph_count`."""
-    __tracebackhide__ = True
     if update is not None:
         capture.phase("update")  # raises for a capture without `updates=`
     updates = sum(graph.kind == "update" for graph in capture.graphs)

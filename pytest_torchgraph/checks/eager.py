@@ -41,7 +41,6 @@ _FILE = re.compile(r"(?P<file>.+\.py)(?::(?P<line>\d+))?\Z")
 
 def assert_no_eager_ops(capture: Subject, allow: Any) -> None:
     """See `Capture.assert_no_eager_ops`."""
-    __tracebackhide__ = True
     if isinstance(allow, str) or callable(allow):
         allow = (allow,)
     allowed_patterns = [_pattern(entry) for entry in allow]

@@ -30,7 +30,6 @@ MOST_LISTED = 12
 
 def assert_kernel_count(capture: Subject, n: Any, extern: Any, launches: Any) -> None:
     """See `Capture.assert_kernel_count`."""
-    __tracebackhide__ = True
     kernels = capture.kernels
     generated = [kernel for kernel in kernels if not kernel.is_extern]
     libraries = [kernel for kernel in kernels if kernel.is_extern]
@@ -90,7 +89,6 @@ def assert_sizes(
     capture: Subject, name: str, dim: int | Sequence[int], limits: tuple[int, int | None] | None
 ) -> None:
     """See `Capture.assert_dynamic` and, if `limits` is `None`, `Capture.assert_static`."""
-    __tracebackhide__ = True
     dynamic = limits is not None
     low, high = limits or (0, None)
     high = _LARGEST if high is None else high
@@ -214,7 +212,6 @@ def _inputs(graphs: Sequence[Graph], name: str) -> list[tuple[Graph, Node]]:
 
 def assert_distinct_graphs(capture: Subject, count: int) -> None:
     """See `Capture.assert_distinct_graphs`."""
-    __tracebackhide__ = True
     if isinstance(count, bool) or not isinstance(count, int) or count < 1:
         raise TypeError(f"{count!r} is not a valid number of graphs: pass an int of at least 1")
     groups: list[list[Graph]] = []
@@ -278,7 +275,6 @@ def assert_no_events(
         events: the syncs or transfers of the capture.
         allow: see `Capture.assert_no_syncs`.
     """
-    __tracebackhide__ = True
     allowed = patterns(allow)
     refused = [event for event in events if not allows(allowed, str(event))]
     if refused:
@@ -299,7 +295,6 @@ def assert_no_events(
 
 def need_seen_updates(capture: Subject) -> None:
     """Fail for a watch in which an optimizer stepped outside compiled code."""
-    __tracebackhide__ = True
     record = capture.watched
     if record is not None and record.stepped:
         raise AssertionError(

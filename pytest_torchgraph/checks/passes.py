@@ -15,7 +15,6 @@ _MAX_RUNS = 10
 
 def assert_pass(capture: Subject, name: str, times: int | None) -> None:
     """See `Capture.assert_pass`."""
-    __tracebackhide__ = True
     if not isinstance(name, str):
         raise TypeError(f"{name!r} is not the name of a pass: capture.passes lists the names")
     if times is not None and (isinstance(times, bool) or not isinstance(times, int)):

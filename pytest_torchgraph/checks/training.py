@@ -16,7 +16,6 @@ def assert_updated(
     capture: Subject, updated: Sequence[UpdatedParameter], allow: str | Sequence[str]
 ) -> None:
     """See `Capture.assert_updated`."""
-    __tracebackhide__ = True
     allowed = patterns(allow)
     parameters = [p for p in updated if not allows(allowed, p.name)]
     if not parameters:
@@ -61,7 +60,6 @@ def _use(forwards: Sequence[Graph], name: str) -> str:
 
 def assert_nothing_frozen(capture: Subject, allow: str | Sequence[str]) -> None:
     """See `Capture.assert_nothing_frozen`."""
-    __tracebackhide__ = True
     allowed = patterns(allow)
     found = [frozen for frozen in capture.frozen if not allows(allowed, frozen.name)]
     if found:

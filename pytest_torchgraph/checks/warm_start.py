@@ -17,7 +17,6 @@ def assert_cacheable(
     capture: Subject, bypasses: Sequence[CacheBypass], allow: str | Sequence[str]
 ) -> None:
     """See `Capture.assert_cacheable`."""
-    __tracebackhide__ = True
     record = capture.watched
     need_graphs(capture)
     if record is not None and not any(
@@ -44,7 +43,6 @@ def assert_warm(
     allow: str | Sequence[str],
 ) -> None:
     """See `Restart.assert_warm`."""
-    __tracebackhide__ = True
     if isinstance(max_misses, bool) or not isinstance(max_misses, int) or max_misses < 0:
         raise ValueError(
             f"max_misses={max_misses!r} is not a valid number of misses: pass an int of at least 0"

@@ -78,11 +78,6 @@ def findings_of(data: Mapping[str, Any]) -> Iterator[Finding]:
     yield from map(Finding.from_json, data["difference"]["findings"])
 
 
-def count_left_out(data: Mapping[str, Any]) -> int:
-    """Return the number of findings that `data_of` left out."""
-    return data["difference"]["left"] if data["difference"] else 0
-
-
 class Comparisons:
     """Failed comparisons of a run.
 
@@ -133,10 +128,14 @@ class Comparisons:
 
     def heading(self) -> str:
         """Return the number of causes and of tests, as text."""
-        omitted = sum(map(count_left_out, self._failures))
-        omitted_text = f", {counted(omitted, 'further finding')} not listed" if omitted else ""
-        size = f"{counted(len(self.every_cause), 'cause')} in {counted(len(self.tests), 'test')}"
-        return f"{size}{omitted_text}"
+        causes = counted(len(self.every_cause), "cause")
+        return f"{causes} in {counted(len(self.tests), 'test')}{self.omitted()}"
+
+    def omitted(self) -> str:
+        """Return the number of findings that `data_of` left out, as text; "" if there are none."""
+        differences = filter(None, (data["difference"] for data in self._failures))
+        omitted = sum(difference["left"] for difference in differences)
+        return f", {counted(omitted, 'further finding')} not listed" if omitted else ""
 
     def releases(self) -> list[str]:
         """Return the distinct (stored, running) torch releases, formatted as `2.13.0 -> 2.15.0`."""

@@ -42,7 +42,6 @@ class PytestTestRun:
         Raises:
             AssertionError: if the graphs differ.
         """
-        __tracebackhide__ = True
         snapshot = self._request.getfixturevalue("graph_snapshot")(name=name, detail=detail)
         snapshot.function = "assertGraph"
         if value == snapshot:

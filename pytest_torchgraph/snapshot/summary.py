@@ -32,12 +32,6 @@ PRUNE = "--torchgraph-prune"
 
 UPDATE = "--torchgraph-update"
 
-OLD_NAMES = "old names"
-"""Outcome for a file with an equal graph and other names, in a run that rewrites no file."""
-
-BY_CAUSE = ("renamed", "extended", "not compared")
-"""Outcomes for files with equal graphs. More than `MOST` files are counted by cause."""
-
 MOST = 10
 """Maximum number of replaced, renamed or unchanged files to list.
 
@@ -69,44 +63,42 @@ def _update_lines(config: pytest.Config, run: RunRecord) -> Iterator[str]:
     """Yield a line for each file that an update wrote or kept; one line if nothing was stored."""
     if settings.get(config).update and not run.comparing and not config.option.collectonly:
         yield "nothing stored: no test compared graphs"
-    # A file without a description did not change. It is listed as unchanged below.
-    written = sorted({(path, action, change) for action, path, change in run.stored if change})
-    paths = {path for path, _, _ in written}
-    if old_names := [(path, change) for path, action, change in written if action == OLD_NAMES]:
-        first = _first(config, [Path(path) for path, _ in old_names])
-        yield f"{OLD_NAMES} in {first}: {old_names[0][1]} (pytest {UPDATE} renames)"
-        written = [outcome for outcome in written if outcome[1] != OLD_NAMES]
-    numbers = Counter(
-        action for path, action, _ in written if action in BY_CAUSE or path in run.replaced
-    )
-    counted_outcomes = {
-        action: file_count
-        for action, file_count in numbers.items()
-        if file_count > MOST and config.option.verbose <= 0
-    }
-    for path, action, change in written:
-        if action not in counted_outcomes or (action not in BY_CAUSE and path not in run.replaced):
-            yield f"{action}  {settings.display_path(config, Path(path))}: {change}"
-    for action, number in counted_outcomes.items():
-        if action in BY_CAUSE:
-            causes = Counter(
-                change.partition(": ")[2] or change
-                for _, other_action, change in written
-                if other_action == action
-            )
-            yield from (
-                f"{action}  {counted(file_count, 'file')}: {change} (-v lists them)"
-                for change, file_count in causes.items()
-            )
+    changed_paths = {path for _, path, change in run.stored if change}
+    lines: dict[tuple[str, str | None], list[str]] = {}
+    numbers: Counter[str] = Counter()
+    outcomes = {(not change, path, action, change) for action, path, change in run.stored}
+    for _, path, action, change in sorted(outcomes):
+        # A file without a description did not change. Such files come last.
+        if not change and path in changed_paths:
+            continue
+        cause = _cause(run, action, path, change)
+        numbers[action] += cause is not None
+        shown = f"{action}  {settings.display_path(config, Path(path))}"
+        lines.setdefault((action, cause), []).append(f"{shown}: {change}" if change else shown)
+    listed_lines: list[str] = []
+    counted_lines: list[str] = []
+    for (action, cause), lines_of_cause in lines.items():
+        if action == "unchanged":  # the last of all
+            listed_lines, counted_lines = [*listed_lines, *counted_lines], []
+        if cause is None or numbers[action] <= MOST or config.option.verbose > 0:
+            listed_lines += lines_of_cause
         else:
-            yield f"{action}  {counted(number, 'file')} (-v lists them)"
-    unchanged_paths = sorted({path for _, path, _ in run.stored} - paths)
-    if len(unchanged_paths) > MOST and config.option.verbose <= 0:
-        yield f"unchanged  {counted(len(unchanged_paths), 'file')} (-v lists them)"
-    else:
-        yield from (
-            f"unchanged  {settings.display_path(config, Path(path))}" for path in unchanged_paths
-        )
+            number = counted(len(lines_of_cause), "file")
+            text = f"{number}: {cause}" if cause else number
+            counted_lines.append(f"{action}  {text} (-v lists them)")
+    yield from (*listed_lines, *counted_lines)
+
+
+def _cause(run: RunRecord, action: str, path: str, change: str) -> str | None:
+    """Return the words under which many files are counted; `None` for a file with its own line.
+
+    The causes of replaced files are listed by `report.causes`.
+    """
+    if path in run.replaced or not change:
+        return ""
+    if action in ("renamed", "updated", "not compared"):
+        return change.partition(": ")[2] or change
+    return None
 
 
 def _stale_lines(config: pytest.Config, stale: StaleFiles) -> Iterator[str]:

@@ -331,9 +331,24 @@ class PendingUpdates:
         """Updates of the chosen stored files."""
         return tuple(u for u in self.updates if self.files is None or u.target in self.files)
 
+    @cached_property
     def states(self) -> dict[str, tuple[State, str]]:
-        """Return the state of each chosen update, by stored file."""
+        """State of each chosen update, by stored file, since the last `refresh`."""
         return {update.target: update.state() for update in self.chosen}
+
+    def refresh(self) -> None:
+        """Forget the states, because files may have changed."""
+        vars(self).pop("states", None)
+
+    def is_open(self, update: Update) -> bool:
+        """Return True if a chosen update is not stored yet."""
+        return self.states[update.target][0] != "stored"
+
+    @property
+    def open_causes(self) -> list[NumberedCause]:
+        """The chosen causes with at least one file not stored yet."""
+        causes = [self.causes[n - 1] for n in sorted(self.numbers)] if self.numbers else self.causes
+        return [cause for cause in causes if any(map(self.is_open, cause.updates))]
 
     def choose(self, causes: Sequence[int] | None, tests: Sequence[str] | None) -> PendingUpdates:
         """Select the stored files that have one of the causes and belong to one of the tests.
