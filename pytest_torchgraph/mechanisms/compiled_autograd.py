@@ -15,11 +15,10 @@ which module was running when the node was created.
 from __future__ import annotations
 
 import contextlib
-from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, Literal
 
@@ -37,9 +36,9 @@ from ..watching.observe import ONLY_TRACED
 from .islands import CompiledGraph, IslandRecorder, recorded_islands
 from .protocol import Captured
 from .python_calls import RecordedGraph, runs_python
-from .recording import FIRST_LEAF_SEQUENCE
+from .recording import FIRST_LEAF_SEQUENCE, ModuleCalls
 from .step import NamedTensors, Step
-from .torch_compile import Frame, run_compiled, switched_off
+from .torch_compile import Aot, AotRecorder, Frame, run_compiled, switched_off
 
 _SHORTER = {
     torch.float64: torch.float32,
@@ -47,81 +46,6 @@ _SHORTER = {
     torch.complex128: torch.complex64,
 }
 """A shorter dtype for each dtype in which eager autograd saves a Python number as a tensor."""
-
-
-@dataclass(eq=False)
-class ForwardRecorder:
-    """A torch.compile backend that records AOT graphs and runs the forwards unchanged.
-
-    Attributes:
-        count_runs: called with each forward or inference graph; returns the object that counts its
-            runs.
-        islands: records the ops that run eagerly between the graphs.
-    """
-
-    named: NamedTensors
-    canon: CanonicalNames
-    count_runs: Callable[[Converted], CompiledGraph]
-    islands: IslandRecorder
-    _backwards: dict[int, tuple[torch.fx.GraphModule, Converted]] = field(
-        default_factory=dict, init=False
-    )
-
-    def __call__(self, gm: torch.fx.GraphModule, example_inputs: list[Any]) -> Callable[..., Any]:
-        """Compile one Dynamo graph."""
-        frame = Frame(gm, example_inputs, self.named, self.canon)
-        partitioned = _PartitionedGraph(self, frame)
-        compiler = torch_private.aot_autograd(
-            fw_compiler=partitioned.compiler("forward"),
-            bw_compiler=lambda gm, _: torch_private.boxed(gm.forward),
-            inference_compiler=partitioned.compiler("inference"),
-            partition_fn=partitioned.split,
-        )
-        with self.islands.suspended():
-            return frame.record_outputs(compiler(gm, example_inputs))
-
-    def backward(self, module: torch.fx.GraphModule) -> Converted:
-        """Return the converted graph of an AOT backward.
-
-        A backward that was compiled before this capture is converted now.
-        """
-        recorded = self._backwards.get(id(module))
-        if recorded is not None:
-            return recorded[1]
-        naming = Naming(modules=self.named.modules)
-        converted = convert(
-            module, name="backward", kind="backward", level="aot", canon=self.canon, naming=naming
-        )
-        return self.note(module, converted)
-
-    def note(self, module: torch.fx.GraphModule, converted: Converted) -> Converted:
-        """Store the converted graph of an AOT backward."""
-        self._backwards[id(module)] = (module, converted)
-        return converted
-
-
-@dataclass(eq=False)
-class _PartitionedGraph:
-    """The forward and backward of one Dynamo graph."""
-
-    recorder: ForwardRecorder
-    frame: Frame
-    backward: torch.fx.GraphModule | None = None
-
-    def split(self, joint: torch.fx.GraphModule, *args: Any, **kwargs: Any) -> Any:
-        partitioned = torch_private.get("default_partition")(joint, *args, **kwargs)
-        self.backward = partitioned[1]
-        return partitioned
-
-    def compiler(self, kind: GraphKind) -> Callable[..., Any]:
-        def compile(gm: torch.fx.GraphModule, _inputs: list[Any]) -> Callable[..., Any]:
-            compiled_graph = self.recorder.count_runs(self.frame.lowered(gm, kind, "aot"))
-            if self.backward is not None:
-                converted = self.frame.lowered(self.backward, "backward", "aot")
-                self.recorder.note(self.backward, converted)
-            return compiled_graph.recorded(torch_private.boxed(gm.forward), self.recorder.islands)
-
-        return compile
 
 
 @contextlib.contextmanager
@@ -172,48 +96,6 @@ def aot_backward(context: Any) -> tuple[int, torch.fx.GraphModule] | None:
     number = getattr(function, "_aot_id", None)
     module = getattr(getattr(function, "_lazy_backward_info", None), "bw_module", None)
     return None if number is None or module is None else (number, module)
-
-
-class ModuleCalls:
-    """Records which module was running at each autograd sequence number of a forward."""
-
-    def __init__(self, named: NamedTensors):
-        self.named = named
-        self.numbers: list[int] = []
-        self.paths: list[str] = []
-        self._stack: list[str] = []
-        self._sequence = torch_private.sequence_number()
-
-    @contextlib.contextmanager
-    def recording(self) -> Iterator[None]:
-        """Record the module calls made inside."""
-        module = torch.nn.modules.module
-        # `always_call`: if the target catches an exception, later paths must not be one module too
-        # deep.
-        with (
-            module.register_module_forward_pre_hook(self._enter),
-            module.register_module_forward_hook(self._leave, always_call=True),
-        ):
-            yield
-
-    def _enter(self, module: torch.nn.Module, _args: Any) -> None:
-        self._stack.append(self.named.modules.get(id(module), type(module).__name__))
-        self._add_mark()
-
-    def _leave(self, _module: torch.nn.Module, _args: Any, _output: Any) -> None:
-        if self._stack:
-            self._stack.pop()
-        self._add_mark()
-
-    def _add_mark(self) -> None:
-        self.numbers.append(self._sequence())
-        self.paths.append(self._stack[-1] if self._stack else "")
-
-    def path_of(self, node: Any) -> str:
-        """Return the path of the module that created an autograd node, "" if unknown."""
-        number = node._sequence_nr()
-        index = bisect_right(self.numbers, number) - 1
-        return self.paths[index] if index >= 0 and number < FIRST_LEAF_SEQUENCE else ""
 
 
 def steps(roots: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
@@ -348,38 +230,75 @@ class _DetachableCompiler:
         return run
 
 
-class _Recorder:
+class _Recorder(AotRecorder):
     """Collects the graphs of one capture, forward and backward."""
 
     def __init__(self, options: CompiledAutograd, step: Step, canon: CanonicalNames):
-        self.options = options
+        named = step.invocation.named
+        super().__init__(Aot(), named, canon, IslandRecorder(named))
+        self.choices = options
         self.step = step
-        self.named = step.invocation.named
-        self.canon = canon
-        self.compiled_graphs: list[CompiledGraph] = []
-        self.islands = IslandRecorder(self.named)
-        self.calls = ModuleCalls(self.named)
-        self.forward = ForwardRecorder(self.named, canon, self.note, self.islands)
+        self.calls = ModuleCalls(self.islands)
         self.engine_compiler = _DetachableCompiler(self)
         self.taken_over: dict[int, CompiledGraph] = {}
         self.paths: list[str] = []
         self.why_not_compiled = ""
         self.graph_of_module: dict[tuple[int, str], CompiledGraph] = {}
         self.recorded_graph: RecordedGraph | None = None
+        self._split: dict[Frame, torch.fx.GraphModule] = {}
+        self._backwards: dict[int, tuple[torch.fx.GraphModule, Converted]] = {}
 
-    def note(self, converted: Converted) -> CompiledGraph:
-        """Add a graph to the capture, and return the object that counts its runs."""
-        self.compiled_graphs.append(CompiledGraph(converted))
-        return self.compiled_graphs[-1]
+    def partition(
+        self, frame: Frame, joint: torch.fx.GraphModule, *args: Any, **kwargs: Any
+    ) -> Any:
+        """Split a joint graph, and keep its backward until its forward is converted."""
+        parts = torch_private.get("default_partition")(joint, *args, **kwargs)
+        self._split[frame] = parts[1]
+        return parts
+
+    def compiler(self, frame: Frame, kind: GraphKind) -> Callable[..., Any]:
+        """Return a compiler that records forwards, with their backwards, which do not run."""
+        if kind == "backward":
+            return lambda gm, _: torch_private.boxed(gm.forward)
+        record = super().compiler(frame, kind)
+
+        def compile(gm: torch.fx.GraphModule, inputs: list[Any]) -> Callable[..., Any]:
+            run = record(gm, inputs)
+            if (backward := self._split.pop(frame, None)) is not None:
+                converted = frame.lowered(backward, "backward", "aot")
+                self._backwards[id(backward)] = backward, converted
+            return run
+
+        return compile
+
+    def backward(self, module: torch.fx.GraphModule) -> Converted:
+        """Return the converted graph of an AOT backward.
+
+        A backward that was compiled before this capture is converted now.
+        """
+        if id(module) not in self._backwards:
+            naming = Naming(modules=self.named.modules)
+            self._backwards[id(module)] = (
+                module,
+                convert(
+                    module,
+                    name="backward",
+                    kind="backward",
+                    level="aot",
+                    canon=self.canon,
+                    naming=naming,
+                ),
+            )
+        return self._backwards[id(module)][1]
 
     def run(self) -> None:
         """Run the step, resetting Dynamo before and after."""
-        options = self.options
+        options = self.choices
         if options.forward == "aot":
             self.why_not_compiled = run_compiled(
                 self.step,
                 self.islands,
-                self.forward,
+                self,
                 "AOTAutograd",
                 around=self.enabled,
                 dynamic=options.dynamic,
@@ -397,7 +316,7 @@ class _Recorder:
         """Make the engine pass each backward inside to our compiler. The loss runs outside."""
         enable = torch_private.get("enable_compiled_autograd")
         context: contextlib.AbstractContextManager[None] = enable(
-            self.engine_compiler, dynamic=bool(self.options.dynamic)
+            self.engine_compiler, dynamic=bool(self.choices.dynamic)
         )
         return context
 
@@ -414,10 +333,15 @@ class _Recorder:
         All ops that run inside are in the backward graph, so the islands do not record them.
         """
         self.paths = []
-        if self.options.forward == "eager":
-            self.paths = ["" if n is None else self.calls.path_of(n) for n in steps(roots, inputs)]
+        if self.choices.forward == "eager":
+            self.paths = [self.path_of(node) for node in steps(roots, inputs)]
         with self.islands.suspended():
             yield
+
+    def path_of(self, node: Any) -> str:
+        """Return the path of the module that created an autograd node, "" if unknown."""
+        number = FIRST_LEAF_SEQUENCE if node is None else node._sequence_nr()
+        return self.calls.path_at(number) if number < FIRST_LEAF_SEQUENCE else ""
 
     def run_backward(self, module: torch.fx.GraphModule, lists: tuple[Any, ...]) -> Any:
         """Run a backward graph of the engine, recording it the first time."""
@@ -429,9 +353,9 @@ class _Recorder:
         is_first = all(number != id(module) for number, _ in self.graph_of_module)
         has_python_calls = any(map(runs_python, module.graph.nodes))
         # Only the user's Python code can cause a graph break, so Dynamo traces no other backward.
-        if is_first and (self.options.backward_fullgraph or has_python_calls):
-            fullgraph = self.options.backward_fullgraph
-            _trace(module, lists, fullgraph=fullgraph, dynamic=self.options.dynamic)
+        if is_first and (self.choices.backward_fullgraph or has_python_calls):
+            fullgraph = self.choices.backward_fullgraph
+            _trace(module, lists, fullgraph=fullgraph, dynamic=self.choices.dynamic)
         facts = self.facts(inputs, hooks)
         recorded: RecordedGraph | None = None
         if has_python_calls:
@@ -448,7 +372,8 @@ class _Recorder:
         key = id(module), f"{facts.constant_inputs} {recorded and owner.graph}"
         if key not in self.graph_of_module:
             converted = fold(owner, facts, self.canon, self.named.input_order())
-            self.graph_of_module[key] = self.note(converted)
+            self.compiled_graphs.append(CompiledGraph(converted))
+            self.graph_of_module[key] = self.compiled_graphs[-1]
         return self.ran(self.graph_of_module[key], inputs, result)
 
     def is_computed(self, tensor: torch.Tensor) -> bool:
@@ -482,7 +407,7 @@ class _Recorder:
                 # Compiled autograd names a copied node after the number of the AOT graph, such as
                 # `aot7_mm`. Keep the backward under this number, to find the original node `mm`.
                 # The number itself depends on earlier compilations.
-                facts.backwards[number] = converted = self.forward.backward(module)
+                facts.backwards[number] = converted = self.backward(module)
                 self.taken_over.setdefault(id(module), CompiledGraph(converted)).runs += 1
         return facts
 
@@ -490,7 +415,7 @@ class _Recorder:
         """Return the graphs, or the reason why there are none."""
         graphs = [compiled_graph.counted for compiled_graph in self.compiled_graphs]
         forwards = [converted for converted in graphs if converted.graph.level == "aot"]
-        if self.options.forward == "aot" and not forwards:
+        if self.choices.forward == "aot" and not forwards:
             why_none = (
                 "the forward was not compiled (for an eager forward, pass "
                 "CompiledAutograd(forward='eager')): "
@@ -499,7 +424,7 @@ class _Recorder:
         if not self.graph_of_module and self.step.invocation.backward is not False:
             return Captured([], f"no backward ran: {self.step.why_no_grad()}")
         # The ops of an eager forward are not recorded, so there are no islands.
-        if self.options.forward == "eager":
+        if self.choices.forward == "eager":
             return Captured(
                 graphs,
                 "backward=False and forward='eager' leave no graph to capture. Use "

@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from types import FrameType
 from typing import Any, ClassVar
 
 import torch
@@ -33,6 +32,7 @@ from .recording import (
     HANDS_OVER,
     LIFT,
     Draft,
+    ModuleCalls,
     OpRecord,
     RecordingMode,
     Replay,
@@ -55,27 +55,6 @@ _NONE: dict[str, Any] = {}
 """Keyword arguments shared by all calls without any."""
 
 
-@dataclass(eq=False)
-class _RunningHooks:
-    """The forward hooks of a module, which run after its forward.
-
-    Their ops belong to the module. Tensor parallelism runs its collectives in forward hooks.
-
-    Attributes:
-        call: the frame that calls the module.
-        sequence: sequence number of the module's last known op.
-        outer: the running hooks that called this module, or `None`.
-    """
-
-    call: FrameType
-    sequence: int
-    outer: _RunningHooks | None
-
-    def are_running(self, frame: FrameType | None) -> bool:
-        """Return True if a frame is inside the module's call."""
-        return any(caller is self.call for caller in source_lines.callers(frame))
-
-
 class DispatchRecorder(RecordingMode):  # type: ignore[no-untyped-call]
     """Records the forward and backward ops of one step.
 
@@ -96,73 +75,24 @@ class DispatchRecorder(RecordingMode):  # type: ignore[no-untyped-call]
         self.backward: list[OpRecord] = []
         self.program: list[tuple[OpRecord, bool]] = []
         self.records = self.forward
-        self.changes: list[tuple[int, int]] = []
-        self._stack: list[int] = []
-        self._hooks: _RunningHooks | None = None
+        self.calls = ModuleCalls(self)
 
     @contextmanager
     def recording(self, *, backward: bool) -> Iterator[None]:
         """Record everything that runs inside, as the forward or as the backward."""
         self.records = self.backward if backward else self.forward
-        module = torch.nn.modules.module
-        try:
-            with (
-                module.register_module_forward_pre_hook(self._enter),
-                module.register_module_forward_hook(self._leave, always_call=True),
-                self,
-            ):
-                yield
-        finally:
-            self._stack.clear()
-            self._hooks = None
+        self.calls.is_marking = not backward
+        with self.calls.recording(), self:
+            yield
 
     @contextmanager
     def recording_backward(self) -> Iterator[None]:
         """Record a backward that a training step itself runs."""
-        self.records = self.backward
+        self.records, self.calls.is_marking = self.backward, False
         try:
             yield
         finally:
-            self.records = self.forward
-
-    # -- modules ---------------------------------------------------------------------------------
-
-    @property
-    def module(self) -> str:
-        """Path of the innermost running module."""
-        self._after_hooks()
-        return self.paths[self._stack[-1]] if self._stack else ""
-
-    def _enter(self, module: torch.nn.Module, _args: Any) -> None:
-        self._after_hooks()
-        number = self.number_of_module(module)
-        self._stack.append(number)
-        if self.records is self.forward:
-            self.changes.append((self._sequence(), number))
-
-    def _leave(self, module: torch.nn.Module, _args: Any, _output: Any) -> None:
-        self._after_hooks()
-        if module._forward_hooks and self._stack:  # the module's own hooks run after this one
-            self._hooks = _RunningHooks(sys._getframe(1), self._sequence(), self._hooks)
-        else:
-            self._left(self._sequence())
-
-    def _left(self, sequence: int) -> None:
-        """Note that the innermost module ended at this sequence number."""
-        if self._stack:
-            self._stack.pop()
-        if self.records is self.forward:
-            self.changes.append((sequence, self._stack[-1] if self._stack else 0))
-
-    def _after_hooks(self) -> None:
-        """Mark modules as exited once none of their forward hooks is running."""
-        caller = sys._getframe(2)
-        while (hooks := self._hooks) is not None:
-            if hooks.are_running(caller):
-                hooks.sequence = self._sequence()
-                return
-            self._hooks = hooks.outer
-            self._left(hooks.sequence)
+            self.records, self.calls.is_marking = self.forward, True
 
     # -- ops -------------------------------------------------------------------------------------
 
@@ -180,8 +110,8 @@ class DispatchRecorder(RecordingMode):  # type: ignore[no-untyped-call]
             return writes.follow(func, self.__torch_dispatch__, args, kwargs or {})
         if func is LIFT:
             self.lifted(args[0])
-        if self._hooks is not None:  # saves a call per op
-            self._after_hooks()
+        if self.calls.hooks is not None:  # saves a call per op
+            self.calls.end_hooks()
         if self._saved.unwritten and self._may_write(func):
             self._saved.before_write(args, *(kwargs or _NONE).values())
         encoded = self.encode_all(args)
@@ -206,13 +136,13 @@ class DispatchRecorder(RecordingMode):  # type: ignore[no-untyped-call]
             self._saved.copy_all()
         op = sys.intern(f"Tensor.{method}")
         if op in effects.READING and isinstance(tensor, torch.Tensor):
-            self._after_hooks()
+            self.calls.end_hooks()
             self._record(op, (self.number_of(tensor),), _NONE, None)
 
     def _record(
         self, func: Any, encoded: tuple[Any, ...], named: dict[str, Any], result: Any
     ) -> None:
-        stack = self._stack
+        stack = self.calls.running
         if self.records is self.forward:
             path, sequence = (stack[-1] if stack else 0), self._sequence()
             line = source_lines.current_line()
@@ -249,9 +179,8 @@ class DispatchReplay(Replay):
     def __init__(self, recorder: DispatchRecorder, canon: CanonicalNames):
         super().__init__(recorder, canon)
         self.forward, self.backward = recorder.forward, recorder.backward
-        self.changes = recorder.changes
+        self.calls = recorder.calls
         self.sequences = [record.sequence for record in recorder.forward]
-        self.change_points = [sequence for sequence, _ in recorder.changes]
 
     def graphs(self, outputs: Sequence[Value], grads: Sequence[Value] | None) -> list[Graph]:
         """Return the forward (or inference) graph and, if a backward ran, the backward graph."""
@@ -281,8 +210,7 @@ class DispatchReplay(Replay):
         sequence = record.sequence
         if record.path_number >= 0 or sequence < 0 or sequence >= FIRST_LEAF_SEQUENCE:
             return paths[max(record.path_number, 0)], None
-        change_index = bisect_right(self.change_points, sequence) - 1
-        path = paths[self.changes[change_index][1]] if change_index >= 0 else ""
+        path = self.calls.path_at(sequence)
         forward_index = bisect_right(self.sequences, sequence)
         line = self.forward[forward_index].line if forward_index < len(self.forward) else None
         return path, None if line is None else source_lines.from_line(*line)
@@ -786,4 +714,6 @@ def note_method(seen: RecordedCalls, recorder: DispatchRecorder, method: str, ow
     line = source_lines.current_line()
     source = None if line is None else source_lines.from_line(*line)
     phase = "forward" if recorder.records is recorder.forward else "backward"
-    seen.methods.append((method, recorder.module, source, phase))
+    recorder.calls.end_hooks()
+    module = recorder.paths[recorder.calls.running[-1]] if recorder.calls.running else ""
+    seen.methods.append((method, module, source, phase))

@@ -166,7 +166,7 @@ _NAMES_BY_PURPOSE = {
     },
     # Autograd, and tensors.
     "recording ops as they run": {
-        "ignore_compile_internals": "torch.utils._python_dispatch:TorchDispatchMode.ignore_compile_internals",
+        "ignore_compile_internals": "torch.utils._python_dispatch:TorchDispatchMode.ignore_compile_internals",  # noqa: E501
         "storage_reference": "torch:UntypedStorage._weak_ref",
         "free_storage_reference": "torch:UntypedStorage._free_weak_ref",
         "storage_expired": "torch:UntypedStorage._expired",
@@ -234,8 +234,8 @@ _NAMES_BY_PURPOSE = {
         "pass_observer": "torch.fx.passes.graph_transform_observer:GraphTransformObserver",
         "pass_enter": "torch.fx.passes.graph_transform_observer:GraphTransformObserver.__enter__",
         "pass_exit": "torch.fx.passes.graph_transform_observer:GraphTransformObserver.__exit__",
-        "apply_graph_pass": "torch.fx.passes.graph_transform_observer:GraphTransformObserver.apply_graph_pass",
-        "apply_gm_pass": "torch.fx.passes.graph_transform_observer:GraphTransformObserver.apply_gm_pass",
+        "apply_graph_pass": "torch.fx.passes.graph_transform_observer:GraphTransformObserver.apply_graph_pass",  # noqa: E501
+        "apply_gm_pass": "torch.fx.passes.graph_transform_observer:GraphTransformObserver.apply_gm_pass",  # noqa: E501
         "pattern_apply": "torch._inductor.pattern_matcher:PatternMatcherPass.apply",
         "inference_aware_pass": "torch._inductor.custom_graph_pass:CustomInferenceAwareGraphPass",
     },
@@ -283,7 +283,7 @@ _NAMES_BY_PURPOSE = {
         "end_capture": "torch._dynamo.compiled_autograd:AutogradCompilerInstance.end_capture"
     },
     "restoring compiled autograd's log": {
-        "verbose_logging_enabled": "torch._dynamo.compiled_autograd:snapshot_verbose_logging_enabled"
+        "verbose_logging_enabled": "torch._dynamo.compiled_autograd:snapshot_verbose_logging_enabled"  # noqa: E501
     },
     # Other settings that are restored after a test.
     "isolating tests": {

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         collector_paused,
         parts_of,
     )
+    from .module_calls import ModuleCalls
     from .replay import Draft, Replay
     from .section import Section, UnwrittenReads, computes_nothing, refuse_unwritten
     from .unseen import precompiled_noted, refuse_unseen, threads_started
@@ -28,6 +29,7 @@ else:
                 "FIRST_LEAF_SEQUENCE HANDS_OVER LIFT OpRecord RecordingMode Value collector_paused "
                 "parts_of"
             ),
+            "module_calls": "ModuleCalls",
             "replay": "Draft Replay",
             "section": "Section UnwrittenReads computes_nothing refuse_unwritten",
             "unseen": "precompiled_noted refuse_unseen threads_started",

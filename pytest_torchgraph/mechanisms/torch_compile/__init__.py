@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ...doors import front_door
 
 if TYPE_CHECKING:
-    from .aot import Aot
+    from .aot import Aot, AotRecorder
     from .dynamo import Dynamo
     from .inductor import Inductor, draw_by_seeds
     from .passes import NEEDED, PassRecorder, PassRun, named_runs
@@ -16,7 +16,7 @@ else:
     __getattr__ = front_door(
         __name__,
         {
-            "aot": "Aot",
+            "aot": "Aot AotRecorder",
             "dynamo": "Dynamo",
             "inductor": "Inductor draw_by_seeds",
             "passes": "NEEDED PassRecorder PassRun named_runs",

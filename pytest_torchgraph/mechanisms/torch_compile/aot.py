@@ -61,7 +61,7 @@ class Aot:
         """Compile the target with the recording backend and run the step."""
         named = step.invocation.named
         islands = IslandRecorder(named)
-        recorder = _AotRecorder(self, named, canon, islands)
+        recorder = AotRecorder(self, named, canon, islands)
         why_none = run_compiled(
             step,
             islands,
@@ -85,7 +85,7 @@ class Aot:
         )
 
 
-class _AotRecorder:
+class AotRecorder:
     """The backend passed to torch.compile."""
 
     def __init__(
@@ -103,10 +103,10 @@ class _AotRecorder:
         """Compile Dynamo's graph of one frame."""
         frame = Frame(gm, example_inputs, self.named, self.canon)
         compilers: dict[str, Any] = {
-            "fw_compiler": self._compiler(frame, "forward"),
-            "bw_compiler": self._compiler(frame, "backward"),
-            "inference_compiler": self._compiler(frame, "inference"),
-            "partition_fn": functools.partial(self._partition, frame),
+            "fw_compiler": self.compiler(frame, "forward"),
+            "bw_compiler": self.compiler(frame, "backward"),
+            "inference_compiler": self.compiler(frame, "inference"),
+            "partition_fn": functools.partial(self.partition, frame),
         }
         decompositions = self.options.decompositions
         if decompositions == "inductor":
@@ -117,7 +117,9 @@ class _AotRecorder:
             self.bypass_search.keep(gm, example_inputs)
             return frame.record_outputs(torch_private.aot_autograd(**compilers)(gm, example_inputs))
 
-    def _compiler(self, frame: Frame, kind: GraphKind) -> Callable[..., Any]:
+    def compiler(self, frame: Frame, kind: GraphKind) -> Callable[..., Any]:
+        """Return the compiler of the graphs of one kind, which runs them unchanged."""
+
         def compile(gm: torch.fx.GraphModule, _inputs: list[Any]) -> Callable[..., Any]:
             with self.islands.suspended():
                 self.bypass_search.check_empty(gm, backward=kind == "backward")
@@ -127,7 +129,7 @@ class _AotRecorder:
 
         return compile
 
-    def _partition(
+    def partition(
         self, frame: Frame, joint: torch.fx.GraphModule, *args: Any, **kwargs: Any
     ) -> Any:
         """Record the joint graph, then split it with the chosen partitioner."""
