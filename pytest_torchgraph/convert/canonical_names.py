@@ -8,6 +8,7 @@ import functools
 import re
 import types
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, NamedTuple
 
@@ -21,6 +22,23 @@ from ..ops.qualified import op_name
 from . import process_groups
 
 _SYMBOL = re.compile(r"\b(s|u|zuf|zf|j)\d+\b")
+
+
+@dataclass(frozen=True, slots=True)
+class PrintedTensor:
+    """A printed tensor: torch's dtype name, sizes and strides as text."""
+
+    dtype: str
+    shape: tuple[str, ...]
+    stride: tuple[str, ...] | None = None
+    device: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PrintedSymbol:
+    """Expression of a printed symbolic int, float or bool."""
+
+    expr: str
 
 
 class CanonicalNames:
@@ -68,10 +86,9 @@ class CanonicalNames:
         """Return an expression over canonical symbols.
 
         Args:
-            value: a SymInt, SymFloat, SymBool, or the text of an expression.
+            value: a SymInt, SymFloat, SymBool or `PrintedSymbol`, or the text of an expression.
         """
-        node = getattr(value, "node", None)
-        text = str(getattr(node, "expr", value))
+        text = str(getattr(getattr(value, "node", value), "expr", value))
         symbols = {match.group(): match.group(1) for match in _SYMBOL.finditer(text)}
         for name, prefix in sorted(symbols.items(), key=lambda item: (len(item[0]), item[0])):
             # Sort before numbering, because the order of symbols depends on the printer.
@@ -88,7 +105,8 @@ class CanonicalNames:
         """Return a size or stride, as an int if it is constant."""
         if type(value) is int:
             return value
-        text = self.expression(value)
+        is_number = isinstance(value, str) and value.isdecimal()
+        text = value if is_number else self.expression(value)
         return int(text) if text.lstrip("-").isdecimal() else Symbol(text)
 
     def device(self, device: torch.device) -> str:
@@ -127,9 +145,14 @@ class CanonicalNames:
         """Return the description of a node's value, or `None` for a value of any other type.
 
         Args:
-            value: a tensor, its `TensorMetadata`, a symbolic or plain number, a sequence of these,
-                or a description.
+            value: a tensor, its `TensorMetadata`, a symbolic or plain number, any of these as
+                printed, a sequence of these, or a description.
         """
+        if isinstance(value, PrintedTensor):
+            shape = tuple([self.size(size) for size in value.shape])
+            stride = None if value.stride is None else tuple(map(self.size, value.stride))
+            device = None if value.device is None else self.device(torch.device(value.device))
+            return TensorMeta(value.dtype, shape, stride, device)
         if isinstance(value, torch.Tensor):
             shape = tuple([self.size(size) for size in value.shape])
             dtype, device = str(value.dtype)[6:], self.device(value.device)
@@ -137,7 +160,7 @@ class CanonicalNames:
                 return TensorMeta(dtype, shape, None, device, str(value.layout)[6:])
             stride = tuple([self.size(size) for size in value.stride()])
             return TensorMeta(dtype, shape, stride, device)
-        if isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool):
+        if isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool | PrintedSymbol):
             return Symbol(self.expression(value))
         if type(value) in (bool, int, float, complex):
             return Atom(type(value).__name__)
@@ -162,7 +185,7 @@ class CanonicalNames:
                 return float(value)
             case complex():
                 return complex(value)
-            case torch.SymInt() | torch.SymFloat() | torch.SymBool():
+            case torch.SymInt() | torch.SymFloat() | torch.SymBool() | PrintedSymbol():
                 return Symbol(self.expression(value))
             case torch.device():
                 return Device(self.device(value))

@@ -464,8 +464,7 @@ class _GraphFolder:
         """Return the module, parameter and line of a kept node; each is empty if unknown."""
         call = node.meta.get(CALLED_BY)
         if call is not None:
-            line = node.meta.get(LINE)
-            source = None if line is None else source_lines.from_line(*line)
+            source = source_lines.source_of(node.meta.get(LINE))
             return replace(self._locate_node(call), source=source)
         origin = self.copied.get(node) or self._copied_from(node)
         if origin is not None:

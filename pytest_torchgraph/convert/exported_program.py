@@ -21,11 +21,12 @@ import torch
 import torch.fx
 
 from ..errors import GraphFormatError
-from .canonical_names import CanonicalNames
+from ..graph.model import Atom
+from .canonical_names import PrintedSymbol, PrintedTensor
 from .from_fx import Converted, Naming, convert
 from .node_meta import RESULT
 from .normalize import MAX_ELEMENTS, value_of_constant
-from .printed import PrintedNames, PrintedObject, PrintedSymbol, PrintedTensor, named
+from .printed import named
 from .source_lines import localizer
 
 MOST_BYTES = 2**28
@@ -170,7 +171,6 @@ class _Program:
         converted = convert(
             module,
             level="export",
-            canon=PrintedNames(CanonicalNames()),
             naming=Naming(self.inputs, given=True, values=constants),
         )
         outputs = self.module["signature"]["output_specs"]
@@ -343,7 +343,7 @@ class _GraphReader:
             case "as_optional_tensors":
                 return [self.argument(item) for item in data]
             case "as_scalar_type" | "as_layout" | "as_memory_format":
-                return PrintedObject(f"torch.{_NAMES[kind][data]}")
+                return Atom(f"torch.{_NAMES[kind][data]}")
             case "as_device":
                 return torch.device(_device(data))
             case "as_float":  # "Infinity" is a string in JSON

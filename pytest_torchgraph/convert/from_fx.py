@@ -405,8 +405,8 @@ class GraphConverter:
 
     def source(self, node: torch.fx.Node) -> Source | None:
         """Return `Node.source`."""
-        if (line := node.meta.get(node_meta.LINE)) is not None:
-            return source_lines.from_line(*line)
+        if (source := source_lines.source_of(node.meta.get(node_meta.LINE))) is not None:
+            return source
         trace = rng_states.meta_of(node).get("stack_trace") or node.stack_trace
         call = node_meta.call_of(node.meta)
         source = source_lines.from_stack_trace(trace, call) if trace else None

@@ -325,10 +325,20 @@ def from_line(
     return Source(relative(file), line, code, name, direct=direct, columns=columns)
 
 
+def source_of(line: Line | None) -> Source | None:
+    """Return the source of a line, `None` without a line."""
+    return None if line is None else from_line(*line)
+
+
 def format_line(line: Line) -> str:
     """Format a line for messages: file, number, function and code."""
     source = from_line(*line)
     return f"{source} in {source.function} ({source.code})"
+
+
+def at_line(line: Line | None, word: str = "at") -> str:
+    """Format a line as the end of a clause, "" without a line."""
+    return "" if line is None else f" {word} {format_line(line)}"
 
 
 def original_name(function: str) -> str:

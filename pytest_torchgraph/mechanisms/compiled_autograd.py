@@ -37,7 +37,7 @@ from .islands import CompiledGraph, IslandRecorder, recorded_islands
 from .protocol import Captured
 from .python_calls import RecordedGraph, runs_python
 from .recording import FIRST_LEAF_SEQUENCE, ModuleCalls
-from .step import NamedTensors, Step
+from .step import Step
 from .torch_compile import Aot, AotRecorder, Frame, run_compiled, switched_off
 
 _SHORTER = {

@@ -16,8 +16,9 @@ from typing import Any, ClassVar
 import torch
 
 from .. import torch_private
-from ..convert import effects, source_lines
+from ..convert import effects
 from ..convert.canonical_names import CanonicalNames
+from ..convert.source_lines import current_line, source_of
 from ..errors import CaptureError
 from ..graph.model import Arg, Atom, Graph, GraphKind, Phase, RecomputedBy, Ref, Source
 from ..ops.matching import Level
@@ -145,7 +146,7 @@ class DispatchRecorder(RecordingMode):  # type: ignore[no-untyped-call]
         stack = self.calls.running
         if self.records is self.forward:
             path, sequence = (stack[-1] if stack else 0), self._sequence()
-            line = source_lines.current_line()
+            line = current_line()
             by: RecomputedBy = ""
             if self.is_packing():
                 sequence = self.records[-1].sequence if self.records else self._begin
@@ -205,15 +206,14 @@ class DispatchReplay(Replay):
     def place(self, record: OpRecord) -> tuple[str, Source | None]:
         """Return the module path and source of an op (in a backward, of its forward op)."""
         paths = self.recorder.paths
-        if record.line is not None:
-            return paths[max(record.path_number, 0)], source_lines.from_line(*record.line)
         sequence = record.sequence
-        if record.path_number >= 0 or sequence < 0 or sequence >= FIRST_LEAF_SEQUENCE:
-            return paths[max(record.path_number, 0)], None
+        is_known = record.line is not None or record.path_number >= 0
+        if is_known or not 0 <= sequence < FIRST_LEAF_SEQUENCE:
+            return paths[max(record.path_number, 0)], source_of(record.line)
         path = self.calls.path_at(sequence)
         forward_index = bisect_right(self.sequences, sequence)
         line = self.forward[forward_index].line if forward_index < len(self.forward) else None
-        return path, None if line is None else source_lines.from_line(*line)
+        return path, source_of(line)
 
 
 class _StepReplay(DispatchReplay):
@@ -445,7 +445,7 @@ def capture_training_step(step: Step, canon: CanonicalNames) -> Captured:
         if forwards:
             last = forwards[-1]
             names = _names_of_outputs(replay, segments, graphs, outputs, graphs[last].name)
-            graphs[last] = _with_step_output(graphs[last], leaves, names)
+            graphs[last] = _with_output(graphs[last], leaves, names)
         for segment in segments:
             replay.called_at = training.line_at(segment.begin)
             for record in segment.records:
@@ -484,10 +484,12 @@ def _names_of_outputs(
     return names
 
 
-def _with_step_output(
-    graph: Graph, leaves: Sequence[Leaf], names: Sequence[tuple[str, str]]
-) -> Graph:
-    """Add the return value of a training step to its last forward graph."""
+def _with_output(graph: Graph, leaves: Sequence[Leaf], names: Sequence[tuple[str, str]]) -> Graph:
+    """Add the return value of the target to its last forward graph.
+
+    Args:
+        names: for each tensor of the output, the graph that computes it and its name there.
+    """
 
     def value_of(position: int | None) -> Arg:
         if position is None:
@@ -569,8 +571,11 @@ class Dispatch:
             replay = DispatchReplay(recorder, canon)
             with collector_paused():
                 graphs = replay.graphs(outputs, grads if ran_backward else None)
-            graphs[0] = _with_output(graphs[0], leaves, tensor_count)
-            note_calls(seen, recorder, replay, backward=ran_backward)
+            names = [(graphs[0].name, node.name) for node in graphs[0].outputs[:tensor_count]]
+            graphs[0] = _with_output(graphs[0], leaves, names)
+            for graph, records in zip(graphs, (recorder.forward, recorder.backward), strict=False):
+                for record in records:
+                    note_call(seen, replay, record, graph.name)
             if ran_backward and not any(node.is_call for node in graphs[1].nodes):
                 raise CaptureError(
                     "the backward ran, but none of its ops contributes to a leaf's gradient: check "
@@ -608,25 +613,6 @@ def _refuse_unwritten(recorder: DispatchRecorder, read: Iterable[Value]) -> None
     refuse_unwritten(unfilled)
 
 
-def _with_output(graph: Graph, leaves: Sequence[Leaf], tensors: int) -> Graph:
-    """Add the target's return value to its forward graph.
-
-    Args:
-        graph: the forward graph. It returns the tensors of the target's output, followed by other
-            results of the step.
-        leaves: the leaves of the target's output, with the position of each tensor.
-        tensors: the number of tensors in the target's output.
-    """
-    values = [Ref(node.name) for node in graph.outputs]
-
-    def value_of(position: int | None) -> Arg:
-        return UNKNOWN_TENSOR if position is None else values[position]
-
-    exact = numbers_are_exact((graph,))
-    returned = values[:tensors]
-    return replace(graph, output=output_of(leaves, returned, value_of, exact=exact))
-
-
 def _compiled_modules(target: Any, named: NamedTensors) -> str:
     if torch_private.is_compiled(target):
         return "the target itself"
@@ -654,24 +640,6 @@ def _refuse(function: Any) -> None:
             "does not record its ops. Use via='aot', where its bodies are subgraphs"
         )
     raise CaptureError(_REFUSED.format(name or "code inside the target"))
-
-
-def note_calls(
-    seen: RecordedCalls, recorder: DispatchRecorder, replay: Replay, *, backward: bool
-) -> None:
-    """Add the recorded op calls that may wait for a device to `seen`.
-
-    Args:
-        seen: receives the calls.
-        recorder, replay: the recorder and the replay of one step.
-        backward: whether the step has a backward graph of its own.
-    """
-    for records, name in (
-        (recorder.forward, "forward" if backward else "inference"),
-        (recorder.backward, "backward"),
-    ):
-        for record in records:
-            note_call(seen, replay, record, name)
 
 
 def note_call(
@@ -711,8 +679,7 @@ def note_call(
 def note_method(seen: RecordedCalls, recorder: DispatchRecorder, method: str, owner: Any) -> None:
     """Add a method call on a tensor or a thread to `seen`, just before it runs."""
     recorder.read(method, owner)
-    line = source_lines.current_line()
-    source = None if line is None else source_lines.from_line(*line)
+    source = source_of(current_line())
     phase = "forward" if recorder.records is recorder.forward else "backward"
     recorder.calls.end_hooks()
     module = recorder.paths[recorder.calls.running[-1]] if recorder.calls.running else ""

@@ -13,12 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 from ..convert.canonical_names import CanonicalNames
 from ..convert.compiled_autograd import RunFacts, fold
-from ..convert.from_fx import Naming
+from ..convert.from_fx import Naming, convert
 from ..convert.printed import (
     Printed,
-    PrintedNames,
     aot_names,
-    convert_printed,
     describe_by_joint,
     describe_like,
     dynamo_names,
@@ -271,7 +269,7 @@ def _with_runs(graph: Graph, runs: int) -> Graph:
 
 def _convert_captured(compiled: Compilation, names: CanonicalNames) -> list[Graph]:
     return [
-        fold(read_printed(text), RunFacts(), PrintedNames(names)).graph
+        fold(read_printed(text), RunFacts(), names).graph
         for text in compiled.texts("compiled_autograd")
     ]
 
@@ -380,9 +378,7 @@ class _PrintedCompilation:
     ) -> Graph:
         """Convert a printed graph, and record the names of a forward for its backward."""
         naming = Naming(inputs, dynamo=self.names, input_order=self.input_order)
-        converted = convert_printed(
-            printed, level=level, kind=kind, name=kind, canon=canon, naming=naming
-        )
+        converted = convert(printed, level=level, kind=kind, name=kind, canon=canon, naming=naming)
         if kind in ("forward", "inference") and level != "dynamo":
             self.forward_names = converted.names
             self.forward_printed = printed

@@ -13,10 +13,10 @@ from typing import Any, NoReturn, TypeAlias
 import torch
 import torch.fx
 
-from ...graph.model import Arg, Atom, Result, Symbol, TensorMeta
+from ...graph.model import Atom
 from ...ops.dtypes import DTYPE_NAMES
 from ...ops.qualified import dotted
-from ..canonical_names import CanonicalNames
+from ..canonical_names import PrintedSymbol, PrintedTensor
 from . import callables
 from .syntax import REPR, PrintedText
 
@@ -32,30 +32,6 @@ _MORE_DTYPES = {
     "b16x1": "bits16",
 }
 """Abbreviations that torch prints for dtypes without an abbreviation in the text form."""
-
-
-@dataclass(frozen=True, slots=True)
-class PrintedTensor:
-    """A printed tensor: torch's dtype name, sizes and strides as text."""
-
-    dtype: str
-    shape: tuple[str, ...]
-    stride: tuple[str, ...] | None = None
-    device: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class PrintedSymbol:
-    """Expression of a printed symbolic int, float or bool."""
-
-    expr: str
-
-
-@dataclass(frozen=True, slots=True)
-class PrintedObject:
-    """A printed argument whose text shows only the qualified name of its type."""
-
-    type: str
 
 
 PrintedResult: TypeAlias = "PrintedTensor | PrintedSymbol | tuple[PrintedResult, ...] | None"
@@ -103,42 +79,6 @@ def _sizes(text: str) -> tuple[str, ...]:
     if depth or not all(_SIZE.match(size) for size in stripped):
         raise ValueError(f"[{text}] is not a shape")
     return stripped
-
-
-class PrintedNames(CanonicalNames):
-    """`CanonicalNames` that also accept printed values.
-
-    The object shares its state, and so the numbering, with the object passed to the constructor.
-    """
-
-    def __init__(self, canon: CanonicalNames):
-        super().__init__()
-        self.__dict__.update(canon.__dict__)
-
-    def result(self, value: Any) -> Result:
-        """Return the description of a printed value."""
-        if isinstance(value, PrintedTensor):
-            shape = tuple([self.size(_number(size)) for size in value.shape])
-            stride = None
-            if value.stride is not None:
-                stride = tuple([self.size(_number(size)) for size in value.stride])
-            device = None if value.device is None else self.device(torch.device(value.device))
-            return TensorMeta(value.dtype, shape, stride, device)
-        if isinstance(value, PrintedSymbol):
-            return Symbol(self.expression(value.expr))
-        return super().result(value)
-
-    def constant(self, value: Any) -> Arg:
-        """Return a printed constant as an `Arg`."""
-        if isinstance(value, PrintedSymbol):
-            return Symbol(self.expression(value.expr))
-        if isinstance(value, PrintedObject):
-            return Atom(value.type)
-        return super().constant(value)
-
-
-def _number(size: str) -> int | str:
-    return int(size) if size.lstrip("-").isdecimal() else size
 
 
 _NUMBERS: dict[str, float | complex] = {
@@ -267,7 +207,7 @@ class PrintedValueReader:
         if path in _FUNCTIONS_OF_SYMBOLS and self._is_symbolic(node):
             return PrintedSymbol(self.text.segment(node))
         if path == "torch.Tensor" and {key.arg for key in node.keywords} == {"size", "dtype"}:
-            return PrintedObject("torch.Tensor")
+            return Atom("torch.Tensor")
         args, kwargs = self.arguments(node)
         return self._constant_of_call(node, path, args, kwargs)
 
@@ -291,7 +231,7 @@ class PrintedValueReader:
         if self._is_named_tuple(path) and not kwargs:
             return args
         if path.startswith(_PLACEMENTS):
-            return PrintedObject(path)
+            return Atom(path)
         self.fail(node, f"unsupported argument: a call of {path or 'an expression'}")
 
     def _is_named_tuple(self, path: str) -> bool:
@@ -306,10 +246,10 @@ class PrintedValueReader:
         typed = _TYPE.match(text)
         if typed:
             printed_class = callables.class_named(typed[1])
-            return printed_class if callable(printed_class) else PrintedObject(typed[1])
+            return printed_class if callable(printed_class) else Atom(typed[1])
         instance = _OBJECT.match(text)
         if instance:
-            return PrintedObject(instance[1])
+            return Atom(instance[1])
         match = _MEMBER.match(text)
         member = _enum_member(match[1], match[2]) if match else None
         if member is None:

@@ -10,10 +10,9 @@ from typing import Any
 
 import torch
 
-from ...convert import source_lines
 from ...convert.canonical_names import CanonicalNames
 from ...convert.from_fx import Converted
-from ...convert.source_lines import current_line
+from ...convert.source_lines import Line, at_line, current_line, source_of
 from ...errors import CaptureError
 from ...graph.model import Phase, Source
 from ...graph.module_paths import numbered
@@ -141,9 +140,7 @@ def run_recorded(
         if not recorder.is_suspended:
             recorder.hand_over(method, tensor)
             if training is not None:
-                line = current_line(STEP)
-                source = None if line is None else source_lines.from_line(*line)
-                methods.append((method, "", source))
+                methods.append((method, "", source_of(current_line(STEP))))
                 training.note_call()
 
     with (
@@ -191,9 +188,8 @@ def _divide(recorder: IslandRecorder, training: TrainingRecord) -> Sequence[Phas
         if isinstance(event, CompiledRun) and phases[id(event.compiled_graph)] == {"update"}:
             of_graph = event.compiled_graph
             graph = replace(of_graph.converted.graph, kind="update")
-            if event.line is not None:
+            if (line := source_of(event.line)) is not None:
                 # The lines inside of torch.optim are no user's lines.
-                line = source_lines.from_line(*event.line)
                 graph = graph.map_nodes(lambda n, line=line: replace(n, source=n.source or line))
             of_graph.converted = replace(of_graph.converted, graph=graph)
     return result.called
@@ -267,10 +263,9 @@ def recorded_islands(
     return functools.partial(islands_of, recorder, canon, compiled, values)
 
 
-def _describe_hidden_body(op: str, line: source_lines.Line | None) -> str:
-    location = "" if line is None else f" at {source_lines.format_line(line)}"
+def _describe_hidden_body(op: str, line: Line | None) -> str:
     return (
-        f"{op} ran eagerly{location}, so the ops of its body were not recorded, and the graphs "
-        "would be incomplete. Remove the graph break around it: via=Aot(fullgraph=True) raises at "
+        f"{op} ran eagerly{at_line(line)}, so the ops of its body were not recorded, and the "
+        "graphs would be incomplete. Remove the graph break around it: via=Aot(fullgraph=True) raises at "
         "the break"
     )

@@ -20,7 +20,7 @@ import torch
 
 from ... import torch_private
 from ...convert import effects
-from ...convert.source_lines import Line, current_line, format_line
+from ...convert.source_lines import Line, at_line, current_line, format_line
 from ..step import STEP
 from .mode import RecordingMode, parts_of, unrecorded
 
@@ -236,20 +236,19 @@ def refuse_unseen(recorder: RecordingMode, threads: list[str]) -> None:
                 if write.role
                 else "a tensor that the target computed"
             )
-            location = "" if write.line is None else f" before {format_line(write.line)}"
+            location = at_line(write.line, "before")
             raise unrecorded(
                 f"{subject} changed{location}, but no recorded op wrote to it. Perhaps {started}, "
                 "started during the capture, did: write to it in the thread that calls the target"
             )
     for line in recorder.precompiled:
-        location = "" if line is None else f" at {format_line(line)}"
         raise unrecorded(
-            f"code of torch.compiler.precompile ran{location}. Capture the original function"
+            f"code of torch.compiler.precompile ran{at_line(line)}. Capture the original function"
         )
     for unknown_input in recorder.unknown_inputs:
         if unknown_input.age == "outside":
             method, line = recorder.handed_over[0]
-            location = "" if line is None else f" at {format_line(line)}"
+            location = at_line(line)
             if line is not None and line == unknown_input.line:
                 location = " at the same line"
             raise unrecorded(
