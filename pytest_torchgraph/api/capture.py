@@ -28,8 +28,6 @@ from ..graph.step import Cut, StepCall
 from ..graph.text import Header
 from ..mechanisms.compiled_autograd import CompiledAutograd
 from ..mechanisms.dispatch import Dispatch
-from ..mechanisms.export import Export
-from ..mechanisms.fx import Fx
 from ..mechanisms.islands import Islands
 from ..mechanisms.protocol import (
     COMPILING,
@@ -59,6 +57,7 @@ from ..mechanisms.step import (
     with_fake_tensors,
 )
 from ..mechanisms.torch_compile import Aot, Dynamo, Inductor, named_runs, tell_whose
+from ..mechanisms.tracers import Export, Fx
 from ..torch_release import need_torch
 from ..watching.breaks import cause_of, is_in_function
 from ..watching.kernels import Kernel

@@ -263,7 +263,7 @@ class _Recorder(AotRecorder):
         record = super().compiler(frame, kind)
 
         def compile(gm: torch.fx.GraphModule, inputs: list[Any]) -> Callable[..., Any]:
-            run = record(gm, inputs)
+            run: Callable[..., Any] = record(gm, inputs)
             if (backward := self._split.pop(frame, None)) is not None:
                 converted = frame.lowered(backward, "backward", "aot")
                 self._backwards[id(backward)] = backward, converted

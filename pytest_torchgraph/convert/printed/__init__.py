@@ -1,7 +1,7 @@
 """Convert graphs printed by torch's structured trace to the same `Graph` as live graphs.
 
 - `syntax`: text -> Python syntax tree, with comments and sources.
-- `statements`: syntax tree -> torch.fx nodes; `calls`, `callables`, `values` read expressions.
+- `statements`: syntax tree -> torch.fx nodes; `expressions` and `callables` read the expressions.
 - `reading`: the whole module and its inputs. `from_fx.convert` converts it like a live graph.
 """
 

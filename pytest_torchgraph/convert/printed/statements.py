@@ -18,9 +18,8 @@ import torch.fx
 
 from ...ops.qualified import dotted
 from ..node_meta import RESULT, SCOPE
-from .calls import INPLACE, Call, CallReader
+from .expressions import INPLACE, Call, ExpressionReader, read_result
 from .syntax import PrintedText
-from .values import PrintedValueReader, read_result
 
 _TREE_FLATTEN = "fx_pytree.tree_flatten_spec"
 _TREE_UNFLATTEN = "pytree.tree_unflatten"
@@ -43,9 +42,8 @@ class ForwardReader:
         self.text = text
         self.graph = torch.fx.Graph()
         self.nodes: dict[str, torch.fx.Node] = {}
-        self.values = PrintedValueReader(text, self.nodes)
+        self.values = ExpressionReader(text, self.nodes)
         self.fail = self.values.fail
-        self.calls = CallReader(self.values)
         self.inputs: dict[str, torch.fx.Node] = {}
         self.declared: dict[str, ast.AnnAssign] = {}
         self.pending: tuple[Callable[..., Any], tuple[Any, ...], str, ast.stmt] | None = None
@@ -128,13 +126,13 @@ class ForwardReader:
                 self.output(stmt)
             case ast.AugAssign(target, op, value):
                 self.pending = (
-                    self.calls.operator(INPLACE, op, stmt),
+                    self.values.operator(INPLACE, op, stmt),
                     (self.values.value(target), self.values.value(value)),
                     self.text.segment(target),
                     stmt,
                 )
             case ast.AnnAssign(target, annotation, ast.expr() as value):
-                self.node(stmt, _target(target), annotation, self.calls.read(value))
+                self.node(stmt, _target(target), annotation, self.values.call_of(value))
             case ast.Assign():
                 self.assign(stmt)
             case ast.Pass():
@@ -162,7 +160,7 @@ class ForwardReader:
         if isinstance(value, ast.Name) and value.id in self.inputs:
             self.rename(stmt, self.inputs.pop(value.id), names[0])
             return
-        self.node(stmt, names[0], None, self.calls.read(value))
+        self.node(stmt, names[0], None, self.values.call_of(value))
 
     def rename(self, stmt: ast.stmt, node: torch.fx.Node, name: str) -> None:
         """Read `l_x_ = L_x_`, which renames the node of a parameter."""

@@ -266,6 +266,6 @@ def recorded_islands(
 def _describe_hidden_body(op: str, line: Line | None) -> str:
     return (
         f"{op} ran eagerly{at_line(line)}, so the ops of its body were not recorded, and the "
-        "graphs would be incomplete. Remove the graph break around it: via=Aot(fullgraph=True) raises at "
-        "the break"
+        "graphs would be incomplete. Remove the graph break around it: via=Aot(fullgraph=True) "
+        "raises at the break"
     )

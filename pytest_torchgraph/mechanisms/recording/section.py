@@ -290,8 +290,8 @@ def refuse_unwritten(unwritten_reads: UnwrittenReads) -> None:
         return
     raise unrecorded(
         f"the tensor of {producer.op}{at_line(producer.line)} is read, but no recorded op wrote to "
-        "it. If a Triton or C++ kernel did, make the kernel an op with torch.library.custom_op. If the "
-        "values do not matter, use torch.zeros"
+        "it. If a Triton or C++ kernel did, make the kernel an op with torch.library.custom_op. If "
+        "the values do not matter, use torch.zeros"
     )
 
 

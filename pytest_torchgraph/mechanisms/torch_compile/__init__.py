@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 from ...doors import front_door
 
 if TYPE_CHECKING:
-    from .aot import Aot, AotRecorder
-    from .dynamo import Dynamo
+    from .aot import Aot, AotRecorder, Dynamo
     from .inductor import Inductor, draw_by_seeds
     from .passes import NEEDED, PassRecorder, PassRun, named_runs
     from .run import Frame, run_compiled, switched_off, tell_whose
@@ -16,8 +15,7 @@ else:
     __getattr__ = front_door(
         __name__,
         {
-            "aot": "Aot AotRecorder",
-            "dynamo": "Dynamo",
+            "aot": "Aot AotRecorder Dynamo",
             "inductor": "Inductor draw_by_seeds",
             "passes": "NEEDED PassRecorder PassRun named_runs",
             "run": "Frame run_compiled switched_off tell_whose",

@@ -1,19 +1,22 @@
-"""Read printed values: results (`"f32[4, 1]cpu"`) and arguments of calls."""
+"""Read printed expressions: results (`"f32[4, 1]cpu"`), calls of fx nodes, and their arguments."""
 
 from __future__ import annotations
 
 import ast
+import builtins
 import enum
 import math
+import operator
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NoReturn, TypeAlias
 
 import torch
 import torch.fx
 
 from ...graph.model import Atom
+from ...graph.sizes import BINARY
 from ...ops.dtypes import DTYPE_NAMES
 from ...ops.qualified import dotted
 from ..canonical_names import PrintedSymbol, PrintedTensor
@@ -104,21 +107,126 @@ _TYPE = re.compile(r"<(?:class|enum) '([\w.]+)'>\Z")
 _MEMBER = re.compile(r"<(\w+)\.(\w+): .*>\Z", re.DOTALL)
 
 
+Call: TypeAlias = tuple[str, Any, tuple[Any, ...], dict[str, Any]]
+"""`op`, `target`, `args` and `kwargs` of an fx node."""
+
+UNARY: dict[type[ast.AST], Callable[..., Any]] = {
+    ast.USub: operator.neg,
+    ast.UAdd: operator.pos,
+    ast.Invert: operator.invert,
+}
+INPLACE: dict[type[ast.AST], Callable[..., Any]] = {
+    op: getattr(operator, f"i{function.__name__.rstrip('_')}")  # iadd, iand, ...
+    for op, function in BINARY.items()
+    if issubclass(op, ast.operator)
+}
+
+_CALL_NUMBER = re.compile(r"_\d+\Z")
+
+
 @dataclass(eq=False)
-class PrintedValueReader:
-    """Reader of the arguments in one printed module.
+class ExpressionReader:
+    """Reader of the calls in one printed module, and of their arguments.
 
     Attributes:
         text: the printed text.
         nodes: nodes before the current statement, by printed name.
+        functions: functions seen so far, by printed name.
     """
 
     text: PrintedText
     nodes: Mapping[str, torch.fx.Node]
+    functions: dict[str, Any] = field(default_factory=dict)
 
     def fail(self, node: ast.AST, problem: str) -> NoReturn:
         """Raise the error for the line of a syntax node."""
         raise self.text.error(problem, getattr(node, "lineno", 1))
+
+    # -- calls -----------------------------------------------------------------------------------
+
+    def call_of(self, value: ast.expr) -> Call:
+        """Return the call denoted by an expression.
+
+        Raises:
+            PrintedGraphError: if fx never prints this form of expression for a node.
+        """
+        match value:
+            case ast.Subscript(owner, key):
+                return self.operation(operator.getitem, owner, key)
+            case ast.Compare(left, [op], [right]) | ast.BinOp(left, op, right):
+                return self.operation(self.operator(BINARY, op, value), left, right)
+            case ast.UnaryOp():
+                return self.unary(value)
+        path = _path_from_self(value)
+        if path is not None:
+            return "get_attr", path, (), {}
+        match value:
+            case ast.Attribute(owner, name):
+                return "call_function", builtins.getattr, (self.value(owner), name), {}
+            case ast.Call():
+                return self.call(value)
+        self.fail(value, f"expected a call, found {self.text.segment(value)}")
+
+    def operator(
+        self, table: dict[type[ast.AST], Callable[..., Any]], op: ast.AST, where: ast.AST
+    ) -> Callable[..., Any]:
+        """Return the function of the module `operator` for a Python operator.
+
+        Args:
+            table: BINARY, UNARY or INPLACE.
+            op: the operator.
+            where: the expression, which the error names.
+        """
+        if type(op) not in table:
+            self.fail(where, f"unsupported operator: {type(op).__name__}")
+        return table[type(op)]
+
+    def operation(self, target: Callable[..., Any], *operands: ast.expr) -> Call:
+        """Return the call of an operator."""
+        return "call_function", target, tuple([self.value(arg) for arg in operands]), {}
+
+    def unary(self, value: ast.UnaryOp) -> Call:
+        """Read `-x`, and `-2 ** x`."""
+        # fx prints (-2) ** x as -2 ** x, which Python parses as -(2 ** x).
+        inner = value.operand
+        if isinstance(inner, ast.BinOp) and isinstance(inner.op, ast.Pow):
+            base = ast.copy_location(ast.UnaryOp(value.op, inner.left), value)
+            base.end_col_offset = inner.left.end_col_offset
+            return self.operation(operator.pow, base, inner.right)
+        return self.operation(self.operator(UNARY, value.op, value), inner)
+
+    def call(self, call: ast.Call) -> Call:
+        """Read a call_function, call_method or call_module."""
+        path = _path_from_self(call.func)
+        if path is not None:
+            return ("call_module", path, *self.arguments(call))
+        name = dotted(call.func)
+        root = name.partition(".")[0]
+        if name and (root not in self.nodes or "." not in name):
+            return ("call_function", self.function(call, name), *self.arguments(call))
+        if isinstance(call.func, ast.Attribute):
+            args, kwargs = self.arguments(call)
+            owner = self.value(call.func.value)
+            return "call_method", call.func.attr, (owner, *args), kwargs
+        self.fail(call, f"unsupported call: {self.text.segment(call.func)}")
+
+    def function(self, call: ast.Call, name: str) -> Any:
+        """Return the function with a printed name."""
+        if name not in self.functions:
+            try:
+                find = callables.qualified if "." in name else callables.identifier
+                function = find(name)
+            except LookupError:
+                function = self.elsewhere(call, name)
+            if not callable(function):
+                self.fail(call, f"{name} is not callable")
+            first = self.functions.get(_CALL_NUMBER.sub("", name))
+            if isinstance(function, callables.Unresolved) and isinstance(
+                first, callables.Unresolved
+            ):
+                function = first  # fx appends a number to each further use of a local function
+            self.functions[name] = function
+        return self.functions[name]
 
     # -- arguments -------------------------------------------------------------------------------
 
@@ -292,6 +400,23 @@ class PrintedValueReader:
             elif isinstance(part, ast.Attribute | ast.Subscript | ast.List | ast.Dict):
                 return False
         return symbols > 0
+
+
+def _path_from_self(node: ast.expr) -> str | None:
+    """Return `layers.0.weight` for `getattr(self.layers, "0").weight`, `None` without `self`."""
+    parts: list[str] = []
+    while True:
+        match node:
+            case ast.Attribute(owner, name):
+                pass
+            case ast.Call(ast.Name("getattr"), [owner, ast.Constant(str(name))]):
+                pass
+            case ast.Name("self") if parts:
+                return ".".join(reversed(parts))
+            case _:
+                return None
+        parts.append(name)
+        node = owner
 
 
 def _signed(node: ast.expr, number: Callable[[ast.expr], Any]) -> float | None:
