@@ -38,7 +38,7 @@ from .protocol import Captured
 from .python_calls import RecordedGraph, runs_python
 from .recording import FIRST_LEAF_SEQUENCE, ModuleCalls
 from .step import Step
-from .torch_compile import Aot, AotRecorder, Frame, run_compiled, switched_off
+from .torch_compile import Aot, AotRecorder, Frame, run_compiled
 
 _SHORTER = {
     torch.float64: torch.float32,
@@ -199,8 +199,6 @@ class CompiledAutograd:
 
     def capture(self, step: Step, canon: CanonicalNames) -> Captured:
         """Run the step with our compiler in the autograd engine."""
-        if setting := switched_off():
-            return Captured([], why_none=setting)
         recorder = _Recorder(self, step, canon)
         try:
             with compiler_restored(), around_backward(recorder.during_backward):
@@ -242,7 +240,6 @@ class _Recorder(AotRecorder):
         self.engine_compiler = _DetachableCompiler(self)
         self.taken_over: dict[int, CompiledGraph] = {}
         self.paths: list[str] = []
-        self.why_not_compiled = ""
         self.graph_of_module: dict[tuple[int, str], CompiledGraph] = {}
         self.recorded_graph: RecordedGraph | None = None
         self._split: dict[Frame, torch.fx.GraphModule] = {}
@@ -295,7 +292,7 @@ class _Recorder(AotRecorder):
         """Run the step, resetting Dynamo before and after."""
         options = self.choices
         if options.forward == "aot":
-            self.why_not_compiled = run_compiled(
+            run_compiled(
                 self.step,
                 self.islands,
                 self,
@@ -416,11 +413,11 @@ class _Recorder(AotRecorder):
         graphs = [compiled_graph.counted for compiled_graph in self.compiled_graphs]
         forwards = [converted for converted in graphs if converted.graph.level == "aot"]
         if self.choices.forward == "aot" and not forwards:
-            why_none = (
+            return Captured(
+                [],
                 "the forward was not compiled (for an eager forward, pass "
-                "CompiledAutograd(forward='eager')): "
+                "CompiledAutograd(forward='eager')): ",
             )
-            return Captured([], why_none + self.why_not_compiled)
         if not self.graph_of_module and self.step.invocation.backward is not False:
             return Captured([], f"no backward ran: {self.step.why_no_grad()}")
         # The ops of an eager forward are not recorded, so there are no islands.

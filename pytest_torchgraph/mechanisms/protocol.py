@@ -79,7 +79,8 @@ class Captured:
         graphs: converted graphs in order of creation, with their live modules. A mechanism without
             live modules returns the graphs built from its recording, or a function that builds them
             when they are first read.
-        why_none: the reason if there are no graphs.
+        why_none: the reason if there are no graphs; "" or its beginning, with a colon, if Dynamo's
+            reason follows.
         joints: the joint graphs that forward and backward were split from.
         kernels: returns the generated kernels, with the position of their graph in `graph`, or
             raises `UnreadableCodeError`. `None` if no code is generated.

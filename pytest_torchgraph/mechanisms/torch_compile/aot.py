@@ -60,12 +60,12 @@ class Dynamo:
             run = compiled_graphs[-1].recorded(call, islands)
             return frame.record_outputs(lambda *args: run([*args]))
 
-        why_none = run_compiled(
+        run_compiled(
             step, islands, backend, "graph_capture", dynamic=self.dynamic, fullgraph=self.fullgraph
         )
         recorded = recorded_islands(step, islands, canon, compiled_graphs)
         graphs = [compiled_graph.counted for compiled_graph in compiled_graphs]
-        return Captured(graphs, why_none, islands=recorded, bypasses=bypass_search.find)
+        return Captured(graphs, islands=recorded, bypasses=bypass_search.find)
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ class Aot:
         named = step.invocation.named
         islands = IslandRecorder(named)
         recorder = AotRecorder(self, named, canon, islands)
-        why_none = run_compiled(
+        run_compiled(
             step,
             islands,
             recorder,
@@ -120,8 +120,7 @@ class Aot:
         bypasses = recorder.bypass_search.find
         return Captured(
             graphs,
-            why_none,
-            recorder.joints,
+            joints=recorder.joints,
             islands=recorded,
             bypasses=bypasses,
             training=islands.updated,

@@ -76,7 +76,7 @@ class Inductor:
             recorder.passes = PassRecorder()
             recorder.hooks = torch_private.with_passes(added, self.patches())
         with recorder.watching():
-            why_none = run_compiled(
+            run_compiled(
                 step,
                 islands,
                 recorder,
@@ -87,7 +87,6 @@ class Inductor:
         recorded = recorded_islands(step, islands, canon, recorder.compiled_graphs)
         return Captured(
             [compiled_graph.counted for compiled_graph in recorder.compiled_graphs],
-            why_none,
             kernels=functools.partial(
                 _kernels,
                 recorder.written,

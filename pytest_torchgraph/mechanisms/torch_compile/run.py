@@ -32,8 +32,6 @@ from ...graph.model import GraphKind
 from ...ops.matching import Level
 from ...watching.breaks import BreakReport, reports_of
 from ...watching.compilations import Compilation
-from ...watching.observe import HUB, EventRecorder
-from ...watching.record import record_of
 from ..islands import IslandRecorder, run_recorded
 from ..step import Invocation, NamedTensors, SavedState, Step, preserve_state
 
@@ -220,7 +218,7 @@ def _why(report: BreakReport) -> str:
     return "\n".join([first, *(f"hint: {hint}" for hint in hints)])
 
 
-def _why_nothing(compiled: Iterable[Compilation]) -> str:
+def why_nothing(compiled: Iterable[Compilation]) -> str:
     """Return the reason why no graph was compiled: the first graph break or failure of Dynamo."""
     report = next(chain.from_iterable(map(reports_of, compiled)), None)
     if report is None:
@@ -305,7 +303,7 @@ def run_compiled(
     *,
     around: Callable[[], contextlib.AbstractContextManager[Any]] = contextlib.nullcontext,
     **options: Any,
-) -> str:
+) -> None:
     """Run the step with the target compiled for `backend`, resetting Dynamo before and after.
 
     Args:
@@ -316,15 +314,9 @@ def run_compiled(
         around: creates a further context for the forward and for the backward.
         options: further options of `torch.compile`.
 
-    Returns:
-        The reason to report if no graph was compiled.
-
     Raises:
         CaptureError: if code ran that cannot be recorded, with its place.
     """
-    if setting := switched_off():
-        return setting
-    recorder = EventRecorder(passive=True, with_graphs=False)
     target, callback = step.invocation.target, None
     compiled = torch.compile(target, backend=named_backend(backend, name), **options)
     if step.invocation.updates is not None and step.invocation.named.compiles:
@@ -339,7 +331,5 @@ def run_compiled(
         torch_private.fresh_dynamo(),
         torch_private.one_backend(callback),
         torch_private.ignore_torch_warnings(),
-        HUB.recording(recorder),
     ):
         run_recorded(step, islands, compiled, around)
-    return _why_nothing(record_of(recorder).compiled)
