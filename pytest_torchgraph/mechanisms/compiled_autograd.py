@@ -18,7 +18,7 @@ import contextlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar, Literal
 
@@ -33,12 +33,12 @@ from ..graph.model import GraphKind
 from ..ops.matching import Level
 from ..syncs.detect import on_method_call
 from ..watching.observe import ONLY_TRACED
-from .islands import CompiledGraph, IslandRecorder, recorded_islands
+from .islands import CompiledGraph
 from .protocol import Captured
 from .python_calls import RecordedGraph, runs_python
 from .recording import FIRST_LEAF_SEQUENCE, ModuleCalls
 from .step import Step
-from .torch_compile import Aot, AotRecorder, Frame, run_compiled
+from .torch_compile import Aot, AotRecorder, Frame
 
 _SHORTER = {
     torch.float64: torch.float32,
@@ -202,10 +202,10 @@ class CompiledAutograd:
         recorder = _Recorder(self, step, canon)
         try:
             with compiler_restored(), around_backward(recorder.during_backward):
-                recorder.run()
+                recorder.run_step()
         finally:
             recorder.engine_compiler.recorder = None
-        return recorder.captured()
+        return recorder.finish()
 
 
 class _DetachableCompiler:
@@ -232,10 +232,9 @@ class _Recorder(AotRecorder):
     """Collects the graphs of one capture, forward and backward."""
 
     def __init__(self, options: CompiledAutograd, step: Step, canon: CanonicalNames):
-        named = step.invocation.named
-        super().__init__(Aot(), named, canon, IslandRecorder(named))
+        aot = Aot(dynamic=options.dynamic, fullgraph=options.forward_fullgraph)
+        super().__init__(aot, step, canon)
         self.choices = options
-        self.step = step
         self.calls = ModuleCalls(self.islands)
         self.engine_compiler = _DetachableCompiler(self)
         self.taken_over: dict[int, CompiledGraph] = {}
@@ -288,19 +287,10 @@ class _Recorder(AotRecorder):
             )
         return self._backwards[id(module)][1]
 
-    def run(self) -> None:
+    def run_step(self) -> None:
         """Run the step, resetting Dynamo before and after."""
-        options = self.choices
-        if options.forward == "aot":
-            run_compiled(
-                self.step,
-                self.islands,
-                self,
-                "AOTAutograd",
-                around=self.enabled,
-                dynamic=options.dynamic,
-                fullgraph=options.forward_fullgraph,
-            )
+        if self.choices.forward == "aot":
+            self.run(self.enabled)
             return
         torch_private.reset_dynamo()
         try:
@@ -408,7 +398,7 @@ class _Recorder(AotRecorder):
                 self.taken_over.setdefault(id(module), CompiledGraph(converted)).runs += 1
         return facts
 
-    def captured(self) -> Captured:
+    def finish(self) -> Captured:
         """Return the graphs, or the reason why there are none."""
         graphs = [compiled_graph.counted for compiled_graph in self.compiled_graphs]
         forwards = [converted for converted in graphs if converted.graph.level == "aot"]
@@ -427,10 +417,9 @@ class _Recorder(AotRecorder):
                 "backward=False and forward='eager' leave no graph to capture. Use "
                 "forward='aot', or omit backward=False",
             )
-        islands = recorded_islands(self.step, self.islands, self.canon, self.compiled_graphs)
         backwards = [compiled_graph.counted for compiled_graph in self.taken_over.values()]
         levels: dict[Level, list[Converted]] = {"aot": [*forwards, *backwards]}
-        return Captured(graphs, levels=levels, islands=islands)
+        return replace(self.captured(levels=levels), bypasses=None)
 
 
 class _Interpreter(torch.fx.Interpreter):

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from .aot import Aot, AotRecorder, Dynamo
     from .inductor import Inductor, draw_by_seeds
     from .passes import NEEDED, PassRecorder, PassRun, named_runs
-    from .run import Frame, run_compiled, switched_off, tell_whose, why_nothing
+    from .run import Frame, switched_off, tell_whose, why_nothing
 else:
     __getattr__ = front_door(
         __name__,
@@ -18,6 +18,6 @@ else:
             "aot": "Aot AotRecorder Dynamo",
             "inductor": "Inductor draw_by_seeds",
             "passes": "NEEDED PassRecorder PassRun named_runs",
-            "run": "Frame run_compiled switched_off tell_whose why_nothing",
+            "run": "Frame switched_off tell_whose why_nothing",
         },
     )

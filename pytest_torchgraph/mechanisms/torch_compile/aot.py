@@ -19,11 +19,11 @@ from ...convert.canonical_names import CanonicalNames
 from ...convert.graph_modules import runnable
 from ...graph.model import Graph, GraphKind
 from ...ops.matching import Level
-from ..islands import CompiledGraph, IslandRecorder, recorded_islands
+from ..islands import CompiledGraph
 from ..protocol import Captured
-from ..step import NamedTensors, Step
-from .cacheable import BypassSearch, trains_with
-from .run import Frame, run_compiled
+from ..step import Step
+from .cacheable import trains_with
+from .run import Backend, Frame
 
 
 @dataclass(frozen=True)
@@ -46,26 +46,26 @@ class Dynamo:
 
     def capture(self, step: Step, canon: CanonicalNames) -> Captured:
         """Compile the target with a backend that records the graphs and runs them unchanged."""
-        islands = IslandRecorder(step.invocation.named)
-        compiled_graphs: list[CompiledGraph] = []
-        bypass_search = BypassSearch(step.invocation.named.modules, sees_aot=False)
+        recorder = _DynamoRecorder(self, step, canon, sees_aot=False)
+        recorder.run()
+        return recorder.captured()
 
-        def backend(gm: torch.fx.GraphModule, example_inputs: list[Any]) -> Callable[..., Any]:
-            with islands.suspended():
-                bypass_search.keep(gm, example_inputs)
-                frame = Frame(gm, example_inputs, step.invocation.named, canon)
-                kind: GraphKind = "forward" if trains_with(example_inputs) else "inference"
-                compiled_graphs.append(CompiledGraph(frame.dynamo(gm, kind)))
-                call = torch_private.boxed(runnable(gm).forward)
-            run = compiled_graphs[-1].recorded(call, islands)
-            return frame.record_outputs(lambda *args: run([*args]))
 
-        run_compiled(
-            step, islands, backend, "graph_capture", dynamic=self.dynamic, fullgraph=self.fullgraph
-        )
-        recorded = recorded_islands(step, islands, canon, compiled_graphs)
-        graphs = [compiled_graph.counted for compiled_graph in compiled_graphs]
-        return Captured(graphs, islands=recorded, bypasses=bypass_search.find)
+class _DynamoRecorder(Backend):
+    """The backend that records Dynamo's graphs."""
+
+    name = "graph_capture"
+
+    def compile(
+        self, frame: Frame, gm: torch.fx.GraphModule, example_inputs: list[Any]
+    ) -> Callable[..., Any]:
+        """Record the graph."""
+        kind: GraphKind = "forward" if trains_with(example_inputs) else "inference"
+        compiled_graph = CompiledGraph(frame.dynamo(gm, kind))
+        self.compiled_graphs.append(compiled_graph)
+        call = torch_private.boxed(runnable(gm).forward)
+        run = compiled_graph.recorded(call, self.islands)
+        return lambda *args: run([*args])
 
 
 @dataclass(frozen=True)
@@ -103,48 +103,25 @@ class Aot:
 
     def capture(self, step: Step, canon: CanonicalNames) -> Captured:
         """Compile the target with the recording backend and run the step."""
-        named = step.invocation.named
-        islands = IslandRecorder(named)
-        recorder = AotRecorder(self, named, canon, islands)
-        run_compiled(
-            step,
-            islands,
-            recorder,
-            "AOTAutograd",
-            dynamic=self.dynamic,
-            fullgraph=self.fullgraph,
-        )
-        ran = [compiled_graph for compiled_graph in recorder.compiled_graphs if compiled_graph.ran]
-        recorded = recorded_islands(step, islands, canon, ran)
-        graphs = [compiled_graph.counted for compiled_graph in ran]
-        bypasses = recorder.bypass_search.find
-        return Captured(
-            graphs,
-            joints=recorder.joints,
-            islands=recorded,
-            bypasses=bypasses,
-            training=islands.updated,
-            methods=islands.methods,
-        )
+        recorder = AotRecorder(self, step, canon)
+        recorder.run()
+        recorder.compiled_graphs = [graph for graph in recorder.compiled_graphs if graph.ran]
+        return recorder.captured(joints=recorder.joints)
 
 
-class AotRecorder:
-    """The backend passed to torch.compile."""
+class AotRecorder(Backend):
+    """The backend that records AOTAutograd's graphs."""
 
-    def __init__(
-        self, options: Aot, named: NamedTensors, canon: CanonicalNames, islands: IslandRecorder
-    ):
-        self.options = options
-        self.islands = islands
-        self.named = named
-        self.canon = canon
-        self.compiled_graphs: list[CompiledGraph] = []
+    name = "AOTAutograd"
+
+    def __init__(self, options: Aot, step: Step, canon: CanonicalNames):
+        super().__init__(options, step, canon)
         self.joints: list[Graph] = []
-        self.bypass_search = BypassSearch(named.modules)
 
-    def __call__(self, gm: torch.fx.GraphModule, example_inputs: list[Any]) -> Callable[..., Any]:
-        """Compile Dynamo's graph of one frame."""
-        frame = Frame(gm, example_inputs, self.named, self.canon)
+    def compile(
+        self, frame: Frame, gm: torch.fx.GraphModule, example_inputs: list[Any]
+    ) -> Callable[..., Any]:
+        """Run AOTAutograd, with compilers that record the graphs."""
         compilers: dict[str, Any] = {
             "fw_compiler": self.compiler(frame, "forward"),
             "bw_compiler": self.compiler(frame, "backward"),
@@ -156,9 +133,8 @@ class AotRecorder:
             decompositions = torch_private.get("inductor_decompositions")()
         if decompositions is not None:
             compilers["decompositions"] = decompositions
-        with self.islands.suspended():
-            self.bypass_search.keep(gm, example_inputs)
-            return frame.record_outputs(torch_private.aot_autograd(**compilers)(gm, example_inputs))
+        compiled: Callable[..., Any] = torch_private.aot_autograd(**compilers)(gm, example_inputs)
+        return compiled
 
     def compiler(self, frame: Frame, kind: GraphKind) -> Callable[..., Any]:
         """Return the compiler of the graphs of one kind, which runs them unchanged."""

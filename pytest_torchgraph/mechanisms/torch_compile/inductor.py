@@ -25,12 +25,11 @@ from ...ops.matching import Level
 from ...ops.qualified import op_name
 from ...watching.kernels import Kernel, Origin, kernels_of, place_by_op, schedule_of
 from ...watching.output_code import UnreadableCodeError
-from ..islands import CompiledGraph, IslandRecorder, recorded_islands
+from ..islands import CompiledGraph
 from ..protocol import Captured
-from ..step import NamedTensors, Step
-from .cacheable import BypassSearch
+from ..step import Step
 from .passes import PassRecorder
-from .run import Frame, run_compiled
+from .run import Backend, Frame
 
 NO_GRAPH_CACHE = {"fx_graph_cache": False, "fx_graph_remote_cache": False}
 
@@ -69,40 +68,23 @@ class Inductor:
 
     def capture(self, step: Step, canon: CanonicalNames) -> Captured:
         """Compile the target with inductor, recording its graphs and code, and run the step."""
-        islands = IslandRecorder(step.invocation.named)
         added = self.added_passes()
-        recorder = _InductorRecorder(self, step.invocation.named, canon, islands)
+        recorder = _InductorRecorder(self, step, canon, self.patches())
         if self.passes not in (None, False):
             recorder.passes = PassRecorder()
             recorder.hooks = torch_private.with_passes(added, self.patches())
         with recorder.watching():
-            run_compiled(
-                step,
-                islands,
-                recorder,
-                "inductor",
-                dynamic=self.dynamic,
-                fullgraph=self.fullgraph,
-            )
-        recorded = recorded_islands(step, islands, canon, recorder.compiled_graphs)
-        return Captured(
-            [compiled_graph.counted for compiled_graph in recorder.compiled_graphs],
-            kernels=functools.partial(
-                _kernels,
-                recorder.written,
-                [compiled_graph.converted.graph for compiled_graph in recorder.compiled_graphs],
-            ),
+            recorder.run()
+        graphs = [compiled_graph.converted.graph for compiled_graph in recorder.compiled_graphs]
+        return recorder.captured(
+            kernels=functools.partial(_kernels, recorder.written, graphs),
             schedules=functools.partial(
-                _schedules, recorder.written, len(recorder.compiled_graphs), dict(canon.groups)
+                _schedules, recorder.written, len(graphs), dict(canon.groups)
             ),
-            bypasses=recorder.bypass_search.find,
             levels={"aot": recorder.at_aot()},
-            islands=recorded,
             comparable=self._drawing_as_eager() if recorder.draws() else None,
             incomparable=recorder.not_run(),
             passes=None if recorder.passes is None else recorder.passes.runs,
-            training=islands.updated,
-            methods=islands.methods,
         )
 
     def added_passes(self) -> Mapping[str, Sequence[Any]]:
@@ -166,33 +148,28 @@ class _Written(NamedTuple):
     origins: list[Origin]
 
 
-class _InductorRecorder:
+class _InductorRecorder(Backend):
     """The backend: inductor, with a record of each graph after its last pass."""
 
+    name = "inductor"
+
     def __init__(
-        self,
-        options: Inductor,
-        named: NamedTensors,
-        canon: CanonicalNames,
-        islands: IslandRecorder,
+        self, options: Inductor, step: Step, canon: CanonicalNames, patches: Mapping[str, Any]
     ):
-        self.options = options
-        self.islands = islands
-        self.named = named
-        self.canon = canon
-        self.compiled_graphs: list[CompiledGraph] = []
+        super().__init__(options, step, canon, patches)
         self.written: list[_Written] = []
         self.runs: list[PostGradRun] = []
         self.lowered: torch.fx.Graph | None = None
         self.calls: list[tuple[str, list[torch.fx.Node]]] = []
-        self.bypass_search = BypassSearch(named.modules, options.patches())
         self.current: tuple[Frame, GraphKind] | None = None
         self.aot: list[tuple[CompiledGraph, Frame, GraphKind, torch.fx.GraphModule]] = []
         self.passes: PassRecorder | None = None
         self.hooks: Mapping[str, Any] = {}
 
-    def __call__(self, gm: torch.fx.GraphModule, example_inputs: list[Any]) -> Callable[..., Any]:
-        frame = Frame(gm, example_inputs, self.named, self.canon)
+    def compile(
+        self, frame: Frame, gm: torch.fx.GraphModule, example_inputs: list[Any]
+    ) -> Callable[..., Any]:
+        """Run inductor, and record its graphs."""
         inner = torch_private.get("compile_fx_inner")
 
         def compile_inner(gm: torch.fx.GraphModule, inputs: Any, *args: Any, **kwargs: Any) -> Any:
@@ -217,12 +194,10 @@ class _InductorRecorder:
             return compiled_graph.recorded(compiled, self.islands)
 
         patches = {**self.options.patches(), **self.hooks, **NO_GRAPH_CACHE}
-        with self.islands.suspended():
-            self.bypass_search.keep(gm, example_inputs)
-            compiled = torch_private.get("compile_fx")(
-                gm, example_inputs, inner_compile=compile_inner, config_patches=patches
-            )
-        return frame.record_outputs(compiled)
+        compiled: Callable[..., Any] = torch_private.get("compile_fx")(
+            gm, example_inputs, inner_compile=compile_inner, config_patches=patches
+        )
+        return compiled
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
