@@ -70,23 +70,6 @@ def compiler_restored() -> Iterator[None]:
         set_compiler(compiler, dynamic)
 
 
-def around_backward(
-    context: Callable[[Sequence[Any], Sequence[Any]], contextlib.AbstractContextManager[None]],
-) -> contextlib.AbstractContextManager[None]:
-    """Run each backward inside `context(roots, inputs)`.
-
-    Dynamo compiles nothing that the backward calls, such as hooks or the capture itself.
-    """
-    original = torch_private.get("engine_run_backward")
-
-    @torch.compiler.disable  # type: ignore[untyped-decorator]
-    def wrapped(roots: Any, *args: Any, **kwargs: Any) -> Any:
-        with context(tuple(roots), tuple(args[3] or ()) if len(args) > 3 else ()):
-            return original(roots, *args, **kwargs)
-
-    return torch_private.replaced("engine_run_backward", wrapped)
-
-
 def aot_backward(context: Any) -> tuple[int, torch.fx.GraphModule] | None:
     """Return the id and graph of the AOT backward that an autograd node runs, or `None`.
 
@@ -201,7 +184,7 @@ class CompiledAutograd:
         """Run the step with our compiler in the autograd engine."""
         recorder = _Recorder(self, step, canon)
         try:
-            with compiler_restored(), around_backward(recorder.during_backward):
+            with compiler_restored(), torch_private.around_engine(recorder.during_backward):
                 recorder.run_step()
         finally:
             recorder.engine_compiler.recorder = None
@@ -314,7 +297,9 @@ class _Recorder(AotRecorder):
             yield
 
     @contextlib.contextmanager
-    def during_backward(self, roots: Sequence[Any], inputs: Sequence[Any]) -> Iterator[None]:
+    def during_backward(
+        self, roots: Sequence[Any], _grads: Any, inputs: Sequence[Any]
+    ) -> Iterator[None]:
         """Find the module of each step of a backward, while its autograd graph exists.
 
         All ops that run inside are in the backward graph, so the islands do not record them.

@@ -148,7 +148,7 @@ class TrainingRecord:
         """
 
         @contextlib.contextmanager
-        def running(roots: Sequence[Any], grads: Sequence[Any]) -> Iterator[None]:
+        def running(_roots: Any, grads: Sequence[Any], _inputs: Any) -> Iterator[None]:
             if self._depth:  # a reentrant checkpoint
                 yield
                 return

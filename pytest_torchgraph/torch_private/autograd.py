@@ -35,13 +35,18 @@ def accumulating_leaves(roots: list[torch.Tensor]) -> list[torch.Tensor]:
 
 
 def around_engine(
-    context: Callable[[Sequence[Any], Sequence[Any]], AbstractContextManager[None]],
+    context: Callable[[Sequence[Any], Sequence[Any], Sequence[Any]], AbstractContextManager[None]],
 ) -> AbstractContextManager[None]:
-    """Run each call of the autograd engine inside `context(roots, their gradients)`."""
+    """Run each call of the autograd engine inside `context(roots, their gradients, inputs)`.
+
+    Dynamo compiles nothing that the engine calls, such as hooks. `inputs` are the tensors that the
+    backward is restricted to, empty if it is not.
+    """
     original = get("engine_run_backward")
 
     def wrapped(roots: Any, gradients: Any, *args: Any, **kwargs: Any) -> Any:
-        with context(tuple(roots), tuple(gradients)):
+        inputs = args[2] if len(args) > 2 else ()
+        with context(tuple(roots), tuple(gradients), tuple(inputs)):
             return original(roots, gradients, *args, **kwargs)
 
     if "torch._dynamo" in sys.modules:  # the import takes a second
