@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
-import torch.fx
+from torch import fx
 
 from ..graph.model import Source
 from ..ops.qualified import op_name
@@ -76,7 +76,7 @@ def clean(reason: str) -> str:
     return _PATH.sub(lambda match: relative(match[0]), text)
 
 
-def _module(node: torch.fx.Node, modules: Mapping[int, str], calls: int) -> str:
+def _module(node: fx.Node, modules: Mapping[int, str], calls: int) -> str:
     """Return the module of a node, or of a `with` statement in the `calls`-th call of `forward`."""
     for near in _iterate_nearest(node):
         stack = list((near.meta.get("nn_module_stack") or {}).items())
@@ -88,7 +88,7 @@ def _module(node: torch.fx.Node, modules: Mapping[int, str], calls: int) -> str:
     return ""
 
 
-def _source(node: torch.fx.Node) -> tuple[Source | None, int]:
+def _source(node: fx.Node) -> tuple[Source | None, int]:
     """Return the source line of a node, or of the nearest node that has a line.
 
     For a `with` statement, also return the number of enclosing calls of `forward`; otherwise 0, or
@@ -104,7 +104,7 @@ def _source(node: torch.fx.Node) -> tuple[Source | None, int]:
     return None, 0
 
 
-def _iterate_nearest(node: torch.fx.Node) -> Iterator[torch.fx.Node]:
+def _iterate_nearest(node: fx.Node) -> Iterator[fx.Node]:
     """Yield a node, the nodes after it, then the nodes before it in reverse order."""
     yield node
     after = node.next

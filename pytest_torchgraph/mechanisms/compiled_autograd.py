@@ -23,7 +23,7 @@ from functools import partial
 from typing import Any, ClassVar, Literal
 
 import torch
-import torch.fx
+from torch import fx
 
 from .. import torch_private
 from ..convert.canonical_names import CanonicalNames
@@ -70,7 +70,7 @@ def compiler_restored() -> Iterator[None]:
         set_compiler(compiler, dynamic)
 
 
-def aot_backward(context: Any) -> tuple[int, torch.fx.GraphModule] | None:
+def aot_backward(context: Any) -> tuple[int, fx.GraphModule] | None:
     """Return the id and graph of the AOT backward that an autograd node runs, or `None`.
 
     Both are attributes of the autograd.Function that AOTAutograd creates for each of its graphs.
@@ -201,7 +201,7 @@ class _DetachableCompiler:
     def __init__(self, recorder: _Recorder):
         self.recorder: _Recorder | None = recorder
 
-    def __call__(self, module: torch.fx.GraphModule) -> Callable[..., Any]:
+    def __call__(self, module: fx.GraphModule) -> Callable[..., Any]:
         """Return a runner for a backward that missed the engine's cache."""
 
         def run(*lists: Any) -> Any:
@@ -224,12 +224,10 @@ class _Recorder(AotRecorder):
         self.paths: list[str] = []
         self.graph_of_module: dict[tuple[int, str], CompiledGraph] = {}
         self.recorded_graph: RecordedGraph | None = None
-        self._split: dict[Frame, torch.fx.GraphModule] = {}
-        self._backwards: dict[int, tuple[torch.fx.GraphModule, Converted]] = {}
+        self._split: dict[Frame, fx.GraphModule] = {}
+        self._backwards: dict[int, tuple[fx.GraphModule, Converted]] = {}
 
-    def partition(
-        self, frame: Frame, joint: torch.fx.GraphModule, *args: Any, **kwargs: Any
-    ) -> Any:
+    def partition(self, frame: Frame, joint: fx.GraphModule, *args: Any, **kwargs: Any) -> Any:
         """Split a joint graph, and keep its backward until its forward is converted."""
         parts = torch_private.get("default_partition")(joint, *args, **kwargs)
         self._split[frame] = parts[1]
@@ -241,7 +239,7 @@ class _Recorder(AotRecorder):
             return lambda gm, _: torch_private.boxed(gm.forward)
         record = super().compiler(frame, kind)
 
-        def compile(gm: torch.fx.GraphModule, inputs: list[Any]) -> Callable[..., Any]:
+        def compile(gm: fx.GraphModule, inputs: list[Any]) -> Callable[..., Any]:
             run: Callable[..., Any] = record(gm, inputs)
             if (backward := self._split.pop(frame, None)) is not None:
                 converted = frame.lowered(backward, "backward", "aot")
@@ -250,7 +248,7 @@ class _Recorder(AotRecorder):
 
         return compile
 
-    def backward(self, module: torch.fx.GraphModule) -> Converted:
+    def backward(self, module: fx.GraphModule) -> Converted:
         """Return the converted graph of an AOT backward.
 
         A backward that was compiled before this capture is converted now.
@@ -315,7 +313,7 @@ class _Recorder(AotRecorder):
         number = FIRST_LEAF_SEQUENCE if node is None else node._sequence_nr()
         return self.calls.path_at(number) if number < FIRST_LEAF_SEQUENCE else ""
 
-    def run_backward(self, module: torch.fx.GraphModule, lists: tuple[Any, ...]) -> Any:
+    def run_backward(self, module: fx.GraphModule, lists: tuple[Any, ...]) -> Any:
         """Run a backward graph of the engine, recording it the first time."""
         if torch_private.get("tracing_context")() is not None:
             return module(*lists)  # a compiler differentiates the body of a scan or similar op
@@ -407,12 +405,12 @@ class _Recorder(AotRecorder):
         return replace(self.captured(levels=levels), bypasses=None)
 
 
-class _Interpreter(torch.fx.Interpreter):
+class _Interpreter(fx.Interpreter):
     """Runs a compiled-autograd graph and records the result of each node."""
 
     def __init__(
         self,
-        module: torch.fx.GraphModule,
+        module: fx.GraphModule,
         facts: RunFacts,
         canon: CanonicalNames,
         recorded: RecordedGraph | None,
@@ -423,7 +421,7 @@ class _Interpreter(torch.fx.Interpreter):
         self.recorded = recorded
         self.extra_traceback = False  # True would change the user's exception
 
-    def run_node(self, n: torch.fx.Node) -> Any:
+    def run_node(self, n: fx.Node) -> Any:
         run = partial(super().run_node, n)
         value = run() if self.recorded is None else self.recorded.run(n, run)
         if n.op != "placeholder":
@@ -446,7 +444,7 @@ class _OnlyTraced(Exception):
 
 
 def _trace(
-    module: torch.fx.GraphModule,
+    module: fx.GraphModule,
     lists: tuple[Any, ...],
     *,
     fullgraph: bool,
@@ -458,7 +456,7 @@ def _trace(
     record.
     """
 
-    def backend(_gm: torch.fx.GraphModule, _inputs: list[Any]) -> Any:
+    def backend(_gm: fx.GraphModule, _inputs: list[Any]) -> Any:
         raise _OnlyTraced(ONLY_TRACED)
 
     inputs, *other_lists = lists

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
 import torch
+from torch import fx
 
 from .. import torch_private
 from ..convert.canonical_names import CanonicalNames
@@ -42,7 +43,7 @@ _OPTION_TYPES: dict[str, Any] = {
     "mode": str,
     "options": dict,
     "passes": bool | Mapping,
-    "tracer": torch.fx.Tracer,
+    "tracer": fx.Tracer,
 }
 """Types of the options, apart from `None`, that torch does not check before it uses them."""
 

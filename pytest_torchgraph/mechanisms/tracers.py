@@ -20,8 +20,8 @@ from unittest import mock  # torch imports it too
 
 import torch
 import torch.export
-import torch.fx
 import torch.utils._pytree as pytree
+from torch import fx
 from torch.export.graph_signature import OutputKind
 from torch.overrides import TorchFunctionMode
 
@@ -55,7 +55,7 @@ class Fx:
     """
 
     concrete_args: dict[str, Any] | None = None
-    tracer: torch.fx.Tracer | None = None
+    tracer: fx.Tracer | None = None
 
     name: ClassVar[str] = "fx"
     level: ClassVar[Level] = "fx"
@@ -85,8 +85,8 @@ class Fx:
 
     def _trace(
         self, root: Any, method: str, values: dict[str, Any], invocation: Invocation
-    ) -> torch.fx.GraphModule:
-        tracer = self.tracer if self.tracer is not None else torch.fx.Tracer()
+    ) -> fx.GraphModule:
+        tracer = self.tracer if self.tracer is not None else fx.Tracer()
         tracer.traced_func_name = method
         fixed = dict(self.concrete_args or {})
         defaults = {
@@ -98,7 +98,7 @@ class Fx:
                 graph = tracer.trace(root, concrete_args={**defaults, **fixed} or None)
             for name in defaults.keys() - fixed.keys():
                 _remove_placeholder(graph, name)
-            return torch.fx.GraphModule(tracer.root, graph, type(root).__name__)
+            return fx.GraphModule(tracer.root, graph, type(root).__name__)
         except Exception as error:
             if not _is_about_tracing(error):
                 invocation.raise_what_the_target_raises()
@@ -140,11 +140,11 @@ class _CreatedTensors(TorchFunctionMode):
 
 
 @contextlib.contextmanager
-def _lines_recorded(tracer: torch.fx.Tracer) -> Iterator[None]:
+def _lines_recorded(tracer: fx.Tracer) -> Iterator[None]:
     """Note the user's line at each node. The tracer's own stack traces would double the time."""
     create = tracer.create_node
 
-    def create_node(*args: Any, **kwargs: Any) -> torch.fx.Node:
+    def create_node(*args: Any, **kwargs: Any) -> fx.Node:
         node = create(*args, **kwargs)
         node.meta[LINE] = source_lines.current_line()
         return node
@@ -153,14 +153,14 @@ def _lines_recorded(tracer: torch.fx.Tracer) -> Iterator[None]:
         yield
 
 
-class _FxRecorder(torch.fx.Interpreter):
+class _FxRecorder(fx.Interpreter):
     """Runs a graph and records the result of each node."""
 
-    def __init__(self, module: torch.fx.GraphModule, canon: CanonicalNames):
+    def __init__(self, module: fx.GraphModule, canon: CanonicalNames):
         super().__init__(module)
         self.canon = canon
 
-    def run_node(self, n: torch.fx.Node) -> Any:
+    def run_node(self, n: fx.Node) -> Any:
         if n.op == "call_module":
             with _OpDetector() as detector:  # the module's code or a hook may communicate
                 result = super().run_node(n)
@@ -216,7 +216,7 @@ def _defaults(root: Any, method: str) -> dict[str, Any]:
     }
 
 
-def _inputs(graph: torch.fx.Graph, fixed: dict[str, Any]) -> dict[str, tuple[str, str]]:
+def _inputs(graph: fx.Graph, fixed: dict[str, Any]) -> dict[str, tuple[str, str]]:
     """Return (role, name) of each placeholder.
 
     torch appends a number to the name of a fixed parameter; this number is removed.
@@ -231,7 +231,7 @@ def _inputs(graph: torch.fx.Graph, fixed: dict[str, Any]) -> dict[str, tuple[str
     }
 
 
-def _remove_placeholder(graph: torch.fx.Graph, name: str) -> None:
+def _remove_placeholder(graph: fx.Graph, name: str) -> None:
     """Remove the placeholder and the assertion of a parameter left at its default."""
     for node in list(graph.find_nodes(op="placeholder")):
         if not re.fullmatch(rf"{re.escape(name)}_\d+", str(node.target)):
@@ -247,7 +247,7 @@ def _remove_placeholder(graph: torch.fx.Graph, name: str) -> None:
             graph.erase_node(node)
 
 
-def _is_assertion(node: torch.fx.Node) -> bool:
+def _is_assertion(node: fx.Node) -> bool:
     return node.target in (operator.eq, torch._assert) or (
         getattr(node.target, "__name__", "") == "_assert_is_none"
     )
@@ -256,7 +256,7 @@ def _is_assertion(node: torch.fx.Node) -> bool:
 def _is_about_tracing(error: Exception) -> bool:
     """Return True for an error of torch.fx itself, not of the target's code."""
     words = str(error)
-    return isinstance(error, torch.fx.proxy.TraceError) or any(
+    return isinstance(error, fx.proxy.TraceError) or any(
         word in words
         for word in (
             "Proxy",
@@ -408,8 +408,8 @@ def _export_lines_recorded() -> contextlib.AbstractContextManager[None]:
     except TorchGraphError:  # without it, the lines come from torch's stacks
         return contextlib.nullcontext()
 
-    def create_node(tracer: Any, *args: Any, **kwargs: Any) -> torch.fx.Node:
-        node: torch.fx.Node = create(tracer, *args, **kwargs)
+    def create_node(tracer: Any, *args: Any, **kwargs: Any) -> fx.Node:
+        node: fx.Node = create(tracer, *args, **kwargs)
         if (line := source_lines.current_line(Export.capture.__code__)) is not None:
             node.meta[LINE] = line
         return node
@@ -491,7 +491,7 @@ def with_outputs_of_program(converted: Converted, program: torch.export.Exported
     (output,) = program.graph.find_nodes(op="output")
     specs = zip(program.graph_signature.output_specs, output.args[0], strict=True)
     values = [
-        NamedValue(converted.names[value.name]) if isinstance(value, torch.fx.Node) else value
+        NamedValue(converted.names[value.name]) if isinstance(value, fx.Node) else value
         for spec, value in specs
         if spec.kind in (OutputKind.USER_OUTPUT, OutputKind.LOSS_OUTPUT)
     ]

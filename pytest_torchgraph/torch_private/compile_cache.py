@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
-import torch.fx
+from torch import fx
 
 from .observers import local_of
 from .private_names import Replaced, get, replaced
@@ -36,7 +36,7 @@ class RefusedNode(NamedTuple):
         reason: torch's words.
     """
 
-    node: torch.fx.Node | None
+    node: fx.Node | None
     reason: str
 
 
@@ -48,7 +48,7 @@ class GraphLookup(NamedTuple):
         backward: True for a backward graph.
     """
 
-    gm: torch.fx.GraphModule | None
+    gm: fx.GraphModule | None
     backward: bool
 
 
@@ -72,12 +72,12 @@ def graph_looked_up() -> GraphLookup:
     return GraphLookup(None, False)
 
 
-def _graph_module(module: Any) -> torch.fx.GraphModule | None:
+def _graph_module(module: Any) -> fx.GraphModule | None:
     module = getattr(module, "gm", module)  # Dynamo wraps a module that takes a list
-    return module if isinstance(module, torch.fx.GraphModule) else None
+    return module if isinstance(module, fx.GraphModule) else None
 
 
-def refused_nodes(gm: torch.fx.GraphModule) -> list[RefusedNode]:
+def refused_nodes(gm: fx.GraphModule) -> list[RefusedNode]:
     """Return every node that AOTAutograd's cache refuses. torch itself reports only the first."""
     check, bypass = get("check_node_safe"), get("aot_cache_bypass")
     refused: list[RefusedNode] = []
@@ -89,7 +89,7 @@ def refused_nodes(gm: torch.fx.GraphModule) -> list[RefusedNode]:
     return refused
 
 
-def nodes_behind(gm: torch.fx.GraphModule, reason: str) -> list[RefusedNode]:
+def nodes_behind(gm: fx.GraphModule, reason: str) -> list[RefusedNode]:
     """Return the nodes that a bypass reason of either cache refers to.
 
     If there are none, the result is one entry without a node.
@@ -109,22 +109,22 @@ def nodes_behind(gm: torch.fx.GraphModule, reason: str) -> list[RefusedNode]:
     return [RefusedNode(node, reason) for node in nodes[:1]] or [RefusedNode(None, reason)]
 
 
-def _calls(gm: torch.fx.GraphModule) -> Iterator[torch.fx.Node]:
+def _calls(gm: fx.GraphModule) -> Iterator[fx.Node]:
     for module in gm.modules():
-        if isinstance(module, torch.fx.GraphModule):
+        if isinstance(module, fx.GraphModule):
             yield from (node for node in module.graph.nodes if node.op == "call_function")
 
 
-def _uncacheable_body(node: torch.fx.Node) -> bool:
+def _uncacheable_body(node: fx.Node) -> bool:
     target = node.target
     return isinstance(target, torch._ops.HigherOrderOperator) and not target.cacheable()
 
 
-def _context_fn_of(gm: torch.fx.GraphModule, node: torch.fx.Node, *, hashed: bool) -> bool:
+def _context_fn_of(gm: fx.GraphModule, node: fx.Node, *, hashed: bool) -> bool:
     """Return True if a checkpoint's body has a `context_fn` with, or without, a `cache_hash`."""
     for argument in node.args:
         body: Any = gm
-        if isinstance(argument, torch.fx.Node) and argument.op == "get_attr":
+        if isinstance(argument, fx.Node) and argument.op == "get_attr":
             body = getattr(gm, str(argument.target), None)
             context_fn = getattr(body, "meta", {}).get(_CHECKPOINT_META)
             if context_fn is not None and hasattr(context_fn, "cache_hash") == hashed:
@@ -132,7 +132,7 @@ def _context_fn_of(gm: torch.fx.GraphModule, node: torch.fx.Node, *, hashed: boo
     return False
 
 
-def why_uncacheable(gm: torch.fx.GraphModule, inputs: Sequence[Any]) -> list[RefusedNode]:
+def why_uncacheable(gm: fx.GraphModule, inputs: Sequence[Any]) -> list[RefusedNode]:
     """Return the nodes that make a Dynamo graph uncacheable for AOTAutograd; empty if none do.
 
     Args:

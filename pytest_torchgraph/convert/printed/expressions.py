@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, NoReturn, TypeAlias
 
 import torch
-import torch.fx
+from torch import fx
 
 from ...graph.model import Atom
 from ...graph.sizes import BINARY
@@ -135,7 +135,7 @@ class ExpressionReader:
     """
 
     text: PrintedText
-    nodes: Mapping[str, torch.fx.Node]
+    nodes: Mapping[str, fx.Node]
     functions: dict[str, Any] = field(default_factory=dict)
 
     def fail(self, node: ast.AST, problem: str) -> NoReturn:
@@ -285,7 +285,7 @@ class ExpressionReader:
             if key is None:
                 self.fail(node, "** in a dict is not supported")
             name = self.value(key)
-            if isinstance(name, list | dict | slice | torch.fx.Node):
+            if isinstance(name, list | dict | slice | fx.Node):
                 self.fail(key, "a key of a dict is not a constant")
             items[name] = self.value(item)
         return items

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 import torch
-import torch.fx
+from torch import fx
 
 from ..canonical_names import PrintedSymbol
 from ..node_meta import RESULT
@@ -78,12 +78,12 @@ class Printed:
         return module
 
     @property
-    def placeholders(self) -> list[torch.fx.Node]:
+    def placeholders(self) -> list[fx.Node]:
         """Inputs, in order."""
         return [node for node in self.graph.nodes if node.op == "placeholder"]
 
     @property
-    def output(self) -> torch.fx.Node:
+    def output(self) -> fx.Node:
         """Output node."""
         return self.graph.output_node()
 

@@ -11,8 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-import torch
-import torch.fx
+from torch import fx
 
 from ... import torch_private
 from ...convert.canonical_names import CanonicalNames
@@ -57,7 +56,7 @@ class _DynamoRecorder(Backend):
     name = "graph_capture"
 
     def compile(
-        self, frame: Frame, gm: torch.fx.GraphModule, example_inputs: list[Any]
+        self, frame: Frame, gm: fx.GraphModule, example_inputs: list[Any]
     ) -> Callable[..., Any]:
         """Record the graph."""
         kind: GraphKind = "forward" if trains_with(example_inputs) else "inference"
@@ -119,7 +118,7 @@ class AotRecorder(Backend):
         self.joints: list[Graph] = []
 
     def compile(
-        self, frame: Frame, gm: torch.fx.GraphModule, example_inputs: list[Any]
+        self, frame: Frame, gm: fx.GraphModule, example_inputs: list[Any]
     ) -> Callable[..., Any]:
         """Run AOTAutograd, with compilers that record the graphs."""
         compilers: dict[str, Any] = {
@@ -139,7 +138,7 @@ class AotRecorder(Backend):
     def compiler(self, frame: Frame, kind: GraphKind) -> Callable[..., Any]:
         """Return the compiler of the graphs of one kind, which runs them unchanged."""
 
-        def compile(gm: torch.fx.GraphModule, _inputs: list[Any]) -> Callable[..., Any]:
+        def compile(gm: fx.GraphModule, _inputs: list[Any]) -> Callable[..., Any]:
             with self.islands.suspended():
                 self.bypass_search.check_empty(gm, backward=kind == "backward")
                 compiled_graph = CompiledGraph(frame.lowered(gm, kind, "aot"))
@@ -148,9 +147,7 @@ class AotRecorder(Backend):
 
         return compile
 
-    def partition(
-        self, frame: Frame, joint: torch.fx.GraphModule, *args: Any, **kwargs: Any
-    ) -> Any:
+    def partition(self, frame: Frame, joint: fx.GraphModule, *args: Any, **kwargs: Any) -> Any:
         """Record the joint graph, then split it with the chosen partitioner."""
         self.joints.append(frame.lowered(joint, "joint", "aot").graph)
         cut = self.options.partition == "min_cut"

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple
 
 import torch
-import torch.fx
+from torch import fx
 
 from ... import torch_private
 from ...convert import node_meta, rng_states, source_lines
@@ -159,20 +159,20 @@ class _InductorRecorder(Backend):
         super().__init__(options, step, canon, patches)
         self.written: list[_Written] = []
         self.runs: list[PostGradRun] = []
-        self.lowered: torch.fx.Graph | None = None
-        self.calls: list[tuple[str, list[torch.fx.Node]]] = []
+        self.lowered: fx.Graph | None = None
+        self.calls: list[tuple[str, list[fx.Node]]] = []
         self.current: tuple[Frame, GraphKind] | None = None
-        self.aot: list[tuple[CompiledGraph, Frame, GraphKind, torch.fx.GraphModule]] = []
+        self.aot: list[tuple[CompiledGraph, Frame, GraphKind, fx.GraphModule]] = []
         self.passes: PassRecorder | None = None
         self.hooks: Mapping[str, Any] = {}
 
     def compile(
-        self, frame: Frame, gm: torch.fx.GraphModule, example_inputs: list[Any]
+        self, frame: Frame, gm: fx.GraphModule, example_inputs: list[Any]
     ) -> Callable[..., Any]:
         """Run inductor, and record its graphs."""
         inner = torch_private.get("compile_fx_inner")
 
-        def compile_inner(gm: torch.fx.GraphModule, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        def compile_inner(gm: fx.GraphModule, inputs: Any, *args: Any, **kwargs: Any) -> Any:
             self.bypass_search.check_empty(gm, backward=kwargs.get("is_backward", False))
             outer, count = self.current, len(self.compiled_graphs)
             unchanged, kind = copied(gm), _kind(kwargs)
@@ -205,7 +205,7 @@ class _InductorRecorder(Backend):
         passes = torch_private.get("post_grad_passes")
         recursion_limit = sys.getrecursionlimit()  # inductor increases it
 
-        def post_grad_passes(gm: torch.fx.GraphModule, *args: Any, **kwargs: Any) -> None:
+        def post_grad_passes(gm: fx.GraphModule, *args: Any, **kwargs: Any) -> None:
             # The passes of a body of a higher-order op run inside those of the graph.
             current, self.current = self.current, None
             if self.passes is not None and current is not None:
@@ -273,7 +273,7 @@ class _InductorRecorder(Backend):
             self.written.append(_Written(len(self.compiled_graphs) - 1, code, origins))
             self.lowered, self.calls = None, []
 
-    def at_kernel_call(self, name: str, nodes: list[torch.fx.Node]) -> None:
+    def at_kernel_call(self, name: str, nodes: list[fx.Node]) -> None:
         """Note the nodes that a call in the generated code computes."""
         self.calls.append((name, nodes))
 
@@ -354,7 +354,7 @@ class PostGradRun:
         lowered: the names of these functions.
     """
 
-    def __init__(self, converted: Converted, aot_graph: torch.fx.GraphModule):
+    def __init__(self, converted: Converted, aot_graph: fx.GraphModule):
         self.lowered = tuple(_find_lowered(converted.owner))
         module = runnable(copied(aot_graph if self.lowered else converted.owner))
         draw_by_seeds(module)
@@ -365,14 +365,14 @@ class PostGradRun:
         return self._run(args)
 
 
-def _graph_modules(module: torch.fx.GraphModule) -> Iterator[torch.fx.GraphModule]:
+def _graph_modules(module: fx.GraphModule) -> Iterator[fx.GraphModule]:
     """Yield the module and the bodies of its higher-order ops."""
     for child in module.modules():
-        if isinstance(child, torch.fx.GraphModule):
+        if isinstance(child, fx.GraphModule):
             yield child
 
 
-def _find_lowered(module: torch.fx.GraphModule) -> Iterator[str]:
+def _find_lowered(module: fx.GraphModule) -> Iterator[str]:
     """Yield the names of the called functions that cannot run eagerly."""
     for graph_module in _graph_modules(module):
         for node in graph_module.graph.nodes:
@@ -380,7 +380,7 @@ def _find_lowered(module: torch.fx.GraphModule) -> Iterator[str]:
                 yield str(getattr(node.target, "__name__", node.target))
 
 
-def draw_by_seeds(module: torch.fx.GraphModule) -> None:
+def draw_by_seeds(module: fx.GraphModule) -> None:
     """Replace inductor's random ops, which ignore their seeds when they run eagerly."""
     replacements = {
         torch.ops.prims.inductor_random.default: _random,
@@ -414,8 +414,8 @@ def _generator(seed: torch.Tensor) -> torch.Generator:
 
 
 def origins_of(
-    calls: Sequence[tuple[str, Sequence[torch.fx.Node]]],
-    graph: torch.fx.Graph | None,
+    calls: Sequence[tuple[str, Sequence[fx.Node]]],
+    graph: fx.Graph | None,
     converted: Converted,
     modules: Mapping[int, str],
 ) -> list[Origin]:
@@ -431,7 +431,7 @@ def origins_of(
     node_by_name = {node.name: node for node in converted.graph.nodes}
     order = {name: number for number, name in enumerate(converted.names)}
 
-    def find(node: torch.fx.Node | None) -> Node | None:
+    def find(node: fx.Node | None) -> Node | None:
         """Return the converted node; `None` for a node of a body."""
         if node is None or node.graph is not graph:
             return None
@@ -453,7 +453,7 @@ def origins_of(
     return origins
 
 
-def _called(computed: Sequence[torch.fx.Node], name: str) -> torch.fx.Node | None:
+def _called(computed: Sequence[fx.Node], name: str) -> fx.Node | None:
     """Return the node of the called op, or `None` for a kernel or a missing node.
 
     For a collective, torch records the node of the wait, or of a view of the wait's result, because
@@ -462,14 +462,14 @@ def _called(computed: Sequence[torch.fx.Node], name: str) -> torch.fx.Node | Non
     packet = packet_of(name.removeprefix("torch.ops."))
     for computed_node in computed:
         node: Any = computed_node
-        while isinstance(node, torch.fx.Node) and packet_of(op_name(node.target)) != packet:
+        while isinstance(node, fx.Node) and packet_of(op_name(node.target)) != packet:
             node = node.args[0] if node.op == "call_function" and node.args else None
-        if isinstance(node, torch.fx.Node):
+        if isinstance(node, fx.Node):
             return node
     return None
 
 
-def _place(node: torch.fx.Node, modules: Mapping[int, str]) -> tuple[str, Source | None]:
+def _place(node: fx.Node, modules: Mapping[int, str]) -> tuple[str, Source | None]:
     """Return the module path and line in a node's meta."""
     stack = node.meta.get("nn_module_stack") or node.meta.get("fwd_nn_module_stack")
     key, value = list(stack.items())[-1] if stack else ("", "")

@@ -13,7 +13,7 @@ from itertools import chain
 from typing import Any
 
 import torch
-import torch.fx
+from torch import fx
 
 from ... import torch_private
 from ...convert.canonical_names import CanonicalNames
@@ -49,7 +49,7 @@ class Frame:
 
     def __init__(
         self,
-        gm: torch.fx.GraphModule,
+        gm: fx.GraphModule,
         example_inputs: list[Any],
         named: NamedTensors,
         canon: CanonicalNames,
@@ -92,7 +92,7 @@ class Frame:
         entry = self._returned.get(id(tensor))
         return entry[1] if entry is not None and entry[0]() is tensor else None
 
-    def dynamo(self, gm: torch.fx.GraphModule, kind: GraphKind) -> Converted:
+    def dynamo(self, gm: fx.GraphModule, kind: GraphKind) -> Converted:
         """Convert Dynamo's own graph."""
         inputs = dict(zip(self._placeholders, self.inputs, strict=False))
         naming = Naming(inputs, self._named.modules, input_order=self._named.input_order())
@@ -101,7 +101,7 @@ class Frame:
         )
         return replace(converted, position_of=self.position_of)
 
-    def lowered(self, gm: torch.fx.GraphModule, kind: GraphKind, level: Level) -> Converted:
+    def lowered(self, gm: fx.GraphModule, kind: GraphKind, level: Level) -> Converted:
         """Convert a graph of AOTAutograd or of a later stage.
 
         A backward names its inputs after the nodes of its forward. The forward must therefore be
@@ -261,7 +261,7 @@ def named_backend(backend: Callable[..., Any], name: str) -> Callable[..., Any]:
     appear as, for example, the name of an op.
     """
 
-    def compile(gm: torch.fx.GraphModule, example_inputs: list[Any]) -> Callable[..., Any]:
+    def compile(gm: fx.GraphModule, example_inputs: list[Any]) -> Callable[..., Any]:
         try:
             return backend(gm, example_inputs)  # type: ignore[no-any-return]
         except Exception as error:
@@ -332,7 +332,7 @@ class Backend:
         self.compiled_graphs: list[CompiledGraph] = []
         self.bypass_search = BypassSearch(self.named.modules, patches, sees_aot=sees_aot)
 
-    def __call__(self, gm: torch.fx.GraphModule, example_inputs: list[Any]) -> Callable[..., Any]:
+    def __call__(self, gm: fx.GraphModule, example_inputs: list[Any]) -> Callable[..., Any]:
         """Compile Dynamo's graph of one frame."""
         frame = Frame(gm, example_inputs, self.named, self.canon)
         with self.islands.suspended():
@@ -340,7 +340,7 @@ class Backend:
             return frame.record_outputs(self.compile(frame, gm, example_inputs))
 
     def compile(
-        self, frame: Frame, gm: torch.fx.GraphModule, example_inputs: list[Any]
+        self, frame: Frame, gm: fx.GraphModule, example_inputs: list[Any]
     ) -> Callable[..., Any]:
         """Return what runs Dynamo's graph."""
         raise NotImplementedError
