@@ -106,7 +106,7 @@ def dynamo_inputs(
     gm: fx.GraphModule,
     example_inputs: list[Any],
     tensors: Mapping[int, tuple[str, str]],
-    numbers: Collection[str] = (),
+    numbers: Collection[str],
 ) -> list[tuple[str, str]]:
     """Return (role, name) of each input of a Dynamo graph.
 
@@ -139,7 +139,7 @@ def aot_inputs(
     gm: fx.GraphModule,
     dynamo: list[tuple[str, str]],
     forward_names: dict[str, str],
-    states: Mapping[str, str] = MappingProxyType({}),
+    states: Mapping[str, str],
     attributes: Mapping[str, tuple[str, str]] = MappingProxyType({}),
 ) -> dict[str, tuple[str, str]]:
     """Return (role, name) of each placeholder of an AOTAutograd graph, by fx name.

@@ -54,16 +54,6 @@ def around_engine(
     return replaced("engine_run_backward", wrapped)
 
 
-def sequence_number() -> Callable[[], int]:
-    """Return a function that reads the sequence number of this thread's next autograd node."""
-    return get("sequence_nr")  # type: ignore[no-any-return]
-
-
-def current_autograd_node() -> Callable[[], Any]:
-    """Return a function that returns the autograd node whose backward is running."""
-    return get("current_node")  # type: ignore[no-any-return]
-
-
 def saved_tensor_hooks() -> Callable[[], Any]:
     """Return the getter of the active saved tensor hooks: (pack, unpack)."""
     return functools.partial(get("saved_tensor_hooks"), True)

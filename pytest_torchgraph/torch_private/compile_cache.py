@@ -40,36 +40,27 @@ class RefusedNode(NamedTuple):
     reason: str
 
 
-class GraphLookup(NamedTuple):
-    """The graph that a cache is looking up.
+def graph_looked_up() -> tuple[fx.GraphModule | None, bool]:
+    """Return the graph that a cache is looking up, and True if it is a backward.
 
-    Attributes:
-        gm: the graph; `None` if torch does not show it.
-        backward: True for a backward graph.
+    The graph is `None` if torch does not show it. Both are found in torch's own frames.
     """
-
-    gm: fx.GraphModule | None
-    backward: bool
-
-
-def graph_looked_up() -> GraphLookup:
-    """Return the graph of the lookup that torch is reporting, found in torch's own frames."""
     for frame, _ in traceback.walk_stack(sys._getframe(1)):
         name, module = frame.f_code.co_name, str(frame.f_globals.get("__name__", ""))
         if name == "try_load" and module.endswith("autograd_cache"):
             gm = local_of(frame, "mod")
-            return GraphLookup(_graph_module(gm), False)
+            return _graph_module(gm), False
         if name == "load" and module.startswith("torch._functorch"):
             # An entry of AOTAutograd's cache loads the code of its forward and backward separately.
             entry = local_of(frame, "self")
             if hasattr(entry, "_is_backward"):
-                return GraphLookup(None, bool(entry._is_backward()))
+                return None, bool(entry._is_backward())
         if module == "torch._inductor.compile_fx" and "graph_kwargs" in frame.f_code.co_varnames:
             options = local_of(frame, "graph_kwargs")
             if isinstance(options, dict) and "is_backward" in options:
                 gm = _graph_module(local_of(frame, "gm"))
-                return GraphLookup(gm, bool(options["is_backward"]))
-    return GraphLookup(None, False)
+                return gm, bool(options["is_backward"])
+    return None, False
 
 
 def _graph_module(module: Any) -> fx.GraphModule | None:

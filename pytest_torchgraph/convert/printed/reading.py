@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Mapping
 from typing import Any, cast
 
 import torch
@@ -163,8 +162,8 @@ def _dynamo_name(node: Any) -> tuple[str, str]:
 def aot_names(
     printed: Printed,
     dynamo: list[tuple[str, str]],
-    forward: Mapping[str, str] | None = None,
-    forward_printed: Printed | None = None,
+    forward: dict[str, str],
+    forward_printed: Printed | None,
 ) -> dict[str, tuple[str, str]]:
     """Return (role, name) of each input of an AOTAutograd graph, by name in the text.
 
@@ -175,7 +174,7 @@ def aot_names(
         forward_printed: for a backward, its forward.
     """
     states = names_in_backward(forward_printed.graph, printed.graph) if forward_printed else {}
-    return aot_inputs(cast(Any, printed), dynamo, dict(forward or {}), states)
+    return aot_inputs(cast(Any, printed), dynamo, forward, states)
 
 
 def describe_by_joint(printed: Printed, joint: Printed) -> None:

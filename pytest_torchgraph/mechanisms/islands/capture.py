@@ -107,8 +107,8 @@ class CompiledGraph:
 def run_recorded(
     step: Step,
     recorder: IslandRecorder,
-    call: Callable[..., Any] | None = None,
-    around: Callable[[], contextlib.AbstractContextManager[Any]] = contextlib.nullcontext,
+    call: Callable[..., Any],
+    around: Callable[[], contextlib.AbstractContextManager[Any]],
 ) -> None:
     """Run a step under a recorder.
 

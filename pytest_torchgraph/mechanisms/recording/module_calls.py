@@ -54,7 +54,7 @@ class ModuleCalls:
         self.is_marking = True
         self.hooks: _RunningHooks | None = None
         self._recorder = recorder
-        self._sequence = torch_private.sequence_number()
+        self._sequence = torch_private.get("sequence_nr")
 
     @contextlib.contextmanager
     def recording(self) -> Iterator[None]:

@@ -112,7 +112,9 @@ def test_a_capture_via_aot_equals_the_texts_of_its_own_compile(make: Any) -> Non
     names: dict[str, str] = {}
     for kind in ("forward", "backward"):
         printed = read_printed(texts[f"aot_{kind}_graph"])
-        naming = Naming(aot_names(printed, dynamo, names), input_order=input_order, dynamo=dynamo)
+        naming = Naming(
+            aot_names(printed, dynamo, names, None), input_order=input_order, dynamo=dynamo
+        )
         converted = convert(printed, level="aot", kind=kind, naming=naming)  # type: ignore[arg-type]
         names = converted.names
         if kind == "forward":
