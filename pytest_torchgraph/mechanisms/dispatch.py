@@ -24,7 +24,7 @@ from ..graph.model import Arg, Atom, Graph, GraphKind, Phase, RecomputedBy, Ref,
 from ..ops.matching import Level
 from ..ops.qualified import op_name
 from ..ops.views import KNOWN_NAMESPACES
-from ..syncs.detect import RecordedCalls, on_method_call
+from ..syncs.detect import RecordedCalls
 from ..syncs.model import STARTS
 from ..syncs.op_calls import SyncCall, may_sync_or_copy
 from .protocol import UNKNOWN_TENSOR, Built, Captured, Leaf, leaves_of, numbers_are_exact, output_of
@@ -43,10 +43,9 @@ from .recording import (
     collector_paused,
     computes_nothing,
     parts_of,
-    precompiled_noted,
     refuse_unseen,
     refuse_unwritten,
-    threads_started,
+    run_noted,
 )
 from .step import NamedTensors, SavedState, Step, output_leaves
 from .training import StepPhases, TrainingRecord, event_of
@@ -400,23 +399,12 @@ def capture_training_step(step: Step, canon: CanonicalNames) -> Captured:
         note_method(seen, recorder, method, owner)
         training.note_call()
 
-    @contextmanager
-    def recording() -> Iterator[None]:
-        recorder.introduce_inputs(step, backward=False)
-        training.introduce()
-        with (
-            training.noted(recorder.recording_backward),
-            recorder.recording(backward=False),
-            on_method_call(note),
-        ):
-            yield
-
+    noted = functools.partial(training.noted, recorder.recording_backward)
     with torch_private.run_eagerly(lambda _: None), warnings.catch_warnings():
         # torch warns that our hooks see a compiled module twice.
         warnings.filterwarnings("ignore", message="Using `torch.compile.module.` when there are")
         step.warm_up()
-        with precompiled_noted(recorder), threads_started(recorder) as threads:
-            step.run(None, recording)
+        threads = run_noted(step, recorder, note, around=noted)
     outputs, buffers, leaves = _results(step, recorder)
     refuse_unseen(recorder, threads)
     _refuse_unwritten(recorder, [*outputs, *buffers])
@@ -539,24 +527,9 @@ class Dispatch:
         recorder.kept = {} if keep_constants else None
         seen = RecordedCalls()
 
-        note = functools.partial(note_method, seen, recorder)
-
-        @contextmanager
-        def recording(*, backward: bool) -> Iterator[None]:
-            recorder.introduce_inputs(step, backward=backward)
-            with recorder.recording(backward=backward), on_method_call(note):
-                yield
-
-        with (
-            precompiled_noted(recorder),
-            _no_compiled_region(),
-            threads_started(recorder) as threads,
-        ):
-            step.run(
-                None,
-                functools.partial(recording, backward=False),
-                functools.partial(recording, backward=True),
-            )
+        with _no_compiled_region():
+            note = functools.partial(note_method, seen, recorder)
+            threads = run_noted(step, recorder, note)
         outputs, buffers, leaves = _results(step, recorder)
         tensor_count = len(outputs)
         outputs += buffers

@@ -111,7 +111,7 @@ class TrainingRecord:
         self._named: set[int] = set()
         self._depth = 0
 
-    def introduce(self) -> None:
+    def _introduce(self) -> None:
         """Name the state and the gradients that the step begins with."""
         for name, leaf in zip(self.leaf_names, self.step.leaves, strict=True):
             if leaf.grad is not None:
@@ -141,7 +141,7 @@ class TrainingRecord:
         self,
         inside: Callable[[], contextlib.AbstractContextManager[object]] = contextlib.nullcontext,
     ) -> Iterator[None]:
-        """Note backwards and optimizer steps.
+        """Name what the step begins with, and note backwards and optimizer steps.
 
         Args:
             inside: creates a context for each run of the autograd engine.
@@ -171,6 +171,7 @@ class TrainingRecord:
                         got.add(number)
             self.backwards.append(Backward(begin, self.count(), line, values, got))
 
+        self._introduce()
         optimizers = self.step.saved.optimizers
         optimizers.on_step = lambda: self.steps.append(self.count())
         try:

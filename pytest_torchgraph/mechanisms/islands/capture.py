@@ -16,15 +16,13 @@ from ...convert.source_lines import Line, at_line, current_line, source_of
 from ...errors import CaptureError
 from ...graph.model import Phase, Source
 from ...graph.module_paths import numbered
-from ...syncs.detect import on_method_call
 from ..recording import (
     UnwrittenReads,
     Value,
     parts_of,
-    precompiled_noted,
     refuse_unseen,
     refuse_unwritten,
-    threads_started,
+    run_noted,
 )
 from ..step import STEP, Step, output_leaves
 from ..training import Access, TrainingRecord, event_of
@@ -127,13 +125,8 @@ def run_recorded(
         training = TrainingRecord(recorder, step, lambda: len(recorder.events))
 
     @contextlib.contextmanager
-    def recording(*, backward: bool) -> Iterator[None]:
-        recorder.introduce_inputs(step, backward=backward)
-        noted: contextlib.AbstractContextManager[object] = contextlib.nullcontext()
-        if training is not None:
-            training.introduce()
-            noted = training.noted()
-        with noted, around(), recorder.recording(backward=backward), on_method_call(hand_over):
+    def noted() -> Iterator[None]:
+        with contextlib.nullcontext() if training is None else training.noted(), around():
             yield
 
     def hand_over(method: str, tensor: Any) -> None:
@@ -143,15 +136,14 @@ def run_recorded(
                 methods.append((method, "", source_of(current_line(STEP))))
                 training.note_call()
 
-    with (
-        precompiled_noted(recorder),
-        threads_started(recorder, ignored=lambda: recorder.is_suspended) as threads,
-    ):
-        step.run(
-            call,
-            functools.partial(recording, backward=False),
-            functools.partial(recording, backward=True),
-        )
+    threads = run_noted(
+        step,
+        recorder,
+        hand_over,
+        call=call,
+        around=noted,
+        ignored=lambda: recorder.is_suspended,
+    )
     for tensor in output_leaves(step.output):
         # AOTAutograd wraps a subclass only after the recorded ops.
         if type(tensor) in (torch.Tensor, torch.nn.Parameter):

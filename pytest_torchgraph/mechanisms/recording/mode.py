@@ -197,6 +197,10 @@ class RecordingMode(torch_private.TorchDispatchMode):  # type: ignore[no-untyped
             for name, tensor in self.named.inputs:
                 self.introduce(tensor, "input", name)
 
+    def recording(self, *, backward: bool) -> contextlib.AbstractContextManager[None]:
+        """Record everything that runs inside, as the forward or as the backward."""
+        raise NotImplementedError
+
     # -- modules ---------------------------------------------------------------------------------
 
     def number_of_path(self, path: str) -> int:
