@@ -43,12 +43,12 @@ if TYPE_CHECKING:
     from .graph.pattern import Match as Match
     from .mechanisms.compiled_autograd import CompiledAutograd as CompiledAutograd
     from .mechanisms.dispatch import Dispatch as Dispatch
-    from .mechanisms.export import Export as Export
-    from .mechanisms.fx import Fx as Fx
     from .mechanisms.torch_compile import Aot as Aot
     from .mechanisms.torch_compile import Dynamo as Dynamo
     from .mechanisms.torch_compile import Inductor as Inductor
     from .mechanisms.torch_compile import PassRun as PassRun
+    from .mechanisms.tracers import Export as Export
+    from .mechanisms.tracers import Fx as Fx
     from .ops.matching import OpCounts as OpCounts
     from .ranks.capture_ranks import capture_ranks as capture_ranks
     from .ranks.ranks import Ranks as Ranks
@@ -89,9 +89,8 @@ _NAMES = {
     "graph.pattern": "Match",
     "mechanisms.compiled_autograd": "CompiledAutograd",
     "mechanisms.dispatch": "Dispatch",
-    "mechanisms.export": "Export",
-    "mechanisms.fx": "Fx",
     "mechanisms.torch_compile": "Aot Dynamo Inductor PassRun",
+    "mechanisms.tracers": "Export Fx",
     "ops.matching": "OpCounts",
     "ranks.capture_ranks": "capture_ranks",
     "ranks.ranks": "Ranks load",

@@ -187,10 +187,10 @@ def steady(
             if number == 1:
                 watching.enter_context(watch)
             states.append(RandomState(every.named.generators))
-            runs = recorder.executed(HUB.look(recorder))
+            runs = recorder.counted(HUB.look(recorder)).executed
             step = Step(invocation, saved)
             step.run()
-            if recorder.executed(HUB.look(recorder)) == runs:
+            if recorder.counted(HUB.look(recorder)).executed == runs:
                 idle.append(number)
             outcomes.append(outcome_of(step).kept(outcomes[-1] if outcomes else None))
             invocations[number] = invocation.with_backward(step.ran_backward)

@@ -18,14 +18,15 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-import torch.fx
+from torch import fx
 
 from ..errors import GraphFormatError
-from .canonical_names import CanonicalNames
+from ..graph.model import Atom
+from .canonical_names import PrintedSymbol, PrintedTensor
 from .from_fx import Converted, Naming, convert
 from .node_meta import RESULT
 from .normalize import MAX_ELEMENTS, value_of_constant
-from .printed import PrintedNames, PrintedObject, PrintedSymbol, PrintedTensor, named
+from .printed import named
 from .source_lines import localizer
 
 MOST_BYTES = 2**28
@@ -138,7 +139,7 @@ def _member(archive: zipfile.ZipFile, *ends: str) -> bytes | None:
 class _Module:
     """A graph with the bodies of its higher-order ops; a substitute for a `GraphModule`."""
 
-    def __init__(self, graph: torch.fx.Graph, modules: Mapping[str, _Module]):
+    def __init__(self, graph: fx.Graph, modules: Mapping[str, _Module]):
         self.graph = graph
         self.modules = modules
 
@@ -170,13 +171,12 @@ class _Program:
         converted = convert(
             module,
             level="export",
-            canon=PrintedNames(CanonicalNames()),
             naming=Naming(self.inputs, given=True, values=constants),
         )
         outputs = self.module["signature"]["output_specs"]
         values: Any = module.graph.output_node().args[0]
         returned = [
-            Name(converted.names[value.name]) if isinstance(value, torch.fx.Node) else value
+            Name(converted.names[value.name]) if isinstance(value, fx.Node) else value
             for spec, value in zip(outputs, values, strict=True)
             if spec.keys() & {"user_output", "loss_output"}
         ]
@@ -248,8 +248,8 @@ class _GraphReader:
     def __init__(self, data: Mapping[str, Any], local: Any):
         self.data = data
         self.local = local
-        self.graph = torch.fx.Graph()
-        self.nodes: dict[str, torch.fx.Node] = {}
+        self.graph = fx.Graph()
+        self.nodes: dict[str, fx.Node] = {}
         self.modules: dict[str, _Module] = {}
 
     def read(self) -> _Module:
@@ -267,7 +267,7 @@ class _GraphReader:
         self.graph.output_node().meta[RESULT] = None
         return _Module(self.graph, self.modules)
 
-    def create(self, op: str, target: Any, args: Any, kwargs: Any, name: str) -> torch.fx.Node:
+    def create(self, op: str, target: Any, args: Any, kwargs: Any, name: str) -> fx.Node:
         node = self.graph.create_node(op, target, args, kwargs, name)
         node.name = name
         node.meta[RESULT] = self.result(name)
@@ -303,7 +303,7 @@ class _GraphReader:
             self.describe(item, data["metadata"])
         call.meta[RESULT] = tuple([self.result(result) for result in results])
 
-    def describe(self, node: torch.fx.Node, metadata: Mapping[str, str]) -> None:
+    def describe(self, node: fx.Node, metadata: Mapping[str, str]) -> None:
         """Add the lines and modules of a node."""
         if "stack_trace" in metadata:
             node.meta["stack_trace"] = self.local(metadata["stack_trace"])
@@ -343,7 +343,7 @@ class _GraphReader:
             case "as_optional_tensors":
                 return [self.argument(item) for item in data]
             case "as_scalar_type" | "as_layout" | "as_memory_format":
-                return PrintedObject(f"torch.{_NAMES[kind][data]}")
+                return Atom(f"torch.{_NAMES[kind][data]}")
             case "as_device":
                 return torch.device(_device(data))
             case "as_float":  # "Infinity" is a string in JSON

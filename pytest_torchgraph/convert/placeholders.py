@@ -23,7 +23,7 @@ from types import MappingProxyType
 from typing import Any
 
 import torch
-import torch.fx
+from torch import fx
 
 _MAX_BASES = 8
 """Maximum number of view bases to follow, in case descriptions refer to each other in a cycle."""
@@ -103,10 +103,10 @@ def module_fqn(source: str) -> str:
 
 
 def dynamo_inputs(
-    gm: torch.fx.GraphModule,
+    gm: fx.GraphModule,
     example_inputs: list[Any],
     tensors: Mapping[int, tuple[str, str]],
-    numbers: Collection[str] = (),
+    numbers: Collection[str],
 ) -> list[tuple[str, str]]:
     """Return (role, name) of each input of a Dynamo graph.
 
@@ -136,10 +136,10 @@ def dynamo_inputs(
 
 
 def aot_inputs(
-    gm: torch.fx.GraphModule,
+    gm: fx.GraphModule,
     dynamo: list[tuple[str, str]],
     forward_names: dict[str, str],
-    states: Mapping[str, str] = MappingProxyType({}),
+    states: Mapping[str, str],
     attributes: Mapping[str, tuple[str, str]] = MappingProxyType({}),
 ) -> dict[str, tuple[str, str]]:
     """Return (role, name) of each placeholder of an AOTAutograd graph, by fx name.
@@ -186,7 +186,7 @@ class DeclaredOrder:
 
     def __init__(
         self,
-        graph: torch.fx.Graph,
+        graph: fx.Graph,
         inputs: Mapping[str, tuple[str, str]],
         input_order: Mapping[str, int],
         dynamo: Sequence[tuple[str, str]],
@@ -203,14 +203,14 @@ class DeclaredOrder:
             if hasattr(node.meta.get("desc"), "target") and node.name in inputs
         }
 
-    def of_input(self, node: torch.fx.Node) -> tuple[int, int]:
+    def of_input(self, node: fx.Node) -> tuple[int, int]:
         """Return the sort key of a placeholder among the inputs."""
         role, name = self._inputs.get(node.name, ("input", node.name))
         if role == "saved":
             return 1, self._saved.get(node.name, 0)
         return 2 if role == "tangent" else 0, self._input_order.get(name, len(self._input_order))
 
-    def of_saved(self, node: torch.fx.Node, order: Mapping[torch.fx.Node, int]) -> tuple[int, ...]:
+    def of_saved(self, node: fx.Node, order: Mapping[fx.Node, int]) -> tuple[int, ...]:
         """Return the sort key of a value among the saved values of a forward.
 
         Args:
@@ -238,7 +238,7 @@ class DeclaredOrder:
         return 0, self._input_order.get(name, len(self._input_order))
 
 
-def original_value(node: torch.fx.Node) -> torch.fx.Node:
+def original_value(node: fx.Node) -> fx.Node:
     """Return the value that `node` aliases if autograd made it by `aten.detach`, else `node`."""
     while node.target is torch.ops.aten.detach.default:
         (node,) = node.args  # type: ignore[assignment]

@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import ast
-import linecache
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
-import torch.fx
+from torch import fx
 
 from ..graph.model import Source
 from ..ops.qualified import op_name
 from ..torch_private import RefusedNode
 from . import node_meta
-from .source_lines import frames_in, from_line, from_stack_trace, is_user_file, relative
+from .source_lines import (
+    definition_at,
+    frames_in,
+    from_line,
+    from_stack_trace,
+    is_user_file,
+    relative,
+    tree_of,
+)
 
 _ADDRESS = re.compile(r" (?:object )?at 0x[0-9a-f]+|(?<=\b)0x[0-9a-f]{6,}")
 _PATH = re.compile(r"(?:/[\w.+-]+){2,}|\b[A-Za-z]:\\[^\s'\"]+")
@@ -69,7 +76,7 @@ def clean(reason: str) -> str:
     return _PATH.sub(lambda match: relative(match[0]), text)
 
 
-def _module(node: torch.fx.Node, modules: Mapping[int, str], calls: int) -> str:
+def _module(node: fx.Node, modules: Mapping[int, str], calls: int) -> str:
     """Return the module of a node, or of a `with` statement in the `calls`-th call of `forward`."""
     for near in _iterate_nearest(node):
         stack = list((near.meta.get("nn_module_stack") or {}).items())
@@ -81,7 +88,7 @@ def _module(node: torch.fx.Node, modules: Mapping[int, str], calls: int) -> str:
     return ""
 
 
-def _source(node: torch.fx.Node) -> tuple[Source | None, int]:
+def _source(node: fx.Node) -> tuple[Source | None, int]:
     """Return the source line of a node, or of the nearest node that has a line.
 
     For a `with` statement, also return the number of enclosing calls of `forward`; otherwise 0, or
@@ -97,7 +104,7 @@ def _source(node: torch.fx.Node) -> tuple[Source | None, int]:
     return None, 0
 
 
-def _iterate_nearest(node: torch.fx.Node) -> Iterator[torch.fx.Node]:
+def _iterate_nearest(node: fx.Node) -> Iterator[fx.Node]:
     """Yield a node, the nodes after it, then the nodes before it in reverse order."""
     yield node
     after = node.next
@@ -119,29 +126,16 @@ def _with_statement(stack: str) -> tuple[Source, int] | None:
     for frame_index, (file, line, function, _) in reversed(list(enumerate(frames))):
         if not is_user_file(file):
             continue
-        try:
-            tree = ast.parse("".join(linecache.getlines(file)))
-        except SyntaxError:
-            continue
-        with_lines = [
+        with_lines_here = [
             statement.lineno
-            for statement in ast.walk(tree)
+            for statement in ast.walk(tree_of(file))
             if isinstance(statement, ast.With | ast.AsyncWith)
             and statement.lineno <= line <= (statement.end_lineno or line)
+            and definition_at(file, statement.lineno) == definition_at(file, line)
         ]
-        with_lines_here = [begin for begin in with_lines if _same_function(tree, begin, line)]
         if with_lines_here:
             calls = sum(frame[2] == "forward" for frame in frames[: frame_index + 1])
             # Dynamo's module stack omits the compiled module itself.
             calls -= frames[0][2] == "forward"
             return from_line(file, max(with_lines_here), function), calls
     return None
-
-
-def _same_function(tree: ast.AST, first: int, second: int) -> bool:
-    """Return True if no function that contains the second line begins after the first line."""
-    return not any(
-        first < function.lineno <= second <= (function.end_lineno or second)
-        for function in ast.walk(tree)
-        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
-    )

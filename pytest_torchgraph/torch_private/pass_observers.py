@@ -11,7 +11,7 @@ import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-import torch.fx
+from torch import fx
 
 from .private_names import get, has, replaced
 
@@ -52,7 +52,7 @@ def on_passes(observer: Any) -> Iterator[None]:
         return apply_pass
 
     def on_enter(self: Any) -> Any:
-        gm = self.gm if isinstance(self.gm, torch.fx.GraphModule) else self.gm.owning_module
+        gm = self.gm if isinstance(self.gm, fx.GraphModule) else self.gm.owning_module
         observer.enter(gm, self.passname, self.subsystem or "", functions.pop(id(self), None))
         return enter(self)
 
@@ -103,7 +103,7 @@ class _InOrder:
     passes: Sequence[Any] = ()
     hook = ""
 
-    def __call__(self, graph: torch.fx.Graph, is_inference: bool = False) -> None:
+    def __call__(self, graph: fx.Graph, is_inference: bool = False) -> None:
         group = self.hook.partition("_custom")[0].replace("joint", "joint_graph")
         for function in self.passes:
             run = function if callable(function) else function.apply  # of a PatternMatcherPass

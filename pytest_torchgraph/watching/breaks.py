@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import linecache
 import re
 import sys
@@ -14,6 +13,7 @@ from typing import NamedTuple
 
 from ..convert.placeholders import STACK_VALUE, module_fqn
 from ..convert.source_lines import (
+    definition_at,
     frames_in,
     is_torch_file,
     is_user_file,
@@ -121,7 +121,7 @@ def reports_of(compiled: Compilation) -> list[BreakReport]:
         elif not compiled.breaks:
             begin = compiled.file, compiled.line
             file, line = compiled.failed_at if all(compiled.failed_at) else begin
-            frame = (file, line, function_at(file, line) or compiled.function, "")
+            frame = (file, line, definition_at(file, line)[0] or compiled.function, "")
             reports.append(last._replace(skipped=True, frames=last.frames or [frame]))
     begin_frame = (compiled.file, compiled.line, compiled.function, "")
     return [report._replace(frames=report.frames or [begin_frame]) for report in reports]
@@ -156,26 +156,6 @@ def is_in_function(frame: Source, graph_break: GraphBreak) -> bool:
     return frame.file == graph_break.file and (
         definition_at(path, frame.line) == definition_at(path, graph_break.line)
     )
-
-
-def function_at(file: str, line: int) -> str:
-    """Return the name of the innermost function that contains a line, "" if there is none."""
-    return definition_at(file, line)[0]
-
-
-def definition_at(file: str, line: int) -> tuple[str, int]:
-    """Return name and first line of the innermost function around a line; ("", 0) if none."""
-    try:
-        tree = ast.parse("".join(linecache.getlines(file)))
-    except SyntaxError:
-        return "", 0
-    found = "", 0
-    for node in ast.walk(tree):  # outermost first, so the innermost function wins
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
-            if first <= line <= (node.end_lineno or line):
-                found = node.name, first
-    return found
 
 
 def _read_event(event: GraphBreakEvent) -> BreakReport:

@@ -1,4 +1,8 @@
-"""Read a printed module as a torch.fx graph, name its inputs, and convert it to a `Graph`.
+"""Read a printed module as a torch.fx graph, and name its inputs.
+
+`from_fx.convert` converts it. The result equals the conversion of the live fx graph except for
+names: torch prints no module paths, so a node is named after its op and the function that contains
+its source line.
 
 - A Dynamo graph prints identifiers that Dynamo derives from sources (`L_self_modules_fc_...`).
 - An AOTAutograd graph prints for each input the corresponding Dynamo input.
@@ -9,22 +13,17 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Mapping
 from typing import Any, cast
 
 import torch
-import torch.fx
+from torch import fx
 
-from ...graph.model import GraphKind
-from ...ops.matching import Level
-from ..canonical_names import CanonicalNames
-from ..from_fx import Converted, Naming, convert
+from ..canonical_names import PrintedSymbol
 from ..node_meta import RESULT
 from ..placeholders import aot_inputs, is_gradient
 from ..rng_states import describe_outputs, names_in_backward
 from .statements import ForwardReader, is_annotated
 from .syntax import PrintedClass, PrintedText
-from .values import PrintedNames, PrintedSymbol
 
 
 class Printed:
@@ -78,12 +77,12 @@ class Printed:
         return module
 
     @property
-    def placeholders(self) -> list[torch.fx.Node]:
+    def placeholders(self) -> list[fx.Node]:
         """Inputs, in order."""
         return [node for node in self.graph.nodes if node.op == "placeholder"]
 
     @property
-    def output(self) -> torch.fx.Node:
+    def output(self) -> fx.Node:
         """Output node."""
         return self.graph.output_node()
 
@@ -120,40 +119,6 @@ def _find_numbered_sibling(name: str, modules: dict[str, Printed]) -> Printed | 
             by_common.setdefault(common, []).append(module)
     nearest = by_common[max(by_common)] if by_common else []
     return nearest[0] if len(nearest) == 1 else None
-
-
-def convert_printed(
-    printed: Printed,
-    *,
-    level: Level,
-    kind: GraphKind,
-    name: str = "main",
-    canon: CanonicalNames | None = None,
-    naming: Naming | None = None,
-) -> Converted:
-    """Convert a printed graph.
-
-    The result equals the conversion of the live fx graph except for names. Because torch prints no
-    module paths, a node is named after its op and the function that contains its source line. For
-    the backward of this graph, pass the result's `names` to `aot_names`.
-
-    Args:
-        printed: the module returned by `read_printed`.
-        level: see `ops.matching.Level`.
-        kind: see `Graph`.
-        name: name of the graph in its capture.
-        canon: names shared by the graphs of one capture, so that a symbol has the same name in
-            each of them.
-        naming: as for a live graph; `inputs` is keyed by names in the text.
-    """
-    return convert(
-        printed,
-        name=name,
-        kind=kind,
-        level=level,
-        canon=PrintedNames(canon or CanonicalNames()),
-        naming=naming,
-    )
 
 
 _SOURCE = re.compile(r"[lLgG]_(.*?)_?\Z", re.DOTALL)
@@ -197,8 +162,8 @@ def _dynamo_name(node: Any) -> tuple[str, str]:
 def aot_names(
     printed: Printed,
     dynamo: list[tuple[str, str]],
-    forward: Mapping[str, str] | None = None,
-    forward_printed: Printed | None = None,
+    forward: dict[str, str],
+    forward_printed: Printed | None,
 ) -> dict[str, tuple[str, str]]:
     """Return (role, name) of each input of an AOTAutograd graph, by name in the text.
 
@@ -209,7 +174,7 @@ def aot_names(
         forward_printed: for a backward, its forward.
     """
     states = names_in_backward(forward_printed.graph, printed.graph) if forward_printed else {}
-    return aot_inputs(cast(Any, printed), dynamo, dict(forward or {}), states)
+    return aot_inputs(cast(Any, printed), dynamo, forward, states)
 
 
 def describe_by_joint(printed: Printed, joint: Printed) -> None:

@@ -172,9 +172,9 @@ class RecordingMode(torch_private.TorchDispatchMode):  # type: ignore[no-untyped
         self._first_on: dict[int, Value] = {}
         self._owners: dict[int, torch.Tensor] | None = None
         self._composite: dict[Any, bool] = {}
-        self._sequence = torch_private.sequence_number()
+        self._sequence = torch_private.get("sequence_nr")
         self._begin = self._sequence()
-        self._autograd_node = torch_private.current_autograd_node()
+        self._autograd_node = torch_private.get("current_node")
         self._saved_tensor_hooks = torch_private.saved_tensor_hooks()
         self._engine = torch_private.get("engine_run_backward").__code__
 
@@ -196,6 +196,10 @@ class RecordingMode(torch_private.TorchDispatchMode):  # type: ignore[no-untyped
         else:
             for name, tensor in self.named.inputs:
                 self.introduce(tensor, "input", name)
+
+    def recording(self, *, backward: bool) -> contextlib.AbstractContextManager[None]:
+        """Record everything that runs inside, as the forward or as the backward."""
+        raise NotImplementedError
 
     # -- modules ---------------------------------------------------------------------------------
 

@@ -97,7 +97,7 @@ class SteppedOptimizers:
         """Return the ids of the tensors in the saved state of optimizers."""
         ids = set()
         for saved in self._saved_optimizers.values():
-            for state in saved.state.values():
+            for state in saved.contents[0].contents.values():
                 members = state.contents if isinstance(state, _SavedObject) else ()
                 values = members.values() if isinstance(members, dict) else members
                 ids |= {id(value.tensor) for value in values if isinstance(value, SavedTensor)}
@@ -122,13 +122,9 @@ class _SavedOptimizer:
 
     def __init__(self, optimizer: Optimizer, saved_ids: set[int]):
         self.optimizer = optimizer
-        self.groups = [*map(_copy_state, optimizer.param_groups)]
-        self.state = {key: _copy_state(value) for key, value in optimizer.state.items()}
-        self.attributes = {
-            name: value
-            for name, value in vars(optimizer).items()
-            if name not in ("state", "param_groups")
-        }
+        self.contents = [_copy_state(optimizer.state), _copy_state(optimizer.param_groups)]
+        # The others stay as they are: hooks, schedulers or process groups.
+        self.attributes = dict(vars(optimizer))
         parameters = (p for group in optimizer.param_groups for p in group["params"])
         self.parameters = [
             (number, SavedTensor(p))
@@ -138,22 +134,15 @@ class _SavedOptimizer:
 
     def has_changed(self) -> bool:
         """Return True if state or groups changed. A compiled step does not say what stepped."""
-        optimizer = self.optimizer
-        if optimizer.state.keys() != self.state.keys():
-            return True
-        pairs = [(optimizer.state[key], saved) for key, saved in self.state.items()]
-        pairs += zip(optimizer.param_groups, self.groups, strict=False)
-        return any(_differs(now, saved) for now, saved in pairs)
+        now = self.optimizer.state, self.optimizer.param_groups
+        return any(map(_differs, now, self.contents))
 
     def restore(self) -> None:
-        optimizer = self.optimizer
-        optimizer.param_groups[:] = map(_restore_state, self.groups)
-        # The same dict is refilled: the user's code may hold it.
-        optimizer.state.clear()
-        optimizer.state.update({key: _restore_state(saved) for key, saved in self.state.items()})
-        for name in vars(optimizer).keys() - self.attributes.keys() - {"state", "param_groups"}:
-            delattr(optimizer, name)
-        vars(optimizer).update(self.attributes)
+        for contents in self.contents:
+            _restore_state(contents)
+        # The same objects as before, which the user's code may hold.
+        vars(self.optimizer).clear()
+        vars(self.optimizer).update(self.attributes)
         for _, parameter in self.parameters:
             parameter.restore()
 
