@@ -19,13 +19,14 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import cached_property
 from itertools import pairwise
 
+from ...words import grouped
 from ..equality import NumberedGraph
 from ..model import Node
 from ..text import quote
 from .align import align_items, longest_increasing
 from .apart import find_exchanged, find_one_sided_modules
 from .correspondence import MANY_USERS, Correspondence, improve_matching
-from .paths import group_by_layer
+from .paths import instances_of, path_of
 
 Token = Callable[[NumberedGraph, int], Hashable]
 """Computes a token of a node; partners have equal tokens."""
@@ -129,17 +130,24 @@ class _Matcher:
             self.m.unmatchable[1].update(j for j in rest_b if b.nodes[j].op == "saved")
         # Inputs within one layer are matched first. Otherwise an MLP that became a gated MLP in
         # three layers, with one more weight in each, would count as four edits.
-        self.match_inputs_of_layers(rest_a, rest_b)
-        for token_of in (_role_and_label, _derived_role):
+        for place_of, token_of in (
+            (_layer_of, _role_and_label),
+            (_no_layer, _role_and_label),
+            (_no_layer, _derived_role),
+        ):
             rest_a = [i for i in rest_a if self.m.is_open(0, i)]
             rest_b = [j for j in rest_b if self.m.is_open(1, j)]
             # Inputs with different labels are matched only if no input was added or removed.
             if token_of is _derived_role and len(rest_a) != len(rest_b):
                 break
-            pairs = align_items([token_of(a, i) for i in rest_a], [token_of(b, j) for j in rest_b])
-            for x, y in list(pairs):
-                if token_of is _role_and_label or self.may_be_partners(rest_a[x], rest_b[y]):
-                    self.m.pair(rest_a[x], rest_b[y])
+            by_place = grouped((place_of(b, j), j) for j in rest_b)
+            for place, inputs in grouped((place_of(a, i), i) for i in rest_a).items():
+                others = by_place.get(place, [])
+                tokens = [token_of(a, i) for i in inputs], [token_of(b, j) for j in others]
+                for x, y in list(align_items(*tokens)):
+                    i, j = inputs[x], others[y]
+                    if token_of is _role_and_label or self.may_be_partners(i, j):
+                        self.m.pair(i, j)
 
     def may_be_partners(self, i: int, j: int) -> bool:
         """Return False if one of two parameters belongs to a module that both graphs have.
@@ -154,16 +162,6 @@ class _Matcher:
         """Modules with parameters or buffers in both graphs."""
         owners_a, owners_b = ({_owner_of(f, i) for i in f.inputs} - {""} for f in (self.a, self.b))
         return owners_a & owners_b
-
-    def match_inputs_of_layers(self, rest_a: Sequence[int], rest_b: Sequence[int]) -> None:
-        """Match inputs within each layer, so that equal layers are matched in the same way."""
-        layers = group_by_layer(self.a.nodes, rest_a), group_by_layer(self.b.nodes, rest_b)
-        for layer in (path for path in layers[0] if path in layers[1]):
-            inputs_a = [i for i in layers[0][layer] if self.m.is_open(0, i)]
-            inputs_b = [j for j in layers[1][layer] if self.m.is_open(1, j)]
-            labels_a = [_role_and_label(self.a, i) for i in inputs_a]
-            for x, y in align_items(labels_a, [_role_and_label(self.b, j) for j in inputs_b]):
-                self.m.pair(inputs_a[x], inputs_b[y])
 
     # -- certain matches -------------------------------------------------------------------------
 
@@ -413,6 +411,14 @@ def _module_and_plain(flat: NumberedGraph, i: int) -> Hashable:
 
 def _label_and_operands(flat: NumberedGraph, i: int) -> Hashable:
     return _module_and_label(flat, i), *[flat.labels[o] for o in flat.operands[i]]
+
+
+def _layer_of(flat: NumberedGraph, i: int) -> Hashable:
+    return instances_of(path_of(flat.nodes[i]))[-1:]
+
+
+def _no_layer(_flat: NumberedGraph, _i: int) -> Hashable:
+    return ()
 
 
 def _role_and_label(flat: NumberedGraph, i: int) -> Hashable:
