@@ -7,9 +7,8 @@
 - `match`: matches the nodes of two graphs; `correspondence` holds and improves the matching.
   `apart`: sets modules of only one graph apart and finds exchanged ops.
 - `origins`: pairs corresponding graphs, and keeps all matchings of a difference.
-- `group`: groups the differing nodes by edit. `differing` finds these nodes, and `node_changes`
-  holds them. `neighbours` joins connected nodes, and `derived` joins nodes whose sizes, or whose
-  `constants`, follow from a changed size.
+- `group`: groups the differing nodes by edit. `differing` finds these nodes, and `constants` says
+  which of their constants follow from a changed size.
 - `moves`: finds consequences of moves. `consequences`: finds consequences in the backward.
 - `findings`: `GraphDiff`, `Finding` and `Change` as values; `words`: their text.
 - `scales`: finds calibrated constants that follow from an edit. `batch_norms`: finds batch norms

@@ -36,6 +36,7 @@ from .consequences import with_consequences
 from .correspondence import REACH, Correspondence
 from .costs import SAVED_DIFFER, attach_costs, name_checkpoints
 from .cuts import with_cuts
+from .differing import NodeChange
 from .findings import (
     SIGNS,
     Change,
@@ -48,11 +49,10 @@ from .findings import (
     digest,
     one_place,
 )
-from .group import GroupedChanges, group_changes
+from .group import group_changes
 from .identify import identify_findings
 from .instances import align_instances
 from .joining import merge_ranks
-from .node_changes import NodeChange
 from .origins import Origins, pair_bodies, pair_graphs
 from .places import merge_equal_edits, merge_same_lines, merge_torch_modules
 from .rules import BODY, INPUT_ORDER, RUNS
@@ -198,32 +198,30 @@ def _compare_graphs(
         return _names_of_equal_graphs(old, new)
     instances, flat = origins.instances, classes.flat(new)
     former = {name: instances.former(other) for name, other in names.items()}
-    comparison = group_changes(classes.flat(old), instances.view(flat), former)
+    changes, groups, following = group_changes(classes.flat(old), instances.view(flat), former)
     # The matching has numbers, and its nodes have their own names again from here on.
-    comparison.matching.b = comparison.changes.b = flat
-    origins.matchings.append(comparison.matching)
+    matching = changes.m
+    matching.b = changes.b = flat
+    origins.matchings.append(matching)
     label = _graph_label(old, new)
     made = {
-        part: _make_change(comparison, part, label, origins)
-        for group in (*comparison.groups, *comparison.follows)
+        part: _make_change(matching, part, label, origins)
+        for group in (*groups, *following)
         for part in group
     }
-    origins.add_joins(
-        comparison.changes, {comparison.changes.key_of(part): made[part] for part in made}
-    )
+    origins.add_joins(changes, {part.key: made[part] for part in made})
     edits, follows = (
-        [[made[part] for part in group] for group in groups]
-        for groups in (comparison.groups, comparison.follows)
+        [[made[part] for part in group] for group in parts] for parts in (groups, following)
     )
     graphs.append(
         _make_pair(old, new, [change for group in (*edits, *follows) for change in group])
     )
     own_findings = [
-        one_place(group, consequences=others, details=comparison.changes.order_lines(parts))
-        for parts, group, others in zip(comparison.groups, edits, follows, strict=True)
+        one_place(group, consequences=others, details=changes.order_lines(parts))
+        for parts, group, others in zip(groups, edits, follows, strict=True)
     ]
     callers = _callers_by_body(old), _callers_by_body(new)
-    for body_old, body_new in pair_bodies(old, new, comparison.matching.forward):
+    for body_old, body_new in pair_bodies(old, new, matching.forward):
         inside: list[Finding] = []
         _compare_graphs(body_old, body_new, {}, inside, graphs, classes, origins)
         if inside:
@@ -233,7 +231,7 @@ def _compare_graphs(
         last = Change("changed", label, old.nodes[-1], new.nodes[-1], (), (old, new))
         own_findings.append(one_place((last,)))
     own_findings = _merge_reordered_inputs(own_findings, old, new, origins)
-    names = comparison.names()
+    names = matching.names()
     findings.extend(_explain_saved(finding, old, new, names) for finding in own_findings)
     findings.extend(_exchanged_outputs(own_findings, old, new, names))
     return names
@@ -454,17 +452,13 @@ def _names_of_equal_graphs(old: Graph, new: Graph) -> Mapping[str, str]:
     return {node.name: new.nodes[j].name for node, j in zip(old.nodes, partner, strict=True)}
 
 
-def _make_change(
-    comparison: GroupedChanges, part: NodeChange, graph: str, origins: Origins
-) -> Change:
-    a, b = comparison.matching.a.nodes, comparison.matching.b.nodes
-    before = a[part.before] if part.before != -1 else None
-    after = b[part.after] if part.after != -1 else None
-    renamed = _renamed_operands(comparison.matching, part)
+def _make_change(m: Correspondence, part: NodeChange, graph: str, origins: Origins) -> Change:
+    before = m.a.nodes[part.before] if part.before != -1 else None
+    after = m.b.nodes[part.after] if part.after != -1 else None
     name = origins.graph_of(graph, before, after)
-    within = (comparison.matching.a.graph, comparison.matching.b.graph)
-    change = Change(part.kind, name, before, after, renamed, within)
-    origins.add(change, comparison.matching, part)
+    within = (m.a.graph, m.b.graph)
+    change = Change(part.kind, name, before, after, _renamed_operands(m, part), within)
+    origins.add(change, m, part)
     return change
 
 

@@ -11,7 +11,7 @@ from ..higher_order import KINDS, executed
 from ..model import Graph, Node
 from .correspondence import Correspondence
 from .costs import FindingIndex, Ledger
-from .node_changes import have_same_result
+from .differing import have_same_result
 
 
 def flops_by_finding(index: FindingIndex) -> list[int | None]:

@@ -7,9 +7,9 @@ from collections.abc import Hashable, Sequence
 from ..equality import NumberedGraph
 from ..model import Node, Result, TensorMeta
 from ..text import format_result
+from .differing import have_same_result
 from .findings import Change
 from .match import DERIVED, without_target
-from .node_changes import have_same_result
 from .paths import relative_to_instances
 
 

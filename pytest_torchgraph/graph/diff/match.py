@@ -437,4 +437,3 @@ def _owner_of(flat: NumberedGraph, i: int) -> str:
     """Return the module that a parameter or buffer belongs to; "" for other inputs."""
     node = flat.nodes[i]
     return node.name.rpartition(".")[0] if node.op in ("parameter", "buffer") else ""
-

@@ -16,9 +16,9 @@ from ..model import Graph, Node
 from ..step import InlinedStep
 from .align import align_items
 from .correspondence import Correspondence
+from .differing import NodeChange, NodeChanges, NodeKey
 from .findings import SIGNS, Change, Finding, nodes_of_changes
 from .instances import Instances
-from .node_changes import NodeChange, NodeChanges, NodeKey
 from .rules import FOLLOWS, Reason
 
 Pair = tuple[Graph | None, Graph | None]
@@ -258,7 +258,7 @@ class Origins:
             # Two changes can be joined through a node that does not differ itself.
             change = made.get(key) or made.get(other) or of_edit.get(changes.edit_of(key))
             if change is not None:
-                names = changes.name_of(key), changes.name_of(other)
+                names = changes.node_of(key).name, changes.node_of(other).name
                 signs = changes.sign_of(key), changes.sign_of(other)
                 reason = Reason(rule, *names, signs, shared=reader)
                 self._reasons.setdefault(id(change), []).append(reason)

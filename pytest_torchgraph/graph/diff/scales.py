@@ -15,8 +15,8 @@ from ..equality import NumberedGraph, reachable
 from ..model import Arg, Node
 from .constants import quantizes
 from .correspondence import Correspondence
+from .differing import have_same_result
 from .findings import Change, Finding, Place, one_place
-from .node_changes import have_same_result
 from .origins import Occurrence, Origins
 from .rules import CALIBRATED
 
