@@ -13,8 +13,8 @@
 - `findings`: `GraphDiff`, `Finding` and `Change` as values; `words`: their text.
 - `scales`: finds calibrated constants that follow from an edit. `batch_norms`: finds batch norms
   that a quantizer no longer folds, or folds again.
-- `places`: merges the findings of one edit, by `keys` and `call_keys`, or by the line of code.
-  `key_forms`: parts of keys. `paths`: paths of repeated modules.
+- `places`: merges the findings of one edit, by `keys`, or by the line of code. `paths`: paths of
+  repeated modules.
 - `cuts`: finds graph breaks that only one step has, and what follows from them.
 - `costs`: computes the cost of each finding, with FLOPs from `flop_costs`.
 - `joining`: merges the findings of one edit over many comparisons, by the tokens that `identify`

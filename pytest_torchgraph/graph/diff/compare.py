@@ -228,12 +228,13 @@ def _compare_graphs(
             calls = {*callers[0].get(body_old.name, ()), *callers[1].get(body_new.name, ())}
             own_findings = _merge_body(own_findings, inside, (old, new), calls, origins)
     if not own_findings:
-        last = Change("changed", label, old.nodes[-1], new.nodes[-1], (), (old, new))
-        own_findings.append(one_place((last,)))
+        own_findings.append(one_place([_output_change(matching, label, origins)]))
     own_findings = _merge_reordered_inputs(own_findings, old, new, origins)
     names = matching.names()
     findings.extend(_explain_saved(finding, old, new, names) for finding in own_findings)
-    findings.extend(_exchanged_outputs(own_findings, old, new, names))
+    if outputs := _exchanged_outputs(own_findings, old, new, names):
+        change = _output_change(matching, label, origins)
+        findings.append(one_place([change], f"{label}: {listed(outputs, 3)}", details=outputs))
     return names
 
 
@@ -320,50 +321,46 @@ def _merge_reordered_inputs(
     ]
 
 
+def _output_change(m: Correspondence, graph: str, origins: Origins) -> Change:
+    last = NodeChange("changed", len(m.a.nodes) - 1, len(m.b.nodes) - 1)
+    return _make_change(m, last, graph, origins)
+
+
 def _exchanged_outputs(
     findings: Sequence[Finding], old: Graph, new: Graph, names: Mapping[str, str]
-) -> Iterator[Finding]:
-    """Yield a finding of the outputs that changed beside the findings of the ops.
+) -> list[str]:
+    """Return the outputs that changed beside the findings of the ops, in words.
 
     An output that was replaced by an added op, or that was removed, follows from that edit, and so
     does one on the other side of a moved op. Outputs without names are compared in `differing` if
     their number differs.
     """
+    outputs: list[str] = []
     if not (old.output and new.output) and len(old.outputs) != len(new.outputs):
-        return
-    differing = [*_differing_outputs(old, new, names)]
-    if not differing:
-        return
-    changes = [
-        change for finding in findings for change in (*finding.changes, *finding.consequences)
-    ]
+        return outputs
+    changes = [c for finding in findings for c in (*finding.changes, *finding.consequences)]
     returns = [finding for finding in findings for c in finding.changes if c.node.kind == "output"]
     if any(len(finding.changes) == 1 or finding.kind == "changed" for finding in returns):
-        return
+        return outputs
     back = {name: other for other, name in names.items()}
     edited = [
         {c.before.name for c in changes if c.before and c.kind != "changed"},
         {c.after.name for c in changes if c.after and c.kind != "changed"},
     ]
-    outputs = []
-    for value, other, words in differing:
+    for value, other, words in _differing_outputs(old, new, names):
+        ends = value, other
+        # An unknown output, or one that was added or removed, follows from another edit.
+        if any(isinstance(v, Ref) and v.name not in back for v in ends):
+            continue
         if isinstance(value, Ref) and isinstance(other, Ref):
-            if value.name not in back or other.name not in back:
-                continue
             before = _reached(old, back[value.name], edited[0])
             after = _reached(new, other.name, edited[1])
             if back[other.name] in before or value.name in after:
                 continue
-        elif any(
-            isinstance(v, Atom) or (isinstance(v, Ref) and v.name not in back)
-            for v in (value, other)
-        ):
+        elif any(isinstance(v, Atom) for v in ends):
             continue
         outputs.append(words)
-    if outputs:
-        label = _graph_label(old, new)
-        change = Change("changed", label, old.nodes[-1], new.nodes[-1], (), (old, new))
-        yield one_place((change,), f"{label}: {listed(outputs, 3)}", details=outputs)
+    return outputs
 
 
 def _reached(graph: Graph, name: str, edited: Container[str]) -> Container[str]:

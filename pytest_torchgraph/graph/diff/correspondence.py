@@ -54,6 +54,11 @@ class Correspondence:
         """The partners of the old and of the new nodes."""
         return self.forward, self.backward
 
+    def pair_of(self, side: int, number: int) -> tuple[int, int]:
+        """Return the old and the new number of a node; -1 if it has no partner."""
+        partner = self.partners[side][number]
+        return (partner, number) if side else (number, partner)
+
     def names(self) -> dict[str, str]:
         """Return a map from old to new names of matched nodes."""
         pairs = enumerate(self.forward)

@@ -399,9 +399,7 @@ def _separate_moves(changes: NodeChanges, groups: Groups) -> tuple[Groups, Group
     return [remaining[k] for k in edits], [consequences[k] for k in edits]
 
 
-def _attach_renamed(
-    changes: NodeChanges, groups: Groups, follows: Sequence[list[NodeChange]]
-) -> None:
+def _attach_renamed(changes: NodeChanges, groups: Groups, follows: Groups) -> None:
     """Append each renamed module to the consequences of the edit that renamed it.
 
     Args:

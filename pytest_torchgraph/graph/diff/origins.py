@@ -172,7 +172,7 @@ class Occurrence:
     @property
     def flat(self) -> NumberedGraph:
         """The graph that contains the node."""
-        return self.matching.b if self.is_new else self.matching.a
+        return self.matching.flats[self.is_new]
 
     @property
     def key(self) -> Key:
@@ -183,14 +183,26 @@ class Occurrence:
         """Return another node of the same graph."""
         return Occurrence(self.matching, self.is_new, number)
 
-    def partner(self, number: int) -> Occurrence | None:
-        """Return the partner of a node of this graph in the other graph, or `None`."""
-        other = (self.matching.backward if self.is_new else self.matching.forward)[number]
+    @property
+    def node(self) -> Node:
+        """The node itself."""
+        return self.flat.nodes[self.number]
+
+    def partner(self) -> Occurrence | None:
+        """Return the partner of this node in the other graph, or `None`."""
+        other = self.matching.partners[self.is_new][self.number]
         return None if other == -1 else Occurrence(self.matching, not self.is_new, other)
 
 
-def take_same_operands(old: Occurrence, new: Occurrence, edit_nodes: Container[Key]) -> bool:
-    """Return True if two partners take the same values, apart from the nodes of their edit."""
+def take_same_operands(
+    old: Occurrence | None, new: Occurrence | None, edit_nodes: Container[Key]
+) -> bool:
+    """Return True if two partners take the same values, apart from the nodes of their edit.
+
+    So does a node without a partner.
+    """
+    if old is None or new is None:
+        return True
     operands = old.flat.operands[old.number], new.flat.operands[new.number]
     slots = zip(*operands, strict=False)
     return len(operands[0]) == len(operands[1]) and all(
