@@ -11,8 +11,8 @@
   which of their constants follow from a changed size.
 - `moves`: finds consequences of moves. `consequences`: finds consequences in the backward.
 - `findings`: `GraphDiff`, `Finding` and `Change` as values; `words`: their text.
-- `scales`: finds calibrated constants that follow from an edit. `batch_norms`: finds batch norms
-  that a quantizer no longer folds, or folds again.
+- `quantized`: finds calibrated constants, and batch norms that a quantizer no longer folds, or folds
+  again, that follow from an edit.
 - `places`: merges the findings of one edit, by `keys`, or by the line of code. `paths`: paths of
   repeated modules.
 - `cuts`: finds graph breaks that only one step has, and what follows from them.

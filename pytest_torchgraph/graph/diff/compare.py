@@ -30,7 +30,6 @@ from ..text import (
     ops_in_words,
     runs_in_words,
 )
-from .batch_norms import attach_batch_norms
 from .comparable_steps import comparable_steps
 from .consequences import with_consequences
 from .correspondence import REACH, Correspondence
@@ -55,8 +54,8 @@ from .instances import align_instances
 from .joining import merge_ranks
 from .origins import Origins, pair_bodies, pair_graphs
 from .places import merge_equal_edits, merge_same_lines, merge_torch_modules
+from .quantized import attach_quantized
 from .rules import BODY, INPUT_ORDER, RUNS
-from .scales import attach_scales
 
 MANY_SAVERS = 100
 """Maximum number of forwards to consider as the producer of a saved value, by its name.
@@ -81,8 +80,7 @@ def diff_graphs(before: Sequence[Graph], after: Sequence[Graph]) -> GraphDiff:
     if steps is not None:
         before, after = (step.graphs for step in steps)
     findings, graphs, origins = find_changes(before, after, steps)
-    findings = attach_batch_norms(findings, origins)
-    findings = attach_scales(findings, origins)
+    findings = attach_quantized(findings, origins)
     findings = merge_equal_edits(findings, before, after, origins)
     findings = identify_findings(findings, before, after, origins)
     findings = merge_same_lines(findings, origins)
