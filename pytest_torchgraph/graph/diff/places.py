@@ -10,7 +10,6 @@ from typing import Literal
 from ...words import grouped
 from ..equality import NumberedGraph
 from ..model import Graph, Node
-from .call_keys import CallKeys
 from .findings import Change, Finding, Place, digest, ops_of
 from .forms import added_results
 from .identify import MAX_EDITS, ops_of_edit, setting_of, where_token
@@ -316,7 +315,7 @@ def merge_equal_edits(
     merged, others = separate_modules(numbered, before, after, origins)
     keys = EditKeys(origins)
     groups = grouped((keys.key(finding), (number, finding)) for number, finding in others)
-    for group in _merge_calls(list(groups.values()), origins):
+    for group in _merge_calls(list(groups.values()), keys):
         # A key holds for all files, in which an edit may have other sizes. In one file, only the
         # first place is printed.
         parts = grouped((len(group) > 1 and added_results(each[1]), each) for each in group)
@@ -326,16 +325,15 @@ def merge_equal_edits(
 
 
 def _merge_calls(
-    groups: Sequence[Sequence[Numbered]], origins: Origins
+    groups: Sequence[Sequence[Numbered]], keys: EditKeys
 ) -> Iterable[Sequence[Numbered]]:
     """Merge groups of findings in several calls of one shared module or function."""
     first = [group[0][1] for group in groups]
     # An activation that twelve layers share has one path, `0.act`, so the module does not
     # distinguish its places.
-    keys = CallKeys(first, origins)
     by_call: dict[Hashable, list[Numbered]] = {}
-    for group, finding in zip(groups, first, strict=True):
-        by_call.setdefault(keys.key(finding), []).extend(group)
+    for group, key in zip(groups, keys.keys_of_calls(first), strict=True):
+        by_call.setdefault(key, []).extend(group)
     return by_call.values()
 
 
