@@ -42,7 +42,6 @@ from .names import (
     NUMBER,
     PATH,
     STRING,
-    WITH_INTEGERS,
     evaluate,
     key_of,
     shared_path,
@@ -70,34 +69,17 @@ class Expanded:
         """Return an error in the expanded lines with its position in the folded text."""
         row = min(error.line, len(self.lines)) - 1
         source = self.rows[row]
-        column = _find_folded_column(self.lines[row], self.folded[source], error.column - 1)
         problem = error.problem
         call_index = bisect_right(self.calls, row, key=lambda call: call[0]) - 1
-        if self.lines[row] != self.folded[source] and call_index >= 0:
+        line, folded = self.lines[row], self.folded[source]
+        if line == folded:
+            return GraphFormatError(problem, source + 1, error.column)
+        if call_index >= 0:
             problem += f" (in {self.calls[call_index][1]})"
+        # Up to its next name or number, the rest of the line is the same in both texts.
+        rest = re.split("[% ]", line[error.column - 1 :], maxsplit=1)[0]
+        column = max(folded.find(rest), len(folded) - len(folded.lstrip(" ~+")))
         return GraphFormatError(problem, source + 1, column + 1)
-
-
-def _find_folded_column(line: str, folded: str, column: int) -> int:
-    """Return the column of the folded line for a column of the expanded line, both from 0."""
-    if line == folded:
-        return column
-    if (change := re.match(r" *[~+] ", folded)) is not None:
-        start = change.end()
-    else:
-        start = len(folded) - len(folded.lstrip(" "))
-    line_indent = len(line) - len(line.lstrip(" "))
-    if column < line_indent:
-        return min(column, start)
-    line_end, folded_end = line_indent, start
-    tokens = WITH_INTEGERS.finditer(line, line_indent), WITH_INTEGERS.finditer(folded, start)
-    for new, old in zip(*tokens, strict=False):
-        if column < new.start():
-            break
-        if column < new.end():
-            return old.start() + (column - new.start() if new.group() == old.group() else 0)
-        line_end, folded_end = new.end(), old.end()
-    return min(folded_end + column - line_end, len(folded))
 
 
 MAX_NUMBERS = 20
