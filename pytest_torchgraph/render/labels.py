@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 from ..errors import TorchGraphError
-from ..graph.model import Arg, Atom, Device, Graph, Node, Ref
+from ..graph.model import Arg, Atom, Graph, Node, Ref, Symbol, map_arg
 from ..graph.module_paths import common_prefix
 from ..graph.text import format_arg, format_key, format_node, format_result, runs_in_words
 from ..words import counted, listed
@@ -36,6 +36,8 @@ MAX_FOLDED_NAME = 24
 """Maximum characters of a parameter's name, to leave room for dtype and shape in its line."""
 MAX_DIGITS = 8
 """Maximum characters of a float. Longer floats are rounded to four digits."""
+OPERAND = "\N{MIDDLE DOT}"
+"""Stands for an operand among the arguments of an op."""
 NOT_DRAWN = frozenset({"device", "layout", "pin_memory"})
 """Keyword arguments shown only in the tooltip, because no reader looks for them in a picture."""
 
@@ -161,37 +163,28 @@ def folded_label(node: Node, user: Node) -> str:
 
 def constants_label(node: Node) -> str:
     """Return the arguments with a dot for each operand, "" if all arguments are operands."""
-    args: list[Arg] = list(node.args)
-    kwargs = {key: value for key, value in node.kwargs.items() if key not in NOT_DRAWN}
+    args, kwargs = (
+        node.args,
+        {key: value for key, value in node.kwargs.items() if key not in NOT_DRAWN},
+    )
     if all(isinstance(value, Ref) for value in (*args, *kwargs.values())):
         return ""
-    parts = [_format_constant(value) for value in args]
-    parts += [f"{format_key(key)}={_format_constant(value)}" for key, value in kwargs.items()]
-    text = f"({', '.join(parts)})"
+    values = map_arg((args, kwargs), _shortened)
+    parts = [format_arg(value) for value in values[0]]
+    parts += [f"{format_key(key)}={format_arg(value)}" for key, value in values[1].items()]
+    text = f"({', '.join(parts)})".replace(f"`{OPERAND}`", OPERAND)
     return text if len(text) <= MAX_LINE else f"{text[: MAX_LINE - 1]}\N{HORIZONTAL ELLIPSIS}"
 
 
-def _format_constant(value: Arg) -> str:
-    """Format an argument with a dot in place of each reference."""
+def _shortened(value: Arg) -> Arg:
+    """Return a dot for a reference, and a short form of a long float or a name of torch."""
     if isinstance(value, Ref):
-        return "\N{MIDDLE DOT}"
-    if isinstance(value, tuple):
-        return f"[{', '.join(map(_format_constant, value))}]"
-    if isinstance(value, Mapping):
-        items = (f"{format_arg(key)}: {_format_constant(item)}" for key, item in value.items())
-        return f"{{{', '.join(items)}}}"
-    if isinstance(value, slice):
-        return ":".join(
-            "" if bound is None else _format_constant(bound)
-            for bound in (value.start, value.stop, value.step)
-        )
-    if isinstance(value, Device):
-        return value.name
+        return Symbol(OPERAND)
     if isinstance(value, Atom):
-        return value.name.removeprefix("torch.")
+        return Atom(value.name.removeprefix("torch."))
     if isinstance(value, float) and len(repr(value)) > MAX_DIGITS:
-        return f"{value:.4g}"
-    return format_arg(value)
+        return float(f"{value:.4g}")
+    return value
 
 
 def tooltip_of(node: Node) -> list[str]:
