@@ -35,9 +35,9 @@ unchanged.
   - boxes: `tg-op` with a category (`tg-matmul`, `tg-pointwise`, `tg-reduction`, `tg-view`,
     `tg-copy-cast`, `tg-collective`, `tg-random`, `tg-custom`, `tg-other`), `tg-input`, `tg-return`,
     `tg-group`, `tg-break`, `tg-context` (unchanged), `tg-added`, `tg-removed`, `tg-changed`,
-    `tg-rewired`, `tg-surplus`, `tg-follows` (a consequence), `tg-saved`, `tg-returned`,
-    `tg-exposed` (a wait that is not overlapped), `tg-effect`, and with `heat` also
-    `tg-heat-most`, `-more`, `-medium`, `-less`, `-least`, `-none` or `-unknown`
+    `tg-rewired`, `tg-surplus`, `tg-follows` (a consequence), `tg-saved`, `tg-exposed`
+    (a wait that is not overlapped), `tg-effect`, and with `heat` also `tg-heat-most`, `-more`,
+    `-medium`, `-less`, `-least`, `-none` or `-unknown`
   - edges: `tg-value`, `tg-added`, `tg-removed`, `tg-changed`, `tg-order`, `tg-body`, `tg-cut`
   - clusters: `tg-module`, `tg-body`, `tg-graph`, `tg-eager`
   - the whole drawing: `tg-picture`

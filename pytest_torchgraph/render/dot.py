@@ -48,7 +48,6 @@ from .labels import (
 from .layout import Part, fold
 from .scene import (
     NOT_OVERLAPPED,
-    RETURNED,
     SAVED,
     Box,
     ClusterPath,
@@ -191,7 +190,6 @@ GROUP = {
 """DOT attributes of a group without changes."""
 NOTED = {
     SAVED: ("saved", {"peripheries": "2"}),
-    RETURNED: ("returned", {"penwidth": "2"}),
     NOT_OVERLAPPED: ("exposed", {"style": "filled,rounded,dashed", "penwidth": "2"}),
 }
 """CSS class and DOT attributes of a box with a note."""
@@ -406,7 +404,7 @@ class _Writer:
         notes = Counter(note for box in boxes for note in box.notes)
         if saved := sum(folded.op == "saved" for box in boxes for folded in box.inputs):
             notes["values read from the forward"] = saved
-        modules = [segment.label for segment in inside if segment.kind == "module"]
+        modules = sum(segment.kind == "module" for segment in inside)
         texts, tooltip = group_lines(nodes, title, modules, notes)
         # The box has the colour of the first change; the label counts the changes of each kind.
         kinds = Counter(box.mark.kind for box in boxes if box.mark is not None)
