@@ -243,11 +243,10 @@ def test_parameter_that_another_graph_only_returns_comes_from_its_return(look):
     ] == ["return\nw f32[2]"]
 
 
-def test_frame_of_an_eager_graph_has_its_own_class_and_style():
+def test_frame_of_an_eager_graph_has_its_own_style():
     picture = program.drawing(step())
 
     assert {e.kind for e in picture.elements.values()} >= {"graph", "eager", "break", "node"}
-    assert 'class="tg-eager"' in picture.digraph.source
     assert "filled,rounded,dashed" in picture.digraph.source
 
 

@@ -63,20 +63,13 @@ def path_ends(graph: Graph) -> tuple[str, frozenset[str]]:
 
 def _ids_in(drawing: Drawing | None) -> Callable[[str, bool], Ids]:
     """Return a function that returns the `Ids` of a graph, by its drawn name and its side."""
-    boxes: dict[tuple[str, str, bool], list[str]] = {}
-    of_old = {} if drawing is None else drawing.sides.before.boxes
-    for key, element in drawing.elements.items() if drawing is not None else ():
-        if element.kind in ("node", "group"):
-            for node in element.nodes:
-                # A group can have nodes of both graphs.
-                for is_old in {element.is_old, element.kind == "group"}:
-                    boxes.setdefault((element.graph, node, is_old), []).append(key)
 
     def ids_of(graph: str, is_old: bool) -> Ids:
         def ids(node: Node) -> Sequence[str]:
-            if is_old and node in of_old:
-                return [of_old[node]]
-            return boxes.get((graph, node.name, is_old), [])
+            if drawing is None:
+                return []
+            box = drawing.sides.before.boxes.get(node) if is_old else None
+            return [box] if box else drawing.ids_of(graph, node.name, is_old=is_old)
 
         return ids
 
