@@ -24,23 +24,13 @@ the meaning of each box and cluster of the SVG. Pass its `digraph` to `draw` and
 unchanged.
 
 - Every element has an `id`: `box-N`, `edge-N`, `cluster-N`, and `picture` for the drawing. Drawing
-  the same input again yields the same ids. User-defined names are never part of an `id` or a class.
+  the same input again yields the same ids. User-defined names are never part of an `id`.
 - `Drawing.elements` maps the ids of boxes and clusters to `Element`s: the graph and the names of
   the nodes in the box (one op with the parameters and projections folded into it, or all nodes of a
   group), the module path of a cluster, the kind of change. `Drawing.id_of(graph, node)` is the
   reverse lookup, from a finding to its box. For source line, shape and users, look up the node by
   name in the graph.
-- The classes `node`, `edge`, `cluster` and `graph` are Graphviz's. The classes of this package
-  begin with `tg-`:
-  - boxes: `tg-op` with a category (`tg-matmul`, `tg-pointwise`, `tg-reduction`, `tg-view`,
-    `tg-copy-cast`, `tg-collective`, `tg-random`, `tg-custom`, `tg-other`), `tg-input`, `tg-return`,
-    `tg-group`, `tg-break`, `tg-context` (unchanged), `tg-added`, `tg-removed`, `tg-changed`,
-    `tg-rewired`, `tg-surplus`, `tg-follows` (a consequence), `tg-saved`, `tg-returned`,
-    `tg-exposed` (a wait that is not overlapped), `tg-effect`, and with `heat` also
-    `tg-heat-most`, `-more`, `-medium`, `-less`, `-least`, `-none` or `-unknown`
-  - edges: `tg-value`, `tg-added`, `tg-removed`, `tg-changed`, `tg-order`, `tg-body`, `tg-cut`
-  - clusters: `tg-module`, `tg-body`, `tg-graph`, `tg-eager`
-  - the whole drawing: `tg-picture`
+- The whole drawing has the class `tg-picture`; all other classes are Graphviz's.
 - SVGs follow the viewer's `prefers-color-scheme`.
 """
 

@@ -37,7 +37,6 @@ from .scene import (
     OnlySide,
     Scene,
     graph_cluster,
-    is_hidden_return,
 )
 
 if TYPE_CHECKING:
@@ -228,19 +227,10 @@ class _Overlay:
         boxes = [*removed.get(None, ())]
         for box in self.new.boxes.values():
             boxes += [box, *removed.get(box, ())]
-        hidden = {box for box in boxes if is_hidden_return(box) and box.mark is None}
-        scene.boxes += [box for box in boxes if box not in hidden]
-        scene.edges += [
-            edge
-            for edge in self._edges()
-            if edge.tail not in hidden
-            and edge.head not in hidden
-            and (edge.side or not is_hidden_return(edge.head))
-        ]
+        scene.boxes += boxes
+        scene.edges += self._edges()
         for box in self.old.boxes.values():
-            new = self._partner.get(box, box)
-            if new not in hidden:
-                scene.old_boxes |= dict.fromkeys(box.computed, new)
+            scene.old_boxes |= dict.fromkeys(box.computed, self._partner.get(box, box))
 
     def _paired(self, pair: GraphPair) -> dict[Box, Box]:
         """Map boxes of the old graph to the boxes of the same nodes in the new graph."""
@@ -276,26 +266,11 @@ class _Overlay:
         box = self._partner.get(box, box)
         if not folded:
             box.mark = Mark(kind, before, after)
-            if kind == "changed" and node.kind == "output":
-                box.mark.lines += self._saved_lines()
         else:
             box.mark = box.mark or Mark("changed")
             if box.mark.kind not in ("added", "removed"):
                 box.mark.lines.append(_folded_line(drawn.values.get(node.name), node, kind, before))
         self.shown |= {id(n): box for n in (before, after) if n is not None}
-
-    def _saved_lines(self) -> list[Line]:
-        """Return lines for the values that only one of the two graphs saves for backward."""
-        old, new = (
-            {
-                self._key(value): f"save {value.box.node.name} {value.text}"
-                for ref in drawn.graph.saved
-                if (value := drawn.values.get(ref.name)) is not None
-            }
-            for drawn in (self.old, self.new)
-        )
-        lines = [only("added", text) for key, text in new.items() if key not in old]
-        return lines + [only("removed", text) for key, text in old.items() if key not in new]
 
     def _key(self, value: DrawnValue) -> tuple[Box, tuple[int | str, ...]]:
         return self._partner.get(value.box, value.box), value.path

@@ -9,7 +9,7 @@ In this room, a box is a node of the drawing, and a node is always a node of the
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Literal, NamedTuple
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from ..errors import CaptureError
 from ..graph.collectives import awaited, collectives_of, format_bytes
 from ..graph.higher_order import body_names
-from ..graph.model import Arg, Graph, Node, Ref, is_projection, iter_refs
+from ..graph.model import Graph, Node, is_projection
 from ..words import counted, grouped
 from .labels import Line, Mark, eager_label, op_label, same, value_label
 
@@ -32,11 +32,10 @@ FOLDED_INPUTS = frozenset({"parameter", "buffer", "constant", "saved"})
 MAX_NESTING = 16
 """Maximum nesting of module clusters. In a longer path, the levels before the last are left out."""
 MAX_RETURNED = 6
-"""Maximum number of results with edges to the return box.
-If a graph returns more results, they are marked at their producers instead.
+"""Maximum number of results with edges to the return box. If a graph returns more results, only the
+last one has an edge; the tooltip of the box lists all.
 """
 SAVED = "saved for backward"
-RETURNED = "returned"
 NOT_OVERLAPPED = "not overlapped"
 """Note on the wait for a collective that overlaps with no computation."""
 
@@ -255,6 +254,10 @@ class DrawnGraph:
                 box.inputs.append(self._folded[name])
                 # Every user shows the parameter, but only the first user marks its change.
                 self._first_user.setdefault(name, box)
+        if box.node.kind == "output" and len(operands) > MAX_RETURNED:
+            # The edges would hide everything else. One of them keeps the box below its graph.
+            returned = [value for value in self.values.values() if value[:2] in operands]
+            operands = {returned[-1][:2]: returned[-1]}
         box.operands += operands.values()
         # An edge that carries a value already keeps the order.
         tails = {tail for tail, _ in operands}
@@ -264,7 +267,7 @@ class DrawnGraph:
     # -- what only the drawing of a whole graph says -----------------------------------------------
 
     def annotate(self) -> None:
-        """Add lines and notes: values saved and returned, and messages of collectives."""
+        """Add lines and notes: values saved, and messages of collectives."""
         for name, lines in collective_lines(self).items():
             self.boxes[name].lines += lines
             self.boxes[name].notes += [NOT_OVERLAPPED] * (NOT_OVERLAPPED in lines)
@@ -276,39 +279,6 @@ class DrawnGraph:
         for box, indices in saved.items():
             box.lines.append(f"{SAVED} {', '.join(filter(None, indices))}".strip())
             box.notes.append(SAVED)
-        for output in [box for box in self.boxes.values() if is_hidden_return(box)]:
-            del self.boxes[output.node.name], self.values[output.node.name]
-            users = self._first_user.items()
-            self._first_user = {name: user for name, user in users if user is not output}
-            paths = grouped(
-                (value.box, path)
-                for path, ref in _leaves(output.node.args[0])
-                if (value := self.values.get(ref.name)) is not None
-            )
-            for box, places in paths.items():
-                box.lines.append(f"return{', '.join(places)}")
-                box.notes.append(RETURNED)
-
-
-def is_hidden_return(box: Box) -> bool:
-    """Return True for an output node whose many edges would hide everything else, or without any.
-
-    Without an edge, `dot` would put it at the top, far from its graph.
-    """
-    count = len({value.box for value in box.operands}) or len(box.inputs)
-    return box.node.kind == "output" and not 0 < count <= MAX_RETURNED
-
-
-def _leaves(value: Arg, path: str = "") -> Iterator[tuple[str, Ref]]:
-    """Yield the references in a returned structure, each with its path."""
-    if isinstance(value, tuple):
-        for i, item in enumerate(value):
-            yield from _leaves(item, f"{path}[{i}]")
-    elif isinstance(value, Mapping):
-        for key, item in value.items():
-            yield from _leaves(item, f"{path}[{key!r}]")
-    else:
-        yield from ((path, ref) for ref in iter_refs(value))
 
 
 def collective_lines(drawn: DrawnGraph) -> dict[str, list[str]]:

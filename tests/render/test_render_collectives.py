@@ -40,7 +40,6 @@ def test_collective_box_has_the_group_and_wait_box_has_the_overlap(look):
     assert set(waits) == {"overlaps 2 ops", "not overlapped", ""}  # "" is the second collective's
     dashed = {name: "dashed" in seen.boxes[text]["style"] for name, text in waits.items()}
     assert dashed == {"overlaps 2 ops": False, "not overlapped": True, "": False}
-    assert "tg-exposed" in seen.boxes[waits["not overlapped"]]["class"]
 
 
 def test_wait_for_a_view_of_a_collective_ends_the_collective(look):

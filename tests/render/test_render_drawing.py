@@ -60,11 +60,6 @@ def drawn(picture: Drawing, folder: Path) -> ET.Element:
     return ET.parse(render(picture.digraph, folder / "g.svg")).getroot()
 
 
-def classes(svg: ET.Element) -> dict[str, list[str]]:
-    """Return the classes of each element with an id."""
-    return {e.get("id", ""): e.get("class", "").split() for e in svg.iter() if e.get("id")}
-
-
 def test_svg_has_the_id_of_each_element_once(tmp_path):
     picture = whole.drawing(MLP)
 
@@ -123,29 +118,6 @@ def test_id_of_finds_a_change_between_graphs_with_two_names():
 
     assert change.graph == "forward -> other"
     assert picture.elements[picture.id_of(change.graph, change.node.name) or ""].change == "changed"
-
-
-def test_classes_say_family_and_change(tmp_path):
-    whole_picture = whole.drawing(MLP)
-    classes_by_id = classes(drawn(whole_picture, tmp_path))
-    assert {"node", "tg-op", "tg-matmul"} <= set(
-        classes_by_id[whole_picture.id_of("forward", "fc/mm")]
-    )
-    assert {"tg-pointwise", "tg-saved"} <= set(
-        classes_by_id[whole_picture.id_of("forward", "relu")]
-    )
-    assert "tg-input" in classes_by_id[whole_picture.id_of("forward", "x")]
-
-    edited = replace(
-        MLP,
-        nodes=tuple(
-            replace(n, op="aten.gelu.default") if n.name == "relu" else n for n in MLP.nodes
-        ),
-    )
-    picture = difference.drawing(diff_graphs((MLP,), (edited,)))
-    classes_by_id = classes(drawn(picture, tmp_path))
-    assert "tg-changed" in classes_by_id[picture.id_of("forward", "relu")]
-    assert "tg-context" in classes_by_id[picture.id_of("forward", "max")]
 
 
 def test_clusters_are_elements_with_their_paths():

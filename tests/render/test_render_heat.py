@@ -60,7 +60,6 @@ def test_heat_title_and_legend_explain_the_colours(look):
     words = {"30% and more", "10% and more", "3% and more", "1% and more", "under 1%", "nothing"}
     assert legend == words
     assert "families of ops" not in source
-    assert "tg-heat-most" in source
 
 
 def test_saved_bytes_are_at_the_producer_of_a_projection(look):

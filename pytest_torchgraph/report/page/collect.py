@@ -17,7 +17,7 @@ from ...graph.diff import Change, Finding, GraphDiff, abridged
 from ...graph.model import Graph, phase_of
 from ...words import amount, counted
 from .html import Data
-from .nodes import bodies_data, changed_nodes_data, compared_data, costs_before, nodes_data
+from .nodes import bodies_data, compared_data, pictured_data
 
 if TYPE_CHECKING:
     from ...api.result import Capture
@@ -139,15 +139,14 @@ def comparison_data(
         "note": note,
         "findings": [_finding(finding, drawing) for finding in findings],
         "cost": _changed_cost(diff) if diff else None,
-        "nodes": changed_nodes_data(diff, drawing) if diff else [],
-        "graphs": compared_data(diff) if diff else [],
-        "sides": _sides(diff, drawing.sides) if diff and drawing and drawing.sides else None,
+        "graphs": compared_data(diff, drawing) if diff else [],
+        "sides": _sides(drawing.sides) if drawing and drawing.sides else None,
     }
 
 
-def _sides(diff: GraphDiff, sides: Sides) -> Data:
+def _sides(sides: Sides) -> Data:
     """Return, per side, the missing elements, the differing labels and the additional edges."""
-    data: Data = {
+    return {
         name: {
             "without": list(side.without),
             "labels": side.labels,
@@ -155,9 +154,6 @@ def _sides(diff: GraphDiff, sides: Sides) -> Data:
         }
         for name, side in (("before", sides.before), ("after", sides.after))
     }
-    # The node data of the page have costs, but not for unchanged nodes of the old graphs.
-    data["before"]["costs"] = costs_before(diff, sides)
-    return data
 
 
 def _changed_cost(diff: GraphDiff) -> Data | None:
@@ -179,13 +175,18 @@ def picture_data(
         svg: text of its SVG, "" if there is none.
         note: reason why the drawing is missing or incomplete.
     """
-    nodes = nodes_data(graphs, drawing)
     findings = [
         {"sign": sign, "summary": element.label or ", ".join(element.nodes), "ids": [key]}
         for key, element in (drawing.elements.items() if drawing is not None else ())
         if (sign := _sign(element))
     ]
-    return {"title": title, "svg": svg, "note": note, "nodes": nodes, "findings": findings}
+    return {
+        "title": title,
+        "svg": svg,
+        "note": note,
+        "graphs": pictured_data(graphs, drawing),
+        "findings": findings,
+    }
 
 
 def _sign(element: Element) -> str:
