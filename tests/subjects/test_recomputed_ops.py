@@ -23,7 +23,7 @@ import pytest_torchgraph as tg
 from pytest_torchgraph import Capture, CaptureError
 
 HOW = ("none", "every block", "selective")
-TRAINED = [name for name, make in SUBJECTS.items() if make().grad]
+TRAINED = [name for name in SUBJECTS if name != "transformer_encoder_fast_path"]
 FORMULAS = {"clip": {"aten.div.Tensor": 2}}
 """Autograd's derivative of `x / y` recomputes `x / y`."""
 
