@@ -303,7 +303,6 @@ QUICK = [
     "checkpoint-aot",
     "checkpoint-dynamo",
     "checkpoint-export",
-    "cond-aot",
     "cond-dynamo",
     "invoke_subgraph-aot",
     "invoke_subgraph-dynamo",
