@@ -298,13 +298,9 @@ _PLAIN = frozenset({"torch", "operator", "Tensor", "higher_order", "functools"})
 QUICK = [
     "*fx",
     "*dispatch",
-    "autograd.Function-aot",
     "autograd.Function-export",
     "checkpoint-aot",
-    "checkpoint-dynamo",
-    "checkpoint-export",
     "cond-dynamo",
-    "invoke_subgraph-aot",
     "invoke_subgraph-dynamo",
 ]
 

@@ -399,6 +399,7 @@ def surroundings():
     )
 
 
+@pytest.mark.slow("compiles a training step", only=["aot-False", "steady-True"])
 @pytest.mark.parametrize("raises", [False, True])
 @pytest.mark.parametrize("how", ["dispatch", "aot", "steady"])
 def test_objects_stay_the_same_objects(graph_capture, how, raises):
