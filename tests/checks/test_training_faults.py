@@ -211,6 +211,7 @@ def scheduled(model, optimizer, change):
     return step
 
 
+@pytest.mark.slow("compiles a training step; a step count is in every run")
 def test_frozen_learning_rate():
     model, optimizer = make()
     scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
