@@ -60,6 +60,7 @@ def markdown(pending: PendingUpdates) -> Iterator[str]:
 def data(pending: PendingUpdates) -> dict[str, Any]:
     """Return the chosen causes and updates as JSON values, including accepted causes."""
     states = pending.states()
+    waiting = {name for name, (state, _) in states.items() if state == "waits"}
     return {
         "directory": pending.directory,
         "causes": [
@@ -67,6 +68,9 @@ def data(pending: PendingUpdates) -> dict[str, Any]:
                 "number": cause.number,
                 **cause.words.to_json(),
                 "waiting": [name for name in cause.words.files if states[name][0] != "stored"],
+                "accept": accept_command(pending, f"--cause={cause.number}")
+                if waiting.intersection(cause.words.files)
+                else "",
             }
             for cause in pending.causes
             if pending.numbers is None or cause.number in pending.numbers
@@ -83,6 +87,7 @@ def data(pending: PendingUpdates) -> dict[str, Any]:
             for update in pending.chosen
         ],
         "unreadable": list(pending.unreadable),
+        "accept": accept_command(pending) if waiting else "",
     }
 
 
