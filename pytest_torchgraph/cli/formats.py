@@ -25,14 +25,23 @@ MAX_FILES = 5
 """Maximum number of files named in a table cell."""
 
 
-def add_format(parser: argparse.ArgumentParser) -> None:
+def add_format(parser: argparse.ArgumentParser, formats: Sequence[str] = FORMATS) -> None:
     """Declare `--format`."""
     parser.add_argument(
         "--format",
-        choices=FORMATS,
+        choices=formats,
         default="text",
-        help="text (default), a Markdown table, or JSON with all details",
+        help="format of the output (default: text); JSON has all details",
     )
+
+
+BREAK = ("file", "line", "function", "code", "kind", "reason", "hint", "module")
+"""Attributes of a graph break in the JSON."""
+
+
+def named(value: object, names: Sequence[str]) -> dict[str, Any]:
+    """Return some attributes of a value, by name."""
+    return {name: getattr(value, name) for name in names}
 
 
 def print_json(data: dict[str, Any]) -> None:
@@ -148,17 +157,16 @@ def of_rank(document: Program, rank: int | None, file: Path) -> Program:
     return document.of_rank[rank]
 
 
-def select_graphs(graphs: Sequence[Graph], name: str | None, file: Path) -> tuple[Graph, ...]:
+def select_graphs(program: Program, name: str | None, file: Path) -> tuple[Graph, ...]:
     """Return the graphs of a file with this name; all graphs for `None`.
 
     Raises:
-        TorchGraphError: if the file has graphs, but none with this name.
+        TorchGraphError: if the file has no graph, or no op counts of a graph, with this name.
     """
-    selected = tuple(graph for graph in graphs if name in (None, graph.name))
-    if not selected and graphs:
-        names = ", ".join(graph.name for graph in graphs)
-        raise TorchGraphError(f"{file} has no graph {name!r}: it has {names}")
-    return selected
+    names = [graph.name for graph in program.graphs] or [graph for graph, _ in program.counts]
+    if name is not None and name not in names:
+        raise TorchGraphError(f"{file} has no graph {name!r}: it has {', '.join(names) or 'none'}")
+    return tuple(graph for graph in program.graphs if name in (None, graph.name))
 
 
 EXIT_OK = 0

@@ -5,15 +5,14 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..words import counted, first_lines, format_ranks, grouped, listed, one_line
+from .formats import BREAK, named
 
 if TYPE_CHECKING:
     from ..api.result import Capture
-    from ..graph.events import GraphBreak
     from ..watching.compilations import Compilation
-    from ..watching.recompiles import Recompile
     from ..watching.record import WatchRecord
 
 MOST_OPS, MOST_EVENTS = 5, 4
@@ -22,6 +21,8 @@ _SECONDS = re.compile(r"\b\d+\.\d s\b")
 _CALL = re.compile(r"= (?:torch\.ops\.(\w+\.\w+)[\w.]*|[\w.]*?(\w+))\(")
 _STAGES = (("forward", "inference", "backward"), ("dynamo",), ("compiled_autograd",))
 """Stages of which one has the ops of a compilation: the first that was printed."""
+_RECOMPILE = ("file", "line", "function", "reasons", "hint", "limit_hit")
+"""Attributes of a recompile in the JSON."""
 
 
 def glance(captures: Sequence[Capture]) -> str:
@@ -30,18 +31,14 @@ def glance(captures: Sequence[Capture]) -> str:
     Ranks whose lines differ only in times share those of the rank that compiled longest.
     """
     parts = []
-    for capture in captures:
-        record = capture.record("compilations")
-        log = record.log
-        assert log is not None
-        head = f"torch {log.torch or 'of an unknown release'}"
-        if log.truncated:
-            head += f"\nTRUNCATED: {one_line(log.truncated)}"
-        text = f"{head}\n" + "\n".join(_lines(record))
+    for process in map(data, captures):
+        head = f"torch {process['torch'] or 'of an unknown release'}"
+        if process["truncated"]:
+            head += f"\nTRUNCATED: {one_line(process['truncated'])}"
+        text = f"{head}\n" + "\n".join(_lines(process))
         # The times decide the order of the functions, too.
         key = tuple(sorted(_SECONDS.sub("", text).splitlines()))
-        seconds = sum(c.seconds for c in record.compiled)
-        parts.append((key, (seconds, text, capture.rank)))
+        parts.append((key, (_total(process, "seconds"), text, process["rank"])))
     texts = []
     for alike in grouped(parts).values():
         known = [rank for _, _, rank in alike if rank is not None]
@@ -50,68 +47,98 @@ def glance(captures: Sequence[Capture]) -> str:
     return "\n\n".join(texts)
 
 
-def _lines(record: WatchRecord) -> Iterator[str]:
-    functions = grouped(((c.function, c.file), c) for c in record.compiled)
-    graphs = [text for c in record.compiled for text in _printed(c)]
-    seconds = sum(c.seconds for c in record.compiled)
-    yield ", ".join(
-        [
-            counted(len(functions), "function"),
-            counted(len(graphs), "graph"),
-            counted(len(record.breaks), "graph break"),
-            counted(len(record.recompiles), "recompile"),
-            f"{seconds:.1f} s to compile",
-        ]
-    )
-    yield from _cache_lines(record)
-    yield from (
-        f"no CUDA graph: {one_line(str(skip))}" for skip in record.cudagraph_skips[:MOST_EVENTS]
-    )
-    entries = []
-    for compilations in functions.values():
-        ids = {str(c.id) for c in compilations}
-        breaks = [cut for cut in record.breaks if cut.compile_id in ids]
-        recompiles = [each for each in record.recompiles if each.compile_id in ids]
-        lines = _function_lines(compilations, breaks, recompiles)
-        cost = len(breaks) + len(recompiles), sum(c.seconds for c in compilations)
-        entries.append((cost, lines))
-    for _, lines in sorted(entries, key=lambda entry: entry[0], reverse=True):
-        yield ""
-        yield from lines
+def data(capture: Capture) -> dict[str, Any]:
+    """Return what the log of one process says, as plain data, the worst function first."""
+    record = capture.record("compilations")
+    log = record.log
+    assert log is not None
+    by_function = grouped(((c.function, c.file), c) for c in record.compiled)
+    functions = [_function(record, compilations) for compilations in by_function.values()]
+    functions.sort(key=_cost, reverse=True)
+    lookups = [event for c in record.compiled for event in c.lookups]
+    found = Counter(f"{e.cache} {e.state}" for e in lookups if e.state != "unsaved")
+    return {
+        "rank": capture.rank,
+        "torch": log.torch,
+        "truncated": log.truncated,
+        "functions": functions,
+        "cache": dict(sorted(found.items())),
+        "never_cached": [*dict.fromkeys(bypass.reason for bypass in record.cache_bypasses)],
+        "no_cuda_graph": [*map(str, record.cudagraph_skips)],
+    }
 
 
-def _function_lines(
-    compilations: Sequence[Compilation],
-    breaks: Sequence[GraphBreak],
-    recompiles: Sequence[Recompile],
-) -> Iterator[str]:
+def _function(record: WatchRecord, compilations: Sequence[Compilation]) -> dict[str, Any]:
     from ..convert.source_lines import relative
 
     first = compilations[0]
+    ids = {str(c.id) for c in compilations}
     texts = [text for c in compilations for text in _printed(c)]
-    place = f" ({relative(first.file)}:{min(c.line for c in compilations)})" if first.file else ""
-    parts = [counted(len(compilations), "compilation"), counted(len(texts), "graph")]
-    parts.append(f"{sum(c.seconds for c in compilations):.1f} s")
-    yield f"{first.function or 'without Dynamo'}{place}: {', '.join(parts)}"
     ops = Counter("".join(names) for text in texts for names in _CALL.findall(text))
-    if ops:
-        names = (f"{count} {op}" for op, count in ops.most_common())
-        yield f"    ops        {listed(names, MOST_OPS)}"
-    failed = [f"{c.id}: {' '.join(c.reason.split())}" for c in compilations if c.failure]
-    cuts = [f"{c.file}:{c.line} in {c.function}: {c.code} ({c.kind})" for c in breaks]
-    again = [str(each).splitlines()[0] for each in recompiles]
-    for word, items in (("failed", failed), ("break", cuts), ("recompile", again)):
+    recompiles = [each for each in record.recompiles if each.compile_id in ids]
+    return {
+        "function": first.function,
+        "file": relative(first.file) if first.file else "",
+        "line": min(c.line for c in compilations),
+        "compilations": len(compilations),
+        "graphs": len(texts),
+        "seconds": sum(c.seconds for c in compilations),
+        "ops": dict(ops.most_common()),
+        "failures": [f"{c.id}: {' '.join(c.reason.split())}" for c in compilations if c.failure],
+        "graph_breaks": [named(cut, BREAK) for cut in record.breaks if cut.compile_id in ids],
+        "recompiles": [{**named(each, _RECOMPILE), "text": str(each)} for each in recompiles],
+    }
+
+
+def _cost(function: dict[str, Any]) -> tuple[int, float]:
+    return len(function["graph_breaks"]) + len(function["recompiles"]), function["seconds"]
+
+
+def _total(process: dict[str, Any], name: str) -> Any:
+    return sum(function[name] for function in process["functions"])
+
+
+def _lines(process: dict[str, Any]) -> Iterator[str]:
+    functions = process["functions"]
+    yield ", ".join(
+        [
+            counted(len(functions), "function"),
+            counted(_total(process, "graphs"), "graph"),
+            counted(sum(len(each["graph_breaks"]) for each in functions), "graph break"),
+            counted(sum(len(each["recompiles"]) for each in functions), "recompile"),
+            f"{_total(process, 'seconds'):.1f} s to compile",
+        ]
+    )
+    if cache := process["cache"]:
+        yield "cache: " + ", ".join(f"{n} {state}" for state, n in cache.items())
+    reasons = [one_line(reason) for reason in process["never_cached"]]
+    yield from (f"    never cached: {reason}" for reason in reasons[:MOST_EVENTS])
+    skips = process["no_cuda_graph"][:MOST_EVENTS]
+    yield from (f"no CUDA graph: {one_line(skip)}" for skip in skips)
+    for function in functions:
+        yield ""
+        yield from _function_lines(function)
+
+
+def _function_lines(function: dict[str, Any]) -> Iterator[str]:
+    place = f" ({function['file']}:{function['line']})" if function["file"] else ""
+    parts = [
+        counted(function["compilations"], "compilation"),
+        counted(function["graphs"], "graph"),
+        f"{function['seconds']:.1f} s",
+    ]
+    yield f"{function['function'] or 'without Dynamo'}{place}: {', '.join(parts)}"
+    if ops := function["ops"]:
+        yield f"    ops        {listed((f'{n} {op}' for op, n in ops.items()), MOST_OPS)}"
+    cuts = [
+        f"{cut['file']}:{cut['line']} in {cut['function']}: {cut['code']} ({cut['kind']})"
+        for cut in function["graph_breaks"]
+    ]
+    again = [each["text"].splitlines()[0] for each in function["recompiles"]]
+    kinds = ("failed", function["failures"]), ("break", cuts), ("recompile", again)
+    for word, items in kinds:
         lines = [f"{word:<10} {item[:300]}" for item in items]
         yield from (f"    {line}" for line in first_lines(lines, MOST_EVENTS, word))
-
-
-def _cache_lines(record: WatchRecord) -> Iterator[str]:
-    lookups = [event for c in record.compiled for event in c.lookups]
-    counts = Counter(f"{e.cache} {e.state}" for e in lookups if e.state != "unsaved")
-    if counts:
-        yield "cache: " + ", ".join(f"{n} {state}" for state, n in sorted(counts.items()))
-    reasons = dict.fromkeys(one_line(bypass.reason) for bypass in record.cache_bypasses)
-    yield from (f"    never cached: {reason}" for reason in [*reasons][:MOST_EVENTS])
 
 
 def _printed(compilation: Compilation) -> list[str]:

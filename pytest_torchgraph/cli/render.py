@@ -60,7 +60,7 @@ def run(options: argparse.Namespace) -> int:
             )
         print(render(difference, options.out))
         return EXIT_OK
-    graphs = select_graphs(document.graphs, options.graph, options.file)
+    graphs = select_graphs(document, options.graph, options.file)
     if not graphs:
         raise only_counts_error(options.file)
     graphs_to_draw = graphs[0] if len(graphs) == 1 else graphs

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import TorchGraphError, only_counts_error
 from ..words import format_ranks
 from .formats import (
+    BREAK,
     EXIT_OK,
+    add_format,
     add_rank,
     add_truncated,
+    named,
     of_rank,
+    print_json,
     program_of,
     read_any_document,
     select_graphs,
@@ -21,6 +26,7 @@ from .formats import (
 
 if TYPE_CHECKING:
     from ..api.result import Capture
+    from ..graph.cost import Cost
     from ..graph.model import Graph
     from ..graph.program import Program
 
@@ -72,6 +78,7 @@ def add_command(commands: Any) -> None:
     )
     add_rank(parser)
     add_truncated(parser)
+    add_format(parser, ("text", "json"))
     parser.set_defaults(run=run)
 
 
@@ -89,13 +96,21 @@ def run(options: argparse.Namespace) -> int:
         raise TorchGraphError(
             "--cost accepts only --table: leave out --ops, --flat and --collectives"
         )
+    is_json = options.format == "json"
+    if is_json and (options.table or options.ops or options.flat or options.collectives):
+        raise TorchGraphError(
+            "--format=json has all of a graph: leave out --table, --ops, --flat and --collectives"
+        )
     as_text = not (options.table or options.cost or options.ops or options.graph or options.size)
     captures = _captures_of_log(options)
     if captures is not None and not options.stage:
         if as_text and not (options.flat or options.collectives):
-            from .glance import glance
+            from .glance import data, glance
 
-            print(glance(captures))
+            if is_json:
+                print_json({"processes": [*map(data, captures)]})
+            else:
+                print(glance(captures))
             return EXIT_OK
         options.stage = "aot"
     if captures is None:
@@ -104,6 +119,11 @@ def run(options: argparse.Namespace) -> int:
         stored = read_any_document(options.file)
     else:
         stored = program_of([capture.at(options.stage) for capture in captures])
+    if is_json:
+        header = stored.header
+        captures_data = [*_captures_data(stored, options)]
+        print_json({"torch": header.torch, "via": header.via, "captures": captures_data})
+        return EXIT_OK
     if options.rank is None and as_text and stored.sections:
         if options.collectives:
             print(_collectives_of_ranks(stored, options.file))
@@ -111,6 +131,7 @@ def run(options: argparse.Namespace) -> int:
             print(_text_of_ranks(stored, options.file, flat=options.flat), end="")
         return EXIT_OK
     document = of_rank(stored, options.rank, options.file)
+    graphs = select_graphs(document, options.graph, options.file)
     if document.counts and not document.graphs:
         if options.table or options.cost or options.collectives:
             raise only_counts_error(options.file)
@@ -123,7 +144,6 @@ def run(options: argparse.Namespace) -> int:
             [(with_runs(name, document.runs.get(name, 1)), c) for name, c in selected_counts]
         )
         return EXIT_OK
-    graphs = select_graphs(document.graphs, options.graph, options.file)
     if options.size:
         graphs = _with_sizes(graphs, options.size)
     if options.table:
@@ -140,6 +160,58 @@ def run(options: argparse.Namespace) -> int:
         detail = document.header.detail
         print(format_document(graphs, document.header, detail, fold=fold), end="")
     return EXIT_OK
+
+
+def _captures_data(stored: Program, options: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """Yield the selected graphs of each group of equal ranks, as plain data."""
+    from ..graph.step import calls_of, needs_links
+
+    if options.rank is not None or not stored.sections:
+        stored = of_rank(stored, options.rank, options.file)
+    for ranks, program in stored.sections or (((), stored),):
+        if options.cost and program.counts:
+            raise only_counts_error(options.file)
+        graphs = select_graphs(program, options.graph, options.file)
+        if options.size:
+            graphs = _with_sizes(graphs, options.size)
+        calls = calls_of(program.graphs) or ()
+        cuts = [call.cut.graph_break for call, _ in calls if call.cut and call.cut.direct]
+        costs = _costs(graphs) if options.cost else {}
+        yield {
+            "ranks": ranks,
+            "graphs": [_graph_data(graph, program) for graph in graphs]
+            or [
+                {"name": name, "runs": program.runs.get(name), "ops": counts, "nodes": None}
+                for name, counts in program.counts
+                if options.graph in (None, name)
+            ],
+            "graph_breaks": None
+            if needs_links(program.graphs) and not calls
+            else [named(cut, BREAK) for cut in dict.fromkeys(cuts) if cut],
+            "costs": {module: asdict(cost) for module, cost in costs.items()},
+        }
+
+
+def _graph_data(graph: Graph, program: Program) -> dict[str, Any]:
+    from ..graph.text import format_node, format_result
+
+    nodes = [
+        {
+            **named(node, ("name", "kind", "op", "module")),
+            "inputs": node.refs,
+            "result": format_result(node.result),
+            "text": format_node(node),
+        }
+        for node in graph.nodes
+    ]
+    return {
+        **named(graph, ("name", "kind", "level", "eager")),
+        "runs": program.runs.get(graph.name),
+        "ops": graph.op_counts,
+        "saved": [ref.name for ref in graph.saved],
+        "nodes": nodes,
+        "subgraphs": [_graph_data(body, program) for body in graph.subgraphs],
+    }
 
 
 def _captures_of_log(options: argparse.Namespace) -> Sequence[Capture] | None:
@@ -198,10 +270,15 @@ def _cost_table(graphs: Sequence[Graph]) -> str:
     Raises:
         CaptureError: if the costs are unknown.
     """
-    from ..graph.cost import by_module, format_cost_table, recomputed_if_known, with_savers
+    from ..graph.cost import format_cost_table
 
-    recomputed = recomputed_if_known(with_savers(graphs))
-    return format_cost_table(graphs, by_module(graphs, recomputed=recomputed))
+    return format_cost_table(graphs, _costs(graphs))
+
+
+def _costs(graphs: Sequence[Graph]) -> dict[str, Cost]:
+    from ..graph.cost import by_module, recomputed_if_known, with_savers
+
+    return by_module(graphs, recomputed=recomputed_if_known(with_savers(graphs)))
 
 
 def _collectives(graphs: Sequence[Graph]) -> str:

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from cli.conftest import undocumented
 from torch import Tensor, nn
 from torch.fx.experimental.proxy_tensor import make_fx
 from watching.traced import traced
@@ -213,6 +214,20 @@ def test_glance_lists_the_worst_first(tmp_path: Path, capsys: pytest.CaptureFixt
     assert "torch._dynamo.graph_break()" in text
     assert "recompile  0/1 broken" in text or "recompile  1/1 broken" in text
     assert "1 aten.gelu" in text
+    assert run("show", path, "--format=json") == 0
+    document = json.loads(capsys.readouterr().out)
+    assert undocumented(document) == []
+    (process,) = document["processes"]
+    assert process["truncated"] == ""
+    worst, best = process["functions"]
+    assert [worst["function"], best["function"]] == ["broken", "gelu"]
+    assert best["ops"] == {"aten.mul": 1, "aten.add": 1, "aten.gelu": 1}
+    (cut,) = worst["graph_breaks"]
+    assert cut["code"] == "torch._dynamo.graph_break()"
+    assert cut["file"].endswith("test_torch_files.py")
+    reasons = [each["reasons"] for each in worst["recompiles"]]
+    assert len(reasons) == 2
+    assert all("was 3, is 4" in reason for (reason,) in reasons)
     assert run("show", path, "--stage=dynamo") == 0
     assert "torch.nn.functional.gelu" in capsys.readouterr().out
     assert run("show", path, "--ops") == 0

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cli.conftest import undocumented
 
 from pytest_torchgraph import GraphBreak, RunDiff, TorchGraphError, diff
 from pytest_torchgraph.audit import Cause
@@ -333,6 +334,8 @@ def test_what_is_said_first_and_the_exit_status(
         out = capsys.readouterr().out
         if form == "text":
             assert out.splitlines()[0] == line
+        if form == "json":
+            assert undocumented(json.loads(out)) == []
 
 
 def test_nothing_compared_is_trouble(save: Save, capsys: pytest.CaptureFixture[str]) -> None:

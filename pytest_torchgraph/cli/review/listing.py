@@ -59,6 +59,7 @@ def markdown(pending: PendingUpdates) -> Iterator[str]:
 
 def data(pending: PendingUpdates) -> dict[str, Any]:
     """Return the chosen causes and updates as JSON values, including accepted causes."""
+    waiting = {name for name, (state, _) in pending.states.items() if state == "waits"}
     return {
         "directory": pending.directory,
         "causes": [
@@ -68,6 +69,9 @@ def data(pending: PendingUpdates) -> dict[str, Any]:
                 "waiting": [
                     name for name in cause.words.files if pending.states[name][0] != "stored"
                 ],
+                "accept": accept_command(pending, f"--cause={cause.number}")
+                if waiting.intersection(cause.words.files)
+                else "",
             }
             for cause in pending.causes
             if pending.numbers is None or cause.number in pending.numbers
@@ -84,6 +88,7 @@ def data(pending: PendingUpdates) -> dict[str, Any]:
             for update in pending.chosen
         ],
         "unreadable": list(pending.unreadable),
+        "accept": accept_command(pending) if waiting else "",
     }
 
 

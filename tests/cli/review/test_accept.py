@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import shutil
 from collections.abc import Callable
 from fnmatch import fnmatch
@@ -10,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cli.conftest import Run
+from cli.conftest import Run, undocumented
 from cli.review.left import COUNTS, FIRST, HOME, NEW, SECOND, Left
 
 from pytest_torchgraph.cli import main
@@ -49,6 +50,19 @@ def test_cause_numbers_stay_after_an_accept(left: Left, run: Run) -> None:
     run("review", "--accept", str(left.directory), code=0)
     assert run("review", left.directory, "--list", code=0).startswith("no pending changes")
     assert run("review", left.directory, code=0).startswith("no pending changes")
+
+
+def test_review_json_has_the_commands_and_stores_nothing(left: Left, run: Run) -> None:
+    stored = left.stored()
+    listed = json.loads(run("review", left.directory, "--format=json", code=1))
+    assert left.stored() == stored
+    assert undocumented(listed) == []
+    assert listed["accept"] == f"pytest-torchgraph review --accept {left.directory}"
+    first = listed["causes"][FIRST - 1]
+    assert first["accept"] == f"{listed['accept']} --cause={FIRST}"
+    run(*shlex.split(listed["accept"])[1:], code=0)
+    listed = json.loads(run("review", left.directory, "--format=json", code=0))
+    assert [listed["accept"], *(cause["accept"] for cause in listed["causes"])] == [""] * 5
 
 
 def test_causes_are_listed_with_their_numbers(left: Left, run: Run) -> None:
