@@ -5,34 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..settings.paths import allows, patterns
-from ..watching.cache_lookups import CacheBypass, CacheLookup
+from ..watching.cache_lookups import CacheLookup
 from ..watching.record import WatchRecord
 from ..words import counted
 from .compilation import need_graphs
 from .eager import why_no_graph
 from .subject import Subject
-
-
-def assert_cacheable(
-    capture: Subject, bypasses: Sequence[CacheBypass], allow: str | Sequence[str]
-) -> None:
-    """See `Capture.assert_cacheable`."""
-    record = capture.watched
-    need_graphs(capture)
-    if record is not None and not any(
-        compilation.lookups or compilation.cache_off for compilation in record.compiled
-    ):
-        raise AssertionError(
-            "no cache was used, because only the inductor backend has caches: pass "
-            "backend='inductor' to torch.compile"
-        )
-    tolerated = patterns(allow)
-    bypasses_left = [b for b in bypasses if not allows(tolerated, f"{b.op}: {b.reason}")]
-    if bypasses_left:
-        graphs = counted(len({bypass.graph for bypass in bypasses_left}), "graph")
-        lines = [f"not cacheable: every process compiles {graphs} again"]
-        lines += [f"  {line}" for bypass in bypasses_left for line in str(bypass).splitlines()]
-        raise AssertionError("\n".join(lines))
 
 
 def assert_warm(
@@ -74,3 +52,40 @@ def assert_warm(
             "  to see each cause and its remedy: graph_capture(target, ...).assert_cacheable()",
         ]
         raise AssertionError("\n".join(lines))
+
+
+class CacheChecks(Subject):
+    """The assertion that caches serve every graph; see `Capture`."""
+
+    def assert_cacheable(self, allow: str | Sequence[str] = ()) -> None:
+        """Assert that torch.compile's caches can serve every graph at the next start.
+
+        The check compiles nothing. `graph_capture.restart` makes an actual second start.
+
+        Args:
+            allow: regular expressions, or literal parts, for tolerated `CacheBypass`es, searched in
+                `"op: reason"`.
+
+        Raises:
+            AssertionError: if a graph is not cacheable, with each `CacheBypass`, its module, line
+                and remedy; or if no graph was compiled or no cache was consulted, with the cause.
+            CaptureError: see `cache_bypasses`.
+        """
+        record = self.watched
+        need_graphs(self)
+        if record is not None and not any(
+            compilation.lookups or compilation.cache_off for compilation in record.compiled
+        ):
+            raise AssertionError(
+                "no cache was used, because only the inductor backend has caches: pass "
+                "backend='inductor' to torch.compile"
+            )
+        tolerated = patterns(allow)
+        bypasses_left = [
+            b for b in self.cache_bypasses if not allows(tolerated, f"{b.op}: {b.reason}")
+        ]
+        if bypasses_left:
+            graphs = counted(len({bypass.graph for bypass in bypasses_left}), "graph")
+            lines = [f"not cacheable: every process compiles {graphs} again"]
+            lines += [f"  {line}" for bypass in bypasses_left for line in str(bypass).splitlines()]
+            raise AssertionError("\n".join(lines))
