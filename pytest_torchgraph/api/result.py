@@ -14,7 +14,6 @@ from ..checks.eager import EagerChecks
 from ..checks.kernels import KernelChecks
 from ..checks.passes import PassChecks
 from ..checks.training import TrainingChecks
-from ..checks.warm_start import CacheChecks
 from ..graph.checks import device_of
 from ..graph.collectives import Collective, collectives_of
 from ..graph.equality import equal_programs
@@ -36,7 +35,6 @@ class Capture(
     KernelChecks,
     PassChecks,
     TrainingChecks,
-    CacheChecks,
     Observed,
     OpChecks,
 ):

@@ -1,8 +1,12 @@
-"""`assert_pass`: a pass of inductor ran, and changed what it should."""
+"""Assertions on inductor: a pass changed what it should, and caches serve every graph."""
 
 from __future__ import annotations
 
-from ..words import first_lines, listed
+from collections.abc import Sequence
+
+from ..settings.paths import allows, patterns
+from ..words import counted, first_lines, listed
+from .compilation import need_graphs
 from .subject import Subject
 
 _MAX_RUNS = 10
@@ -23,7 +27,7 @@ def _why_none(capture: Subject) -> str:
 
 
 class PassChecks(Subject):
-    """The assertion on a pass of inductor; see `Capture`."""
+    """Assertions on inductor; see `Capture`."""
 
     def assert_pass(self, name: str, times: int | None = None) -> None:
         """Assert that a graph pass of inductor changed something.
@@ -64,3 +68,36 @@ class PassChecks(Subject):
         raise AssertionError(
             "\n".join([f"the pass {name!r}: {found} {unit}, expected {expected}", *lines])
         )
+
+    def assert_cacheable(self, allow: str | Sequence[str] = ()) -> None:
+        """Assert that torch.compile's caches can serve every graph at the next start.
+
+        The check compiles nothing. `graph_capture.restart` makes an actual second start.
+
+        Args:
+            allow: regular expressions, or literal parts, for tolerated `CacheBypass`es, searched in
+                `"op: reason"`.
+
+        Raises:
+            AssertionError: if a graph is not cacheable, with each `CacheBypass`, its module, line
+                and remedy; or if no graph was compiled or no cache was consulted, with the cause.
+            CaptureError: see `cache_bypasses`.
+        """
+        record = self.watched
+        need_graphs(self)
+        if record is not None and not any(
+            compilation.lookups or compilation.cache_off for compilation in record.compiled
+        ):
+            raise AssertionError(
+                "no cache was used, because only the inductor backend has caches: pass "
+                "backend='inductor' to torch.compile"
+            )
+        tolerated = patterns(allow)
+        bypasses_left = [
+            b for b in self.cache_bypasses if not allows(tolerated, f"{b.op}: {b.reason}")
+        ]
+        if bypasses_left:
+            graphs = counted(len({bypass.graph for bypass in bypasses_left}), "graph")
+            lines = [f"not cacheable: every process compiles {graphs} again"]
+            lines += [f"  {line}" for bypass in bypasses_left for line in str(bypass).splitlines()]
+            raise AssertionError("\n".join(lines))
