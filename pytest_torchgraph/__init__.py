@@ -54,8 +54,8 @@ if TYPE_CHECKING:
     from .ranks.ranks import Ranks as Ranks
     from .ranks.ranks import load as load
     from .runs.differences import diff as diff
-    from .runs.run_diff import RunCause as RunCause
-    from .runs.run_diff import RunDiff as RunDiff
+    from .runs.run_texts import RunCause as RunCause
+    from .runs.run_texts import RunDiff as RunDiff
     from .snapshot.inline import assert_graph_text as assert_graph_text
     from .syncs.model import Sync as Sync
     from .syncs.model import Transfer as Transfer
@@ -94,7 +94,7 @@ _NAMES = {
     "ops.matching": "OpCounts",
     "ranks.capture_ranks": "capture_ranks",
     "ranks.ranks": "Ranks load",
-    "runs.run_diff": "RunCause RunDiff",
+    "runs.run_texts": "RunCause RunDiff",
     "runs.differences": "diff",
     "snapshot.inline": "assert_graph_text",
     "syncs.model": "Sync Transfer",

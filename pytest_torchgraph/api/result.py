@@ -8,7 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..checks import compilation, eager, kernels, parity, passes
+from ..checks import compilation, parity
+from ..checks.compilation import CompilationChecks
+from ..checks.eager import EagerChecks
+from ..checks.kernels import KernelChecks
+from ..checks.passes import PassChecks
+from ..checks.training import TrainingChecks
 from ..graph.checks import device_of
 from ..graph.collectives import Collective, collectives_of
 from ..graph.equality import equal_programs
@@ -24,7 +29,15 @@ if TYPE_CHECKING:
     from ..graph.model import Graph
 
 
-class Capture(Observed, OpChecks):
+class Capture(
+    CompilationChecks,
+    EagerChecks,
+    KernelChecks,
+    PassChecks,
+    TrainingChecks,
+    Observed,
+    OpChecks,
+):
     """The graphs of one run at one level, and what else the run recorded.
 
     `capture`, `watch` and `load` return captures. Two captures are equal if their `program`s have
@@ -84,111 +97,6 @@ class Capture(Observed, OpChecks):
 
     def _checked_device(self) -> str | None:
         return self.device
-
-    def assert_no_eager_ops(self, allow: Any = ()) -> None:
-        """Assert that no op ran eagerly, outside every compiled graph.
-
-        Ops that the autograd engine runs between compiled graphs are ignored: zeros for unused
-        outputs, sums of gradients, and the backward of an output that AOTAutograd turned into a
-        view.
-
-        Args:
-            allow: ops that may run eagerly, as one entry or a sequence. An entry is an op (a
-                pattern as in `assert_op_counts`), a file (`"model.py"`, or the end of its path) or
-                a line (`"model.py:31"`). The backward ops of an allowed op are also allowed.
-
-        Raises:
-            AssertionError: if other ops ran eagerly. The message lists each line, the ops that ran
-                there, and the graph break or skipped frame that kept them out of compiled graphs.
-            CaptureError: if eager ops were not recorded; see `eager`. This includes a capture
-                loaded from a file without eager ops, because earlier releases of this package did
-                not store them.
-            ValueError: if an op pattern cannot match anything, or matches every op.
-        """
-        eager.assert_no_eager_ops(self, allow)
-
-    def assert_graph_count(
-        self,
-        forward: Any = None,
-        backward: Any = None,
-        total: Any = None,
-        *,
-        update: Any = None,
-        allow: str | Sequence[str] = (),
-    ) -> None:
-        """Assert the number of graphs.
-
-        `assert_graph_count()` expects one forward and one backward. If any count is given, omitted
-        counts are not checked. A count is an int, a `(min, max)` pair with `None` for no limit, or
-        a mapping of these by device type: `{"cpu": 2, "cuda": (1, None)}`.
-
-        Args:
-            forward: number of forward and inference graphs.
-            backward: number of backward graphs that ran.
-            update: number of graphs of the update of a training step.
-            total: number of all graphs. With `total=0`, a watch passes if compiled code ran and
-                nothing was compiled.
-            allow: regular expressions for tolerated `EagerCall`s of a watch, searched in
-                `"kind: reason"`, and for code in it that was compiled before it, searched in
-                `"compiled before the watch: FUNCTION (FILE:LINE)"`.
-
-        Raises:
-            AssertionError: if a count differs, with the graphs; if a watch has no graphs, with the
-                cause; or if calls in a watch ran eagerly, or code that was compiled before it.
-            TypeError: if every given count allows any number. For a watch, these counts are valid
-                and assert that something was compiled.
-            CaptureError: for `update` on a capture that was made without `updates=`.
-        """
-        if forward is None and backward is None and total is None and update is None:
-            forward = backward = 1
-        compilation.need_counted(self, total, allow)
-        compilation.assert_graph_count(self, forward, backward, total, update)
-
-    def assert_kernel_count(self, n: Any = None, extern: Any = None, launches: Any = None) -> None:
-        """Assert the number of inductor's kernels, of their launches, and of library calls.
-
-        `assert_kernel_count(1, extern=0, launches=1)` asserts that everything is fused into one
-        kernel that is launched once. A graph that ran several times counts once. Omitted counts are
-        not checked. Ops that ran eagerly, outside compiled graphs, are not in the generated code:
-        see `assert_no_eager_ops`. A count is an int, a `(min, max)` pair with `None` for no limit,
-        or a mapping of these by device type.
-
-        Args:
-            n: number of generated kernels.
-            extern: number of library calls, for ops that were not fused; see `Kernel`.
-            launches: number of launches of generated kernels, including repeated launches.
-
-        Raises:
-            AssertionError: if a count differs. The message lists each kernel and library call with
-                its ops and, if known, their modules and lines. If no graph was compiled, the
-                message gives the cause.
-            CaptureError: if a graph has no generated code, for example via "aot".
-            TypeError: if there is nothing to check.
-            ValueError: if a mapping lacks the capture's device.
-        """
-        if n is None and extern is None and launches is None:
-            raise TypeError("assert_kernel_count() checks nothing: pass n, extern or launches")
-        compilation.need_graphs(self)
-        kernels.assert_kernel_count(self, n, extern, launches)
-
-    def assert_pass(self, name: str, times: int | None = None) -> None:
-        """Assert that a graph pass of inductor changed something.
-
-            capture = graph_capture(model, x, via=Inductor(passes={"post_grad": [MyFusion()]}))
-            capture.assert_pass("MyFusion", times=3)
-
-        A pass that never ran fails, whatever `times`.
-
-        Args:
-            name: name of the pass; see `PassRun.name`.
-            times: exact number of matches that a `PatternMatcherPass` replaced; for other passes,
-                of graphs that the pass changed. 0: it ran and changed nothing. `None`: at least 1.
-
-        Raises:
-            AssertionError: with the runs of the pass; with all passes that ran, if it never ran.
-            CaptureError: if the capture has no passes: use `Inductor(passes=True)`.
-        """
-        passes.assert_pass(self, name, times)
 
     def assert_budget(
         self,
@@ -343,41 +251,6 @@ class Capture(Observed, OpChecks):
         compilation.need_graphs(self)
         recomputation.assert_not_saved(self._split, ops, module, max_bytes)
 
-    def assert_cacheable(self, allow: str | Sequence[str] = ()) -> None:
-        """Assert that torch.compile's caches can serve every graph at the next start.
-
-        The check compiles nothing. `graph_capture.restart` makes an actual second start.
-
-        Args:
-            allow: regular expressions, or literal parts, for tolerated `CacheBypass`es, searched in
-                `"op: reason"`.
-
-        Raises:
-            AssertionError: if a graph is not cacheable, with each `CacheBypass`, its module, line
-                and remedy; or if no graph was compiled or no cache was consulted, with the cause.
-            CaptureError: see `cache_bypasses`.
-        """
-        from ..checks import warm_start
-
-        warm_start.assert_cacheable(self, self.cache_bypasses, allow)
-
-    def assert_distinct_graphs(self, count: int) -> None:
-        """Assert the number of distinct graphs. Equal graphs have the same dataflow.
-
-        If the equal blocks of a model are compiled separately, there is one distinct forward and
-        one distinct backward, for any number of blocks: `assert_distinct_graphs(2)`.
-
-        Args:
-            count: number of distinct graphs, at least 1.
-
-        Raises:
-            AssertionError: if the number differs, with the groups of equal graphs and their inputs;
-                or if no graph was compiled, with the cause.
-            TypeError: if `count` is not a positive int.
-        """
-        compilation.need_graphs(self)
-        kernels.assert_distinct_graphs(self, count)
-
     def assert_repeated(self, glob: str, kinds: int = 1, backward: bool = False) -> None:
         """Assert that blocks of a model compute the same; see `Capture.repeated`.
 
@@ -436,214 +309,6 @@ class Capture(Observed, OpChecks):
         from ..checks import regional
 
         regional.assert_compiled_once(self, glob, model, kinds)
-
-    def assert_dynamic(
-        self,
-        name: str,
-        *,
-        dim: int | Sequence[int],
-        sizes: tuple[int, int | None] = (2, None),
-    ) -> None:
-        """Assert that each forward graph that has an input serves all sizes of its dimensions.
-
-        `assert_dynamic("x", dim=0)` asserts that one graph serves every batch size. Sizes of other
-        inputs may change with the size.
-
-        Args:
-            name: name of the input in the target's signature.
-            dim: one dimension or several; -1 is the last.
-            sizes: the smallest and the largest size, `None` for no limit. Guards against the
-                overflow of 32-bit indices, which inductor makes, are ignored.
-
-        Raises:
-            AssertionError: if a size is constant, with each graph in which it is, and the line of
-                the code that required a number of a dynamic size; if a guard ties the size to
-                another size of the input or refuses a size in `sizes`, with the guard and its
-                line; if there was a graph break, because code after it may compile again.
-            CaptureError: for a capture loaded from a file, which has no guards. Via "export", only
-                the symbols are checked: the exported program has range constraints, not guards.
-            TypeError: if `dim` is neither an int nor a sequence of ints, or is empty.
-            ValueError: if no forward graph has the input, or the input is not a tensor or lacks the
-                dimension; if `sizes` is not a range.
-        """
-        compilation.need_graphs(self)
-        kernels.assert_sizes(self, name, dim, sizes)
-
-    def assert_static(self, name: str, *, dim: int | Sequence[int]) -> None:
-        """Assert that sizes of an input are constant in every forward graph that has the input.
-
-        Args:
-            name, dim: see `assert_dynamic`.
-
-        Raises:
-            AssertionError: if a size is symbolic, with each graph in which it is.
-            TypeError, ValueError: see `assert_dynamic`.
-        """
-        compilation.need_graphs(self)
-        kernels.assert_sizes(self, name, dim, None)
-
-    def assert_no_graph_breaks(self, allow: str | Sequence[str] = (), within: Any = None) -> None:
-        """Assert that there were no graph breaks.
-
-        Args:
-            allow: regular expressions, or literal parts, for tolerated breaks and `EagerCall`s of a
-                watch, searched in `"kind: reason"`, and for code that was compiled before the
-                watch; see `assert_graph_count`.
-            within: a path, an importable package, or a sequence of these. Only breaks in this code
-                count.
-
-        Raises:
-            AssertionError: if graphs broke, with each break, its line and its reason; if no graph
-                was compiled, with the cause; if calls ran eagerly without a reported break, with
-                these calls.
-            CaptureError: if the capture did not go through torch.compile.
-            ValueError: if `within` is neither a path nor a package.
-        """
-        compilation.assert_graph_breaks(self, 0, None, allow, within)
-
-    def assert_graph_breaks(
-        self,
-        count: Any = None,
-        max: Any = None,
-        allow: str | Sequence[str] = (),
-        within: Any = None,
-    ) -> None:
-        """Assert the number of distinct graph breaks; see `assert_no_graph_breaks`.
-
-        `assert_graph_breaks(max=2)` fails on the third break. Breaks with the same file, line and
-        kind count once.
-
-        Args:
-            count: an int, a `(min, max)` pair with `None` for no limit, or a mapping of these by
-                device type.
-            max: the maximum number.
-            allow, within: see `assert_no_graph_breaks`. Tolerated breaks do not count.
-
-        Raises:
-            AssertionError, CaptureError, ValueError: see `assert_no_graph_breaks`.
-            TypeError: if neither `count` nor `max` is given, or if they allow any number. For a
-                watch, any number is valid and asserts that something was compiled.
-        """
-        compilation.assert_graph_breaks(self, count, max, allow, within)
-
-    def assert_no_recompiles(self, *, allow: str | Sequence[str] = ()) -> None:
-        """Assert that nothing was recompiled.
-
-        The check needs code that could have been recompiled: compiled code that ran twice, or that
-        was compiled before the watch.
-
-        Args:
-            allow: regular expressions for tolerated `EagerCall`s of a watch, searched in
-                `"kind: reason"`.
-
-        Raises:
-            AssertionError: if code was recompiled, with each recompilation and its reasons; if
-                calls ran eagerly, with these calls; or if no recompilation was possible.
-            CaptureError: if the capture did not go through torch.compile.
-        """
-        compilation.assert_recompiles(self, 0, None, allow)
-
-    def assert_recompiles(
-        self, count: Any = None, max: Any = None, *, allow: str | Sequence[str] = ()
-    ) -> None:
-        """Assert the number of recompilations. Reaching Dynamo's recompile limit always fails.
-
-        Args:
-            count: an int, a `(min, max)` pair with `None` for no limit, or a mapping of these by
-                device type.
-            max: the maximum number.
-            allow: tolerated eager calls; see `assert_no_recompiles`.
-
-        Raises:
-            AssertionError, CaptureError: see `assert_no_recompiles`.
-            TypeError: if neither `count` nor `max` is given.
-        """
-        compilation.assert_recompiles(self, count, max, allow)
-
-    def assert_single_backward_graph(self) -> None:
-        """Assert that compiled autograd captured the whole backward as one graph, and that it ran.
-
-        There must be one capture, compiled to one graph without graph breaks.
-
-        Raises:
-            AssertionError: if there is not exactly one capture and one graph, with the reason for
-                each additional capture; if a graph broke; or if the backward did not run.
-            CaptureError: if the capture did not go through torch.compile.
-        """
-        compilation.assert_single_backward_graph(self)
-
-    def assert_no_syncs(self, allow: str | Sequence[str] = (), *, phase: str | None = None) -> None:
-        """Assert that Python never waits for the device; see `syncs` for the limits of the record.
-
-        For a watch, only compiled code is checked, so an optimizer must not step in it, unless it
-        is compiled. `graph_capture(step, ..., updates=(model, optimizer))` sees the whole step. The
-        step counts that torch's optimizers keep on the CPU are no syncs.
-
-        Args:
-            allow: regular expressions, or literal parts, for tolerated host syncs. They are
-                searched in a text of two lines: `"file:line in function: code"`, then `"kind: op"`.
-                If Dynamo cannot resume after a graph break, the first line is
-                `"after line N of file in function"`.
-            phase: see `OpChecks`.
-
-        Raises:
-            AssertionError: if Python waits, with each place, its code and the cause of the wait; if
-                the record is incomplete, with the graph breaks; or if nothing was captured or
-                compiled.
-            CaptureError: if the capture cannot record syncs.
-        """
-        kernels.assert_no_events("host syncs", self, self._syncs_in(phase), allow)
-        kernels.need_seen_updates(self)
-
-    def assert_updated(self, allow: str | Sequence[str] = ()) -> None:
-        """Assert that a training step updates each parameter of the named modules once.
-
-        Each parameter that requires a gradient must get one in this step, be in an optimizer, and
-        be written by the update exactly once: by one step of an optimizer, or by one line. No
-        gradient from before the step may be added to.
-
-        Args:
-            allow: regular expressions, or literal parts, searched in the names of parameters that
-                need not be updated.
-
-        Raises:
-            AssertionError: with each of the other parameters, what is wrong, and the lines; if no
-                parameter is left to check.
-            CaptureError: without `updates=`.
-        """
-        from ..checks import training
-
-        training.assert_updated(self, self._training, allow)
-
-    def assert_nothing_frozen(self, allow: str | Sequence[str] = ()) -> None:
-        """Assert that no number that changes from step to step is a constant of a compiled graph.
-
-        Args:
-            allow: regular expressions, or literal parts, searched in the names of the numbers, such
-                as `optimizer.param_groups.0.lr`.
-
-        Raises:
-            AssertionError: with each number, its values, the graph and the line.
-            CaptureError: see `Capture.frozen`.
-        """
-        from ..checks import training
-
-        training.assert_nothing_frozen(self, allow)
-
-    def assert_no_transfers(self, allow: str | Sequence[str] = ()) -> None:
-        """Assert that nothing is copied between devices; see `transfers` for its limits.
-
-        Args:
-            allow: regular expressions, or literal parts, for tolerated copies. They are searched in
-                a text of two lines: `"file:line in function: code"`, then `"from cuda to cpu: op"`.
-
-        Raises:
-            AssertionError: if something is copied, with each place, its code and the devices; if
-                the record is incomplete, with the graph breaks; or if nothing was captured or
-                compiled.
-            CaptureError: if the capture cannot record transfers.
-        """
-        kernels.assert_no_events("transfers between devices", self, self.transfers, allow)
 
     def assert_matches_eager(
         self, rtol: Tolerance = None, atol: Tolerance = None, strides: bool = True

@@ -11,10 +11,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 from ..graph.divergence import Divergence
 
 if TYPE_CHECKING:
-    from ..api.result import Capture
+    from ..api.observed import Observed
     from ..mechanisms.step import Outcome, PythonState, RandomState
 
-Subject: TypeAlias = "Capture"
+    Subject = Observed
+else:
+    # `Capture` inherits from the classes of assertions, and from `Observed` in a room above.
+    Subject = object
+
 StepResult: TypeAlias = "Outcome"
 """The results of one step."""
 PythonValues: TypeAlias = "PythonState"

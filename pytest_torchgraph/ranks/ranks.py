@@ -53,7 +53,7 @@ class Ranks(Sequence["Capture"]):
     def __init__(self, captures: Sequence[Capture], mesh: Mapping[str, int]):
         self._captures = tuple(captures)
         self.mesh = dict(mesh)
-        self.ranks = tuple(capture.rank for capture in captures)
+        self.ranks = tuple(map(_rank, captures))
 
     @overload
     def __getitem__(self, index: int) -> Capture: ...

@@ -14,7 +14,7 @@ from ..files import inside
 from ..graph.diff import source_text
 from ..settings import config as settings
 from ..snapshot.pending import OUTSIDE, PENDING_SUFFIX, SavedUpdate, digest, place_key
-from ..snapshot.summary import brief
+from ..snapshot.summary import brief, headline
 from ..words import counted, grouped
 from . import artifacts
 
@@ -53,19 +53,6 @@ def data_of(failed: Comparison) -> Data:
     except Exception:  # the section of the report has the reason
         problem = failed.problem or "cannot describe the difference"
     return {"problem": problem, "releases": failed.releases, "difference": difference}
-
-
-def headline(failed: Comparison) -> str:
-    """Return a one-line summary of a failed comparison."""
-    if failed.problem and not failed.parts:
-        return failed.problem
-    prefix = f"{failed.problem}: " if failed.parts else ""
-    problems = dict.fromkeys(part.problem for part in failed.parts if part.problem)
-    try:
-        summaries = [*([failed.diff.heading()] if failed.diff else []), *problems]
-    except Exception as error:
-        summaries = [f"the graphs differ (cannot describe the difference: {brief(error)})"]
-    return prefix + ("; ".join(summaries) or "the graphs differ")
 
 
 def findings_of(data: Mapping[str, Any]) -> Iterator[Finding]:

@@ -17,13 +17,12 @@ from ..settings import config as settings
 from ..snapshot import RECORD, REPORTED, Record
 from ..snapshot.compare import ONLY_FLOATS, Comparison
 from ..snapshot.inline import FAILED
-from ..snapshot.summary import brief
+from ..snapshot.summary import brief, headline
 from ..words import first_lines, format_ranks, one_line
 from . import artifacts
 from .comparisons import (
     UPDATE,
     data_of,
-    headline,
     review_command,
     save_pending,
     save_pending_text,

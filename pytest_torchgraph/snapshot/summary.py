@@ -172,27 +172,27 @@ def describe(failed: Comparison, detail: Detail = "dataflow") -> str:
     if failed.is_new:
         return _contents(failed.current, detail)
     try:
-        findings = failed.diff.findings
-    # The file is written even if comparing the graphs raises: report the error instead.
-    except Exception as error:
-        return f"cannot describe the difference: {brief(error)}"
-    if not findings:
-        part_lines = [line for part in failed.parts for line in (part.problem, *part.details)]
-        lines = [*dict.fromkeys((*failed.details, *part_lines))]
-        # With detail "full", the details are lines of a text difference (`compare._full_lines`).
-        lines = [line for line in lines if line and not line.startswith(("+", "-"))]
-        first = listed((" ".join(line.split()) for line in lines), MOST_CHANGES, between="; ")
-        return f"{failed.problem}: {first}" if first else failed.problem
-    from ..graph.diff import heading
+        lines = [*failed.details] if failed.problem or not failed.diff else []
+        lines += [line for part in failed.parts if lines for line in part.details]
+    except Exception:  # the headline has the reason
+        lines = []
+    # With detail "full", the details are lines of a text difference (`compare._full_lines`).
+    lines = [" ".join(line.split()) for line in lines if line and not line.startswith(("+", "-"))]
+    first = listed(dict.fromkeys(lines), MOST_CHANGES, between="; ")
+    return f"{headline(failed)}: {first}" if first else headline(failed)
 
-    ranks = format_ranks(rank for part in failed.parts for rank in part.ranks)
-    ranks_prefix = f"{ranks}: " if failed.parts else ""
-    graphs = [finding.summary for finding in findings if finding.of_graph]
-    edits = [finding for finding in findings if not finding.of_graph]
-    graphs_text = listed(graphs, MOST_CHANGES)
-    return ranks_prefix + "; ".join(
-        [*([heading(edits)] if edits else []), *([graphs_text] if graphs_text else [])]
-    )
+
+def headline(failed: Comparison) -> str:
+    """Return a one-line summary of a failed comparison."""
+    if failed.problem and not failed.parts:
+        return failed.problem
+    prefix = f"{failed.problem}: " if failed.parts else ""
+    problems = dict.fromkeys(part.problem for part in failed.parts if part.problem)
+    try:
+        summaries = [*([failed.diff.heading()] if failed.diff else []), *problems]
+    except Exception as error:
+        summaries = [f"the graphs differ (cannot describe the difference: {brief(error)})"]
+    return prefix + ("; ".join(summaries) or "the graphs differ")
 
 
 def describe_other_text(stored: str, now: Program, detail: Detail) -> tuple[str, str]:

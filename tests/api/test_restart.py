@@ -263,7 +263,7 @@ def test_target_that_cannot_be_pickled_is_named() -> None:
 def test_setting_that_cannot_be_pickled_is_named() -> None:
     with (
         inductor_config.patch(joint_custom_pre_pass=lambda graph: None),
-        pytest.raises(CaptureError, match=r"torch\._inductor\.config\.joint_custom_pre_pass cannot"),
+        pytest.raises(CaptureError, match=r"^torch\._inductor\.config\.joint_custom_pre_pass "),
     ):
         restart(square, (torch.ones(4, 4),), process=True)
 

@@ -128,7 +128,9 @@ def test_update_summary_names_eager_graphs() -> None:
     assert describe(Comparison(subject, is_new=True)) == (
         "forward 1 op, eager_0 2 ops, eager_1 1 op; 12% of the ops compiled"
     )
-    old = Comparison(subject, parse_document(stored(STEP[0])))
-    assert describe(old) == (
-        "eager graph 'eager_0' added (2 ops), eager graph 'eager_1' added (1 op)"
+    failed = compare(parse_document(stored(STEP[0])), subject, "dataflow")
+    assert failed is not None
+    assert describe(failed) == (
+        "captured graphs differ from the stored graphs: stored: forward; "
+        "now: forward, eager_0, eager_1"
     )

@@ -17,9 +17,9 @@ from pathlib import Path
 
 from ...errors import TorchGraphError
 from ...files import write
-from ...graph.diff import cost_text, form_lines, list_some
+from ...graph.diff import finding_lines, list_some
 from ...snapshot.files import read_text
-from ...words import counted, first_lines, format_ranks, one_line
+from ...words import counted, first_lines, one_line
 from .listing import MAX_OTHERS, describe_open, notes
 from .waiting import NumberedCause, PendingUpdates, Update
 
@@ -110,7 +110,6 @@ o  open a picture of the difference of that graph
 q  quit; the remaining graphs stay pending
 A file with two causes is written once both are accepted. A file that changed after the test ran is
 never written: run the test again."""
-MAX_SOURCES = 3
 MAX_GRAPHS = 10
 """Maximum number of graphs of a cause listed before the question."""
 
@@ -168,18 +167,10 @@ def _answer(cause: NumberedCause) -> str:
 
 def _details(pending: PendingUpdates, cause: NumberedCause) -> Iterator[str]:
     """Describe a cause, its cost, and its graphs."""
-    words = cause.words.to_json()
-    yield f"{words['sign']} {words['what']}"
-    parts = {
-        "in": words["where"],
-        "on": format_ranks(words["ranks"]) if words["ranks"] else "",
-        "line": list_some(words["sources"], MAX_SOURCES),
-        "costs": cost_text(cause.words.cost),
-        "note": notes(pending, cause),
-    }
-    yield from (f"{name:<8}{text}" for name, text in parts.items() if text)
-    yield from form_lines(words)
-    yield f"{counted(words['places'], 'place')} in {counted(len(cause.updates), 'graph')}:"
+    yield from finding_lines([cause.words])
+    if note := notes(pending, cause):
+        yield f"    note    {note}"
+    yield f"{counted(len(cause.updates), 'graph')}:"
     graphs = []
     for update in cause.updates:
         state, reason = pending.states[update.target]

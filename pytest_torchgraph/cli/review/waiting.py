@@ -25,7 +25,7 @@ from ...graph.diff import (
     shorten,
     whole,
 )
-from ...report.comparisons import NOT_STORED, headline
+from ...report.comparisons import NOT_STORED
 from ...settings.paths import find_rootdir
 from ...snapshot.compare import (
     DETAILS,
@@ -36,7 +36,7 @@ from ...snapshot.compare import (
 )
 from ...snapshot.files import read_text
 from ...snapshot.pending import PENDING_SUFFIX, SavedUpdate, digest, place_key
-from ...snapshot.summary import brief
+from ...snapshot.summary import brief, headline
 from ...words import grouped
 
 LOSSES = ("detail ", "digits ", "format ", "compared with", NO_LONGER)
