@@ -79,7 +79,7 @@ def clean(reason: str) -> str:
 
 def _module(node: fx.Node, modules: Mapping[int, str]) -> str:
     stack = list((node.meta.get("nn_module_stack") or {}).items())
-    return node_meta.stack_path(*stack[-1], modules) if stack else ""
+    return node_meta.stack_path(stack[-1][0], stack[-1][1], modules) if stack else ""
 
 
 def _source(node: fx.Node) -> Source | None:
