@@ -26,6 +26,7 @@ from .canonical_names import PrintedSymbol, PrintedTensor
 from .from_fx import Converted, Naming, convert
 from .node_meta import RESULT
 from .normalize import MAX_ELEMENTS, value_of_constant
+from .placeholders import InputName
 from .printed import Bodies, named
 from .source_lines import localizer
 
@@ -173,7 +174,7 @@ class _Program:
         return Exported(converted, returned, structure, release)
 
     @cached_property
-    def inputs(self) -> dict[str, tuple[str, str]]:
+    def inputs(self) -> dict[str, InputName]:
         """Role and name of each input that the caller does not pass."""
         roles = {"parameter": "parameter", "buffer": "buffer", "tensor_constant": "constant"}
         return {

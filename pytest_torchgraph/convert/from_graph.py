@@ -38,6 +38,7 @@ from ..ops.matching import DIALECTS
 from ..ops.qualified import op_name, overload_of
 from . import node_meta
 from .canonical_names import CanonicalNames
+from .placeholders import InputName
 from .printed import class_named, qualified
 from .to_fx import ORIGIN, FxOrigin
 
@@ -80,7 +81,7 @@ class ModuleBuilder:
         self.attributes: dict[str, Any] = {}
         self.nodes: dict[str, fx.Node] = {}
         self.symbols: dict[str, fx.Node] = {}
-        self.inputs: dict[str, tuple[str, str]] = {}
+        self.inputs: dict[str, InputName] = {}
 
     def build(self) -> fx.GraphModule:
         """Return the module.

@@ -31,6 +31,7 @@ from ..convert.canonical_names import CanonicalNames
 from ..convert.from_fx import Converted, Naming, convert
 from ..convert.node_meta import COMMUNICATES, LINE, RESULT
 from ..convert.normalize import rounded, value_of_constant
+from ..convert.placeholders import InputName
 from ..errors import CaptureError, TorchGraphError
 from ..graph.model import Graph, GraphKind, Ref
 from ..ops.matching import Level
@@ -216,7 +217,7 @@ def _defaults(root: Any, method: str) -> dict[str, Any]:
     }
 
 
-def _inputs(graph: fx.Graph, fixed: dict[str, Any]) -> dict[str, tuple[str, str]]:
+def _inputs(graph: fx.Graph, fixed: dict[str, Any]) -> dict[str, InputName]:
     """Return (role, name) of each placeholder.
 
     torch appends a number to the name of a fixed parameter; this number is removed.
@@ -501,7 +502,7 @@ def with_outputs_of_program(converted: Converted, program: torch.export.Exported
     return replace(converted.graph, output=output_of(leaves, returned, Ref, exact=True))
 
 
-def signature_names(program: torch.export.ExportedProgram) -> dict[str, tuple[str, str]]:
+def signature_names(program: torch.export.ExportedProgram) -> dict[str, InputName]:
     """Return (role, name) of each placeholder, from the program's signature."""
     signature = program.graph_signature
     named = {name: ("parameter", target) for name, target in signature.inputs_to_parameters.items()}

@@ -21,7 +21,7 @@ from torch import fx
 
 from ..canonical_names import PrintedSymbol
 from ..node_meta import RESULT
-from ..placeholders import aot_inputs, is_gradient
+from ..placeholders import InputName, aot_inputs, is_gradient
 from ..rng_states import describe_outputs, names_in_backward
 from .statements import ForwardReader, is_annotated
 from .syntax import PrintedClass, PrintedText
@@ -140,7 +140,7 @@ _MODULE_DICTS = re.compile(r"(?:^|(?<=_))(modules|parameters|buffers)_")
 _FRAME_VARIABLES = frozenset({"self", "kwargs", "args", "fn", "mod"})
 
 
-def dynamo_names(printed: Printed) -> list[tuple[str, str]]:
+def dynamo_names(printed: Printed) -> list[InputName]:
     """Return (role, name) of each input of a Dynamo graph."""
     return [_dynamo_name(node) for node in printed.placeholders]
 
@@ -150,7 +150,7 @@ def is_size(node: Any) -> bool:
     return isinstance(node.meta.get(RESULT), PrintedSymbol)
 
 
-def _dynamo_name(node: Any) -> tuple[str, str]:
+def _dynamo_name(node: Any) -> InputName:
     """Return (role, name) of one input. Its identifier does not show where the source has dots."""
     if is_size(node):
         return "input", "size"
@@ -175,10 +175,10 @@ def _dynamo_name(node: Any) -> tuple[str, str]:
 
 def aot_names(
     printed: Printed,
-    dynamo: list[tuple[str, str]],
+    dynamo: list[InputName],
     forward: dict[str, str],
     forward_printed: Printed | None,
-) -> dict[str, tuple[str, str]]:
+) -> dict[str, InputName]:
     """Return (role, name) of each input of an AOTAutograd graph, by name in the text.
 
     Args:
