@@ -104,13 +104,10 @@ class ModuleBuilder:
                 ) from None
         output = self.graph.output_node()
         canon = self.values.canon
-        output.meta[ORIGIN] = FxOrigin(self.inputs, self.source.level, canon, self.input_values())
+        constants = [node for node in self.source.inputs if node.op == "constant" and node.args]
+        values = {self.nodes[node.name].name: node.args for node in constants}
+        output.meta[ORIGIN] = FxOrigin(self.inputs, self.source.level, canon, values)
         return fx.GraphModule(self.attributes, self.graph)
-
-    def input_values(self) -> dict[str, tuple[Arg, ...]]:
-        """Return the known values of constants that are inputs."""
-        inputs = self.source.inputs
-        return {self.nodes[n.name].name: n.args for n in inputs if n.op == "constant" and n.args}
 
     def describe(self, node: Node, made: fx.Node) -> None:
         """Write the meta of a new fx node."""

@@ -65,7 +65,8 @@ class Fx:
         """Trace the target, run the graph once and record the shapes."""
         invocation = step.invocation
         root, method = _root(invocation.target)
-        values = _arguments(invocation)
+        signature = inspect.signature(callable_of(invocation.target))
+        values = dict(signature.bind(*invocation.args, **invocation.kwargs).arguments)
         made_tensors = _CreatedTensors()
         with made_tensors:
             module = self._trace(root, method, values, invocation)
@@ -191,12 +192,6 @@ class _OpDetector(torch_private.TorchDispatchMode):  # type: ignore[no-untyped-c
         self.communicated = self.communicated or effects.facts(func).communicates
         self.drew = self.drew or effects.draws(func, args, kwargs or {})
         return func(*args, **(kwargs or {}))
-
-
-def _arguments(invocation: Invocation) -> dict[str, Any]:
-    """Return the arguments of the call by parameter name."""
-    signature = inspect.signature(callable_of(invocation.target))
-    return dict(signature.bind(*invocation.args, **invocation.kwargs).arguments)
 
 
 def _flatten(values: dict[str, Any]) -> list[Any]:
