@@ -58,10 +58,9 @@ def describe_refused(
             name = op_name(node.target) if node.op != "get_attr" else str(node.target)
             if "_exit_" in name and ops:  # the end of a `with` statement
                 continue
-            module = next(filter(None, (_module(near, modules) for near in _nearest(node))), "")
             sources = ((near, _source(near)) for near in _nearest(node))
             near, source = next((pair for pair in sources if pair[1] is not None), (node, None))
-            op = RefusedOp(name, clean(reason), module, source)
+            op = RefusedOp(name, clean(reason), _module(near, modules), source)
             key = source
             if near is not node:
                 if name in contexts:
