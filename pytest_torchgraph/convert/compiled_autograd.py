@@ -40,6 +40,7 @@ from . import source_lines
 from .canonical_names import CanonicalNames
 from .from_fx import Converted, GraphConverter, HasGraph, Naming
 from .node_meta import LINE, RESULT
+from .placeholders import InputName
 
 PROLOGUE = "call_aot_bwd_prologue"
 """Bare name of the function that begins an AOT backward. Each graph has its own function."""
@@ -240,14 +241,14 @@ class RunFacts:
         constants: the constants that Python calls read, each with True if the call made it.
     """
 
-    inputs: dict[int, tuple[str, str]] = field(default_factory=dict)
+    inputs: dict[int, InputName] = field(default_factory=dict)
     hooks: list[str] = field(default_factory=list)
     backwards: dict[int, Converted] = field(default_factory=dict)
     paths: list[str] = field(default_factory=list)
     results: dict[str, Result] = field(default_factory=dict)
     numbers: dict[str, int] = field(default_factory=dict)
     constant_inputs: dict[str, tuple[Arg]] = field(default_factory=dict)
-    outside: dict[str, tuple[str, str]] = field(default_factory=dict)
+    outside: dict[str, InputName] = field(default_factory=dict)
     constants: list[tuple[torch.Tensor, bool]] = field(default_factory=list)
 
 
@@ -301,7 +302,7 @@ class _GraphFolder:
         self.fx = module.graph
         self.facts = facts
         self.canon = canon
-        self.inputs: dict[str, tuple[str, str]] = {}
+        self.inputs: dict[str, InputName] = {}
         self.notes: dict[str, Note] = {}
         self.bodies: dict[str, str] = {}
         self.claimed: dict[tuple[str, str], str] = {}
@@ -375,7 +376,7 @@ class _GraphFolder:
         fx.node.map_arg(node.args[2:], operands.append)
         return operands
 
-    def _parameters(self) -> Iterator[tuple[int, tuple[str, str]]]:
+    def _parameters(self) -> Iterator[tuple[int, InputName]]:
         """Yield each backward step that accumulates a gradient, with (role, name) of its input."""
         for node in self.kept:
             if calls(node, "accumulate_grad"):
@@ -384,7 +385,7 @@ class _GraphFolder:
                 if role_and_name is not None and step is not None:
                     yield step, role_and_name
 
-    def _tensor_name(self, node: Any) -> tuple[str, str] | None:
+    def _tensor_name(self, node: Any) -> InputName | None:
         """Return (role, name) of a known tensor, `None` for any other node."""
         group, index = self.elements.get(node, ("", 0))
         if group == "outside":
@@ -481,7 +482,7 @@ class _GraphFolder:
 
     # -- inputs ----------------------------------------------------------------------------------
 
-    def _input_name(self, node: fx.Node, notes: dict[fx.Node, Note]) -> tuple[str, str]:
+    def _input_name(self, node: fx.Node, notes: dict[fx.Node, Note]) -> InputName:
         """Return (role, name) of an element. An unknown element is named after its first user."""
         group, index = self.elements[node]
         role_and_name = self._tensor_name(node)

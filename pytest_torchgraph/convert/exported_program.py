@@ -26,7 +26,8 @@ from .canonical_names import PrintedSymbol, PrintedTensor
 from .from_fx import Converted, Naming, convert
 from .node_meta import RESULT
 from .normalize import MAX_ELEMENTS, value_of_constant
-from .printed import named
+from .placeholders import InputName
+from .printed import Bodies, named
 from .source_lines import localizer
 
 MOST_BYTES = 2**28
@@ -136,23 +137,6 @@ def _member(archive: zipfile.ZipFile, *ends: str) -> bytes | None:
     return None
 
 
-class _Module:
-    """A graph with the bodies of its higher-order ops; a substitute for a `GraphModule`."""
-
-    def __init__(self, graph: fx.Graph, modules: Mapping[str, _Module]):
-        self.graph = graph
-        self.modules = modules
-
-    def __getattr__(self, name: str) -> Any:
-        if name == "modules" or name not in self.modules:
-            raise AttributeError(name)
-        return self.modules[name]
-
-    def get_submodule(self, target: str) -> Any:
-        """Return the body with a name, or `None`."""
-        return self.modules.get(target)
-
-
 class _Program:
     def __init__(self, archive: zipfile.ZipFile, data: Mapping[str, Any]):
         self.archive = archive
@@ -190,7 +174,7 @@ class _Program:
         return Exported(converted, returned, structure, release)
 
     @cached_property
-    def inputs(self) -> dict[str, tuple[str, str]]:
+    def inputs(self) -> dict[str, InputName]:
         """Role and name of each input that the caller does not pass."""
         roles = {"parameter": "parameter", "buffer": "buffer", "tensor_constant": "constant"}
         return {
@@ -250,9 +234,9 @@ class _GraphReader:
         self.local = local
         self.graph = fx.Graph()
         self.nodes: dict[str, fx.Node] = {}
-        self.modules: dict[str, _Module] = {}
+        self.modules: dict[str, Bodies] = {}
 
-    def read(self) -> _Module:
+    def read(self) -> Bodies:
         """Convert the graph."""
         for number, value in enumerate(self.data["inputs"]):
             (argument,) = value.values()
@@ -265,7 +249,7 @@ class _GraphReader:
         single = self.data.get("is_single_tensor_return")
         self.graph.output(outputs[0] if single else outputs)
         self.graph.output_node().meta[RESULT] = None
-        return _Module(self.graph, self.modules)
+        return Bodies(self.graph, self.modules)
 
     def create(self, op: str, target: Any, args: Any, kwargs: Any, name: str) -> fx.Node:
         node = self.graph.create_node(op, target, args, kwargs, name)

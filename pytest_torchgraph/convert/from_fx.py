@@ -32,7 +32,7 @@ from .effects import EffectTracker
 from .graph_modules import Regions, module_options
 from .node_meta import BackwardModules
 from .normalize import value_of_constant
-from .placeholders import DeclaredOrder, is_saved, original_value
+from .placeholders import DeclaredOrder, InputName, is_saved, original_value
 from .process_groups import mark_names
 from .rng_states import RecomputedCopies
 
@@ -65,10 +65,10 @@ class Naming:
             existed before the call. `None` if the code made all constants.
     """
 
-    inputs: dict[str, tuple[str, str]] = field(default_factory=dict)
+    inputs: dict[str, InputName] = field(default_factory=dict)
     modules: dict[int, str] = field(default_factory=dict)
     input_order: Mapping[str, int] = field(default_factory=dict)
-    dynamo: Sequence[tuple[str, str]] = ()
+    dynamo: Sequence[InputName] = ()
     is_body: bool = False
     plain: bool = False
     forward: Converted | None = None

@@ -38,6 +38,7 @@ from ..ops.matching import DIALECTS
 from ..ops.qualified import op_name, overload_of
 from . import node_meta
 from .canonical_names import CanonicalNames
+from .placeholders import InputName
 from .printed import class_named, qualified
 from .to_fx import ORIGIN, FxOrigin
 
@@ -80,7 +81,7 @@ class ModuleBuilder:
         self.attributes: dict[str, Any] = {}
         self.nodes: dict[str, fx.Node] = {}
         self.symbols: dict[str, fx.Node] = {}
-        self.inputs: dict[str, tuple[str, str]] = {}
+        self.inputs: dict[str, InputName] = {}
 
     def build(self) -> fx.GraphModule:
         """Return the module.
@@ -103,13 +104,10 @@ class ModuleBuilder:
                 ) from None
         output = self.graph.output_node()
         canon = self.values.canon
-        output.meta[ORIGIN] = FxOrigin(self.inputs, self.source.level, canon, self.input_values())
+        constants = [node for node in self.source.inputs if node.op == "constant" and node.args]
+        values = {self.nodes[node.name].name: node.args for node in constants}
+        output.meta[ORIGIN] = FxOrigin(self.inputs, self.source.level, canon, values)
         return fx.GraphModule(self.attributes, self.graph)
-
-    def input_values(self) -> dict[str, tuple[Arg, ...]]:
-        """Return the known values of constants that are inputs."""
-        inputs = self.source.inputs
-        return {self.nodes[n.name].name: n.args for n in inputs if n.op == "constant" and n.args}
 
     def describe(self, node: Node, made: fx.Node) -> None:
         """Write the meta of a new fx node."""

@@ -27,6 +27,7 @@ from torch import fx
 from ..graph.module_paths import common_path, module_of
 from ..ops.qualified import attribute_at, op_name
 from .normalize import value_of_constant
+from .placeholders import InputName
 
 
 def copied(gm: fx.GraphModule) -> fx.GraphModule:
@@ -226,7 +227,7 @@ class Regions:
     """
 
     fx: torch.fx.Graph
-    inputs: Mapping[str, tuple[str, str]]
+    inputs: Mapping[str, InputName]
 
     def path(self, node: torch.fx.Node, recorded: str) -> str:
         """Return the module of a node; for a call of a region, a layer in the recorded module."""

@@ -171,18 +171,14 @@ def is_in_plain_function(file: str, line: int) -> bool:
     return False
 
 
-def tree_of(file: str) -> ast.Module:
-    """Return the syntax tree of a file, empty if it is not Python."""
-    try:
-        return ast.parse("".join(linecache.getlines(file)))
-    except SyntaxError:
-        return ast.Module([], [])
-
-
 def definition_at(file: str, line: int) -> tuple[str, int]:
     """Return name and first line of the innermost function around a line; ("", 0) if none."""
     found = "", 0
-    for node in ast.walk(tree_of(file)):  # outermost first, so the innermost function wins
+    try:
+        tree = ast.parse("".join(linecache.getlines(file)))
+    except SyntaxError:
+        return found
+    for node in ast.walk(tree):  # outermost first, so the innermost function wins
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
             if first <= line <= (node.end_lineno or line):

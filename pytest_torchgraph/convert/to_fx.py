@@ -21,6 +21,7 @@ from .canonical_names import CanonicalNames
 from .compiled_autograd import FoldedConverter
 from .from_fx import Converted, GraphConverter, Naming
 from .node_meta import stack_path
+from .placeholders import InputName
 
 ORIGIN = "torchgraph_origin"
 """Key of the `FxOrigin` in the meta of the output node, which torch.fx.Transformer keeps."""
@@ -40,7 +41,7 @@ class FxOrigin:
         values: values of constants that are inputs, by placeholder name.
     """
 
-    inputs: Mapping[str, tuple[str, str]]
+    inputs: Mapping[str, InputName]
     level: Level
     canon: CanonicalNames
     values: Mapping[str, tuple[Arg, ...]]
@@ -73,7 +74,7 @@ def to_graph_module(converted: Converted) -> fx.GraphModule:
     The module shares parameters, buffers and submodules with the captured module, but no nodes.
     """
     graph = fx.Graph()
-    inputs: dict[str, tuple[str, str]] = {}
+    inputs: dict[str, InputName] = {}
     values_of_constants: dict[str, tuple[Arg, ...]] = {}
     names = converted.names
     placeholders = converted.fx.find_nodes(op="placeholder")

@@ -31,6 +31,7 @@ from ..convert.canonical_names import CanonicalNames
 from ..convert.from_fx import Converted, Naming, convert
 from ..convert.node_meta import COMMUNICATES, LINE, RESULT
 from ..convert.normalize import rounded, value_of_constant
+from ..convert.placeholders import InputName
 from ..errors import CaptureError, TorchGraphError
 from ..graph.model import Graph, GraphKind, Ref
 from ..ops.matching import Level
@@ -64,7 +65,8 @@ class Fx:
         """Trace the target, run the graph once and record the shapes."""
         invocation = step.invocation
         root, method = _root(invocation.target)
-        values = _arguments(invocation)
+        signature = inspect.signature(callable_of(invocation.target))
+        values = dict(signature.bind(*invocation.args, **invocation.kwargs).arguments)
         made_tensors = _CreatedTensors()
         with made_tensors:
             module = self._trace(root, method, values, invocation)
@@ -192,12 +194,6 @@ class _OpDetector(torch_private.TorchDispatchMode):  # type: ignore[no-untyped-c
         return func(*args, **(kwargs or {}))
 
 
-def _arguments(invocation: Invocation) -> dict[str, Any]:
-    """Return the arguments of the call by parameter name."""
-    signature = inspect.signature(callable_of(invocation.target))
-    return dict(signature.bind(*invocation.args, **invocation.kwargs).arguments)
-
-
 def _flatten(values: dict[str, Any]) -> list[Any]:
     """Return the values in the order of the placeholders, with `*args` expanded."""
     flat: list[Any] = []
@@ -216,7 +212,7 @@ def _defaults(root: Any, method: str) -> dict[str, Any]:
     }
 
 
-def _inputs(graph: fx.Graph, fixed: dict[str, Any]) -> dict[str, tuple[str, str]]:
+def _inputs(graph: fx.Graph, fixed: dict[str, Any]) -> dict[str, InputName]:
     """Return (role, name) of each placeholder.
 
     torch appends a number to the name of a fixed parameter; this number is removed.
@@ -501,7 +497,7 @@ def with_outputs_of_program(converted: Converted, program: torch.export.Exported
     return replace(converted.graph, output=output_of(leaves, returned, Ref, exact=True))
 
 
-def signature_names(program: torch.export.ExportedProgram) -> dict[str, tuple[str, str]]:
+def signature_names(program: torch.export.ExportedProgram) -> dict[str, InputName]:
     """Return (role, name) of each placeholder, from the program's signature."""
     signature = program.graph_signature
     named = {name: ("parameter", target) for name, target in signature.inputs_to_parameters.items()}

@@ -10,7 +10,7 @@ missing names, and the test suite runs it on every supported release.
     observers      callbacks at entries, skipped frames, graph breaks and captures
     compile_cache  lookups in torch.compile's caches
     trace          the structured trace, and Dynamo's data at a recompilation
-    inductor       the code that inductor writes
+    inductor       the code that inductor writes, and its graph passes
     autograd       autograd's nodes and storages, AOTAutograd, the dispatcher's registry
     dtensor        tensor wrappers such as DTensor, meshes and process groups
     restore        settings and counters: changes that tests make, and their restoration
@@ -98,7 +98,16 @@ from .dynamo import (
     stance,
     uncompiled,
 )
-from .inductor import code_written_only, on_kernel_call
+from .inductor import (
+    HOOKS,
+    code_written_only,
+    is_own_pass,
+    on_kernel_call,
+    on_passes,
+    runs_others,
+    unwrapped_pass,
+    with_passes,
+)
 from .observers import (
     GAVE_UP,
     code_being_compiled,
@@ -121,14 +130,6 @@ from .observers import (
     torch_function_modes,
     traced_files,
     traced_lines,
-)
-from .pass_observers import (
-    HOOKS,
-    is_own_pass,
-    on_passes,
-    runs_others,
-    unwrapped_pass,
-    with_passes,
 )
 from .private_names import NAMES, PrivateName, get, probe, replaced
 from .restore import (

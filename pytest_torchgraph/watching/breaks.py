@@ -49,6 +49,7 @@ _COMPILER_FAILED = re.compile(
     r"Backend compiler `(?P<name>.*?)` failed with (?P<error>.*?)\. Adding a graph break\.",
     re.DOTALL,
 )
+_FAILED_WORDS = r"\g<name> failed on the graph that ends here: \g<error>"
 _NO_HINT = ("Report an issue to the backend compiler repo.",)
 """Dynamo's hints that do not help the user."""
 _LINK = re.compile(r"\n\s*For more details about this graph break, please visit:.*", re.DOTALL)
@@ -257,14 +258,10 @@ def _split_sections(text: str) -> tuple[str, str, str, str]:
     context = "; ".join(filter(None, sections.get("Developer debug context", [])))
     hints = [hint for hint in sections.get("Hint", []) if hint not in _NO_HINT]
     if kind == _OF_COMPILER:  # the context only repeats the reason
-        context, reason = "", _COMPILER_FAILED.sub(_describe_failure, reason)
+        context, reason = "", _COMPILER_FAILED.sub(_FAILED_WORDS, reason)
     if context:
         reason = f"{reason} [{context}]"
     return kind, reason.strip(), "\n".join(hints), context
-
-
-def _describe_failure(match: re.Match[str]) -> str:
-    return f"{match['name']} failed on the graph that ends here: {match['error']}"
 
 
 def _is_rewritten(file: str) -> bool:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ..convert.canonical_names import CanonicalNames
 from ..convert.compiled_autograd import RunFacts, fold
 from ..convert.from_fx import Naming, convert
+from ..convert.placeholders import InputName
 from ..convert.printed import (
     Printed,
     aot_names,
@@ -329,7 +330,7 @@ class _CompilationGraphs:
         printed: Printed,
         level: Level,
         kind: GraphKind,
-        inputs: dict[str, tuple[str, str]],
+        inputs: dict[str, InputName],
         canon: CanonicalNames,
     ) -> Graph:
         """Convert a printed graph, and record the names of a forward for its backward."""
@@ -341,7 +342,7 @@ class _CompilationGraphs:
         return converted.graph
 
 
-def input_order_of(names: Iterable[tuple[str, str]]) -> dict[str, int]:
+def input_order_of(names: Iterable[InputName]) -> dict[str, int]:
     """Number the inputs in an order that does not depend on which input is used first.
 
     The text does not show the order of declaration. So arguments come first, then parameters, then
@@ -354,7 +355,7 @@ def input_order_of(names: Iterable[tuple[str, str]]) -> dict[str, int]:
         The position of each input, keyed by name.
     """
 
-    def key(pair: tuple[str, str]) -> tuple[Any, ...]:
+    def key(pair: InputName) -> tuple[Any, ...]:
         role, name = pair
         owner, _, leaf = name.rpartition(".")
         return _ROLES.get(role, 0), natural_key(owner), _LEAVES.get(leaf, 2), natural_key(leaf)

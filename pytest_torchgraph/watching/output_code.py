@@ -229,16 +229,13 @@ def _definitions(tree: ast.Module) -> Iterator[Launch]:
             first = next(kernel for kernel, group in alternatives.items() if group == name)
             method, call = compile_calls[first]
         language = method.partition("_")[0]
-        yield Launch(name, language, _compiled_for(call, language), _longest_text(call))
+        device = _keyword(call, "device_str") or ("cpu" if language == "cpp" else "cuda")
+        yield Launch(name, language, device, _longest_text(call))
 
 
 def _longest_text(call: ast.Call) -> str:
     texts = [argument.value for argument in call.args if isinstance(argument, ast.Constant)]
     return max((text for text in texts if isinstance(text, str)), key=len, default="")
-
-
-def _compiled_for(call: ast.Call, language: str) -> str:
-    return _keyword(call, "device_str") or ("cpu" if language == "cpp" else "cuda")
 
 
 def _keyword(call: ast.Call, name: str) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from .callables import class_named, named, qualified
 from .reading import (
+    Bodies,
     Printed,
     aot_names,
     describe_by_joint,

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from collections.abc import Mapping
 from typing import Any, cast
 
 import torch
@@ -20,16 +21,46 @@ from torch import fx
 
 from ..canonical_names import PrintedSymbol
 from ..node_meta import RESULT
-from ..placeholders import aot_inputs, is_gradient
+from ..placeholders import InputName, aot_inputs, is_gradient
 from ..rng_states import describe_outputs, names_in_backward
 from .statements import ForwardReader, is_annotated
 from .syntax import PrintedClass, PrintedText
 
 
-class Printed:
-    """A parsed printed module: its graph, and the modules nested in it.
+class Bodies:
+    """A graph that was read, with the bodies of its higher-order ops.
 
     A read-only substitute for a `torch.fx.GraphModule`.
+
+    Attributes:
+        graph: the fx graph.
+        modules: bodies by attribute name.
+    """
+
+    def __init__(self, graph: fx.Graph, modules: Mapping[str, Bodies]):
+        self.graph = graph
+        self.modules = modules
+
+    def __getattr__(self, name: str) -> Any:
+        module = self.get_submodule(name) if "modules" in self.__dict__ else None
+        if module is None:
+            raise AttributeError(name)
+        return module
+
+    def get_submodule(self, target: str) -> Bodies | None:
+        """Return the body at an attribute path, or `None`.
+
+        A module with two names that differ only in their final number is printed under one name.
+        """
+        module: Bodies | None = self
+        for part in target.split("."):
+            modules: Mapping[str, Bodies] = {} if module is None else module.modules
+            module = modules.get(part) or _find_numbered_sibling(part, modules)
+        return module
+
+
+class Printed(Bodies):
+    """A parsed printed module: its graph, and the modules nested in it.
 
     Attributes:
         graph: the fx graph. The nodes' `meta` holds results, descriptions and sources as printed.
@@ -39,8 +70,8 @@ class Printed:
 
     def __init__(self, text: PrintedText, tree: PrintedClass):
         self.name = tree.name
-        self.modules = {inner.name: Printed(text, inner) for inner in tree.inner}
-        self.graph = ForwardReader(text, tree.forward).graph
+        modules = {inner.name: Printed(text, inner) for inner in tree.inner}
+        super().__init__(ForwardReader(text, tree.forward).graph, modules)
         self._check_bodies(text, tree)
 
     def _check_bodies(self, text: PrintedText, tree: PrintedClass) -> None:
@@ -58,23 +89,6 @@ class Printed:
             if missing:
                 line = tree.forward.end_lineno or 1
                 raise text.error(f"missing body of {node.target}", line)
-
-    def __getattr__(self, name: str) -> Any:
-        module = self.get_submodule(name) if "modules" in self.__dict__ else None
-        if module is None:
-            raise AttributeError(name)
-        return module
-
-    def get_submodule(self, target: str) -> Printed | None:
-        """Return the printed module at an attribute path, or `None`.
-
-        A module with two names that differ only in their final number is printed under one name.
-        """
-        module: Printed | None = self
-        for part in target.split("."):
-            modules: dict[str, Printed] = {} if module is None else module.modules
-            module = modules.get(part) or _find_numbered_sibling(part, modules)
-        return module
 
     @property
     def placeholders(self) -> list[fx.Node]:
@@ -106,12 +120,12 @@ def read_printed(text: str) -> Printed:
         raise printed.error("values are nested too deeply", 1) from None
 
 
-def _find_numbered_sibling(name: str, modules: dict[str, Printed]) -> Printed | None:
+def _find_numbered_sibling(name: str, modules: Mapping[str, Bodies]) -> Bodies | None:
     """Return the module whose name differs from `name` only in final digits, as few as possible.
 
     Return `None` if there are several.
     """
-    by_common: dict[int, list[Printed]] = {}
+    by_common: dict[int, list[Bodies]] = {}
     for module_name, module in modules.items():
         pairs = zip(name, module_name, strict=False)
         common = len([*itertools.takewhile(lambda pair: pair[0] == pair[1], pairs)])
@@ -126,7 +140,7 @@ _MODULE_DICTS = re.compile(r"(?:^|(?<=_))(modules|parameters|buffers)_")
 _FRAME_VARIABLES = frozenset({"self", "kwargs", "args", "fn", "mod"})
 
 
-def dynamo_names(printed: Printed) -> list[tuple[str, str]]:
+def dynamo_names(printed: Printed) -> list[InputName]:
     """Return (role, name) of each input of a Dynamo graph."""
     return [_dynamo_name(node) for node in printed.placeholders]
 
@@ -136,7 +150,7 @@ def is_size(node: Any) -> bool:
     return isinstance(node.meta.get(RESULT), PrintedSymbol)
 
 
-def _dynamo_name(node: Any) -> tuple[str, str]:
+def _dynamo_name(node: Any) -> InputName:
     """Return (role, name) of one input. Its identifier does not show where the source has dots."""
     if is_size(node):
         return "input", "size"
@@ -161,10 +175,10 @@ def _dynamo_name(node: Any) -> tuple[str, str]:
 
 def aot_names(
     printed: Printed,
-    dynamo: list[tuple[str, str]],
+    dynamo: list[InputName],
     forward: dict[str, str],
     forward_printed: Printed | None,
-) -> dict[str, tuple[str, str]]:
+) -> dict[str, InputName]:
     """Return (role, name) of each input of an AOTAutograd graph, by name in the text.
 
     Args:

@@ -12,7 +12,7 @@ import torch
 
 from ...convert.canonical_names import CanonicalNames
 from ...convert.from_fx import Converted
-from ...convert.source_lines import Line, at_line, current_line, source_of
+from ...convert.source_lines import at_line, current_line, source_of
 from ...errors import CaptureError
 from ...graph.model import Phase, Source
 from ...graph.module_paths import numbered
@@ -149,7 +149,11 @@ def run_recorded(
         if type(tensor) in (torch.Tensor, torch.nn.Parameter):
             recorder.number_of(tensor)
     for op, line in recorder.hidden:  # first, because `refuse_unseen` would report its results
-        raise CaptureError(_describe_hidden_body(op, line))
+        raise CaptureError(
+            f"{op} ran eagerly{at_line(line)}, so the ops of its body were not recorded, and the "
+            "graphs would be incomplete. Remove the graph break around it: "
+            "via=Aot(fullgraph=True) raises at the break"
+        )
     refuse_unseen(recorder, threads)
     refuse_unwritten(_find_unwritten(step, recorder))
     if training is not None:
@@ -253,11 +257,3 @@ def recorded_islands(
             results[f"grad {name}"] = leaf.grad
     values = {name: recorder.number_of(tensor) for name, tensor in results.items()}
     return functools.partial(islands_of, recorder, canon, compiled, values)
-
-
-def _describe_hidden_body(op: str, line: Line | None) -> str:
-    return (
-        f"{op} ran eagerly{at_line(line)}, so the ops of its body were not recorded, and the "
-        "graphs would be incomplete. Remove the graph break around it: via=Aot(fullgraph=True) "
-        "raises at the break"
-    )

@@ -23,6 +23,7 @@ from torch.autograd.function import BackwardCFunction
 
 from ... import torch_private
 from ...convert.normalize import value_of_constant
+from ...convert.placeholders import InputName
 from ...convert.source_lines import Line, callers, current_line, user_frames
 from ...errors import CaptureError
 from ...graph.model import RecomputedBy
@@ -155,7 +156,7 @@ class RecordingMode(torch_private.TorchDispatchMode):  # type: ignore[no-untyped
         self.copied_from: dict[int, int] = {}
         self.without_memory: set[int] = set()
         self.filled: set[int] = set()
-        self.origin: dict[int, tuple[str, str]] = {}
+        self.origin: dict[int, InputName] = {}
         self.constants: dict[int, tuple[Any, ...]] = {}
         self.kept: dict[int, torch.Tensor] | None = None
         self.views: dict[int, int] = {}

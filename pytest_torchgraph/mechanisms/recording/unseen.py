@@ -203,15 +203,6 @@ def threads_started(recorder: RecordingMode, ignored: Callable[[], bool]) -> Ite
             threading.setprofile(before)
 
 
-def precompiled_noted(recorder: RecordingMode) -> contextlib.AbstractContextManager[None]:
-    """Note where the target calls a function returned by `torch.compiler.precompile.load`."""
-
-    def note(module: Any) -> None:
-        recorder.precompiled.append(current_line(STEP))
-
-    return torch_private.on_precompiled_call(note)
-
-
 def run_noted(
     step: Step,
     recorder: RecordingMode,
@@ -238,7 +229,11 @@ def run_noted(
         with around(), recorder.recording(backward=backward), on_method_call(note):
             yield
 
-    with precompiled_noted(recorder), threads_started(recorder, ignored) as threads:
+    # A result of `torch.compiler.precompile.load` runs unrecorded.
+    precompiled = torch_private.on_precompiled_call(
+        lambda _: recorder.precompiled.append(current_line(STEP))
+    )
+    with precompiled, threads_started(recorder, ignored) as threads:
         step.run(call, partial(recording, backward=False), partial(recording, backward=True))
     return threads
 

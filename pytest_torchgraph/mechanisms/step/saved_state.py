@@ -311,13 +311,12 @@ class SavedState:
         ]
         self.buffers = [SavedTensor(buffer) for buffer in named.all_buffers if not is_lazy(buffer)]
         self.marks = [(tensor, _list_marks(tensor)) for tensor in named.all_tensors()]
-        self.uncompiled = [
-            module for _, module in named.all_modules if _COMPILED not in vars(module)
-        ]
         generators = () if updates is None else updates.of_kind("generator")
         self.random = RandomState([*named.generators, *(value for _, value in generators)])
-        self.requires_grad = [(p, p.requires_grad) for _, p in named.all_parameters]
-        self.training = [(module, module.training) for _, module in named.all_modules]
+        self.flags: list[tuple[Any, str, bool]] = [
+            *((p, "requires_grad", p.requires_grad) for _, p in named.all_parameters),
+            *((module, "training", module.training) for _, module in named.all_modules),
+        ]
         self.switches = torch_private.switches()
         self.python = PythonState(named)
         self.optimizers = SteppedOptimizers(own)
@@ -434,12 +433,9 @@ class SavedState:
             ):
                 now.clear()
                 now.update(before)
-        for parameter, requires_grad in self.requires_grad:
-            if parameter.requires_grad != requires_grad and parameter.is_leaf:
-                parameter.requires_grad_(requires_grad)
-        for module, training in self.training:
-            if module.training != training:
-                module.training = training
+        for owner, name, value in self.flags:
+            if getattr(owner, name) != value and getattr(owner, "is_leaf", True):
+                setattr(owner, name, value)
         for saved in (*self.buffers, *self.arguments):
             saved.restore(keep=keep)
         if parameters:
@@ -465,8 +461,6 @@ class SavedState:
             for name in _list_marks(tensor):
                 if name not in marks:
                     delattr(tensor, name)
-        for module in self.uncompiled:
-            vars(module).pop(_COMPILED, None)
         self.random.restore()
 
     def restored(self) -> list[torch.Tensor]:
@@ -505,7 +499,7 @@ class SavedState:
     def release(self) -> None:
         """Drop the copies. The capture keeps this object alive, through its step."""
         self.parameters, self.buffers, self.arguments = [], [], []
-        self.grads, self.marks, self.unwritten, self.requires_grad = {}, [], {}, []
+        self.grads, self.marks, self.unwritten, self.flags = {}, [], {}, []
         self.attributes, self.objects, self.updated = [], [], []
 
 
@@ -528,7 +522,11 @@ def preserve_state(
     Raises:
         CaptureError: if the target changed its parameters.
     """
-    with torch_private.counters_restored(), torch_private.configs_restored():
+    with (
+        torch_private.counters_restored(),
+        torch_private.configs_restored(),
+        compile_marks_restored(named),
+    ):
         saved = SavedState(named, sees_writes=sees_writes, updates=updates)
         torch.clear_autocast_cache()  # a cast cached by an earlier call would be in no graph
         refusal = unrestored = ""

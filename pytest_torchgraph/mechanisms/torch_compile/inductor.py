@@ -228,7 +228,7 @@ class _InductorRecorder(Backend):
             if self.passes is None
             else torch_private.on_passes(self.passes),
             torch_private.replaced("post_grad_passes", post_grad_passes),
-            torch_private.on_kernel_call(self.at_kernel_call),
+            torch_private.on_kernel_call(lambda name, nodes: self.calls.append((name, nodes))),
             torch_private.structured_trace(self.trace, {"inductor_output_code"})
             if self.options.codegen
             else torch_private.code_written_only(self.at_code),
@@ -272,10 +272,6 @@ class _InductorRecorder(Backend):
             origins = origins_of(self.calls, self.lowered, last, self.named.modules)
             self.written.append(_Written(len(self.compiled_graphs) - 1, code, origins))
             self.lowered, self.calls = None, []
-
-    def at_kernel_call(self, name: str, nodes: list[fx.Node]) -> None:
-        """Note the nodes that a call in the generated code computes."""
-        self.calls.append((name, nodes))
 
     def not_run(self) -> str:
         """Return why AOTAutograd's graphs ran instead of post-grad graphs, "" if they did not."""
