@@ -188,12 +188,13 @@ class EquivalenceClasses:
         The form leaves out the values of constants.
         """
         numbers = _number_live_nodes(flat)
+        number_of, labels, operands = numbers.__getitem__, flat.valueless, flat.operands
         dead = [i for i in range(len(flat.nodes)) if i not in numbers]
         form: Hashable = (
             len(flat.roots),
             len(flat.graph.saved),
             flat.graph.output is None,
-            *((flat.valueless[i], *map(numbers.__getitem__, flat.operands[i])) for i in numbers),
+            *[(labels[i], *map(number_of, operands[i])) for i in numbers],
         )
         if not dead:
             return form, [*numbers]
