@@ -11,8 +11,8 @@
   which of their constants follow from a changed size.
 - `moves`: finds consequences of moves. `consequences`: finds consequences in the backward.
 - `findings`: `GraphDiff`, `Finding` and `Change` as values; `words`: their text.
-- `quantized`: finds calibrated constants, and batch norms that a quantizer no longer folds, or folds
-  again, that follow from an edit.
+- `quantized`: finds calibrated constants that follow from an edit, and batch norms that a quantizer
+  no longer folds, or folds again.
 - `places`: merges the findings of one edit, by `keys`, or by the line of code. `paths`: paths of
   repeated modules.
 - `cuts`: finds graph breaks that only one step has, and what follows from them.

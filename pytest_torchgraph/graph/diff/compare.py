@@ -18,7 +18,7 @@ from ..equality import (
     reachable,
 )
 from ..higher_order import body_names
-from ..model import Arg, Atom, Graph, InputRef, Node, Ref, is_projection
+from ..model import Arg, Atom, Graph, InputRef, Ref, is_projection
 from ..program import Program, count_lines
 from ..step import InlinedStep, needs_links
 from ..text import (
@@ -473,16 +473,18 @@ def _renamed_operands(m: Correspondence, part: NodeChange) -> tuple[tuple[str, s
 
 
 def _make_pair(old: Graph, new: Graph, changes: Iterable[Change]) -> GraphPair:
-    lists: dict[str, list[tuple[Node | None, Node | None]]] = {kind: [] for kind in SIGNS}
-    for change in changes:
-        lists[change.kind].append((change.before, change.after))
+    by_kind = grouped((change.kind, change) for change in changes)
+    pairs = {
+        kind: tuple((c.before, c.after) for c in by_kind.get(kind, ()) if c.before and c.after)
+        for kind in SIGNS
+    }
     return GraphPair(
         old,
         new,
-        added=tuple(after for _, after in lists["added"] if after),
-        removed=tuple(before for before, _ in lists["removed"] if before),
-        changed=tuple((x, y) for x, y in lists["changed"] if x and y),
-        rewired=tuple((x, y) for x, y in lists["rewired"] if x and y),
+        added=tuple(change.node for change in by_kind.get("added", ())),
+        removed=tuple(change.node for change in by_kind.get("removed", ())),
+        changed=pairs["changed"],
+        rewired=pairs["rewired"],
     )
 
 

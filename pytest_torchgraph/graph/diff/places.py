@@ -13,6 +13,7 @@ from ..model import Graph, Node
 from .findings import Change, Finding, Place, digest, ops_of
 from .forms import added_results
 from .identify import MAX_EDITS, ops_of_edit, setting_of, where_token
+from .instances import contents_of
 from .keys import EditKeys
 from .origins import Origins
 from .paths import abridged, holds, instances_of, natural_key, path_of
@@ -257,16 +258,7 @@ def _find_similar_modules(
     paths: Sequence[str], flats: Sequence[NumberedGraph]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return modules of the same lists that equal a module of `paths`, and nearly equal modules."""
-    lists = {path.rpartition(".")[0] for path in paths}
-    lines: dict[str, Counter[Hashable]] = {}
-    for flat in flats:
-        for i, node in enumerate(flat.nodes):
-            if not node.is_call:
-                continue
-            for instance in instances_of(path_of(node)):
-                if instance.rpartition(".")[0] in lists:
-                    line = _relative_form(flat, i, instance)
-                    lines.setdefault(instance, Counter())[line] += 1
+    lines = {path: Counter(ops) for path, ops in contents_of(flats, with_shapes=True).items()}
     # The end of a list comes first, because an appended layer is mostly a copy of the last layer.
     others = grouped(
         (path.rpartition(".")[0], path)
@@ -287,18 +279,6 @@ def _find_similar_modules(
         if best[1]:
             similar[best[1]] = None
     return tuple(equal), tuple(similar)
-
-
-def _relative_form(flat: NumberedGraph, i: int, instance: str) -> Hashable:
-    """Return a form of a node that is equal in every instance of a class.
-
-    Values from outside the instance are not part of the form.
-    """
-    operands = [flat.nodes[p].name for p in flat.operands[i][: flat.arity[i]]]
-    inside = tuple(name[len(instance) :] if holds(instance, name) else "" for name in operands)
-    name = flat.nodes[i].name
-    own_name = name[len(instance) :] if holds(instance, name) else ""
-    return flat.graph.kind, own_name, flat.labels[i], inside
 
 
 def merge_equal_edits(

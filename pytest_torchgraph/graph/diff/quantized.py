@@ -140,9 +140,9 @@ def _nearest_edits(edits: Iterable[Finding], origins: Origins) -> _Edits:
     for some_node in flats.values():
         flat: NumberedGraph = some_node.matching.b
         last: dict[int, tuple[int, int]] = {}
-        for i, operands in enumerate(flat.operands):
+        for i in range(len(flat.nodes)):
             key = Occurrence(some_node.matching, True, i).key
-            before = [last[p] for p in operands[: flat.arity[i]] if p in last]
+            before = [last[p] for p in flat.operands[i][: flat.arity[i]] if p in last]
             if key in starts:
                 before = [(i, starts[key])]
             if before:
