@@ -29,7 +29,6 @@ from .labels import (
 )
 from .scene import (
     Box,
-    ClusterPath,
     DrawnGraph,
     DrawnValue,
     Edge,
@@ -45,8 +44,6 @@ if TYPE_CHECKING:
 
 MAX_BOXES = 150
 """Maximum number of boxes in the drawing of a difference or of surplus ops."""
-MAX_MODULE = 24
-"""Maximum number of boxes in a module that is shown completely around a change."""
 KEY = ", ".join(f"{SIGNS[kind]} {kind}" for kind in ("added", "removed", "changed", "rewired"))
 """Explanation of the signs, shown as a line above the drawing."""
 CORRESPONDENCE: tuple[Callable[[Node], Hashable], ...] = (
@@ -60,8 +57,8 @@ CORRESPONDENCE: tuple[Callable[[Node], Hashable], ...] = (
 def diff_to_dot(diff: GraphDiff, hops: int = 2) -> graphviz.Digraph:
     """Draw a difference.
 
-    Each changed node has a colour and a sign. Its context is every node at most `hops` edges away,
-    and the rest of its module if the module is small. A removed node keeps its old position. An
+    Each changed node has a colour and a sign. Its context is every node at most `hops` edges away.
+    A removed node keeps its old position. An
     edit in several places is drawn once, at the first place, with the count: `× 12`.
 
     Unchanged nodes are folded: each run of modules or ops between two changes becomes one box with
@@ -138,25 +135,9 @@ def drawing(diff: GraphDiff, hops: int = 2) -> Drawing:
     if any(times > 1 for times in counts.values()):
         scene.by_change += f"; {TIMES}: number of places (only the first is drawn)"
     focus = scene.around(edits, hops)
-    if hops:
-        focus += _small_modules(scene.boxes, edits)
     later = [box for box in follows if box not in edits]
     focus += [*later, *scene.around(later, min(hops, 1))]
     return draw(scene, MAX_BOXES, [*dict.fromkeys(focus)], compact=True)
-
-
-def _small_modules(boxes: Iterable[Box], edits: Iterable[Box]) -> list[Box]:
-    """Return the boxes in the largest module of each edit that is small enough to be shown."""
-
-    def modules(box: Box) -> list[ClusterPath]:
-        return [box.cluster[:end] for end in range(2, len(box.cluster) + 1)]
-
-    members = grouped((path, box) for box in boxes for path in modules(box))
-    small: dict[ClusterPath, None] = {}
-    for box in edits:
-        fitting = [path for path in modules(box) if len(members[path]) <= MAX_MODULE]
-        small |= dict.fromkeys(fitting[:1])
-    return [box for path in small for box in members[path]]
 
 
 def _whole_graph(pair: GraphPair) -> Box:

@@ -46,7 +46,6 @@ from .labels import (
 )
 from .layout import Part, fold
 from .scene import (
-    NOT_OVERLAPPED,
     SAVED,
     Box,
     ClusterPath,
@@ -192,11 +191,6 @@ GROUP = {
     "margin": "0.14,0.08",
 }
 """DOT attributes of a group without changes."""
-NOTED = {
-    SAVED: {"peripheries": "2"},
-    NOT_OVERLAPPED: {"style": "filled,rounded,dashed", "penwidth": "2"},
-}
-"""DOT attributes of a box with a note."""
 CLUSTER_STYLE: dict[str, dict[str, str]] = {
     "module": {"color": "#BBBBBB", "fontcolor": "#555555", "style": "rounded"},
     "body": {"color": "#777777", "fontcolor": "#333333", "style": "rounded,dashed"},
@@ -377,9 +371,7 @@ class _Writer:
         style = _colours(CATEGORY_PAINTS[category])
         if not node.is_call:
             style |= BOLD | {"shape": "ellipse" if node.kind == "placeholder" else "box"}
-        for note, look in NOTED.items():
-            if note in box.notes:
-                style |= look
+        style |= {"peripheries": "2"} if box.saved else {}
         return lines, tooltip, style, element
 
     def _group(self, boxes: Sequence[Box], cluster: ClusterPath) -> _Look:
@@ -393,7 +385,7 @@ class _Writer:
             title = name_range(*(_relative(inside[n].label, around) for n in (0, -1)))
         else:
             title = name_range(*(nodes[n].name.removeprefix(f"{around}/") for n in (0, -1)))
-        notes = Counter(note for box in boxes for note in box.notes)
+        notes = {SAVED: count} if (count := sum(box.saved for box in boxes)) else {}
         if saved := sum(folded.op == "saved" for box in boxes for folded in box.inputs):
             notes["values read from the forward"] = saved
         modules = sum(segment.kind == "module" for segment in inside)
