@@ -19,6 +19,7 @@ from ..errors import CaptureError
 from ..graph.collectives import collectives_of, format_bytes, format_wait
 from ..graph.higher_order import body_names
 from ..graph.model import Graph, Node, is_projection
+from ..graph.text import ops_in_words
 from ..words import grouped
 from .labels import Line, Mark, eager_label, op_label, same, value_label
 
@@ -74,17 +75,16 @@ def module_cluster(path: str, base: ClusterPath = (), inside: str = "") -> Clust
 
 
 def graph_cluster(graph: Graph, number: int, before: int | None = None) -> ClusterPath:
-    """Return the cluster of a graph, labelled with its name and kind.
+    """Return the cluster of a graph, labelled with its name and number of ops.
 
     Args:
         graph: the graph.
         number: distinguishes graphs with the same label.
         before: run count of an eager graph on the old side of a difference; see `eager_label`.
     """
-    if graph.eager:
-        return (Segment("eager", eager_label(graph, before), str(number)),)
-    kind = "" if graph.kind == graph.name else f" ({graph.kind})"
-    return (Segment("graph", f"{graph.name}{kind}", str(number)),)
+    name = f"{eager_label(graph, before)}," if graph.eager else f"{graph.name}:"
+    kind = "eager" if graph.eager else "graph"
+    return (Segment(kind, f"{name} {ops_in_words(graph)}", str(number)),)
 
 
 @dataclass(frozen=True, slots=True)

@@ -337,6 +337,6 @@ def test_eager_graph_is_drawn_with_its_runs(look):
     assert "~ eager_0: eager\n1 op\nran 5 times, before: 2" in seen.boxes
     assert "+ eager_1: eager\n1 op\nran once" in seen.boxes
     assert any(
-        "aten.tan" in text for text in seen.clusters["eager_3: eager, ran 4 times, before: 3"]
+        "aten.tan" in text for text in seen.clusters["eager_3: eager, ran 4 times, before: 3, 1 op"]
     )
     assert not any("neg" in text for text in seen.boxes)

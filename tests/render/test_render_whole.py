@@ -258,20 +258,6 @@ def test_effects_are_drawn_as_lines(look, kind, line):
     assert f"aten.op0\n{line}" in look(to_dot(graph(nodes, "op0"))).boxes
 
 
-@pytest.mark.parametrize(
-    ("op", "line"),
-    [
-        ("higher_order.register_hook", "registers a hook"),
-        ("torch._dynamo._trace_wrapped_higher_order_op.self_invoke", "runs a hook"),
-    ],
-)
-def test_hooks_are_drawn_as_lines(look, op, line):
-    nodes = [*chain(1)]
-    nodes[1] = replace(nodes[1], op=op)
-
-    assert any(text.endswith(f"\n{line}") for text in look(to_dot(graph(nodes, "op0"))).boxes)
-
-
 def test_wrapper_has_the_family_of_the_wrapped_op():
     wrapped = (Atom("mylib.scale.default"), Ref("x"))
 
