@@ -542,7 +542,7 @@ class Graph(OpChecks):
             TorchGraphError: if neither `dot` nor pygraphviz is installed, or if drawing failed.
             CaptureError, ValueError: for `heat`; see `to_dot`.
         """
-        from ..render.to_file import render
+        from ..render.whole import render
 
         return render(self, path, heat=heat)
 

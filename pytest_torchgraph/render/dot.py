@@ -370,8 +370,6 @@ class _Writer:
         else:
             title = name_range(*(nodes[n].name.removeprefix(f"{around}/") for n in (0, -1)))
         notes = {SAVED: count} if (count := sum(box.saved for box in boxes)) else {}
-        if saved := sum(folded.op == "saved" for box in boxes for folded in box.inputs):
-            notes["values read from the forward"] = saved
         modules = sum(segment.kind == "module" for segment in inside)
         texts, tooltip = group_lines(nodes, title, modules, notes)
         # The box has the colour of the first change; the label counts the changes of each kind.
