@@ -13,7 +13,7 @@ Data flow, from the top down:
 - `program.drawing` draws all graphs of a step, eager and compiled, in program order.
 - `program.drawing_of_breaks` draws a capture split by graph breaks.
 - `difference.surplus_drawing` draws unexpected ops.
-- `to_file.render` draws into a file and raises on failure.
+- `whole.render` draws into a file and raises on failure.
 - `output.draw` also draws into a file, but never raises or hangs, because it is called for a
   test that has already failed.
 
@@ -47,8 +47,7 @@ if TYPE_CHECKING:
     from .output import RenderResult, draw
     from .program import drawing_of_breaks
     from .scene import Element
-    from .to_file import render
-    from .whole import to_dot
+    from .whole import render, to_dot
 else:
     __getattr__ = front_door(
         __name__,
@@ -59,7 +58,6 @@ else:
             "output": "RenderResult draw",
             "program": "drawing_of_breaks",
             "scene": "Element",
-            "to_file": "render",
-            "whole": "to_dot",
+            "whole": "render to_dot",
         },
     )

@@ -50,13 +50,6 @@ EFFECTS = {
 }
 """Line of a box for each kind of side effect."""
 
-HOOKS = {
-    "self_invoke": "runs a hook",
-    "call_hook": "runs a hook",
-    "register_hook": "registers a hook",
-}
-"""Line of a box for ops that call or register a hook, keyed by the last part of the op name."""
-
 _ANSI = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)")
 
 
@@ -136,9 +129,6 @@ def node_lines(node: Node) -> list[str]:
     constants = constants_label(node)
     if constants:
         lines.append(constants)
-    hook = HOOKS.get(node.op.removesuffix(".default").rpartition(".")[2])
-    if hook and node.is_call:
-        lines.append(hook)
     lines += dict.fromkeys(
         f"mutates {effect.target.name}"
         if effect.kind == "mutates" and effect.target is not None

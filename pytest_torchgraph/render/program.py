@@ -12,12 +12,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from ..graph.events import GraphBreak
 from ..graph.model import Graph, Node
-from ..graph.text import ops_in_words
 from ..words import counted
 from .colours import Heat, HeatFigure
 from .dot import Drawing, draw
-from .labels import BREAK_SIGN, ELLIPSIS, eager_label, same
-from .scene import Box, DrawnGraph, Edge, Element, Scene, Segment
+from .labels import BREAK_SIGN, ELLIPSIS, same
+from .scene import Box, DrawnGraph, Edge, Element, Scene, graph_cluster
 
 Part = Graph | GraphBreak
 """Part of a step: a graph, or the break between two graphs."""
@@ -167,7 +166,7 @@ def _draw_parts(scene: Scene, parts: Sequence[Part], limit: int) -> Drawing:
             last = [box]
             shown.append(box)
             continue
-        drawn = scene.add_graph(part, (_segment(part, number),))
+        drawn = scene.add_graph(part, graph_cluster(part, number))
         boxes = [*drawn.boxes.values()]
         links = list(_links(drawn, drawn_by_name))
         first = [box for box in boxes if box.node.kind == "placeholder"][:MAX_ENDS] or boxes[:1]
@@ -181,13 +180,6 @@ def _draw_parts(scene: Scene, parts: Sequence[Part], limit: int) -> Drawing:
         drawn_by_name[part.name] = drawn
     focus = scene.around([*shown, *linked], 1, NEIGHBOURS)
     return draw(scene, limit, focus, compact=len(scene.boxes) > limit)
-
-
-def _segment(graph: Graph, number: int) -> Segment:
-    """Return the cluster of a graph. `number` keeps graphs with the same name apart."""
-    if graph.eager:
-        return Segment("eager", f"{eager_label(graph)}, {ops_in_words(graph)}", str(number))
-    return Segment("graph", f"{graph.name}: {ops_in_words(graph)}", str(number))
 
 
 def _links(drawn: DrawnGraph, earlier: Mapping[str, DrawnGraph]) -> Iterator[Edge]:

@@ -138,7 +138,6 @@ def comparison_data(
         "svg": svg,
         "note": note,
         "findings": [_finding(finding, drawing) for finding in findings],
-        "cost": _changed_cost(diff) if diff else None,
         "graphs": compared_data(diff, drawing) if diff else [],
         "sides": _sides(drawing.sides) if drawing and drawing.sides else None,
     }
@@ -154,13 +153,6 @@ def _sides(sides: Sides) -> Data:
         }
         for name, side in (("before", sides.before), ("after", sides.after))
     }
-
-
-def _changed_cost(diff: GraphDiff) -> Data | None:
-    """Return the cost table of the modules on both sides."""
-    before = [pair.before for pair in diff.graphs if pair.before is not None]
-    after = [pair.after for pair in diff.graphs if pair.after is not None]
-    return changed_cost_data(before, after)
 
 
 def picture_data(
@@ -327,43 +319,12 @@ def cost_data(
         [row.module, row.nesting, *figures]
         for row, figures in zip(rows[:MOST_MODULES], columns, strict=False)
     ]
-    return _table(totals_text, titles, listed_rows, len(all_rows), table.note)
-
-
-def changed_cost_data(before: Sequence[Graph], after: Sequence[Graph]) -> Data | None:
-    """Return the old and new cost of each module whose cost changed; `None` as in `cost_data`."""
-    if "torch" not in sys.modules:
-        return None
-    from ...graph.cost import changed_costs
-
-    try:
-        pairs, note = changed_costs(before, after)
-    except CaptureError:
-        return None
-    old, new = pairs[0]
-    changes_text = [amount(new.total - old.total, "FLOP", signed=True)]
-    titles = ["FLOPs before", "FLOPs after"]
-    if old.saved_bytes is not None and new.saved_bytes is not None:
-        saved_bytes = new.saved_bytes - old.saved_bytes
-        changes_text.append(f"{amount(saved_bytes, 'B', signed=True)} saved for backward")
-        titles += ["saved bytes before", "saved bytes after"]
-    listed_rows = []
-    for old, new in pairs[:MOST_MODULES]:
-        figures = [old.total, new.total, old.saved_bytes, new.saved_bytes]
-        listed_rows.append([new.module, int(new.module != ""), *figures[: len(titles)]])
-    return _table(changes_text, titles, listed_rows, len(pairs), note)
-
-
-def _table(
-    totals_text: list[str], titles: list[str], rows: list[list[Any]], count: int, note: str
-) -> Data:
-    if note:
+    if table.note:
         totals_text[0] += " plus uncounted ops"
-    omitted = count - len(rows)
     return {
         "about": ", ".join(totals_text),
         "titles": titles,
-        "rows": rows,
-        "more": omitted,
-        "note": note,
+        "rows": listed_rows,
+        "more": len(all_rows) - len(listed_rows),
+        "note": table.note,
     }

@@ -83,7 +83,6 @@ function difference(compared, previous) {
       element("div", {}, view ? view.root : element("p", { class: "note" }, comparison.note)),
       element("div", {}, lines.length ? element("pre", {}, lines) : null)),
     view && comparison.note ? element("p", { class: "note" }, comparison.note) : null,
-    cost(comparison.cost, "Cost before and after"),
     sides && sides.root,
     nodes(comparison, view),
   ].filter((part) => part !== null);
@@ -148,7 +147,7 @@ function capture(captured, who = null, open = false) {
       element("ul", { class: "details" }, recompile.details.map((line) => element("li", {}, name(line.trim()))))));
   }
   if (captured.collectives) parts.push(collectives(captured.collectives, open));
-  if (captured.cost) parts.push(cost(captured.cost, "Cost"));
+  if (captured.cost) parts.push(cost(captured.cost));
   for (const list of captured.blocks || []) parts.push(blocks(list));
   let cause = null;
   for (const graph of captured.graphs) {
