@@ -1,7 +1,8 @@
-"""Take the screenshots of the page for the documentation: `python tests/docs/screenshots.py`.
+"""Make the pictures of the documentation: `python tests/docs/screenshots.py`.
 
-Runs `examples/demo.py` and writes `docs/page.png`, a finding and its place, and
-`docs/page-sides.png`, before and after. Needs torch, transformers, `dot` and Chromium.
+Runs `examples/demo.py` and writes its picture as `docs/failure.svg`, and screenshots of its page:
+`docs/page.png`, a finding and its place, and `docs/page-sides.png`, before and after. Needs torch,
+transformers, `dot` and Chromium. `docs/measured/tabpfn.md` says where `docs/break.png` is from.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as directory, sync_playwright() as playwright:
         demo = [sys.executable, str(ROOT / "examples" / "demo.py")]
         subprocess.run(demo, cwd=directory, check=True)
+        (picture,) = (Path(directory) / "demo").glob("*.svg")
+        shutil.copy(picture, ROOT / "docs" / "failure.svg")
         browser = playwright.chromium.launch(
             executable_path=shutil.which("chromium") or shutil.which("chromium-browser"),
             args=["--no-sandbox"],
