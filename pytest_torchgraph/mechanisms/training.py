@@ -280,17 +280,20 @@ class TrainingRecord:
         writes: defaultdict[int, dict[tuple[int, Any], Source | None]] = defaultdict(dict)
         stale = self._stale(events)
         step_number = 0
+        in_backward = set[int]()
         for number, (event, phase) in enumerate(zip(events, phases, strict=True)):
             while step_number < len(self.steps) and self.steps[step_number] <= number:
                 step_number += 1
-            if phase == "update":
-                # An optimizer may write a parameter in several ops of one step.
-                key = step_number, event.line and event.line[:2]
-                for storage in event.writes:
-                    writes[storage][key] = source_of(event.line)
+            # An optimizer may write a parameter in several ops of one step.
+            key = step_number, event.line and event.line[:2]
+            for storage in event.writes:
+                writes[storage][key] = source_of(event.line)
+            if phase == "backward":  # only a hook writes a parameter there, and may drop `grad`
+                in_backward |= event.writes
         for name, number, storage, is_held in trained:
             written = tuple(writes[storage].values())
-            yield UpdatedParameter(name, number in got, is_held, written, stale.get(number))
+            has_grad = number in got or storage in in_backward
+            yield UpdatedParameter(name, has_grad, is_held, written, stale.get(number))
 
     def _stale(self, events: Sequence[Access]) -> dict[int, Source]:
         """Return the leaves to whose gradients from before the step a backward adds."""
