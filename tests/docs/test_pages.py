@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 import re
 import subprocess
 import sys
@@ -63,13 +64,20 @@ _COMMAND = "import sys; from pytest_torchgraph.cli import main; sys.exit(main())
 def _run(run: Run, words: tuple[str, ...]) -> list[str]:
     if words[0] == "pytest":
         return run(*words[1:], COLUMNS="80").outlines  # the width of a reader's terminal
-    assert words[0] == "pytest-torchgraph", f"what does {words[0]} do?"
+    environment = dict(os.environ)
+    if words[1:2] == ("python",):  # such as TORCH_TRACE=log python train.py
+        name, _, value = words[0].partition("=")
+        environment[name] = value
+        words = words[1:]
+    starts = {"pytest-torchgraph": ("-c", _COMMAND), "python": ()}
+    assert words[0] in starts, f"what does {words[0]} do?"
     done = subprocess.run(
-        [sys.executable, "-c", _COMMAND, *words[1:]],
+        [sys.executable, *starts[words[0]], *words[1:]],
         capture_output=True,
         text=True,
         check=False,
         timeout=300,
+        env=environment,
     )
     return (done.stdout + done.stderr).splitlines()
 
