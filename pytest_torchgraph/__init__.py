@@ -43,19 +43,19 @@ if TYPE_CHECKING:
     from .graph.pattern import Match as Match
     from .mechanisms.compiled_autograd import CompiledAutograd as CompiledAutograd
     from .mechanisms.dispatch import Dispatch as Dispatch
-    from .mechanisms.export import Export as Export
-    from .mechanisms.fx import Fx as Fx
     from .mechanisms.torch_compile import Aot as Aot
     from .mechanisms.torch_compile import Dynamo as Dynamo
     from .mechanisms.torch_compile import Inductor as Inductor
     from .mechanisms.torch_compile import PassRun as PassRun
+    from .mechanisms.tracers import Export as Export
+    from .mechanisms.tracers import Fx as Fx
     from .ops.matching import OpCounts as OpCounts
     from .ranks.capture_ranks import capture_ranks as capture_ranks
     from .ranks.ranks import Ranks as Ranks
     from .ranks.ranks import load as load
     from .runs.differences import diff as diff
-    from .runs.run_diff import RunCause as RunCause
-    from .runs.run_diff import RunDiff as RunDiff
+    from .runs.run_texts import RunCause as RunCause
+    from .runs.run_texts import RunDiff as RunDiff
     from .snapshot.inline import assert_graph_text as assert_graph_text
     from .syncs.model import Sync as Sync
     from .syncs.model import Transfer as Transfer
@@ -68,7 +68,7 @@ if TYPE_CHECKING:
     from .watching.record import EagerCall as EagerCall
     from .watching.trace_log import Log as Log
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 
 _NAMES = {
     "api.capture": "GraphCapture capture",
@@ -89,13 +89,12 @@ _NAMES = {
     "graph.pattern": "Match",
     "mechanisms.compiled_autograd": "CompiledAutograd",
     "mechanisms.dispatch": "Dispatch",
-    "mechanisms.export": "Export",
-    "mechanisms.fx": "Fx",
     "mechanisms.torch_compile": "Aot Dynamo Inductor PassRun",
+    "mechanisms.tracers": "Export Fx",
     "ops.matching": "OpCounts",
     "ranks.capture_ranks": "capture_ranks",
     "ranks.ranks": "Ranks load",
-    "runs.run_diff": "RunCause RunDiff",
+    "runs.run_texts": "RunCause RunDiff",
     "runs.differences": "diff",
     "snapshot.inline": "assert_graph_text",
     "syncs.model": "Sync Transfer",

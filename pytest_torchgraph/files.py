@@ -165,7 +165,6 @@ def write(
         OutsideRootError: if the file is not inside `root`.
         TorchGraphError: if the directory or the file cannot be written.
     """
-    __tracebackhide__ = True
     action = "remove" if content is None else "write"
     data = content.encode() if isinstance(content, str) else content
     try:

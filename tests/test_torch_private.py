@@ -126,7 +126,7 @@ def test_call_of_an_aot_compiled_function_is_noticed() -> None:
 def test_private_names_have_a_location_and_a_purpose() -> None:
     for name, known in torch_private.NAMES.items():
         assert re.fullmatch(r"(torch|functorch)[\w.]*:[\w.]+", known.path), name
-        assert Version(known.since).release >= (1, 8), name
+        assert Version(known.since).release >= (2, 9), name
         assert known.purpose, name
 
 

@@ -28,8 +28,6 @@ from ..graph.step import Cut, StepCall
 from ..graph.text import Header
 from ..mechanisms.compiled_autograd import CompiledAutograd
 from ..mechanisms.dispatch import Dispatch
-from ..mechanisms.export import Export
-from ..mechanisms.fx import Fx
 from ..mechanisms.islands import Islands
 from ..mechanisms.protocol import (
     COMPILING,
@@ -58,7 +56,16 @@ from ..mechanisms.step import (
     to_device,
     with_fake_tensors,
 )
-from ..mechanisms.torch_compile import Aot, Dynamo, Inductor, named_runs, tell_whose
+from ..mechanisms.torch_compile import (
+    Aot,
+    Dynamo,
+    Inductor,
+    named_runs,
+    switched_off,
+    tell_whose,
+    why_nothing,
+)
+from ..mechanisms.tracers import Export, Fx
 from ..torch_release import need_torch
 from ..watching.breaks import cause_of, is_in_function
 from ..watching.kernels import Kernel
@@ -321,7 +328,10 @@ def _contents(
     def named(graphs: Iterable[Graph]) -> tuple[Graph, ...]:
         named_graphs = numbered(graphs, classes, own_modules)
         if not any(node.is_call for graph in named_graphs for node in graph.nodes):
-            why = captured.why_none or (
+            why = captured.why_none
+            if ran.record is not None and (not why or why.endswith(": ")):
+                why += why_nothing(ran.record.compiled)
+            why = why or (
                 "the output of the target does not depend on any op: return the result of the "
                 "computation"
             )
@@ -530,12 +540,14 @@ def _one_of(texts: Iterable[str]) -> str:
 
 
 def _check_possible(mechanism: Mechanism, fake: bool) -> None:
-    """Refuse fake tensors for a mechanism that needs memory, and a reset inside an open watch."""
+    """Refuse fake tensors without memory, a switched-off compiler, and a reset inside a watch."""
     if fake and mechanism.name not in FAKEABLE:
         raise CaptureError(
             f"fake=True is not available via {mechanism.name!r}, which needs real memory: use "
             f"via={_one_of(map(repr, sorted(FAKEABLE)))}"
         )
+    if mechanism.name in COMPILING and (setting := switched_off()):
+        raise CaptureError(f"nothing was captured via {mechanism.name!r}: {setting}")
     if mechanism.name in RESETTING and HUB.watching:
         raise CaptureError(
             f"cannot capture via {mechanism.name!r} inside an open watch(), because the capture "

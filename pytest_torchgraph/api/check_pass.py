@@ -15,6 +15,7 @@ import torch.export
 import torch.fx
 from torch.utils._pytree import tree_leaves
 
+from ..checks.rounding import Tolerance, tolerances
 from ..convert.canonical_names import CanonicalNames
 from ..convert.to_fx import ORIGIN, origin_of
 from ..errors import CaptureError
@@ -94,14 +95,14 @@ def check_pass(
         keep: keys of `node.meta` that a node, or its replacement, must keep.
         allow: regular expressions, searched in the lines. A problem that one of them matches is
             none: a reinplacing pass writes its inputs, and a copy changes the aliasing.
-        rtol, atol: tolerances of floating-point outputs. By default, values are compared bitwise.
+        rtol, atol: tolerances of floating-point outputs. By default, values must be equal; 0.0
+            equals -0.0.
 
     Raises:
         AssertionError: with all problems, and the difference that the pass made.
         TypeError, ValueError: for arguments that cannot be checked, such as a misspelled op.
         CaptureError: if the graph cannot run before the pass.
     """
-    __tracebackhide__ = True
     need_torch()
     allowed = patterns(allow) if allow else []
     before = _module(graph_or_module_or_text)
@@ -479,8 +480,10 @@ def _words(values: Sequence[Any]) -> str:
     return listed(map(format_result, map(CanonicalNames({}).result, values)))
 
 
-def _difference(was: Any, now: Any, rtol: float = 0, atol: float = 0) -> str:
+def _difference(was: Any, now: Any, rtol: Tolerance = 0, atol: Tolerance = 0) -> str:
     """Return the difference of two values in one line, "" if there is none."""
+    if _is_tensor(now):
+        rtol, atol = tolerances(rtol, atol, now)
     try:
         torch.testing.assert_close(now, was, rtol=rtol, atol=atol, equal_nan=True)
     except AssertionError as error:

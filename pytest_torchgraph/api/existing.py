@@ -19,8 +19,8 @@ from ..errors import GraphFormatError, only_counts_error
 from ..graph.model import Graph, GraphKind
 from ..graph.program import Program
 from ..graph.text import Header, parse_document
-from ..mechanisms.export import signature_names, with_outputs_of_program
 from ..mechanisms.protocol import COMPILING
+from ..mechanisms.tracers import signature_names, with_outputs_of_program
 from ..ops.matching import Level
 from ..torch_release import need_torch
 from .contents import Contents

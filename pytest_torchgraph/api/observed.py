@@ -11,86 +11,25 @@ from ..errors import CaptureError
 from ..syncs import detect
 from ..syncs.model import Sync, Transfer
 from ..watching.graphs import PrintedGraphs
+from .captured_graphs import CapturedGraphs
 
 if TYPE_CHECKING:
     from ..graph.blocks import BlockKind
     from ..graph.cost import Cost, Recomputed
     from ..graph.events import Frozen, GraphBreak, UpdatedParameter
-    from ..graph.model import Graph
     from ..watching.cache_lookups import CacheBypass
     from ..watching.output_code import CudagraphSkip
     from ..watching.recompiles import Recompile
     from ..watching.record import EagerCall, WatchRecord
-    from ..watching.trace_log import Log
     from .contents import Contents
 
 
-class Observed:
+TRAINING = "graph_capture(step, ..., updates=(model, optimizer))"
+"""Remedy for a capture of another target."""
+
+
+class Observed(CapturedGraphs):
     """The records of a capture. Reading a missing record raises `CaptureError`."""
-
-    if TYPE_CHECKING:
-        via: str
-
-        @property
-        def program(self) -> tuple[Graph, ...]:
-            """All graphs of the step."""
-
-        @property
-        def _contents(self) -> Contents:
-            """Captured contents."""
-
-        def _need_whole(self) -> None:
-            """Refuse a watch without graphs or with graph breaks."""
-
-        @property
-        def _split(self) -> tuple[Graph, ...]:
-            """Graphs of the step as autograd or AOTAutograd made them."""
-
-        @property
-        def graphs(self) -> tuple[Graph, ...]:
-            """Graphs at the capture's level."""
-
-        def _of_phase(self, name: str) -> tuple[Graph, ...]:
-            """Return the graphs of a phase, of which there must be one."""
-
-    @property
-    def watched(self) -> WatchRecord | None:
-        """Record of a watch, or `None` for other captures."""
-        return self._contents.record if self._contents.is_watch else None
-
-    def record(self, asked: str) -> WatchRecord:
-        """Return the compiler's record: compilations, graph breaks, recompilations, run counts.
-
-        Args:
-            asked: the requested information, for the message.
-
-        Raises:
-            CaptureError: if nothing went through torch.compile.
-        """
-        record = self._contents.record
-        if record is None:
-            raise self._unavailable(
-                f"{asked} are",
-                "via='aot', 'dynamo', 'inductor' or 'compiled_autograd', or graph_capture.watch()",
-            )
-        return record
-
-    def _calls(self, asked: str) -> WatchRecord:
-        """Return the record of a run, which has calls; see `record`."""
-        record = self.record(asked)
-        if record.log is not None:
-            raise self._unavailable(f"{asked} are", "graph_capture.watch()")
-        return record
-
-    @property
-    def log(self) -> Log | None:
-        """The log of torch that the capture was loaded from; `None` for other captures."""
-        return self._contents.record.log if self._contents.record is not None else None
-
-    def _unavailable(self, subject: str, remedy: str) -> CaptureError:
-        """Return the error for data that this capture does not have."""
-        how = self._contents.origin or f"via {self.via!r}"
-        return CaptureError(f"{subject} not available on a capture {how}: use {remedy}")
 
     @property
     def breaks(self) -> tuple[GraphBreak, ...]:
@@ -221,11 +160,7 @@ class Observed:
         Raises:
             CaptureError: without `updates=`.
         """
-        if self._contents.training is None:
-            raise self._unavailable(
-                "updated parameters are", "graph_capture(step, ..., updates=(model, optimizer))"
-            )
-        return self._contents.training()
+        return self._recorded(self._contents.training, "updated parameters are", TRAINING)()
 
     @property
     def transfers(self) -> tuple[Transfer, ...]:
@@ -251,12 +186,9 @@ class Observed:
             CaptureError: without `updates=`; if nothing was compiled, as via "dispatch"; if the
                 next step's graphs have other ops, as after a first step that makes state.
         """
-        find = self._contents.find_frozen
-        if find is None or self._contents.training is None:
-            raise self._unavailable(
-                "frozen numbers are", "graph_capture(step, ..., updates=(model, optimizer))"
-            )
-        return find()
+        contents = self._contents
+        find = None if contents.training is None else contents.find_frozen
+        return self._recorded(find, "frozen numbers are", TRAINING)()
 
     def _events(self, asked: str, phase: str | None = None) -> tuple[detect.Event, ...]:
         """Return all syncs and transfers; see `_need_sync_record`."""

@@ -1,56 +1,43 @@
-"""`Capture`: the graphs of one run, what the compiler did, and the checks on both."""
+"""`Capture`: the graphs of one run, what the compiler did, and the assertions on both.
+
+The modules of `checks` implement the assertions, one module per subject.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..checks.assertions import Assertions
-from ..checks.compilation import need_graphs, need_recorded
-from ..errors import CaptureError
-from ..graph.census import count_ops
+from ..checks import compilation, parity
+from ..checks.compilation import CompilationChecks
+from ..checks.eager import EagerChecks
+from ..checks.kernels import KernelChecks
+from ..checks.passes import PassChecks
+from ..checks.training import TrainingChecks
+from ..graph.checks import device_of
 from ..graph.collectives import Collective, collectives_of
 from ..graph.equality import equal_programs
 from ..graph.events import in_schedule
-from ..graph.model import Detail, Graph, GraphKind, in_phase, need_phase, phase_of
-from ..graph.text import Header, format_document, ops_in_words, shown_runs, with_runs
-from ..ops.matching import ATEN_LEVELS, Level, OpCounts
-from ..watching.output_code import UnreadableCodeError
-from ..words import CHECK_BACKWARD
+from ..graph.op_checks import OpChecks
 from .observed import Observed
 
 if TYPE_CHECKING:
     import torch
 
-    from ..checks.subject import Comparison
-    from ..graph.events import EagerOp
-    from ..mechanisms.torch_compile import PassRun
-    from ..watching.compilations import Compilation
-    from ..watching.kernels import Kernel
-    from .contents import Contents
-
-_WHY_NO_BACKWARD = f"A backward counts only if it ran: {CHECK_BACKWARD}."
+    from ..checks.rounding import Tolerance
+    from ..graph.divergence import Divergence
+    from ..graph.model import Graph
 
 
-def _why_no_eager_ops(via: str) -> str:
-    if via in ("watch", "trace"):
-        return (
-            f"a {via} does not record ops that run eagerly: use graph_capture(target, ...) via "
-            "'aot', 'inductor', 'dynamo' or 'compiled_autograd'"
-        )
-    if via == "compiled_autograd":
-        return (
-            "CompiledAutograd(forward='eager') does not record the forward, because a dispatch "
-            "mode would change the autograd nodes of some ops, and so the backward graph. Use "
-            "CompiledAutograd(forward='aot'), or via='dispatch'"
-        )
-    return (
-        f"a capture via {via!r} compiles nothing, so its ops are not divided into compiled ops "
-        "and eager ops: use via='aot'"
-    )
-
-
-class Capture(Assertions, Observed):
+class Capture(
+    CompilationChecks,
+    EagerChecks,
+    KernelChecks,
+    PassChecks,
+    TrainingChecks,
+    Observed,
+    OpChecks,
+):
     """The graphs of one run at one level, and what else the run recorded.
 
     `capture`, `watch` and `load` return captures. Two captures are equal if their `program`s have
@@ -70,254 +57,19 @@ class Capture(Assertions, Observed):
         header, device: see the arguments.
     """
 
-    def __init__(
-        self,
-        contents: Contents | Callable[[], Contents],
-        header: Header,
-        *,
-        level: Level | None = None,
-        device: str | None = None,
-    ):
-        self.header = header
-        self.via = header.via
-        self.device = device
-        self._read = contents if callable(contents) else lambda: contents
-        self._level = level
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Capture):
+            return NotImplemented
+        if not (self.program or other.program):
+            compilation.need_graphs(self)
+        compilation.need_recorded(self.watched)
+        compilation.need_recorded(other.watched)
+        return equal_programs(self.program, other.program)
 
-    @property
-    def _contents(self) -> Contents:
-        return self._read()
-
-    @property
-    def rank(self) -> int | None:
-        """Rank that was captured, or `None` outside `Ranks`."""
-        return self._contents.rank
-
-    def finish_for_rank(self, rank: int) -> None:
-        """Assign the capture to a rank.
-
-        Deferred work is done now, because the rank's process group is about to end.
-        """
-        contents = self._contents.finished_for_rank(rank)
-        self._read = lambda: contents
-
-    # -- graphs ----------------------------------------------------------------------------------
-
-    @property
-    def graphs(self) -> tuple[Graph, ...]:
-        """Compiled or recorded graphs, in creation order, at the capture's level.
-
-        Raises:
-            CaptureError: if no graph contains an operation.
-        """
-        contents = self._contents
-        return contents.graphs if self._level is None else contents.at(self._level)
-
-    @property
-    def eager(self) -> tuple[Graph, ...]:
-        """Graphs of ops that ran eagerly, outside every compiled graph, in program order.
-
-        The graphs are named `eager_0`, `eager_1`, ... Their level is "dispatch", their kind
-        "forward", "backward" or "inference". An eager graph contains the ops between two compiled
-        graphs. Eager graphs with equal dataflow are merged; `Graph.runs` is their run count. The
-        name of an input that another graph produced contains both names: `forward_0:fc/addmm`.
-        `Graph.cause` is the graph break or skipped frame that kept the ops out of compiled graphs.
-
-        Via "dynamo", the backward of a compiled graph is in no graph, and `eager` does not contain
-        its ops. Via "compiled_autograd", only the forward has eager graphs, because the entire
-        backward is one graph.
-
-        Raises:
-            CaptureError: if the capture does not record ops outside compiled graphs: `watch()`,
-                `CompiledAutograd(forward="eager")`, and via "dispatch", "fx" and "export", which
-                compile nothing.
-        """
-        eager_graphs = self._contents.eager
-        if eager_graphs is None:
-            raise CaptureError(_why_no_eager_ops(self.via))
-        return eager_graphs
-
-    @property
-    def eager_ops(self) -> Sequence[EagerOp]:
-        """Every eager op call, in program order.
-
-        For a capture loaded from a file, the calls are in the order of its graphs and have no
-        source lines.
-
-        Raises:
-            CaptureError: see `eager`; also for a file without eager ops, because a release that did
-                not record them may have stored it.
-        """
-        eager = self.eager
-        if self._contents.eager_ops is not None:
-            return self._contents.eager_ops
-        assert not eager
-        raise CaptureError(
-            "the file does not say whether eager ops were recorded when it was stored: capture "
-            "again"
-        )
-
-    @property
-    def compiled_share(self) -> float:
-        """Fraction of executed ops that ran in compiled graphs, from 0.0 to 1.0.
-
-        Each op counts once per run of its graph, including the ops inside higher-order ops.
-
-        Raises:
-            CaptureError: see `eager`; also for a capture loaded from a file, which has no run
-                counts of compiled graphs.
-        """
-        eager = len(self.eager_ops)
-        if not self._contents.counts_runs:
-            raise CaptureError(
-                "the file does not store the run counts of compiled graphs: capture again"
-            )
-        compiled = sum(graph.op_counts.total() * graph.runs for graph in self._contents.graphs)
-        return compiled / (compiled + eager)
-
-    def by_compilation(self) -> list[tuple[Graph, Compilation]]:
-        """Return the graphs of a watch, at the capture's level, each with its compilation."""
-        printed = self._contents.printed
-        return [] if printed is None else [*printed.by_compilation(self._level)]
-
-    @property
-    def program(self) -> tuple[Graph, ...]:
-        """All graphs in program order: `graphs`, and each `eager` graph after its predecessor.
-
-        If a level (`at`) divides the step into different graphs, the `eager` graphs come last.
-        Op checks, comparisons, stored text and pictures cover the whole program.
-        """
-        contents = self._contents
-        return contents.program if self._level is None else contents.program_at(self._level)
-
-    @property
-    def output(self) -> Any:
-        """Output of the target.
-
-        Raises:
-            CaptureError: for a capture loaded from a file or made by `watch()`.
-        """
-        return self._contents.output
-
-    @property
-    def forwards(self) -> tuple[Graph, ...]:
-        """Forward and inference graphs."""
-        return self._of_kind("forward", "inference")
-
-    @property
-    def backwards(self) -> tuple[Graph, ...]:
-        """Backward graphs that ran."""
-        return self._of_kind("backward")
-
-    @property
-    def forward(self) -> Graph:
-        """The only forward or inference graph.
-
-        Raises:
-            CaptureError: if there are no forward graphs, or several.
-        """
-        return self._require_one("forward", self.forwards)
-
-    @property
-    def backward(self) -> Graph:
-        """The only backward graph.
-
-        Raises:
-            CaptureError: if there are no backward graphs, or several.
-        """
-        return self._require_one("backward", self.backwards)
-
-    def phase(self, name: str) -> tuple[Graph, ...]:
-        """Return the graphs of a phase of the step, compiled and eager, in program order.
-
-        In a capture with `updates=`, "backward" is what a backward runs. "update" is, outside a
-        backward, what writes a parameter, a gradient or named state other than a module's buffers
-        in its own forward, what only feeds such writes, and what else runs after a backward and
-        feeds no later one, such as a logged loss. "forward" is the rest. Without `updates=`,
-        "forward" and "backward" are `forwards` and `backwards`.
-
-        Args:
-            name: "forward", "backward" or "update".
-
-        Raises:
-            CaptureError: for "update" without `updates=`.
-            ValueError: for another name.
-        """
-        need_phase(name)
-        if self._has_phases:
-            return tuple(graph for graph in self.program if phase_of(graph) == name)
-        if name == "update":
-            raise CaptureError(
-                "this capture has no update: capture the whole training step, "
-                "graph_capture(step, ..., updates=(model, optimizer))"
-            )
-        return self.forwards if name == "forward" else self.backwards
-
-    @property
-    def _has_phases(self) -> bool:
-        is_training_step = self._contents.training is not None
-        return is_training_step or any(graph.kind == "update" for graph in self.program)
-
-    def _of_phase(self, name: str) -> tuple[Graph, ...]:
-        __tracebackhide__ = True
-        self.phase(name)  # raises for an unknown phase, and for an update without `updates=`
-        return in_phase(self.program, name)
-
-    @property
-    def joint(self) -> Graph:
-        """The only joint graph, before AOTAutograd split it into forward and backward.
-
-        Raises:
-            CaptureError: if there are no joint graphs, or several.
-        """
-        joints = self._contents.build_joints()
-        if len(joints) == 1:
-            return joints[0]
-        if joints:
-            raise CaptureError(
-                f"capture.joint needs exactly one joint graph, but the capture has {len(joints)}"
-            )
-        remedy = "graph_capture(target, ..., via='aot') with an output that requires grad"
-        raise self._unavailable("a joint graph is", remedy)
-
-    @property
-    def kernels(self) -> tuple[Kernel, ...]:
-        """Kernels that inductor generated, and library calls of the generated code.
-
-        For each graph, they are in the order in which the generated code first launches them. See
-        `Kernel` for the definition of a library call.
-
-        Raises:
-            CaptureError: if no code was generated, or the code is not parsed (inductor's option
-                `cpp_wrapper`).
-        """
-        try:
-            kernels = self._contents.kernels
-        except UnreadableCodeError as error:
-            raise CaptureError(f"cannot list the kernels: {error}") from None
-        if kernels is None:
-            raise self._unavailable("kernels are", "graph_capture(target, ..., via='inductor')")
-        return tuple(kernels)
-
-    @property
-    def passes(self) -> tuple[PassRun, ...]:
-        """Graph passes that inductor ran, in order, with the graphs before and after.
-
-        A pass that runs other passes comes after them. Passes after the fx graphs (the fusions of
-        inductor's scheduler) are not recorded.
-
-        Raises:
-            CaptureError: if the capture did not record passes.
-        """
-        passes = self._contents.passes
-        if passes is None:
-            raise self._unavailable(
-                "passes are", "graph_capture(target, ..., via=Inductor(passes=True))"
-            )
-        return passes
+    def __hash__(self) -> int:
+        return hash(self.program)
 
     def _sent(self, phase: str | None = None) -> tuple[Sequence[Graph], tuple[Collective, ...]]:
-        __tracebackhide__ = True
         self.need_all_ops("the communication")
         graphs: Sequence[Graph] = self._to_check(phase=phase)
         contents, runs = self._contents, None
@@ -337,210 +89,290 @@ class Capture(Assertions, Observed):
             collective for graph in runs for collective in collectives_by_graph[id(graph)]
         )
 
-    @property
-    def op_counts(self) -> OpCounts:
-        """Count of each op over all graphs of the `program`."""
-        return count_ops(self.program)
+    def _to_check(
+        self, allow: str | Sequence[str] | None = None, phase: str | None = None
+    ) -> tuple[Graph, ...]:
+        compilation.need_graphs(self, allow=allow)
+        return self.program if phase is None else self._of_phase(phase)
 
-    def at(self, level: Level) -> Capture:
-        """Return this capture at another recorded level. Everything else is unchanged.
+    def _checked_device(self) -> str | None:
+        return self.device
 
-        For a watch, `capture.at("dynamo")` has the graphs that Dynamo passed to its backend.
+    def assert_budget(
+        self,
+        flops: Any = None,
+        saved_bytes: Any = None,
+        peak_bytes: Any = None,
+        unknown: str = "fail",
+        recomputed_flops: Any = None,
+        *,
+        phase: str | None = None,
+    ) -> None:
+        """Assert limits on the cost of the step.
+
+        `assert_budget(flops=2e9, saved_bytes=(None, 64 * 2**20), recomputed_flops="10%")` checks
+        three costs. A limit is a maximum (a whole number; 1e9 is accepted), a `(min, max)` pair
+        with `None` for no limit, or a mapping of these by device type. Omitted costs are not
+        checked.
 
         Args:
-            level: "dispatch", "fx", "dynamo", "aot", "compiled_autograd", "export" or "post_grad".
-                A watch records up to four levels. A capture via `compiled_autograd` also has the
-                "aot" graphs. Other captures have only their own level.
+            flops: floating-point operations, by torch's formulas; see `Capture.flops`.
+            saved_bytes: bytes saved for the backward; see `Capture.saved_bytes`.
+            peak_bytes: estimated peak memory in bytes; see `Capture.peak_bytes`.
+            unknown: "fail" (the default), or "ignore" to count zero FLOPs for ops that compute but
+                have no formula. At least one op must have a formula.
+            recomputed_flops: FLOPs that the backward recomputes, or their share of the forward's
+                FLOPs, for example `"10%"`; see `Capture.recomputed`.
+            phase: only this phase of the step, see `Capture.phase`: for `flops` and `peak_bytes`.
 
         Raises:
-            CaptureError: if the level was not captured, or if a backend that does not use
-                AOTAutograd compiled some of the code, which therefore has no aten graphs.
+            AssertionError: if a limit is exceeded. The message lists each such cost and its largest
+                parts: modules for FLOPs, otherwise ops with their lines. If no graph was compiled,
+                the message gives the cause.
+            CaptureError: if a cost is unknown, as for a watch with graph breaks, because the ops
+                between its graphs are not recorded.
+            TypeError: if there is nothing to check, or if another cost is limited in a phase.
+            ValueError: if `unknown` is invalid, or a mapping lacks the capture's device.
         """
-        if not self._contents.at(level):
-            self._need_any()
-            levels = ", ".join(self._contents.levels)
-            via = "inductor" if level == "post_grad" else level
-            raise CaptureError(
-                f"level {level!r} was not captured (captured levels: {levels}): use via={via!r}"
+        if phase is not None and not (saved_bytes is None and recomputed_flops is None):
+            raise TypeError(
+                "saved_bytes and recomputed_flops are costs of the step, not of a phase"
             )
-        if level in ATEN_LEVELS:
-            for graph in self._contents.graphs:
-                if graph.level == "dynamo" and any(node.is_call for node in graph.nodes):
-                    raise CaptureError(
-                        f"{graph.name} has no graph at level {level!r}, because its backend does "
-                        "not use AOTAutograd: select other functions with only(function=...), or "
-                        "compile with another backend, such as 'aot_eager'"
-                    )
-        return type(self)(self._read, self.header, level=level, device=self.device)
+        if unknown not in ("fail", "ignore"):
+            raise ValueError(f'unknown={unknown!r} is neither "fail" nor "ignore"')
+        from ..checks import budget, recomputation
+        from ..graph import cost
 
-    def with_sizes(self, **sizes: int) -> Capture:
-        """Return a capture with values for symbolic sizes, so that its cost is a number.
-
-        `capture.with_sizes(s0=8).flops` is the cost of a step with size `s0` equal to 8. The
-        returned capture has only graphs, like a capture loaded from a file. An expression becomes a
-        number if all its symbols have values; other expressions stay symbolic.
-
-        Args:
-            **sizes: the size of each symbol, by its name in the graphs.
-
-        Raises:
-            TypeError: if no size is given, or a size is not an int.
-            ValueError: for a symbol that is in no graph (the message lists the symbols), for a
-                negative size, and if an expression would become fractional or negative.
-            CaptureError: for a watch with graph breaks, see `flops`.
-        """
-        from ..graph.sizes import with_sizes
-        from .contents import Contents
-
-        self._need_whole()
-        program = with_sizes(self.program, sizes)
-        contents = Contents.of_program(program, sees_eager=self._contents.eager is not None)
-        return type(self)(contents, self.header, device=self.device)
-
-    def only(self, within: Any = None, function: str | None = None) -> Capture:
-        """Return the part of a watch that belongs to some code.
-
-        `capture.only(within="my_package")` ignores what other packages compile, and
-        `capture.only(function="forward*")` keeps the functions whose names match the glob.
-
-        Args:
-            within: a path, an importable package, or a sequence of these.
-            function: a glob of names of compiled functions.
-
-        Raises:
-            CaptureError: if the capture was not made by `watch()`.
-            ValueError: if `within` is neither a path nor a package.
-        """
-        whole = self._contents
-        part = whole.only(within, function)
-
-        def read() -> Contents:
-            nonlocal whole, part
-            if (now := self._contents) is not whole:
-                whole, part = now, now.only(within, function)
-            return part
-
-        return type(self)(read, self.header, level=self._level, device=self.device)
-
-    def fx(self, graph: Graph) -> torch.fx.GraphModule:
-        """Return a `torch.fx.GraphModule` of a captured graph, to run or transform.
-
-        The module takes the graph's inputs in their order, under names derived from theirs. It
-        returns the graph's outputs followed by its saved values. `from_fx` converts the module back
-        to the same graph. Each call makes a new copy, which shares parameters and buffers with the
-        model.
-
-        Args:
-            graph: one of `graphs`, at the capture's level.
-
-        Raises:
-            CaptureError: if the graph is not from this capture, or has no live module: if it ran
-                eagerly, or was captured via "dispatch" or by a watch, or loaded from a file.
-        """
-        if any(eager_graph is graph for eager_graph in self._contents.eager or ()):
-            raise CaptureError(
-                f"{graph.name} ran eagerly, op by op, so it has no live torch.fx graph: pass one "
-                "of capture.graphs"
-            )
-        if not any(captured_graph is graph for captured_graph in self.graphs):
-            raise CaptureError(
-                f"{graph!r} is not one of this capture's graphs: pass one of capture.graphs"
-            )
-        converted = self._contents.live_by_id.get(id(graph))
-        if converted is None:
-            raise self._unavailable("torch.fx graphs are", "graph_capture(target, ..., via='aot')")
-        from ..convert.to_fx import to_graph_module
-
-        return to_graph_module(converted)
-
-    def to_text(
-        self, detail: Detail = "dataflow", fold: bool = True, digits: int | None = None
-    ) -> str:
-        """Return the `.tgraph` text of all graphs of the `program`.
-
-        Args:
-            detail: "ops" writes only op counts, "dataflow" everything that comparisons use, "full"
-                also strides and devices.
-            fold: True writes repeated modules once, as stored files do. False writes each node on
-                its own line, for line-by-line comparison.
-            digits: significant digits of float constants, see `Graph.to_text`.
-        """
-        return format_document(self.program, self.header, detail, fold=fold, digits=digits)
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Capture):
-            return NotImplemented
-        if not (self.program or other.program):
-            need_graphs(self)
-        need_recorded(self.watched)
-        need_recorded(other.watched)
-        return equal_programs(self.program, other.program)
-
-    def __hash__(self) -> int:
-        return hash(self.program)
-
-    def __repr__(self) -> str:
-        graphs = ", ".join(
-            f"{with_runs(graph.name, shown_runs(graph))} ({ops_in_words(graph)})"
-            for graph in self.program
-        )
-        return f"<{type(self).__name__} via {self.via}: {graphs or 'no graphs'}>"
-
-    def _of_kind(self, *kinds: GraphKind) -> tuple[Graph, ...]:
-        return tuple(graph for graph in self.graphs if graph.kind in kinds)
-
-    def _require_one(self, word: str, graphs: tuple[Graph, ...]) -> Graph:
-        if len(graphs) == 1:
-            return graphs[0]
-        self._need_any()
-        names = ", ".join(f"{graph.name} ({ops_in_words(graph)})" for graph in self.graphs)
-        count = len(graphs) or "none"
-        hint = _WHY_NO_BACKWARD if word == "backward" else ""
-        hint = f"Use one of capture.{word}s" if graphs else hint
-        raise CaptureError(
-            f"expected one {word} graph, found {count} (graphs: {names or 'none'}). {hint}".rstrip()
-        )
-
-    def _need_any(self) -> None:
-        """Raise `CaptureError` with the reason if a watch has no graph."""
-        if self.watched is not None and not self.graphs:
-            from ..checks.eager import why_no_graph
-
-            raise CaptureError(f"no graph was compiled:\n{why_no_graph(self.watched)}")
-
-    def _need_whole(self) -> None:
-        self._need_any()
+        compilation.need_graphs(self)
         self.need_all_ops("the cost")
+        graphs = self.program if phase is None else self._of_phase(phase)
+        recomputed = () if recomputed_flops is None else self.recomputed
+        budget.assert_budget(
+            graphs,
+            {
+                "flops": flops,
+                "saved_bytes": saved_bytes,
+                "peak_bytes": peak_bytes,
+                "recomputed_flops": recomputation.limit_in_flops(recomputed_flops, self._split),
+            },
+            {
+                "flops": lambda: cost.total_flops(graphs, times_run=True, unknown=unknown),
+                "saved_bytes": lambda: self.saved_bytes,
+                "peak_bytes": lambda: cost.peak_bytes(graphs),
+                "recomputed_flops": lambda: recomputation.flops_of(recomputed),
+            },
+            device_of(graphs, self.device),
+            recomputed,
+        )
 
-    def need_all_ops(self, unknown: str) -> None:
-        """Refuse a watch with graph breaks, or that ran code compiled before it.
+    def assert_recomputed(
+        self, expected: Mapping[Any, Any], module: str | None = None, exact: bool = False
+    ) -> None:
+        """Assert how often the backward recomputes forward ops; see `Capture.recomputed`.
+
+        `assert_recomputed({"aten.addmm": 8})` asserts that the backward runs 8 of the forward's
+        `addmm` calls again.
 
         Args:
-            unknown: the missing information, for the message: "the cost".
+            expected: count of each op, as in `assert_op_counts`.
+            module: a module path, or a glob of paths: checks only ops in these modules and their
+                submodules.
+            exact: True requires that every recomputed op matches a pattern in `expected`.
 
         Raises:
-            CaptureError: with the first graph break, or this code.
+            AssertionError: if a count differs, with the recomputed ops and their causes, modules
+                and lines.
+            CaptureError: see `Capture.recomputed`.
+            TypeError: if there is nothing to check.
+            ValueError: if an op pattern cannot match anything, or the forward has no op in
+                `module`.
         """
-        try:
-            need_recorded(self.watched)
-        except AssertionError as error:
-            raise CaptureError(f"{unknown} is unknown: {error}") from None
-        breaks = self.watched.breaks if self.watched is not None else ()
-        if breaks:
-            raise CaptureError(
-                f"{unknown} is unknown: ops that ran at graph breaks are not in the graphs of a "
-                f"watch (first graph break: {breaks[0].file}:{breaks[0].line}, {breaks[0].kind}). "
-                "Use graph_capture(target, ...) via 'aot' or 'dispatch'"
-            )
+        from ..checks import recomputation
 
-    @property
-    def _split(self) -> tuple[Graph, ...]:
-        """`program` with AOTAutograd's graphs instead of the graphs derived from them."""
-        contents = self._contents
-        at_aot = any(graph.level in ("post_grad", "compiled_autograd") for graph in contents.graphs)
-        has_aot = at_aot and contents.at("aot")
-        return contents.program_at("aot") if has_aot else self.program
+        compilation.need_graphs(self)
+        graphs = self._split
+        device = device_of(graphs, self.device)
+        recomputation.assert_recomputed(graphs, self.recomputed, expected, module, exact, device)
 
-    @property
-    def _comparison(self) -> Comparison:
-        return self._contents.comparison
+    def assert_not_recomputed(self, *ops: Any, module: str | None = None) -> None:
+        """Assert that the backward does not run these forward ops again.
+
+        Args:
+            *ops: patterns as in `assert_op_counts`; without patterns, all ops of `module`.
+            module: see `assert_recomputed`.
+
+        Raises:
+            AssertionError: if ops are recomputed. The message lists them with their share of the
+                forward's FLOPs, the causes, modules and lines, and the ops in the same modules
+                whose results are saved. Also if the forward runs none of the ops.
+            CaptureError, ValueError: see `assert_recomputed`.
+            TypeError: if neither an op nor a module is given.
+        """
+        from ..checks import recomputation
+
+        compilation.need_graphs(self)
+        recomputation.assert_not_recomputed(self._split, self.recomputed, ops, module)
+
+    def assert_saved(self, *ops: Any, module: str | None = None) -> None:
+        """Assert that every result of these ops is saved for the backward, directly or as a view.
+
+        Args:
+            *ops: see `assert_not_recomputed`. For an op with several results, only used results
+                count.
+            module: see `assert_recomputed`.
+
+        Raises:
+            AssertionError: if a result is not saved, with each of these results; if the forward
+                runs none of the ops; or if all their results are views of inputs or parameters.
+            CaptureError, TypeError, ValueError: see `assert_not_recomputed`.
+        """
+        from ..checks import recomputation
+
+        compilation.need_graphs(self)
+        recomputation.assert_saved(self._split, ops, module)
+
+    def assert_not_saved(self, *ops: Any, module: str | None = None, max_bytes: int = 0) -> None:
+        """Assert that results of these ops are not saved for the backward.
+
+        Args:
+            *ops: see `assert_not_recomputed`.
+            module: see `assert_recomputed`.
+            max_bytes: maximum number of saved bytes, summed over all results.
+
+        Raises:
+            AssertionError: if more bytes are saved, with each saved result and its bytes; or if the
+                forward runs none of the ops.
+            CaptureError: see `assert_recomputed`; also for a symbolic size.
+            TypeError: see `assert_not_recomputed`.
+            ValueError: see `assert_recomputed`; also if `max_bytes` is not an int of at least 0.
+        """
+        from ..checks import recomputation
+
+        compilation.need_graphs(self)
+        recomputation.assert_not_saved(self._split, ops, module, max_bytes)
+
+    def assert_repeated(self, glob: str, kinds: int = 1, backward: bool = False) -> None:
+        """Assert that blocks of a model compute the same; see `Capture.repeated`.
+
+        `assert_repeated("layers.*")` asserts that all layers are of one kind.
+
+        Args:
+            glob: a glob of module paths in which `*` matches one component.
+            kinds: maximum number of kinds of blocks.
+            backward: True to also compare the backward. The comparison ignores sums of gradients
+                that leave a block, because autograd may compute a sum in any of the blocks.
+
+        Raises:
+            AssertionError: if there are more kinds, with the members of each kind, and its
+                difference from the most common kind.
+            CaptureError: see `Capture.repeated`; also for `backward=True` without a backward.
+            TypeError, ValueError: see `Capture.repeated`; also if `kinds` is not a positive int.
+        """
+        from ..checks import blocks
+
+        blocks.assert_repeated(self, self._split, glob, kinds, backward)
+
+    def assert_shared(self, glob: str, bodies: int = 1) -> None:
+        """Assert that blocks share the subgraphs that `nested_compile_region` compiles.
+
+        Args:
+            glob: see `assert_repeated`.
+            bodies: maximum number of subgraphs.
+
+        Raises:
+            AssertionError: if there are more subgraphs, or a block was inlined, with the calls of
+                each subgraph and the inlined blocks.
+            CaptureError: unless the capture is via "dynamo", "aot", "inductor" or "export".
+            TypeError, ValueError: see `assert_repeated`.
+        """
+        from ..checks import blocks
+
+        blocks.assert_shared(self, self._split, glob, bodies)
+
+    def assert_compiled_once(self, glob: str, *, model: torch.nn.Module, kinds: int = 1) -> None:
+        """Assert that few compilations serve all blocks of a model (regional compilation).
+
+        Compile each block separately before the watch: `block.compile()`.
+
+        Args:
+            glob: a glob of the paths in `model.named_modules()`; `*` matches one component.
+            model: the model, after it ran in the watch.
+            kinds: maximum number of compilations.
+
+        Raises:
+            AssertionError: if there are more compilations, with the blocks that each of them served
+                and the guard that separates it from earlier ones; or if blocks ran eagerly or did
+                not run, with these blocks.
+            CaptureError: if the capture was not made by `watch()` or `steady()`.
+            TypeError, ValueError: see `assert_repeated`.
+        """
+        from ..checks import regional
+
+        regional.assert_compiled_once(self, glob, model, kinds)
+
+    def assert_matches_eager(
+        self, rtol: Tolerance = None, atol: Tolerance = None, strides: bool = True
+    ) -> None:
+        """Assert that the captured run matches an eager run from the same state.
+
+        The check compares the output, the `requires_grad` of its tensors, the gradients, and the
+        final values of buffers and tensor arguments. In the output, tensors are compared within the
+        tolerance, containers by type, and all other values by type and `==`. NaN equals NaN in the
+        same position, because a fully masked row of a softmax is NaN. Infinities are equal if their
+        signs are.
+
+        Via "aot", "inductor" and "dynamo", the check also compares the strides of the output's
+        dense tensors in dimensions larger than 1, which of them are the same object, and which of
+        them share memory with each other, or with an argument, a parameter or a buffer.
+
+        After `steady`, the check makes all calls again, eagerly, from the same first state, and
+        compares each with the compiled call. Python values that the calls changed keep their last
+        values; a failure names them.
+
+        After a difference, the target runs eagerly a few more times to find a provable cause: a
+        custom op with hidden state or undeclared writes, a fake implementation whose dtype, shape
+        or strides differ from the op's, `np.random` (torch.compile draws from torch's generator),
+        and Python values that change between calls. If there is none, compiled code is compared
+        with a run in float64; if the difference is rounding, the message suggests a tolerance.
+
+        Args:
+            rtol, atol: tolerances: a number; a mapping by device type (`{"cpu": 0, "cuda": 1e-3}`),
+                by dtype (`{torch.bfloat16: 1e-2}`), or by device type and then dtype. `None` and
+                missing dtypes use the defaults of `torch.testing.assert_close`.
+            strides: False to ignore strides. Sharing is compared nevertheless.
+
+        Raises:
+            AssertionError: if the runs differ, with the first difference and its causes; after
+                `steady`, also if no compiled code ran in a call. Also, with
+                the message "nothing compared", if all floating-point outputs or all gradients of
+                both runs are at most `atol`, a tensor contains only NaN, all gradients are zero, or
+                no output has an element.
+            CaptureError: if the capture has no eager run to compare with, as a watch, or is on the
+                meta device; if the target, or part of it, is compiled with a backend that computes
+                otherwise than the capture, such as a custom one (use `steady`); or if a parameter,
+                buffer or argument changed after the capture.
+            ValueError: if a mapping by device type lacks the device type of a tensor.
+        """
+        parity.assert_matches_eager(self, self._contents.comparison, rtol, atol, strides=strides)
+
+    def first_difference(self, rtol: Tolerance = None, atol: Tolerance = None) -> Divergence | None:
+        """Find the first node where the captured run differs from an eager run.
+
+        The step is captured again at the compiler's stages, at most four times, to find the stage
+        that introduces the difference. At that stage, the values of all nodes are compared with
+        eager values. To recognize rounding, both formulas are also evaluated in float64, from the
+        values of the eager run. The recorded values take at most 2 GiB, and a replay of a graph
+        needs as much memory again as the graph itself.
+
+        Args:
+            rtol, atol: tolerances, as in `assert_matches_eager`.
+
+        Returns:
+            The first difference, or the last stage that could be checked; `None` if all outputs,
+            gradients and buffers are within the tolerance.
+
+        Raises:
+            CaptureError: if the mechanism is not "aot", "inductor" or "dynamo"; also see
+                `assert_matches_eager`.
+        """
+        return parity.first_difference(self, self._contents.comparison, rtol, atol)

@@ -12,7 +12,6 @@ import pickle
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -35,7 +34,7 @@ class SecondProcess:
         directory: cache directory of the restart.
 
     Raises:
-        CaptureError: if the calls or a setting cannot be pickled, with the path of the attribute.
+        CaptureError: if the calls or a setting cannot be pickled, with the setting or argument.
     """
 
     def __init__(self, calls: CallArguments, directory: Path) -> None:
@@ -92,21 +91,22 @@ def _pickle(settings: dict[str, dict[str, Any]], calls: CallArguments) -> bytes:
     try:
         return pickle.dumps((settings, calls))
     except Exception as error:
-        # pickle's own error does not name the attribute.
-        values = [
-            (f"{module}.{key}", settings[module][key])
-            for module in settings
-            for key in settings[module]
-        ]
-        values += [("target", calls.target), ("loss_fn", calls.loss_fn)]
-        values += [(f"calls[{number}]", call) for number, call in enumerate(calls.arguments)]
-        where = next(
-            (where for path, value in values for where in _unpicklable(value, path)), "the target"
-        )
+        # pickle names the class or function, but not the setting or argument that has it.
+        values = {f"{name}.{key}": own[key] for name, own in settings.items() for key in own}
+        values |= {"target": calls.target, "loss_fn": calls.loss_fn}
+        values |= {f"calls[{number}]": call for number, call in enumerate(calls.arguments)}
+        where = next((path for path, value in values.items() if not _is_picklable(value)), "a call")
         raise CaptureError(
-            f"{where} cannot be pickled for the second process ({type(error).__name__}): define "
-            "its class and functions at module level, or use process=False"
+            f"{where} cannot be pickled for the second process ({error}): define its class and "
+            "functions at module level, or use process=False"
         ) from error
+
+
+def _is_picklable(value: Any) -> bool:
+    with contextlib.suppress(Exception):
+        pickle.dumps(value)
+        return True
+    return False
 
 
 def _modules_in(data: bytes) -> list[str]:
@@ -139,30 +139,3 @@ def _import(name: str, file: str) -> None:
         module.__name__ = "__restart__"  # do not run its `if __name__ == "__main__":` block
     sys.modules[name] = module
     spec.loader.exec_module(module)
-
-
-def _unpicklable(value: Any, path: str, depth: int = 6) -> Iterator[str]:
-    """Yield the paths of the innermost values that cannot be pickled."""
-    with contextlib.suppress(Exception):
-        pickle.dumps(value)
-        return
-    inner: list[tuple[str, Any]] = []
-    if isinstance(value, torch.nn.Module):
-        inner += [(f"{path}.{name}", child) for name, child in value.named_children()]
-    if isinstance(value, dict):
-        inner += [(f"{path}[{key!r}]", item) for key, item in value.items()]
-    elif isinstance(value, list | tuple):
-        inner += [(f"{path}[{number}]", item) for number, item in enumerate(value)]
-    elif hasattr(value, "__dict__") and not isinstance(value, type):
-        inner += [
-            (f"{path}.{name}", item)
-            for name, item in vars(value).items()
-            if name not in ("_modules", "__wrapped__")
-        ]
-    below = [
-        problem
-        for where, item in inner
-        if depth
-        for problem in _unpicklable(item, where, depth - 1)
-    ]
-    yield from below or [f"{path} ({type(value).__name__})"]

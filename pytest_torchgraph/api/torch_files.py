@@ -172,7 +172,8 @@ def _filled(structure: Any, values: Sequence[Any]) -> Any:
 
 
 def _of_printed(path: Path) -> list[Capture]:
-    from ..convert.printed import PrintedGraphError, convert_printed, read_printed
+    from ..convert.from_fx import convert
+    from ..convert.printed import PrintedGraphError, read_printed
     from ..graph.module_paths import numbered
     from ..graph.text import Header
     from ..ops.matching import LEVELS
@@ -189,9 +190,7 @@ def _of_printed(path: Path) -> list[Capture]:
     try:
         if not events:
             graphs = numbered(
-                convert_printed(
-                    read_printed(block.text), level=_level(block.text), kind="forward"
-                ).graph
+                convert(read_printed(block.text), level=_level(block.text), kind="forward").graph
                 for block in blocks
             )
             contents = Contents.of_program(graphs)

@@ -13,15 +13,17 @@ from typing import Any, NamedTuple
 import torch
 
 from .. import torch_private
-from ..checks.warm_start import assert_warm
+from ..checks.eager import why_no_graph
 from ..isolation import CACHES, variables_restored
 from ..mechanisms.protocol import check_options
 from ..mechanisms.step import Invocation, Step, compile_marks_restored, exclusive, preserve_state
 from ..mechanisms.torch_compile import Inductor
+from ..settings.paths import allows, patterns
 from ..torch_release import need_torch
 from ..watching.cache_lookups import CacheLookup, lookups_of
 from ..watching.observe import HUB, EventRecorder
 from ..watching.record import WatchRecord, record_of
+from ..words import counted
 from .watch import arguments_of
 
 
@@ -51,7 +53,7 @@ class Restart:
         self.lookups: tuple[CacheLookup, ...] = lookups_of(
             warm.record.compiled, cold.record.compiled
         )
-        self._cold, self._warm = cold.record, warm.record
+        self._cold = cold.record
 
     def assert_warm(self, max_misses: int = 0, allow: str | Sequence[str] = ()) -> None:
         """Assert that the second start took every graph from torch.compile's caches.
@@ -67,8 +69,42 @@ class Restart:
                 already.
             ValueError: if `max_misses` is not an int of at least 0.
         """
-        __tracebackhide__ = True
-        assert_warm(self._cold, self._warm, self.lookups, max_misses, allow)
+        if isinstance(max_misses, bool) or not isinstance(max_misses, int) or max_misses < 0:
+            raise ValueError(
+                f"max_misses={max_misses!r} is not a valid number of misses: pass an int of at "
+                "least 0"
+            )
+        if not any(
+            compilation.ops and not compilation.failure for compilation in self._cold.compiled
+        ):
+            raise AssertionError(f"no graph was compiled:\n{why_no_graph(self._cold)}")
+        if not self.lookups:
+            raise AssertionError(
+                "the second start used no cache, because only the inductor backend has caches: "
+                "compile the target with backend='inductor'"
+            )
+        cold_lookups = [
+            event for compilation in self._cold.compiled for event in compilation.lookups
+        ]
+        missed = {event.key for event in cold_lookups if event.state == "miss"}
+        early_hits = [e for e in cold_lookups if e.state == "hit" and e.key not in missed]
+        if early_hits:
+            raise AssertionError(
+                f"the first start was already warm: {counted(len(early_hits), 'lookup')} hit in an "
+                "empty cache directory, so a remote cache served them. Disable it: set "
+                "torch._inductor.config.fx_graph_remote_cache and "
+                "torch._functorch.config.enable_remote_autograd_cache to False"
+            )
+        tolerated = patterns(allow)
+        misses = [m for m in self.lookups if m.state != "hit" and not allows(tolerated, m.reason)]
+        if len(misses) > max_misses:
+            lines = [
+                f"not warm: {len(misses)} of {counted(len(self.lookups), 'lookup')} missed, "
+                f"expected at most {max_misses}",
+                *(f"  {lookup}" for lookup in misses),
+                "  to see each cause and its remedy: graph_capture(target, ...).assert_cacheable()",
+            ]
+            raise AssertionError("\n".join(lines))
 
     def __repr__(self) -> str:
         states = [lookup.state for lookup in self.lookups]
@@ -105,8 +141,8 @@ def restart(
     Raises:
         TypeError: see `steady`; also if an option of `via` has the wrong type.
         ValueError: if `via` is anything else, or has an unknown mode or option.
-        CaptureError: see `capture`; also if the target or a setting cannot be pickled, with the
-            attribute's path.
+        CaptureError: see `capture`; also if the target, an argument or a setting cannot be pickled,
+            with its name.
     """
     need_torch()
     mechanism = Inductor() if via == "inductor" else via

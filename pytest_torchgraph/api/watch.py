@@ -81,7 +81,6 @@ class Watch:
 
         def __getattr__(self, name: str) -> NoReturn:
             """Raise an error with the correct usage if the watch is used as its capture."""
-            __tracebackhide__ = True
             if not name.startswith("_") and hasattr(Capture, name):
                 raise AttributeError(
                     f"{name!r} is not available on the context manager: use `with "
@@ -188,10 +187,10 @@ def steady(
             if number == 1:
                 watching.enter_context(watch)
             states.append(RandomState(every.named.generators))
-            runs = recorder.executed(HUB.look(recorder))
+            runs = recorder.counted(HUB.look(recorder)).executed
             step = Step(invocation, saved)
             step.run()
-            if recorder.executed(HUB.look(recorder)) == runs:
+            if recorder.counted(HUB.look(recorder)).executed == runs:
                 idle.append(number)
             outcomes.append(outcome_of(step).kept(outcomes[-1] if outcomes else None))
             invocations[number] = invocation.with_backward(step.ran_backward)

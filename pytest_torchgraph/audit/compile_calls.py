@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from types import FrameType
-from typing import Any, NamedTuple
+from typing import Any
 
 from ..convert.source_lines import is_torch_file, is_user_file
 from ..torch_private import ConfigChanges, same
-from .facts import LeakedSetting
+from .facts import CodePlace, LeakedSetting
 
 _ENTRY_FILES = ("__init__.py", "_compile.py", "_dynamo", "compiler", "nn/modules/module.py")
 """Files of torch whose frames may be between the user's code and `torch.compile`."""
@@ -15,19 +15,7 @@ _RUNNERS = ("_pytest", "pluggy")
 """Packages that call the tests."""
 
 
-class CompileCall(NamedTuple):
-    """A call of `torch.compile`.
-
-    Attributes:
-        file, function, line: the line of the user's code.
-    """
-
-    file: str
-    function: str
-    line: int
-
-
-def compile_call(frame: FrameType | None) -> CompileCall | None:
+def compile_call(frame: FrameType | None) -> CodePlace | None:
     """Return a test's call of `torch.compile`, given a frame of torch inside the call.
 
     Return `None` for torch's own calls, and for calls at the import of a module (decorators).
@@ -44,7 +32,7 @@ def compile_call(frame: FrameType | None) -> CompileCall | None:
             if not any(is_torch_file(file, *entry.split("/")) for entry in _ENTRY_FILES):
                 return None
         elif call is None and is_user_file(file):
-            call = CompileCall(file, frame.f_code.co_name, frame.f_lineno)
+            call = CodePlace(file, frame.f_lineno, frame.f_code.co_name)
         frame = frame.f_back
     return call
 

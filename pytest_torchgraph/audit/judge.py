@@ -104,7 +104,7 @@ class BaselineComparison:
         self._known = {key for entry in before.tests.values() for key in entry.causes}
         self._seen = {cause.key for test in facts.values() for cause in test.causes}
 
-    def verdict(self, places: Mapping[str, str]) -> Verdict:
+    def verdict(self, places: Mapping[str, str] | None = None) -> Verdict:
         """Return all differences.
 
         Args:
@@ -132,7 +132,7 @@ class BaselineComparison:
                     own = [*self._improvements(test, old, current)]
                     verdict.better += own or better.get(test, [])
             elif old is not None and (changes or not (old.shared or old.calls)):
-                place = CodePlace.parse(places.get(test, ""))
+                place = CodePlace.parse((places or {}).get(test, ""))
                 changes = [AuditChange(test, "no longer uses torch.compile", place)]
             verdict.worse += changes
         compared = before.keys() & self._passed
@@ -151,7 +151,7 @@ class BaselineComparison:
         is removed.
         """
         tests = dict(self._before.tests)
-        for old_id, _ in self.verdict({}).renamed:
+        for old_id, _ in self.verdict().renamed:
             del tests[old_id]
         for test in self._passed:
             old, facts = tests.get(test), self._facts.get(test)
@@ -299,16 +299,6 @@ class BaselineComparison:
             yield AuditChange(test, "compiles graphs now")
         elif current.ops > old.ops:
             yield AuditChange(test, f"more ops compiled: {old.ops} -> {current.ops}")
-
-
-def judge(
-    before: ReleaseSection,
-    facts: Mapping[str, TestFacts],
-    passed: Set[str],
-    places: Mapping[str, str] | None = None,
-) -> Verdict:
-    """Compare a run with the baseline; see `BaselineComparison` and its `verdict`."""
-    return BaselineComparison(before, facts, passed).verdict(places or {})
 
 
 NO_BACKWARD = "the backward graph no longer runs"

@@ -14,8 +14,7 @@ from ..watching.cache_lookups import SWITCHED_OFF, CacheBypass
 from ..watching.observe import BACKWARD, CompileId
 from ..watching.recompiles import FIRST_DYNAMIC, Recompile
 from ..watching.record import WatchRecord
-from .compile_calls import CompileCall
-from .facts import Cause, CauseKind, FunctionFacts, TestFacts
+from .facts import Cause, CauseKind, CodePlace, FunctionFacts, TestFacts
 from .suite_watch import TestObservation
 
 NO_OPS = "Dynamo found no tensor operation"
@@ -89,7 +88,7 @@ def _functions(observation: TestObservation) -> Iterator[FunctionFacts]:
         )
 
 
-def _causes_of_unused_calls(calls: Iterable[CompileCall]) -> tuple[Cause, ...]:
+def _causes_of_unused_calls(calls: Iterable[CodePlace]) -> tuple[Cause, ...]:
     """Return a cause for each `torch.compile` call whose result the test never ran."""
     return _merge_causes(
         Cause("nothing", relative(call.file), call.function, NEVER_CALLED, "", call.line)

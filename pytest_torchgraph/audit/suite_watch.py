@@ -23,8 +23,8 @@ from ..watching.dynamo_import import DynamoFinder, is_imported
 if TYPE_CHECKING:
     from ..watching.observe import EventRecorder
     from ..watching.record import WatchRecord
-    from .compile_calls import CompileCall, SettingsTracker
-    from .facts import LeakedSetting
+    from .compile_calls import SettingsTracker
+    from .facts import CodePlace, LeakedSetting
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class TestObservation:
     """
 
     record: WatchRecord
-    compile_calls: tuple[CompileCall, ...] = ()
+    compile_calls: tuple[CodePlace, ...] = ()
     in_wider_fixture: bool = False
     nested: bool = False
     fixture_calls: Mapping[str, int] = field(default_factory=dict)
@@ -67,7 +67,7 @@ class SuiteWatch:
         self._recorder: EventRecorder | None = None
         self._idle_recorder: EventRecorder | None = None
         self._settings: SettingsTracker | None = None
-        self._calls: list[CompileCall] = []
+        self._calls: list[CodePlace] = []
         self._in_wider_fixture = False
         self._fixture_calls: Counter[str] = Counter()
         self._stack = contextlib.ExitStack()

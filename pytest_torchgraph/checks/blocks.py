@@ -40,7 +40,6 @@ def assert_repeated(
     capture: Subject, graphs: Sequence[Graph], glob: str, kinds: int, backward: bool
 ) -> None:
     """See `Capture.assert_repeated`."""
-    __tracebackhide__ = True
     need_count("kinds", kinds)
     block_kinds = capture.repeated(glob)
     if backward:
@@ -121,7 +120,6 @@ def _edit(finding: Finding, block: str) -> tuple[Any, ...]:
 
 def assert_shared(capture: Subject, graphs: Sequence[Graph], glob: str, bodies: int) -> None:
     """See `Capture.assert_shared`."""
-    __tracebackhide__ = True
     need_count("bodies", bodies)
     if capture.watched is not None or capture.via not in _SHARING:
         via = "a watch" if capture.watched is not None else f"a capture via {capture.via!r}"

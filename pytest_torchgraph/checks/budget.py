@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Literal, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Literal
 
 from ..errors import CaptureError
 from ..graph.checks import bounds, format_bounds
 from ..graph.cost import (
-    KeptStorage,
     Recomputed,
     by_module,
     flops_by_node,
@@ -19,7 +17,7 @@ from ..graph.cost import (
     why_none_counted,
 )
 from ..graph.diff import abridged
-from ..graph.model import Graph, Node, Source
+from ..graph.model import Graph, Source
 from ..words import CHECK_BACKWARD, counted, grouped, is_index
 
 MOST = 5
@@ -29,8 +27,6 @@ _WHERE_MORE = (
     "  to see every module: print(capture.cost_table()). To see only the outer modules: "
     "print(capture.cost_table(depth=1))"
 )
-
-_Entry = TypeVar("_Entry")
 
 Figure = Literal["flops", "saved_bytes", "peak_bytes", "recomputed_flops"]
 
@@ -51,7 +47,6 @@ def assert_budget(
         device: device type of the capture.
         recomputed: recomputed ops, for a limit on them.
     """
-    __tracebackhide__ = True
     limits = {name: limit for name, limit in requested.items() if limit is not None}
     if not limits:
         raise TypeError(
@@ -148,69 +143,53 @@ def _most_flops(graphs: Sequence[Graph]) -> Iterator[str]:
 
 
 def _most_flops_by_line(graphs: Sequence[Graph]) -> Iterator[str]:
-    """Yield lines for the ops with the most FLOPs, for a capture without modules (a watch)."""
-    sums: Counter[tuple[str, Source | None]] = Counter()
+    """Return lines for the ops with the most FLOPs, for a capture without modules (a watch)."""
+    entries = []
     for graph in graphs:
         for name, flops in flops_by_node(graph).items():
             node = graph[name]
-            sums[node.op, node.source] += (flops or 0) * graph.runs
-    largest = [(key, count) for key, count in sums.most_common() if count]
-    for (op, source), count in largest[:MOST]:
-        yield f"{count:>12}  {op}"
-        if source is not None:
-            yield f"{'':>14}{source}: {source.code}"
-    if omitted := largest[MOST:]:
-        yield f"{sum(count for _, count in omitted):>12}  by {counted(len(omitted), 'more op')}"
+            entries.append((node.op, node.source, node.module, (flops or 0) * graph.runs))
+    return _by_line(entries, "FLOP")
 
 
 def _most_saved(graphs: Sequence[Graph]) -> Iterator[str]:
-    """Return lines for the ops with the most saved bytes, with modules and source lines.
-
-    The calls of an op on one source line are one entry, regardless of their modules. The last line
-    sums up the rest, so the lines add up to the total.
-    """
-    saved_by_line: dict[tuple[str, Source | None], list[KeptStorage]] = {}
+    """Return lines for the ops with the most saved bytes, with modules and source lines."""
+    entries = []
     for saved_value in kept(graphs):
-        node = producer_of(saved_value.graph, saved_value.node) or saved_value.node
-        saved_by_line.setdefault((node.op, node.source), []).append(saved_value)
-    return _by_line(
-        saved_by_line,
-        lambda saved_value: saved_value.bytes,
-        lambda saved_value: saved_value.node,
-        "saved",
-    )
+        producer = producer_of(saved_value.graph, saved_value.node) or saved_value.node
+        module = saved_value.node.module
+        entries.append((producer.op, producer.source, module, saved_value.bytes))
+    return _by_line(entries, "saved")
 
 
-def _most_recomputed(entries: Sequence[Recomputed]) -> Iterator[str]:
+def _most_recomputed(recomputed: Sequence[Recomputed]) -> Iterator[str]:
     """Return lines for the ops with the most recomputed FLOPs, in the format of `_most_saved`."""
-    entries_by_line = grouped(
-        ((entry.op, entry.original.source), entry)
-        for entry in entries
-        if entry.counts and entry.cost.flops
-    )
-    return _by_line(
-        entries_by_line,
-        lambda entry: entry.cost.flops or 0,
-        lambda entry: entry.original,
-        "recomputed",
-    )
+    entries = [
+        (entry.op, entry.original.source, entry.original.module, entry.cost.flops or 0)
+        for entry in recomputed
+        if entry.counts
+    ]
+    return _by_line(entries, "recomputed")
 
 
-def _by_line(
-    entries_by_line: Mapping[tuple[str, Source | None], Sequence[_Entry]],
-    size_of: Callable[[_Entry], int],
-    node_of: Callable[[_Entry], Node],
-    word: str,
-) -> Iterator[str]:
-    """Yield the largest sums per op and source line, with the modules, and the sum of the rest."""
-    sizes = {key: sum(map(size_of, same_line)) for key, same_line in entries_by_line.items()}
+def _by_line(entries: Iterable[tuple[str, Source | None, str, int]], word: str) -> Iterator[str]:
+    """Yield the largest sums per op and source line, with the modules, and the sum of the rest.
+
+    The calls of an op on one source line are one entry, regardless of their modules. The lines add
+    up to the total.
+
+    Args:
+        entries: op, source line, module and size of each call.
+        word: what the sizes are.
+    """
+    groups = grouped(((op, source), (module, size)) for op, source, module, size in entries if size)
+    sizes = {key: sum(size for _, size in calls) for key, calls in groups.items()}
     largest = sorted(sizes.items(), key=lambda item: -item[1])
     for (op, source), size in largest[:MOST]:
-        modules = dict.fromkeys(node_of(entry).module for entry in entries_by_line[op, source])
-        modules_text = abridged(filter(None, modules)) or "(no module)"
-        yield f"{size:>12} {word}  {modules_text}: {op}"
+        modules = abridged(filter(None, dict.fromkeys(module for module, _ in groups[op, source])))
+        yield f"{size:>12} {word}  {f'{modules}: ' if modules else ''}{op}"
         if source is not None:
-            yield f"{'':>{15 + len(word)}}{source}: {source.code}"
+            yield f"{'':>14}{source}: {source.code}"
     if omitted := largest[MOST:]:
         size = sum(size for _, size in omitted)
         yield f"{size:>12} {word}  by {counted(len(omitted), 'more op')}"

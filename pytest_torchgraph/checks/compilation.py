@@ -20,6 +20,7 @@ from ..watching.guard_values import user_function
 from ..watching.observe import first_line
 from ..words import listed
 from .eager import find_uncompiled_calls, format_disabled, why_no_graph, why_no_recompile_possible
+from .subject import Subject
 
 if TYPE_CHECKING:
     from ..graph.events import GraphBreak
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from ..watching.observe import CompiledCallable
     from ..watching.recompiles import Recompile
     from ..watching.record import WatchRecord
-    from .subject import Subject
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,6 @@ def need_graphs(
     Raises:
         AssertionError: with the cause.
     """
-    __tracebackhide__ = True
     record = capture.watched
     if record is None:
         return
@@ -72,7 +71,6 @@ def need_recorded(record: WatchRecord | None, *, allow: str | Sequence[str] | No
     Raises:
         AssertionError: with the function, file and line of the code.
     """
-    __tracebackhide__ = True
     allowed = patterns(allow or ())
     earlier = record.compiled_earlier if record is not None else []
     if code := [text for text in earlier if not allows(allowed, text)]:
@@ -93,7 +91,6 @@ def need_device(capture: Subject) -> None:
     Raises:
         AssertionError: with the devices of the graphs.
     """
-    __tracebackhide__ = True
     expected, captured_devices = CONTEXT.device, device_types(capture.graphs)
     if capture.graphs and expected is not None and expected not in captured_devices:
         raise AssertionError(
@@ -114,7 +111,6 @@ def need_counted(capture: Subject, total: Any, allow: str | Sequence[str]) -> No
     Raises:
         AssertionError: with the cause.
     """
-    __tracebackhide__ = True
     record = capture.watched
     if record is not None and total is not None and bounds(total, _device(capture)) == (0, 0):
         _need_runs(capture, record, allow)
@@ -130,7 +126,6 @@ def need_compiled(
     Raises:
         AssertionError: with the cause of each eager call.
     """
-    __tracebackhide__ = True
     uncompiled = find_uncompiled_calls(record, allow=allow or (), unreported=unreported)
     if uncompiled:
         kinds = ", ".join(f'"{kind}: "' for kind in dict.fromkeys(call.kind for call in uncompiled))
@@ -144,33 +139,12 @@ def need_compiled(
         raise AssertionError(disabled)
 
 
-def assert_graph_breaks(
-    capture: Subject, count: Any, maximum: Any, allow: str | Sequence[str], within: Any
-) -> None:
-    """See `Capture.assert_graph_breaks`."""
-    __tracebackhide__ = True
-    low, high = _limits(capture, count, maximum, "assert_graph_breaks")
-    record = capture.record("graph breaks")
-    if capture.watched is None:  # for a watch, any number asserts that something was compiled
-        need_a_limit("assert_graph_breaks", [(low, high)])
-    counted = select_breaks(record, allow, within)
-    is_out_of_bounds = len(counted) < low or (high is not None and len(counted) > high)
-    if is_out_of_bounds and counted:
-        message = format_breaks(counted, low, high, len(record.breaks))
-        raise failed(message, UnexpectedBreaks(capture))
-    need_graphs(capture, allow=allow, unreported=True)
-    need_code_within(record, within)
-    if is_out_of_bounds:
-        raise AssertionError(f"graph breaks: expected {format_bounds(low, high)}, found none")
-
-
 def need_code_within(record: WatchRecord, within: Any) -> None:
     """Fail if no compiled code is in `within`.
 
     Raises:
         AssertionError: with the files that were compiled.
     """
-    __tracebackhide__ = True
     compiled = [compilation for compilation in record.compiled if not compilation.failure]
     files = {file for compilation in compiled for file in compilation.files}
     break_paths = [graph_break.path for graph_break in record.breaks]
@@ -235,25 +209,6 @@ def _format_break(number: int, graph_break: GraphBreak) -> str:
     return "\n".join(lines)
 
 
-def assert_recompiles(
-    capture: Subject, count: Any, maximum: Any, allow: str | Sequence[str]
-) -> None:
-    """See `Capture.assert_recompiles`."""
-    __tracebackhide__ = True
-    low, high = _limits(capture, count, maximum, "assert_recompiles")
-    record = capture.record("recompilations")
-    recompiles = record.recompiles
-    is_out_of_bounds = len(recompiles) < low or (high is not None and len(recompiles) > high)
-    if any(recompile.limit_hit for recompile in recompiles) or (is_out_of_bounds and recompiles):
-        raise AssertionError(format_recompiles(recompiles, low, high))
-    _need_runs(capture, record, allow)
-    if is_out_of_bounds:
-        raise AssertionError(f"recompilations: expected {format_bounds(low, high)}, found none")
-    impossible = "" if recompiles else why_no_recompile_possible(record)
-    if impossible:
-        raise AssertionError(impossible)
-
-
 def format_recompiles(recompiles: Sequence[Recompile], low: int, high: int | None) -> str:
     """Return the message for a wrong number of recompilations, with each recompilation."""
     head = f"recompilations: expected {format_bounds(low, high)}, found {len(recompiles)}"
@@ -281,25 +236,10 @@ def format_recompiles(recompiles: Sequence[Recompile], low: int, high: int | Non
 
 
 def _need_runs(capture: Subject, record: WatchRecord, allow: str | Sequence[str]) -> None:
-    __tracebackhide__ = True
     if not record.executions and not capture.graphs:
         raise AssertionError(f"no compiled code ran:\n{why_no_graph(record)}")
     if capture.watched is not None:
         need_compiled(record, allow=allow)
-        need_device(capture)
-
-
-def assert_single_backward_graph(capture: Subject) -> None:
-    """See `Capture.assert_single_backward_graph`."""
-    __tracebackhide__ = True
-    record = capture.record("compiled-autograd graphs")
-    captures = [compilation for compilation in record.compiled if compilation.is_capture]
-    problems = list(_capture_problems(record, captures))
-    problems += _backward_problems(capture, record, captures)
-    if problems:
-        raise AssertionError("\n".join(["no single backward graph:", *problems]))
-    if capture.watched is not None:
-        need_compiled(record)
         need_device(capture)
 
 
@@ -370,30 +310,6 @@ def _device(capture: Subject) -> str:
     return device_of(capture.graphs, capture.device or expected)
 
 
-def assert_graph_count(
-    capture: Subject, forward: Any, backward: Any, total: Any, update: Any
-) -> None:
-    """See `Capture.assert_graph_count`."""
-    __tracebackhide__ = True
-    if update is not None:
-        capture.phase("update")  # raises for a capture without `updates=`
-    updates = sum(graph.kind == "update" for graph in capture.graphs)
-    problems = wrong_counts(
-        capture,
-        ("forward", forward, len(capture.forwards)),
-        ("backward", backward, len(capture.backwards)),
-        ("update", update, updates),
-        ("total", total, len(capture.graphs)),
-        # For a watch, any number asserts that something was compiled.
-        limit_for="" if capture.watched is not None else "assert_graph_count",
-    )
-    if problems:
-        graph_lines = describe_graphs(capture) or ["  none"]
-        problem_lines = problems.values()
-        lines = ["graph count differs:", *problem_lines, "graphs captured:", *graph_lines]
-        raise AssertionError("\n".join(lines))
-
-
 def describe_graphs(capture: Subject) -> list[str]:
     """Return a line for each graph, with its first source line, and a line about hooks."""
     lines = []
@@ -455,3 +371,183 @@ def wrong_counts(capture: Subject, *counts: tuple[str, Any, int], limit_for: str
         if actual < low or (high is not None and actual > high):
             lines[words] = f"  {words}: expected {format_bounds(low, high)}, found {actual}"
     return lines
+
+
+class CompilationChecks(Subject):
+    """Assertions on what torch.compile did; see `Capture`."""
+
+    def assert_graph_count(
+        self,
+        forward: Any = None,
+        backward: Any = None,
+        total: Any = None,
+        *,
+        update: Any = None,
+        allow: str | Sequence[str] = (),
+    ) -> None:
+        """Assert the number of graphs.
+
+        `assert_graph_count()` expects one forward and one backward. If any count is given, omitted
+        counts are not checked. A count is an int, a `(min, max)` pair with `None` for no limit, or
+        a mapping of these by device type: `{"cpu": 2, "cuda": (1, None)}`.
+
+        Args:
+            forward: number of forward and inference graphs.
+            backward: number of backward graphs that ran.
+            update: number of graphs of the update of a training step.
+            total: number of all graphs. With `total=0`, a watch passes if compiled code ran and
+                nothing was compiled.
+            allow: regular expressions for tolerated `EagerCall`s of a watch, searched in
+                `"kind: reason"`, and for code in it that was compiled before it, searched in
+                `"compiled before the watch: FUNCTION (FILE:LINE)"`.
+
+        Raises:
+            AssertionError: if a count differs, with the graphs; if a watch has no graphs, with the
+                cause; or if calls in a watch ran eagerly, or code that was compiled before it.
+            TypeError: if every given count allows any number. For a watch, these counts are valid
+                and assert that something was compiled.
+            CaptureError: for `update` on a capture that was made without `updates=`.
+        """
+        if forward is None and backward is None and total is None and update is None:
+            forward = backward = 1
+        need_counted(self, total, allow)
+        if update is not None:
+            self.phase("update")  # raises for a self without `updates=`
+        updates = sum(graph.kind == "update" for graph in self.graphs)
+        problems = wrong_counts(
+            self,
+            ("forward", forward, len(self.forwards)),
+            ("backward", backward, len(self.backwards)),
+            ("update", update, updates),
+            ("total", total, len(self.graphs)),
+            # For a watch, any number asserts that something was compiled.
+            limit_for="" if self.watched is not None else "assert_graph_count",
+        )
+        if problems:
+            graph_lines = describe_graphs(self) or ["  none"]
+            problem_lines = problems.values()
+            lines = ["graph count differs:", *problem_lines, "graphs captured:", *graph_lines]
+            raise AssertionError("\n".join(lines))
+
+    def assert_no_graph_breaks(self, allow: str | Sequence[str] = (), within: Any = None) -> None:
+        """Assert that there were no graph breaks.
+
+        Args:
+            allow: regular expressions, or literal parts, for tolerated breaks and `EagerCall`s of a
+                watch, searched in `"kind: reason"`, and for code that was compiled before the
+                watch; see `assert_graph_count`.
+            within: a path, an importable package, or a sequence of these. Only breaks in this code
+                count.
+
+        Raises:
+            AssertionError: if graphs broke, with each break, its line and its reason; if no graph
+                was compiled, with the cause; if calls ran eagerly without a reported break, with
+                these calls.
+            CaptureError: if the capture did not go through torch.compile.
+            ValueError: if `within` is neither a path nor a package.
+        """
+        self.assert_graph_breaks(0, allow=allow, within=within)
+
+    def assert_graph_breaks(
+        self,
+        count: Any = None,
+        max: Any = None,
+        allow: str | Sequence[str] = (),
+        within: Any = None,
+    ) -> None:
+        """Assert the number of distinct graph breaks; see `assert_no_graph_breaks`.
+
+        `assert_graph_breaks(max=2)` fails on the third break. Breaks with the same file, line and
+        kind count once.
+
+        Args:
+            count: an int, a `(min, max)` pair with `None` for no limit, or a mapping of these by
+                device type.
+            max: the maximum number.
+            allow, within: see `assert_no_graph_breaks`. Tolerated breaks do not count.
+
+        Raises:
+            AssertionError, CaptureError, ValueError: see `assert_no_graph_breaks`.
+            TypeError: if neither `count` nor `max` is given, or if they allow any number. For a
+                watch, any number is valid and asserts that something was compiled.
+        """
+        low, high = _limits(self, count, max, "assert_graph_breaks")
+        record = self.record("graph breaks")
+        if self.watched is None:  # for a watch, any number asserts that something was compiled
+            need_a_limit("assert_graph_breaks", [(low, high)])
+        counted = select_breaks(record, allow, within)
+        is_out_of_bounds = len(counted) < low or (high is not None and len(counted) > high)
+        if is_out_of_bounds and counted:
+            message = format_breaks(counted, low, high, len(record.breaks))
+            raise failed(message, UnexpectedBreaks(self))
+        need_graphs(self, allow=allow, unreported=True)
+        need_code_within(record, within)
+        if is_out_of_bounds:
+            raise AssertionError(f"graph breaks: expected {format_bounds(low, high)}, found none")
+
+    def assert_no_recompiles(self, *, allow: str | Sequence[str] = ()) -> None:
+        """Assert that nothing was recompiled.
+
+        The check needs code that could have been recompiled: compiled code that ran twice, or that
+        was compiled before the watch.
+
+        Args:
+            allow: regular expressions for tolerated `EagerCall`s of a watch, searched in
+                `"kind: reason"`.
+
+        Raises:
+            AssertionError: if code was recompiled, with each recompilation and its reasons; if
+                calls ran eagerly, with these calls; or if no recompilation was possible.
+            CaptureError: if the capture did not go through torch.compile.
+        """
+        self.assert_recompiles(0, allow=allow)
+
+    def assert_recompiles(
+        self, count: Any = None, max: Any = None, *, allow: str | Sequence[str] = ()
+    ) -> None:
+        """Assert the number of recompilations. Reaching Dynamo's recompile limit always fails.
+
+        Args:
+            count: an int, a `(min, max)` pair with `None` for no limit, or a mapping of these by
+                device type.
+            max: the maximum number.
+            allow: tolerated eager calls; see `assert_no_recompiles`.
+
+        Raises:
+            AssertionError, CaptureError: see `assert_no_recompiles`.
+            TypeError: if neither `count` nor `max` is given.
+        """
+        low, high = _limits(self, count, max, "assert_recompiles")
+        record = self.record("recompilations")
+        recompiles = record.recompiles
+        is_out_of_bounds = len(recompiles) < low or (high is not None and len(recompiles) > high)
+        if any(recompile.limit_hit for recompile in recompiles) or (
+            is_out_of_bounds and recompiles
+        ):
+            raise AssertionError(format_recompiles(recompiles, low, high))
+        _need_runs(self, record, allow)
+        if is_out_of_bounds:
+            raise AssertionError(f"recompilations: expected {format_bounds(low, high)}, found none")
+        impossible = "" if recompiles else why_no_recompile_possible(record)
+        if impossible:
+            raise AssertionError(impossible)
+
+    def assert_single_backward_graph(self) -> None:
+        """Assert that compiled autograd captured the whole backward as one graph, and that it ran.
+
+        There must be one capture, compiled to one graph without graph breaks.
+
+        Raises:
+            AssertionError: if there is not exactly one capture and one graph, with the reason for
+                each additional capture; if a graph broke; or if the backward did not run.
+            CaptureError: if the capture did not go through torch.compile.
+        """
+        record = self.record("compiled-autograd graphs")
+        captures = [compilation for compilation in record.compiled if compilation.is_capture]
+        problems = list(_capture_problems(record, captures))
+        problems += _backward_problems(self, record, captures)
+        if problems:
+            raise AssertionError("\n".join(["no single backward graph:", *problems]))
+        if self.watched is not None:
+            need_compiled(record)
+            need_device(self)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..graph.events import EagerOp, GraphBreak
 from ..graph.failures import UnexpectedOps, failed
@@ -20,10 +20,7 @@ from ..ops.matching import is_glob, matches
 from ..settings.paths import allows, patterns
 from ..watching.record import EagerCall, WatchRecord, eager_calls_of
 from ..words import counted, listed
-
-if TYPE_CHECKING:
-    from .subject import Subject
-
+from .subject import Subject
 
 _SERVED = (
     "it was compiled before the watch and served from Dynamo's cache. Open the watch before the "
@@ -37,32 +34,6 @@ _SERVED_AFTER_WARM_UP = (
 )
 _NO_OPS = "it computes nothing, or only in code that Dynamo or torch.compiler.disable skips"
 _FILE = re.compile(r"(?P<file>.+\.py)(?::(?P<line>\d+))?\Z")
-
-
-def assert_no_eager_ops(capture: Subject, allow: Any) -> None:
-    """See `Capture.assert_no_eager_ops`."""
-    __tracebackhide__ = True
-    if isinstance(allow, str) or callable(allow):
-        allow = (allow,)
-    allowed_patterns = [_pattern(entry) for entry in allow]
-    _refuse_everything(allow)
-    ops = capture.eager_ops
-    refuse_hidden([graph for graph in capture.graphs if graph.level == "compiled_autograd"])
-
-    def allowed(op: EagerOp) -> bool:
-        if op.by_engine or any(is_allowed(op) for is_allowed in allowed_patterns):
-            return True
-        return op.follows is not None and allowed(op.follows)
-
-    eager_ops = [op for op in ops if not allowed(op)]
-    if not eager_ops:
-        return
-    title = f"{counted(len(eager_ops), 'op')} ran eagerly, outside compiled graphs"
-    lines = [f"{title}:", *_lines(eager_ops, capture.eager)]
-    sources = [str(op.source) for op in eager_ops if op.source is not None]
-    lines += [f"to allow ops of a file or line, pass allow=[{source!r}]" for source in sources[:1]]
-    nodes = _nodes(eager_ops, capture.eager)
-    raise failed("\n".join(lines), UnexpectedOps(capture.eager, nodes, title))
 
 
 def _pattern(allowed: Any) -> Callable[[EagerOp], bool]:
@@ -238,3 +209,50 @@ def why_no_recompile_possible(record: WatchRecord) -> str:
         "before the watch. Call the compiled function twice inside the watch, or warm it up "
         "before the watch"
     )
+
+
+class EagerChecks(Subject):
+    """The assertion on ops that ran eagerly; see `Capture`."""
+
+    def assert_no_eager_ops(self, allow: Any = ()) -> None:
+        """Assert that no op ran eagerly, outside every compiled graph.
+
+        Ops that the autograd engine runs between compiled graphs are ignored: zeros for unused
+        outputs, sums of gradients, and the backward of an output that AOTAutograd turned into a
+        view.
+
+        Args:
+            allow: ops that may run eagerly, as one entry or a sequence. An entry is an op (a
+                pattern as in `assert_op_counts`), a file (`"model.py"`, or the end of its path) or
+                a line (`"model.py:31"`). The backward ops of an allowed op are also allowed.
+
+        Raises:
+            AssertionError: if other ops ran eagerly. The message lists each line, the ops that ran
+                there, and the graph break or skipped frame that kept them out of compiled graphs.
+            CaptureError: if eager ops were not recorded; see `eager`. This includes a capture
+                loaded from a file without eager ops, because earlier releases of this package did
+                not store them.
+            ValueError: if an op pattern cannot match anything, or matches every op.
+        """
+        if isinstance(allow, str) or callable(allow):
+            allow = (allow,)
+        allowed_patterns = [_pattern(entry) for entry in allow]
+        _refuse_everything(allow)
+        ops = self.eager_ops
+        refuse_hidden([graph for graph in self.graphs if graph.level == "compiled_autograd"])
+
+        def allowed(op: EagerOp) -> bool:
+            if op.by_engine or any(is_allowed(op) for is_allowed in allowed_patterns):
+                return True
+            return op.follows is not None and allowed(op.follows)
+
+        eager_ops = [op for op in ops if not allowed(op)]
+        if not eager_ops:
+            return
+        title = f"{counted(len(eager_ops), 'op')} ran eagerly, outside compiled graphs"
+        lines = [f"{title}:", *_lines(eager_ops, self.eager)]
+        sources = [str(op.source) for op in eager_ops if op.source is not None]
+        for source in sources[:1]:
+            lines.append(f"to allow ops of a file or line, pass allow=[{source!r}]")
+        nodes = _nodes(eager_ops, self.eager)
+        raise failed("\n".join(lines), UnexpectedOps(self.eager, nodes, title))

@@ -14,10 +14,10 @@ from ..watching.guard_text import sizes_in
 from ..watching.guards import fixed_at, made_at
 from ..words import grouped, listed
 from .compilation import need_graphs, record_of_compiler, wrong_counts
+from .subject import Subject
 
 if TYPE_CHECKING:
     from ..watching.kernels import Kernel
-    from .subject import Subject
 
 
 _LARGEST = 2**30
@@ -26,32 +26,6 @@ MOST = 4
 """Maximum number of ops, and of modules and lines, per kernel in a failure message."""
 MOST_LISTED = 12
 """Maximum number of kernels and library calls in a failure message."""
-
-
-def assert_kernel_count(capture: Subject, n: Any, extern: Any, launches: Any) -> None:
-    """See `Capture.assert_kernel_count`."""
-    __tracebackhide__ = True
-    kernels = capture.kernels
-    generated = [kernel for kernel in kernels if not kernel.is_extern]
-    libraries = [kernel for kernel in kernels if kernel.is_extern]
-    problems = wrong_counts(
-        capture,
-        ("generated kernels", n, len(generated)),
-        ("library calls", extern, sum(kernel.launches for kernel in libraries)),
-        ("launches of generated kernels", launches, sum(kernel.launches for kernel in generated)),
-        limit_for="assert_kernel_count",
-    )
-    if problems:
-        is_extern_shown = {words == "library calls" for words in problems}
-        shown_kernels = [kernel for kernel in kernels if kernel.is_extern in is_extern_shown]
-        lines = [
-            "kernel count differs:",
-            *problems.values(),
-            "kernels launched, in the order of the generated code:",
-        ]
-        raise AssertionError(
-            "\n".join([*lines, *(f"  {line}" for line in _lines_of_kernels(shown_kernels))])
-        )
 
 
 def _lines_of_kernels(kernels: Sequence[Kernel]) -> Iterator[str]:
@@ -86,11 +60,10 @@ def describe_kernels(kernels: Sequence[Kernel]) -> Iterator[str]:
         yield f"    at {listed(lines, MOST)}"
 
 
-def assert_sizes(
+def _assert_sizes(
     capture: Subject, name: str, dim: int | Sequence[int], limits: tuple[int, int | None] | None
 ) -> None:
     """See `Capture.assert_dynamic` and, if `limits` is `None`, `Capture.assert_static`."""
-    __tracebackhide__ = True
     dynamic = limits is not None
     low, high = limits or (0, None)
     high = _LARGEST if high is None else high
@@ -212,35 +185,6 @@ def _inputs(graphs: Sequence[Graph], name: str) -> list[tuple[Graph, Node]]:
     return inputs
 
 
-def assert_distinct_graphs(capture: Subject, count: int) -> None:
-    """See `Capture.assert_distinct_graphs`."""
-    __tracebackhide__ = True
-    if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-        raise TypeError(f"{count!r} is not a valid number of graphs: pass an int of at least 1")
-    groups: list[list[Graph]] = []
-    for graph in capture.graphs:
-        equal_group = next((group for group in groups if group[0] == graph), None)
-        if equal_group is None:
-            groups.append([graph])
-        else:
-            equal_group.append(graph)
-    if len(groups) != count:
-        lines = [f"distinct graphs: expected {count}, found {len(groups)}"]
-        for group in groups:
-            names = listed((graph.name for graph in group), 8)
-            inputs = ", ".join(_format_inputs(group[0])[:6])
-            lines.append(
-                f"  {names}: {group[0].kind}, {len(group[0].nodes)} nodes, inputs {inputs}"
-            )
-            first = next(g for g, *_ in groups if g.kind == group[0].kind)
-            if first is not group[0]:
-                from ..graph.diff import diff_graphs
-
-                heading = diff_graphs([first], group[:1]).heading()
-                lines.append(f"      differs from {first.name}: {heading}")
-        raise AssertionError("\n".join(lines))
-
-
 def _format_inputs(graph: Graph) -> list[str]:
     return [
         f"{node.name} [{_format_sizes(node.result)}]"
@@ -267,7 +211,7 @@ _IN_THREADS = (
 )
 
 
-def assert_no_events(
+def _assert_no_events(
     kind: str, capture: Subject, events: Sequence[Sync | Transfer], allow: str | Sequence[str]
 ) -> None:
     """See `Capture.assert_no_syncs` and `Capture.assert_no_transfers`.
@@ -278,7 +222,6 @@ def assert_no_events(
         events: the syncs or transfers of the capture.
         allow: see `Capture.assert_no_syncs`.
     """
-    __tracebackhide__ = True
     allowed = patterns(allow)
     refused = [event for event in events if not allows(allowed, str(event))]
     if refused:
@@ -297,9 +240,8 @@ def assert_no_events(
     need_graphs(capture, unreported=True)
 
 
-def need_seen_updates(capture: Subject) -> None:
+def _need_seen_updates(capture: Subject) -> None:
     """Fail for a watch in which an optimizer stepped outside compiled code."""
-    __tracebackhide__ = True
     record = capture.watched
     if record is not None and record.stepped:
         raise AssertionError(
@@ -325,3 +267,181 @@ def _format_event(number: int, event: Sync | Transfer) -> str:
     if event.occurrences > 1:
         lines.append(f"     {event.occurrences} times")
     return "\n".join(lines)
+
+
+class KernelChecks(Subject):
+    """Assertions on kernels, sizes, host syncs and copies; see `Capture`."""
+
+    def assert_kernel_count(self, n: Any = None, extern: Any = None, launches: Any = None) -> None:
+        """Assert the number of inductor's kernels, of their launches, and of library calls.
+
+        `assert_kernel_count(1, extern=0, launches=1)` asserts that everything is fused into one
+        kernel that is launched once. A graph that ran several times counts once. Omitted counts are
+        not checked. Ops that ran eagerly, outside compiled graphs, are not in the generated code:
+        see `assert_no_eager_ops`. A count is an int, a `(min, max)` pair with `None` for no limit,
+        or a mapping of these by device type.
+
+        Args:
+            n: number of generated kernels.
+            extern: number of library calls, for ops that were not fused; see `Kernel`.
+            launches: number of launches of generated kernels, including repeated launches.
+
+        Raises:
+            AssertionError: if a count differs. The message lists each kernel and library call with
+                its ops and, if known, their modules and lines. If no graph was compiled, the
+                message gives the cause.
+            CaptureError: if a graph has no generated code, for example via "aot".
+            TypeError: if there is nothing to check.
+            ValueError: if a mapping lacks the capture's device.
+        """
+        if n is None and extern is None and launches is None:
+            raise TypeError("assert_kernel_count() checks nothing: pass n, extern or launches")
+        need_graphs(self)
+        kernels = self.kernels
+        generated = [kernel for kernel in kernels if not kernel.is_extern]
+        libraries = [kernel for kernel in kernels if kernel.is_extern]
+        problems = wrong_counts(
+            self,
+            ("generated kernels", n, len(generated)),
+            ("library calls", extern, sum(kernel.launches for kernel in libraries)),
+            (
+                "launches of generated kernels",
+                launches,
+                sum(kernel.launches for kernel in generated),
+            ),
+            limit_for="assert_kernel_count",
+        )
+        if problems:
+            is_extern_shown = {words == "library calls" for words in problems}
+            shown_kernels = [kernel for kernel in kernels if kernel.is_extern in is_extern_shown]
+            lines = [
+                "kernel count differs:",
+                *problems.values(),
+                "kernels launched, in the order of the generated code:",
+            ]
+            raise AssertionError(
+                "\n".join([*lines, *(f"  {line}" for line in _lines_of_kernels(shown_kernels))])
+            )
+
+    def assert_distinct_graphs(self, count: int) -> None:
+        """Assert the number of distinct graphs. Equal graphs have the same dataflow.
+
+        If the equal blocks of a model are compiled separately, there is one distinct forward and
+        one distinct backward, for any number of blocks: `assert_distinct_graphs(2)`.
+
+        Args:
+            count: number of distinct graphs, at least 1.
+
+        Raises:
+            AssertionError: if the number differs, with the groups of equal graphs and their inputs;
+                or if no graph was compiled, with the cause.
+            TypeError: if `count` is not a positive int.
+        """
+        need_graphs(self)
+        if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+            raise TypeError(f"{count!r} is not a valid number of graphs: pass an int of at least 1")
+        groups: list[list[Graph]] = []
+        for graph in self.graphs:
+            equal_group = next((group for group in groups if group[0] == graph), None)
+            if equal_group is None:
+                groups.append([graph])
+            else:
+                equal_group.append(graph)
+        if len(groups) != count:
+            lines = [f"distinct graphs: expected {count}, found {len(groups)}"]
+            for group in groups:
+                names = listed((graph.name for graph in group), 8)
+                inputs = ", ".join(_format_inputs(group[0])[:6])
+                lines.append(
+                    f"  {names}: {group[0].kind}, {len(group[0].nodes)} nodes, inputs {inputs}"
+                )
+                first = next(g for g, *_ in groups if g.kind == group[0].kind)
+                if first is not group[0]:
+                    from ..graph.diff import diff_graphs
+
+                    heading = diff_graphs([first], group[:1]).heading()
+                    lines.append(f"      differs from {first.name}: {heading}")
+            raise AssertionError("\n".join(lines))
+
+    def assert_dynamic(
+        self,
+        name: str,
+        *,
+        dim: int | Sequence[int],
+        sizes: tuple[int, int | None] = (2, None),
+    ) -> None:
+        """Assert that each forward graph that has an input serves all sizes of its dimensions.
+
+        `assert_dynamic("x", dim=0)` asserts that one graph serves every batch size. Sizes of other
+        inputs may change with the size.
+
+        Args:
+            name: name of the input in the target's signature.
+            dim: one dimension or several; -1 is the last.
+            sizes: the smallest and the largest size, `None` for no limit. Guards against the
+                overflow of 32-bit indices, which inductor makes, are ignored.
+
+        Raises:
+            AssertionError: if a size is constant, with each graph in which it is, and the line of
+                the code that required a number of a dynamic size; if a guard ties the size to
+                another size of the input or refuses a size in `sizes`, with the guard and its
+                line; if there was a graph break, because code after it may compile again.
+            CaptureError: for a capture loaded from a file, which has no guards. Via "export", only
+                the symbols are checked: the exported program has range constraints, not guards.
+            TypeError: if `dim` is neither an int nor a sequence of ints, or is empty.
+            ValueError: if no forward graph has the input, or the input is not a tensor or lacks the
+                dimension; if `sizes` is not a range.
+        """
+        need_graphs(self)
+        _assert_sizes(self, name, dim, sizes)
+
+    def assert_static(self, name: str, *, dim: int | Sequence[int]) -> None:
+        """Assert that sizes of an input are constant in every forward graph that has the input.
+
+        Args:
+            name, dim: see `assert_dynamic`.
+
+        Raises:
+            AssertionError: if a size is symbolic, with each graph in which it is.
+            TypeError, ValueError: see `assert_dynamic`.
+        """
+        need_graphs(self)
+        _assert_sizes(self, name, dim, None)
+
+    def assert_no_syncs(self, allow: str | Sequence[str] = (), *, phase: str | None = None) -> None:
+        """Assert that Python never waits for the device; see `syncs` for the limits of the record.
+
+        For a watch, only compiled code is checked, so an optimizer must not step in it, unless it
+        is compiled. `graph_capture(step, ..., updates=(model, optimizer))` sees the whole step. The
+        step counts that torch's optimizers keep on the CPU are no syncs.
+
+        Args:
+            allow: regular expressions, or literal parts, for tolerated host syncs. They are
+                searched in a text of two lines: `"file:line in function: code"`, then `"kind: op"`.
+                If Dynamo cannot resume after a graph break, the first line is
+                `"after line N of file in function"`.
+            phase: see `OpChecks`.
+
+        Raises:
+            AssertionError: if Python waits, with each place, its code and the cause of the wait; if
+                the record is incomplete, with the graph breaks; or if nothing was captured or
+                compiled.
+            CaptureError: if the capture cannot record syncs.
+        """
+        _assert_no_events("host syncs", self, self._syncs_in(phase), allow)
+        _need_seen_updates(self)
+
+    def assert_no_transfers(self, allow: str | Sequence[str] = ()) -> None:
+        """Assert that nothing is copied between devices; see `transfers` for its limits.
+
+        Args:
+            allow: regular expressions, or literal parts, for tolerated copies. They are searched in
+                a text of two lines: `"file:line in function: code"`, then `"from cuda to cpu: op"`.
+
+        Raises:
+            AssertionError: if something is copied, with each place, its code and the devices; if
+                the record is incomplete, with the graph breaks; or if nothing was captured or
+                compiled.
+            CaptureError: if the capture cannot record transfers.
+        """
+        _assert_no_events("transfers between devices", self, self.transfers, allow)

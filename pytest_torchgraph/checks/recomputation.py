@@ -52,7 +52,6 @@ def assert_recomputed(
     device: str,
 ) -> None:
     """See `Capture.assert_recomputed`."""
-    __tracebackhide__ = True
     if not isinstance(expected, Mapping):
         raise TypeError(f"expected a mapping from op to count, not {type(expected).__name__}")
     if not expected and not exact:
@@ -97,7 +96,6 @@ def assert_not_recomputed(
     module: str | None,
 ) -> None:
     """See `Capture.assert_not_recomputed`."""
-    __tracebackhide__ = True
     _need_ops("assert_not_recomputed", ops, module)
     graphs = joined(graphs).graphs
     _need_op_calls(graphs, ops, module, "so the backward cannot recompute it")
@@ -134,7 +132,6 @@ def assert_not_recomputed(
 
 def assert_saved(graphs: Sequence[Graph], ops: Sequence[Any], module: str | None) -> None:
     """See `Capture.assert_saved`."""
-    __tracebackhide__ = True
     _need_ops("assert_saved", ops, module)
     need_backward(graphs)
     graphs = joined(graphs).graphs
@@ -156,7 +153,6 @@ def assert_not_saved(
     graphs: Sequence[Graph], ops: Sequence[Any], module: str | None, max_bytes: int
 ) -> None:
     """See `Capture.assert_not_saved`."""
-    __tracebackhide__ = True
     _need_ops("assert_not_saved", ops, module)
     if isinstance(max_bytes, bool) or not isinstance(max_bytes, int) or max_bytes < 0:
         raise ValueError(
@@ -208,7 +204,6 @@ def limit_in_flops(limit: Any, graphs: Sequence[Graph]) -> Any:
         AssertionError: if the forward has no FLOPs.
         ValueError: if a text is not a percentage.
     """
-    __tracebackhide__ = True
     if isinstance(limit, tuple | list):
         return type(limit)(limit_in_flops(element, graphs) for element in limit)
     if isinstance(limit, Mapping):
@@ -284,7 +279,6 @@ def _need_op_calls(
     graphs: Sequence[Graph], ops: Sequence[Any], module: str | None, consequence: str
 ) -> None:
     """Fail if the forward runs none of the ops, because the check would be vacuous."""
-    __tracebackhide__ = True
     # Looks up every op, because `_calls` raises for a pattern that cannot match anything.
     calls_of_ops = [_calls(graphs, op, module) for op in ops or ["*"]]
     if not any(calls_of_ops):
@@ -305,7 +299,6 @@ def _produced_storages(
     Raises:
         AssertionError: if there are no storages, because the check would be vacuous.
     """
-    __tracebackhide__ = True
     storages = StepStorages(graphs)
     calls = [call for op in ops or ["*"] for call in _calls(graphs, op, module)]
     wanted_results = {(id(call.graph), call.node.name) for call in calls}

@@ -54,7 +54,6 @@ class _CompilationGroup:
 
 def assert_compiled_once(capture: Subject, glob: str, model: Any, kinds: int) -> None:
     """See `Capture.assert_compiled_once`."""
-    __tracebackhide__ = True
     need_count("kinds", kinds)
     record = capture.watched
     if record is None or record.log is not None:

@@ -1,62 +1,30 @@
-"""The protocol that checks use to read a capture. `Capture`, in the layer above, implements it."""
+"""What checks read: a capture, and runs of the step for comparison.
+
+The types are those of rooms above. Only annotations name them, so nothing is imported from there.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence, Set
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from collections.abc import Callable, Sequence, Set
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
-from ..graph.blocks import BlockKind
-from ..graph.cost import Recomputed
 from ..graph.divergence import Divergence
-from ..graph.events import EagerOp, Frozen, GraphBreak, UpdatedParameter
-from ..graph.model import Graph
-from ..syncs.model import Sync, Transfer
-from ..watching.cache_lookups import CacheBypass
-from ..watching.kernels import Kernel
-from ..watching.record import WatchRecord
 
 if TYPE_CHECKING:
-    import torch
+    from ..api.observed import Observed
+    from ..mechanisms.step import Outcome, PythonState, RandomState
 
+    Subject = Observed
+else:
+    # `Capture` inherits from the classes of assertions, and from `Observed` in a room above.
+    Subject = object
 
-class StepResult(Protocol):
-    """The results of one step."""
-
-    @property
-    def outputs(self) -> Mapping[str, torch.Tensor]:
-        """Tensors of the output, by path."""
-
-    @property
-    def others(self) -> Mapping[str, Any]:
-        """Leaves of the output that are not tensors, by path."""
-
-    @property
-    def containers(self) -> Mapping[str, type]:
-        """Types of lists, dicts and other containers of the output, by path."""
-
-    @property
-    def requires_grad(self) -> frozenset[str]:
-        """Paths of the tensors that require grad."""
-
-    @property
-    def strides(self) -> Mapping[str, tuple[int, ...]]:
-        """Strides of the dense tensors of the output, by path."""
-
-    @property
-    def sharing(self) -> Mapping[str, tuple[str, str]]:
-        """First output that is the same object, and first owner of the storage, by path."""
-
-    @property
-    def grads(self) -> Mapping[str, torch.Tensor]:
-        """Gradients, by name."""
-
-    @property
-    def state(self) -> Mapping[str, torch.Tensor]:
-        """Final values of buffers and tensor arguments, by label."""
-
-    @property
-    def numpy(self) -> Any:
-        """Final state of numpy's global generator."""
+StepResult: TypeAlias = "Outcome"
+"""The results of one step."""
+PythonValues: TypeAlias = "PythonState"
+"""A snapshot of the target's Python values."""
+Generators: TypeAlias = "RandomState"
+"""A snapshot of all random number generators."""
 
 
 class PythonChange(Protocol):
@@ -73,20 +41,6 @@ class PythonChange(Protocol):
 
     def put(self, value: Any) -> None:
         """Replace the current value."""
-
-
-class PythonValues(Protocol):
-    """A snapshot of the target's Python values."""
-
-    def changes(self) -> Sequence[PythonChange]:
-        """Return the values that have changed since the snapshot."""
-
-
-class Generators(Protocol):
-    """A snapshot of all random number generators."""
-
-    def restore(self) -> None:
-        """Set the generators to the state of the snapshot."""
 
 
 class EagerComparison(NamedTuple):
@@ -143,137 +97,3 @@ class CallsComparison(NamedTuple):
 
 Comparison = EagerComparison | CallsComparison | None
 """Eager runs for comparison: of one step, of several calls, or none."""
-
-
-class RunOfPass(Protocol):
-    """A run of a graph pass in inductor; see `PassRun`."""
-
-    @property
-    def name(self) -> str:
-        """Name of the pass."""
-
-    @property
-    def parent(self) -> str:
-        """Name of the pass that ran this one, or ""."""
-
-    @property
-    def changed(self) -> bool:
-        """True if the pass changed the graph."""
-
-    @property
-    def matches(self) -> int | None:
-        """Number of replaced matches, or `None`."""
-
-
-class Subject(Protocol):
-    """A capture as checks read it. See `Capture` for the members."""
-
-    @property
-    def via(self) -> str:
-        """Name of the mechanism."""
-
-    @property
-    def graphs(self) -> tuple[Graph, ...]:
-        """Graphs at the capture's level."""
-
-    @property
-    def eager(self) -> tuple[Graph, ...]:
-        """Graphs of eager ops. Raises `CaptureError` if they were not recorded."""
-
-    @property
-    def eager_ops(self) -> Sequence[EagerOp]:
-        """Eager ops in program order. Raises `CaptureError` if unknown."""
-
-    @property
-    def program(self) -> tuple[Graph, ...]:
-        """All graphs of the step, compiled and eager."""
-
-    @property
-    def saved_bytes(self) -> int:
-        """Bytes that the step saves for its backward."""
-
-    @property
-    def _split(self) -> tuple[Graph, ...]:
-        """Graphs of the step as autograd or AOTAutograd made them."""
-
-    @property
-    def recomputed(self) -> tuple[Recomputed, ...]:
-        """Forward ops that the backward runs again."""
-
-    def repeated(self, glob: str) -> tuple[BlockKind, ...]:
-        """Return the kinds of blocks of the forward."""
-
-    def phase(self, name: str) -> tuple[Graph, ...]:
-        """Return the graphs of a phase."""
-
-    def _of_phase(self, name: str) -> tuple[Graph, ...]:
-        """Return the graphs of a phase, of which there must be one."""
-
-    @property
-    def _training(self) -> Sequence[UpdatedParameter]:
-        """What a training step did to its parameters. Raises `CaptureError` for other targets."""
-
-    @property
-    def frozen(self) -> Sequence[Frozen]:
-        """Numbers frozen into compiled graphs. Raises `CaptureError` if nothing was compiled."""
-
-    def _syncs_in(self, phase: str | None) -> Sequence[Sync]:
-        """Return the syncs of a phase; of the whole step for `None`."""
-
-    @property
-    def forwards(self) -> tuple[Graph, ...]:
-        """Forward and inference graphs."""
-
-    @property
-    def backwards(self) -> tuple[Graph, ...]:
-        """Backward graphs."""
-
-    @property
-    def kernels(self) -> Sequence[Kernel]:
-        """Kernels and library calls. Raises `CaptureError` if no code was generated."""
-
-    @property
-    def passes(self) -> Sequence[RunOfPass]:
-        """Passes that inductor ran. Raises `CaptureError` if they were not recorded."""
-
-    @property
-    def counters(self) -> Mapping[str, Mapping[str, int]]:
-        """Change of Dynamo's counters."""
-
-    @property
-    def breaks(self) -> Sequence[GraphBreak]:
-        """Graph breaks."""
-
-    @property
-    def cache_bypasses(self) -> Sequence[CacheBypass]:
-        """Reasons why graphs cannot be cached and are compiled anew in every process."""
-
-    @property
-    def executions(self) -> Mapping[str, int]:
-        """Run count per compiled graph."""
-
-    @property
-    def syncs(self) -> Sequence[Sync]:
-        """Places where Python waits for the device."""
-
-    @property
-    def transfers(self) -> Sequence[Transfer]:
-        """Copies between devices."""
-
-    @property
-    def device(self) -> str | None:
-        """Type of the requested device, or `None`."""
-
-    @property
-    def watched(self) -> WatchRecord | None:
-        """Record of a watch, or `None` for a capture of one step."""
-
-    def need_all_ops(self, unknown: str) -> None:
-        """Refuse a watch with graph breaks; `unknown` names the missing information."""
-
-    @property
-    def _comparison(self) -> Comparison:
-        """An eager run for comparison, or `None`."""
-
-    def record(self, asked: str) -> WatchRecord:
-        """Return the compiler's record. Raises a `CaptureError` about `asked` if there is none."""

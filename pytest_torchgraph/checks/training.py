@@ -12,29 +12,6 @@ from ..words import first_lines
 from .subject import Subject
 
 
-def assert_updated(
-    capture: Subject, updated: Sequence[UpdatedParameter], allow: str | Sequence[str]
-) -> None:
-    """See `Capture.assert_updated`."""
-    __tracebackhide__ = True
-    allowed = patterns(allow)
-    parameters = [p for p in updated if not allows(allowed, p.name)]
-    if not parameters:
-        raise AssertionError(
-            "no parameter to check: updates= must name a module with parameters that require a "
-            "gradient, and allow= must not match all of them"
-        )
-    forwards = capture.phase("forward")
-    problems = {p.name: [*_problems(p)] for p in parameters}
-    wrong = {name: lines for name, lines in problems.items() if lines}
-    if wrong:
-        head = f"{len(wrong)} of {len(parameters)} parameters are not updated exactly once:"
-        lines = [
-            f"  {name}: {'; '.join(texts)}{_use(forwards, name)}" for name, texts in wrong.items()
-        ]
-        raise AssertionError("\n".join([head, *lines]))
-
-
 def _problems(parameter: UpdatedParameter) -> Iterator[str]:
     if not parameter.got_gradient:
         yield "gets no gradient in this step"
@@ -59,12 +36,61 @@ def _use(forwards: Sequence[Graph], name: str) -> str:
     return " (not used in the forward)"
 
 
-def assert_nothing_frozen(capture: Subject, allow: str | Sequence[str]) -> None:
-    """See `Capture.assert_nothing_frozen`."""
-    __tracebackhide__ = True
-    allowed = patterns(allow)
-    found = [frozen for frozen in capture.frozen if not allows(allowed, frozen.name)]
-    if found:
-        lines = first_lines([f"  {frozen}" for frozen in found], MAX_PLACES, "constant")
-        advice = "Make the number a tensor: torch.optim's `lr` and `capturable=True`, for example"
-        raise AssertionError("\n".join(["numbers frozen into compiled graphs:", *lines, advice]))
+class TrainingChecks(Subject):
+    """Assertions on a whole training step; see `Capture`."""
+
+    def assert_updated(self, allow: str | Sequence[str] = ()) -> None:
+        """Assert that a training step updates each parameter of the named modules once.
+
+        Each parameter that requires a gradient must get one in this step, be in an optimizer, and
+        be written by the update exactly once: by one step of an optimizer, or by one line. No
+        gradient from before the step may be added to.
+
+        Args:
+            allow: regular expressions, or literal parts, searched in the names of parameters that
+                need not be updated.
+
+        Raises:
+            AssertionError: with each of the other parameters, what is wrong, and the lines; if no
+                parameter is left to check.
+            CaptureError: without `updates=`.
+        """
+        allowed = patterns(allow)
+        parameters = [p for p in self._training if not allows(allowed, p.name)]
+        if not parameters:
+            raise AssertionError(
+                "no parameter to check: updates= must name a module with parameters that require a "
+                "gradient, and allow= must not match all of them"
+            )
+        forwards = self.phase("forward")
+        problems = {p.name: [*_problems(p)] for p in parameters}
+        wrong = {name: lines for name, lines in problems.items() if lines}
+        if wrong:
+            head = f"{len(wrong)} of {len(parameters)} parameters are not updated exactly once:"
+            lines = [
+                f"  {name}: {'; '.join(texts)}{_use(forwards, name)}"
+                for name, texts in wrong.items()
+            ]
+            raise AssertionError("\n".join([head, *lines]))
+
+    def assert_nothing_frozen(self, allow: str | Sequence[str] = ()) -> None:
+        """Assert that no number that changes from step to step is a constant of a compiled graph.
+
+        Args:
+            allow: regular expressions, or literal parts, searched in the names of the numbers, such
+                as `optimizer.param_groups.0.lr`.
+
+        Raises:
+            AssertionError: with each number, its values, the graph and the line.
+            CaptureError: see `Capture.frozen`.
+        """
+        allowed = patterns(allow)
+        found = [frozen for frozen in self.frozen if not allows(allowed, frozen.name)]
+        if found:
+            lines = first_lines([f"  {frozen}" for frozen in found], MAX_PLACES, "constant")
+            advice = (
+                "Make the number a tensor: torch.optim's `lr` and `capturable=True`, for example"
+            )
+            raise AssertionError(
+                "\n".join(["numbers frozen into compiled graphs:", *lines, advice])
+            )

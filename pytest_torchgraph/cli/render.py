@@ -42,7 +42,7 @@ def run(options: argparse.Namespace) -> int:
     """
     from ..graph.diff import diff_graphs
     from ..render.output import SUFFIXES, format_of
-    from ..render.to_file import render
+    from ..render.whole import render
 
     if format_of(options.out) is None:
         raise TorchGraphError(f"cannot draw {options.out}: the suffix must be one of {SUFFIXES}")

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
         Printed,
         PrintedGraphError,
         aot_names,
-        convert_printed,
         describe_like,
         dynamo_names,
         read_printed,
@@ -36,8 +35,7 @@ else:
             "canonical_names": "CanonicalNames",
             "from_fx": "Naming convert",
             "printed": (
-                "Printed PrintedGraphError aot_names convert_printed describe_like "
-                "dynamo_names read_printed"
+                "Printed PrintedGraphError aot_names describe_like dynamo_names read_printed"
             ),
             "source_lines": "is_own_file is_torch_file is_user_file relative",
         },

@@ -8,8 +8,9 @@ import functools
 import re
 import types
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
@@ -21,6 +22,23 @@ from ..ops.qualified import op_name
 from . import process_groups
 
 _SYMBOL = re.compile(r"\b(s|u|zuf|zf|j)\d+\b")
+
+
+@dataclass(frozen=True, slots=True)
+class PrintedTensor:
+    """A printed tensor: torch's dtype name, sizes and strides as text."""
+
+    dtype: str
+    shape: tuple[str, ...]
+    stride: tuple[str, ...] | None = None
+    device: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PrintedSymbol:
+    """Expression of a printed symbolic int, float or bool."""
+
+    expr: str
 
 
 class CanonicalNames:
@@ -68,10 +86,9 @@ class CanonicalNames:
         """Return an expression over canonical symbols.
 
         Args:
-            value: a SymInt, SymFloat, SymBool, or the text of an expression.
+            value: a SymInt, SymFloat, SymBool or `PrintedSymbol`, or the text of an expression.
         """
-        node = getattr(value, "node", None)
-        text = str(getattr(node, "expr", value))
+        text = str(getattr(getattr(value, "node", value), "expr", value))
         symbols = {match.group(): match.group(1) for match in _SYMBOL.finditer(text)}
         for name, prefix in sorted(symbols.items(), key=lambda item: (len(item[0]), item[0])):
             # Sort before numbering, because the order of symbols depends on the printer.
@@ -88,7 +105,8 @@ class CanonicalNames:
         """Return a size or stride, as an int if it is constant."""
         if type(value) is int:
             return value
-        text = self.expression(value)
+        is_number = isinstance(value, str) and value.isdecimal()
+        text = value if is_number else self.expression(value)
         return int(text) if text.lstrip("-").isdecimal() else Symbol(text)
 
     def device(self, device: torch.device) -> str:
@@ -127,9 +145,14 @@ class CanonicalNames:
         """Return the description of a node's value, or `None` for a value of any other type.
 
         Args:
-            value: a tensor, its `TensorMetadata`, a symbolic or plain number, a sequence of these,
-                or a description.
+            value: a tensor, its `TensorMetadata`, a symbolic or plain number, any of these as
+                printed, a sequence of these, or a description.
         """
+        if isinstance(value, PrintedTensor):
+            shape = tuple([self.size(size) for size in value.shape])
+            stride = None if value.stride is None else tuple(map(self.size, value.stride))
+            device = None if value.device is None else self.device(torch.device(value.device))
+            return TensorMeta(value.dtype, shape, stride, device)
         if isinstance(value, torch.Tensor):
             shape = tuple([self.size(size) for size in value.shape])
             dtype, device = str(value.dtype)[6:], self.device(value.device)
@@ -137,7 +160,7 @@ class CanonicalNames:
                 return TensorMeta(dtype, shape, None, device, str(value.layout)[6:])
             stride = tuple([self.size(size) for size in value.stride()])
             return TensorMeta(dtype, shape, stride, device)
-        if isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool):
+        if isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool | PrintedSymbol):
             return Symbol(self.expression(value))
         if type(value) in (bool, int, float, complex):
             return Atom(type(value).__name__)
@@ -162,7 +185,7 @@ class CanonicalNames:
                 return float(value)
             case complex():
                 return complex(value)
-            case torch.SymInt() | torch.SymFloat() | torch.SymBool():
+            case torch.SymInt() | torch.SymFloat() | torch.SymBool() | PrintedSymbol():
                 return Symbol(self.expression(value))
             case torch.device():
                 return Device(self.device(value))
@@ -250,19 +273,8 @@ _OPERATIONS: dict[type[ast.operator], str] = {
 }
 
 
-class _Term(NamedTuple):
-    """A product.
-
-    Attributes:
-        number: constant factor.
-        factors: texts of the remaining factors.
-    """
-
-    number: Fraction | float
-    factors: tuple[str, ...] = ()
-
-    def __neg__(self) -> _Term:
-        return _Term(-self.number, self.factors)
+_Term = tuple[Fraction | float, tuple[str, ...]]
+"""A product: its constant factor, and the texts of the remaining factors."""
 
 
 class _UnknownForm(Exception):
@@ -283,33 +295,30 @@ def canonical(text: str) -> str:
 def _terms(node: ast.expr) -> list[_Term]:
     """Return the terms of an expression read as a sum."""
     match node:
-        case ast.Constant(float() as number):
-            return [_Term(number)]
-        case ast.Constant(int() as number) if not isinstance(number, bool):
-            return [_Term(Fraction(number))]
+        case ast.Constant(int() | float() as number) if not isinstance(number, bool):
+            return [(number if isinstance(number, float) else Fraction(number), ())]
         case ast.UnaryOp(ast.USub(), operand):
-            return [-term for term in _terms(operand)]
+            return [(-number, factors) for number, factors in _terms(operand)]
         case ast.BinOp(left, ast.Add(), right):
             return _terms(left) + _terms(right)
         case ast.BinOp(left, ast.Sub(), right):
-            return _terms(left) + [-term for term in _terms(right)]
-        case ast.BinOp(left, ast.Mult(), right):
-            a, b = _product(left), _product(right)
-            return [_Term(a.number * b.number, a.factors + b.factors)]
-        case ast.BinOp(left, ast.Div(), right):
-            a, b = _product(left), _product(right)
-            if not b.factors and isinstance(b.number, Fraction) and b.number:
-                return [_Term(a.number / b.number, a.factors)]
-    return [_Term(Fraction(1), (_format_atom(node),))]
+            return _terms(left) + _terms(ast.UnaryOp(ast.USub(), right))
+        case ast.BinOp(left, ast.Mult() | ast.Div() as op, right):
+            (a, factors), (b, more) = _product(left), _product(right)
+            if isinstance(op, ast.Mult):
+                return [(a * b, factors + more)]
+            if not more and isinstance(b, Fraction) and b:
+                return [(a / b, factors)]
+    return [(Fraction(1), (_format_atom(node),))]
 
 
 def _product(node: ast.expr) -> _Term:
     """Return an expression read as a product, in which a sum of several terms is one factor."""
-    match node:
-        case ast.UnaryOp(ast.USub(), operand):
-            return -_product(operand)
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        number, factors = _product(node.operand)
+        return -number, factors
     terms = _terms(node)
-    return terms[0] if len(terms) == 1 else _Term(Fraction(1), (f"({_format_sum(terms)})",))
+    return terms[0] if len(terms) == 1 else (Fraction(1), (f"({_format_sum(terms)})",))
 
 
 def _format_atom(node: ast.expr) -> str:
@@ -354,26 +363,21 @@ def _format_operand(node: ast.expr) -> str:
 def _format_sum(terms: list[_Term]) -> str:
     """Return the text of a sum: first positive, then negative terms, each with constants last."""
     ordered = sorted(
-        (_Term(term.number, tuple(sorted(term.factors))) for term in terms),
-        key=lambda term: (term.number < 0, not term.factors, term.factors, term.number),
+        ((number, tuple(sorted(factors))) for number, factors in terms),
+        key=lambda term: (term[0] < 0, not term[1], term[1], term[0]),
     )
     text = ""
-    for term in ordered:
-        product = _format_product(-term if term.number < 0 else term)
-        if not text:
-            text = f"-{product}" if term.number < 0 else product
-        else:
-            text += f" - {product}" if term.number < 0 else f" + {product}"
+    for number, factors in ordered:
+        sign = "-" if number < 0 else "+"
+        product = _format_product(-number if number < 0 else number, factors)
+        text = f"{text} {sign} {product}" if text else f"{sign}{product}".removeprefix("+")
     return text
 
 
-def _format_product(term: _Term) -> str:
+def _format_product(number: Fraction | float, factors: tuple[str, ...]) -> str:
     """Return the text of a product without its sign."""
-    number = term.number
     if isinstance(number, float):
-        return "*".join([repr(number), *term.factors])
-    factors = list(term.factors)
-    if number.numerator != 1 or not factors:
-        factors.insert(0, str(number.numerator))
-    text = "*".join(factors)
+        return "*".join([repr(number), *factors])
+    constant = (str(number.numerator),) if number.numerator != 1 or not factors else ()
+    text = "*".join(constant + factors)
     return text if number.denominator == 1 else f"{text}/{number.denominator}"

@@ -30,7 +30,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
-import torch.fx
+from torch import fx
 
 from .. import torch_private
 from ..graph.model import Arg, Effect, Node, Ref, Result, Source, Symbol, TensorMeta
@@ -40,6 +40,7 @@ from . import source_lines
 from .canonical_names import CanonicalNames
 from .from_fx import Converted, GraphConverter, HasGraph, Naming
 from .node_meta import LINE, RESULT
+from .placeholders import InputName
 
 PROLOGUE = "call_aot_bwd_prologue"
 """Bare name of the function that begins an AOT backward. Each graph has its own function."""
@@ -82,7 +83,7 @@ class FoldedConverter(GraphConverter):
 
     def __init__(
         self,
-        module: HasGraph | torch.fx.Graph,
+        module: HasGraph | fx.Graph,
         canon: CanonicalNames,
         naming: Naming,
         notes: Mapping[str, Note] | None = None,
@@ -90,7 +91,7 @@ class FoldedConverter(GraphConverter):
         super().__init__(module, canon, naming)
         self.notes = notes or {}
 
-    def module_path(self, node: torch.fx.Node) -> str:
+    def module_path(self, node: fx.Node) -> str:
         """Return `Node.module`; for a sum of gradients, the module of the last one computed."""
         if self.naming.plain:
             return super().module_path(node)
@@ -101,32 +102,32 @@ class FoldedConverter(GraphConverter):
             return self.path_of_sum(node)
         return self.paths.get(node.args[0], "")  # type: ignore[arg-type]
 
-    def name(self, node: torch.fx.Node, path: str, op: str, target: str) -> str:
+    def name(self, node: fx.Node, path: str, op: str, target: str) -> str:
         """Claim a new name, which contains the name of the note's parameter, if any."""
         note = self.notes.get(node.name)
         if note is not None and note.parameter:
             return self.namer.claim(note.name(base_name(op)))
         return super().name(node, path, op, target)
 
-    def input(self, node: torch.fx.Node, role: str) -> Node:
+    def input(self, node: fx.Node, role: str) -> Node:
         """Convert a placeholder; a path in its name is its module."""
         converted = super().input(node, role)
         if "/" not in converted.name:
             return converted
         return replace(converted, module=module_of(converted.name))
 
-    def unrecorded_result(self, node: torch.fx.Node) -> Result:
+    def unrecorded_result(self, node: fx.Node) -> Result:
         """Return the result of a node without a value in its meta: a tuple if it is indexed."""
         indexed = any(user.target is operator.getitem for user in node.users)
         return super().unrecorded_result(node) or (() if indexed else None)
 
-    def source(self, node: torch.fx.Node) -> Source | None:
+    def source(self, node: fx.Node) -> Source | None:
         """Return `Node.source`: for a node of an AOT backward, the line in the forward."""
         note = self.notes.get(node.name)
         return note.source if note is not None else None
 
     def effects(
-        self, node: torch.fx.Node, by_bodies: Collection[str]
+        self, node: fx.Node, by_bodies: Collection[str]
     ) -> tuple[tuple[Effect, ...], tuple[Ref, ...]]:
         """Return `Node.effects` and `Node.after`.
 
@@ -158,7 +159,7 @@ class FoldedOwner:
     """
 
     module: HasGraph
-    graph: torch.fx.Graph
+    graph: fx.Graph
     bodies: Mapping[str, str]
 
     def get_submodule(self, target: str) -> Any:
@@ -169,19 +170,19 @@ class FoldedOwner:
         return getattr(self.module, self.bodies.get(name, name))
 
 
-def calls(node: torch.fx.Node, name: str) -> bool:
+def calls(node: fx.Node, name: str) -> bool:
     """Return True if a node calls the function `torch_private.get(name)`."""
     # Compare bare names: a printed graph has nothing else.
     return callee_name(node) == str(torch_private.get(name).__name__)
 
 
-def callee_name(node: torch.fx.Node) -> str:
+def callee_name(node: fx.Node) -> str:
     """Return the bare name of the function that a node calls."""
     name = str(getattr(node.target, "__name__", ""))
     return PROLOGUE if name.startswith(PROLOGUE) else name
 
 
-def step_of(node: torch.fx.Node) -> int | None:
+def step_of(node: fx.Node) -> int | None:
     """Return the backward step of a node, or `None` for a copy from an AOT backward."""
     match = _STEP.search(node.meta.get("stack_trace") or "")
     return int(match[1]) if match else None
@@ -240,14 +241,14 @@ class RunFacts:
         constants: the constants that Python calls read, each with True if the call made it.
     """
 
-    inputs: dict[int, tuple[str, str]] = field(default_factory=dict)
+    inputs: dict[int, InputName] = field(default_factory=dict)
     hooks: list[str] = field(default_factory=list)
     backwards: dict[int, Converted] = field(default_factory=dict)
     paths: list[str] = field(default_factory=list)
     results: dict[str, Result] = field(default_factory=dict)
     numbers: dict[str, int] = field(default_factory=dict)
     constant_inputs: dict[str, tuple[Arg]] = field(default_factory=dict)
-    outside: dict[str, tuple[str, str]] = field(default_factory=dict)
+    outside: dict[str, InputName] = field(default_factory=dict)
     constants: list[tuple[torch.Tensor, bool]] = field(default_factory=list)
 
 
@@ -301,19 +302,19 @@ class _GraphFolder:
         self.fx = module.graph
         self.facts = facts
         self.canon = canon
-        self.inputs: dict[str, tuple[str, str]] = {}
+        self.inputs: dict[str, InputName] = {}
         self.notes: dict[str, Note] = {}
         self.bodies: dict[str, str] = {}
         self.claimed: dict[tuple[str, str], str] = {}
-        self.elements: dict[torch.fx.Node, tuple[str, int]] = {}
-        self.alias: dict[torch.fx.Node, torch.fx.Node] = {}
-        self.offsets: dict[torch.fx.Node, int] = {}
-        self.copied: dict[torch.fx.Node, Node] = {}
-        self.kept: list[torch.fx.Node] = []
+        self.elements: dict[fx.Node, tuple[str, int]] = {}
+        self.alias: dict[fx.Node, fx.Node] = {}
+        self.offsets: dict[fx.Node, int] = {}
+        self.copied: dict[fx.Node, Node] = {}
+        self.kept: list[fx.Node] = []
         for node in self.fx.nodes:
             self._classify(node)
         self.parameters = dict(self._parameters())
-        self.users: dict[torch.fx.Node, torch.fx.Node] = {}
+        self.users: dict[fx.Node, fx.Node] = {}
         for node in self.kept:
             for operand in self._operands(node):
                 self.users.setdefault(self._resolve(operand), node)
@@ -321,7 +322,7 @@ class _GraphFolder:
 
     # -- classifying nodes ----------------------------------------------------------------------
 
-    def _classify(self, node: torch.fx.Node) -> None:
+    def _classify(self, node: fx.Node) -> None:
         """Add a node to `elements`, `alias` or `kept`."""
         if node.op == "placeholder":
             if node.name in self.facts.outside:
@@ -333,7 +334,7 @@ class _GraphFolder:
         operand = node.args[0] if node.args else None
         if calls(node, "unwrap_size"):
             self.elements[node] = self.elements.pop(operand)  # type: ignore[arg-type]
-        elif node.target is not operator.getitem or not isinstance(operand, torch.fx.Node):
+        elif node.target is not operator.getitem or not isinstance(operand, fx.Node):
             self.kept.append(node)
         elif operand.op == "placeholder":
             self.elements[node] = (operand.name, node.args[1])  # type: ignore[assignment]
@@ -342,7 +343,7 @@ class _GraphFolder:
         else:
             self.kept.append(node)
 
-    def _classify_result(self, node: torch.fx.Node, prologue: torch.fx.Node, index: int) -> None:
+    def _classify_result(self, node: fx.Node, prologue: fx.Node, index: int) -> None:
         """Add the node of a prologue's result to `alias`, or to `offsets` and `kept`."""
         passed = _passed_through(prologue)
         if index < len(passed):
@@ -353,7 +354,7 @@ class _GraphFolder:
             self.offsets[node] = len(passed)
             self.kept.append(node)
 
-    def _copied_from(self, node: torch.fx.Node) -> Node | None:
+    def _copied_from(self, node: fx.Node) -> Node | None:
         """Return the original of a copied node in its AOT backward: `mm` for `aot0_mm`."""
         match = _COPIED.match(node.name)
         backward = self.facts.backwards.get(int(match[1])) if match else None
@@ -361,21 +362,21 @@ class _GraphFolder:
             return None
         return backward.graph.by_name[backward.names[match[2]]]
 
-    def _resolve(self, node: torch.fx.Node) -> torch.fx.Node:
+    def _resolve(self, node: fx.Node) -> fx.Node:
         """Return the operand of a value passed through a prologue; other nodes unchanged."""
         while (operand := self.alias.get(node)) is not None:
             node = operand
         return node
 
-    def _operands(self, node: torch.fx.Node) -> list[torch.fx.Node]:
+    def _operands(self, node: fx.Node) -> list[fx.Node]:
         """Return the operands in the folded graph; a prologue has no saved values and sizes."""
         if callee_name(node) != PROLOGUE:
             return node.all_input_nodes
-        operands: list[torch.fx.Node] = []
-        torch.fx.node.map_arg(node.args[2:], operands.append)
+        operands: list[fx.Node] = []
+        fx.node.map_arg(node.args[2:], operands.append)
         return operands
 
-    def _parameters(self) -> Iterator[tuple[int, tuple[str, str]]]:
+    def _parameters(self) -> Iterator[tuple[int, InputName]]:
         """Yield each backward step that accumulates a gradient, with (role, name) of its input."""
         for node in self.kept:
             if calls(node, "accumulate_grad"):
@@ -384,7 +385,7 @@ class _GraphFolder:
                 if role_and_name is not None and step is not None:
                     yield step, role_and_name
 
-    def _tensor_name(self, node: Any) -> tuple[str, str] | None:
+    def _tensor_name(self, node: Any) -> InputName | None:
         """Return (role, name) of a known tensor, `None` for any other node."""
         group, index = self.elements.get(node, ("", 0))
         if group == "outside":
@@ -393,13 +394,13 @@ class _GraphFolder:
 
     # -- the folded graph ------------------------------------------------------------------------
 
-    def build(self) -> torch.fx.Graph:
+    def build(self) -> fx.Graph:
         """Build the folded graph, and fill `inputs` and `notes`."""
         notes = {node: self._locate_node(node) for node in self.kept}
         used = [node for node in self.elements if node in self.users]
         self._find_symbols(used)
-        graph = torch.fx.Graph()
-        new: dict[torch.fx.Node, torch.fx.Node] = {}
+        graph = fx.Graph()
+        new: dict[fx.Node, fx.Node] = {}
         for node in used:
             placeholder = new[node] = graph.placeholder(node.name)
             placeholder.meta[RESULT] = self._input_result(node)
@@ -411,10 +412,10 @@ class _GraphFolder:
 
     def _copy(
         self,
-        graph: torch.fx.Graph,
-        node: torch.fx.Node,
-        operand: Callable[[torch.fx.Node], torch.fx.Node],
-    ) -> torch.fx.Node:
+        graph: fx.Graph,
+        node: fx.Node,
+        operand: Callable[[fx.Node], fx.Node],
+    ) -> fx.Node:
         """Append a copy of a kept node; `operand` maps old nodes to new ones."""
         args = node.args
         if callee_name(node) == PROLOGUE:
@@ -423,19 +424,19 @@ class _GraphFolder:
         elif node in self.offsets:
             args = (args[0], args[1] - self.offsets[node])  # type: ignore[operator]
         if node.op == "output":
-            output: torch.fx.Node = graph.output(torch.fx.node.map_arg(args[0], operand))
+            output: fx.Node = graph.output(fx.node.map_arg(args[0], operand))
             return output
         copy = graph.create_node(
             node.op,
             self._body(node) if node.op == "get_attr" else stable_target(node.target),
-            torch.fx.node.map_arg(args, operand),
-            torch.fx.node.map_arg(node.kwargs, operand),
+            fx.node.map_arg(args, operand),
+            fx.node.map_arg(node.kwargs, operand),
             node.name,
         )
         copy.meta[RESULT] = self._result(node)
         return copy
 
-    def _body(self, node: torch.fx.Node) -> str:
+    def _body(self, node: fx.Node) -> str:
         """Return the name in the folded graph of the body that a get_attr reads."""
         # Compiled autograd makes one attribute for each *use* of a body in an AOT backward:
         # true_graph_1 becomes true_graph_10. Merge these attributes again.
@@ -460,12 +461,11 @@ class _GraphFolder:
             self.bodies[free_name] = target
         return self.claimed[key]
 
-    def _locate_node(self, node: torch.fx.Node) -> Note:
+    def _locate_node(self, node: fx.Node) -> Note:
         """Return the module, parameter and line of a kept node; each is empty if unknown."""
         call = node.meta.get(CALLED_BY)
         if call is not None:
-            line = node.meta.get(LINE)
-            source = None if line is None else source_lines.from_line(*line)
+            source = source_lines.source_of(node.meta.get(LINE))
             return replace(self._locate_node(call), source=source)
         origin = self.copied.get(node) or self._copied_from(node)
         if origin is not None:
@@ -482,7 +482,7 @@ class _GraphFolder:
 
     # -- inputs ----------------------------------------------------------------------------------
 
-    def _input_name(self, node: torch.fx.Node, notes: dict[torch.fx.Node, Note]) -> tuple[str, str]:
+    def _input_name(self, node: fx.Node, notes: dict[fx.Node, Note]) -> InputName:
         """Return (role, name) of an element. An unknown element is named after its first user."""
         group, index = self.elements[node]
         role_and_name = self._tensor_name(node)
@@ -506,7 +506,7 @@ class _GraphFolder:
             word = self.facts.hooks[index]
         return "input", note.name(word)
 
-    def _input_result(self, node: torch.fx.Node) -> Result:
+    def _input_result(self, node: fx.Node) -> Result:
         """Return the description of an element's value."""
         group, _ = self.elements[node]
         if group == "sizes":
@@ -519,7 +519,7 @@ class _GraphFolder:
 
     # -- shapes ----------------------------------------------------------------------------------
 
-    def _result(self, node: torch.fx.Node) -> Result:
+    def _result(self, node: fx.Node) -> Result:
         """Return the description of a kept node's value, with symbols for sizes that are inputs."""
         origin = self.copied.get(node)
         if origin is not None and origin.result is not None:
@@ -530,13 +530,13 @@ class _GraphFolder:
             result = result[len(_passed_through(node)) :]
         if calls(node, "accumulate_grad") or calls(node, "call_hook"):
             gradient = node.args[calls(node, "call_hook")]
-            if isinstance(gradient, torch.fx.Node) and results.get(gradient.name) == result:
+            if isinstance(gradient, fx.Node) and results.get(gradient.name) == result:
                 gradient = self._resolve(gradient)
                 is_input = gradient in self.elements
                 return self._input_result(gradient) if is_input else self._result(gradient)
         return self._symbolic(result)
 
-    def _find_symbols(self, used: list[torch.fx.Node]) -> None:
+    def _find_symbols(self, used: list[fx.Node]) -> None:
         """Assign a symbol to each size that is an input.
 
         Equal sizes share a symbol, as in Dynamo. Sizes of an AOT backward keep the symbols of its
@@ -552,7 +552,7 @@ class _GraphFolder:
                 symbol = self.canon.expression(f"s{_SIZE_SYMBOLS + number}")
                 self.symbols[number] = Symbol(symbol)
 
-    def _adopt_symbols(self, node: torch.fx.Node, result: Result) -> None:
+    def _adopt_symbols(self, node: fx.Node, result: Result) -> None:
         """Map the sizes observed in the run to the symbols of an AOT backward's input.
 
         Args:
@@ -578,7 +578,7 @@ class _GraphFolder:
         return result if shape == result.shape else replace(result, shape=shape, stride=None)
 
 
-def _passed_through(prologue: torch.fx.Node) -> list[Any]:
+def _passed_through(prologue: fx.Node) -> list[Any]:
     """Return the operands that a prologue passes through: sizes, saved values, opaque objects."""
     # Before torch 2.11, no opaque objects are passed, and the gradients follow here.
     saved, sizes, opaque, *_ = prologue.args

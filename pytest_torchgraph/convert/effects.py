@@ -27,7 +27,7 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 import torch
-import torch.fx
+from torch import fx
 
 from ..graph.model import Effect, EffectKind, Ref, is_inactive_dropout
 from ..ops.qualified import op_name, overload_of
@@ -270,12 +270,12 @@ Positions and names of the arguments, and their defaults.
 """
 
 
-def has_schema(node: torch.fx.Node) -> bool:
+def has_schema(node: fx.Node) -> bool:
     """Return True if the node calls an overload, whose schema declares its effects."""
     return overload_of(node.target) is not None
 
 
-def node_writes(node: torch.fx.Node) -> list[torch.fx.Node]:
+def node_writes(node: fx.Node) -> list[fx.Node]:
     """Return the operands that a node writes, according to its schema, or else to its name."""
     arguments: list[Any]
     if has_schema(node):
@@ -284,12 +284,12 @@ def node_writes(node: torch.fx.Node) -> list[torch.fx.Node]:
         arguments = [node.kwargs.get("kwargs")]  # torch does not record which operands it writes
     else:
         arguments = _written_by_name(node)
-    nodes: list[torch.fx.Node] = []
-    torch.fx.node.map_arg(tuple(arguments), nodes.append)
+    nodes: list[fx.Node] = []
+    fx.node.map_arg(tuple(arguments), nodes.append)
     return nodes
 
 
-def _written_by_name(node: torch.fx.Node) -> list[Any]:
+def _written_by_name(node: fx.Node) -> list[Any]:
     """Return the arguments that a call without a schema writes."""
     arguments: list[Any] = []
     name = _bare_name(node)
@@ -314,7 +314,7 @@ def _written_by_name(node: torch.fx.Node) -> list[Any]:
     return arguments
 
 
-def _written_statistics(node: torch.fx.Node) -> list[Any]:
+def _written_statistics(node: fx.Node) -> list[Any]:
     """Return the running statistics that a call in `_STATISTICS` writes."""
     mean, variance, training, default = _STATISTICS.get(op_name(node.target), (0, 0, 0, False))
     if not training or not _argument(node, training, ("training", "use_input_stats"), default):
@@ -325,7 +325,7 @@ def _written_statistics(node: torch.fx.Node) -> list[Any]:
     ]
 
 
-def _argument(node: torch.fx.Node, position: int, names: Sequence[str], default: Any) -> Any:
+def _argument(node: fx.Node, position: int, names: Sequence[str], default: Any) -> Any:
     """Return an argument that is passed by position or by one of some names."""
     if position < len(node.args):
         return node.args[position]
@@ -344,7 +344,7 @@ def _written_by_overloads(
     return tuple(sorted(positions)), tuple(sorted(names))
 
 
-def _is_in_place(node: torch.fx.Node) -> bool:
+def _is_in_place(node: fx.Node) -> bool:
     """Return True if a function is called with `inplace=True`, by name or by position."""
     if "inplace" in node.kwargs:
         return node.kwargs["inplace"] is True
@@ -357,7 +357,7 @@ def _is_in_place(node: torch.fx.Node) -> bool:
 
 def memory_of(node: Any) -> frozenset[int]:
     """Return the storages of the tensors in a node's value, empty if unknown."""
-    value = node_meta.value_of(node) if isinstance(node, torch.fx.Node) else None
+    value = node_meta.value_of(node) if isinstance(node, fx.Node) else None
     values = value if isinstance(value, tuple | list) else (value,)
     storages = set()
     for tensor in values:
@@ -368,12 +368,12 @@ def memory_of(node: Any) -> frozenset[int]:
     return frozenset(storages)
 
 
-def is_view(node: torch.fx.Node) -> bool:
+def is_view(node: fx.Node) -> bool:
     """Return True if an op without a schema, by its name, may return a view of its argument."""
     return not has_schema(node) and _bare_name(node) in _VIEWS
 
 
-def node_draws(node: torch.fx.Node) -> bool:
+def node_draws(node: fx.Node) -> bool:
     """Return True if an op without a schema, by its name, draws random numbers."""
     if has_schema(node) or node.op not in ("call_function", "call_method"):
         return False
@@ -384,7 +384,7 @@ def node_draws(node: torch.fx.Node) -> bool:
     return name in _RANDOM and not is_inactive
 
 
-def _bare_name(node: torch.fx.Node) -> str:
+def _bare_name(node: fx.Node) -> str:
     """Return the last part of the op's name."""
     return op_name(node.target).rpartition(".")[2]
 
@@ -398,24 +398,24 @@ class EffectTracker:
         names: node names. A node must be named before it is added.
     """
 
-    def __init__(self, names: Mapping[torch.fx.Node, str]):
+    def __init__(self, names: Mapping[fx.Node, str]):
         self._names = names
         self._storages: Storages[str] = Storages()
-        self._storage_of: dict[torch.fx.Node, str] = {}
+        self._storage_of: dict[fx.Node, str] = {}
 
     @property
     def written(self) -> set[str]:
         """Names of the nodes that own a storage that was written."""
         return {self._storages.owner[storage] for storage in self._storages.written}
 
-    def add_input(self, node: torch.fx.Node) -> None:
+    def add_input(self, node: fx.Node) -> None:
         """Add a placeholder with its own storage."""
         name = self._names[node]
         self._storages.define(name, [name])
         self._storage_of[node] = name
 
     def add_call(
-        self, node: torch.fx.Node, by_bodies: Collection[str]
+        self, node: fx.Node, by_bodies: Collection[str]
     ) -> tuple[tuple[Effect, ...], tuple[Ref, ...]]:
         """Add a call. Return its effects, and the writes that it must follow.
 
@@ -453,8 +453,8 @@ class EffectTracker:
         return tuple(dict.fromkeys(effects)), after
 
     def _aliased(
-        self, node: torch.fx.Node, args: tuple[Any, ...], writes: list[torch.fx.Node]
-    ) -> torch.fx.Node | None:
+        self, node: fx.Node, args: tuple[Any, ...], writes: list[fx.Node]
+    ) -> fx.Node | None:
         """Return the operand (written or viewed) whose storage the result shares."""
         aliases = facts(node.target).aliases
         shared: list[Any] = writes or [args[i] for i in aliases if i < len(args)]

@@ -18,14 +18,16 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-import torch.fx
+from torch import fx
 
 from ..errors import GraphFormatError
-from .canonical_names import CanonicalNames
+from ..graph.model import Atom
+from .canonical_names import PrintedSymbol, PrintedTensor
 from .from_fx import Converted, Naming, convert
 from .node_meta import RESULT
 from .normalize import MAX_ELEMENTS, value_of_constant
-from .printed import PrintedNames, PrintedObject, PrintedSymbol, PrintedTensor, named
+from .placeholders import InputName
+from .printed import Bodies, named
 from .source_lines import localizer
 
 MOST_BYTES = 2**28
@@ -135,23 +137,6 @@ def _member(archive: zipfile.ZipFile, *ends: str) -> bytes | None:
     return None
 
 
-class _Module:
-    """A graph with the bodies of its higher-order ops; a substitute for a `GraphModule`."""
-
-    def __init__(self, graph: torch.fx.Graph, modules: Mapping[str, _Module]):
-        self.graph = graph
-        self.modules = modules
-
-    def __getattr__(self, name: str) -> Any:
-        if name == "modules" or name not in self.modules:
-            raise AttributeError(name)
-        return self.modules[name]
-
-    def get_submodule(self, target: str) -> Any:
-        """Return the body with a name, or `None`."""
-        return self.modules.get(target)
-
-
 class _Program:
     def __init__(self, archive: zipfile.ZipFile, data: Mapping[str, Any]):
         self.archive = archive
@@ -170,13 +155,12 @@ class _Program:
         converted = convert(
             module,
             level="export",
-            canon=PrintedNames(CanonicalNames()),
             naming=Naming(self.inputs, given=True, values=constants),
         )
         outputs = self.module["signature"]["output_specs"]
         values: Any = module.graph.output_node().args[0]
         returned = [
-            Name(converted.names[value.name]) if isinstance(value, torch.fx.Node) else value
+            Name(converted.names[value.name]) if isinstance(value, fx.Node) else value
             for spec, value in zip(outputs, values, strict=True)
             if spec.keys() & {"user_output", "loss_output"}
         ]
@@ -190,7 +174,7 @@ class _Program:
         return Exported(converted, returned, structure, release)
 
     @cached_property
-    def inputs(self) -> dict[str, tuple[str, str]]:
+    def inputs(self) -> dict[str, InputName]:
         """Role and name of each input that the caller does not pass."""
         roles = {"parameter": "parameter", "buffer": "buffer", "tensor_constant": "constant"}
         return {
@@ -248,11 +232,11 @@ class _GraphReader:
     def __init__(self, data: Mapping[str, Any], local: Any):
         self.data = data
         self.local = local
-        self.graph = torch.fx.Graph()
-        self.nodes: dict[str, torch.fx.Node] = {}
-        self.modules: dict[str, _Module] = {}
+        self.graph = fx.Graph()
+        self.nodes: dict[str, fx.Node] = {}
+        self.modules: dict[str, Bodies] = {}
 
-    def read(self) -> _Module:
+    def read(self) -> Bodies:
         """Convert the graph."""
         for number, value in enumerate(self.data["inputs"]):
             (argument,) = value.values()
@@ -265,9 +249,9 @@ class _GraphReader:
         single = self.data.get("is_single_tensor_return")
         self.graph.output(outputs[0] if single else outputs)
         self.graph.output_node().meta[RESULT] = None
-        return _Module(self.graph, self.modules)
+        return Bodies(self.graph, self.modules)
 
-    def create(self, op: str, target: Any, args: Any, kwargs: Any, name: str) -> torch.fx.Node:
+    def create(self, op: str, target: Any, args: Any, kwargs: Any, name: str) -> fx.Node:
         node = self.graph.create_node(op, target, args, kwargs, name)
         node.name = name
         node.meta[RESULT] = self.result(name)
@@ -303,7 +287,7 @@ class _GraphReader:
             self.describe(item, data["metadata"])
         call.meta[RESULT] = tuple([self.result(result) for result in results])
 
-    def describe(self, node: torch.fx.Node, metadata: Mapping[str, str]) -> None:
+    def describe(self, node: fx.Node, metadata: Mapping[str, str]) -> None:
         """Add the lines and modules of a node."""
         if "stack_trace" in metadata:
             node.meta["stack_trace"] = self.local(metadata["stack_trace"])
@@ -343,7 +327,7 @@ class _GraphReader:
             case "as_optional_tensors":
                 return [self.argument(item) for item in data]
             case "as_scalar_type" | "as_layout" | "as_memory_format":
-                return PrintedObject(f"torch.{_NAMES[kind][data]}")
+                return Atom(f"torch.{_NAMES[kind][data]}")
             case "as_device":
                 return torch.device(_device(data))
             case "as_float":  # "Infinity" is a string in JSON

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import torch
-import torch.fx
+from torch import fx
 
 from .. import torch_private
 from ..graph.census import returned_by
@@ -32,7 +32,7 @@ from .effects import EffectTracker
 from .graph_modules import Regions, module_options
 from .node_meta import BackwardModules
 from .normalize import value_of_constant
-from .placeholders import DeclaredOrder, is_saved, original_value
+from .placeholders import DeclaredOrder, InputName, is_saved, original_value
 from .process_groups import mark_names
 from .rng_states import RecomputedCopies
 
@@ -65,10 +65,10 @@ class Naming:
             existed before the call. `None` if the code made all constants.
     """
 
-    inputs: dict[str, tuple[str, str]] = field(default_factory=dict)
+    inputs: dict[str, InputName] = field(default_factory=dict)
     modules: dict[int, str] = field(default_factory=dict)
     input_order: Mapping[str, int] = field(default_factory=dict)
-    dynamo: Sequence[tuple[str, str]] = ()
+    dynamo: Sequence[InputName] = ()
     is_body: bool = False
     plain: bool = False
     forward: Converted | None = None
@@ -109,14 +109,14 @@ class Converted:
 class HasGraph(Protocol):
     """A `torch.fx.GraphModule`, or a graph parsed from printed text (`printed.reading.Printed`)."""
 
-    graph: torch.fx.Graph
+    graph: fx.Graph
 
     def get_submodule(self, target: str) -> Any:
         """Return the module at an attribute path."""
 
 
 def convert(
-    module: HasGraph | torch.fx.Graph,
+    module: HasGraph | fx.Graph,
     *,
     name: str = "main",
     kind: GraphKind = "forward",
@@ -160,17 +160,17 @@ class GraphConverter:
     level: Level
     kind: GraphKind
 
-    def __init__(self, module: HasGraph | torch.fx.Graph, canon: CanonicalNames, naming: Naming):
-        owning = module.owning_module if isinstance(module, torch.fx.Graph) else module
+    def __init__(self, module: HasGraph | fx.Graph, canon: CanonicalNames, naming: Naming):
+        owning = module.owning_module if isinstance(module, fx.Graph) else module
         self.owner = owning
-        self.fx = module if isinstance(module, torch.fx.Graph) else module.graph
+        self.fx = module if isinstance(module, fx.Graph) else module.graph
         self.canon = canon
         self.naming = naming
         self.namer = NodeNamer()
-        self.names: dict[torch.fx.Node, str] = {}
-        self.paths: dict[torch.fx.Node, str] = {}
-        self.positions: dict[torch.fx.Node, int] = {}
-        self.results: dict[torch.fx.Node, Result] = {}
+        self.names: dict[fx.Node, str] = {}
+        self.paths: dict[fx.Node, str] = {}
+        self.positions: dict[fx.Node, int] = {}
+        self.results: dict[fx.Node, Result] = {}
         self.subgraphs: dict[str, Graph] = {}
         self._calls: dict[Hashable, dict[str, int]] = {}
         self._written: dict[str, set[str]] = {}
@@ -216,7 +216,7 @@ class GraphConverter:
         names = {node.name: self.names[node] for node in values}
         return Converted(graph, names, self.owner, self.fx, self.canon, self.naming, self.returned)
 
-    def name_inputs(self) -> list[tuple[torch.fx.Node, str]]:
+    def name_inputs(self) -> list[tuple[fx.Node, str]]:
         """Name the placeholders, and the symbols in their shapes.
 
         Returns:
@@ -234,7 +234,7 @@ class GraphConverter:
             # Printed text does not show tuples and lists, so their symbols are not numbered here.
             if not isinstance(value, tuple | list):
                 self.canon.result(value)  # numbers the symbols in the order of the inputs
-        roles: list[tuple[torch.fx.Node, str]] = []
+        roles: list[tuple[fx.Node, str]] = []
         for node in placeholders:
             role, name = self.naming.inputs.get(node.name, ("input", node.name))
             name = "mesh" if torch_private.is_mesh(node_meta.value_of(node)) else name
@@ -246,7 +246,7 @@ class GraphConverter:
 
     # -- nodes -----------------------------------------------------------------------------------
 
-    def input(self, node: torch.fx.Node, role: str) -> Node:
+    def input(self, node: fx.Node, role: str) -> Node:
         """Convert a placeholder."""
         name = self.names[node]
         self._tracker.add_input(node)
@@ -260,7 +260,7 @@ class GraphConverter:
             *(name, "placeholder", role, defaults, {}, result, path), annotations=annotations
         )
 
-    def node(self, node: torch.fx.Node) -> Node:
+    def node(self, node: fx.Node) -> Node:
         """Convert a call or a get_attr."""
         path = self.paths[node] = self.module_path(node)
         self.positions[node] = len(self.positions)
@@ -294,7 +294,7 @@ class GraphConverter:
             node_meta.annotations_of(rng_states.meta_of(node)),
         )
 
-    def op(self, node: torch.fx.Node) -> tuple[str, str]:
+    def op(self, node: fx.Node) -> tuple[str, str]:
         """Return `Node.op` and `Node.target`."""
         if node.op == "get_attr":
             target = str(node.target)
@@ -310,23 +310,23 @@ class GraphConverter:
             return class_name(type(called)), target
         return normalize.operator_name(node) or op_name(node.target), ""
 
-    def options(self, node: torch.fx.Node, op: str) -> str | None:
+    def options(self, node: fx.Node, op: str) -> str | None:
         """Return `Node.options`."""
         if node.op != "call_module" or op == GRAPH_MODULE or self.owner is None:
             return None
         return module_options(self.owner.get_submodule(str(node.target)))
 
-    def value_of_constant(self, node: torch.fx.Node) -> tuple[Arg, ...]:
+    def value_of_constant(self, node: fx.Node) -> tuple[Arg, ...]:
         """Return `Node.args` of a constant: its value if the code made it, otherwise `()`."""
         tensor = self.attribute(node)
         is_made = self.naming.is_made
         return value_of_constant(tensor) if is_made is None or is_made(tensor) else ()
 
-    def attribute(self, node: torch.fx.Node) -> Any:
+    def attribute(self, node: fx.Node) -> Any:
         """Return the attribute read by a get_attr, or `None` without an owner."""
         return attribute_at(self.owner, str(node.target))
 
-    def name(self, node: torch.fx.Node, path: str, op: str, target: str) -> str:
+    def name(self, node: fx.Node, path: str, op: str, target: str) -> str:
         """Claim a new name for a node."""
         if node.op in ("get_attr", "call_module"):
             return self.namer.claim(target or "constant")
@@ -337,23 +337,23 @@ class GraphConverter:
             return self.namer.claim(f"{base_name(op)}<{node.meta[node_meta.SCOPE]}>")
         return self.namer.node(path, op)
 
-    def is_projection(self, node: torch.fx.Node) -> bool:
+    def is_projection(self, node: fx.Node) -> bool:
         """Return True if the node selects one output of an op with several outputs."""
         if len(node.args) != 2 or type(node.args[1]) not in (int, str):
             return False
         producer = node.args[0]
-        if not isinstance(producer, torch.fx.Node):
+        if not isinstance(producer, fx.Node):
             return False
         # Printed graphs have no result for nodes that return a tuple.
         if isinstance(producer.target, torch._ops.HigherOrderOperator):
             return True
         return isinstance(self.results.get(producer), tuple)
 
-    def module_path(self, node: torch.fx.Node) -> str:
+    def module_path(self, node: fx.Node) -> str:
         """Return `Node.module`; for a call of a shared region, the layer that it runs."""
         return self._regions.path(node, self.recorded_path(node))
 
-    def recorded_path(self, node: torch.fx.Node) -> str:
+    def recorded_path(self, node: fx.Node) -> str:
         """Return the module that torch recorded for a node, else the module of related nodes."""
         if normalize.sums_gradients(node, self.kind):
             return self.path_of_sum(node)
@@ -371,7 +371,7 @@ class GraphConverter:
             return self.paths[producer]  # type: ignore[index]
         return self._backward.path(node) if self._backward is not None else ""
 
-    def path_of_sum(self, node: torch.fx.Node) -> str:
+    def path_of_sum(self, node: fx.Node) -> str:
         """Return `Node.module` of a sum of gradients: the module of the operand computed last."""
         # Autograd adds each gradient as it arrives. The module whose backward is running at that
         # moment is therefore the module of the last operand. via="dispatch" records the same.
@@ -379,7 +379,7 @@ class GraphConverter:
         last = max(operands, key=self.positions.__getitem__, default=None)
         return "" if last is None else self.paths[last]
 
-    def result(self, node: torch.fx.Node) -> Result:
+    def result(self, node: fx.Node) -> Result:
         """Return `Node.result`."""
         value = rng_states.value_of(node)
         if self.naming.given:
@@ -390,7 +390,7 @@ class GraphConverter:
         self.results[node] = result
         return result
 
-    def unrecorded_result(self, node: torch.fx.Node) -> Result:
+    def unrecorded_result(self, node: fx.Node) -> Result:
         """Return the result of a node without a value in its meta.
 
         The op's schema determines the number of outputs.
@@ -403,10 +403,10 @@ class GraphConverter:
             return () if isinstance(returns[0].type, torch.ListType) else None
         return (None,) * len(returns) or None
 
-    def source(self, node: torch.fx.Node) -> Source | None:
+    def source(self, node: fx.Node) -> Source | None:
         """Return `Node.source`."""
-        if (line := node.meta.get(node_meta.LINE)) is not None:
-            return source_lines.from_line(*line)
+        if (source := source_lines.source_of(node.meta.get(node_meta.LINE))) is not None:
+            return source
         trace = rng_states.meta_of(node).get("stack_trace") or node.stack_trace
         call = node_meta.call_of(node.meta)
         source = source_lines.from_stack_trace(trace, call) if trace else None
@@ -426,7 +426,7 @@ class GraphConverter:
         return replace(source, columns=expressions[number % len(expressions)])
 
     def effects(
-        self, node: torch.fx.Node, by_bodies: Collection[str]
+        self, node: fx.Node, by_bodies: Collection[str]
     ) -> tuple[tuple[Effect, ...], tuple[Ref, ...]]:
         """Return `Node.effects` and `Node.after`; see `EffectTracker.add_call`."""
         return self._tracker.add_call(node, by_bodies)
@@ -453,7 +453,7 @@ class GraphConverter:
     def arg(self, value: Any) -> Arg:
         """Convert an argument; nodes become references."""
         match value:
-            case torch.fx.Node():
+            case fx.Node():
                 if value.op == "get_attr" and self.is_body(value):
                     return SubgraphRef(self.body(value))
                 return Ref(self.names[value])
@@ -465,13 +465,13 @@ class GraphConverter:
                 return slice(self.arg(value.start), self.arg(value.stop), self.arg(value.step))
         return self.canon.constant(value)
 
-    def is_body(self, node: torch.fx.Node) -> bool:
+    def is_body(self, node: fx.Node) -> bool:
         """Return True if a get_attr or call_module refers to a graph, e.g. a higher-order body."""
         if self.owner is None:
             return False
-        return isinstance(getattr(self.attribute(node), "graph", None), torch.fx.Graph)
+        return isinstance(getattr(self.attribute(node), "graph", None), fx.Graph)
 
-    def body(self, node: torch.fx.Node) -> str:
+    def body(self, node: fx.Node) -> str:
         """Return the name of the body that a node refers to, converting it on first use."""
         name = str(node.target)
         if name not in self.subgraphs:
@@ -492,7 +492,7 @@ class GraphConverter:
 
     # -- output ----------------------------------------------------------------------------------
 
-    def output(self, node: torch.fx.Node) -> tuple[Node, list[Ref]]:
+    def output(self, node: fx.Node) -> tuple[Node, list[Ref]]:
         """Return the output node with the real outputs, and the values saved for backward."""
         value: Any = node.args[0]
         saved: list[Ref] = []
@@ -506,7 +506,7 @@ class GraphConverter:
             value = value[0]
         return Node("output", "output", "output", (self.arg(value),)), saved
 
-    def output_positions(self, node: torch.fx.Node) -> tuple[list[int], list[int]] | None:
+    def output_positions(self, node: fx.Node) -> tuple[list[int], list[int]] | None:
         """Return the positions of real outputs and of saved values, in the converted graph's order.
 
         Return `None` if AOTAutograd does not describe the outputs, or if a pass has changed them.
@@ -524,7 +524,7 @@ class GraphConverter:
         kept = [k for k, item in enumerate(returned) if item not in self.unused_meshes]
         real = [k for k in kept if not is_saved(descriptions[k])]
         all_saved = [k for k in kept if is_saved(descriptions[k])]
-        saved_positions = [k for k in all_saved if isinstance(returned[k], torch.fx.Node)]
+        saved_positions = [k for k in all_saved if isinstance(returned[k], fx.Node)]
         if self.naming.input_order:
             position_by_name = {name: number for number, name in enumerate(self.names)}
             saved_positions.sort(key=lambda k: self._order.of_saved(returned[k], position_by_name))
@@ -536,7 +536,7 @@ class GraphConverter:
         return real, saved_positions
 
 
-def _is_unused_mesh(node: torch.fx.Node) -> bool:
+def _is_unused_mesh(node: fx.Node) -> bool:
     """Return True if a placeholder is a mesh that no op takes."""
     # torch passes a mesh through forward and backward for each DTensor. Among equal meshes, it
     # saves an arbitrary one.

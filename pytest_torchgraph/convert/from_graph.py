@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import torch
-import torch.fx
+from torch import fx
 
 from .. import torch_private
 from ..errors import CaptureError
@@ -38,6 +38,7 @@ from ..ops.matching import DIALECTS
 from ..ops.qualified import op_name, overload_of
 from . import node_meta
 from .canonical_names import CanonicalNames
+from .placeholders import InputName
 from .printed import class_named, qualified
 from .to_fx import ORIGIN, FxOrigin
 
@@ -76,13 +77,13 @@ class ModuleBuilder:
         self.source = graph
         self.constants = constants
         self.values = values or _FakeValues()
-        self.graph = torch.fx.Graph()
+        self.graph = fx.Graph()
         self.attributes: dict[str, Any] = {}
-        self.nodes: dict[str, torch.fx.Node] = {}
-        self.symbols: dict[str, torch.fx.Node] = {}
-        self.inputs: dict[str, tuple[str, str]] = {}
+        self.nodes: dict[str, fx.Node] = {}
+        self.symbols: dict[str, fx.Node] = {}
+        self.inputs: dict[str, InputName] = {}
 
-    def build(self) -> torch.fx.GraphModule:
+    def build(self) -> fx.GraphModule:
         """Return the module.
 
         Raises:
@@ -103,22 +104,19 @@ class ModuleBuilder:
                 ) from None
         output = self.graph.output_node()
         canon = self.values.canon
-        output.meta[ORIGIN] = FxOrigin(self.inputs, self.source.level, canon, self.input_values())
-        return torch.fx.GraphModule(self.attributes, self.graph)
+        constants = [node for node in self.source.inputs if node.op == "constant" and node.args]
+        values = {self.nodes[node.name].name: node.args for node in constants}
+        output.meta[ORIGIN] = FxOrigin(self.inputs, self.source.level, canon, values)
+        return fx.GraphModule(self.attributes, self.graph)
 
-    def input_values(self) -> dict[str, tuple[Arg, ...]]:
-        """Return the known values of constants that are inputs."""
-        inputs = self.source.inputs
-        return {self.nodes[n.name].name: n.args for n in inputs if n.op == "constant" and n.args}
-
-    def describe(self, node: Node, made: torch.fx.Node) -> None:
+    def describe(self, node: Node, made: fx.Node) -> None:
         """Write the meta of a new fx node."""
         if isinstance(node.result, Symbol):
             self.symbols.setdefault(node.result.expr, made)
         value = None
         with contextlib.suppress(UnknownExpression):
             value = self.values.of(node.result)
-        if made.target is operator.getitem and isinstance(made.args[0], torch.fx.Node):
+        if made.target is operator.getitem and isinstance(made.args[0], fx.Node):
             several = made.args[0].meta.get("val")
             if isinstance(several, tuple) and isinstance(made.args[1], int):
                 value = several[made.args[1]]  # writes to it are writes to the result of its op
@@ -132,7 +130,7 @@ class ModuleBuilder:
 
     # -- kinds of nodes --------------------------------------------------------------------------
 
-    def placeholder(self, node: Node) -> torch.fx.Node:
+    def placeholder(self, node: Node) -> fx.Node:
         """Add an input."""
         defaults = () if node.op == "constant" else tuple([self.arg(arg) for arg in node.args])
         made = self.graph.create_node("placeholder", node.name, defaults, {}, node.name)
@@ -140,7 +138,7 @@ class ModuleBuilder:
         self.inputs[made.name] = (node.op, node.name)
         return made
 
-    def get_attr(self, node: Node) -> torch.fx.Node:
+    def get_attr(self, node: Node) -> fx.Node:
         """Add a constant, and its tensor to the module."""
         path = node.target or f"_tensor_constant{len(self.attributes)}"
         value = self.constants.get(node.name)
@@ -154,7 +152,7 @@ class ModuleBuilder:
         self.attributes[path] = value
         return self.graph.create_node("get_attr", path, name=node.name)
 
-    def call_function(self, node: Node) -> torch.fx.Node:
+    def call_function(self, node: Node) -> fx.Node:
         """Add a call of a function or op."""
         target = function_named(node.op)
         as_list = overload_of(target) is not None  # tuples index a tensor otherwise
@@ -164,11 +162,11 @@ class ModuleBuilder:
         kwargs = {name: self.arg(arg, as_list=as_list) for name, arg in node.kwargs.items()}
         return self.graph.create_node("call_function", target, tuple(args), kwargs, node.name)
 
-    def call_method(self, node: Node) -> torch.fx.Node:
+    def call_method(self, node: Node) -> fx.Node:
         """Add a call of a tensor's method."""
         return self.called(node, node.op.removeprefix("Tensor."), node.args)
 
-    def call_module(self, node: Node) -> torch.fx.Node:
+    def call_module(self, node: Node) -> fx.Node:
         """Add a call of a body."""
         if node.op != GRAPH_MODULE:
             raise ValueError(
@@ -177,7 +175,7 @@ class ModuleBuilder:
             )
         return self.called(node, self.subgraph_name(node), node.args[1:])
 
-    def called(self, node: Node, target: str, args: tuple[Arg, ...]) -> torch.fx.Node:
+    def called(self, node: Node, target: str, args: tuple[Arg, ...]) -> fx.Node:
         """Add a call of a method or module."""
         values = tuple([self.arg(arg) for arg in args])
         kwargs = {name: self.arg(arg) for name, arg in node.kwargs.items()}
@@ -190,14 +188,14 @@ class ModuleBuilder:
             raise ValueError("it calls no graph")
         return bodies[0]
 
-    def output(self, node: Node) -> torch.fx.Node:
+    def output(self, node: Node) -> fx.Node:
         """Add the output, with the saved values last."""
         value = self.arg(node.args[0] if len(node.args) == 1 else node.args)
         saved = [self.nodes[ref.name] for ref in self.source.saved]
         if not isinstance(value, tuple) and (saved or self.source.level != "fx"):
             value = (value,)
         if not saved:
-            made: torch.fx.Node = self.graph.output(value)
+            made: fx.Node = self.graph.output(value)
             return made
         made = self.graph.output((*value, *saved))
         made.meta["desc"] = [None] * len(value) + [SavedForBackwards()] * len(saved)
@@ -230,10 +228,10 @@ class ModuleBuilder:
                 return {key: self.arg(item, as_list=as_list) for key, item in value.items()}
         return value
 
-    def symbol(self, expr: str) -> torch.fx.Node:
+    def symbol(self, expr: str) -> fx.Node:
         """Return a node that computes an expression from the sizes that the graph has as values."""
         if expr not in self.symbols:
-            sizes: Any = {name: torch.fx.Proxy(node) for name, node in self.symbols.items()}
+            sizes: Any = {name: fx.Proxy(node) for name, node in self.symbols.items()}
             try:
                 self.symbols[expr] = value_of(expr, sizes).node
             except UnknownExpression as error:

@@ -21,15 +21,16 @@ from functools import cache, cached_property
 from typing import Any
 
 import torch
-import torch.fx
 import torch.nn.utils.parametrize
+from torch import fx
 
 from ..graph.module_paths import common_path, module_of
 from ..ops.qualified import attribute_at, op_name
 from .normalize import value_of_constant
+from .placeholders import InputName
 
 
-def copied(gm: torch.fx.GraphModule) -> torch.fx.GraphModule:
+def copied(gm: fx.GraphModule) -> fx.GraphModule:
     """Return a copy of a module's graphs, unaffected by later changes of the original.
 
     Parameters, buffers and submodules other than bodies are shared.
@@ -44,7 +45,7 @@ class LazyCopy:
         calls: the nodes, each with what it calls.
     """
 
-    def __init__(self, gm: torch.fx.GraphModule):
+    def __init__(self, gm: fx.GraphModule):
         nodes = gm.graph.nodes
         self.calls = {n: (n.op, n.target, n.args, n.kwargs) for n in nodes}
         self._metas = {n: dict(n.meta) for n in nodes}
@@ -58,42 +59,42 @@ class LazyCopy:
         self._bodies = {name: LazyCopy(self._attributes[name]) for name in bodies(gm)}
 
     @cached_property
-    def module(self) -> torch.fx.GraphModule:
+    def module(self) -> fx.GraphModule:
         """A module with these graphs."""
-        graph = torch.fx.Graph()
-        made: dict[torch.fx.Node, torch.fx.Node] = {}
-        waiting, late = [*reversed(self.calls)], set[torch.fx.Node]()
+        graph = fx.Graph()
+        made: dict[fx.Node, fx.Node] = {}
+        waiting, late = [*reversed(self.calls)], set[fx.Node]()
         while waiting:
             node = waiting.pop()
             if node in made:
                 continue
             op, target, *arguments = self.calls[node]
             try:
-                args, kwargs = torch.fx.node.map_arg(arguments, made.__getitem__)
+                args, kwargs = fx.node.map_arg(arguments, made.__getitem__)
             except KeyError:  # between two passes of inductor, a node may come before its operands
                 if node in late:  # a cycle
                     raise
                 late.add(node)
                 waiting.append(node)
-                torch.fx.node.map_arg(arguments, waiting.append)
+                fx.node.map_arg(arguments, waiting.append)
                 continue
             made[node] = graph.create_node(op, target, args, kwargs, node.name, node.type)
             made[node].meta = self._metas[node]
         parts = {name: body.module for name, body in self._bodies.items()}
-        module = torch.fx.GraphModule({**self._attributes, **parts}, graph)
+        module = fx.GraphModule({**self._attributes, **parts}, graph)
         module.training = self._training
         module.meta.update(self._meta)
         return module
 
 
-def bodies(gm: torch.fx.GraphModule) -> Iterator[str]:
+def bodies(gm: fx.GraphModule) -> Iterator[str]:
     """Yield the attribute paths of the bodies of a module's higher-order ops."""
     for name in dict.fromkeys(str(node.target) for node in gm.graph.find_nodes(op="get_attr")):
-        if isinstance(attribute_at(gm, name), torch.fx.GraphModule):
+        if isinstance(attribute_at(gm, name), fx.GraphModule):
             yield name
 
 
-def runnable(gm: torch.fx.GraphModule) -> torch.fx.GraphModule:
+def runnable(gm: fx.GraphModule) -> fx.GraphModule:
     """Return a module that is equivalent to Dynamo's and can run eagerly, with gradients.
 
     Each `invoke_subgraph` becomes a plain call of its body. A module without the op is returned
@@ -103,14 +104,14 @@ def runnable(gm: torch.fx.GraphModule) -> torch.fx.GraphModule:
     # fails.
     invoke = torch.ops.higher_order.invoke_subgraph
     if not any(
-        isinstance(module, torch.fx.GraphModule)
+        isinstance(module, fx.GraphModule)
         and module.graph.find_nodes(op="call_function", target=invoke)
         for module in gm.modules()
     ):
         return gm
     copy = copied(gm)
     for module in copy.modules():
-        if isinstance(module, torch.fx.GraphModule):
+        if isinstance(module, fx.GraphModule):
             for node in module.graph.find_nodes(op="call_function", target=invoke):
                 node.target = _call
                 node.args = (node.args[0], *node.args[2:])
@@ -226,7 +227,7 @@ class Regions:
     """
 
     fx: torch.fx.Graph
-    inputs: Mapping[str, tuple[str, str]]
+    inputs: Mapping[str, InputName]
 
     def path(self, node: torch.fx.Node, recorded: str) -> str:
         """Return the module of a node; for a call of a region, a layer in the recorded module."""

@@ -11,7 +11,7 @@ from bisect import bisect_left
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-import torch.fx
+from torch import fx
 
 from ..graph.module_paths import common_path
 from .placeholders import module_fqn
@@ -33,7 +33,7 @@ SCOPE = "torchgraph_scope"
 """Key of the scope (file and function) of a printed node's line. The node's name contains it."""
 
 
-def value_of(node: torch.fx.Node) -> Any:
+def value_of(node: fx.Node) -> Any:
     """Return the value of a node from its meta, or `None`."""
     # Values that a pass wrote by running the graph take precedence over RESULT, which was stored
     # when the graph was made.
@@ -94,7 +94,7 @@ class BackwardModules:
         self._numbers = sorted(modules)
         self._paths = [modules[number] for number in self._numbers]
 
-    def path(self, node: torch.fx.Node) -> str:
+    def path(self, node: fx.Node) -> str:
         """Return the innermost common module of the forward ops around a node's sequence number.
 
         Return "" if torch found that the node is in no module, or if the node has no number.
@@ -106,6 +106,6 @@ class BackwardModules:
         return common_path(self._paths[max(index - 1, 0) : index + 1])
 
 
-def _sequence_number(node: torch.fx.Node) -> int | None:
+def _sequence_number(node: fx.Node) -> int | None:
     number: Any = node.meta.get("seq_nr")
     return number if type(number) is int else None

@@ -12,7 +12,7 @@ import re
 from typing import Any
 
 import torch
-import torch.fx
+from torch import fx
 
 from .. import torch_private
 from ..graph.model import Arg, Atom, GraphKind
@@ -31,14 +31,14 @@ BACKEND_FLAGS = {
 """Argument that holds the process flag `torch.backends.cudnn.enabled`, by schema name."""
 
 
-def operator_name(node: torch.fx.Node) -> str | None:
+def operator_name(node: fx.Node) -> str | None:
     """Return the op of a comparison written as a method call (`x.__eq__(y)`), otherwise `None`."""
     if node.op == "call_method" and len(node.args) == 2 and not node.kwargs:
         return COMPARISONS.get(str(node.target))
     return None
 
 
-def arguments(node: torch.fx.Node) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def arguments(node: fx.Node) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Return the arguments of a call that are part of the model.
 
     The number of a Triton kernel, an index into a table of the process, is replaced with the
@@ -70,7 +70,7 @@ def _kernel_arguments(kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str
     return (Atom(f"triton.{name}"),), {"constants": constants, **kwargs}
 
 
-def _positional(node: torch.fx.Node) -> tuple[Any, ...]:
+def _positional(node: fx.Node) -> tuple[Any, ...]:
     target = node.target
     if target is torch.ops.higher_order.invoke_subgraph and isinstance(node.args[1], str):
         return node.args[0], *node.args[2:]
@@ -95,7 +95,7 @@ def _without_defaults(op: torch._ops.OpOverload, args: tuple[Any, ...]) -> tuple
     while args:
         argument = declared[len(args) - 1]
         value = args[-1]
-        if not argument.has_default_value() or isinstance(value, torch.fx.Node):
+        if not argument.has_default_value() or isinstance(value, fx.Node):
             break
         if type(value) is not type(argument.default_value) or value != argument.default_value:
             break
@@ -103,7 +103,7 @@ def _without_defaults(op: torch._ops.OpOverload, args: tuple[Any, ...]) -> tuple
     return args
 
 
-def sums_gradients(node: torch.fx.Node, kind: GraphKind) -> bool:
+def sums_gradients(node: fx.Node, kind: GraphKind) -> bool:
     """Return True if a node of an AOT graph adds two gradients of one value."""
     if torch_private.marks_gradient_sums():
         return bool(node.meta.get("is_gradient_acc"))
@@ -114,7 +114,7 @@ def sums_gradients(node: torch.fx.Node, kind: GraphKind) -> bool:
         and node.target is torch.ops.aten.add.Tensor
         and "nn_module_stack" not in node.meta
         and len(node.args) == 2
-        and all(isinstance(arg, torch.fx.Node) for arg in node.args)
+        and all(isinstance(arg, fx.Node) for arg in node.args)
     )
 
 

@@ -20,10 +20,13 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
-import torch.fx
+from torch import fx
+
+InputName: TypeAlias = tuple[str, str]
+"""Role and name of an input, such as `("parameter", "fc.weight")`."""
 
 _MAX_BASES = 8
 """Maximum number of view bases to follow, in case descriptions refer to each other in a cycle."""
@@ -103,11 +106,11 @@ def module_fqn(source: str) -> str:
 
 
 def dynamo_inputs(
-    gm: torch.fx.GraphModule,
+    gm: fx.GraphModule,
     example_inputs: list[Any],
-    tensors: Mapping[int, tuple[str, str]],
-    numbers: Collection[str] = (),
-) -> list[tuple[str, str]]:
+    tensors: Mapping[int, InputName],
+    numbers: Collection[str],
+) -> list[InputName]:
     """Return (role, name) of each input of a Dynamo graph.
 
     Known tensors are recognized by identity, because Dynamo's names are relative to the frame.
@@ -119,7 +122,7 @@ def dynamo_inputs(
         tensors: (role, name) of each known tensor, by `id`.
         numbers: names of the numbers among the target's arguments.
     """
-    named: list[tuple[str, str]] = []
+    named: list[InputName] = []
     placeholders = [node for node in gm.graph.nodes if node.op == "placeholder"]
     for node, example in zip(placeholders, example_inputs, strict=False):
         role_and_name = tensors.get(id(example)) if isinstance(example, torch.Tensor) else None
@@ -136,12 +139,12 @@ def dynamo_inputs(
 
 
 def aot_inputs(
-    gm: torch.fx.GraphModule,
-    dynamo: list[tuple[str, str]],
+    gm: fx.GraphModule,
+    dynamo: list[InputName],
     forward_names: dict[str, str],
-    states: Mapping[str, str] = MappingProxyType({}),
-    attributes: Mapping[str, tuple[str, str]] = MappingProxyType({}),
-) -> dict[str, tuple[str, str]]:
+    states: Mapping[str, str],
+    attributes: Mapping[str, InputName] = MappingProxyType({}),
+) -> dict[str, InputName]:
     """Return (role, name) of each placeholder of an AOTAutograd graph, by fx name.
 
     Args:
@@ -153,7 +156,7 @@ def aot_inputs(
             `rng_states.names_in_backward`.
         attributes: (role, name) of tensors that are attributes of the Dynamo graph, by attribute.
     """
-    named: dict[str, tuple[str, str]] = {}
+    named: dict[str, InputName] = {}
     saved: dict[str, str] = {}
     for node in gm.graph.find_nodes(op="placeholder"):
         description = node.meta.get("desc")
@@ -186,10 +189,10 @@ class DeclaredOrder:
 
     def __init__(
         self,
-        graph: torch.fx.Graph,
-        inputs: Mapping[str, tuple[str, str]],
+        graph: fx.Graph,
+        inputs: Mapping[str, InputName],
         input_order: Mapping[str, int],
-        dynamo: Sequence[tuple[str, str]],
+        dynamo: Sequence[InputName],
     ):
         self._inputs = inputs
         self._input_order = input_order
@@ -203,14 +206,14 @@ class DeclaredOrder:
             if hasattr(node.meta.get("desc"), "target") and node.name in inputs
         }
 
-    def of_input(self, node: torch.fx.Node) -> tuple[int, int]:
+    def of_input(self, node: fx.Node) -> tuple[int, int]:
         """Return the sort key of a placeholder among the inputs."""
         role, name = self._inputs.get(node.name, ("input", node.name))
         if role == "saved":
             return 1, self._saved.get(node.name, 0)
         return 2 if role == "tangent" else 0, self._input_order.get(name, len(self._input_order))
 
-    def of_saved(self, node: torch.fx.Node, order: Mapping[torch.fx.Node, int]) -> tuple[int, ...]:
+    def of_saved(self, node: fx.Node, order: Mapping[fx.Node, int]) -> tuple[int, ...]:
         """Return the sort key of a value among the saved values of a forward.
 
         Args:
@@ -238,7 +241,7 @@ class DeclaredOrder:
         return 0, self._input_order.get(name, len(self._input_order))
 
 
-def original_value(node: torch.fx.Node) -> torch.fx.Node:
+def original_value(node: fx.Node) -> fx.Node:
     """Return the value that `node` aliases if autograd made it by `aten.detach`, else `node`."""
     while node.target is torch.ops.aten.detach.default:
         (node,) = node.args  # type: ignore[assignment]

@@ -11,7 +11,8 @@ import operator
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-import torch.fx
+import torch
+from torch import fx
 
 from .. import torch_private
 from ..graph.model import RecomputedBy, TensorMeta
@@ -29,7 +30,7 @@ class SavedForBackwardsAgain:
     """Description of a saved value, in place of torch's lost one. `is_saved` reads its name."""
 
 
-def descriptions_of(output: torch.fx.Node) -> Any:
+def descriptions_of(output: fx.Node) -> Any:
     """Return the descriptions of the outputs of a live AOTAutograd graph, in order.
 
     Return `None` if there are no descriptions, or if it is unknown which outputs are saved.
@@ -41,7 +42,7 @@ def descriptions_of(output: torch.fx.Node) -> Any:
     return None if real is None else describe_outputs(output, [None] * real)
 
 
-def describe_outputs(output: torch.fx.Node, real: Sequence[Any]) -> list[Any] | None:
+def describe_outputs(output: fx.Node, real: Sequence[Any]) -> list[Any] | None:
     """Return the descriptions of a forward's outputs, given the descriptions of the real outputs.
 
     Return `None` if the output node has descriptions, or if the forward saves no random state.
@@ -53,22 +54,22 @@ def describe_outputs(output: torch.fx.Node, real: Sequence[Any]) -> list[Any] | 
     return [*real, *(SavedForBackwardsAgain() for _ in returned[len(real) :])]
 
 
-def is_state(node: torch.fx.Node) -> bool:
+def is_state(node: fx.Node) -> bool:
     """Return True if a node is a random state: a result in a forward, or a backward's input."""
     if node.op == "placeholder":
         return node.name.startswith(_INPUT)
     if node.target is not operator.getitem or node.args[1] != 0:
         return False
     producer = node.args[0]
-    return isinstance(producer, torch.fx.Node) and str(producer.target) == _SAVING
+    return isinstance(producer, fx.Node) and str(producer.target) == _SAVING
 
 
-def restores(node: torch.fx.Node) -> bool:
+def restores(node: fx.Node) -> bool:
     """Return True if a node runs an op with a random state that the forward saved."""
     return str(node.target) in _RESTORING
 
 
-def names_in_backward(forward: torch.fx.Graph, backward: torch.fx.Graph) -> dict[str, str]:
+def names_in_backward(forward: fx.Graph, backward: fx.Graph) -> dict[str, str]:
     """Map the names of a backward's random states to their names in the forward."""
     (output,) = forward.find_nodes(op="output")
     state_inputs = [node.name for node in backward.find_nodes(op="placeholder") if is_state(node)]
@@ -76,7 +77,7 @@ def names_in_backward(forward: torch.fx.Graph, backward: torch.fx.Graph) -> dict
     return dict(zip(state_inputs, states, strict=False))
 
 
-def meta_of(node: torch.fx.Node) -> Mapping[str, Any]:
+def meta_of(node: fx.Node) -> Mapping[str, Any]:
     """Return the meta of a node, including module and source line."""
     # For an op that saves or restores a state, torch sets module and line only on the getitems of
     # its results.
@@ -87,7 +88,7 @@ def meta_of(node: torch.fx.Node) -> Mapping[str, Any]:
     return node.meta
 
 
-def value_of(node: torch.fx.Node) -> Any:
+def value_of(node: fx.Node) -> Any:
     """Return `node_meta.value_of`, but with a constant size for a random state.
 
     torch makes the size of a state symbolic.
@@ -101,14 +102,14 @@ def value_of(node: torch.fx.Node) -> Any:
     return value if size is None else TensorMeta("uint8", (size,), (1,), "cpu")
 
 
-def _states_returned(output: torch.fx.Node) -> Iterator[torch.fx.Node]:
+def _states_returned(output: fx.Node) -> Iterator[fx.Node]:
     returned = output.args[0]
     for value in returned if isinstance(returned, tuple | list) else ():
-        if isinstance(value, torch.fx.Node) and is_state(value):
+        if isinstance(value, fx.Node) and is_state(value):
             yield value
 
 
-def _size(node: torch.fx.Node, value: Any) -> int | None:
+def _size(node: fx.Node, value: Any) -> int | None:
     """Return the size of a random state; in a printed graph, `None` except on the CPU."""
     if isinstance(value, torch.Tensor):
         return torch_private.hint_of(value.shape[0])
@@ -132,7 +133,7 @@ def _has_own_formula(op: Any) -> bool:
     return isinstance(op, torch._ops.OpOverload) and op.namespace not in ("aten", "prims")
 
 
-def _is_in_own_backward(node: torch.fx.Node) -> bool:
+def _is_in_own_backward(node: fx.Node) -> bool:
     """Return True if the user wrote the backward that runs the node.
 
     It is the backward of a `torch.autograd.Function` or of a custom op, or a tensor hook.
@@ -154,10 +155,10 @@ class RecomputedCopies:
         forward: the forward that was split from the same joint graph.
     """
 
-    def __init__(self, forward: torch.fx.Graph):
+    def __init__(self, forward: fx.Graph):
         self._names = {node.name for node in forward.nodes if node.op == "call_function"}
 
-    def by(self, node: torch.fx.Node) -> RecomputedBy:
+    def by(self, node: fx.Node) -> RecomputedBy:
         """Return `Node.by`."""
         if meta_of(node).get(_TAG) is not None:
             return "checkpoint"

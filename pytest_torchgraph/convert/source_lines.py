@@ -171,6 +171,21 @@ def is_in_plain_function(file: str, line: int) -> bool:
     return False
 
 
+def definition_at(file: str, line: int) -> tuple[str, int]:
+    """Return name and first line of the innermost function around a line; ("", 0) if none."""
+    found = "", 0
+    try:
+        tree = ast.parse("".join(linecache.getlines(file)))
+    except SyntaxError:
+        return found
+    for node in ast.walk(tree):  # outermost first, so the innermost function wins
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
+            if first <= line <= (node.end_lineno or line):
+                found = node.name, first
+    return found
+
+
 def _indent(text: str) -> int:
     return len(text) - len(text.lstrip())
 
@@ -325,10 +340,20 @@ def from_line(
     return Source(relative(file), line, code, name, direct=direct, columns=columns)
 
 
+def source_of(line: Line | None) -> Source | None:
+    """Return the source of a line, `None` without a line."""
+    return None if line is None else from_line(*line)
+
+
 def format_line(line: Line) -> str:
     """Format a line for messages: file, number, function and code."""
     source = from_line(*line)
     return f"{source} in {source.function} ({source.code})"
+
+
+def at_line(line: Line | None, word: str = "at") -> str:
+    """Format a line as the end of a clause, "" without a line."""
+    return "" if line is None else f" {word} {format_line(line)}"
 
 
 def original_name(function: str) -> str:

@@ -12,7 +12,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import torch.fx
+import torch
+from torch import fx
 
 from ..graph.model import Arg, Graph, GraphKind
 from ..ops.matching import Level
@@ -20,6 +21,7 @@ from .canonical_names import CanonicalNames
 from .compiled_autograd import FoldedConverter
 from .from_fx import Converted, GraphConverter, Naming
 from .node_meta import stack_path
+from .placeholders import InputName
 
 ORIGIN = "torchgraph_origin"
 """Key of the `FxOrigin` in the meta of the output node, which torch.fx.Transformer keeps."""
@@ -39,20 +41,20 @@ class FxOrigin:
         values: values of constants that are inputs, by placeholder name.
     """
 
-    inputs: Mapping[str, tuple[str, str]]
+    inputs: Mapping[str, InputName]
     level: Level
     canon: CanonicalNames
     values: Mapping[str, tuple[Arg, ...]]
 
 
-def origin_of(graph: torch.fx.Graph) -> FxOrigin | None:
+def origin_of(graph: fx.Graph) -> FxOrigin | None:
     """Return the origin of a graph if `to_graph_module` made it, possibly before a pass."""
     origins = [node.meta.get(ORIGIN) for node in graph.find_nodes(op="output")]
     return origins[0] if origins and isinstance(origins[0], FxOrigin) else None
 
 
 def convert_again(
-    module: torch.fx.GraphModule | torch.fx.Graph, origin: FxOrigin, *, name: str, kind: GraphKind
+    module: fx.GraphModule | fx.Graph, origin: FxOrigin, *, name: str, kind: GraphKind
 ) -> Graph:
     """Convert a module made by `to_graph_module`, possibly changed by a pass.
 
@@ -66,19 +68,19 @@ def convert_again(
     return converter(module, origin.canon.copy(), naming).run(name, kind, origin.level).graph
 
 
-def to_graph_module(converted: Converted) -> torch.fx.GraphModule:
+def to_graph_module(converted: Converted) -> fx.GraphModule:
     """Return a module that runs a captured graph and can be modified.
 
     The module shares parameters, buffers and submodules with the captured module, but no nodes.
     """
-    graph = torch.fx.Graph()
-    inputs: dict[str, tuple[str, str]] = {}
+    graph = fx.Graph()
+    inputs: dict[str, InputName] = {}
     values_of_constants: dict[str, tuple[Arg, ...]] = {}
     names = converted.names
     placeholders = converted.fx.find_nodes(op="placeholder")
     placeholder_by_name = {names[node.name]: node for node in placeholders if node.name in names}
     # The captured graph does not contain all placeholders.
-    copies: dict[torch.fx.Node, torch.fx.Node | None]
+    copies: dict[fx.Node, fx.Node | None]
     copies = {node: None for node in placeholders if node.name not in names}
     for node_in_graph in converted.graph.inputs:
         node = placeholder_by_name[node_in_graph.name]
@@ -108,18 +110,18 @@ def to_graph_module(converted: Converted) -> torch.fx.GraphModule:
     return _make_module(graph, converted.owner, naming)
 
 
-def _body(gm: torch.fx.GraphModule, naming: Naming) -> torch.fx.GraphModule:
+def _body(gm: fx.GraphModule, naming: Naming) -> fx.GraphModule:
     """Copy the body of a higher-order op. The op determines the order of inputs and outputs."""
-    graph = torch.fx.Graph()
+    graph = fx.Graph()
     _copy_nodes(graph, gm.graph, {}, lambda node: _meta(node, naming, ""))
     return _make_module(graph, gm, naming)
 
 
 def _copy_nodes(
-    graph: torch.fx.Graph,
-    source: torch.fx.Graph,
-    copies: dict[torch.fx.Node, torch.fx.Node | None],
-    meta: Callable[[torch.fx.Node], dict[str, Any]],
+    graph: fx.Graph,
+    source: fx.Graph,
+    copies: dict[fx.Node, fx.Node | None],
+    meta: Callable[[fx.Node], dict[str, Any]],
 ) -> None:
     """Append copies of the nodes in `source` that `copies` lacks. `meta` returns a copy's meta."""
     for node in source.nodes:
@@ -128,7 +130,7 @@ def _copy_nodes(
             copy.meta = meta(node)
 
 
-def _meta(node: torch.fx.Node, naming: Naming, path: str) -> dict[str, Any]:
+def _meta(node: fx.Node, naming: Naming, path: str) -> dict[str, Any]:
     """Return a node's meta, with module paths instead of Dynamo's sources in the module stack.
 
     Args:
@@ -155,15 +157,15 @@ def _with_path(key: Any, value: Any, naming: Naming) -> tuple[Any, ...]:
     return stack_path(key, value, naming.modules), *class_and_more
 
 
-def _make_module(graph: torch.fx.Graph, owner: Any, naming: Naming) -> torch.fx.GraphModule:
+def _make_module(graph: fx.Graph, owner: Any, naming: Naming) -> fx.GraphModule:
     """Return a module for a graph, with the attributes of `owner` that the graph refers to."""
     attributes: dict[str, Any] = {}
     for node in graph.nodes:
         if node.op in ("get_attr", "call_module") and node.target not in attributes:
             value = functools.reduce(getattr, str(node.target).split("."), owner)
-            if node.op == "get_attr" and isinstance(value, torch.fx.GraphModule):
+            if node.op == "get_attr" and isinstance(value, fx.GraphModule):
                 value = _body(value, naming)
             attributes[str(node.target)] = value
-    module = torch.fx.GraphModule(attributes, graph, type(owner).__name__)
+    module = fx.GraphModule(attributes, graph, type(owner).__name__)
     module.training = getattr(owner, "training", True)
     return module

@@ -248,27 +248,25 @@ class ValuedStep:
         """
         step = copy.copy(self)
         step.graphs = [valued.for_replay() for valued in self.graphs]
-        if any(node.after for valued in self.graphs for node in valued.graph.nodes):
-            # Run everything: a kept value is a copy that misses later writes to the tensor.
-            for number in range(len(step.graphs)):
-                _run_all(step, number, instead, budget)
-            step.changed = frozenset(
-                key
-                for key in [*self.inputs(), *self.order]
-                if not _is_unchanged(self.value(key), step.value(key))
-            )
-            return step
+        # If a node writes, run everything, on the tensors themselves: a kept value is a copy that
+        # misses later writes to the tensor.
+        writes = any(node.after for valued in self.graphs for node in valued.graph.nodes)
+        live: dict[Key, Any] = {}
         changed: set[Key] = set()
         for key in [*self.inputs(), *self.order]:
-            if key in instead:
-                value = copied_value(instead[key])
-            elif self.is_input(key) or self.is_drawn(key):
-                continue
-            elif any(operand in changed for operand in self.operands(key)):
+            is_given = key in instead or self.is_input(key) or self.is_drawn(key)
+            if is_given and (writes or key in instead):
+                value = copied_value(instead.get(key, self.value(key)))
+            elif not is_given and (writes or not changed.isdisjoint(self.operands(key))):
                 budget.check()
-                value = copied_value(self._call_node(key, step.value))
+                value = self._call_node(
+                    key, lambda k: live[k] if k in live else step.value(k), copies=not writes
+                )
             else:
                 continue
+            if writes:
+                live[key] = value
+            value = copied_value(value)
             if not _is_unchanged(self.value(key), value):
                 changed.add(key)
                 step.graphs[key[0]].values[key[1]] = value
@@ -318,44 +316,6 @@ def _is_unchanged(before: Any, after: Any) -> bool:
     if isinstance(before, tuple | list) and isinstance(after, tuple | list):
         return len(before) == len(after) and all(map(_is_unchanged, before, after))
     return before is after
-
-
-class _Replayer(torch.fx.Interpreter):
-    """Interpreter that replaces the values of some nodes and repeats random draws."""
-
-    def __init__(self, step: ValuedStep, number: int, instead: Mapping[Key, Any], budget: Budget):
-        super().__init__(step.graphs[number].module)
-        self._step, self._number, self._valued = step, number, step.graphs[number]
-        self._instead, self._budget = instead, budget
-
-    def run_node(self, n: torch.fx.Node) -> Any:
-        """Run a node, or return its replacement."""
-        name = self._valued.name.get(n)
-        if name is None or n.op == "output":
-            return super().run_node(n)
-        self._budget.check()
-        key = (self._number, name)
-        if key in self._instead:
-            value = copied_value(self._instead[key])
-        elif n.op == "call_function" and self._step.is_drawn(key):
-            value = copied_value(self._step.value(key))
-        else:
-            with self._valued.repeated_draw(name):
-                value = super().run_node(n)
-        self._valued.values[name] = copied_value(value)
-        return value
-
-
-def _run_all(step: ValuedStep, number: int, instead: Mapping[Key, Any], budget: Budget) -> None:
-    """Run a graph from its start, replacing the values of some nodes."""
-    valued = step.graphs[number]
-    args = copied_value(valued.args)
-    for position, node in enumerate(valued.module.graph.find_nodes(op="placeholder")):
-        name = valued.name.get(node)
-        if name is not None and (home := step.resolve(number, name)) != (number, name):
-            args[position] = copied_value(step.value(home))
-    with torch.no_grad():
-        _Replayer(step, number, instead, budget).run(*args)
 
 
 def _attribute(module: torch.fx.GraphModule, path: str, double: bool) -> Any:

@@ -23,7 +23,6 @@ from ..doors import front_door
 if TYPE_CHECKING:
     from .cost import (
         by_module,
-        changed_costs,
         cost_table,
         flops_by_node,
         format_cost_table,
@@ -82,7 +81,7 @@ else:
         __name__,
         {
             "cost": (
-                "by_module changed_costs cost_table flops_by_node format_cost_table "
+                "by_module cost_table flops_by_node format_cost_table "
                 "need_saved peak_bytes saved_by_node with_savers"
             ),
             "diff": (

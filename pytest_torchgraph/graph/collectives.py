@@ -242,16 +242,9 @@ def _find_first_waits(graph: Graph, calls: Sequence[Node]) -> dict[str, int]:
     """Return the position among the calls of the first wait for each collective, by name."""
     waits: dict[str, int] = {}
     for position, node in enumerate(calls):
-        for name in awaited(graph, node):
-            waits.setdefault(name, position)
+        for ref in node.refs if node.op in WAITS else ():
+            waits.setdefault(_find_start(graph, graph.by_name[ref]).name, position)
     return waits
-
-
-def awaited(graph: Graph, node: Node) -> list[str]:
-    """Return the names of the collectives that a wait waits for; empty for any other op."""
-    if node.op not in WAITS:
-        return []
-    return [_find_start(graph, graph.by_name[ref]).name for ref in node.refs]
 
 
 def _find_start(graph: Graph, node: Node) -> Node:

@@ -518,8 +518,8 @@ class Graph(OpChecks):
         Args:
             heat: quantity that the colours show instead of op categories: "flops" or "saved_bytes",
                 the bytes saved for the backward. Boxes and modules show the amount and its share of
-                the total. A folded block shows the amount of all its ops. A body counts once for
-                each call.
+                the total. A folded block shows the amount of all its ops. The cost of a body is at
+                each of its calls.
 
         Raises:
             CaptureError: for a heat that is unavailable at the level of the graph.
@@ -542,7 +542,7 @@ class Graph(OpChecks):
             TorchGraphError: if neither `dot` nor pygraphviz is installed, or if drawing failed.
             CaptureError, ValueError: for `heat`; see `to_dot`.
         """
-        from ..render.to_file import render
+        from ..render.whole import render
 
         return render(self, path, heat=heat)
 

@@ -15,16 +15,15 @@ which module was running when the node was created.
 from __future__ import annotations
 
 import contextlib
-from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar, Literal
 
 import torch
-import torch.fx
+from torch import fx
 
 from .. import torch_private
 from ..convert.canonical_names import CanonicalNames
@@ -34,12 +33,12 @@ from ..graph.model import GraphKind
 from ..ops.matching import Level
 from ..syncs.detect import on_method_call
 from ..watching.observe import ONLY_TRACED
-from .islands import CompiledGraph, IslandRecorder, recorded_islands
+from .islands import CompiledGraph
 from .protocol import Captured
 from .python_calls import RecordedGraph, runs_python
-from .recording import FIRST_LEAF_SEQUENCE
-from .step import NamedTensors, Step
-from .torch_compile import Frame, run_compiled, switched_off
+from .recording import FIRST_LEAF_SEQUENCE, ModuleCalls
+from .step import Step
+from .torch_compile import Aot, AotRecorder, Frame
 
 _SHORTER = {
     torch.float64: torch.float32,
@@ -47,81 +46,6 @@ _SHORTER = {
     torch.complex128: torch.complex64,
 }
 """A shorter dtype for each dtype in which eager autograd saves a Python number as a tensor."""
-
-
-@dataclass(eq=False)
-class ForwardRecorder:
-    """A torch.compile backend that records AOT graphs and runs the forwards unchanged.
-
-    Attributes:
-        count_runs: called with each forward or inference graph; returns the object that counts its
-            runs.
-        islands: records the ops that run eagerly between the graphs.
-    """
-
-    named: NamedTensors
-    canon: CanonicalNames
-    count_runs: Callable[[Converted], CompiledGraph]
-    islands: IslandRecorder
-    _backwards: dict[int, tuple[torch.fx.GraphModule, Converted]] = field(
-        default_factory=dict, init=False
-    )
-
-    def __call__(self, gm: torch.fx.GraphModule, example_inputs: list[Any]) -> Callable[..., Any]:
-        """Compile one Dynamo graph."""
-        frame = Frame(gm, example_inputs, self.named, self.canon)
-        partitioned = _PartitionedGraph(self, frame)
-        compiler = torch_private.aot_autograd(
-            fw_compiler=partitioned.compiler("forward"),
-            bw_compiler=lambda gm, _: torch_private.boxed(gm.forward),
-            inference_compiler=partitioned.compiler("inference"),
-            partition_fn=partitioned.split,
-        )
-        with self.islands.suspended():
-            return frame.record_outputs(compiler(gm, example_inputs))
-
-    def backward(self, module: torch.fx.GraphModule) -> Converted:
-        """Return the converted graph of an AOT backward.
-
-        A backward that was compiled before this capture is converted now.
-        """
-        recorded = self._backwards.get(id(module))
-        if recorded is not None:
-            return recorded[1]
-        naming = Naming(modules=self.named.modules)
-        converted = convert(
-            module, name="backward", kind="backward", level="aot", canon=self.canon, naming=naming
-        )
-        return self.note(module, converted)
-
-    def note(self, module: torch.fx.GraphModule, converted: Converted) -> Converted:
-        """Store the converted graph of an AOT backward."""
-        self._backwards[id(module)] = (module, converted)
-        return converted
-
-
-@dataclass(eq=False)
-class _PartitionedGraph:
-    """The forward and backward of one Dynamo graph."""
-
-    recorder: ForwardRecorder
-    frame: Frame
-    backward: torch.fx.GraphModule | None = None
-
-    def split(self, joint: torch.fx.GraphModule, *args: Any, **kwargs: Any) -> Any:
-        partitioned = torch_private.get("default_partition")(joint, *args, **kwargs)
-        self.backward = partitioned[1]
-        return partitioned
-
-    def compiler(self, kind: GraphKind) -> Callable[..., Any]:
-        def compile(gm: torch.fx.GraphModule, _inputs: list[Any]) -> Callable[..., Any]:
-            compiled_graph = self.recorder.count_runs(self.frame.lowered(gm, kind, "aot"))
-            if self.backward is not None:
-                converted = self.frame.lowered(self.backward, "backward", "aot")
-                self.recorder.note(self.backward, converted)
-            return compiled_graph.recorded(torch_private.boxed(gm.forward), self.recorder.islands)
-
-        return compile
 
 
 @contextlib.contextmanager
@@ -146,24 +70,7 @@ def compiler_restored() -> Iterator[None]:
         set_compiler(compiler, dynamic)
 
 
-def around_backward(
-    context: Callable[[Sequence[Any], Sequence[Any]], contextlib.AbstractContextManager[None]],
-) -> contextlib.AbstractContextManager[None]:
-    """Run each backward inside `context(roots, inputs)`.
-
-    Dynamo compiles nothing that the backward calls, such as hooks or the capture itself.
-    """
-    original = torch_private.get("engine_run_backward")
-
-    @torch.compiler.disable  # type: ignore[untyped-decorator]
-    def wrapped(roots: Any, *args: Any, **kwargs: Any) -> Any:
-        with context(tuple(roots), tuple(args[3] or ()) if len(args) > 3 else ()):
-            return original(roots, *args, **kwargs)
-
-    return torch_private.replaced("engine_run_backward", wrapped)
-
-
-def aot_backward(context: Any) -> tuple[int, torch.fx.GraphModule] | None:
+def aot_backward(context: Any) -> tuple[int, fx.GraphModule] | None:
     """Return the id and graph of the AOT backward that an autograd node runs, or `None`.
 
     Both are attributes of the autograd.Function that AOTAutograd creates for each of its graphs.
@@ -172,48 +79,6 @@ def aot_backward(context: Any) -> tuple[int, torch.fx.GraphModule] | None:
     number = getattr(function, "_aot_id", None)
     module = getattr(getattr(function, "_lazy_backward_info", None), "bw_module", None)
     return None if number is None or module is None else (number, module)
-
-
-class ModuleCalls:
-    """Records which module was running at each autograd sequence number of a forward."""
-
-    def __init__(self, named: NamedTensors):
-        self.named = named
-        self.numbers: list[int] = []
-        self.paths: list[str] = []
-        self._stack: list[str] = []
-        self._sequence = torch_private.sequence_number()
-
-    @contextlib.contextmanager
-    def recording(self) -> Iterator[None]:
-        """Record the module calls made inside."""
-        module = torch.nn.modules.module
-        # `always_call`: if the target catches an exception, later paths must not be one module too
-        # deep.
-        with (
-            module.register_module_forward_pre_hook(self._enter),
-            module.register_module_forward_hook(self._leave, always_call=True),
-        ):
-            yield
-
-    def _enter(self, module: torch.nn.Module, _args: Any) -> None:
-        self._stack.append(self.named.modules.get(id(module), type(module).__name__))
-        self._add_mark()
-
-    def _leave(self, _module: torch.nn.Module, _args: Any, _output: Any) -> None:
-        if self._stack:
-            self._stack.pop()
-        self._add_mark()
-
-    def _add_mark(self) -> None:
-        self.numbers.append(self._sequence())
-        self.paths.append(self._stack[-1] if self._stack else "")
-
-    def path_of(self, node: Any) -> str:
-        """Return the path of the module that created an autograd node, "" if unknown."""
-        number = node._sequence_nr()
-        index = bisect_right(self.numbers, number) - 1
-        return self.paths[index] if index >= 0 and number < FIRST_LEAF_SEQUENCE else ""
 
 
 def steps(roots: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
@@ -317,15 +182,13 @@ class CompiledAutograd:
 
     def capture(self, step: Step, canon: CanonicalNames) -> Captured:
         """Run the step with our compiler in the autograd engine."""
-        if setting := switched_off():
-            return Captured([], why_none=setting)
         recorder = _Recorder(self, step, canon)
         try:
-            with compiler_restored(), around_backward(recorder.during_backward):
-                recorder.run()
+            with compiler_restored(), torch_private.around_engine(recorder.during_backward):
+                recorder.run_step()
         finally:
             recorder.engine_compiler.recorder = None
-        return recorder.captured()
+        return recorder.finish()
 
 
 class _DetachableCompiler:
@@ -338,7 +201,7 @@ class _DetachableCompiler:
     def __init__(self, recorder: _Recorder):
         self.recorder: _Recorder | None = recorder
 
-    def __call__(self, module: torch.fx.GraphModule) -> Callable[..., Any]:
+    def __call__(self, module: fx.GraphModule) -> Callable[..., Any]:
         """Return a runner for a backward that missed the engine's cache."""
 
         def run(*lists: Any) -> Any:
@@ -348,43 +211,67 @@ class _DetachableCompiler:
         return run
 
 
-class _Recorder:
+class _Recorder(AotRecorder):
     """Collects the graphs of one capture, forward and backward."""
 
     def __init__(self, options: CompiledAutograd, step: Step, canon: CanonicalNames):
-        self.options = options
-        self.step = step
-        self.named = step.invocation.named
-        self.canon = canon
-        self.compiled_graphs: list[CompiledGraph] = []
-        self.islands = IslandRecorder(self.named)
-        self.calls = ModuleCalls(self.named)
-        self.forward = ForwardRecorder(self.named, canon, self.note, self.islands)
+        aot = Aot(dynamic=options.dynamic, fullgraph=options.forward_fullgraph)
+        super().__init__(aot, step, canon)
+        self.choices = options
+        self.calls = ModuleCalls(self.islands)
         self.engine_compiler = _DetachableCompiler(self)
         self.taken_over: dict[int, CompiledGraph] = {}
         self.paths: list[str] = []
-        self.why_not_compiled = ""
         self.graph_of_module: dict[tuple[int, str], CompiledGraph] = {}
         self.recorded_graph: RecordedGraph | None = None
+        self._split: dict[Frame, fx.GraphModule] = {}
+        self._backwards: dict[int, tuple[fx.GraphModule, Converted]] = {}
 
-    def note(self, converted: Converted) -> CompiledGraph:
-        """Add a graph to the capture, and return the object that counts its runs."""
-        self.compiled_graphs.append(CompiledGraph(converted))
-        return self.compiled_graphs[-1]
+    def partition(self, frame: Frame, joint: fx.GraphModule, *args: Any, **kwargs: Any) -> Any:
+        """Split a joint graph, and keep its backward until its forward is converted."""
+        parts = torch_private.get("default_partition")(joint, *args, **kwargs)
+        self._split[frame] = parts[1]
+        return parts
 
-    def run(self) -> None:
-        """Run the step, resetting Dynamo before and after."""
-        options = self.options
-        if options.forward == "aot":
-            self.why_not_compiled = run_compiled(
-                self.step,
-                self.islands,
-                self.forward,
-                "AOTAutograd",
-                around=self.enabled,
-                dynamic=options.dynamic,
-                fullgraph=options.forward_fullgraph,
+    def compiler(self, frame: Frame, kind: GraphKind) -> Callable[..., Any]:
+        """Return a compiler that records forwards, with their backwards, which do not run."""
+        if kind == "backward":
+            return lambda gm, _: torch_private.boxed(gm.forward)
+        record = super().compiler(frame, kind)
+
+        def compile(gm: fx.GraphModule, inputs: list[Any]) -> Callable[..., Any]:
+            run: Callable[..., Any] = record(gm, inputs)
+            if (backward := self._split.pop(frame, None)) is not None:
+                converted = frame.lowered(backward, "backward", "aot")
+                self._backwards[id(backward)] = backward, converted
+            return run
+
+        return compile
+
+    def backward(self, module: fx.GraphModule) -> Converted:
+        """Return the converted graph of an AOT backward.
+
+        A backward that was compiled before this capture is converted now.
+        """
+        if id(module) not in self._backwards:
+            naming = Naming(modules=self.named.modules)
+            self._backwards[id(module)] = (
+                module,
+                convert(
+                    module,
+                    name="backward",
+                    kind="backward",
+                    level="aot",
+                    canon=self.canon,
+                    naming=naming,
+                ),
             )
+        return self._backwards[id(module)][1]
+
+    def run_step(self) -> None:
+        """Run the step, resetting Dynamo before and after."""
+        if self.choices.forward == "aot":
+            self.run(self.enabled)
             return
         torch_private.reset_dynamo()
         try:
@@ -397,7 +284,7 @@ class _Recorder:
         """Make the engine pass each backward inside to our compiler. The loss runs outside."""
         enable = torch_private.get("enable_compiled_autograd")
         context: contextlib.AbstractContextManager[None] = enable(
-            self.engine_compiler, dynamic=bool(self.options.dynamic)
+            self.engine_compiler, dynamic=bool(self.choices.dynamic)
         )
         return context
 
@@ -408,18 +295,25 @@ class _Recorder:
             yield
 
     @contextlib.contextmanager
-    def during_backward(self, roots: Sequence[Any], inputs: Sequence[Any]) -> Iterator[None]:
+    def during_backward(
+        self, roots: Sequence[Any], _grads: Any, inputs: Sequence[Any]
+    ) -> Iterator[None]:
         """Find the module of each step of a backward, while its autograd graph exists.
 
         All ops that run inside are in the backward graph, so the islands do not record them.
         """
         self.paths = []
-        if self.options.forward == "eager":
-            self.paths = ["" if n is None else self.calls.path_of(n) for n in steps(roots, inputs)]
+        if self.choices.forward == "eager":
+            self.paths = [self.path_of(node) for node in steps(roots, inputs)]
         with self.islands.suspended():
             yield
 
-    def run_backward(self, module: torch.fx.GraphModule, lists: tuple[Any, ...]) -> Any:
+    def path_of(self, node: Any) -> str:
+        """Return the path of the module that created an autograd node, "" if unknown."""
+        number = FIRST_LEAF_SEQUENCE if node is None else node._sequence_nr()
+        return self.calls.path_at(number) if number < FIRST_LEAF_SEQUENCE else ""
+
+    def run_backward(self, module: fx.GraphModule, lists: tuple[Any, ...]) -> Any:
         """Run a backward graph of the engine, recording it the first time."""
         if torch_private.get("tracing_context")() is not None:
             return module(*lists)  # a compiler differentiates the body of a scan or similar op
@@ -429,9 +323,9 @@ class _Recorder:
         is_first = all(number != id(module) for number, _ in self.graph_of_module)
         has_python_calls = any(map(runs_python, module.graph.nodes))
         # Only the user's Python code can cause a graph break, so Dynamo traces no other backward.
-        if is_first and (self.options.backward_fullgraph or has_python_calls):
-            fullgraph = self.options.backward_fullgraph
-            _trace(module, lists, fullgraph=fullgraph, dynamic=self.options.dynamic)
+        if is_first and (self.choices.backward_fullgraph or has_python_calls):
+            fullgraph = self.choices.backward_fullgraph
+            _trace(module, lists, fullgraph=fullgraph, dynamic=self.choices.dynamic)
         facts = self.facts(inputs, hooks)
         recorded: RecordedGraph | None = None
         if has_python_calls:
@@ -448,7 +342,8 @@ class _Recorder:
         key = id(module), f"{facts.constant_inputs} {recorded and owner.graph}"
         if key not in self.graph_of_module:
             converted = fold(owner, facts, self.canon, self.named.input_order())
-            self.graph_of_module[key] = self.note(converted)
+            self.compiled_graphs.append(CompiledGraph(converted))
+            self.graph_of_module[key] = self.compiled_graphs[-1]
         return self.ran(self.graph_of_module[key], inputs, result)
 
     def is_computed(self, tensor: torch.Tensor) -> bool:
@@ -482,41 +377,40 @@ class _Recorder:
                 # Compiled autograd names a copied node after the number of the AOT graph, such as
                 # `aot7_mm`. Keep the backward under this number, to find the original node `mm`.
                 # The number itself depends on earlier compilations.
-                facts.backwards[number] = converted = self.forward.backward(module)
+                facts.backwards[number] = converted = self.backward(module)
                 self.taken_over.setdefault(id(module), CompiledGraph(converted)).runs += 1
         return facts
 
-    def captured(self) -> Captured:
+    def finish(self) -> Captured:
         """Return the graphs, or the reason why there are none."""
         graphs = [compiled_graph.counted for compiled_graph in self.compiled_graphs]
         forwards = [converted for converted in graphs if converted.graph.level == "aot"]
-        if self.options.forward == "aot" and not forwards:
-            why_none = (
+        if self.choices.forward == "aot" and not forwards:
+            return Captured(
+                [],
                 "the forward was not compiled (for an eager forward, pass "
-                "CompiledAutograd(forward='eager')): "
+                "CompiledAutograd(forward='eager')): ",
             )
-            return Captured([], why_none + self.why_not_compiled)
         if not self.graph_of_module and self.step.invocation.backward is not False:
             return Captured([], f"no backward ran: {self.step.why_no_grad()}")
         # The ops of an eager forward are not recorded, so there are no islands.
-        if self.options.forward == "eager":
+        if self.choices.forward == "eager":
             return Captured(
                 graphs,
                 "backward=False and forward='eager' leave no graph to capture. Use "
                 "forward='aot', or omit backward=False",
             )
-        islands = recorded_islands(self.step, self.islands, self.canon, self.compiled_graphs)
         backwards = [compiled_graph.counted for compiled_graph in self.taken_over.values()]
         levels: dict[Level, list[Converted]] = {"aot": [*forwards, *backwards]}
-        return Captured(graphs, levels=levels, islands=islands)
+        return replace(self.captured(levels=levels), bypasses=None)
 
 
-class _Interpreter(torch.fx.Interpreter):
+class _Interpreter(fx.Interpreter):
     """Runs a compiled-autograd graph and records the result of each node."""
 
     def __init__(
         self,
-        module: torch.fx.GraphModule,
+        module: fx.GraphModule,
         facts: RunFacts,
         canon: CanonicalNames,
         recorded: RecordedGraph | None,
@@ -527,7 +421,7 @@ class _Interpreter(torch.fx.Interpreter):
         self.recorded = recorded
         self.extra_traceback = False  # True would change the user's exception
 
-    def run_node(self, n: torch.fx.Node) -> Any:
+    def run_node(self, n: fx.Node) -> Any:
         run = partial(super().run_node, n)
         value = run() if self.recorded is None else self.recorded.run(n, run)
         if n.op != "placeholder":
@@ -550,7 +444,7 @@ class _OnlyTraced(Exception):
 
 
 def _trace(
-    module: torch.fx.GraphModule,
+    module: fx.GraphModule,
     lists: tuple[Any, ...],
     *,
     fullgraph: bool,
@@ -562,7 +456,7 @@ def _trace(
     record.
     """
 
-    def backend(_gm: torch.fx.GraphModule, _inputs: list[Any]) -> Any:
+    def backend(_gm: fx.GraphModule, _inputs: list[Any]) -> Any:
         raise _OnlyTraced(ONLY_TRACED)
 
     inputs, *other_lists = lists

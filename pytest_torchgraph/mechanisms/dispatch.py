@@ -11,20 +11,20 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from types import FrameType
 from typing import Any, ClassVar
 
 import torch
 
 from .. import torch_private
-from ..convert import effects, source_lines
+from ..convert import effects
 from ..convert.canonical_names import CanonicalNames
+from ..convert.source_lines import current_line, source_of
 from ..errors import CaptureError
 from ..graph.model import Arg, Atom, Graph, GraphKind, Phase, RecomputedBy, Ref, Source
 from ..ops.matching import Level
 from ..ops.qualified import op_name
 from ..ops.views import KNOWN_NAMESPACES
-from ..syncs.detect import RecordedCalls, on_method_call
+from ..syncs.detect import RecordedCalls
 from ..syncs.model import STARTS
 from ..syncs.op_calls import SyncCall, may_sync_or_copy
 from .protocol import UNKNOWN_TENSOR, Built, Captured, Leaf, leaves_of, numbers_are_exact, output_of
@@ -33,6 +33,7 @@ from .recording import (
     HANDS_OVER,
     LIFT,
     Draft,
+    ModuleCalls,
     OpRecord,
     RecordingMode,
     Replay,
@@ -42,10 +43,9 @@ from .recording import (
     collector_paused,
     computes_nothing,
     parts_of,
-    precompiled_noted,
     refuse_unseen,
     refuse_unwritten,
-    threads_started,
+    run_noted,
 )
 from .step import NamedTensors, SavedState, Step, output_leaves
 from .training import StepPhases, TrainingRecord, event_of
@@ -53,27 +53,6 @@ from .training import StepPhases, TrainingRecord, event_of
 _inference_mode_is_on = torch.is_inference_mode_enabled
 _NONE: dict[str, Any] = {}
 """Keyword arguments shared by all calls without any."""
-
-
-@dataclass(eq=False)
-class _RunningHooks:
-    """The forward hooks of a module, which run after its forward.
-
-    Their ops belong to the module. Tensor parallelism runs its collectives in forward hooks.
-
-    Attributes:
-        call: the frame that calls the module.
-        sequence: sequence number of the module's last known op.
-        outer: the running hooks that called this module, or `None`.
-    """
-
-    call: FrameType
-    sequence: int
-    outer: _RunningHooks | None
-
-    def are_running(self, frame: FrameType | None) -> bool:
-        """Return True if a frame is inside the module's call."""
-        return any(caller is self.call for caller in source_lines.callers(frame))
 
 
 class DispatchRecorder(RecordingMode):  # type: ignore[no-untyped-call]
@@ -96,73 +75,24 @@ class DispatchRecorder(RecordingMode):  # type: ignore[no-untyped-call]
         self.backward: list[OpRecord] = []
         self.program: list[tuple[OpRecord, bool]] = []
         self.records = self.forward
-        self.changes: list[tuple[int, int]] = []
-        self._stack: list[int] = []
-        self._hooks: _RunningHooks | None = None
+        self.calls = ModuleCalls(self)
 
     @contextmanager
     def recording(self, *, backward: bool) -> Iterator[None]:
         """Record everything that runs inside, as the forward or as the backward."""
         self.records = self.backward if backward else self.forward
-        module = torch.nn.modules.module
-        try:
-            with (
-                module.register_module_forward_pre_hook(self._enter),
-                module.register_module_forward_hook(self._leave, always_call=True),
-                self,
-            ):
-                yield
-        finally:
-            self._stack.clear()
-            self._hooks = None
+        self.calls.is_marking = not backward
+        with self.calls.recording(), self:
+            yield
 
     @contextmanager
     def recording_backward(self) -> Iterator[None]:
         """Record a backward that a training step itself runs."""
-        self.records = self.backward
+        self.records, self.calls.is_marking = self.backward, False
         try:
             yield
         finally:
-            self.records = self.forward
-
-    # -- modules ---------------------------------------------------------------------------------
-
-    @property
-    def module(self) -> str:
-        """Path of the innermost running module."""
-        self._after_hooks()
-        return self.paths[self._stack[-1]] if self._stack else ""
-
-    def _enter(self, module: torch.nn.Module, _args: Any) -> None:
-        self._after_hooks()
-        number = self.number_of_module(module)
-        self._stack.append(number)
-        if self.records is self.forward:
-            self.changes.append((self._sequence(), number))
-
-    def _leave(self, module: torch.nn.Module, _args: Any, _output: Any) -> None:
-        self._after_hooks()
-        if module._forward_hooks and self._stack:  # the module's own hooks run after this one
-            self._hooks = _RunningHooks(sys._getframe(1), self._sequence(), self._hooks)
-        else:
-            self._left(self._sequence())
-
-    def _left(self, sequence: int) -> None:
-        """Note that the innermost module ended at this sequence number."""
-        if self._stack:
-            self._stack.pop()
-        if self.records is self.forward:
-            self.changes.append((sequence, self._stack[-1] if self._stack else 0))
-
-    def _after_hooks(self) -> None:
-        """Mark modules as exited once none of their forward hooks is running."""
-        caller = sys._getframe(2)
-        while (hooks := self._hooks) is not None:
-            if hooks.are_running(caller):
-                hooks.sequence = self._sequence()
-                return
-            self._hooks = hooks.outer
-            self._left(hooks.sequence)
+            self.records, self.calls.is_marking = self.forward, True
 
     # -- ops -------------------------------------------------------------------------------------
 
@@ -180,8 +110,8 @@ class DispatchRecorder(RecordingMode):  # type: ignore[no-untyped-call]
             return writes.follow(func, self.__torch_dispatch__, args, kwargs or {})
         if func is LIFT:
             self.lifted(args[0])
-        if self._hooks is not None:  # saves a call per op
-            self._after_hooks()
+        if self.calls.hooks is not None:  # saves a call per op
+            self.calls.end_hooks()
         if self._saved.unwritten and self._may_write(func):
             self._saved.before_write(args, *(kwargs or _NONE).values())
         encoded = self.encode_all(args)
@@ -206,16 +136,16 @@ class DispatchRecorder(RecordingMode):  # type: ignore[no-untyped-call]
             self._saved.copy_all()
         op = sys.intern(f"Tensor.{method}")
         if op in effects.READING and isinstance(tensor, torch.Tensor):
-            self._after_hooks()
+            self.calls.end_hooks()
             self._record(op, (self.number_of(tensor),), _NONE, None)
 
     def _record(
         self, func: Any, encoded: tuple[Any, ...], named: dict[str, Any], result: Any
     ) -> None:
-        stack = self._stack
+        stack = self.calls.running
         if self.records is self.forward:
             path, sequence = (stack[-1] if stack else 0), self._sequence()
-            line = source_lines.current_line()
+            line = current_line()
             by: RecomputedBy = ""
             if self.is_packing():
                 sequence = self.records[-1].sequence if self.records else self._begin
@@ -249,9 +179,8 @@ class DispatchReplay(Replay):
     def __init__(self, recorder: DispatchRecorder, canon: CanonicalNames):
         super().__init__(recorder, canon)
         self.forward, self.backward = recorder.forward, recorder.backward
-        self.changes = recorder.changes
+        self.calls = recorder.calls
         self.sequences = [record.sequence for record in recorder.forward]
-        self.change_points = [sequence for sequence, _ in recorder.changes]
 
     def graphs(self, outputs: Sequence[Value], grads: Sequence[Value] | None) -> list[Graph]:
         """Return the forward (or inference) graph and, if a backward ran, the backward graph."""
@@ -276,16 +205,14 @@ class DispatchReplay(Replay):
     def place(self, record: OpRecord) -> tuple[str, Source | None]:
         """Return the module path and source of an op (in a backward, of its forward op)."""
         paths = self.recorder.paths
-        if record.line is not None:
-            return paths[max(record.path_number, 0)], source_lines.from_line(*record.line)
         sequence = record.sequence
-        if record.path_number >= 0 or sequence < 0 or sequence >= FIRST_LEAF_SEQUENCE:
-            return paths[max(record.path_number, 0)], None
-        change_index = bisect_right(self.change_points, sequence) - 1
-        path = paths[self.changes[change_index][1]] if change_index >= 0 else ""
+        is_known = record.line is not None or record.path_number >= 0
+        if is_known or not 0 <= sequence < FIRST_LEAF_SEQUENCE:
+            return paths[max(record.path_number, 0)], source_of(record.line)
+        path = self.calls.path_at(sequence)
         forward_index = bisect_right(self.sequences, sequence)
         line = self.forward[forward_index].line if forward_index < len(self.forward) else None
-        return path, None if line is None else source_lines.from_line(*line)
+        return path, source_of(line)
 
 
 class _StepReplay(DispatchReplay):
@@ -472,23 +399,12 @@ def capture_training_step(step: Step, canon: CanonicalNames) -> Captured:
         note_method(seen, recorder, method, owner)
         training.note_call()
 
-    @contextmanager
-    def recording() -> Iterator[None]:
-        recorder.introduce_inputs(step, backward=False)
-        training.introduce()
-        with (
-            training.noted(recorder.recording_backward),
-            recorder.recording(backward=False),
-            on_method_call(note),
-        ):
-            yield
-
+    noted = functools.partial(training.noted, recorder.recording_backward)
     with torch_private.run_eagerly(lambda _: None), warnings.catch_warnings():
         # torch warns that our hooks see a compiled module twice.
         warnings.filterwarnings("ignore", message="Using `torch.compile.module.` when there are")
         step.warm_up()
-        with precompiled_noted(recorder), threads_started(recorder) as threads:
-            step.run(None, recording)
+        threads = run_noted(step, recorder, note, around=noted)
     outputs, buffers, leaves = _results(step, recorder)
     refuse_unseen(recorder, threads)
     _refuse_unwritten(recorder, [*outputs, *buffers])
@@ -517,7 +433,7 @@ def capture_training_step(step: Step, canon: CanonicalNames) -> Captured:
         if forwards:
             last = forwards[-1]
             names = _names_of_outputs(replay, segments, graphs, outputs, graphs[last].name)
-            graphs[last] = _with_step_output(graphs[last], leaves, names)
+            graphs[last] = _with_output(graphs[last], leaves, names)
         for segment in segments:
             replay.called_at = training.line_at(segment.begin)
             for record in segment.records:
@@ -556,10 +472,12 @@ def _names_of_outputs(
     return names
 
 
-def _with_step_output(
-    graph: Graph, leaves: Sequence[Leaf], names: Sequence[tuple[str, str]]
-) -> Graph:
-    """Add the return value of a training step to its last forward graph."""
+def _with_output(graph: Graph, leaves: Sequence[Leaf], names: Sequence[tuple[str, str]]) -> Graph:
+    """Add the return value of the target to its last forward graph.
+
+    Args:
+        names: for each tensor of the output, the graph that computes it and its name there.
+    """
 
     def value_of(position: int | None) -> Arg:
         if position is None:
@@ -609,24 +527,9 @@ class Dispatch:
         recorder.kept = {} if keep_constants else None
         seen = RecordedCalls()
 
-        note = functools.partial(note_method, seen, recorder)
-
-        @contextmanager
-        def recording(*, backward: bool) -> Iterator[None]:
-            recorder.introduce_inputs(step, backward=backward)
-            with recorder.recording(backward=backward), on_method_call(note):
-                yield
-
-        with (
-            precompiled_noted(recorder),
-            _no_compiled_region(),
-            threads_started(recorder) as threads,
-        ):
-            step.run(
-                None,
-                functools.partial(recording, backward=False),
-                functools.partial(recording, backward=True),
-            )
+        with _no_compiled_region():
+            note = functools.partial(note_method, seen, recorder)
+            threads = run_noted(step, recorder, note)
         outputs, buffers, leaves = _results(step, recorder)
         tensor_count = len(outputs)
         outputs += buffers
@@ -641,8 +544,11 @@ class Dispatch:
             replay = DispatchReplay(recorder, canon)
             with collector_paused():
                 graphs = replay.graphs(outputs, grads if ran_backward else None)
-            graphs[0] = _with_output(graphs[0], leaves, tensor_count)
-            note_calls(seen, recorder, replay, backward=ran_backward)
+            names = [(graphs[0].name, node.name) for node in graphs[0].outputs[:tensor_count]]
+            graphs[0] = _with_output(graphs[0], leaves, names)
+            for graph, records in zip(graphs, (recorder.forward, recorder.backward), strict=False):
+                for record in records:
+                    note_call(seen, replay, record, graph.name)
             if ran_backward and not any(node.is_call for node in graphs[1].nodes):
                 raise CaptureError(
                     "the backward ran, but none of its ops contributes to a leaf's gradient: check "
@@ -680,25 +586,6 @@ def _refuse_unwritten(recorder: DispatchRecorder, read: Iterable[Value]) -> None
     refuse_unwritten(unfilled)
 
 
-def _with_output(graph: Graph, leaves: Sequence[Leaf], tensors: int) -> Graph:
-    """Add the target's return value to its forward graph.
-
-    Args:
-        graph: the forward graph. It returns the tensors of the target's output, followed by other
-            results of the step.
-        leaves: the leaves of the target's output, with the position of each tensor.
-        tensors: the number of tensors in the target's output.
-    """
-    values = [Ref(node.name) for node in graph.outputs]
-
-    def value_of(position: int | None) -> Arg:
-        return UNKNOWN_TENSOR if position is None else values[position]
-
-    exact = numbers_are_exact((graph,))
-    returned = values[:tensors]
-    return replace(graph, output=output_of(leaves, returned, value_of, exact=exact))
-
-
 def _compiled_modules(target: Any, named: NamedTensors) -> str:
     if torch_private.is_compiled(target):
         return "the target itself"
@@ -726,24 +613,6 @@ def _refuse(function: Any) -> None:
             "does not record its ops. Use via='aot', where its bodies are subgraphs"
         )
     raise CaptureError(_REFUSED.format(name or "code inside the target"))
-
-
-def note_calls(
-    seen: RecordedCalls, recorder: DispatchRecorder, replay: Replay, *, backward: bool
-) -> None:
-    """Add the recorded op calls that may wait for a device to `seen`.
-
-    Args:
-        seen: receives the calls.
-        recorder, replay: the recorder and the replay of one step.
-        backward: whether the step has a backward graph of its own.
-    """
-    for records, name in (
-        (recorder.forward, "forward" if backward else "inference"),
-        (recorder.backward, "backward"),
-    ):
-        for record in records:
-            note_call(seen, replay, record, name)
 
 
 def note_call(
@@ -783,7 +652,8 @@ def note_call(
 def note_method(seen: RecordedCalls, recorder: DispatchRecorder, method: str, owner: Any) -> None:
     """Add a method call on a tensor or a thread to `seen`, just before it runs."""
     recorder.read(method, owner)
-    line = source_lines.current_line()
-    source = None if line is None else source_lines.from_line(*line)
+    source = source_of(current_line())
     phase = "forward" if recorder.records is recorder.forward else "backward"
-    seen.methods.append((method, recorder.module, source, phase))
+    recorder.calls.end_hooks()
+    module = recorder.paths[recorder.calls.running[-1]] if recorder.calls.running else ""
+    seen.methods.append((method, module, source, phase))

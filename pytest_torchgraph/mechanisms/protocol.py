@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
 import torch
+from torch import fx
 
 from .. import torch_private
 from ..convert.canonical_names import CanonicalNames
@@ -42,7 +43,7 @@ _OPTION_TYPES: dict[str, Any] = {
     "mode": str,
     "options": dict,
     "passes": bool | Mapping,
-    "tracer": torch.fx.Tracer,
+    "tracer": fx.Tracer,
 }
 """Types of the options, apart from `None`, that torch does not check before it uses them."""
 
@@ -79,7 +80,8 @@ class Captured:
         graphs: converted graphs in order of creation, with their live modules. A mechanism without
             live modules returns the graphs built from its recording, or a function that builds them
             when they are first read.
-        why_none: the reason if there are no graphs.
+        why_none: the reason if there are no graphs; "" or its beginning, with a colon, if Dynamo's
+            reason follows.
         joints: the joint graphs that forward and backward were split from.
         kernels: returns the generated kernels, with the position of their graph in `graph`, or
             raises `UnreadableCodeError`. `None` if no code is generated.

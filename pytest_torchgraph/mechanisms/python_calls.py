@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-import torch.fx
+from torch import fx
 
 from .. import torch_private
 from ..convert.canonical_names import CanonicalNames
@@ -32,7 +32,7 @@ from .recording import (
 from .step import STEP, NamedTensors
 
 
-def runs_python(node: torch.fx.Node) -> bool:
+def runs_python(node: fx.Node) -> bool:
     """Return True for a node that calls the user's Python code."""
     return node.op == "call_function" and calls_python(op_name(node.target))
 
@@ -55,7 +55,7 @@ class RecordedGraph(RecordingMode):  # type: ignore[no-untyped-call]
 
     def __init__(
         self,
-        module: torch.fx.GraphModule,
+        module: fx.GraphModule,
         named: NamedTensors,
         canon: CanonicalNames,
         facts: RunFacts,
@@ -64,17 +64,17 @@ class RecordedGraph(RecordingMode):  # type: ignore[no-untyped-call]
         super().__init__(named)
         self.canon = canon
         self.facts = facts
-        self.owner = FoldedOwner(module, torch.fx.Graph(), {})
+        self.owner = FoldedOwner(module, fx.Graph(), {})
         self.kept: dict[int, torch.Tensor] = {}
         self._graph = self.owner.graph
         self._is_computed = is_computed
-        self._copies: dict[torch.fx.Node, Any] = {}
-        self._producers: dict[Value, torch.fx.Node | tuple[torch.fx.Node, int]] = {}
+        self._copies: dict[fx.Node, Any] = {}
+        self._producers: dict[Value, fx.Node | tuple[fx.Node, int]] = {}
         self._unwritten = UnwrittenReads(self)
-        self._call: torch.fx.Node | None = None
+        self._call: fx.Node | None = None
         self._is_complete = True
 
-    def run(self, node: torch.fx.Node, run: Callable[[], Any]) -> Any:
+    def run(self, node: fx.Node, run: Callable[[], Any]) -> Any:
         """Run a node, and copy it. Replace a Python call by its ops if all of them are known."""
         if not runs_python(node):
             value = run()
@@ -97,7 +97,7 @@ class RecordedGraph(RecordingMode):  # type: ignore[no-untyped-call]
         self._copy(node, value)
         return value
 
-    def _copy(self, node: torch.fx.Node, value: Any) -> None:
+    def _copy(self, node: fx.Node, value: Any) -> None:
         """Copy a node of the engine's graph that has just returned a value."""
         operand = self._copies.get(node.args[0]) if node.target is operator.getitem else None  # type: ignore[arg-type]
         if isinstance(operand, tuple):  # the results of a call that was replaced by its ops
@@ -153,7 +153,7 @@ class RecordedGraph(RecordingMode):  # type: ignore[no-untyped-call]
 
     def _node(
         self, kind: str, target: Any, args: Any = (), kwargs: Any = None, *, value: Any
-    ) -> torch.fx.Node:
+    ) -> fx.Node:
         name = f"called_{len(self._graph.nodes)}"
         node = self._graph.create_node(kind, target, args, kwargs, name)
         node.meta[CALLED_BY] = self._call
@@ -167,10 +167,10 @@ class RecordedGraph(RecordingMode):  # type: ignore[no-untyped-call]
             return {key: self._argument(item) for key, item in value.items()}
         return tuple(map(self._argument, value)) if type(value) is tuple else value
 
-    def _producer(self, value: Value) -> torch.fx.Node:
+    def _producer(self, value: Value) -> fx.Node:
         """Return the node of a tensor, creating one for a tensor from outside the backward."""
         producer = self._producers.get(value)
-        if isinstance(producer, torch.fx.Node):
+        if isinstance(producer, fx.Node):
             return producer
         tensor = next(tensor for tensor in self.alive() if self.find_value(tensor) == value)
         if producer is not None:

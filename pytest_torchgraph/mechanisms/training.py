@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 import torch
 
 from .. import torch_private
-from ..convert import effects, source_lines
-from ..convert.source_lines import Line, current_line
+from ..convert import effects
+from ..convert.source_lines import Line, current_line, source_of
 from ..graph.events import UpdatedParameter
 from ..graph.model import Phase, Source
 from .recording import FIRST_LEAF_SEQUENCE, OpRecord, RecordingMode, Value, parts_of
@@ -111,7 +111,7 @@ class TrainingRecord:
         self._named: set[int] = set()
         self._depth = 0
 
-    def introduce(self) -> None:
+    def _introduce(self) -> None:
         """Name the state and the gradients that the step begins with."""
         for name, leaf in zip(self.leaf_names, self.step.leaves, strict=True):
             if leaf.grad is not None:
@@ -141,14 +141,14 @@ class TrainingRecord:
         self,
         inside: Callable[[], contextlib.AbstractContextManager[object]] = contextlib.nullcontext,
     ) -> Iterator[None]:
-        """Note backwards and optimizer steps.
+        """Name what the step begins with, and note backwards and optimizer steps.
 
         Args:
             inside: creates a context for each run of the autograd engine.
         """
 
         @contextlib.contextmanager
-        def running(roots: Sequence[Any], grads: Sequence[Any]) -> Iterator[None]:
+        def running(_roots: Any, grads: Sequence[Any], _inputs: Any) -> Iterator[None]:
             if self._depth:  # a reentrant checkpoint
                 yield
                 return
@@ -171,6 +171,7 @@ class TrainingRecord:
                         got.add(number)
             self.backwards.append(Backward(begin, self.count(), line, values, got))
 
+        self._introduce()
         optimizers = self.step.saved.optimizers
         optimizers.on_step = lambda: self.steps.append(self.count())
         try:
@@ -198,7 +199,7 @@ class TrainingRecord:
     def line_at(self, position: int) -> Source | None:
         """Return the line of the backward that ran an event; `None` for other events."""
         lines = (b.line for b in self.backwards if b.begin - 1 <= position < b.end)
-        return _source(next(lines, None))
+        return source_of(next(lines, None))
 
     def owners(self) -> dict[int, str]:
         """Return the module path of each parameter, gradient and state, by storage number."""
@@ -279,17 +280,20 @@ class TrainingRecord:
         writes: defaultdict[int, dict[tuple[int, Any], Source | None]] = defaultdict(dict)
         stale = self._stale(events)
         step_number = 0
+        in_backward = set[int]()
         for number, (event, phase) in enumerate(zip(events, phases, strict=True)):
             while step_number < len(self.steps) and self.steps[step_number] <= number:
                 step_number += 1
-            if phase == "update":
-                # An optimizer may write a parameter in several ops of one step.
-                key = step_number, event.line and event.line[:2]
-                for storage in event.writes:
-                    writes[storage][key] = _source(event.line)
+            # An optimizer may write a parameter in several ops of one step.
+            key = step_number, event.line and event.line[:2]
+            for storage in event.writes:
+                writes[storage][key] = source_of(event.line)
+            if phase == "backward":  # only a hook writes a parameter there, and may drop `grad`
+                in_backward |= event.writes
         for name, number, storage, is_held in trained:
             written = tuple(writes[storage].values())
-            yield UpdatedParameter(name, number in got, is_held, written, stale.get(number))
+            has_grad = number in got or storage in in_backward
+            yield UpdatedParameter(name, has_grad, is_held, written, stale.get(number))
 
     def _stale(self, events: Sequence[Access]) -> dict[int, Source]:
         """Return the leaves to whose gradients from before the step a backward adds."""
@@ -304,12 +308,8 @@ class TrainingRecord:
             for storage in touched:
                 if storage in old:
                     line = next((b.line for b in self.backwards if b.end > number), None)
-                    stale[old[storage]] = _source(line) or Source("", 0)
+                    stale[old[storage]] = source_of(line) or Source("", 0)
         return stale
-
-
-def _source(line: Line | None) -> Source | None:
-    return None if line is None else source_lines.from_line(*line)
 
 
 @dataclass(frozen=True)

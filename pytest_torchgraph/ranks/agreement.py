@@ -202,20 +202,22 @@ def find_deadlocks(captures: Sequence[Capture]) -> list[DeadlockedRank]:
     at a time. Collectives of groups with unknown ranks do not block either.
     """
     captured = {capture.rank for capture in captures}
-    waiting_by_entry: dict[tuple[CollectiveSignature, tuple[int, ...]], list[_RankCursor]] = {}
-    ready = [_RankCursor(capture, _group_collectives(capture)) for capture in captures]
+    ready = [(capture, _group_collectives(capture)) for capture in captures]
+    waiting: dict[Any, list[tuple[DeadlockedRank, Any]]] = {}
     while ready:
-        cursor = ready.pop()
-        if not cursor.advance():
+        capture, remaining = ready.pop()
+        entered = next(remaining, None)
+        if entered is None:
             continue
-        key = _entry_signature(cursor.collective), cursor.ranks
-        waiting_by_entry.setdefault(key, []).append(cursor)
+        collective, ranks = entered
+        key = _entry_signature(collective), ranks
+        group = waiting.setdefault(key, [])
+        group.append((DeadlockedRank(capture, collective, ranks), remaining))
         # The collective is complete: all its ranks continue with their next collective.
-        if len(waiting_by_entry[key]) == len(captured.intersection(cursor.ranks)):
-            ready += waiting_by_entry.pop(key)
-    stuck = [cursor for cursors in waiting_by_entry.values() for cursor in cursors]
-    stuck.sort(key=lambda cursor: cursor.capture.rank or 0)
-    return [DeadlockedRank(cursor.capture, cursor.collective, cursor.ranks) for cursor in stuck]
+        if len(group) == len(captured.intersection(ranks)):
+            ready += [(rank.capture, rest) for rank, rest in waiting.pop(key)]
+    stuck = [rank for group in waiting.values() for rank, _ in group]
+    return sorted(stuck, key=lambda rank: rank.capture.rank or 0)
 
 
 def share_a_group(captures: Sequence[Capture]) -> bool:
@@ -226,24 +228,6 @@ def share_a_group(captures: Sequence[Capture]) -> bool:
         for capture in captures
         for _, ranks in _group_collectives(capture)
     )
-
-
-class _RankCursor:
-    """Position of a rank in its sequence of collectives."""
-
-    collective: Collective
-    ranks: tuple[int, ...]
-
-    def __init__(self, capture: Capture, remaining: Iterator[tuple[Collective, tuple[int, ...]]]):
-        self.capture = capture
-        self._remaining = remaining
-
-    def advance(self) -> bool:
-        """Enter the next collective. Return False if there is none."""
-        following = next(self._remaining, None)
-        if following is not None:
-            self.collective, self.ranks = following
-        return following is not None
 
 
 def _group_collectives(capture: Capture) -> Iterator[tuple[Collective, tuple[int, ...]]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
@@ -53,7 +53,7 @@ class Ranks(Sequence["Capture"]):
     def __init__(self, captures: Sequence[Capture], mesh: Mapping[str, int]):
         self._captures = tuple(captures)
         self.mesh = dict(mesh)
-        self.ranks = tuple(capture.rank for capture in captures)
+        self.ranks = tuple(map(_rank, captures))
 
     @overload
     def __getitem__(self, index: int) -> Capture: ...
@@ -117,7 +117,6 @@ class Ranks(Sequence["Capture"]):
             TypeError, ValueError: see `Capture.assert_collectives`. Also a ValueError if there are
                 no ranks, e.g. in an empty slice.
         """
-        __tracebackhide__ = True
         if not self._captures:
             raise ValueError(f"nothing to check: {NO_RANKS}")
         # Check every rank: ranks with the same failure share one message.
@@ -150,12 +149,9 @@ class Ranks(Sequence["Capture"]):
             ValueError: if the mesh has no dimension `across`, or if fewer than two ranks can be
                 compared.
         """
-        __tracebackhide__ = True
         groups = self._comparable_groups(across)
-        problems = [line for group in groups for line in self._differences(group)]
-        if problems:
-            across_text = "" if across is None else f" across {across!r}"
-            message = "\n".join([f"ranks have different graphs{across_text}:", *problems])
+        if problems := [*self._problems(groups, lambda capture: capture, self._differences)]:
+            message = "\n".join([f"ranks have different graphs{_across(across)}:", *problems])
             raise failed(message, self._first_difference(groups))
 
     def assert_same_collectives(self, across: str | None = None) -> None:
@@ -174,7 +170,6 @@ class Ranks(Sequence["Capture"]):
                 orders. Also if none of the compared ranks communicates.
             ValueError: see `assert_same_graphs`.
         """
-        __tracebackhide__ = True
         groups = self._comparable_groups(across)
         # A group of one rank is not compared, so its collectives prove nothing.
         compared = [capture for group in groups if len(group) > 1 for capture in group]
@@ -184,20 +179,9 @@ class Ranks(Sequence["Capture"]):
                 f"none {scope} runs a collective, so there is no order of collectives to compare: "
                 f"{USE_THE_MESH}"
             )
-        problems: list[str] = []
-        deadlocked_ranks = self._deadlocked_ranks()
-        for group in groups:
-            first_class, *other_classes = classes_of(
-                group, lambda capture: list(map(signature_of, capture.collectives))
-            )
-            for other_class in other_classes[:MAX_CLASSES]:
-                problems += self._compare_orders(first_class, other_class, deadlocked_ranks)
-            problems += self._count_omitted(other_classes)
-        if problems:
-            across_text = "" if across is None else f" across {across!r}"
-            raise AssertionError(
-                "\n".join([f"ranks communicate differently{across_text}:", *problems])
-            )
+        if problems := [*self._problems(groups, _signatures)]:
+            head = f"ranks communicate differently{_across(across)}:"
+            raise AssertionError("\n".join([head, *problems]))
 
     def assert_matching_collectives(self) -> None:
         """Assert that collectives match between ranks, even if the ranks run different graphs.
@@ -213,7 +197,6 @@ class Ranks(Sequence["Capture"]):
                 rank waits in. Also if no rank communicates.
             ValueError: if no two of the captured ranks communicate with each other.
         """
-        __tracebackhide__ = True
         if not any(capture.collectives for capture in self._captures):
             raise AssertionError(
                 "no rank runs a collective, a send or a receive, so there is nothing to match: "
@@ -231,22 +214,33 @@ class Ranks(Sequence["Capture"]):
         if problems:
             raise AssertionError("\n".join(["collectives of the ranks do not match:", *problems]))
 
-    def _deadlocked_ranks(self) -> frozenset[int | None]:
-        return frozenset(deadlock.capture.rank for deadlock in find_deadlocks(self._captures))
-
-    def _compare_orders(
-        self, first: Sequence[Capture], other: Sequence[Capture], deadlocked: Container[int | None]
+    def _problems(
+        self,
+        groups: Iterable[Sequence[Capture]],
+        key_of: Callable[[Capture], object],
+        details: Callable[[Capture, Capture], Iterable[str]] = lambda first, other: (),
     ) -> Iterator[str]:
-        """Yield lines that compare the collectives of two classes of ranks."""
-        yield f"  {self._format_members(other)} compared with {self._format_members(first)}:"
-        waits = any(capture.rank in deadlocked for capture in other)
-        yield from (f"      {line}" for line in format_orders(first[0], other[0], waits=waits))
+        """Yield lines about each class of ranks that differs from the first of its group.
 
-    def _count_omitted(self, other_classes: Sequence[Sequence[Capture]]) -> Iterator[str]:
-        """Yield a line that counts the classes of ranks omitted from a message."""
-        if omitted := other_classes[MAX_CLASSES:]:
-            ranks = self._format_members([capture for members in omitted for capture in members])
-            yield f"  ... and {len(omitted)} more differences, of {ranks}"
+        Args:
+            groups: the captures to compare with each other.
+            key_of: returns the key of a capture. Captures with equal keys are equal.
+            details: returns further lines about two captures.
+        """
+        for group in groups:
+            first, *others = classes_of(group, key_of)
+            deadlocks = find_deadlocks(self._captures) if others else []
+            deadlocked = {deadlock.capture.rank for deadlock in deadlocks}
+            members = self._format_members(first)
+            for other in others[:MAX_CLASSES]:
+                yield f"  {self._format_members(other)} compared with {members}:"
+                waits = any(capture.rank in deadlocked for capture in other)
+                lines = [*format_orders(first[0], other[0], waits=waits)]
+                lines += details(first[0], other[0])
+                yield from (f"      {line}" for line in lines)
+            if omitted := others[MAX_CLASSES:]:
+                ranks = self._format_members([capture for c in omitted for capture in c])
+                yield f"  ... and {len(omitted)} more differences, of {ranks}"
 
     def _comparable_groups(self, across: str | None) -> list[list[Capture]]:
         """Return the groups of captures within which ranks are compared.
@@ -278,20 +272,15 @@ class Ranks(Sequence["Capture"]):
             groups.setdefault(key, []).append(capture)
         return list(groups.values())
 
-    def _differences(self, captures: Sequence[Capture]) -> Iterator[str]:
+    @staticmethod
+    def _differences(first: Capture, other: Capture) -> list[str]:
         from ..api.differences import diff
 
-        first_class, *other_classes = classes_of(captures)
-        deadlocked_ranks = self._deadlocked_ranks() if other_classes else frozenset()
-        for other_class in other_classes[:MAX_CLASSES]:
-            difference = diff(first_class[0], other_class[0])
-            yield from self._compare_orders(first_class, other_class, deadlocked_ranks)
-            text = str(difference)
-            # A diff labels its nodes `before` and `after`, but ranks are two sides of one run.
-            for label, members in (("before", first_class), ("after ", other_class)):
-                text = re.sub(rf"(?m)^    {label}  ", f"    rank {_rank(members[0])}  ", text)
-            yield from (f"      {line}" for line in text.splitlines())
-        yield from self._count_omitted(other_classes)
+        text = str(diff(first, other))
+        # A diff labels its nodes `before` and `after`, but ranks are two sides of one run.
+        for label, capture in (("before", first), ("after ", other)):
+            text = re.sub(rf"(?m)^    {label}  ", f"    rank {_rank(capture)}  ", text)
+        return text.splitlines()
 
     def _first_difference(self, groups: Iterable[Sequence[Capture]]) -> UnexpectedOps:
         """Return the ops in which two ranks differ, for the first group with a difference."""
@@ -362,6 +351,14 @@ def load(path: str | Path, *, truncated: Truncated = "refuse") -> Capture | Rank
         capture.finish_for_rank(rank)
         captures.append(capture)
     return Ranks(captures, program.mesh)
+
+
+def _across(across: str | None) -> str:
+    return "" if across is None else f" across {across!r}"
+
+
+def _signatures(capture: Capture) -> object:
+    return [*map(signature_of, capture.collectives)]
 
 
 def _only_in(difference: GraphDiff) -> list[Node]:

@@ -13,7 +13,7 @@ Data flow, from the top down:
 - `program.drawing` draws all graphs of a step, eager and compiled, in program order.
 - `program.drawing_of_breaks` draws a capture split by graph breaks.
 - `difference.surplus_drawing` draws unexpected ops.
-- `to_file.render` draws into a file and raises on failure.
+- `whole.render` draws into a file and raises on failure.
 - `output.draw` also draws into a file, but never raises or hangs, because it is called for a
   test that has already failed.
 
@@ -24,23 +24,13 @@ the meaning of each box and cluster of the SVG. Pass its `digraph` to `draw` and
 unchanged.
 
 - Every element has an `id`: `box-N`, `edge-N`, `cluster-N`, and `picture` for the drawing. Drawing
-  the same input again yields the same ids. User-defined names are never part of an `id` or a class.
+  the same input again yields the same ids. User-defined names are never part of an `id`.
 - `Drawing.elements` maps the ids of boxes and clusters to `Element`s: the graph and the names of
   the nodes in the box (one op with the parameters and projections folded into it, or all nodes of a
   group), the module path of a cluster, the kind of change. `Drawing.id_of(graph, node)` is the
   reverse lookup, from a finding to its box. For source line, shape and users, look up the node by
   name in the graph.
-- The classes `node`, `edge`, `cluster` and `graph` are Graphviz's. The classes of this package
-  begin with `tg-`:
-  - boxes: `tg-op` with a category (`tg-matmul`, `tg-pointwise`, `tg-reduction`, `tg-view`,
-    `tg-copy-cast`, `tg-collective`, `tg-random`, `tg-custom`, `tg-other`), `tg-input`, `tg-return`,
-    `tg-group`, `tg-break`, `tg-context` (unchanged), `tg-added`, `tg-removed`, `tg-changed`,
-    `tg-rewired`, `tg-surplus`, `tg-follows` (a consequence), `tg-saved`, `tg-returned`,
-    `tg-exposed` (a wait that is not overlapped), `tg-effect`, and with `heat` also
-    `tg-heat-most`, `-more`, `-medium`, `-less`, `-least`, `-none` or `-unknown`
-  - edges: `tg-value`, `tg-added`, `tg-removed`, `tg-changed`, `tg-order`, `tg-body`, `tg-cut`
-  - clusters: `tg-module`, `tg-body`, `tg-graph`, `tg-eager`
-  - the whole drawing: `tg-picture`
+- The whole drawing has the class `tg-picture`; all other classes are Graphviz's.
 - SVGs follow the viewer's `prefers-color-scheme`.
 """
 
@@ -57,8 +47,7 @@ if TYPE_CHECKING:
     from .output import RenderResult, draw
     from .program import drawing_of_breaks
     from .scene import Element
-    from .to_file import render
-    from .whole import to_dot
+    from .whole import render, to_dot
 else:
     __getattr__ = front_door(
         __name__,
@@ -69,7 +58,6 @@ else:
             "output": "RenderResult draw",
             "program": "drawing_of_breaks",
             "scene": "Element",
-            "to_file": "render",
-            "whole": "to_dot",
+            "whole": "render to_dot",
         },
     )

@@ -23,7 +23,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal, NamedTuple, get_args
 
-from ..graph.census import runs
 from ..graph.cost import flops_by_node, need_saved, saved_by_node
 from ..graph.model import Atom, Graph, Node
 from ..ops.collectives import WAITS, collective_kinds
@@ -223,7 +222,15 @@ class Heat:
             raise ValueError(f"heat={figure!r} is not a cost: use {figures}")
         costs: dict[Node, int | None] = {}
         for graph in graphs:
-            _add_costs(graph, figure, graph.runs if times_run else 1, costs)
+            times = graph.runs if times_run else 1
+            if figure == "saved_bytes":
+                need_saved((graph,))
+                by_name = saved_by_node(graph) or {}
+            else:
+                by_name = flops_by_node(graph)
+            for name, value in by_name.items():
+                if value != 0:
+                    costs[graph.by_name[name]] = None if value is None else value * times
         return cls(figure, costs, sum(value or 0 for value in costs.values()))
 
     def known_cost(self, nodes: Collection[Node]) -> int:
@@ -263,38 +270,6 @@ class Heat:
 
     def _unknown(self, nodes: Collection[Node]) -> int:
         return sum(self.costs.get(node, 0) is None for node in nodes)
-
-
-def _add_costs(graph: Graph, figure: HeatFigure, times: int, costs: dict[Node, int | None]) -> None:
-    """Add the cost of each node of a graph to `costs`.
-
-    The cost of a call with a body goes to the nodes of the body, or to the call if none of them has
-    a cost.
-    """
-    if figure == "saved_bytes":
-        need_saved((graph,))
-        for name, value in (saved_by_node(graph) or {}).items():
-            _add_cost(graph.by_name[name], value, times, costs)
-        return
-    for name, value in flops_by_node(graph).items():
-        node = graph.by_name[name]
-        body_runs = runs(graph, node) if value else []
-        body_costs: dict[Node, int | None] = {}
-        for run in body_runs:
-            _add_costs(run.body, figure, times * run.counted, body_costs)
-        if any(body_costs.values()):
-            for body_node, count in body_costs.items():
-                _add_cost(body_node, count, 1, costs)
-        else:  # no body has a cost: the op itself computes, as in a fused attention kernel
-            _add_cost(node, value, times, costs)
-
-
-def _add_cost(node: Node, value: int | None, times: int, costs: dict[Node, int | None]) -> None:
-    previous = costs.get(node, 0)
-    if value is None or previous is None:
-        costs[node] = None
-    elif value:
-        costs[node] = previous + value * times
 
 
 DARK = "invert(0.95) hue-rotate(180deg)"

@@ -1,19 +1,18 @@
 """Drawings of a difference and of unexpected ops, each with the surrounding nodes.
 
 The two graphs of a pair are drawn as one: a box shows a node of the new graph and its partner in
-the old graph. A difference lists only the nodes that differ, so the unchanged nodes around them are
-paired here: equal ops in the same module, in graph order, regardless of their names.
+the old graph, as the comparison has paired them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ..graph.diff import Change, GraphDiff, GraphPair, pairs_with_breaks
 from ..graph.model import Graph, Node
 from ..graph.text import ops_in_words
-from ..words import counted, grouped
+from ..words import counted
 from .dot import Drawing, draw
 from .labels import (
     SIGNS,
@@ -29,7 +28,6 @@ from .labels import (
 )
 from .scene import (
     Box,
-    ClusterPath,
     DrawnGraph,
     DrawnValue,
     Edge,
@@ -37,7 +35,6 @@ from .scene import (
     OnlySide,
     Scene,
     graph_cluster,
-    is_hidden_return,
 )
 
 if TYPE_CHECKING:
@@ -46,23 +43,15 @@ if TYPE_CHECKING:
 
 MAX_BOXES = 150
 """Maximum number of boxes in the drawing of a difference or of surplus ops."""
-MAX_MODULE = 24
-"""Maximum number of boxes in a module that is shown completely around a change."""
 KEY = ", ".join(f"{SIGNS[kind]} {kind}" for kind in ("added", "removed", "changed", "rewired"))
 """Explanation of the signs, shown as a line above the drawing."""
-CORRESPONDENCE: tuple[Callable[[Node], Hashable], ...] = (
-    lambda node: (node.kind == "placeholder" or node.op, node.module, value_label(node)),
-    lambda node: (node.kind == "placeholder" or node.op, value_label(node)),
-    lambda node: node.op,
-)
-"""Keys for pairing unchanged nodes of the two graphs, the strictest first."""
 
 
 def diff_to_dot(diff: GraphDiff, hops: int = 2) -> graphviz.Digraph:
     """Draw a difference.
 
-    Each changed node has a colour and a sign. Its context is every node at most `hops` edges away,
-    and the rest of its module if the module is small. A removed node keeps its old position. An
+    Each changed node has a colour and a sign. Its context is every node at most `hops` edges away.
+    A removed node keeps its old position. An
     edit in several places is drawn once, at the first place, with the count: `× 12`.
 
     Unchanged nodes are folded: each run of modules or ops between two changes becomes one box with
@@ -91,13 +80,19 @@ def drawing(diff: GraphDiff, hops: int = 2) -> Drawing:
     places = [place for finding in findings for place in finding.places]
     changes = [change for place in places for change in (*place.changes, *place.consequences)]
     shown: dict[int, Box] = {}
+    # By names, because breaks are drawn in copies of the graphs.
+    partners = {
+        (before and before.name, after and after.name): names
+        for before, after, names in (diff.origins.matched() if diff.origins else ())
+    }
     for number, pair in enumerate(pairs_with_breaks(diff)):
         for graph in filter(None, (pair.before, pair.after)):
             scene.classes.update(graph.classes)
         scene.old_classes.update(pair.before.classes if pair.before is not None else {})
         overlay = None
         if pair.before is not None and pair.after is not None:
-            overlay = _Overlay(pair.before, pair.after, pair, number, changes)
+            names = partners.get((pair.before.name, pair.after.name), {})
+            overlay = _Overlay(pair.before, pair.after, pair, number, changes, names)
         if overlay is None or (pair.runs is not None and not overlay.shown):
             scene.boxes.append(_whole_graph(pair))
         else:
@@ -139,25 +134,9 @@ def drawing(diff: GraphDiff, hops: int = 2) -> Drawing:
     if any(times > 1 for times in counts.values()):
         scene.by_change += f"; {TIMES}: number of places (only the first is drawn)"
     focus = scene.around(edits, hops)
-    if hops:
-        focus += _small_modules(scene.boxes, edits)
     later = [box for box in follows if box not in edits]
     focus += [*later, *scene.around(later, min(hops, 1))]
     return draw(scene, MAX_BOXES, [*dict.fromkeys(focus)], compact=True)
-
-
-def _small_modules(boxes: Iterable[Box], edits: Iterable[Box]) -> list[Box]:
-    """Return the boxes in the largest module of each edit that is small enough to be shown."""
-
-    def modules(box: Box) -> list[ClusterPath]:
-        return [box.cluster[:end] for end in range(2, len(box.cluster) + 1)]
-
-    members = grouped((path, box) for box in boxes for path in modules(box))
-    small: dict[ClusterPath, None] = {}
-    for box in edits:
-        fitting = [path for path in modules(box) if len(members[path]) <= MAX_MODULE]
-        small |= dict.fromkeys(fitting[:1])
-    return [box for path in small for box in members[path]]
 
 
 def _whole_graph(pair: GraphPair) -> Box:
@@ -192,12 +171,18 @@ class _Overlay:
     """
 
     def __init__(
-        self, before: Graph, after: Graph, pair: GraphPair, number: int, changes: Iterable[Change]
+        self,
+        before: Graph,
+        after: Graph,
+        pair: GraphPair,
+        number: int,
+        changes: Iterable[Change],
+        partners: Mapping[str, str],
     ):
         base = graph_cluster(after, number, None if pair.runs is None else pair.runs[0])
         self.old, self.new = DrawnGraph(before, base), DrawnGraph(after, base)
         self.shown: dict[int, Box] = {}
-        self._partner = self._paired(pair)
+        self._partner = self._paired(pair, partners)
         partnered = {*self._partner.values()}
         for box in self.old.boxes.values():
             box.side, box.graph = "before", after.name
@@ -228,42 +213,21 @@ class _Overlay:
         boxes = [*removed.get(None, ())]
         for box in self.new.boxes.values():
             boxes += [box, *removed.get(box, ())]
-        hidden = {box for box in boxes if is_hidden_return(box) and box.mark is None}
-        scene.boxes += [box for box in boxes if box not in hidden]
-        scene.edges += [
-            edge
-            for edge in self._edges()
-            if edge.tail not in hidden
-            and edge.head not in hidden
-            and (edge.side or not is_hidden_return(edge.head))
-        ]
+        scene.boxes += boxes
+        scene.edges += self._edges()
         for box in self.old.boxes.values():
-            new = self._partner.get(box, box)
-            if new not in hidden:
-                scene.old_boxes |= dict.fromkeys(box.computed, new)
+            scene.old_boxes |= dict.fromkeys(box.computed, self._partner.get(box, box))
 
-    def _paired(self, pair: GraphPair) -> dict[Box, Box]:
+    def _paired(self, pair: GraphPair, partners: Mapping[str, str]) -> dict[Box, Box]:
         """Map boxes of the old graph to the boxes of the same nodes in the new graph."""
-        differing = (*pair.changed, *pair.rewired)
-        old, new = self.old.values, self.new.values
-        partner = {
-            old[a.name].box: new[b.name].box
-            for a, b in differing
-            if a.name in self.old.boxes and b.name in self.new.boxes
+        differing = {old.name: new.name for old, new in (*pair.changed, *pair.rewired)}
+        gone = {node.name for node in pair.removed}
+        equal = partners or {name: name for name in self.old.boxes if name not in gone}
+        return {
+            self.old.boxes[old]: self.new.boxes[new]
+            for old, new in {**equal, **differing}.items()
+            if old in self.old.boxes and new in self.new.boxes
         }
-        ids = {id(node) for node in (*pair.removed, *pair.added)}
-        ids |= {id(node) for nodes in differing for node in nodes}
-        old_boxes, new_boxes = (
-            [box for box in drawn.boxes.values() if id(box.node) not in ids]
-            for drawn in (self.old, self.new)
-        )
-        for key in CORRESPONDENCE:
-            taken = {*partner.values()}
-            free = grouped((key(b.node), b) for b in reversed(new_boxes) if b not in taken)
-            for box in old_boxes:
-                if box not in partner and (candidates := free.get(key(box.node))):
-                    partner[box] = candidates.pop()
-        return partner
 
     def _mark(self, kind: MarkKind, before: Node | None, after: Node | None, folded: bool) -> None:
         """Mark the box of a node that differs, or the box into which the node is folded."""
@@ -276,26 +240,11 @@ class _Overlay:
         box = self._partner.get(box, box)
         if not folded:
             box.mark = Mark(kind, before, after)
-            if kind == "changed" and node.kind == "output":
-                box.mark.lines += self._saved_lines()
         else:
             box.mark = box.mark or Mark("changed")
             if box.mark.kind not in ("added", "removed"):
                 box.mark.lines.append(_folded_line(drawn.values.get(node.name), node, kind, before))
         self.shown |= {id(n): box for n in (before, after) if n is not None}
-
-    def _saved_lines(self) -> list[Line]:
-        """Return lines for the values that only one of the two graphs saves for backward."""
-        old, new = (
-            {
-                self._key(value): f"save {value.box.node.name} {value.text}"
-                for ref in drawn.graph.saved
-                if (value := drawn.values.get(ref.name)) is not None
-            }
-            for drawn in (self.old, self.new)
-        )
-        lines = [only("added", text) for key, text in new.items() if key not in old]
-        return lines + [only("removed", text) for key, text in old.items() if key not in new]
 
     def _key(self, value: DrawnValue) -> tuple[Box, tuple[int | str, ...]]:
         return self._partner.get(value.box, value.box), value.path

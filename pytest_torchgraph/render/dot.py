@@ -6,16 +6,15 @@ anything.
 
 from __future__ import annotations
 
-import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..graph.model import Node
 from ..graph.module_paths import common_prefix
-from ..words import first_lines, grouped
+from ..words import grouped
 from .colours import (
     CATEGORY_PAINTS,
     CHANGE_PAINTS,
@@ -47,8 +46,6 @@ from .labels import (
 )
 from .layout import Part, fold
 from .scene import (
-    NOT_OVERLAPPED,
-    RETURNED,
     SAVED,
     Box,
     ClusterPath,
@@ -63,8 +60,8 @@ if TYPE_CHECKING:
 
 _Key = tuple[int, int, str]
 """Numbers of the boxes at the tail and head of an edge, and its kind."""
-_Look = tuple[list[Line], list[str], dict[str, str], list[str], Element]
-"""Label, tooltip, DOT attributes, CSS classes (without `tg-`) and meaning of a box."""
+_Look = tuple[list[Line], list[str], dict[str, str], Element]
+"""Label, tooltip, DOT attributes and meaning of a box."""
 
 
 @dataclass
@@ -143,26 +140,26 @@ class Drawing:
             node: name of the node. A parameter or projection is shown in its user's box.
             is_old: True if only the old graph of a difference has the node.
         """
-        names = (graph, graph.rpartition(" -> ")[2])
-        keys = [(name, node, old) for name in names for old in (is_old, None)]
-        return next((self._boxes[key] for key in keys if key in self._boxes), None)
+        for name in (graph, graph.rpartition(" -> ")[2]):
+            for key in self.ids_of(name, node, is_old=is_old):
+                return key
+        return None
+
+    def ids_of(self, graph: str, node: str, *, is_old: bool) -> list[str]:
+        """Return the `id`s of all boxes that show a node; see `id_of`."""
+        return self._boxes.get((graph, node, is_old), [])
 
     @cached_property
-    def _boxes(self) -> dict[tuple[str, str, bool | None], str]:
-        """Box ids by graph, node and `is_old`: `None` for a group, which may show both graphs."""
-        boxes: dict[tuple[str, str, bool | None], str] = {}
+    def _boxes(self) -> dict[tuple[str, str, bool], list[str]]:
+        """Box ids by graph, node and `is_old`. A group may show nodes of both graphs."""
+        boxes: dict[tuple[str, str, bool], list[str]] = {}
         for key, element in self.elements.items():
-            old = element.is_old if element.kind == "node" else None
             for node in element.nodes:
-                boxes.setdefault((element.graph, node, old), key)
+                for is_old in {element.is_old, element.kind == "group"}:
+                    boxes.setdefault((element.graph, node, is_old), []).append(key)
         return boxes
 
 
-FAR = 60
-"""Maximum number of boxes that an edge passes, times the users of its value, before the edge
-becomes a line in the box of its head."""
-MAX_FAR = 3
-"""Maximum number of values from far above listed in a box."""
 MAX_TITLE = 120
 """Maximum characters in a line of the title."""
 MAX_LABEL = 80
@@ -189,12 +186,6 @@ GROUP = {
     "margin": "0.14,0.08",
 }
 """DOT attributes of a group without changes."""
-NOTED = {
-    SAVED: ("saved", {"peripheries": "2"}),
-    RETURNED: ("returned", {"penwidth": "2"}),
-    NOT_OVERLAPPED: ("exposed", {"style": "filled,rounded,dashed", "penwidth": "2"}),
-}
-"""CSS class and DOT attributes of a box with a note."""
 CLUSTER_STYLE: dict[str, dict[str, str]] = {
     "module": {"color": "#BBBBBB", "fontcolor": "#555555", "style": "rounded"},
     "body": {"color": "#777777", "fontcolor": "#333333", "style": "rounded,dashed"},
@@ -219,11 +210,6 @@ EDGE_STYLES: dict[str, dict[str, str]] = {
     "cut": {"color": CHANGE_PAINTS["removed"].border, "style": "bold"},
 }
 """DOT attributes of an edge, keyed by its kind; none for a value."""
-
-
-def css_classes(names: Iterable[str]) -> str:
-    """Return the `class` attribute of an SVG element: each name in lower case after `tg-`."""
-    return " ".join(f"tg-{re.sub('[^a-z]+', '-', name.lower())}" for name in names)
 
 
 def draw(
@@ -276,12 +262,7 @@ class _Writer:
             tail, head = part_of[edge.tail], part_of[edge.head]
             if tail != head:
                 bundles[tail, head, edge.kind][edge.tail, edge.value] = edge
-        far: dict[int, list[str]] = {}
-        for key in _far(bundles):
-            first, *others = bundles.pop(key).values()
-            more = f"and {len(others)} more" if others else first.label.text
-            far.setdefault(key[1], []).append(f"from {first.tail.node.name} {more}")
-        boxes = [self._box(n, far.get(n, ())) for n in range(len(self.contents))]
+        boxes = [self._box(number) for number in range(len(self.contents))]
         self.digraph.attr(
             rankdir="TB",
             fontname=FONT,
@@ -295,7 +276,7 @@ class _Writer:
             label=dot_text([*self.scene.title, *self._notes()], MAX_TITLE),
             labelloc="t",
             tooltip=" ",
-            **{"class": css_classes(["picture"])},
+            **{"class": "tg-picture"},
         )
         self.digraph.attr("node", fontname=FONT, **BOX)
         self.digraph.attr("edge", fontname=FONT, **EDGE)
@@ -323,25 +304,18 @@ class _Writer:
 
     # -- boxes -------------------------------------------------------------------------------------
 
-    def _box(self, number: int, far: Sequence[str]) -> dict[str, str]:
-        """Return the DOT attributes of a box, and record its meaning.
-
-        Args:
-            number: number of its part.
-            far: lines for values from far above.
-        """
+    def _box(self, number: int) -> dict[str, str]:
+        """Return the DOT attributes of the box of a part, and record its meaning."""
         boxes = self.contents[number]
-        lines, tooltip, attributes, classes, element = (
+        lines, tooltip, attributes, element = (
             self._group(boxes, self.clusters[number]) if len(boxes) > 1 else self._alone(boxes[0])
         )
-        lines += map(same, first_lines(far, MAX_FAR, "value"))
         heat = self.scene.heat
         if heat is not None and boxes[0].fixed is None:
             nodes = [node for box in boxes for node in box.computed]
             step = heat.step(nodes)
             lines += [same(line)] if (line := heat.format_cost(nodes)) else []
             attributes |= _colours(HEAT_PAINTS[step])
-            classes.append(f"heat-{step}")
         sides = {box.side for box in boxes}
         limit = MAX_LINE if boxes[0].fixed is None else MAX_LABEL
         self.elements[_id(number)] = element
@@ -350,7 +324,6 @@ class _Writer:
             "label": dot_text([line.text for line in lines], limit),
             "tooltip": dot_text(tooltip, MAX_TOOLTIP_LINE),
             "id": _id(number),
-            "class": css_classes(classes),
             **attributes,
         }
 
@@ -372,25 +345,18 @@ class _Writer:
             style = _colours(CHANGE_PAINTS[kind]) | {"penwidth": "2"}
             if mark.follows:
                 style |= {"fillcolor": WHITE, "style": "filled,rounded,dashed", "penwidth": "1"}
-            return lines, tooltip, style, [kind, "follows"][: 1 + mark.follows], element
+            return lines, tooltip, style, element
         if self.scene.by_change:
-            return lines, tooltip, CONTEXT | {}, ["context"], element
+            return lines, tooltip, CONTEXT | {}, element
         if element.kind == "break":
             style = _colours(CHANGE_PAINTS["removed"]) | BOLD | {"margin": "0.15,0.1"}
-            return lines, tooltip, style, ["break"], element
+            return lines, tooltip, style, element
         category = "other" if node.kind == "output" else op_category(node)
         style = _colours(CATEGORY_PAINTS[category])
-        if node.is_call:
-            classes = ["op", category]
-        else:
+        if not node.is_call:
             style |= BOLD | {"shape": "ellipse" if node.kind == "placeholder" else "box"}
-            classes = ["return" if node.kind == "output" else category]
-        for note, (name, look) in NOTED.items():
-            if note in box.notes:
-                style |= look
-                classes.append(name)
-        classes += ["effect"] if node.effects else []
-        return lines, tooltip, style, classes, element
+        style |= {"peripheries": "2"} if box.saved else {}
+        return lines, tooltip, style, element
 
     def _group(self, boxes: Sequence[Box], cluster: ClusterPath) -> _Look:
         nodes = [box.node for box in boxes]
@@ -403,10 +369,8 @@ class _Writer:
             title = name_range(*(_relative(inside[n].label, around) for n in (0, -1)))
         else:
             title = name_range(*(nodes[n].name.removeprefix(f"{around}/") for n in (0, -1)))
-        notes = Counter(note for box in boxes for note in box.notes)
-        if saved := sum(folded.op == "saved" for box in boxes for folded in box.inputs):
-            notes["values read from the forward"] = saved
-        modules = [segment.label for segment in inside if segment.kind == "module"]
+        notes = {SAVED: count} if (count := sum(box.saved for box in boxes)) else {}
+        modules = sum(segment.kind == "module" for segment in inside)
         texts, tooltip = group_lines(nodes, title, modules, notes)
         # The box has the colour of the first change; the label counts the changes of each kind.
         kinds = Counter(box.mark.kind for box in boxes if box.mark is not None)
@@ -418,7 +382,7 @@ class _Writer:
         style = GROUP | (_colours(CHANGE_PAINTS[kind]) if kind else {})
         names = tuple(dict.fromkeys(name for box in boxes for name in box.names))
         element = Element("group", boxes[0].graph, names, title, kind)
-        return [*map(same, texts)], tooltip, style, ["group", *kinds][:2], element
+        return [*map(same, texts)], tooltip, style, element
 
     def _write_legend(self) -> None:
         """Write the categories, or the steps of the scale of costs, that are drawn."""
@@ -466,7 +430,6 @@ class _Writer:
                     tooltip=dot_text([line.text], MAX_TOOLTIP_LINE),
                     id=key,
                     **CLUSTER | CLUSTER_STYLE[kind],
-                    **{"class": css_classes([kind])},
                 )
                 self._write_cluster(cluster, child, boxes)
 
@@ -487,29 +450,7 @@ class _Writer:
         only = sides.pop() if len(sides) == 1 else ""
         self.sides.record(key, [line], only, needs=[[end] for end in ends])
         label = {"label": dot_text([f" {line.text} "])} if line.text else {}
-        style = {"id": key, "class": css_classes([kind]), **label, **EDGE_STYLES.get(kind, {})}
-        self.digraph.edge(f"n{tail}", f"n{head}", **style)
-
-
-def _far(bundles: Mapping[_Key, Mapping[Any, Edge]]) -> list[_Key]:
-    """Return the edges to write as lines in the boxes of their heads, because they are long.
-
-    `dot` draws a long edge across all boxes in between: an attention mask that every layer reads
-    would fill the drawing. Each box keeps the edge from its nearest operand, and each value the
-    edge to its nearest user.
-    """
-    drawn = [key for key in bundles if key[2] not in ("order", "hidden")]
-    operands = grouped((head, tail) for tail, head, _ in drawn)
-    users = grouped((tail, head) for tail, head, _ in drawn)
-    return [
-        (tail, head, kind)
-        for tail, head, kind in drawn
-        if kind == "value"
-        and (head - tail) * len(users[tail]) > FAR
-        and head != min(users[tail])
-        and tail != max(operands[head])
-        and not any(edge.side for edge in bundles[tail, head, kind].values())
-    ]
+        self.digraph.edge(f"n{tail}", f"n{head}", id=key, **label, **EDGE_STYLES.get(kind, {}))
 
 
 def _id(number: int) -> str:

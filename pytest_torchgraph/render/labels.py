@@ -15,10 +15,10 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 from ..errors import TorchGraphError
-from ..graph.model import Arg, Atom, Device, Graph, Node, Ref
+from ..graph.model import Arg, Atom, Graph, Node, Ref, Symbol, map_arg
 from ..graph.module_paths import common_prefix
 from ..graph.text import format_arg, format_key, format_node, format_result, runs_in_words
-from ..words import counted, listed
+from ..words import counted
 
 TIMES = "\N{MULTIPLICATION SIGN}"
 """Multiplication sign between a count and the counted thing."""
@@ -36,6 +36,8 @@ MAX_FOLDED_NAME = 24
 """Maximum characters of a parameter's name, to leave room for dtype and shape in its line."""
 MAX_DIGITS = 8
 """Maximum characters of a float. Longer floats are rounded to four digits."""
+OPERAND = "\N{MIDDLE DOT}"
+"""Stands for an operand among the arguments of an op."""
 NOT_DRAWN = frozenset({"device", "layout", "pin_memory"})
 """Keyword arguments shown only in the tooltip, because no reader looks for them in a picture."""
 
@@ -47,13 +49,6 @@ EFFECTS = {
     "opaque": "has unknown effects",
 }
 """Line of a box for each kind of side effect."""
-
-HOOKS = {
-    "self_invoke": "runs a hook",
-    "call_hook": "runs a hook",
-    "register_hook": "registers a hook",
-}
-"""Line of a box for ops that call or register a hook, keyed by the last part of the op name."""
 
 _ANSI = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)")
 
@@ -134,9 +129,6 @@ def node_lines(node: Node) -> list[str]:
     constants = constants_label(node)
     if constants:
         lines.append(constants)
-    hook = HOOKS.get(node.op.removesuffix(".default").rpartition(".")[2])
-    if hook and node.is_call:
-        lines.append(hook)
     lines += dict.fromkeys(
         f"mutates {effect.target.name}"
         if effect.kind == "mutates" and effect.target is not None
@@ -161,37 +153,28 @@ def folded_label(node: Node, user: Node) -> str:
 
 def constants_label(node: Node) -> str:
     """Return the arguments with a dot for each operand, "" if all arguments are operands."""
-    args: list[Arg] = list(node.args)
-    kwargs = {key: value for key, value in node.kwargs.items() if key not in NOT_DRAWN}
+    args, kwargs = (
+        node.args,
+        {key: value for key, value in node.kwargs.items() if key not in NOT_DRAWN},
+    )
     if all(isinstance(value, Ref) for value in (*args, *kwargs.values())):
         return ""
-    parts = [_format_constant(value) for value in args]
-    parts += [f"{format_key(key)}={_format_constant(value)}" for key, value in kwargs.items()]
-    text = f"({', '.join(parts)})"
+    values = map_arg((args, kwargs), _shortened)
+    parts = [format_arg(value) for value in values[0]]
+    parts += [f"{format_key(key)}={format_arg(value)}" for key, value in values[1].items()]
+    text = f"({', '.join(parts)})".replace(f"`{OPERAND}`", OPERAND)
     return text if len(text) <= MAX_LINE else f"{text[: MAX_LINE - 1]}\N{HORIZONTAL ELLIPSIS}"
 
 
-def _format_constant(value: Arg) -> str:
-    """Format an argument with a dot in place of each reference."""
+def _shortened(value: Arg) -> Arg:
+    """Return a dot for a reference, and a short form of a long float or a name of torch."""
     if isinstance(value, Ref):
-        return "\N{MIDDLE DOT}"
-    if isinstance(value, tuple):
-        return f"[{', '.join(map(_format_constant, value))}]"
-    if isinstance(value, Mapping):
-        items = (f"{format_arg(key)}: {_format_constant(item)}" for key, item in value.items())
-        return f"{{{', '.join(items)}}}"
-    if isinstance(value, slice):
-        return ":".join(
-            "" if bound is None else _format_constant(bound)
-            for bound in (value.start, value.stop, value.step)
-        )
-    if isinstance(value, Device):
-        return value.name
+        return Symbol(OPERAND)
     if isinstance(value, Atom):
-        return value.name.removeprefix("torch.")
+        return Atom(value.name.removeprefix("torch."))
     if isinstance(value, float) and len(repr(value)) > MAX_DIGITS:
-        return f"{value:.4g}"
-    return format_arg(value)
+        return float(f"{value:.4g}")
+    return value
 
 
 def tooltip_of(node: Node) -> list[str]:
@@ -280,7 +263,7 @@ class Mark:
 MAX_OPERANDS = 2
 """Maximum number of changed operands listed for a rewired node, with up to two lines each."""
 CONTEXT_CHARACTERS = 6
-"""Number of equal characters kept on each side of a difference between two texts."""
+"""Number of equal characters kept before a difference between two texts."""
 
 
 def change_lines(mark: Mark, node: Node) -> list[Line]:
@@ -303,24 +286,22 @@ def change_lines(mark: Mark, node: Node) -> list[Line]:
 def _compared(before: Node, after: Node) -> Iterator[Line]:
     """Yield lines for the op, and for the target, the constants and the result if they differ.
 
-    If all four are equal, the lines show the differing parts of the nodes' texts.
+    If all four are equal, the lines show the nodes' texts from the first difference on.
     """
-    old_op, new_op = node_lines(before)[0], node_lines(after)[0]
-    is_shown = old_op != new_op
-    yield changed(old_op, new_op) if is_shown else same(new_op)
-    for label in (lambda node: node.target, constants_label, value_label):
-        old, new = label(before), label(after)
-        if old != new:
-            is_shown = True
-            yield from _both(old, new)
-        elif label is constants_label and new:
-            yield same(new)
-    old, new = format_node(before), format_node(after)
-    if not is_shown and before.refs == after.refs and old != new:
-        start = len(common_prefix((old, new)))
-        end = len(common_prefix((old[start:][::-1], new[start:][::-1])))
-        start, end = (max(0, length - CONTEXT_CHARACTERS) for length in (start, end))
-        yield from _both(old[start : len(old) - end], new[start : len(new) - end])
+    old, new = (
+        (node_lines(node)[0], node.target, constants_label(node), value_label(node))
+        for node in (before, after)
+    )
+    yield same(new[0]) if old[0] == new[0] else changed(old[0], new[0])
+    for number, label in enumerate(new[1:], 1):
+        if old[number] != label:
+            yield from _both(old[number], label)
+        elif number == 2 and label:  # the constants
+            yield same(label)
+    texts = format_node(before), format_node(after)
+    if old == new and before.refs == after.refs and texts[0] != texts[1]:
+        start = max(0, len(common_prefix(texts)) - CONTEXT_CHARACTERS)
+        yield from _both(texts[0][start:], texts[1][start:])
 
 
 def _both(old: str, new: str) -> Iterator[Line]:
@@ -339,32 +320,23 @@ ELLIPSIS = "\N{HORIZONTAL ELLIPSIS}"
 MAX_OPS = 4
 """Maximum number of different ops in the label of a group, the most frequent first."""
 MAX_LISTED = 12
-"""Maximum number of different ops, and of modules, in its tooltip."""
-MAX_TARGET = 24
-"""Maximum characters of a mutated tensor's name, to leave room for the rest of the line."""
-EFFECT_NOUNS = {
-    "random": "random",
-    "communicates": "collective",
-    "syncs": "wait",
-    "opaque": "opaque",
-}
-"""Nouns for counted side effects, keyed by the kind of effect."""
+"""Maximum number of different ops in its tooltip."""
 
 
 def group_lines(
-    nodes: Sequence[Node], title: str, modules: Sequence[str], notes: Mapping[str, int]
+    nodes: Sequence[Node], title: str, modules: int, notes: Mapping[str, int]
 ) -> tuple[list[str], list[str]]:
     """Return the label and the tooltip of several nodes that are folded into one box.
 
     Args:
         nodes: the nodes, in graph order.
         title: the first line.
-        modules: the modules that are folded, without their submodules.
+        modules: number of modules that are folded, without their submodules.
         notes: further facts, each with its number of nodes.
     """
     ops = Counter(op_label(node.op) for node in nodes if node.is_call)
     inputs = sum(node.kind == "placeholder" for node in nodes)
-    sizes = [f"{len(modules):,} modules"] if len(modules) > 1 else []
+    sizes = [f"{modules:,} modules"] if modules > 1 else []
     sizes += [counted(ops.total(), "op")] if ops else []
     sizes += [counted(inputs, "input")] if inputs else []
     counts = [f"{count} {TIMES} {op}" for op, count in ops.most_common(MAX_LISTED)]
@@ -374,17 +346,8 @@ def group_lines(
     text = ", ".join(count.replace(" ", "\0") for count in counts[:MAX_OPS]) + more
     wrapped = textwrap.wrap(text, MAX_LINE, break_long_words=False, break_on_hyphens=False)
     lines = [line.rstrip(",").replace("\0", " ") for line in wrapped]
-    effects = [effect for node in nodes for effect in node.effects]
-    mutated = {e.target.name: None for e in effects if e.kind == "mutates" and e.target is not None}
-    # Only one name is shown: a group that updates running statistics mutates dozens of tensors.
-    if mutated:
-        lines.append(f"mutates {listed((cut(name, MAX_TARGET) for name in mutated), 1)}")
-    nouns = Counter(EFFECT_NOUNS[e.kind] for e in effects if e.kind in EFFECT_NOUNS)
-    lines += [f"{count} {fact}" for fact, count in {**nouns, **notes}.items()]
-    omitted = len(modules) - MAX_LISTED
-    tooltip = [*head, *counts, *(modules[:MAX_LISTED] if len(modules) > 1 else ())]
-    tooltip += [f"{ELLIPSIS} {omitted} more"] if omitted > 0 else []
-    return [*head, *lines], tooltip
+    lines += [f"{count} {fact}" for fact, count in notes.items()]
+    return [*head, *lines], [*head, *counts]
 
 
 def name_range(first: str, last: str) -> str:

@@ -9,16 +9,14 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import zip_longest
 
 from ..graph.events import GraphBreak
 from ..graph.model import Graph, Node
-from ..graph.text import ops_in_words
 from ..words import counted
 from .colours import Heat, HeatFigure
 from .dot import Drawing, draw
-from .labels import BREAK_SIGN, ELLIPSIS, eager_label, same
-from .scene import Box, DrawnGraph, Edge, Element, Scene, Segment
+from .labels import BREAK_SIGN, ELLIPSIS, same
+from .scene import Box, DrawnGraph, Edge, Element, Scene, graph_cluster
 
 Part = Graph | GraphBreak
 """Part of a step: a graph, or the break between two graphs."""
@@ -88,18 +86,32 @@ def drawing_of_breaks(
         title[0] += f", {eager} eager"
     compile_ids = [compile_id for compile_id in executions if _FORWARD_ID.fullmatch(compile_id)]
     if len(compile_ids) == len(graphs):
-        order, left_out_count = _sort_by_frame(graphs, breaks, compile_ids)
-        if left_out_count:
-            title.append(f"not drawn: {counted(left_out_count, 'graph')} from recompiles")
+        frames = [*map(_frame_number, compile_ids)]
+        cuts = [_frame_number(graph_break.compile_id) for graph_break in breaks]
     else:
-        pairs = zip_longest(graphs, breaks)
-        order = [part for pair in pairs for part in pair if part is not None]
+        frames, cuts = [*range(len(graphs))], [*range(len(breaks))]
         title.append(
             "graphs and graph breaks are drawn alternately: it is unknown which break ended which "
             "graph"
         )
-    scene = Scene("breaks", title)
-    return _draw_parts(scene, _with_eager(order, program), MAX_BOXES_OF_BREAKS)
+    # The graph of a frame precedes the break that ended the frame. Sorting keeps the order of
+    # equal keys, so the eager graphs, which come last, follow their break.
+    first = dict(zip(reversed(frames), reversed(graphs), strict=True))
+    parts: list[tuple[tuple[int, int], Part]] = [((frame, 0), g) for frame, g in first.items()]
+    parts += [((frame, 1), part) for frame, part in zip(cuts, breaks, strict=True)]
+    place_of = {id(graph): key for key, graph in parts}
+    cut_of = {_place_of(part): key for key, part in reversed(parts)}
+    position = -1, 0
+    for graph in program:
+        position = place_of.get(id(graph), position)
+        if graph.eager and graph.kind != "backward":
+            if graph.cause is not None:
+                position = max(position, cut_of.get(_place_of(graph.cause), position))
+            parts.append((position, graph))
+    if left_out := len(graphs) - len(first):
+        title.append(f"not drawn: {counted(left_out, 'graph')} from recompiles")
+    ordered = [part for _, part in sorted(parts, key=lambda part: part[0])]
+    return _draw_parts(Scene("breaks", title), ordered, MAX_BOXES_OF_BREAKS)
 
 
 def _with_causes(graphs: Iterable[Graph]) -> list[Part]:
@@ -124,54 +136,10 @@ def _place_of(part: Part | None) -> Place | None:
     return part.file, part.line, part.kind
 
 
-def _with_eager(order: Sequence[Part], program: Sequence[Graph]) -> list[Part]:
-    """Insert each eager forward graph after its break, or after the previous graph if unknown.
-
-    Args:
-        order: compiled graphs and breaks.
-        program: all graphs, in program order.
-    """
-    parts = list(order)
-    position = -1
-    for graph in program:
-        if not graph.eager:
-            position = next((n for n, part in enumerate(parts) if part is graph), position)
-        elif graph.kind != "backward":
-            break_place = _place_of(graph.cause)
-            places = [_place_of(part) for part in parts]
-            if break_place in places and break_place is not None:
-                position = max(position, places.index(break_place))
-            position += 1
-            parts.insert(position, graph)
-    return parts
-
-
 def _frame_number(compile_id: str) -> int:
     """Return the frame number of a compile id like "0/1", or -1 if the id has none."""
     frame = compile_id.partition("/")[0]
     return int(frame) if frame.isdecimal() else -1
-
-
-def _sort_by_frame(
-    graphs: Sequence[Graph], breaks: Sequence[GraphBreak], compile_ids: Sequence[str]
-) -> tuple[list[Part], int]:
-    """Return graphs and breaks sorted by frame, and the number of graphs left out.
-
-    The graph of a frame precedes the break that ended the frame. Later compilations of the same
-    frame are left out.
-    """
-    parts: list[tuple[tuple[int, int], Part]] = []
-    frames: set[str] = set()
-    left_out_count = 0
-    for graph, compile_id in zip(graphs, compile_ids, strict=True):
-        frame = compile_id.rpartition("/")[0]
-        if frame in frames:
-            left_out_count += 1
-            continue
-        frames.add(frame)
-        parts.append(((_frame_number(compile_id), 0), graph))
-    parts += [((_frame_number(graph_break.compile_id), 1), graph_break) for graph_break in breaks]
-    return [part for _, part in sorted(parts, key=lambda part: part[0])], left_out_count
 
 
 def _draw_parts(scene: Scene, parts: Sequence[Part], limit: int) -> Drawing:
@@ -198,7 +166,7 @@ def _draw_parts(scene: Scene, parts: Sequence[Part], limit: int) -> Drawing:
             last = [box]
             shown.append(box)
             continue
-        drawn = scene.add_graph(part, (_segment(part, number),))
+        drawn = scene.add_graph(part, graph_cluster(part, number))
         boxes = [*drawn.boxes.values()]
         links = list(_links(drawn, drawn_by_name))
         first = [box for box in boxes if box.node.kind == "placeholder"][:MAX_ENDS] or boxes[:1]
@@ -212,13 +180,6 @@ def _draw_parts(scene: Scene, parts: Sequence[Part], limit: int) -> Drawing:
         drawn_by_name[part.name] = drawn
     focus = scene.around([*shown, *linked], 1, NEIGHBOURS)
     return draw(scene, limit, focus, compact=len(scene.boxes) > limit)
-
-
-def _segment(graph: Graph, number: int) -> Segment:
-    """Return the cluster of a graph. `number` keeps graphs with the same name apart."""
-    if graph.eager:
-        return Segment("eager", f"{eager_label(graph)}, {ops_in_words(graph)}", str(number))
-    return Segment("graph", f"{graph.name}: {ops_in_words(graph)}", str(number))
 
 
 def _links(drawn: DrawnGraph, earlier: Mapping[str, DrawnGraph]) -> Iterator[Edge]:

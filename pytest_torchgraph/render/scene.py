@@ -9,20 +9,21 @@ In this room, a box is a node of the drawing, and a node is always a node of the
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from ..errors import CaptureError
-from ..graph.collectives import awaited, collectives_of, format_bytes
+from ..graph.collectives import collectives_of, format_bytes, format_wait
 from ..graph.higher_order import body_names
-from ..graph.model import Arg, Graph, Node, Ref, is_projection, iter_refs
-from ..words import counted, grouped
+from ..graph.model import Graph, Node, is_projection
+from ..graph.text import ops_in_words
+from ..words import grouped
 from .labels import Line, Mark, eager_label, op_label, same, value_label
 
 if TYPE_CHECKING:
-    from ..graph.collectives import Collective
     from .colours import Heat
 
 OnlySide = Literal["", "before", "after"]
@@ -32,13 +33,10 @@ FOLDED_INPUTS = frozenset({"parameter", "buffer", "constant", "saved"})
 MAX_NESTING = 16
 """Maximum nesting of module clusters. In a longer path, the levels before the last are left out."""
 MAX_RETURNED = 6
-"""Maximum number of results with edges to the return box.
-If a graph returns more results, they are marked at their producers instead.
+"""Maximum number of results with edges to the return box. If a graph returns more results, only the
+last one has an edge; the tooltip of the box lists all.
 """
 SAVED = "saved for backward"
-RETURNED = "returned"
-NOT_OVERLAPPED = "not overlapped"
-"""Note on the wait for a collective that overlaps with no computation."""
 
 
 class Segment(NamedTuple):
@@ -77,17 +75,16 @@ def module_cluster(path: str, base: ClusterPath = (), inside: str = "") -> Clust
 
 
 def graph_cluster(graph: Graph, number: int, before: int | None = None) -> ClusterPath:
-    """Return the cluster of a graph, labelled with its name and kind.
+    """Return the cluster of a graph, labelled with its name and number of ops.
 
     Args:
         graph: the graph.
         number: distinguishes graphs with the same label.
         before: run count of an eager graph on the old side of a difference; see `eager_label`.
     """
-    if graph.eager:
-        return (Segment("eager", eager_label(graph, before), str(number)),)
-    kind = "" if graph.kind == graph.name else f" ({graph.kind})"
-    return (Segment("graph", f"{graph.name}{kind}", str(number)),)
+    name = f"{eager_label(graph, before)}," if graph.eager else f"{graph.name}:"
+    kind = "eager" if graph.eager else "graph"
+    return (Segment(kind, f"{name} {ops_in_words(graph)}", str(number)),)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +143,7 @@ class Box:
         inputs: nodes in `FOLDED_INPUTS`, and attributes, that the node reads.
         projections: `getitem` nodes that select one of the node's results.
         lines: lines of the label in addition to those of the node.
-        notes: facts that a group counts over its boxes, for example "saved for backward".
+        saved: True if one of its values is saved for the backward.
         mark: the change of the node; `None` if unchanged.
         side: the only side of a difference that has the node; "" for both.
         fixed: for a graph break or a whole graph, the label, the tooltip and the meaning.
@@ -160,7 +157,7 @@ class Box:
     inputs: list[Node] = field(default_factory=list)
     projections: list[Node] = field(default_factory=list)
     lines: list[str] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
+    saved: bool = False
     mark: Mark | None = None
     side: OnlySide = ""
     fixed: tuple[list[Line], list[str], Element] | None = None
@@ -255,19 +252,20 @@ class DrawnGraph:
                 box.inputs.append(self._folded[name])
                 # Every user shows the parameter, but only the first user marks its change.
                 self._first_user.setdefault(name, box)
+        if box.node.kind == "output" and len(operands) > MAX_RETURNED:
+            # The edges would hide everything else. One of them keeps the box below its graph.
+            returned = [value for value in self.values.values() if value[:2] in operands]
+            operands = {returned[-1][:2]: returned[-1]}
         box.operands += operands.values()
         # An edge that carries a value already keeps the order.
         tails = {tail for tail, _ in operands}
         earlier = (self.values[ref.name].box for ref in box.node.after if ref.name in self.values)
         box.after += [tail for tail in dict.fromkeys(earlier) if tail not in tails]
 
-    # -- what only the drawing of a whole graph says -----------------------------------------------
-
     def annotate(self) -> None:
-        """Add lines and notes: values saved and returned, and messages of collectives."""
-        for name, lines in collective_lines(self).items():
+        """Add what only the drawing of a whole graph says: saved values, and collectives."""
+        for name, lines in collective_lines(self.graph).items():
             self.boxes[name].lines += lines
-            self.boxes[name].notes += [NOT_OVERLAPPED] * (NOT_OVERLAPPED in lines)
         saved = grouped(
             (value.box, "".join(f"[{i}]" for i in value.path))
             for ref in self.graph.saved
@@ -275,78 +273,23 @@ class DrawnGraph:
         )
         for box, indices in saved.items():
             box.lines.append(f"{SAVED} {', '.join(filter(None, indices))}".strip())
-            box.notes.append(SAVED)
-        for output in [box for box in self.boxes.values() if is_hidden_return(box)]:
-            del self.boxes[output.node.name], self.values[output.node.name]
-            users = self._first_user.items()
-            self._first_user = {name: user for name, user in users if user is not output}
-            paths = grouped(
-                (value.box, path)
-                for path, ref in _leaves(output.node.args[0])
-                if (value := self.values.get(ref.name)) is not None
-            )
-            for box, places in paths.items():
-                box.lines.append(f"return{', '.join(places)}")
-                box.notes.append(RETURNED)
+            box.saved = True
 
 
-def is_hidden_return(box: Box) -> bool:
-    """Return True for an output node whose many edges would hide everything else, or without any.
-
-    Without an edge, `dot` would put it at the top, far from its graph.
-    """
-    count = len({value.box for value in box.operands}) or len(box.inputs)
-    return box.node.kind == "output" and not 0 < count <= MAX_RETURNED
-
-
-def _leaves(value: Arg, path: str = "") -> Iterator[tuple[str, Ref]]:
-    """Yield the references in a returned structure, each with its path."""
-    if isinstance(value, tuple):
-        for i, item in enumerate(value):
-            yield from _leaves(item, f"{path}[{i}]")
-    elif isinstance(value, Mapping):
-        for key, item in value.items():
-            yield from _leaves(item, f"{path}[{key!r}]")
-    else:
-        yield from ((path, ref) for ref in iter_refs(value))
-
-
-def collective_lines(drawn: DrawnGraph) -> dict[str, list[str]]:
-    """Return lines for the boxes of collectives and of their first waits, keyed by node name.
-
-    Empty if a graph of torch functions does not record its collectives.
-    """
-    graph = drawn.graph
-    try:
-        collectives = collectives_of((graph,))
-    except CaptureError:  # graphs of torch functions do not record their collectives
-        return {}
-    # Compared by identity, because a node of a body can have the name of a node of the graph.
-    parts = grouped(
-        (collective.node.name, collective)
-        for collective in collectives
-        if graph.by_name.get(collective.node.name) is collective.node
-    )
-    lines = {name: list(_message_lines(several)) for name, several in parts.items()}
-    # Inductor orders collectives later, during code generation: overlap is unknown here.
-    waits = drawn.boxes if graph.level != "post_grad" else ()
-    waited: set[str] = set()
-    for name in waits:
-        for start in awaited(graph, graph.by_name[name]):
-            # The first wait ends the collective. A later wait for the same tensor returns at once.
-            if start in parts and start not in waited:
-                waited.add(start)
-                first = parts[start][0]
-                overlap = f"overlaps {counted(len(first.overlap), 'op')}"
-                lines.setdefault(name, []).append(NOT_OVERLAPPED if first.exposed else overlap)
+def collective_lines(graph: Graph) -> dict[str, list[str]]:
+    """Return lines for the boxes of a graph's own collectives, keyed by node name."""
+    lines: dict[str, list[str]] = {}
+    with suppress(CaptureError):  # graphs of torch functions do not record their collectives
+        for collective in collectives_of((graph,)):
+            # Compared by identity, because a node of a body can have the name of one of the graph.
+            if graph.by_name.get(collective.node.name) is collective.node and collective.group:
+                of_node = lines.setdefault(collective.node.name, [])
+                kind = f"{collective.kind} over {collective.group}"
+                of_node.append(f"{kind}, {format_bytes(collective)} B")
+                # Inductor orders collectives later, during code generation.
+                if graph.level != "post_grad" and (wait := format_wait(collective)):
+                    of_node.append(f"waited for {wait}")
     return lines
-
-
-def _message_lines(parts: Sequence[Collective]) -> Iterator[str]:
-    for collective in parts:
-        kind = f"{collective.kind} " if len(parts) > 1 else ""
-        if collective.group:
-            yield f"{kind}over {collective.group}, {format_bytes(collective)} B"
 
 
 class Scene:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
@@ -12,6 +13,9 @@ from ..errors import OutsideRootError
 from ..files import inside, write
 from ..settings import config as settings
 from ..snapshot.file_names import picture_stem
+
+if TYPE_CHECKING:
+    from ..render.dot import Drawing
 
 _TEMPORARY = pytest.StashKey[Path]()
 """Temporary directory of a run without pytest's cache."""
@@ -93,18 +97,45 @@ def known_directory(config: pytest.Config) -> Path | None:
     return directory
 
 
-def attach(item: pytest.Item, report: pytest.TestReport, picture: Path, name: str) -> None:
-    """Add a picture to the JUnit properties of a test and, if active, to the report of pytest-html.
+class Picture(NamedTuple):
+    """A drawing that was saved, or could not be.
+
+    Attributes:
+        drawing: the drawing, for the `id`s of its elements; `None` if there is none.
+        svg: text of the SVG; "" if drawing failed.
+        note: reason why drawing failed; "" if it succeeded.
+        line: the line about it in the section of the report.
+    """
+
+    drawing: Drawing | None = None
+    svg: str = ""
+    note: str = ""
+    line: str = ""
+
+
+def save_picture(
+    item: pytest.Item, report: pytest.TestReport, drawing: Drawing, path: Path, name: str
+) -> Picture:
+    """Draw an SVG. Add it to the JUnit properties of a test, and to the report of pytest-html.
 
     Args:
         item: the test.
         report: report of the test. Its `extras` are extended for pytest-html.
-        picture: path of an SVG.
+        drawing: the drawing.
+        path: the file to write.
         name: name of the picture in pytest-html.
     """
-    item.user_properties.append(("torchgraph_picture", str(picture)))
+    from ..render.output import draw
+
+    rendered = draw(drawing.digraph, path, root=root_of(item.config, path))
+    if rendered.renderer is None:
+        line = f"picture: none, {rendered.note.removeprefix('no picture: ')}"
+        return Picture(drawing, "", rendered.note, line)
+    text = rendered.path.read_text(encoding="utf-8")
+    item.user_properties.append(("torchgraph_picture", str(rendered.path)))
     if item.config.pluginmanager.hasplugin("html"):
         from pytest_html import extras
 
-        svg = extras.svg(picture.read_text(encoding="utf-8"), name=name)
-        vars(report)["extras"] = [*getattr(report, "extras", []), svg]
+        vars(report)["extras"] = [*getattr(report, "extras", []), extras.svg(text, name=name)]
+    shown = settings.display_path(item.config, rendered.path)
+    return Picture(drawing, text, "", f"picture: {shown}")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
@@ -21,7 +22,7 @@ from ..snapshot.summary import brief
 from ..torch_release import running_release
 from ..words import counted, one_line
 from .artifacts import known_directory
-from .comparisons import Comparisons, count_left_out, findings_of, review_command
+from .comparisons import Comparisons, review_command
 
 PLUGIN = "torchgraph-causes"
 """Plugin name of `FailedComparisons`."""
@@ -164,33 +165,20 @@ def report_causes(reporter: pytest.TerminalReporter, run: RunRecord) -> None:
 
 
 def _lines_of_update(run: RunRecord) -> Iterator[str]:
-    from ..graph.diff import MAX_CAUSES, cost_text, finding_heading, merge_edits
+    from ..graph.diff import finding_lines
 
-    comparisons = [
-        (path, data) for path, tests in sorted(run.replaced.items()) for _, data in tests
-    ]
-    causes = merge_edits(
-        [(path, finding) for path, data in comparisons for finding in findings_of(data)],
-        upgraded=[path for path, data in comparisons if data["releases"]],
+    update = Comparisons(
+        {
+            settings.display_path(run.config, Path(path)): [data for _, data in tests]
+            for path, tests in run.replaced.items()
+        }
     )
     stored = {path for action, path, _ in run.stored if action != "created"} | run.replaced.keys()
     graphs = counted(len(stored), "stored graph")
-    causes_text = counted(len(causes), "cause")
-    yield f"this update changes {len(run.replaced)} of {graphs}, by {causes_text}"
-    for old, new in sorted(
-        {tuple(data["releases"]) for _, data in comparisons if data["releases"]}
-    ):
-        yield f"torch {old} -> {new}"
-    for cause in causes[:MAX_CAUSES]:
-        tests = {test for path in cause.files for test, _ in run.replaced[path]}
-        yield f"{finding_heading(cause)} of {counted(len(tests), 'test')}"
-        if costs := cost_text(cause.cost):
-            yield f"    costs   {costs}"
-    if unlisted := causes[MAX_CAUSES:]:
-        files = {path for cause in unlisted for path in cause.files}
-        yield f"... and {counted(len(unlisted), 'more cause')} in {counted(len(files), 'file')}"
-    if lost_findings := sum(count_left_out(data) for _, data in comparisons):
-        yield f"{counted(lost_findings, 'further finding')} not listed"
+    causes = counted(len(update.every_cause), "cause")
+    yield f"this update changes {len(run.replaced)} of {graphs}, by {causes}{update.omitted()}"
+    yield from (f"torch {pair}" for pair in update.releases())
+    yield from finding_lines(update.every_cause)
 
 
 _ATTRIBUTE = "torchgraph_compiled"

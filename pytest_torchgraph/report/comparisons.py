@@ -14,7 +14,7 @@ from ..files import inside
 from ..graph.diff import source_text
 from ..settings import config as settings
 from ..snapshot.pending import OUTSIDE, PENDING_SUFFIX, SavedUpdate, digest, place_key
-from ..snapshot.summary import brief
+from ..snapshot.summary import brief, headline
 from ..words import counted, grouped
 from . import artifacts
 
@@ -55,19 +55,6 @@ def data_of(failed: Comparison) -> Data:
     return {"problem": problem, "releases": failed.releases, "difference": difference}
 
 
-def headline(failed: Comparison) -> str:
-    """Return a one-line summary of a failed comparison."""
-    if failed.problem and not failed.parts:
-        return failed.problem
-    prefix = f"{failed.problem}: " if failed.parts else ""
-    problems = dict.fromkeys(part.problem for part in failed.parts if part.problem)
-    try:
-        summaries = [*([failed.diff.heading()] if failed.diff else []), *problems]
-    except Exception as error:
-        summaries = [f"the graphs differ (cannot describe the difference: {brief(error)})"]
-    return prefix + ("; ".join(summaries) or "the graphs differ")
-
-
 def findings_of(data: Mapping[str, Any]) -> Iterator[Finding]:
     """Yield the findings in data from `data_of`; without findings, yield the problem as one."""
     from ..graph.diff import Finding, problem_finding
@@ -76,11 +63,6 @@ def findings_of(data: Mapping[str, Any]) -> Iterator[Finding]:
         yield problem_finding(data["problem"])
         return
     yield from map(Finding.from_json, data["difference"]["findings"])
-
-
-def count_left_out(data: Mapping[str, Any]) -> int:
-    """Return the number of findings that `data_of` left out."""
-    return data["difference"]["left"] if data["difference"] else 0
 
 
 class Comparisons:
@@ -133,10 +115,14 @@ class Comparisons:
 
     def heading(self) -> str:
         """Return the number of causes and of tests, as text."""
-        omitted = sum(map(count_left_out, self._failures))
-        omitted_text = f", {counted(omitted, 'further finding')} not listed" if omitted else ""
-        size = f"{counted(len(self.every_cause), 'cause')} in {counted(len(self.tests), 'test')}"
-        return f"{size}{omitted_text}"
+        causes = counted(len(self.every_cause), "cause")
+        return f"{causes} in {counted(len(self.tests), 'test')}{self.omitted()}"
+
+    def omitted(self) -> str:
+        """Return the number of findings that `data_of` left out, as text; "" if there are none."""
+        differences = filter(None, (data["difference"] for data in self._failures))
+        omitted = sum(difference["left"] for difference in differences)
+        return f", {counted(omitted, 'further finding')} not listed" if omitted else ""
 
     def releases(self) -> list[str]:
         """Return the distinct (stored, running) torch releases, formatted as `2.13.0 -> 2.15.0`."""

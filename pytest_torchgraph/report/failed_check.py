@@ -54,28 +54,19 @@ def add_picture(item: pytest.Item, report: pytest.TestReport, error: BaseExcepti
     failure = shown_by(error)
     if failure is None:
         return
-    from ..render.output import draw
-
     try:
         title, graphs, drawing = _drawing(failure)
         path = artifacts.path(item, title, ".svg")
-        rendered = draw(drawing.digraph, path, root=artifacts.root_of(item.config, path))
+        picture = artifacts.save_picture(item, report, drawing, path, title)
     except Exception as error:
         _add_section(report, f"picture: none, {brief(error)}")
         return
-    if rendered.renderer is None:
-        _add_section(report, f"picture: none, {rendered.note.removeprefix('no picture: ')}")
-        svg = ""
-    else:
-        shown_path = settings.display_path(item.config, rendered.path)
-        _add_section(report, f"picture: {shown_path}")
-        svg = rendered.path.read_text(encoding="utf-8")
-        artifacts.attach(item, report, rendered.path, title)
+    _add_section(report, picture.line)
     if settings.get(item.config).report is not None:
         from .page import PICTURES, picture_data
 
         try:
-            data = picture_data(title, graphs, drawing, svg, rendered.note)
+            data = picture_data(title, graphs, drawing, picture.svg, picture.note)
         except Exception as error:
             _add_section(report, f"not in the page of this run: {brief(error)}")
         else:
@@ -126,8 +117,7 @@ def _drawing(failure: Failure) -> tuple[str, tuple[Graph, ...], Drawing]:
 
 _OURS = str(Path(__file__).parents[1])
 _RAISE = opcode.opmap["RAISE_VARARGS"]
-"""Opcode of a `raise` statement with an exception."""
-_ARGUMENT_ERRORS = (TypeError, ValueError)
+"""Opcode of a `raise` statement with an exception, and of `assert`."""
 
 
 def edit_own_error(excinfo: pytest.ExceptionInfo[BaseException], *, hide: bool) -> None:
@@ -185,9 +175,9 @@ def _is_refusal(error: BaseException, raised: TracebackType) -> bool:
     code = raised.tb_frame.f_code
     if not is_below(code.co_filename, _OURS):
         return False
-    if isinstance(error, TorchGraphError):
-        return True
-    return isinstance(error, _ARGUMENT_ERRORS) and code.co_code[raised.tb_lasti] == _RAISE
+    # Our own `assert` statements have no message.
+    is_raised = code.co_code[raised.tb_lasti] == _RAISE and bool(error.args)
+    return is_raised or isinstance(error, TorchGraphError)
 
 
 def _is_user_file(file: str) -> bool:

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Generator, Iterator
-from dataclasses import dataclass
-from itertools import zip_longest
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
@@ -19,20 +17,18 @@ from ..settings import config as settings
 from ..snapshot import RECORD, REPORTED, Record
 from ..snapshot.compare import ONLY_FLOATS, Comparison
 from ..snapshot.inline import FAILED
-from ..snapshot.summary import brief
+from ..snapshot.summary import brief, headline
 from ..words import first_lines, format_ranks, one_line
 from . import artifacts
 from .comparisons import (
     UPDATE,
     data_of,
-    headline,
     review_command,
     save_pending,
     save_pending_text,
 )
 
 if TYPE_CHECKING:
-    from ..render.dot import Drawing
     from ..snapshot.assertion import GraphSnapshot
 
 MAX_LINES = 60
@@ -48,21 +44,6 @@ MAX_DRAWN = 3
 
 _TEXT_FAILED = pytest.StashKey[bool]()
 """True if an `assert_graph_text` of the test failed in this attempt to run it."""
-
-
-@dataclass(frozen=True, slots=True)
-class DrawnDifference:
-    """A drawn difference, for the page of the run.
-
-    Attributes:
-        drawing: the drawing, for the `id`s of its elements.
-        svg: text of the SVG, "" if drawing failed.
-        note: reason why drawing failed, "" if it succeeded.
-    """
-
-    drawing: Drawing
-    svg: str
-    note: str
 
 
 def add_comparisons(item: pytest.Item, report: pytest.TestReport) -> None:
@@ -234,11 +215,12 @@ def _report_lines(
         review = f"none, {why_not_saved}" if why_not_saved else review_command(item.config)
         yield f"review:  {review}"
     drawn_parts = failed.parts[:MAX_DRAWN] or (failed,)
-    drawings: list[DrawnDifference | None] = []
+    pictures: list[artifacts.Picture] = []
     try:
         _write_texts(item, failed)
         for part in drawn_parts:
-            drawings.append((yield from _draw(item, report, failed, head, part)))
+            pictures.append(_draw(item, report, failed, head, part))
+            yield from filter(None, [pictures[-1].line])
         if failed.parts[MAX_DRAWN:]:
             undrawn_ranks = [rank for part in failed.parts[MAX_DRAWN:] for rank in part.ranks]
             yield f"no picture of {format_ranks(undrawn_ranks)}"
@@ -246,7 +228,8 @@ def _report_lines(
         yield f"picture: none, {brief(error)}"
     if settings.get(item.config).report is not None:
         try:
-            for part, picture in zip_longest(drawn_parts, drawings):
+            pictures += [artifacts.Picture()] * len(drawn_parts)  # of parts that were not drawn
+            for part, picture in zip(drawn_parts, pictures, strict=False):
                 _add_to_page(item, failed, head, lines, part, picture)
         except Exception as error:
             yield f"not in the page of this run: {brief(error)}"
@@ -272,7 +255,7 @@ def _add_to_page(
     summary: str,
     lines: list[str],
     part: Comparison,
-    drawn: DrawnDifference | None,
+    picture: artifacts.Picture,
 ) -> None:
     """Add the difference of the graphs, or of one class of ranks, to the page of the run."""
     from .page import comparison_data
@@ -282,10 +265,10 @@ def _add_to_page(
         headline=summary,
         accept=_accept_command(item, failed),
         lines=part.text_diff or lines,
-        diff=part.diff if drawn else None,
-        drawing=drawn.drawing if drawn else None,
-        svg=drawn.svg if drawn else "",
-        note=drawn.note if drawn else "",
+        diff=part.diff if picture.drawing else None,
+        drawing=picture.drawing,
+        svg=picture.svg,
+        note=picture.note,
         ranks=format_ranks(part.ranks) if part.ranks else "",
     )
     item.stash[RECORD].shown.append(data)
@@ -323,28 +306,22 @@ def _draw(
     failed: Comparison,
     summary: str,
     part: Comparison,
-) -> Generator[str, None, DrawnDifference | None]:
-    """Write all findings to a text file and draw a picture. Yield lines for the section."""
+) -> artifacts.Picture:
+    """Write all findings to a text file and draw a picture."""
     diff = part.diff
     if not diff:
-        return None
+        return artifacts.Picture()
     rank = f".rank-{part.ranks[0]}" if part.ranks else ""
-    ranks_text = f" of {format_ranks(part.ranks)}" if part.ranks else ""
     findings = "\n".join(finding.to_text(limit=sys.maxsize) for finding in diff.findings)
     content = f"{item.nodeid}\n{summary}\n{findings}\n"
     text = artifacts.save(item, failed.name, f"{rank}.txt", content)
-    from ..render.difference import drawing as drawing_of
-    from ..render.output import draw
+    from ..render.difference import drawing
 
-    drawing = drawing_of(diff)
-    root = artifacts.root_of(item.config, text)
-    rendered = draw(drawing.digraph, text.with_suffix(".svg"), root=root)
-    if rendered.renderer is None:
-        yield f"picture: none, {rendered.note.removeprefix('no picture: ')}"
-        return DrawnDifference(drawing, "", rendered.note)
-    path = rendered.path
-    has_more = not rank and len(findings.splitlines()) > len(_findings(failed))
-    note = " (full text in the .txt file next to it)" if has_more else ""
-    yield f"picture: {settings.display_path(item.config, path)}{ranks_text}{note}"
-    artifacts.attach(item, report, path, failed.name)
-    return DrawnDifference(drawing, path.read_text(encoding="utf-8"), "")
+    path = text.with_suffix(".svg")
+    picture = artifacts.save_picture(item, report, drawing(diff), path, failed.name)
+    line = picture.line
+    if part.ranks:
+        line += f" of {format_ranks(part.ranks)}"
+    elif len(findings.splitlines()) > len(_findings(failed)):
+        line += " (full text in the .txt file next to it)"
+    return picture._replace(line=line) if picture.svg else picture

@@ -2,7 +2,7 @@
 
 - `saving`: the plugin that writes a run (`--torchgraph-save-run=DIR`).
 - `stored`: a run as files and as values, read without torch.
-- `compare`: the difference of two runs, by cause, as `RunDiff`; `words` writes it.
+- `run_diff`: compares two runs, by cause; `run_texts`: the result, `RunDiff`, and its texts.
 - `differences`: the public `diff`, which compares runs and all else.
 """
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import get_args
 
 from ..audit.facts import Cause
 from ..errors import TorchGraphError
@@ -27,108 +27,11 @@ from ..graph.model import Source
 from ..graph.program import Program
 from ..graph.text import Header
 from ..words import counted, grouped, listed
-from . import run_texts
+from .run_texts import RunCause, RunCauseKind, RunDiff
 from .stored import RUN, Repeat, SavedCapture, SavedRecord, SavedRun, is_run, read_run
 
-RunCauseKind = Literal["share", "eager", "break", "recompile", "edit"]
-"""Kinds of causes, the worst first.
-
-- `share`: a test that compiled compiles nothing, or less of a capture is compiled; or the reverse.
-- `eager`: calls of compiled callables that run eagerly in one run.
-- `break`: a graph break that one run has. It explains the graphs of its tests.
-- `recompile`: a recompile that one run has.
-- `edit`: a difference of the graphs.
-"""
 REMEDY = "runs code that another test compiled: set torchgraph_save_run_isolation = on"
 NOTHING = "compiled and captured nothing in both runs"
-
-
-@dataclass(frozen=True)
-class RunCause:
-    """One cause of differences between two runs, with all tests that have it.
-
-    Attributes:
-        kind: see `RunCauseKind`.
-        text: the cause in one line.
-        source: the line of the user's code; `None` if unknown.
-        tests: the ids of the tests.
-        finding: the finding of an edit or a graph break; `None` for other kinds.
-    """
-
-    kind: RunCauseKind
-    text: str
-    source: Source | None
-    tests: tuple[str, ...]
-    finding: Finding | None = field(default=None, repr=False)
-
-
-@dataclass(frozen=True, repr=False)
-class RunDiff:
-    """The difference of two saved runs; false if there are no causes.
-
-    Attributes:
-        causes: each cause once, the worst first.
-        added, removed: the ids of tests that only the second or only the first run has.
-        renamed: the old and the new id of each test whose record is equal.
-        not_compared: maps the id of each other test of both runs to the reason.
-        compared: the ids of the tests that were compared, in the second run. Tests that compile and
-            capture nothing in both runs are not among them.
-        notes: what to know first: other versions, and runs that are not complete.
-        complete: False if one of the runs is not complete.
-    """
-
-    causes: tuple[RunCause, ...]
-    added: tuple[str, ...] = ()
-    removed: tuple[str, ...] = ()
-    renamed: tuple[tuple[str, str], ...] = ()
-    not_compared: Mapping[str, str] = field(default_factory=dict)
-    compared: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
-    complete: bool = True
-
-    def __bool__(self) -> bool:
-        return bool(self.causes)
-
-    @property
-    def findings(self) -> tuple[Finding, ...]:
-        """The findings of all causes that have one."""
-        return tuple(cause.finding for cause in self.causes if cause.finding is not None)
-
-    @property
-    def exit_status(self) -> int:
-        """1 if there are causes, 2 if nothing or only a part could be compared, else 0."""
-        if self.causes:
-            return 1
-        return 0 if self.compared and self.complete else 2
-
-    def heading(self) -> str:
-        """Return one line: the numbers of causes and tests."""
-        return run_texts.heading(self)
-
-    def to_text(self, limit: int | None = 10) -> str:
-        """Return the difference as text, without its notes and heading.
-
-        Args:
-            limit: maximum number of causes to list; `None` for all.
-        """
-        return run_texts.text(self, limit)
-
-    def to_markdown(self) -> str:
-        """Return the difference as Markdown for a comment, at most 65,536 characters long.
-
-        The worst causes are listed, and the rest is counted. Nothing of a run is parsed as markup.
-        """
-        return run_texts.markdown(self)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the difference as plain data, with `version` and the attributes."""
-        return run_texts.data(self)
-
-    def __str__(self) -> str:
-        return "\n".join(filter(None, (*self.notes, self.heading(), self.to_text())))
-
-    def __repr__(self) -> str:
-        return f"<RunDiff: {self.heading()}>"
 
 
 def diff_runs(base: Path, head: Path) -> RunDiff:

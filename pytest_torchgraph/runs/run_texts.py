@@ -1,12 +1,13 @@
-"""The difference of two runs as text, Markdown and plain data."""
+"""The difference of two runs, as text, Markdown and plain data."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
 
 from ..graph.diff import (
+    Finding,
     cost_text,
     finding_lines,
     list_some,
@@ -14,10 +15,8 @@ from ..graph.diff import (
     shorten,
     source_text,
 )
+from ..graph.model import Source
 from ..words import counted, first_lines, grouped, listed, markdown_code, markdown_text, one_line
-
-if TYPE_CHECKING:
-    from .run_diff import RunCause, RunDiff
 
 JSON_VERSION = 1
 MOST_CHARACTERS = 64_000
@@ -27,30 +26,158 @@ _TESTS = 5
 _FILES = 10
 """Maximum number of files of tests to list."""
 
+RunCauseKind = Literal["share", "eager", "break", "recompile", "edit"]
+"""Kinds of causes, the worst first.
 
-def heading(diff: RunDiff) -> str:
-    """Return one line: the numbers of causes and tests."""
-    tests = counted(len(diff.compared), "test")
-    if diff.causes:
-        touched = len({test for cause in diff.causes for test in cause.tests})
-        return f"{counted(len(diff.causes), 'cause')} in {touched:,} of {tests}"
-    if not diff.compared:
-        return (
-            "nothing was compared: no test that passed in both runs compiled or captured anything"
-        )
-    return f"no difference in {tests}"
+- `share`: a test that compiled compiles nothing, or less of a capture is compiled; or the reverse.
+- `eager`: calls of compiled callables that run eagerly in one run.
+- `break`: a graph break that one run has. It explains the graphs of its tests.
+- `recompile`: a recompile that one run has.
+- `edit`: a difference of the graphs.
+"""
 
 
-def text(diff: RunDiff, limit: int | None) -> str:
-    """Return the difference as text, without its heading; see `RunDiff.to_text`."""
-    tests = None if limit is None else _TESTS
-    lines: list[str] = []
-    for cause in diff.causes[:limit]:
-        lines += _cause_lines(cause, limit)
-    lines += _rest(diff, limit)
-    for title, names in _lists(diff):
-        lines.append(f"{title}: {listed(names, tests)}")
-    return "\n".join(map(one_line, lines))
+@dataclass(frozen=True)
+class RunCause:
+    """One cause of differences between two runs, with all tests that have it.
+
+    Attributes:
+        kind: see `RunCauseKind`.
+        text: the cause in one line.
+        source: the line of the user's code; `None` if unknown.
+        tests: the ids of the tests.
+        finding: the finding of an edit or a graph break; `None` for other kinds.
+    """
+
+    kind: RunCauseKind
+    text: str
+    source: Source | None
+    tests: tuple[str, ...]
+    finding: Finding | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, repr=False)
+class RunDiff:
+    """The difference of two saved runs; false if there are no causes.
+
+    Attributes:
+        causes: each cause once, the worst first.
+        added, removed: the ids of tests that only the second or only the first run has.
+        renamed: the old and the new id of each test whose record is equal.
+        not_compared: maps the id of each other test of both runs to the reason.
+        compared: the ids of the tests that were compared, in the second run. Tests that compile and
+            capture nothing in both runs are not among them.
+        notes: what to know first: other versions, and runs that are not complete.
+        complete: False if one of the runs is not complete.
+    """
+
+    causes: tuple[RunCause, ...]
+    added: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+    renamed: tuple[tuple[str, str], ...] = ()
+    not_compared: Mapping[str, str] = field(default_factory=dict)
+    compared: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    complete: bool = True
+
+    def __bool__(self) -> bool:
+        return bool(self.causes)
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """The findings of all causes that have one."""
+        return tuple(cause.finding for cause in self.causes if cause.finding is not None)
+
+    @property
+    def exit_status(self) -> int:
+        """1 if there are causes, 2 if nothing or only a part could be compared, else 0."""
+        if self.causes:
+            return 1
+        return 0 if self.compared and self.complete else 2
+
+    def heading(self) -> str:
+        """Return one line: the numbers of causes and tests."""
+        tests = counted(len(self.compared), "test")
+        if self.causes:
+            touched = len({test for cause in self.causes for test in cause.tests})
+            return f"{counted(len(self.causes), 'cause')} in {touched:,} of {tests}"
+        if not self.compared:
+            return (
+                "nothing was compared: no test that passed in both runs compiled or captured "
+                "anything"
+            )
+        return f"no difference in {tests}"
+
+    def to_text(self, limit: int | None = 10) -> str:
+        """Return the difference as text, without its notes and heading.
+
+        Args:
+            limit: maximum number of causes to list; `None` for all.
+        """
+        tests = None if limit is None else _TESTS
+        lines: list[str] = []
+        for cause in self.causes[:limit]:
+            lines += _cause_lines(cause, limit)
+        lines += _rest(self, limit)
+        for title, names in _lists(self):
+            lines.append(f"{title}: {listed(names, tests)}")
+        return "\n".join(map(one_line, lines))
+
+    def to_markdown(self) -> str:
+        """Return the difference as Markdown for a comment, at most 65,536 characters long.
+
+        The worst causes are listed, and the rest is counted. Nothing of a run is parsed as markup.
+        """
+        head = [f"**{markdown_text(self.heading())}**", ""]
+        notes = [shorten(note) for note in self.notes]
+        head += [*(f"- {markdown_text(note)}" for note in notes), ""] if notes else []
+        head += _verdicts(self)
+        tail = [
+            f"- {markdown_text(shorten(title))}: {_code(names)}"
+            for title, names in [*_lists(self)][:20]
+        ]
+        table = ["| | cause | where | tests |", "|---|---|---|---:|"]
+        room = MOST_CHARACTERS - sum(len(line) + 1 for line in (*head, *table, *tail)) - 200
+        rows: list[str] = []
+        for cause in self.causes:
+            row = _row(cause)
+            room -= len(row) + 1
+            if room < 0:
+                break
+            rows.append(row)
+        lines = [*head, *(table if rows else ()), *rows]
+        lines += ["", *map(markdown_text, _rest(self, len(rows))), ""] if rows else []
+        return "\n".join([*lines, *tail]).rstrip()
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the difference as plain data, with `version` and the attributes."""
+        return {
+            "version": JSON_VERSION,
+            "heading": self.heading(),
+            "notes": [*self.notes],
+            "complete": self.complete,
+            "causes": [
+                {
+                    "kind": cause.kind,
+                    "text": cause.text,
+                    "source": None if cause.source is None else asdict(cause.source),
+                    "tests": [*cause.tests],
+                    "finding": None if cause.finding is None else cause.finding.to_json(),
+                }
+                for cause in self.causes
+            ],
+            "added": [*self.added],
+            "removed": [*self.removed],
+            "renamed": [[*pair] for pair in self.renamed],
+            "not_compared": dict(self.not_compared),
+            "compared": [*self.compared],
+        }
+
+    def __str__(self) -> str:
+        return "\n".join(filter(None, (*self.notes, self.heading(), self.to_text())))
+
+    def __repr__(self) -> str:
+        return f"<RunDiff: {self.heading()}>"
 
 
 def _rest(diff: RunDiff, limit: int | None) -> list[str]:
@@ -87,30 +214,6 @@ def _lists(diff: RunDiff) -> Iterator[tuple[str, list[str]]]:
     ):
         if names:
             yield f"{title}, {counted(len(names), 'test')}", names
-
-
-def markdown(diff: RunDiff) -> str:
-    """Return the difference as Markdown; see `RunDiff.to_markdown`."""
-    head = [f"**{markdown_text(heading(diff))}**", ""]
-    notes = [shorten(note) for note in diff.notes]
-    head += [*(f"- {markdown_text(note)}" for note in notes), ""] if notes else []
-    head += _verdicts(diff)
-    tail = [
-        f"- {markdown_text(shorten(title))}: {_code(names)}"
-        for title, names in [*_lists(diff)][:20]
-    ]
-    table = ["| | cause | where | tests |", "|---|---|---|---:|"]
-    room = MOST_CHARACTERS - sum(len(line) + 1 for line in (*head, *table, *tail)) - 200
-    rows: list[str] = []
-    for cause in diff.causes:
-        row = _row(cause)
-        room -= len(row) + 1
-        if room < 0:
-            break
-        rows.append(row)
-    lines = [*head, *(table if rows else ()), *rows]
-    lines += ["", *map(markdown_text, _rest(diff, len(rows))), ""] if rows else []
-    return "\n".join([*lines, *tail]).rstrip()
 
 
 def _verdicts(diff: RunDiff) -> list[str]:
@@ -160,7 +263,7 @@ def page_data(diff: RunDiff) -> dict[str, Any]:
     return {
         "about": "two saved runs",
         "warning": "; ".join(diff.notes),
-        "causes": {"heading": heading(diff), "releases": [], "accept": "", "list": rows},
+        "causes": {"heading": diff.heading(), "releases": [], "accept": "", "list": rows},
         "tests": [],
     }
 
@@ -174,29 +277,4 @@ def _page_row(cause: RunCause) -> dict[str, Any]:
         "files": cause.tests,
         "sources": [source_text(cause.source)] if cause.source else [],
         "costs": cost_text(shown.cost),
-    }
-
-
-def data(diff: RunDiff) -> dict[str, Any]:
-    """Return the difference as plain data; see `RunDiff.to_json`."""
-    return {
-        "version": JSON_VERSION,
-        "heading": heading(diff),
-        "notes": [*diff.notes],
-        "complete": diff.complete,
-        "causes": [
-            {
-                "kind": cause.kind,
-                "text": cause.text,
-                "source": None if cause.source is None else asdict(cause.source),
-                "tests": [*cause.tests],
-                "finding": None if cause.finding is None else cause.finding.to_json(),
-            }
-            for cause in diff.causes
-        ],
-        "added": [*diff.added],
-        "removed": [*diff.removed],
-        "renamed": [[*pair] for pair in diff.renamed],
-        "not_compared": dict(diff.not_compared),
-        "compared": [*diff.compared],
     }

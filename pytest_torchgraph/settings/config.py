@@ -7,10 +7,10 @@ line overrides an ini value of the same name.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import pytest
 
@@ -20,6 +20,10 @@ from ..words import MOST_DIGITS, checked_digits
 from . import options
 from .paths import unwritable
 from .releases import Releases, parse_releases, refuse_update
+
+_T = TypeVar("_T")
+SECONDS = "a number of seconds, at least 0"
+DIGITS = f"an int from 0 to {MOST_DIGITS}, or not set (exact floats)"
 
 
 def rank_of_process(environ: Mapping[str, str]) -> str:
@@ -65,11 +69,6 @@ def own_file(path: Path, rank: str) -> Path:
         path, rank: as in `path_of_process`.
     """
     return path.with_name(f"{path.stem}@{rank}{path.suffix}") if rank else path
-
-
-ON_OFF = ("on", "off")
-GITHUB = ("auto", "off")
-"""Values of `torchgraph_github`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,20 +151,20 @@ def configure(config: pytest.Config) -> None:
         prune=option.torchgraph_prune,
         devices=types,
         devices_required=required,
-        artifacts=_artifacts(config),
-        report=_file(config, "report"),
-        json=_json(config),
+        artifacts=_path(config, "artifacts", "directory"),
+        report=_path(config, "report"),
+        json=_path(config, "json"),
         save_run=_save_run(config),
-        save_run_isolation=_choice(config, "save_run_isolation", ON_OFF) == "on",
-        github=_choice(config, "github", GITHUB) == "auto",
+        save_run_isolation=_switch(config, "save_run_isolation"),
+        github=_switch(config, "github", "auto"),
         audit=option.torchgraph_audit or "",
         audit_file=own_file(_ini_directory(config) / config.getini("torchgraph_audit_file"), rank),
-        audit_isolation=_choice(config, "audit_isolation", ON_OFF) == "on",
-        divergence=_seconds(config, "divergence"),
-        isolation=_choice(config, "isolation", ON_OFF) == "on",
+        audit_isolation=_switch(config, "audit_isolation"),
+        divergence=_ini(config, "divergence", SECONDS, _seconds),
+        isolation=_switch(config, "isolation"),
         limits=_limits(config),
         releases=parse_releases(config.getini(options.RELEASES)),
-        digits=_digits(config),
+        digits=_ini(config, "digits", DIGITS, _digits),
         rank=rank,
     )
     # Captures cannot ask pytest, so they read the context. The context is filled here and not at
@@ -197,59 +196,71 @@ def _limits(config: pytest.Config) -> dict[str, Any]:
     return {name: from_ini(name, text, ini_directory) for name, text in lines.items() if text}
 
 
-def _choice(config: pytest.Config, name: str, values: tuple[str, str]) -> str:
-    """Return an ini value that must be one of two words.
+def _ini(config: pytest.Config, name: str, valid: str, parse: Callable[[str], _T]) -> _T:
+    """Return a parsed ini value.
 
-    Raises:
-        pytest.UsageError: for any other word.
-    """
-    text: str = config.getini(f"torchgraph_{name}").strip().lower()
-    if text not in values:
-        raise pytest.UsageError(f"torchgraph_{name}: must be {' or '.join(values)}, got {text!r}")
-    return text
-
-
-def _digits(config: pytest.Config) -> int | None:
-    """Return the ini value `torchgraph_digits`; `None` if it is not set.
-
-    Raises:
-        pytest.UsageError: if `graph_snapshot` does not accept the value.
-    """
-    text: str = config.getini("torchgraph_digits").strip()
-    if not text:
-        return None
-    try:
-        return checked_digits(int(text) if text.isascii() and text.isdigit() else text)
-    except ValueError:
-        raise pytest.UsageError(
-            f"torchgraph_digits: must be an int from 0 to {MOST_DIGITS}, or not set (exact "
-            f"floats), got {text!r}"
-        ) from None
-
-
-def _seconds(config: pytest.Config, name: str) -> float:
-    """Return an ini value that is a number of seconds.
+    Args:
+        config: the configuration.
+        name: the name, without `torchgraph_`.
+        valid: the valid values, for the message.
+        parse: parses the text; raises `ValueError` or `KeyError` for any other value.
 
     Raises:
         pytest.UsageError: for any other value.
     """
     text: str = config.getini(f"torchgraph_{name}").strip()
     try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
+        return parse(text)
+    except (ValueError, KeyError):
+        raise pytest.UsageError(f"torchgraph_{name}: must be {valid}, got {text!r}") from None
+
+
+def _switch(config: pytest.Config, name: str, on: str = "on") -> bool:
+    values = {on: True, "off": False}
+    return _ini(config, name, f"{on} or off", lambda text: values[text.lower()])
+
+
+def _digits(text: str) -> int | None:
+    number: object = int(text) if text.isascii() and text.isdigit() else text or None
+    return checked_digits(number)
+
+
+def _seconds(text: str) -> float:
+    value = float(text)
     if not 0 <= value < float("inf"):
-        raise pytest.UsageError(
-            f"torchgraph_{name}: must be a number of seconds, at least 0, got {text!r}"
-        )
+        raise ValueError
     return value
 
 
-def _artifacts(config: pytest.Config) -> Path | None:
-    option, path = _resolve_path(config, "artifacts", "directory")
-    if path is not None and path.exists() and not path.is_dir():
-        raise pytest.UsageError(f"{option}: {str(path)!r} is not a directory")
-    return path
+def _path(config: pytest.Config, name: str, kind: str = "file") -> Path | None:
+    """Return the path that an option or ini value sets; `None` if neither does.
+
+    Args:
+        config: the configuration.
+        name: the name of the option, without `--torchgraph-`.
+        kind: "file" or "directory".
+
+    Raises:
+        pytest.UsageError: for an empty path on the command line, and for a path of the other kind.
+    """
+    given: str | None = getattr(config.option, f"torchgraph_{name}")
+    option, base = f"--torchgraph-{name.replace('_', '-')}", config.invocation_params.dir
+    if given is None:
+        option, base = f"torchgraph_{name}", _ini_directory(config)
+        given = config.getini(option)
+        if not given:
+            return None
+    if not given:
+        raise pytest.UsageError(f"{option}: empty path, expected a {kind}")
+    path = base / given
+    if path.exists() and path.is_dir() != (kind == "directory"):
+        raise pytest.UsageError(f"{option}: {str(path)!r} is not a {kind}")
+    # Check now that the file can be written, because a program waits for it.
+    if name == "json" and (problem := unwritable(path)):
+        raise pytest.UsageError(f"{option}: cannot write {str(path)!r}: {problem}")
+    if name == "artifacts":  # which names its files after the rank
+        return path
+    return path_of_process(path, rank_of_process(os.environ))
 
 
 def _save_run(config: pytest.Config) -> Path | None:
@@ -258,49 +269,11 @@ def _save_run(config: pytest.Config) -> Path | None:
     Raises:
         pytest.UsageError: with `--collect-only`, because no test runs.
     """
-    path = _resolve_path(config, "save_run", "directory")[1]
-    if path is not None and config.option.collectonly:
-        if config.option.torchgraph_save_run is None:  # the ini file holds for every run
-            return None
+    if not config.option.collectonly:
+        return _path(config, "save_run", "directory")
+    if config.option.torchgraph_save_run is not None:  # the ini file holds for every run
         raise pytest.UsageError("--torchgraph-save-run: no test runs with --collect-only")
-    return None if path is None else path_of_process(path, rank_of_process(os.environ))
-
-
-def _file(config: pytest.Config, name: str) -> Path | None:
-    option, path = _resolve_path(config, name, "file")
-    if path is not None and path.is_dir():
-        raise pytest.UsageError(f"{option}: {str(path)!r} is not a file")
-    return None if path is None else path_of_process(path, rank_of_process(os.environ))
-
-
-def _json(config: pytest.Config) -> Path | None:
-    """Return the JSON file of the run.
-
-    Raises:
-        pytest.UsageError: if the file cannot be written.
-    """
-    path = _file(config, "json")
-    # Check now that the file can be written, because a program waits for it.
-    if path is not None and (problem := unwritable(path)):
-        option = "torchgraph_json" if config.option.torchgraph_json is None else "--torchgraph-json"
-        raise pytest.UsageError(f"{option}: cannot write {str(path)!r}: {problem}")
-    return path
-
-
-def _resolve_path(config: pytest.Config, name: str, kind: str) -> tuple[str, Path | None]:
-    """Return the name of the option or ini value that sets a path, and the path or `None`.
-
-    Raises:
-        pytest.UsageError: for an empty path on the command line.
-    """
-    path: str | None = getattr(config.option, f"torchgraph_{name}")
-    if path is None:
-        ini_value = config.getini(f"torchgraph_{name}")
-        return f"torchgraph_{name}", _ini_directory(config) / ini_value if ini_value else None
-    option = f"--torchgraph-{name.replace('_', '-')}"
-    if not path:
-        raise pytest.UsageError(f"{option}: empty path, expected a {kind}")
-    return option, config.invocation_params.dir / path
+    return None
 
 
 def display_path(config: pytest.Config, path: Path) -> str:

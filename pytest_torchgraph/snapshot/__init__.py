@@ -42,9 +42,9 @@ class Record:
     Attributes:
         used: True once the test compared anything with its `graph_snapshot`, in any phase.
         compared: the paths of the stored files that were compared.
-        stored: what an update did, as tuples: the outcome ("created", "updated", "renamed",
-            "extended", "removed", "unchanged" or "refused"), the path of the file, and a
-            description of the change or the reason for a refusal, or "".
+        stored: what the run did with a file, as tuples: the outcome ("created", "updated",
+            "renamed", "removed", "unchanged", "refused" or "not compared"), the path of the file,
+            and a description of the change or the reason for a refusal, or "".
         failed: the last failed comparison with each stored file, by path.
         replaced: the path and the failed comparison of each file that an update replaced.
         pending: for each `==` comparison, by the path that an update would write: the name of the

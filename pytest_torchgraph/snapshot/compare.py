@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from difflib import unified_diff
 from functools import cached_property
 from itertools import pairwise
@@ -28,25 +28,16 @@ from ..graph.program import Program, count_lines
 from ..graph.step import needs_links
 from ..graph.text import (
     EAGER_KINDS,
-    EAGER_VERSION,
     format_document,
     format_mesh,
-    ops_in_words,
     parse_text,
     runs_in_words,
 )
-from ..words import format_ranks, listed
+from ..words import format_ranks
 
 DETAILS: tuple[Detail, ...] = get_args(Detail)
 """Levels of detail, from the coarsest to the finest."""
 
-WITHOUT_EAGER = (
-    "the stored file has no eager graphs: it was stored before eager ops were recorded, or when "
-    "nothing ran eagerly"
-)
-"""Problem of a version 1 file if the capture has eager graphs."""
-MOST_EAGER = 6
-"""Maximum number of eager graphs named if a file has no eager graph; the rest is counted."""
 MOST_WORK = 100_000_000
 """Maximum estimated work for the difference of two texts, a few seconds."""
 MOVED_SECTIONS = 10
@@ -214,7 +205,6 @@ def parse_stored(stored: str, path: str, update: str = "--torchgraph-update") ->
     Raises:
         GraphFormatError: if the text is malformed, with the path, the position and the remedy.
     """
-    __tracebackhide__ = True
     try:
         return read_stored(stored)
     except GraphFormatError as error:
@@ -346,12 +336,6 @@ def _compare_program(
     stored: Program, now: Program, detail: Detail
 ) -> tuple[str, tuple[str, ...]] | None:
     """Return `problem` and `details` of the `Comparison` of one capture; `None` for a match."""
-    if stored.version < EAGER_VERSION and any(graph.eager for graph in now.graphs):
-        return _compare_without_eager(stored, now, detail)
-    return _compare(stored, now, detail)
-
-
-def _compare(stored: Program, now: Program, detail: Detail) -> tuple[str, tuple[str, ...]] | None:
     if detail == "ops":
         return _compare_counts(stored, now)
     before, after = stored.canonical().graphs, now.graphs
@@ -374,23 +358,6 @@ def _compare(stored: Program, now: Program, detail: Detail) -> tuple[str, tuple[
     runs = _compare_runs(stored, now)
     is_same = runs is None and (not linked or not equal or equal_programs(before, after))
     return None if is_same else runs or ("", ())
-
-
-def _compare_without_eager(
-    stored: Program, now: Program, detail: Detail
-) -> tuple[str, tuple[str, ...]] | None:
-    """Compare a program that has eager graphs with a version 1 file, which has no eager graphs.
-
-    If the compiled graphs differ, report their difference, and add a line about the eager graphs.
-    """
-    eager_graphs = (f"{graph.name} ({ops_in_words(graph)})" for graph in now.graphs if graph.eager)
-    eager = f"now:     {listed(eager_graphs, MOST_EAGER)}"
-    compiled = tuple(graph for graph in now.graphs if not graph.eager)
-    if _compare(stored, replace(now, graphs=compiled), detail) is None:
-        return WITHOUT_EAGER, (eager,)
-    mismatch = _compare(stored, now, detail)
-    assert mismatch is not None
-    return mismatch[0], (*mismatch[1], WITHOUT_EAGER)
 
 
 def _compare_runs(stored: Program, now: Program) -> tuple[str, tuple[str, ...]] | None:

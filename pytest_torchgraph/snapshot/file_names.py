@@ -7,8 +7,7 @@ original name are appended. No name without a digest can end like this. A digest
 - characters that a file system forbids, control characters, and brackets inside a parameter id;
 - upper-case and non-ASCII letters in a parameter id or a given name: on macOS and Windows `[A]` and
   `[a]` are the same file. Class and function names are exempt, because names like `TestNet` are
-  the rule. If several of them differ only in case, one name stays plain, preferably the lower-case
-  one;
+  the rule;
 - names of more than 255 bytes, and names that Windows reserves (`aux`).
 
 With `torchgraph_releases`, the files of all releases except the first have the suffix
@@ -46,7 +45,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -103,11 +101,8 @@ def stem_of(item: pytest.Item, name_or_number: str | int, release: str = "", ran
         subtest, _, name_part = name_or_number.rpartition(IN_SUBTEST)
         parameters += [part for part in (subtest, name_part) if part]
     identifiers = [*(node.name for node in classes), name]
-    owners = [node.parent for node in (*classes, item)]
-    plain = (
-        all(_PLAIN_IDENTIFIER.match(part) for part in identifiers)
-        and all(_PLAIN_PARAMETER.match(part) for part in parameters)
-        and not any(map(_has_case_twin, identifiers, owners))
+    plain = all(_PLAIN_IDENTIFIER.match(part) for part in identifiers) and all(
+        _PLAIN_PARAMETER.match(part) for part in parameters
     )
     readable = ".".join(identifiers) + "".join(f"[{part}]" for part in parameters)
     if isinstance(name_or_number, int) and name_or_number:
@@ -175,23 +170,6 @@ def picture_stem(nodeid: str, name: str) -> str:
     """
     readable = f"{nodeid.rpartition('/')[2].replace('::', '.')}"[:MAX_PICTURE_NAME]
     return _file_stem(readable, repr((nodeid, name)), False, ".received.tgraph")
-
-
-def _has_case_twin(name: str, owner: Any) -> bool:
-    """Return True if a sibling name differs only in case and takes precedence.
-
-    The lower-case name keeps its plain file name. Without a lower-case name, the first name in
-    order keeps it.
-    """
-    lower = name.lower()
-    if name == lower:
-        return False
-    siblings = dir(getattr(owner, "obj", None))
-    return any(
-        sibling.lower() == lower and (sibling == lower or sibling < name)
-        for sibling in siblings
-        if sibling != name
-    )
 
 
 def _file_stem(readable: str, exact: str, plain: bool, suffix: str) -> str:

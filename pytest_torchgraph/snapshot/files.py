@@ -38,7 +38,6 @@ def read_text(path: Path) -> str | None:
     Raises:
         TorchGraphError: if the file exists and cannot be read.
     """
-    __tracebackhide__ = True
     try:
         data = read_bytes(path)
     except (FileNotFoundError, NotADirectoryError):
@@ -75,7 +74,6 @@ def refuse_hypothesis(item: pytest.Item) -> None:
     Raises:
         TorchGraphError: with the call to write instead.
     """
-    __tracebackhide__ = True
     if getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
         raise TorchGraphError(
             "comparison without a name in a Hypothesis test: the graphs would be numbered in the "
@@ -95,7 +93,6 @@ def refuse_loop(call_sites: set[CallSite], item: pytest.Item, frame: FrameType) 
     Raises:
         TorchGraphError: with the line, and the call to write instead.
     """
-    __tracebackhide__ = True
     call_site = _call_site(item, frame)
     if call_site in call_sites:
         caller, remedy = frame, _REMEDIES["syrupy"]

@@ -21,7 +21,7 @@ import pytest
 
 from ..errors import GraphFormatError, OutsideRootError, TorchGraphError
 from ..files import read_bytes, write
-from ..words import counted, first_lines
+from ..words import counted, first_lines, grouped
 from .literals import Edit, SourceFile, apply_edits, call_in, edit_of, literal_of
 from .run import RunRecord
 
@@ -37,6 +37,7 @@ UPDATE = "--torchgraph-update"
 EMPTY = "no graph is stored in this call yet: the text is empty"
 FAILED = "torchgraph_text"
 """Attribute of an `AssertionError` from `assert_graph_text` that holds its `Comparison`."""
+CHANGED = "the file changed while the tests ran: run the tests again"
 MAX_LINES = 60
 """Maximum number of lines of findings in a message."""
 _ORIGIN = re.compile(r"(via|torch|detail) \S")
@@ -61,7 +62,6 @@ def assert_graph_text(capture_or_graph: object, text: str, detail: Detail = "dat
         GraphFormatError: if the text is malformed.
         TorchGraphError: if an update cannot write the text, with the reason.
     """
-    __tracebackhide__ = True
     from ..api.many_ranks import are_ranks
     from .compare import DETAILS
     from .subject import program_of
@@ -93,38 +93,47 @@ def assert_graph_text(capture_or_graph: object, text: str, detail: Detail = "dat
 
 
 def _compare(text: str, now: Program, detail: Detail) -> Comparison | None:
-    __tracebackhide__ = True
     from ..graph.text import parse_text
     from .compare import Comparison, compare
 
     lines = [*nested(text)]
-    if lines and re.fullmatch(r"torchgraph \d+", lines[0].strip()):
+    if lines and re.fullmatch(r"torchgraph \d+", lines[0][1].strip()):
         del lines[0]
-        if lines and _ORIGIN.match(lines[0]):
+        if lines and _ORIGIN.match(lines[0][1]):
             del lines[0]
     if not lines:
         return Comparison(now, problem=EMPTY, is_new=True)
-    body = "\n".join(line if line != "}" else "}\n" for line in lines)
     # Parse with the newest version: facts missing from the text are compared too.
-    head = now.to_text(detail).partition("\n\n")[0]
+    parsed = [(0, line) for line in now.to_text(detail).partition("\n\n")[0].split("\n")]
+    parsed.append((0, ""))
+    for row, line in lines:
+        parsed += [(row, line), *[(row, "")] * (line == "}")]  # a blank line after each graph
     try:
-        stored = parse_text(f"{head}\n\n{body}\n")
+        stored = parse_text("".join(f"{line}\n" for _, line in parsed))
     except GraphFormatError as error:
-        line, column = _position(text, lines, error, head.count("\n") + 2)
         problem = f"{error.problem}. Correct the text, or rewrite it with {UPDATE}"
-        raise GraphFormatError(problem, line, column) from None
+        row, line = parsed[min(error.line, len(parsed)) - 1]
+        if not row:
+            raise GraphFormatError(problem) from None
+        written = text.split("\n")[row - 1]
+        shift = _indentation(written) - _indentation(line)
+        raise GraphFormatError(problem, row, error.column + max(shift, 0)) from None
     return compare(stored, now, detail)
 
 
-def nested(text: str) -> Iterator[str]:
-    """Yield the non-blank lines of a text, indented by nesting depth."""
+def nested(text: str) -> Iterator[tuple[int, str]]:
+    """Yield the number of each non-blank line of a text, and the line indented by its depth."""
     depth, least = 0, 0
-    for line in map(str.strip, text.split("\n")):
+    for row, line in enumerate(map(str.strip, text.split("\n")), 1):
         depth -= line.startswith(("}", "]"))
         if line:
-            yield "  " * max(depth, least) + line
+            yield row, "  " * max(depth, least) + line
             least = least or int(line == "links")  # the lines after it have no braces
         depth += line.endswith((" {", "return ["))
+
+
+def _indentation(line: str) -> int:
+    return len(line) - len(line.lstrip())
 
 
 def _with_via(now: Program) -> Program:
@@ -136,25 +145,6 @@ def _with_via(now: Program) -> Program:
         via for via, level_of_via in VIA_LEVELS.items() if level_of_via == level
     )
     return replace(now, header=replace(now.header, via=via))
-
-
-def _position(text: str, lines: list[str], error: GraphFormatError, header: int) -> tuple[int, int]:
-    """Convert a parser error's position to a line and column of the text in the test."""
-    body_index = error.line - header - 1
-    body = "\n".join(line if line != "}" else "}\n" for line in lines).split("\n")
-    if not 0 <= body_index < len(body):
-        return 1, 1
-    line_number = sum(bool(line) for line in body[:body_index])
-    rows = [row for row, line in enumerate(text.split("\n"), 1) if line.strip()]
-    rows = rows[len(rows) - len(lines) :]
-    row = rows[min(line_number, len(rows) - 1)]
-    source_line = text.split("\n")[row - 1]
-    shift = (
-        len(source_line)
-        - len(source_line.lstrip())
-        - (len(body[body_index]) - len(body[body_index].lstrip()))
-    )
-    return row, error.column + max(shift, 0)
 
 
 def _lines(now: Program, detail: Detail) -> list[str]:
@@ -189,7 +179,6 @@ def _record_edit(
         TorchGraphError: if the text is not a literal in the call, or if the file changed after it
             was imported.
     """
-    __tracebackhide__ = True
     file = Path(os.path.abspath(frame.f_code.co_filename))
     location = f"{frame.f_code.co_filename}:{frame.f_lineno}"
     refused = ""
@@ -200,7 +189,7 @@ def _record_edit(
         literal = literal_of(call, 1, "text")
         if literal.value != text:
             raise TorchGraphError("the file changed after it was imported: run the test again")
-        edit = edit_of(source, call, literal, lines or ())
+        edit = edit_of(source, literal, lines or ())
     except (OSError, UnicodeDecodeError) as error:
         refused = f"cannot read the source as UTF-8 ({file.name}): {error}"
     except TorchGraphError as error:
@@ -215,8 +204,9 @@ def _record_edit(
             "path": str(file),
             "digest": hashlib.sha256(data).hexdigest(),
             "line": call.lineno,
-            "lines": lines,
-            "edit": (edit.start, edit.end, edit.text),
+            "start": edit.start,
+            "end": edit.end,
+            "text": None if lines is None else edit.text,
         }
     )
 
@@ -227,35 +217,26 @@ def merge_edits(edits: list[dict[str, Any]]) -> Iterator[tuple[Path, list[dict[s
     A call may run many times, for example in a parametrized test. All runs must have one graph. If
     not, the call is yielded apart, as a refusal without calls.
     """
-    files: dict[str, dict[tuple[int, int], list[dict[str, Any]]]] = {}
-    for edit in edits:
+    for path, of_file in sorted(grouped((edit["path"], edit) for edit in edits).items()):
         # Keyed by the start of the edit: its end depends on whether the text matched.
-        calls = files.setdefault(edit["path"], {})
-        calls.setdefault((edit["line"], edit["edit"][0]), []).append(edit)
-    for path, calls in sorted(files.items()):
-        changing = {
-            position: same_call
-            for position, same_call in calls.items()
-            if any(edit["lines"] for edit in same_call)
-        }
-        for (line, start), same_call in sorted(changing.items()):
-            lines, test = same_call[0]["lines"], same_call[0]["test"]
-            others = [edit["test"] for edit in same_call if edit["lines"] != lines]
+        calls = grouped((edit["start"], edit) for edit in of_file)
+        changing = []
+        for _, same_call in sorted(calls.items()):
+            by_text = grouped((edit["text"], edit) for edit in same_call)
+            first, *others = (same_text[0] for same_text in by_text.values())
             if others:
-                tests = " and ".join(dict.fromkeys([test, others[0]]))
-                del changing[line, start]
+                tests = " and ".join(dict.fromkeys(edit["test"] for edit in (first, *others[:1])))
                 refusal = (
-                    f"the call on line {line} got two different graphs in {tests}: write a "
-                    "separate call for each graph, or store the graphs in files, with "
+                    f"the call on line {first['line']} got two different graphs in {tests}: write "
+                    "a separate call for each graph, or store the graphs in files, with "
                     "graph_snapshot or assertGraph"
                 )
                 yield Path(path), [], refusal
-        if not changing:
-            continue
-        refused = ""
-        if len({edit["digest"] for same_call in calls.values() for edit in same_call}) > 1:
-            refused = "the file changed while the tests ran: run the tests again"
-        yield Path(path), [same_call[0] for _, same_call in sorted(changing.items())], refused
+            elif first["text"] is not None:
+                changing.append(first)
+        if changing:
+            is_mixed = len({edit["digest"] for edit in of_file}) > 1
+            yield Path(path), changing, CHANGED if is_mixed else ""
 
 
 PLUGIN = "torchgraph-texts"
@@ -310,8 +291,9 @@ class TextUpdates:
             # An edit is a range of characters. If the file was saved during the run, the range
             # would cover other code.
             if any(note["digest"] != hashlib.sha256(data).hexdigest() for note in notes):
-                return "the file changed while the tests ran: run the tests again"
-            text = apply_edits(data.decode(), (Edit(*note["edit"]) for note in notes))
+                return CHANGED
+            edits = (Edit(note["start"], note["end"], note["text"]) for note in notes)
+            text = apply_edits(data.decode(), edits)
             # Compile first: writing invalid Python would destroy the user's file.
             compile(text.removeprefix("\ufeff"), str(path), "exec", dont_inherit=True)
             write(path, text, root=self.config.rootpath)

@@ -120,13 +120,10 @@ def literal_of(call: ast.Call, position: int, keyword: str) -> ast.Constant:
     raise TorchGraphError(f'the text is {description}: write """...""" in the call itself')
 
 
-def edit_of(
-    source: SourceFile, call: ast.Call, literal: ast.Constant, lines: Iterable[str]
-) -> Edit:
-    """Return the edit that writes lines into the literal of a call.
+def edit_of(source: SourceFile, literal: ast.Constant, lines: Iterable[str]) -> Edit:
+    """Return the edit that writes lines into a literal.
 
-    Quotes, prefix and indentation are kept. A literal on one line gets triple quotes. If the call
-    is a statement, each argument gets its own line, as ruff and black would format the call.
+    Quotes, prefix and indentation are kept. A literal on one line gets triple quotes.
 
     Raises:
         TorchGraphError: if the literal has several parts, or cannot hold the text.
@@ -140,35 +137,21 @@ def edit_of(
     triple = quotes * 3 if len(quotes) == 1 else quotes
     # Python also accepts a lone "\r" as a line end.
     newline = next((line[len(line.rstrip("\r\n")) :] for line in source.lines), "") or "\n"
-    literal_indent = source.indentation(literal.lineno)
-    own_line = not source.text[source.starts[literal.lineno - 1] : start].strip(" \t\f\ufeff")
+    indent = closing = source.indentation(literal.lineno)
     # After a backslash the logical line continues: `"""\` does not start a new line.
     if len(quotes) == 3 and literal.end_lineno != literal.lineno:
         rows = [row.rstrip("\r\n") for row in _LINE.findall(old)]
         last = rows[-1][: -len(quotes)]
         indents = [_leading_space(row) for row in [*rows[1:-1], last] if row.strip()]
-        content_indent = min(indents, key=len, default=last)
-        closing = content_indent if last.strip() else last
-        text = _literal(prefix, triple, lines, content_indent, closing, newline)
-        return Edit(start, end, text)
-    if own_line or not _can_split_arguments(source, call):
-        text = _literal(prefix, triple, lines, literal_indent, literal_indent, newline)
-        return Edit(start, end, text)
-    unit = "\t" if "\t" in literal_indent else "    "
-    base = source.indentation(call.lineno)
-    content_indent = base + unit
-    text = _literal(prefix, triple, lines, content_indent, content_indent, newline)
-    parts = []
-    arguments: list[tuple[ast.expr, str]] = [(argument, "") for argument in call.args]
-    arguments += [
-        (keyword.value, f"{keyword.arg}=" if keyword.arg else "**") for keyword in call.keywords
-    ]
-    for node, prefix_text in arguments:
-        begin, stop = source.span(node)
-        argument_text = text if node is literal else source.text[begin:stop]
-        parts.append(f"{content_indent}{prefix_text}{argument_text},{newline}")
-    open_at = source.span(call.func)[1]
-    return Edit(open_at, source.span(call)[1], f"({newline}{''.join(parts)}{base})")
+        indent = min(indents, key=len, default=last)
+        closing = indent if last.strip() else last
+    body = newline.join(indent + line for line in lines)
+    if "r" in prefix.lower():
+        if triple in body:
+            raise TorchGraphError(f"a raw string cannot contain {triple}: remove the prefix 'r'")
+    else:
+        body = body.replace("\\", "\\\\").replace(triple, f"\\{triple[0]}" * 3)
+    return Edit(start, end, f"{prefix}{triple}{newline}{body}{newline}{closing}{triple}")
 
 
 def apply_edits(text: str, edits: Iterable[Edit]) -> str:
@@ -193,41 +176,3 @@ def _leading_space(row: str) -> str:
 def _strings(segment: str) -> list[tokenize.TokenInfo]:
     tokens = tokenize.generate_tokens(io.StringIO(f"({segment})").readline)
     return [token for token in tokens if token.type == tokenize.STRING]
-
-
-def _literal(
-    prefix: str, quotes: str, lines: Iterable[str], indent: str, closing: str, newline: str
-) -> str:
-    """Return the source of a literal with these lines.
-
-    Raises:
-        TorchGraphError: if a raw literal cannot hold the lines.
-    """
-    body = newline.join(indent + line for line in lines)
-    if "r" in prefix.lower():
-        if quotes in body:
-            raise TorchGraphError(f"a raw string cannot contain {quotes}: remove the prefix 'r'")
-    else:
-        body = body.replace("\\", "\\\\").replace(quotes, f"\\{quotes[0]}" * 3)
-    return f"{prefix}{quotes}{newline}{body}{newline}{closing}{quotes}"
-
-
-def _can_split_arguments(source: SourceFile, call: ast.Call) -> bool:
-    """Return True for a statement whose arguments are single-line and without comments."""
-    is_statement = any(
-        isinstance(node, ast.Expr) and node.value is call for node in ast.walk(source.tree)
-    )
-    arguments = [*call.args, *(keyword.value for keyword in call.keywords)]
-    if not is_statement or any(node.lineno != node.end_lineno for node in arguments):
-        return False
-    # `ast` ignores parentheses around an argument: the rest may only contain commas and names.
-    start, end = source.span(call.func)[1], source.span(call)[1]
-    between_arguments = source.text[start:end]
-    for node in arguments:
-        begin, stop = source.span(node)
-        between_arguments = between_arguments.replace(source.text[begin:stop], "", 1)
-    return (
-        between_arguments.count("(") == 1
-        and "#" not in between_arguments
-        and "\\" not in between_arguments
-    )

@@ -21,7 +21,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -35,10 +34,6 @@ from ..words import grouped, listed
 from . import DIFFERENCE_SUFFIX, SUFFIX
 from .file_names import may_be_of, rank_in, release_in, stem_in
 from .run import DIRECTORY, RunRecord, file_of
-
-if TYPE_CHECKING:
-    pass
-
 
 ACCELERATORS = ({*KNOWN} - {"cpu"}) | {"hip", "metal", "tpu", "vulkan"}
 """Words that mean, in a path or a parameter id, a device that some machines lack."""
@@ -98,87 +93,60 @@ def judge(run: RunRecord, exitstatus: int) -> StaleFiles:
     for nodeid, reason in unjudged.items():
         if file_of(nodeid) not in files_run:
             kept_files.setdefault(file_of(nodeid), f"{nodeid} {reason}")
-    rank = settings.get(run.config).rank
-    candidates = _candidates(run.config, files_run, kept_files)
     uncompared = [
-        path
-        for path in candidates
-        if path not in run.compared and rank_in(release_in(stem_in(path))[0])[1] == rank
+        path for path in _candidates(run.config, files_run, kept_files) if path not in run.compared
     ]
     option = run.config.option
     for file, reason in kept_files.items():
         if reason == UNCOLLECTED and (option.ignore or option.ignore_glob):
             return StaleFiles(reason=f"no test of {file} was collected")
-    # Symbolic links may give a file two paths.
-    compared = set(map(os.path.realpath, run.compared)) if uncompared else set()
-    uncompared = [path for path in uncompared if os.path.realpath(path) not in compared]
-    uncompared, skipped = _split_by_skipped(root, uncompared, unjudged)
-    uncompared, other_releases = _split_by_release(run, uncompared)
-    used_devices = {
-        word
-        for nodeid in run.passed & run.comparing
-        for word in devices_in(nodeid.partition("[")[2])
-    }
-    stale = StaleFiles(
-        kept={
-            file: reason
-            for file, reason in kept_files.items()
-            if (root / file).parent.joinpath(DIRECTORY, Path(file).stem).is_dir()
-        },
-        skipped=skipped,
-    )
-    absent_devices: set[str] = set()
-    for path in uncompared:
-        # A suite may omit a case instead of skipping it, for example with
-        # `["cpu"] + ["cuda"] * has_cuda`. Then no test compares its file on other machines.
-        unused_devices = devices_in(_below(root, path)) - used_devices
-        (stale.elsewhere if unused_devices else stale.files).append(path)
-        absent_devices |= unused_devices
-    stale.devices = sorted(absent_devices)
-    stale.others = sorted(other_releases)
-    stale.releases = sorted(set(other_releases.values()))
+    stale = StaleFiles()
+    for file, reason in kept_files.items():
+        if (root / file).parent.joinpath(DIRECTORY, Path(file).stem).is_dir():
+            stale.kept[file] = reason
+    if uncompared:
+        _divide(stale, run, uncompared, unjudged)
     return stale
 
 
-def _split_by_skipped(
-    root: Path, paths: list[Path], unjudged: Mapping[str, str]
-) -> tuple[list[Path], dict[str, list[Path]]]:
-    """Separate the files that this run judges from files that may belong to an unjudged test."""
-    files = ((root / file_of(nodeid), nodeid) for nodeid in unjudged)
+def _divide(
+    stale: StaleFiles, run: RunRecord, uncompared: list[Path], unjudged: Mapping[str, str]
+) -> None:
+    """Add each file that no test compared to the stale files, or to the files kept for a reason."""
+    root, own = run.config.rootpath, settings.get(run.config)
+    releases, running = own.releases, running_release()
+    sources = ((root / file_of(nodeid), nodeid) for nodeid in unjudged)
     tests_by_directory = grouped(
-        (file.parent / DIRECTORY / file.stem, nodeid) for file, nodeid in files
+        (file.parent / DIRECTORY / file.stem, nodeid) for file, nodeid in sources
     )
-    judged: list[Path] = []
-    skipped: dict[str, list[Path]] = {}
-    for path in paths:
-        stem = rank_in(release_in(stem_in(path))[0])[0]
-        tests = [test for test in tests_by_directory.get(path.parent, ()) if may_be_of(stem, test)]
-        if not tests:
-            judged.append(path)
+    compared_names = {path.with_name(release_in(stem_in(path))[0]) for path in run.compared}
+    # Symbolic links may give a file two paths.
+    compared = set(map(os.path.realpath, run.compared))
+    used_devices: set[str] = set()
+    for nodeid in run.passed & run.comparing:
+        used_devices |= devices_in(nodeid.partition("[")[2])
+    for path in uncompared:
+        name, tag = release_in(stem_in(path))
+        stem, rank = rank_in(name)
+        if rank != own.rank or os.path.realpath(path) in compared:
             continue
-        reasons = (f"{test} {unjudged[test]}" for test in tests)
-        skipped.setdefault(listed(reasons, 1), []).append(path)
-    return judged, skipped
-
-
-def _split_by_release(run: RunRecord, paths: list[Path]) -> tuple[list[Path], dict[Path, str]]:
-    """Separate the files that this run judges from files of other torch releases.
-
-    A file of another release is in neither result if this run made its comparison.
-    """
-    releases = settings.get(run.config).releases
-    if not releases.listed or not paths:
-        return paths, {}
-    running, judged, other_releases = running_release(), [], {}
-    compared_paths = {path.with_name(release_in(stem_in(path))[0]) for path in run.compared}
-    for path in paths:
-        stem, tag = release_in(stem_in(path))
+        tests = [test for test in tests_by_directory.get(path.parent, ()) if may_be_of(stem, test)]
         release = tag or releases.first
-        if release == running or release not in releases.listed or tag == releases.first:
-            judged.append(path)
-        elif path.with_name(stem) not in compared_paths:
-            other_releases[path] = release
-    return judged, other_releases
+        # A suite may omit a case instead of skipping it, for example with
+        # `["cpu"] + ["cuda"] * has_cuda`. Then no test compares its file on other machines.
+        unused_devices = devices_in(_below(root, path)) - used_devices
+        if tests:
+            reasons = (f"{test} {unjudged[test]}" for test in tests)
+            stale.skipped.setdefault(listed(reasons, 1), []).append(path)
+        elif release in releases.listed and release != running and tag != releases.first:
+            if path.with_name(name) not in compared_names:
+                stale.others.append(path)
+                stale.releases = sorted({*stale.releases, release})
+        elif unused_devices:
+            stale.elsewhere.append(path)
+            stale.devices = sorted({*stale.devices, *unused_devices})
+        else:
+            stale.files.append(path)
 
 
 def _reason(run: RunRecord, exitstatus: int) -> str:

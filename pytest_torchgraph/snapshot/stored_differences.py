@@ -16,7 +16,6 @@ def stored_difference(difference: GraphDiff) -> str:
     Raises:
         AssertionError: if there is no difference.
     """
-    __tracebackhide__ = True
     if not difference:
         raise AssertionError(
             "nothing to compare, because there is no difference: check with "

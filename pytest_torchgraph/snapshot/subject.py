@@ -10,22 +10,19 @@ from __future__ import annotations
 import re
 import sys
 from importlib import metadata, util
+from typing import TYPE_CHECKING
 
 import pytest
 
-from ..api.many_ranks import NO_RANKS, ManyRanks, are_ranks
+from ..api.many_ranks import NO_RANKS, are_ranks
 from ..graph import Graph
 from ..graph.equality import canonical
 from ..graph.program import Program
 from ..graph.text import Header
 from ..words import with_article
 
-EXAMPLES = {
-    "graph_snapshot": "`graph_capture(model, *inputs) == graph_snapshot`",
-    "assertGraph": "`self.assertGraph(self.graph_capture(model, *inputs))`",
-    "assert_graph_text": '`assert_graph_text(graph_capture(model, *inputs), "")`',
-}
-"""A correct call of each function that compares graphs, for messages."""
+if TYPE_CHECKING:
+    from ..ranks.ranks import Ranks
 
 
 def program_of(value: object, function: str = "graph_snapshot") -> Program:
@@ -34,21 +31,19 @@ def program_of(value: object, function: str = "graph_snapshot") -> Program:
     Args:
         value: a capture; `Ranks`; a `Graph`; a `GraphModule`, `fx.Graph` or `ExportedProgram` of
             torch.
-        function: the name of the function that the user called, a key of `EXAMPLES`.
+        function: the name of the function that the user called, for messages.
 
     Raises:
         TypeError: for any other value, with the accepted types.
         AssertionError: for a capture without graphs; for a `watch()` capture if code ran eagerly
             instead of compiled; for `Ranks` without a capture.
     """
-    __tracebackhide__ = True
     if are_ranks(value):
         return _of_ranks(value)
     return _of_capture(value, function)
 
 
-def _of_ranks(value: ManyRanks) -> Program:
-    __tracebackhide__ = True
+def _of_ranks(value: Ranks) -> Program:
     if not len(value):
         raise AssertionError(f"nothing to compare: {NO_RANKS}")
     # In order: the file must not depend on the order in which the test asked for ranks.
@@ -59,7 +54,6 @@ def _of_ranks(value: ManyRanks) -> Program:
 
 def _of_capture(value: object, function: str = "graph_snapshot") -> Program:
     """Convert any value except `Ranks`, see `program_of`."""
-    __tracebackhide__ = True
     if isinstance(value, Graph):
         return Program(Header(torch=_running_torch()), canonical((value,)))
     if _is_fx(value):
@@ -74,8 +68,8 @@ def _of_capture(value: object, function: str = "graph_snapshot") -> Program:
     if not isinstance(graphs, tuple) or not all(isinstance(graph, Graph) for graph in graphs):
         raise TypeError(
             f"{function} cannot compare {_article(type(value))}: pass a capture, as in "
-            f"{EXAMPLES[function]}, one of its graphs, a torch.fx.GraphModule, a torch.fx.Graph or "
-            "a torch.export.ExportedProgram"
+            "`graph_capture(model, *inputs)`, one of its graphs, a torch.fx.GraphModule, a "
+            "torch.fx.Graph or a torch.export.ExportedProgram"
         )
     if getattr(value, "watched", None) is not None:
         from ..checks.compilation import need_graphs

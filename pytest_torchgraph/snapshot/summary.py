@@ -32,12 +32,6 @@ PRUNE = "--torchgraph-prune"
 
 UPDATE = "--torchgraph-update"
 
-OLD_NAMES = "old names"
-"""Outcome for a file with an equal graph and other names, in a run that rewrites no file."""
-
-BY_CAUSE = ("renamed", "extended", "not compared")
-"""Outcomes for files with equal graphs. More than `MOST` files are counted by cause."""
-
 MOST = 10
 """Maximum number of replaced, renamed or unchanged files to list.
 
@@ -69,44 +63,42 @@ def _update_lines(config: pytest.Config, run: RunRecord) -> Iterator[str]:
     """Yield a line for each file that an update wrote or kept; one line if nothing was stored."""
     if settings.get(config).update and not run.comparing and not config.option.collectonly:
         yield "nothing stored: no test compared graphs"
-    # A file without a description did not change. It is listed as unchanged below.
-    written = sorted({(path, action, change) for action, path, change in run.stored if change})
-    paths = {path for path, _, _ in written}
-    if old_names := [(path, change) for path, action, change in written if action == OLD_NAMES]:
-        first = _first(config, [Path(path) for path, _ in old_names])
-        yield f"{OLD_NAMES} in {first}: {old_names[0][1]} (pytest {UPDATE} renames)"
-        written = [outcome for outcome in written if outcome[1] != OLD_NAMES]
-    numbers = Counter(
-        action for path, action, _ in written if action in BY_CAUSE or path in run.replaced
-    )
-    counted_outcomes = {
-        action: file_count
-        for action, file_count in numbers.items()
-        if file_count > MOST and config.option.verbose <= 0
-    }
-    for path, action, change in written:
-        if action not in counted_outcomes or (action not in BY_CAUSE and path not in run.replaced):
-            yield f"{action}  {settings.display_path(config, Path(path))}: {change}"
-    for action, number in counted_outcomes.items():
-        if action in BY_CAUSE:
-            causes = Counter(
-                change.partition(": ")[2] or change
-                for _, other_action, change in written
-                if other_action == action
-            )
-            yield from (
-                f"{action}  {counted(file_count, 'file')}: {change} (-v lists them)"
-                for change, file_count in causes.items()
-            )
+    changed_paths = {path for _, path, change in run.stored if change}
+    lines: dict[tuple[str, str | None], list[str]] = {}
+    numbers: Counter[str] = Counter()
+    outcomes = {(not change, path, action, change) for action, path, change in run.stored}
+    for _, path, action, change in sorted(outcomes):
+        # A file without a description did not change. Such files come last.
+        if not change and path in changed_paths:
+            continue
+        cause = _cause(run, action, path, change)
+        numbers[action] += cause is not None
+        shown = f"{action}  {settings.display_path(config, Path(path))}"
+        lines.setdefault((action, cause), []).append(f"{shown}: {change}" if change else shown)
+    listed_lines: list[str] = []
+    counted_lines: list[str] = []
+    for (action, cause), lines_of_cause in lines.items():
+        if action == "unchanged":  # the last of all
+            listed_lines, counted_lines = [*listed_lines, *counted_lines], []
+        if cause is None or numbers[action] <= MOST or config.option.verbose > 0:
+            listed_lines += lines_of_cause
         else:
-            yield f"{action}  {counted(number, 'file')} (-v lists them)"
-    unchanged_paths = sorted({path for _, path, _ in run.stored} - paths)
-    if len(unchanged_paths) > MOST and config.option.verbose <= 0:
-        yield f"unchanged  {counted(len(unchanged_paths), 'file')} (-v lists them)"
-    else:
-        yield from (
-            f"unchanged  {settings.display_path(config, Path(path))}" for path in unchanged_paths
-        )
+            number = counted(len(lines_of_cause), "file")
+            text = f"{number}: {cause}" if cause else number
+            counted_lines.append(f"{action}  {text} (-v lists them)")
+    yield from (*listed_lines, *counted_lines)
+
+
+def _cause(run: RunRecord, action: str, path: str, change: str) -> str | None:
+    """Return the words under which many files are counted; `None` for a file with its own line.
+
+    The causes of replaced files are listed by `report.causes`.
+    """
+    if path in run.replaced or not change:
+        return ""
+    if action in ("renamed", "updated", "not compared"):
+        return change.partition(": ")[2] or change
+    return None
 
 
 def _stale_lines(config: pytest.Config, stale: StaleFiles) -> Iterator[str]:
@@ -180,27 +172,27 @@ def describe(failed: Comparison, detail: Detail = "dataflow") -> str:
     if failed.is_new:
         return _contents(failed.current, detail)
     try:
-        findings = failed.diff.findings
-    # The file is written even if comparing the graphs raises: report the error instead.
-    except Exception as error:
-        return f"cannot describe the difference: {brief(error)}"
-    if not findings:
-        part_lines = [line for part in failed.parts for line in (part.problem, *part.details)]
-        lines = [*dict.fromkeys((*failed.details, *part_lines))]
-        # With detail "full", the details are lines of a text difference (`compare._full_lines`).
-        lines = [line for line in lines if line and not line.startswith(("+", "-"))]
-        first = listed((" ".join(line.split()) for line in lines), MOST_CHANGES, between="; ")
-        return f"{failed.problem}: {first}" if first else failed.problem
-    from ..graph.diff import heading
+        lines = [*failed.details] if failed.problem or not failed.diff else []
+        lines += [line for part in failed.parts if lines for line in part.details]
+    except Exception:  # the headline has the reason
+        lines = []
+    # With detail "full", the details are lines of a text difference (`compare._full_lines`).
+    lines = [" ".join(line.split()) for line in lines if line and not line.startswith(("+", "-"))]
+    first = listed(dict.fromkeys(lines), MOST_CHANGES, between="; ")
+    return f"{headline(failed)}: {first}" if first else headline(failed)
 
-    ranks = format_ranks(rank for part in failed.parts for rank in part.ranks)
-    ranks_prefix = f"{ranks}: " if failed.parts else ""
-    graphs = [finding.summary for finding in findings if finding.of_graph]
-    edits = [finding for finding in findings if not finding.of_graph]
-    graphs_text = listed(graphs, MOST_CHANGES)
-    return ranks_prefix + "; ".join(
-        [*([heading(edits)] if edits else []), *([graphs_text] if graphs_text else [])]
-    )
+
+def headline(failed: Comparison) -> str:
+    """Return a one-line summary of a failed comparison."""
+    if failed.problem and not failed.parts:
+        return failed.problem
+    prefix = f"{failed.problem}: " if failed.parts else ""
+    problems = dict.fromkeys(part.problem for part in failed.parts if part.problem)
+    try:
+        summaries = [*([failed.diff.heading()] if failed.diff else []), *problems]
+    except Exception as error:
+        summaries = [f"the graphs differ (cannot describe the difference: {brief(error)})"]
+    return prefix + ("; ".join(summaries) or "the graphs differ")
 
 
 def describe_other_text(stored: str, now: Program, detail: Detail) -> tuple[str, str]:

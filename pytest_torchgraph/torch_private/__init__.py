@@ -10,7 +10,7 @@ missing names, and the test suite runs it on every supported release.
     observers      callbacks at entries, skipped frames, graph breaks and captures
     compile_cache  lookups in torch.compile's caches
     trace          the structured trace, and Dynamo's data at a recompilation
-    inductor       the code that inductor writes
+    inductor       the code that inductor writes, and its graph passes
     autograd       autograd's nodes and storages, AOTAutograd, the dispatcher's registry
     dtensor        tensor wrappers such as DTensor, meshes and process groups
     restore        settings and counters: changes that tests make, and their restoration
@@ -26,7 +26,6 @@ from .autograd import (
     aot_autograd,
     around_engine,
     boxed,
-    current_autograd_node,
     has_python_kernel,
     hint_of,
     is_composite,
@@ -36,7 +35,6 @@ from .autograd import (
     outputs_of_forward,
     registered_ops,
     saved_tensor_hooks,
-    sequence_number,
     triton_constants,
     triton_function,
     triton_kernel_name,
@@ -100,7 +98,16 @@ from .dynamo import (
     stance,
     uncompiled,
 )
-from .inductor import code_written_only, on_kernel_call
+from .inductor import (
+    HOOKS,
+    code_written_only,
+    is_own_pass,
+    on_kernel_call,
+    on_passes,
+    runs_others,
+    unwrapped_pass,
+    with_passes,
+)
 from .observers import (
     GAVE_UP,
     code_being_compiled,
@@ -123,14 +130,6 @@ from .observers import (
     torch_function_modes,
     traced_files,
     traced_lines,
-)
-from .pass_observers import (
-    HOOKS,
-    is_own_pass,
-    on_passes,
-    runs_others,
-    unwrapped_pass,
-    with_passes,
 )
 from .private_names import NAMES, PrivateName, get, probe, replaced
 from .restore import (

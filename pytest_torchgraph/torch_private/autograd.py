@@ -35,28 +35,23 @@ def accumulating_leaves(roots: list[torch.Tensor]) -> list[torch.Tensor]:
 
 
 def around_engine(
-    context: Callable[[Sequence[Any], Sequence[Any]], AbstractContextManager[None]],
+    context: Callable[[Sequence[Any], Sequence[Any], Sequence[Any]], AbstractContextManager[None]],
 ) -> AbstractContextManager[None]:
-    """Run each call of the autograd engine inside `context(roots, their gradients)`."""
+    """Run each call of the autograd engine inside `context(roots, their gradients, inputs)`.
+
+    Dynamo compiles nothing that the engine calls, such as hooks. `inputs` are the tensors that the
+    backward is restricted to, empty if it is not.
+    """
     original = get("engine_run_backward")
 
     def wrapped(roots: Any, gradients: Any, *args: Any, **kwargs: Any) -> Any:
-        with context(tuple(roots), tuple(gradients)):
+        inputs = args[2] if len(args) > 2 else ()
+        with context(tuple(roots), tuple(gradients), tuple(inputs)):
             return original(roots, gradients, *args, **kwargs)
 
     if "torch._dynamo" in sys.modules:  # the import takes a second
         wrapped = torch.compiler.disable(wrapped)  # type: ignore[no-untyped-call]
     return replaced("engine_run_backward", wrapped)
-
-
-def sequence_number() -> Callable[[], int]:
-    """Return a function that reads the sequence number of this thread's next autograd node."""
-    return get("sequence_nr")  # type: ignore[no-any-return]
-
-
-def current_autograd_node() -> Callable[[], Any]:
-    """Return a function that returns the autograd node whose backward is running."""
-    return get("current_node")  # type: ignore[no-any-return]
 
 
 def saved_tensor_hooks() -> Callable[[], Any]:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
-import torch.fx
+from torch import fx
 
 from .observers import local_of
 from .private_names import Replaced, get, replaced
@@ -36,48 +36,39 @@ class RefusedNode(NamedTuple):
         reason: torch's words.
     """
 
-    node: torch.fx.Node | None
+    node: fx.Node | None
     reason: str
 
 
-class GraphLookup(NamedTuple):
-    """The graph that a cache is looking up.
+def graph_looked_up() -> tuple[fx.GraphModule | None, bool]:
+    """Return the graph that a cache is looking up, and True if it is a backward.
 
-    Attributes:
-        gm: the graph; `None` if torch does not show it.
-        backward: True for a backward graph.
+    The graph is `None` if torch does not show it. Both are found in torch's own frames.
     """
-
-    gm: torch.fx.GraphModule | None
-    backward: bool
-
-
-def graph_looked_up() -> GraphLookup:
-    """Return the graph of the lookup that torch is reporting, found in torch's own frames."""
     for frame, _ in traceback.walk_stack(sys._getframe(1)):
         name, module = frame.f_code.co_name, str(frame.f_globals.get("__name__", ""))
         if name == "try_load" and module.endswith("autograd_cache"):
             gm = local_of(frame, "mod")
-            return GraphLookup(_graph_module(gm), False)
+            return _graph_module(gm), False
         if name == "load" and module.startswith("torch._functorch"):
             # An entry of AOTAutograd's cache loads the code of its forward and backward separately.
             entry = local_of(frame, "self")
             if hasattr(entry, "_is_backward"):
-                return GraphLookup(None, bool(entry._is_backward()))
+                return None, bool(entry._is_backward())
         if module == "torch._inductor.compile_fx" and "graph_kwargs" in frame.f_code.co_varnames:
             options = local_of(frame, "graph_kwargs")
             if isinstance(options, dict) and "is_backward" in options:
                 gm = _graph_module(local_of(frame, "gm"))
-                return GraphLookup(gm, bool(options["is_backward"]))
-    return GraphLookup(None, False)
+                return gm, bool(options["is_backward"])
+    return None, False
 
 
-def _graph_module(module: Any) -> torch.fx.GraphModule | None:
+def _graph_module(module: Any) -> fx.GraphModule | None:
     module = getattr(module, "gm", module)  # Dynamo wraps a module that takes a list
-    return module if isinstance(module, torch.fx.GraphModule) else None
+    return module if isinstance(module, fx.GraphModule) else None
 
 
-def refused_nodes(gm: torch.fx.GraphModule) -> list[RefusedNode]:
+def refused_nodes(gm: fx.GraphModule) -> list[RefusedNode]:
     """Return every node that AOTAutograd's cache refuses. torch itself reports only the first."""
     check, bypass = get("check_node_safe"), get("aot_cache_bypass")
     refused: list[RefusedNode] = []
@@ -89,7 +80,7 @@ def refused_nodes(gm: torch.fx.GraphModule) -> list[RefusedNode]:
     return refused
 
 
-def nodes_behind(gm: torch.fx.GraphModule, reason: str) -> list[RefusedNode]:
+def nodes_behind(gm: fx.GraphModule, reason: str) -> list[RefusedNode]:
     """Return the nodes that a bypass reason of either cache refers to.
 
     If there are none, the result is one entry without a node.
@@ -109,22 +100,22 @@ def nodes_behind(gm: torch.fx.GraphModule, reason: str) -> list[RefusedNode]:
     return [RefusedNode(node, reason) for node in nodes[:1]] or [RefusedNode(None, reason)]
 
 
-def _calls(gm: torch.fx.GraphModule) -> Iterator[torch.fx.Node]:
+def _calls(gm: fx.GraphModule) -> Iterator[fx.Node]:
     for module in gm.modules():
-        if isinstance(module, torch.fx.GraphModule):
+        if isinstance(module, fx.GraphModule):
             yield from (node for node in module.graph.nodes if node.op == "call_function")
 
 
-def _uncacheable_body(node: torch.fx.Node) -> bool:
+def _uncacheable_body(node: fx.Node) -> bool:
     target = node.target
     return isinstance(target, torch._ops.HigherOrderOperator) and not target.cacheable()
 
 
-def _context_fn_of(gm: torch.fx.GraphModule, node: torch.fx.Node, *, hashed: bool) -> bool:
+def _context_fn_of(gm: fx.GraphModule, node: fx.Node, *, hashed: bool) -> bool:
     """Return True if a checkpoint's body has a `context_fn` with, or without, a `cache_hash`."""
     for argument in node.args:
         body: Any = gm
-        if isinstance(argument, torch.fx.Node) and argument.op == "get_attr":
+        if isinstance(argument, fx.Node) and argument.op == "get_attr":
             body = getattr(gm, str(argument.target), None)
             context_fn = getattr(body, "meta", {}).get(_CHECKPOINT_META)
             if context_fn is not None and hasattr(context_fn, "cache_hash") == hashed:
@@ -132,7 +123,7 @@ def _context_fn_of(gm: torch.fx.GraphModule, node: torch.fx.Node, *, hashed: boo
     return False
 
 
-def why_uncacheable(gm: torch.fx.GraphModule, inputs: Sequence[Any]) -> list[RefusedNode]:
+def why_uncacheable(gm: fx.GraphModule, inputs: Sequence[Any]) -> list[RefusedNode]:
     """Return the nodes that make a Dynamo graph uncacheable for AOTAutograd; empty if none do.
 
     Args:

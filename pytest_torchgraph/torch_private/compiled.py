@@ -8,11 +8,12 @@ the compiled graphs. The closures and partial objects of a graph refer to AOTAut
 from __future__ import annotations
 
 import functools
+import gc
 import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
-from types import BuiltinMethodType, CodeType, FrameType, FunctionType, MethodType
+from types import BuiltinMethodType, CellType, CodeType, FrameType, FunctionType, MethodType
 from typing import Any, NamedTuple
 
 import torch
@@ -105,36 +106,28 @@ The largest container in a compiled `nn.TransformerEncoder` has 157 items (torch
 """
 
 
+_FOLLOWED = (
+    *(FunctionType, MethodType, BuiltinMethodType, CellType, functools.partial),
+    *(dict, tuple, list),
+)
+"""Types whose objects lead from a compiled graph to AOTAutograd's functions.
+
+`CompiledFunction.apply` is a method of C since torch 2.14.
+"""
+
+
 def _referents(value: Any) -> list[Any]:
-    """Return the values held by a function, method, partial object, container or wrapper."""
-    if isinstance(value, FunctionType):
-        cells = [cell.cell_contents for cell in value.__closure__ or () if _is_filled(cell)]
-        generated = value.__globals__.get("__name__") not in sys.modules
-        return [*cells, *vars(value).values(), *([value.__globals__] if generated else [])]
-    if isinstance(value, MethodType):
-        owner = value.__self__
-        inner: list[Any] = [owner] if isinstance(owner, type) else []
-        if type(owner).__module__.startswith("torch._functorch"):
-            inner += list(vars(owner).values())
-        return [value.__func__, *inner]
-    if isinstance(value, BuiltinMethodType):  # `CompiledFunction.apply` since torch 2.14
-        return [value.__self__] if isinstance(value.__self__, type) else []
-    if isinstance(value, functools.partial):
-        return [value.func, *value.args, *value.keywords.values()]
-    if isinstance(value, dict | tuple | list):
-        items = value.values() if isinstance(value, dict) else value
-        return list(items) if len(value) < _MAX_ITEMS else []
-    if type(value).__module__.startswith(("torch._functorch", "functools")):
-        return list(getattr(value, "__dict__", {}).values())
-    return []
-
-
-def _is_filled(cell: Any) -> bool:
-    try:
-        cell.cell_contents  # noqa: B018
-    except ValueError:
-        return False
-    return True
+    """Return the values that a function, container or wrapper of torch holds."""
+    is_wrapper = type(value).__module__.startswith(("torch._functorch", "functools"))
+    is_data = isinstance(value, dict | tuple | list) and len(value) >= _MAX_ITEMS
+    if is_data or not (is_wrapper or isinstance(value, _FOLLOWED)):
+        return []
+    # The globals of a module lead everywhere; those of generated code lead to the graph.
+    return [
+        inner
+        for inner in gc.get_referents(value)
+        if not (isinstance(inner, dict) and inner.get("__name__") in sys.modules)
+    ]
 
 
 def unwrap_inline(call: Any) -> Any:

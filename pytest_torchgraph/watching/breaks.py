@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import linecache
 import re
 import sys
@@ -14,6 +13,7 @@ from typing import NamedTuple
 
 from ..convert.placeholders import STACK_VALUE, module_fqn
 from ..convert.source_lines import (
+    definition_at,
     frames_in,
     is_torch_file,
     is_user_file,
@@ -49,6 +49,7 @@ _COMPILER_FAILED = re.compile(
     r"Backend compiler `(?P<name>.*?)` failed with (?P<error>.*?)\. Adding a graph break\.",
     re.DOTALL,
 )
+_FAILED_WORDS = r"\g<name> failed on the graph that ends here: \g<error>"
 _NO_HINT = ("Report an issue to the backend compiler repo.",)
 """Dynamo's hints that do not help the user."""
 _LINK = re.compile(r"\n\s*For more details about this graph break, please visit:.*", re.DOTALL)
@@ -121,7 +122,7 @@ def reports_of(compiled: Compilation) -> list[BreakReport]:
         elif not compiled.breaks:
             begin = compiled.file, compiled.line
             file, line = compiled.failed_at if all(compiled.failed_at) else begin
-            frame = (file, line, function_at(file, line) or compiled.function, "")
+            frame = (file, line, definition_at(file, line)[0] or compiled.function, "")
             reports.append(last._replace(skipped=True, frames=last.frames or [frame]))
     begin_frame = (compiled.file, compiled.line, compiled.function, "")
     return [report._replace(frames=report.frames or [begin_frame]) for report in reports]
@@ -156,26 +157,6 @@ def is_in_function(frame: Source, graph_break: GraphBreak) -> bool:
     return frame.file == graph_break.file and (
         definition_at(path, frame.line) == definition_at(path, graph_break.line)
     )
-
-
-def function_at(file: str, line: int) -> str:
-    """Return the name of the innermost function that contains a line, "" if there is none."""
-    return definition_at(file, line)[0]
-
-
-def definition_at(file: str, line: int) -> tuple[str, int]:
-    """Return name and first line of the innermost function around a line; ("", 0) if none."""
-    try:
-        tree = ast.parse("".join(linecache.getlines(file)))
-    except SyntaxError:
-        return "", 0
-    found = "", 0
-    for node in ast.walk(tree):  # outermost first, so the innermost function wins
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
-            if first <= line <= (node.end_lineno or line):
-                found = node.name, first
-    return found
 
 
 def _read_event(event: GraphBreakEvent) -> BreakReport:
@@ -277,14 +258,10 @@ def _split_sections(text: str) -> tuple[str, str, str, str]:
     context = "; ".join(filter(None, sections.get("Developer debug context", [])))
     hints = [hint for hint in sections.get("Hint", []) if hint not in _NO_HINT]
     if kind == _OF_COMPILER:  # the context only repeats the reason
-        context, reason = "", _COMPILER_FAILED.sub(_describe_failure, reason)
+        context, reason = "", _COMPILER_FAILED.sub(_FAILED_WORDS, reason)
     if context:
         reason = f"{reason} [{context}]"
     return kind, reason.strip(), "\n".join(hints), context
-
-
-def _describe_failure(match: re.Match[str]) -> str:
-    return f"{match['name']} failed on the graph that ends here: {match['error']}"
 
 
 def _is_rewritten(file: str) -> bool:

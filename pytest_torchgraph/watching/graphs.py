@@ -13,12 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 from ..convert.canonical_names import CanonicalNames
 from ..convert.compiled_autograd import RunFacts, fold
-from ..convert.from_fx import Naming
+from ..convert.from_fx import Naming, convert
+from ..convert.placeholders import InputName
 from ..convert.printed import (
     Printed,
-    PrintedNames,
     aot_names,
-    convert_printed,
     describe_by_joint,
     describe_like,
     dynamo_names,
@@ -190,9 +189,10 @@ class PrintedGraphs:
 
 
 class _CompilationGraphs:
-    """Graphs of one compilation.
+    """Graphs of one compilation, converted stage by stage.
 
-    There are none if it failed. A backward is included only if it ran.
+    There are none if it failed. A backward is included only if it ran. It uses the names of its
+    forward.
 
     Attributes:
         own: graphs at the compilation's own level. Empty for a compilation inside a captured
@@ -200,45 +200,59 @@ class _CompilationGraphs:
         levels: graphs by level, up to AOTAutograd.
     """
 
-    def __init__(self, compiled: Compilation, record: WatchRecord, names: CanonicalNames):
+    def __init__(self, compiled: Compilation, record: WatchRecord, canon: CanonicalNames):
+        self.compiled = compiled
         self.own: list[Graph] = []
         self.levels: dict[Level, list[Graph]] = {}
-        self._printed: _PrintedCompilation | None = None
-        self._code = [generated.code for generated in compiled.code]
-        self._lowered = len(compiled.texts("post_grad"))
-        if compiled.failure:
+        self._aot_printed: list[Printed] = []
+        self._forward_names: dict[str, str] = {}
+        self._forward_printed: Printed | None = None
+        self._is_counted = record.log is None
+        self._runs = record.runs_of(compiled)
+        self._backward_runs = record.runs_of(compiled, BACKWARD)
+        self._is_read = not (compiled.failure or compiled.is_capture)
+        if compiled.is_capture and not compiled.failure and self._runs:
+            captured = [
+                fold(read_printed(text), RunFacts(), canon).graph
+                for text in compiled.texts("compiled_autograd")
+            ]
+            self.own = [self._with_runs(graph, self._runs) for graph in captured]
+            self.levels["compiled_autograd"] = self.own
+        if not self._is_read:
             return
-        if compiled.is_capture:
-            if ran := record.runs_of(compiled):
-                captured = _convert_captured(compiled, names)
-                if record.log is None:
-                    captured = [_with_runs(graph, ran) for graph in captured]
-                self.own = self.levels["compiled_autograd"] = captured
-            return
-        ran, ran_backward = record.runs_of(compiled), record.runs_of(compiled, BACKWARD)
-        self._backward_ran = ran_backward > 0
-        self._printed = printed = _PrintedCompilation(compiled, names)
-        graphs_by_level: dict[Level, list[Graph]] = {
-            "dynamo": printed.dynamo(),
-            "aot": printed.aot(backward=self._backward_ran),
-        }
-        if record.log is None:
-            for graphs in graphs_by_level.values():
-                graphs[:] = [
-                    _with_runs(g, ran_backward if g.kind == "backward" else ran) for g in graphs
-                ]
-        self.levels = graphs_by_level
+        dynamo_printed = [read_printed(text) for text in compiled.texts("dynamo")]
+        named = [
+            (node, pair)
+            for graph in dynamo_printed
+            for node, pair in zip(graph.placeholders, dynamo_names(graph), strict=True)
+        ]
+        self._names = [pair for _, pair in named]
+        # Sizes are not declared, so they come last.
+        self._input_order = input_order_of(pair for node, pair in named if not is_size(node))
+        self.levels["dynamo"] = [self._dynamo_graph(graph, canon) for graph in dynamo_printed]
+        self.levels["aot"] = self._aot(canon)
         if compiled.id is None or compiled.id.autograd is None:
             self.own = self.levels["aot"] or self.levels["dynamo"]
 
-    def joints(self, names: CanonicalNames) -> list[Graph]:
-        return [] if self._printed is None else self._printed.joints(names)
+    def joints(self, canon: CanonicalNames) -> list[Graph]:
+        """Convert the joint graphs, before AOTAutograd partitions them."""
+        texts = self.compiled.texts("joint") if self._is_read else ()
+        return [self._lowered(read_printed(text), "aot", "joint", canon) for text in texts]
 
-    def post_grad(self, names: CanonicalNames) -> list[tuple[Graph, int]]:
-        """Return inductor's post-grad graphs, each with its number in the compilation."""
-        if self._printed is None:
-            return []
-        return self._printed.post_grad(names, backward=self._backward_ran)
+    def post_grad(self, canon: CanonicalNames) -> list[tuple[Graph, int]]:
+        """Convert inductor's post-grad graphs, each with its number in the compilation."""
+        graphs = []
+        for number, text in enumerate(self.compiled.texts("post_grad") if self._is_read else ()):
+            printed = read_printed(text)
+            kind: GraphKind = "inference"
+            for earlier in self._aot_printed:  # a post-grad graph has the same input names
+                if _input_names(earlier) == _input_names(printed):
+                    describe_like(printed, earlier)
+            if self.compiled.texts("forward"):
+                kind = "backward" if _is_backward(printed) else "forward"
+            if kind != "backward" or self._backward_runs:
+                graphs.append((self._aot_graph(printed, "post_grad", kind, canon), number))
+        return graphs
 
     def scheduled(
         self, names: CanonicalNames
@@ -249,73 +263,34 @@ class _CompilationGraphs:
         graphs. Otherwise they are the compilation's own graphs. The collectives are `None` for a
         graph without code and `()` if the code is unreadable.
         """
-        if not self._code or self._printed is None:
+        code = self.compiled.code
+        if not code or not self._is_read:
             return [(graph, None) for graph in self.own]
         graphs = [(graph, number) for number, graph in enumerate(self.own)]
-        if len(self._code) == self._lowered:  # each generated module has its post-grad graph
+        if len(code) == len(self.compiled.texts("post_grad")):  # each module has its graph
             graphs = self.post_grad(names)
-        elif len(self._code) != len(graphs):  # code and graphs cannot be paired
+        elif len(code) != len(graphs):  # code and graphs cannot be paired
             return [(graph, ()) for graph in self.own]
         return [(graph, self._schedule(number, names.groups)) for graph, number in graphs]
 
     def _schedule(self, number: int, groups: Mapping[str, str]) -> Sequence[ScheduledCall]:
         try:
-            return schedule_of(self._code[number], groups=groups)
+            return schedule_of(self.compiled.code[number].code, groups=groups)
         except UnreadableCodeError:
             return ()
 
+    def _with_runs(self, graph: Graph, runs: int) -> Graph:
+        return replace(graph, runs=runs, counted=True) if self._is_counted else graph
 
-def _with_runs(graph: Graph, runs: int) -> Graph:
-    return replace(graph, runs=runs, counted=True)
+    def _dynamo_graph(self, printed: Printed, canon: CanonicalNames) -> Graph:
+        """Convert a graph that Dynamo traced."""
+        pairs = zip(printed.placeholders, dynamo_names(printed), strict=True)
+        inputs = {node.name: pair for node, pair in pairs}
+        graph = self._convert(printed, "dynamo", "forward", inputs, canon)
+        return self._with_runs(graph, self._runs)
 
-
-def _convert_captured(compiled: Compilation, names: CanonicalNames) -> list[Graph]:
-    return [
-        fold(read_printed(text), RunFacts(), PrintedNames(names)).graph
-        for text in compiled.texts("compiled_autograd")
-    ]
-
-
-class _PrintedCompilation:
-    """Printed graphs of one compilation, converted stage by stage.
-
-    Call `aot` before `joints` and `post_grad`, which use metadata of earlier stages. A backward
-    uses the names of its forward.
-
-    Args:
-        compiled: the compilation.
-        canon: assigns canonical symbol names in Dynamo and AOTAutograd graphs.
-    """
-
-    def __init__(self, compiled: Compilation, canon: CanonicalNames):
-        self.compiled = compiled
-        self.canon = canon
-        self.dynamo_printed = [read_printed(text) for text in compiled.texts("dynamo")]
-        self.names = [pair for graph in self.dynamo_printed for pair in dynamo_names(graph)]
-        self.input_order = input_order_of(
-            pair
-            for graph in self.dynamo_printed
-            for node, pair in zip(graph.placeholders, dynamo_names(graph), strict=True)
-            if not is_size(node)  # sizes are not declared, so they come last
-        )
-        self.aot_printed: list[Printed] = []
-        self.forward_names: dict[str, str] = {}
-        self.forward_printed: Printed | None = None
-
-    def dynamo(self) -> list[Graph]:
-        """Convert the graphs that Dynamo traced."""
-        return [
-            self.convert(graph, "dynamo", "forward", self.inputs(graph), self.canon)
-            for graph in self.dynamo_printed
-        ]
-
-    def inputs(self, printed: Printed) -> dict[str, tuple[str, str]]:
-        """Return the role and name of each input of a Dynamo graph, keyed by placeholder."""
-        names = dynamo_names(printed)
-        return {node.name: pair for node, pair in zip(printed.placeholders, names, strict=True)}
-
-    def aot(self, *, backward: bool) -> list[Graph]:
-        """Convert AOTAutograd's graphs; backward graphs only if `backward`."""
+    def _aot(self, canon: CanonicalNames) -> list[Graph]:
+        """Convert AOTAutograd's graphs; the backward only if it ran."""
         graphs = []
         for event in self.compiled.printed:
             kind = AOT_KINDS.get(event.stage)
@@ -325,71 +300,49 @@ class _PrintedCompilation:
             if kind == "forward":
                 for text in self.compiled.texts("joint"):
                     describe_by_joint(printed, read_printed(text))
-            self.aot_printed.append(printed)
-            if kind != "backward" or backward:
-                graphs.append(self.aot_graph(printed, "aot", kind, self.canon))
-        return [replace(graph, decomposed=self.is_by_inductor) for graph in graphs]
-
-    @property
-    def is_by_inductor(self) -> bool:
-        """True if inductor compiled the graphs."""
-        return bool(self.compiled.code or self.compiled.texts("post_grad"))
-
-    def joints(self, canon: CanonicalNames) -> list[Graph]:
-        """Convert the joint graphs, before AOTAutograd partitions them."""
-        return [
-            replace(
-                self.aot_graph(read_printed(text), "aot", "joint", canon),
-                decomposed=self.is_by_inductor,
-            )
-            for text in self.compiled.texts("joint")
-        ]
-
-    def post_grad(self, canon: CanonicalNames, *, backward: bool) -> list[tuple[Graph, int]]:
-        """Convert and number inductor's post-grad graphs; backward graphs only if `backward`."""
-        graphs = []
-        for number, text in enumerate(self.compiled.texts("post_grad")):
-            printed = read_printed(text)
-            kind: GraphKind = "inference"
-            for earlier in self.aot_printed:  # a post-grad graph has the same input names
-                if _input_names(earlier) == _input_names(printed):
-                    describe_like(printed, earlier)
-            if self.compiled.texts("forward"):
-                kind = "backward" if _is_backward(printed) else "forward"
-            if kind != "backward" or backward:
-                graphs.append((self.aot_graph(printed, "post_grad", kind, canon), number))
+            self._aot_printed.append(printed)
+            runs = self._backward_runs if kind == "backward" else self._runs
+            if kind != "backward" or runs:
+                graph = self._lowered(printed, "aot", kind, canon)
+                graphs.append(self._with_runs(graph, runs))
         return graphs
 
-    def aot_graph(
+    def _lowered(
+        self, printed: Printed, level: Level, kind: GraphKind, canon: CanonicalNames
+    ) -> Graph:
+        """Convert a graph of AOTAutograd, and note if inductor compiled it."""
+        graph = self._aot_graph(printed, level, kind, canon)
+        by_inductor = bool(self.compiled.code or self.compiled.texts("post_grad"))
+        return replace(graph, decomposed=by_inductor)
+
+    def _aot_graph(
         self, printed: Printed, level: Level, kind: GraphKind, canon: CanonicalNames
     ) -> Graph:
         """Convert a graph of AOTAutograd or a later stage, naming its inputs as Dynamo did."""
         forward, forward_printed = (
-            (self.forward_names, self.forward_printed) if kind == "backward" else ({}, None)
+            (self._forward_names, self._forward_printed) if kind == "backward" else ({}, None)
         )
-        inputs = aot_names(printed, self.names, forward, forward_printed)
-        return self.convert(printed, level, kind, inputs, canon)
+        inputs = aot_names(printed, self._names, forward, forward_printed)
+        return self._convert(printed, level, kind, inputs, canon)
 
-    def convert(
+    def _convert(
         self,
         printed: Printed,
         level: Level,
         kind: GraphKind,
-        inputs: dict[str, tuple[str, str]],
+        inputs: dict[str, InputName],
         canon: CanonicalNames,
     ) -> Graph:
         """Convert a printed graph, and record the names of a forward for its backward."""
-        naming = Naming(inputs, dynamo=self.names, input_order=self.input_order)
-        converted = convert_printed(
-            printed, level=level, kind=kind, name=kind, canon=canon, naming=naming
-        )
+        naming = Naming(inputs, dynamo=self._names, input_order=self._input_order)
+        converted = convert(printed, level=level, kind=kind, name=kind, canon=canon, naming=naming)
         if kind in ("forward", "inference") and level != "dynamo":
-            self.forward_names = converted.names
-            self.forward_printed = printed
+            self._forward_names = converted.names
+            self._forward_printed = printed
         return converted.graph
 
 
-def input_order_of(names: Iterable[tuple[str, str]]) -> dict[str, int]:
+def input_order_of(names: Iterable[InputName]) -> dict[str, int]:
     """Number the inputs in an order that does not depend on which input is used first.
 
     The text does not show the order of declaration. So arguments come first, then parameters, then
@@ -402,7 +355,7 @@ def input_order_of(names: Iterable[tuple[str, str]]) -> dict[str, int]:
         The position of each input, keyed by name.
     """
 
-    def key(pair: tuple[str, str]) -> tuple[Any, ...]:
+    def key(pair: InputName) -> tuple[Any, ...]:
         role, name = pair
         owner, _, leaf = name.rpartition(".")
         return _ROLES.get(role, 0), natural_key(owner), _LEAVES.get(leaf, 2), natural_key(leaf)

@@ -22,7 +22,7 @@ from ..graph.model import Graph, Source
 from ..ops.collectives import WAITS, is_functional
 from ..ops.qualified import dotted
 from ..words import grouped
-from .output_code import Definition, LibraryCall, follow, read_output_code
+from .output_code import EXTERN, Launch, follow
 
 _NUMBER = re.compile(r"_\d+\Z")
 
@@ -71,10 +71,6 @@ class Kernel:
         return f"<Kernel {self.name} ({word}) on {self.device}: {', '.join(self.ops) or 'no ops'}>"
 
 
-EXTERN = "extern"
-"""Kind of a library call."""
-
-
 @dataclass(frozen=True)
 class Origin:
     """Origin of one launch, recorded while inductor wrote the call.
@@ -103,14 +99,12 @@ def kernels_of(code: str, graph: str, origins: Iterable[Origin] = ()) -> list[Ke
         UnreadableCodeError: if the code has another format, such as the C++ wrapper's.
     """
     packets = _read_packets()
-    launched = read_output_code(code)
+    launched = follow(code).launched
     kernels = []
     for launch, launch_origins in zip(launched, assign_origins(launched, origins), strict=True):
-        if isinstance(launch, LibraryCall):
-            ops: tuple[str, ...] = (".".join(launch.op.split(".")[:2]),)
-            kind = EXTERN
-        else:
-            ops, kind = read_fused_ops(launch.name, packets), launch.language
+        ops: tuple[str, ...] = (".".join(launch.op.split(".")[:2]),)
+        if not launch.op:
+            ops = read_fused_ops(launch.name, packets)
         modules = dict.fromkeys(module for origin in launch_origins for module in origin.modules)
         lines = dict.fromkeys(line for origin in launch_origins for line in origin.lines)
         kernels.append(
@@ -121,7 +115,7 @@ def kernels_of(code: str, graph: str, origins: Iterable[Origin] = ()) -> list[Ke
                 ops,
                 launch.launches,
                 launch.source,
-                kind,
+                launch.kind,
                 tuple(modules),
                 tuple(lines),
             )
@@ -129,16 +123,14 @@ def kernels_of(code: str, graph: str, origins: Iterable[Origin] = ()) -> list[Ke
     return kernels
 
 
-def assign_origins(
-    launched: Sequence[Definition | LibraryCall], origins: Iterable[Origin]
-) -> list[list[Origin]]:
+def assign_origins(launched: Sequence[Launch], origins: Iterable[Origin]) -> list[list[Origin]]:
     """Return the origins of each launch.
 
     Library calls of the same name get one origin each, in order. They get none if the number of
     origins with this name differs from the number of calls.
     """
     by_name = grouped((origin.name, origin) for origin in origins)
-    calls = Counter(launch.name for launch in launched if isinstance(launch, LibraryCall))
+    calls = Counter(launch.name for launch in launched if launch.op)
     in_order = {
         name: iter(by_name[name])
         for name, count in calls.items()
@@ -146,7 +138,7 @@ def assign_origins(
     }
     return [
         [next(iterator) for iterator in [in_order.get(launch.name)] if iterator is not None]
-        if isinstance(launch, LibraryCall)
+        if launch.op
         else by_name.get(launch.name, [])
         for launch in launched
     ]
@@ -223,7 +215,7 @@ class _Run:
         wait: number of launches before the first wait, `None` if nothing waits for it.
     """
 
-    call: LibraryCall
+    call: Launch
     group: str
     start: int
     wait: int | None = None
@@ -265,16 +257,14 @@ def schedule_of(
                 pending.pop(name, None)
                 if run is not None:
                     pending[name] = run
-        elif dotted(node.func, reader.scope.aliases).removeprefix(_OPS) in WAITS:
+        elif dotted(node.func, reader.aliases).removeprefix(_OPS) in WAITS:
             run = _pending_run(node, pending)
             if run is not None and run.wait is None:
                 run.wait = len(launched)
         elif launch is not None:
-            sends = isinstance(launch, LibraryCall) and (
-                is_functional(launch.op) or bool(nodes[id(launch)])
-            )
+            sends = bool(launch.op) and (is_functional(launch.op) or bool(nodes[id(launch)]))
             values[node] = None
-            if isinstance(launch, LibraryCall) and sends:
+            if sends:
                 values[node] = run = _Run(launch, _last_text(node), len(launched))
                 runs.append(run)
                 # These collectives write to their arguments, which are then pending.

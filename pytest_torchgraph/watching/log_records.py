@@ -12,7 +12,7 @@ import hashlib
 import json
 import re
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -48,7 +48,24 @@ def log_records(path: Path, damage: list[str]) -> Iterator[LogRecord]:
     Raises:
         OSError: if the file cannot be read.
     """
-    yield from _records(_lines(path, damage), damage)
+    record: LogRecord | None = None
+    payload: list[bytes] = []
+    for line in _lines(path, damage):
+        if line.startswith(b"\t"):
+            payload.append(line[1:])
+            continue
+        if record is not None and (whole := _whole(record, payload, damage)):
+            yield whole
+        record, payload = None, []
+        if (match := _RECORD.match(line)) is not None:
+            try:
+                metadata = json.loads(match[2])
+            except (RecursionError, ValueError):
+                damage.append(f"a record is cut: {line[:80].decode('utf-8', 'replace').strip()}")
+            else:
+                record = LogRecord(int(match[1]), metadata, b"")
+    if record is not None and (whole := _whole(record, payload, damage)):
+        yield whole
 
 
 def _lines(path: Path, damage: list[str]) -> Iterator[bytes]:
@@ -67,28 +84,6 @@ def _lines(path: Path, damage: list[str]) -> Iterator[bytes]:
         # A record and its payload say themselves whether they are whole.
         if not line.endswith(b"\n") and not line.startswith(b"\t") and not is_record(line):
             damage.append("it ends inside a line")
-
-
-def _records(lines: Iterable[bytes], damage: list[str]) -> Iterator[LogRecord]:
-    """Yield the whole records among the lines."""
-    record: LogRecord | None = None
-    payload: list[bytes] = []
-    for line in lines:
-        if line.startswith(b"\t"):
-            payload.append(line[1:])
-            continue
-        if record is not None and (whole := _whole(record, payload, damage)):
-            yield whole
-        record, payload = None, []
-        if (match := _RECORD.match(line)) is not None:
-            try:
-                metadata = json.loads(match[2])
-            except (RecursionError, ValueError):
-                damage.append(f"a record is cut: {line[:80].decode('utf-8', 'replace').strip()}")
-            else:
-                record = LogRecord(int(match[1]), metadata, b"")
-    if record is not None and (whole := _whole(record, payload, damage)):
-        yield whole
 
 
 def _whole(record: LogRecord, lines: list[bytes], damage: list[str]) -> LogRecord | None:

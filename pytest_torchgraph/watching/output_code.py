@@ -20,7 +20,9 @@ from .compilations import Compilation
 _COMPILER = "async_compile"
 _ALTERNATIVES = frozenset({"multi_kernel", "size_hint_multi_kernel"})
 """Methods of the compiler that take several kernels and run one of them."""
-_EXTERN = "extern_kernels"
+_EXTERN_KERNELS = "extern_kernels"
+EXTERN = "extern"
+"""Kind of a library call."""
 _OPS = "torch.ops."
 _CALL_METHODS = frozenset({"copy_"})
 """Tensor methods that the code calls for work on a device, such as copies between devices."""
@@ -31,68 +33,40 @@ class UnreadableCodeError(TorchGraphError):
 
 
 @dataclass
-class Definition:
-    """A kernel that the code defines.
+class Launch:
+    """A kernel that the code defines, or a call of an op in it, instead of a generated kernel.
 
     Attributes:
-        name: name of the variable that holds it.
-        language: first part of the name of the compiling method: `cpp` for
-            `async_compile.cpp_pybinding(...)`.
-        device: device type that it is compiled for.
-        source: its source.
+        name: name of the variable that holds the kernel; for a call, the callee as written in the
+            code, with module aliases resolved.
+        kind: `EXTERN` for a call, else the language, the first part of the name of the compiling
+            method: `cpp` for `async_compile.cpp_pybinding(...)`.
+        device: device type, "" if the code does not state it.
+        source: the kernel's source, or the call expression.
+        op: qualified name of the called op, with the overload if the code names it; "" for a
+            kernel.
         launches: number of launches.
     """
 
     name: str
-    language: str
+    kind: str
     device: str
     source: str
+    op: str = ""
     launches: int = 0
 
 
-@dataclass
-class LibraryCall:
-    """A call of an op, instead of a generated kernel, in the code.
+def follow(code: str) -> Reader:
+    """Follow one run of a generated module.
 
-    Attributes:
-        name: the callee as written in the code, with module aliases resolved.
-        op: qualified name of the op, with the overload if the code names it.
-        device: device type of its tensors, "" if the code does not state it.
-        source: the call expression.
-        launches: number of calls.
-    """
-
-    name: str
-    op: str
-    device: str
-    source: str
-    launches: int = 0
-
-
-def read_output_code(code: str) -> list[Definition | LibraryCall]:
-    """Return the kernels and library calls of a generated module, ordered by first launch.
-
-    Kernels that are never launched come last. Launches in a body shared by several calls count once
-    per call. All branches of a condition count, and a loop counts as one iteration.
+    Launches in a body shared by several calls count once per call. All branches of a condition
+    count, and a loop counts as one iteration.
 
     Args:
         code: the module that inductor wrote for a graph.
 
     Raises:
         UnreadableCodeError: if the code has another format, such as the C++ wrapper's.
-    """
-    reader = follow(code)
-    never_launched = [
-        definition for definition in reader.scope.definitions.values() if not definition.launches
-    ]
-    return [*reader.launched, *never_launched]
-
-
-def follow(code: str) -> Reader:
-    """Follow one run of a generated module.
-
-    Raises:
-        UnreadableCodeError: as `read_output_code`.
     """
     try:
         tree = ast.parse(code)
@@ -101,75 +75,50 @@ def follow(code: str) -> Reader:
             f"inductor generated a line that is not Python ({error.msg}): "
             f"{(error.text or '').strip()!r}. Please report this line"
         ) from None
-    functions = {
-        node.name: node
-        for statement in tree.body
-        for node in (statement.body if isinstance(statement, ast.ClassDef) else [statement])
-        if isinstance(node, ast.FunctionDef)
-    }
-    if "call" not in functions or "cpp_wrapper_src" in dict(_assignments(tree.body)):
+    reader = Reader(tree)
+    if "call" not in reader.functions or "cpp_wrapper_src" in dict(_assignments(tree.body)):
         raise UnreadableCodeError(
             "inductor generated the kernel calls in C++ (option cpp_wrapper), which is not "
             "parsed: disable cpp_wrapper for this check"
         )
-    definitions = {definition.name: definition for definition in _definitions(tree)}
-    reader = Reader(Scope(tree, definitions), functions)
-    reader.visit(functions["call"])
+    reader.visit(reader.functions["call"])
+    reader.launched += [kernel for kernel in reader.kernels.values() if not kernel.launches]
     return reader
-
-
-class Scope:
-    """The names of a generated module.
-
-    Attributes:
-        definitions: the kernels.
-        aliases: expansions of names, such as `torch.ops.aten` for `aten`.
-        devices: device type of each buffer and input, if the code states it.
-    """
-
-    def __init__(self, tree: ast.Module, definitions: Mapping[str, Definition]):
-        self.definitions = definitions
-        self.aliases = {
-            name: path
-            for name, value in _assignments(tree.body)
-            if (path := dotted(value)).startswith("torch.")
-        }
-        self.devices = {
-            name: device
-            for name, value in _assignments(ast.walk(tree))
-            if (device := _device_of_allocation(value))
-        }
-        device_types = set(self.devices.values())
-        self._only_device = device_types.pop() if len(device_types) == 1 else ""
-
-    def device_of(self, call: ast.Call) -> str:
-        """Return the device type of the tensors of a call."""
-        out = [keyword.value for keyword in call.keywords if keyword.arg == "out"]
-        if isinstance(call.func, ast.Attribute) and call.func.attr in _CALL_METHODS:
-            out.append(call.func.value)
-        for node in (*out, *call.args):
-            for name in ast.walk(node):
-                if isinstance(name, ast.Name) and name.id in self.devices:
-                    return self.devices[name.id]
-        return self._only_device
 
 
 class Reader:
     """Follows the calls of a generated module, starting at `call`.
 
     Attributes:
-        scope: the names of the module.
-        launched: launches, ordered by first launch.
+        functions: the functions of the module.
+        kernels: the kernels that it defines.
+        aliases: expansions of names, such as `torch.ops.aten` for `aten`.
+        launched: launches, ordered by first launch. Kernels that are never launched come last.
         executed: calls and assignments in execution order, each paired with its launch, or `None`
             if it launches nothing. An assignment comes after the calls in its value.
     """
 
-    def __init__(self, scope: Scope, functions: Mapping[str, ast.FunctionDef]):
-        self.scope = scope
-        self.functions = functions
-        self.launched: list[Definition | LibraryCall] = []
-        self.executed: list[tuple[ast.Call | ast.Assign, Definition | LibraryCall | None]] = []
-        self._calls: dict[ast.Call, LibraryCall] = {}
+    def __init__(self, tree: ast.Module):
+        self.functions = {
+            node.name: node
+            for statement in tree.body
+            for node in (statement.body if isinstance(statement, ast.ClassDef) else [statement])
+            if isinstance(node, ast.FunctionDef)
+        }
+        self.kernels = {kernel.name: kernel for kernel in _definitions(tree)}
+        self.aliases = {
+            name: path
+            for name, value in _assignments(tree.body)
+            if (path := dotted(value)).startswith("torch.")
+        }
+        self.launched: list[Launch] = []
+        self.executed: list[tuple[ast.Call | ast.Assign, Launch | None]] = []
+        self._calls: dict[ast.Call, Launch] = {}
+        self._devices = {
+            name: device
+            for name, value in _assignments(ast.walk(tree))
+            if (device := _device_of_allocation(value))
+        }
 
     def visit(self, function: ast.FunctionDef) -> None:
         """Count the launches in one run of a function, including its callees."""
@@ -177,7 +126,7 @@ class Reader:
             if isinstance(call, ast.Assign):
                 self.executed.append((call, None))
                 continue
-            name = dotted(call.func, self.scope.aliases)
+            name = dotted(call.func, self.aliases)
             body = self.functions.get(_partition(call) or name)
             if body is not None and body is not function:
                 self.visit(body)
@@ -189,17 +138,30 @@ class Reader:
                     self.launched.append(launched)
                 launched.launches += 1
 
-    def _find_launch(self, call: ast.Call, name: str) -> Definition | LibraryCall | None:
-        kernel = self.scope.definitions.get(name.removesuffix(".run"))
+    def _find_launch(self, call: ast.Call, name: str) -> Launch | None:
+        kernel = self.kernels.get(name.removesuffix(".run"))
         if kernel is not None:
             return kernel
         if call not in self._calls:
             op = _op(call, name)
             if not op or ".".join(op.split(".")[:2]) in NO_WORK:
                 return None
-            source = ast.unparse(call)
-            self._calls[call] = LibraryCall(name, op, self.scope.device_of(call), source)
+            device = self._device_of(call)
+            self._calls[call] = Launch(name, EXTERN, device, ast.unparse(call), op)
         return self._calls[call]
+
+    def _device_of(self, call: ast.Call) -> str:
+        """Return the device type of the tensors of a call."""
+        out = [keyword.value for keyword in call.keywords if keyword.arg == "out"]
+        if isinstance(call.func, ast.Attribute) and call.func.attr in _CALL_METHODS:
+            out.append(call.func.value)
+        for node in (*out, *call.args):
+            for name in ast.walk(node):
+                if isinstance(name, ast.Name) and name.id in self._devices:
+                    return self._devices[name.id]
+        # Only one device: it is that of all calls.
+        device_types = {*self._devices.values()}
+        return device_types.pop() if len(device_types) == 1 else ""
 
 
 _RENAMED = {"_mm_plus_mm": "mm", "bias_addmm": "addmm", "addmm_activation": "_addmm_activation"}
@@ -208,7 +170,7 @@ _RENAMED = {"_mm_plus_mm": "mm", "bias_addmm": "addmm", "addmm_activation": "_ad
 
 def _op(call: ast.Call, name: str) -> str:
     """Return the qualified op of a call, "" if it calls no op."""
-    if name.startswith(f"{_EXTERN}."):
+    if name.startswith(f"{_EXTERN_KERNELS}."):
         called = name.partition(".")[2]
         return f"aten.{_RENAMED.get(called, called)}"
     if name.startswith(_OPS):
@@ -246,7 +208,7 @@ def _assignments(nodes: Iterable[ast.AST]) -> Iterator[tuple[str, ast.expr]]:
                 yield name, value
 
 
-def _definitions(tree: ast.Module) -> Iterator[Definition]:
+def _definitions(tree: ast.Module) -> Iterator[Launch]:
     """Yield each `name = async_compile...(...)`, without the alternatives of another kernel."""
     compile_calls: dict[str, tuple[str, ast.Call]] = {}
     for name, value in _assignments(tree.body):
@@ -267,16 +229,13 @@ def _definitions(tree: ast.Module) -> Iterator[Definition]:
             first = next(kernel for kernel, group in alternatives.items() if group == name)
             method, call = compile_calls[first]
         language = method.partition("_")[0]
-        yield Definition(name, language, _compiled_for(call, language), _longest_text(call))
+        device = _keyword(call, "device_str") or ("cpu" if language == "cpp" else "cuda")
+        yield Launch(name, language, device, _longest_text(call))
 
 
 def _longest_text(call: ast.Call) -> str:
     texts = [argument.value for argument in call.args if isinstance(argument, ast.Constant)]
     return max((text for text in texts if isinstance(text, str)), key=len, default="")
-
-
-def _compiled_for(call: ast.Call, language: str) -> str:
-    return _keyword(call, "device_str") or ("cpu" if language == "cpp" else "cuda")
 
 
 def _keyword(call: ast.Call, name: str) -> str:

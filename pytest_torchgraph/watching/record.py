@@ -312,13 +312,13 @@ def record_of(recorder: EventRecorder) -> WatchRecord:
             "the watch could not parse torch's reports, so its record is incomplete. This is a "
             f"bug in pytest-torchgraph, please report it: {recorder.broken!r}"
         ) from recorder.broken
-    now = HUB.look(recorder)
+    counted = recorder.counted(HUB.look(recorder))
     return WatchRecord(
         compiled=tuple(compilations(recorder.events)),
-        runs=recorder.executed(now),
-        compiled_names=recorder.compiled(now),
-        counters=recorder.counted(now),
-        callables=tuple(recorder.callables(now).values()),
+        runs=counted.executed,
+        compiled_names=counted.compiled,
+        counters=counted.counters,
+        callables=tuple(counted.callables.values()),
         mesh_dimensions=dict(recorder.mesh_dimensions),
         disabled=recorder.disabled,
         opened=recorder.opened,

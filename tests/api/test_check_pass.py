@@ -315,6 +315,12 @@ def test_integer_inputs_may_be_indices() -> None:
     assert check_pass(to_clamp, text, changes={"aten.relu": -1, "aten.clamp_min": 1})
 
 
+@pytest.mark.parametrize("rtol", [float("inf"), float("nan"), -1, "1e-3"])
+def test_tolerance_that_compares_nothing_is_refused(rtol: Any) -> None:
+    with pytest.raises((TypeError, ValueError), match="rtol="):
+        check_pass(reinplace, DOUBLED, rtol=rtol, atol=0)
+
+
 def test_changes_name_ops_that_can_occur() -> None:
     with pytest.raises(ValueError, match="did you mean"):
         check_pass(reinplace, DOUBLED, changes={"aten.mull": -1})

@@ -256,14 +256,14 @@ def test_wrong_arguments_are_refused(arguments: Any, options: Any, error: Any) -
 
 
 def test_target_that_cannot_be_pickled_is_named() -> None:
-    with pytest.raises(CaptureError, match=r"target\.inner\.0\.hook"):
+    with pytest.raises(CaptureError, match=r"^target cannot .*WithLambda.*<lambda>"):
         restart(WithLambda(), (torch.ones(2, 4),), process=True)
 
 
 def test_setting_that_cannot_be_pickled_is_named() -> None:
     with (
         inductor_config.patch(joint_custom_pre_pass=lambda graph: None),
-        pytest.raises(CaptureError, match=r"torch\._inductor\.config\.joint_custom_pre_pass \("),
+        pytest.raises(CaptureError, match=r"^torch\._inductor\.config\.joint_custom_pre_pass "),
     ):
         restart(square, (torch.ones(4, 4),), process=True)
 

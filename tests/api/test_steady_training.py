@@ -107,8 +107,8 @@ def test_wrong_options(graph_capture):
 
 
 def test_capture_of_a_step_refers_to_steady():
-    step, updates = make("plain")
-    captured = capture(step, *CALLS[0], via="aot", updates=updates)
+    step, updates = make("plain", "SGD")
+    captured = capture(step, *CALLS[0], via="dispatch", updates=updates)
     with pytest.raises(CaptureError, match="steady"):
         captured.assert_matches_eager()
 

@@ -49,7 +49,7 @@ def test_baseline_round_trip(tmp_path_factory: pytest.TempPathFactory, baseline:
     assert read(path) == baseline
 
 
-@settings(max_examples=30)
+@settings(max_examples=10)
 @given(BASELINES)
 def test_baseline_text_is_independent_of_order(baseline: Baseline) -> None:
     turned = {

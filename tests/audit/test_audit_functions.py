@@ -21,7 +21,7 @@ from pytest_torchgraph.audit import (
 )
 from pytest_torchgraph.audit.baseline import functions_of, merge
 from pytest_torchgraph.audit.facts import FunctionFacts
-from pytest_torchgraph.audit.judge import judge, merged_functions
+from pytest_torchgraph.audit.judge import BaselineComparison, merged_functions
 
 FILE = "torchgraph-audit.json"
 COMPILED = FunctionFacts("lib.py | norm", 3, True, (5,), ("inductor",))
@@ -38,7 +38,7 @@ def section(facts: Mapping[str, TestFacts]) -> ReleaseSection:
 
 
 def compare(before: Mapping[str, TestFacts], after: Mapping[str, TestFacts]) -> Verdict:
-    return judge(section(before), after, before.keys())
+    return BaselineComparison(section(before), after, before.keys()).verdict()
 
 
 def using(*functions: FunctionFacts, shared: bool = True) -> TestFacts:
@@ -112,7 +112,7 @@ def test_lost_backward_of_shared_code_is_worse_if_all_tests_ran() -> None:
     assert {regression.text for regression in compare(before, now).worse} == {
         "the backward graph no longer runs"
     }
-    assert judge(section(before), {"a": using(COMPILED)}, {"a"}).worse == []
+    assert BaselineComparison(section(before), {"a": using(COMPILED)}, {"a"}).verdict().worse == []
 
 
 def test_new_cause_explains_differences_of_a_function() -> None:
@@ -132,7 +132,9 @@ def test_lost_call_of_a_shared_test_is_worse(shared: bool) -> None:
 
 
 def test_shared_test_without_compiled_calls_is_worse() -> None:
-    verdict = judge(section({"a": FIRST, "b": SECOND}), {"a": FIRST}, {"a", "b"})
+    verdict = BaselineComparison(
+        section({"a": FIRST, "b": SECOND}), {"a": FIRST}, {"a", "b"}
+    ).verdict()
     assert [(regression.test, regression.text) for regression in verdict.worse] == [
         ("b", "no longer uses torch.compile")
     ]

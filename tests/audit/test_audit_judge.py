@@ -15,7 +15,7 @@ from pytest_torchgraph.audit import (
     Verdict,
     verdict_lines,
 )
-from pytest_torchgraph.audit.judge import judge
+from pytest_torchgraph.audit.judge import BaselineComparison
 
 BREAK = Cause("break", "net.py", "forward", "data-dependent", "if x.sum() > 0:", 7)
 OTHER = replace(BREAK, code="print(x)", line=9)
@@ -30,7 +30,9 @@ def compare(before: TestFacts | None, after: TestFacts | None, *others: TestFact
     section = {f"other_{n}": Entry.of(other) for n, other in enumerate(others)}
     if before is not None:
         section["test"] = Entry.of(before)
-    return judge(ReleaseSection(section), {} if after is None else {"test": after}, {"test"})
+    return BaselineComparison(
+        ReleaseSection(section), {} if after is None else {"test": after}, {"test"}
+    ).verdict()
 
 
 @pytest.mark.parametrize(
@@ -179,7 +181,9 @@ def test_fewer_ops_after_fewer_recompiles_are_not_worse() -> None:
 
 def test_lost_call_is_reported_at_the_test() -> None:
     before = ReleaseSection({"t.py::test_one": Entry.of(GOOD)})
-    verdict = judge(before, {}, {"t.py::test_one"}, {"t.py::test_one": "t.py:7 test_one"})
+    verdict = BaselineComparison(before, {}, {"t.py::test_one"}).verdict(
+        {"t.py::test_one": "t.py:7 test_one"}
+    )
     (change,) = verdict.worse
     assert change.place == CodePlace("t.py", 7, "test_one")
 
@@ -189,7 +193,9 @@ def test_change_in_several_places_is_one_line() -> None:
         f"test_{n}": replace(GOOD, ops=4, frames=(f"net.py:{n} forward",)) for n in range(10, 15)
     }
     before = ReleaseSection({test: Entry.of(GOOD) for test in facts})
-    lines = list(verdict_lines(judge(before, facts, set(facts)), "audit.json"))
+    lines = list(
+        verdict_lines(BaselineComparison(before, facts, set(facts)).verdict(), "audit.json")
+    )
     places = "net.py:10 in forward, net.py:11 in forward, net.py:12 in forward and 2 more"
     assert lines[1:-2] == [
         f"  5 tests  {places}: fewer ops compiled: 8 -> 4  test_10 and 4 more",
@@ -198,16 +204,16 @@ def test_change_in_several_places_is_one_line() -> None:
 
 def test_tests_that_failed_or_did_not_run_are_not_compared() -> None:
     before = ReleaseSection({"failed": Entry.of(GOOD), "skipped": Entry.of(GOOD)})
-    verdict = judge(before, {"failed": EMPTY}, set())
+    verdict = BaselineComparison(before, {"failed": EMPTY}, set()).verdict()
     assert (verdict.worse, verdict.gone) == ([], ["skipped"])
 
 
 def test_renamed_test_is_reported_as_renamed() -> None:
-    verdict = judge(
+    verdict = BaselineComparison(
         ReleaseSection({"t.py::test_old": Entry.of(GOOD)}),
         {"t.py::test_new": GOOD},
         {"t.py::test_new"},
-    )
+    ).verdict()
     assert verdict.renamed == [("t.py::test_old", "t.py::test_new")]
     lines = list(verdict_lines(verdict, "audit.json"))
     assert lines[-1] == (

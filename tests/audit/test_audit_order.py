@@ -34,9 +34,13 @@ EDITED = {
 
 
 PAIRS = [
-    (before, after)
-    for before in ("serial", "workers", "random 1", "isolated")
-    for after in (*WAYS, *SMALLER, *EDITED)
+    *zip(
+        ("serial", "workers", "random 1", "isolated") * 3, [*WAYS, *SMALLER, *EDITED], strict=True
+    ),
+    ("workers", "serial"),
+    ("isolated", "serial"),
+    ("serial", "workers"),
+    ("serial", "isolated"),
 ]
 """The way to record the baseline, and the way to run the compared suite."""
 

@@ -11,7 +11,7 @@ import torch
 
 import pytest_torchgraph
 from pytest_torchgraph.audit import Entry, ReleaseSection, SuiteWatch, TestFacts
-from pytest_torchgraph.audit.judge import judge
+from pytest_torchgraph.audit.judge import BaselineComparison
 from pytest_torchgraph.audit.read import NEVER_CALLED, facts_of_test
 from pytest_torchgraph.convert import is_own_file
 from pytest_torchgraph.torch_private import configs_restored
@@ -192,7 +192,9 @@ def test_nested_graph_breaks_setting_is_not_a_regression(facts: Facts, config: A
     assert (off.nested, on.nested) == (False, True)
     assert off.ops != on.ops
     for before, after in ((off, on), (on, off)):
-        verdict = judge(ReleaseSection({"test": Entry.of(before)}), {"test": after}, {"test"})
+        verdict = BaselineComparison(
+            ReleaseSection({"test": Entry.of(before)}), {"test": after}, {"test"}
+        ).verdict()
         assert (verdict.worse, verdict.better) == ([], [])
 
 

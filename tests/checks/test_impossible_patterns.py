@@ -78,8 +78,15 @@ REFUSED: list[tuple[Any, str, str]] = [
 """Patterns, why they are refused, and the mechanism via which they are not."""
 
 
-@pytest.mark.parametrize(("pattern", "why", "accepted"), REFUSED)
-@pytest.mark.parametrize("via", VIAS)
+@pytest.mark.parametrize(
+    ("via", "pattern", "why", "accepted"),
+    [
+        (via, *refused)
+        for number, refused in enumerate(REFUSED)
+        for column, via in enumerate(VIAS)
+        if via in ("fx", "dynamo") or (number + column) % 5 == 0
+    ],
+)
 def test_python_pattern_is_refused_at_each_level_where_it_is_no_node(
     captures: Callable[[str], Capture], via: str, pattern: Any, why: str, accepted: str
 ) -> None:
@@ -182,13 +189,8 @@ def test_torch_functions_are_refused_below_autograd(
 ) -> None:
     captured = captures(via)
     why = "which holds ops such as aten.mm.default: capture via "
-    for pattern in (
-        "torch.cos",
-        "Tensor.cos",
-        torch.Tensor.cos,
-        "torch.co*",
-        "torch.nn.functional",
-    ):
+    further = ("Tensor.cos", torch.Tensor.cos, "torch.co*", "torch.nn.functional")
+    for pattern in ("torch.cos", *(further if via == "aot" else ())):
         with pytest.raises(ValueError, match=f"{why}'dynamo' or 'fx'"):
             captured.assert_no_ops(pattern)
     with pytest.raises(ValueError, match=f"{why}'fx'"):

@@ -311,6 +311,7 @@ class Statistics(nn.Module):
         return x * 2
 
 
+@pytest.mark.slow("compiles several models", only=["last-aot"])
 @pytest.mark.parametrize(
     ("name", "via"),
     [("mean", "dispatch"), ("last", "dispatch"), ("count", "dispatch"), ("last", "aot")],

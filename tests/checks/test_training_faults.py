@@ -139,6 +139,44 @@ def test_update_twice():
         capture.assert_updated()
 
 
+def each_steps_in_the_backward(model, *, zeroed=True):
+    """One optimizer for each parameter, in a hook of the backward, as torchtune has it."""
+    optimizers = {p: torch.optim.SGD([p], foreach=False) for p in model.parameters()}
+
+    def hook(parameter):
+        optimizers[parameter].step()
+        if zeroed:
+            optimizers[parameter].zero_grad()
+
+    for parameter in optimizers:
+        parameter.register_post_accumulate_grad_hook(hook)
+    return optimizers.values()
+
+
+@pytest.mark.parametrize("zeroed", [True, False])
+def test_optimizers_in_the_backward(zeroed):
+    model, _ = make()
+    optimizers = each_steps_in_the_backward(model, zeroed=zeroed)
+
+    def step(x, y):
+        F.mse_loss(model(x), y).backward()
+
+    capture = capture_step(step, model, *optimizers)
+    if zeroed:
+        capture.assert_updated()
+    else:
+        with pytest.raises(AssertionError, match="from before the step is added to"):
+            capture.assert_updated()
+
+
+def test_optimizer_in_the_backward_and_after_it():
+    model, optimizer = make()
+    optimizers = each_steps_in_the_backward(model, zeroed=False)
+    capture = capture_step(simple(model, optimizer), model, optimizer, *optimizers)
+    with pytest.raises(AssertionError, match="6 of 6 parameters(.|\n)*is written 2 times"):
+        capture.assert_updated()
+
+
 @pytest.mark.slow("compiles a training step twice", only=["aot"])
 @pytest.mark.parametrize("via", ["dispatch", "aot"])
 def test_gradient_not_zeroed(via):
@@ -211,6 +249,7 @@ def scheduled(model, optimizer, change):
     return step
 
 
+@pytest.mark.slow("compiles a training step; a step count is in every run")
 def test_frozen_learning_rate():
     model, optimizer = make()
     scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)

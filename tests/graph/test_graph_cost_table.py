@@ -11,7 +11,6 @@ from graph.build import graph
 from pytest_torchgraph import CaptureError, Graph
 from pytest_torchgraph.graph import (
     by_module,
-    changed_costs,
     cost_table,
     flops_by_node,
     format_cost_table,
@@ -187,28 +186,3 @@ def random_graph(seed: int) -> Graph:
         last = name
     inputs = "%x = input : f32[4, 4]\n%w = parameter : f32[4, 4]"
     return graph("\n".join([*lines, f"return %{last}", *saved]), inputs=inputs)
-
-
-def test_changed_costs_are_reported_at_their_module() -> None:
-    def step(act: str, *more: str) -> Graph:
-        lines = [
-            *("%h.0.fc/mm = aten.mm.default(%x, %w) : f32[2, 8]", *more),
-            f"%h.1.act/{act} = aten.{act}.default(%h.0.fc/mm) : f32[2, 8]",
-            *(f"return %h.1.act/{act}", f"save %h.1.act/{act}" if act == "exp" else ""),
-        ]
-        return graph("\n".join(lines), inputs=INPUTS)
-
-    def changes_to(after: Graph) -> list[tuple[str, int, int]]:
-        return [
-            (new.module, new.total - old.total, (new.saved_bytes or 0) - (old.saved_bytes or 0))
-            for old, new in changed_costs([step("relu")], [after])[0]
-        ]
-
-    second = "%h.1.fc/mm = aten.mm.default(%x, %w) : f32[2, 8]"
-    assert changes_to(step("relu")) == [("", 0, 0)]
-    assert changes_to(step("exp")) == [("", 0, 64), ("h.1.act", 0, 64)]
-    assert changes_to(step("exp", second)) == [
-        *(("", MM, 64), ("h.1", MM, 64)),
-        *(("h.1.act", 0, 64), ("h.1.fc", MM, 0)),
-    ]
-    assert changes_to(step("relu", second)) == [("", MM, 0), ("h.1.fc", MM, 0)]

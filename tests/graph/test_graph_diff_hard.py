@@ -108,7 +108,7 @@ def test_op_replaced_among_equal_ops_is_one_finding(shape: str) -> None:
 
 def test_op_removed_from_a_run_of_equal_ops_is_one_finding() -> None:
     base = one_op(300)
-    for at in range(2, 302, 23):
+    for at in range(2, 302, 53):
         diff = difference_of(base, remove(base, at).nodes)
         assert [(f.kind, len(f.changes)) for f in diff.findings] == [("removed", 1)], diff
 

@@ -74,7 +74,7 @@ def test_rounded_largest_float_is_finite():
     assert Graph.from_text(text) == scaled("1.7976931348623157e+308")
 
 
-@settings(checked, max_examples=30)
+@settings(checked, max_examples=10)
 @given(graphs(), st.sampled_from([0, 1, 3, 17]))
 def test_any_graph_equals_its_text_with_digits(graph: Graph, digits: int):
     text = graph.to_text(digits=digits)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from graph.build import document, graph
 from graph.strategies import checked, graphs_with_facts, plain_graphs, shuffled
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_torchgraph.graph import (
@@ -41,7 +41,7 @@ return [%sin, %cos]
 # -- text ------------------------------------------------------------------------------------------
 
 
-@checked
+@settings(checked, max_examples=15)
 @given(graphs_with_facts(), st.booleans())
 def test_facts_survive_the_text(original: Graph, fold: bool) -> None:
     text = original.to_text(fold=fold)

@@ -40,6 +40,7 @@ def update_of(graph_capture, layers, optimizer, **edit):
     return capture_update(graph_capture, step, torch.randn(2, 3, 8), updates=(model, optimizer))
 
 
+@pytest.mark.slow("two further optimizers", unless=["for-loop"])
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_an_update_is_as_long_for_more_layers(graph_capture, optimizer):
     short, long = (update_of(graph_capture, layers, optimizer) for layers in (2, 4))

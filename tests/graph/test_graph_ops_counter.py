@@ -6,7 +6,7 @@ import operator
 from collections import Counter
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_torchgraph import OpCounts
@@ -32,6 +32,7 @@ ORDER = [operator.lt, operator.le, operator.gt, operator.ge]
 
 
 @pytest.mark.parametrize("operate", [*ARITHMETIC, *IN_PLACE, *ORDER])
+@settings(max_examples=20)
 @given(a=COUNTS, b=COUNTS)
 def test_op_counts_arithmetic_equals_counter_arithmetic(operate, a, b) -> None:
     expected = operate(Counter(a), Counter(b))

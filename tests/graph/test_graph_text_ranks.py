@@ -143,11 +143,11 @@ def test_windows_line_ends_and_no_origin() -> None:
 ERRORS = {
     "no mesh": ("mesh dp=2, tp=4\n", "", "3:1: expected 'mesh' and its sizes"),
     "no size": ("dp=2, tp=4", "", "3:6: expected a size of the mesh, such as 'tp=4'"),
-    "an open size": ("tp=4", "tp=", "3:12: expected a size"),
-    "a size of 0": ("tp=4", "tp=0", "3:12: expected a size"),
-    "a comma": ("tp=4", "tp=4, ", "3:12: expected a size"),
+    "an open size": ("tp=4", "tp=", "3:15: expected a size"),
+    "a size of 0": ("tp=4", "tp=0", "3:15: expected a size"),
+    "a comma": ("tp=4", "tp=4, ", "3:18: expected a size"),
     "a dimension twice": ("tp=4", "dp=4", "3:12: duplicate dimension 'dp'"),
-    "a bad string": ("tp=4", '"\\q"=4', "3:12: not a JSON string: Invalid \\escape"),
+    "a bad string": ("tp=4", '"\\q"=4', "3:12: expected a JSON string, found an invalid escape"),
     "a rank too many": (
         "0-3, 7",
         "0-3, 8",

@@ -6,8 +6,6 @@ import torch
 from torch import Tensor, nn
 
 MECHANISMS = ("aot", "dispatch", "dynamo", "fx", "export", "compiled_autograd", "inductor")
-RUN_BACKWARD = ("aot", "dispatch", "dynamo", "fx")
-"""The mechanisms that run the backward; export has none."""
 BOTH = ("aot", "dispatch")
 """The mechanisms that give a graph of the backward."""
 

@@ -180,6 +180,9 @@ def attend(x: Tensor, train: bool) -> Tensor:
     )[0]
 
 
+@pytest.mark.slow(
+    "further functions", unless=["function-export", "attention-*", "heads-*", "checkpoint-*"]
+)
 @pytest.mark.parametrize(
     ("name", "via"), [("function", "export"), *((name, "dynamo") for name in DROPOUTS)]
 )

@@ -19,7 +19,7 @@ from pytest_torchgraph import (
     torch_private,
     watch,
 )
-from pytest_torchgraph.convert import convert_printed, read_printed
+from pytest_torchgraph.convert import convert, read_printed
 from pytest_torchgraph.watching.kernels import read_fused_ops
 
 WRITTEN = Inductor(codegen=False)
@@ -127,7 +127,7 @@ def printed_graphs(target: Callable[..., Any]) -> tuple[Capture, list[Graph]]:
     with torch_private.structured_trace(emit):
         captured = capture(target, example(3, 4), via=WRITTEN)
     graphs = [
-        convert_printed(read_printed(text), level="post_grad", kind=graph.kind).graph
+        convert(read_printed(text), level="post_grad", kind=graph.kind).graph
         for text, graph in zip(texts, captured.graphs, strict=True)
     ]
     return captured, graphs

@@ -195,11 +195,12 @@ def test_wrong_passes_are_refused(passes: Any, kind: type[Exception], message: s
         captured(passes)
 
 
-@pytest.mark.parametrize(("times", "kind"), [(True, TypeError), ("2", TypeError), (-1, ValueError)])
-def test_wrong_times_are_refused(times: Any, kind: type[Exception]) -> None:
+def test_wrong_times_are_refused() -> None:
     result = captured({"post_grad": [do_nothing]})
-    with pytest.raises(kind, match="times="):
-        result.assert_pass("do_nothing", times=times)
+    wrong: list[Any] = [True, "2", -1]
+    for times in wrong:
+        with pytest.raises(ValueError if times == -1 else TypeError, match="times="):
+            result.assert_pass("do_nothing", times=times)
     with pytest.raises(TypeError, match="not the name of a pass"):
         result.assert_pass(do_nothing)  # type: ignore[arg-type]
 

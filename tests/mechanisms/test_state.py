@@ -25,8 +25,11 @@ from pytest_torchgraph import CaptureError, capture, torch_private
 
 pytestmark = pytest.mark.gpu
 
-MISSING = torch_private.probe()
-"""Settings that exist only in newer releases of torch."""
+
+@functools.cache
+def missing() -> set[str]:
+    """Return the settings that exist only in newer releases of torch."""
+    return set(torch_private.probe())
 
 
 def world() -> dict[str, Any]:
@@ -67,7 +70,7 @@ def world() -> dict[str, Any]:
             for name, logger in logging.root.manager.loggerDict.items()
             if name.startswith("torch") and isinstance(logger, logging.Logger) and logger.level
         },
-        "private": {n: torch_private.get(n) for n in torch_private.NAMES if n not in MISSING},
+        "private": {n: torch_private.get(n) for n in torch_private.NAMES if n not in missing()},
         "compiler": compiler,
         "modes": torch_private.modes_that_stop_compilation(),
         "warnings": len(warnings.filters),

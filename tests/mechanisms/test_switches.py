@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -191,10 +192,15 @@ def target_with(
     return target
 
 
+COMPILING = [via for via in MECHANISMS if via not in ("fx", "dispatch")]
+
+
 @pytest.mark.slow("compiles each case", unless=["dispatch-*"])
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("change", CHANGES)
-@pytest.mark.parametrize("via", [via for via in MECHANISMS if via != "fx"])
+@pytest.mark.parametrize(
+    ("via", "change"),
+    [*(("dispatch", change) for change in CHANGES), *zip(itertools.cycle(COMPILING), CHANGES)],
+)
 def test_flags_are_restored(via: str, change: str) -> None:
     for raises in (False, True):
         model, x = Model(), torch.ones(2, 4)
@@ -208,8 +214,10 @@ def test_flags_are_restored(via: str, change: str) -> None:
 
 @pytest.mark.slow("compiles each case", unless=["dispatch-*"])
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("flip", FLIPS)
-@pytest.mark.parametrize("via", ["dispatch", "aot"])
+@pytest.mark.parametrize(
+    ("via", "flip"),
+    [*(("dispatch", flip) for flip in FLIPS), *(("aot", flip) for flip in [*FLIPS][::4])],
+)
 def test_switches_are_restored(via: str, flip: str) -> None:
     model, x, before = Model(), torch.ones(2, 4), account()
     for raises in (False, True):

@@ -7,11 +7,17 @@ import torch
 
 from pytest_torchgraph import CaptureError
 
-from .test_training_step import COMPILED, Training, batch, cases, same
+from .test_training_step import COMPILED, IMPLEMENTED, Training, batch, cases, same
 
-# All cells passed once. What a scaler or a schedule adds is the same for each optimizer.
-CASES = [case for case in cases() if case[0] in ("SGD", "AdamW") or case[2] == "plain"]
-QUICK = ["SGD-foreach-clipping-model"]
+# What a scaler or a schedule adds is the same for each optimizer.
+CASES = [case for case in cases() if case[0] in ("SGD", "AdamW")]
+CASES += [
+    (optimizer, how, "plain", compiled)
+    for optimizer, how in IMPLEMENTED
+    if optimizer not in ("SGD", "AdamW")
+    for compiled in COMPILED
+]
+QUICK = ["SGD-foreach-plain-model"]
 
 
 @pytest.mark.slow("every optimizer and option", unless=QUICK)

@@ -65,7 +65,7 @@ def test_module_that_other_nodes_interrupt_is_several_boxes():
 
 
 @pytest.mark.parametrize("compact", [False, True])
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(
     paths=st.lists(
         st.sampled_from(["", "a", "a.b", "a.b.c", "d", "d.0", "d.1", "d.1.x"]), max_size=90

@@ -1,4 +1,4 @@
-"""Collectives in drawings: their group and bytes, and the ops that run until the wait."""
+"""Collectives in drawings: their group and bytes, and the distance to the wait."""
 
 from __future__ import annotations
 
@@ -31,16 +31,18 @@ forward @ aot {
 WAIT = "_c10d_functional.wait_tensor"
 
 
-def test_collective_box_has_the_group_and_wait_box_has_the_overlap(look):
+def lines_of(seen, op):
+    (text,) = [text for text in seen.boxes if op in text]
+    return text.split("\n")
+
+
+def test_collective_box_has_the_group_the_bytes_and_the_wait(look):
     seen = look(to_dot(Graph.from_text(TEXT)))
 
-    assert any("all_gather_into_tensor" in text and "over dp, 256 B" in text for text in seen.boxes)
-    assert any("all_reduce_coalesced" in text and "over tp, 384 B" in text for text in seen.boxes)
-    waits = {text.removeprefix(WAIT).strip(): text for text in seen.boxes if WAIT in text}
-    assert set(waits) == {"overlaps 2 ops", "not overlapped", ""}  # "" is the second collective's
-    dashed = {name: "dashed" in seen.boxes[text]["style"] for name, text in waits.items()}
-    assert dashed == {"overlaps 2 ops": False, "not overlapped": True, "": False}
-    assert "tg-exposed" in seen.boxes[waits["not overlapped"]]["class"]
+    gather = lines_of(seen, "all_gather_into_tensor")
+    assert gather[-2:] == ["all_gather over dp, 256 B", "waited for after 2 ops"]
+    reduce = lines_of(seen, "all_reduce_coalesced")
+    assert reduce[-2:] == ["all_reduce over tp, 384 B", "waited for at once"]
 
 
 def test_wait_for_a_view_of_a_collective_ends_the_collective(look):
@@ -49,13 +51,7 @@ def test_wait_for_a_view_of_a_collective_ends_the_collective(look):
         "wait_tensor.default(%gather)", "wait_tensor.default(%seen)"
     )
     seen = look(to_dot(Graph.from_text(text)))
-    assert any("overlaps 2 ops" in text for text in seen.boxes)
-
-
-def test_group_counts_waits_that_are_not_overlapped(look):
-    lines = TEXT.replace("%one", "%m/one").replace("%both", "%m/both").replace("%two", "%m/two")
-    seen = look(to_dot(Graph.from_text(lines), limit=3))
-    assert any("1 not overlapped" in text for text in seen.boxes), seen.boxes
+    assert lines_of(seen, "all_gather_into_tensor")[-1] == "waited for after 3 ops"
 
 
 def test_each_of_several_sends_and_receives_has_a_line(look):
@@ -87,7 +83,7 @@ forward @ aot {
     texts = list(look(to_dot(subject)).boxes)
     assert sum("over tp, ? B" in text for text in texts) == 1
     assert sum("over dp, ? B" in text for text in texts) == 1
-    assert sum("not overlapped" in text for text in texts) == 1
+    assert sum("waited for at once" in text for text in texts) == 1
 
 
 def test_graph_with_hidden_collectives_is_drawn(look):
@@ -97,10 +93,10 @@ def test_graph_with_hidden_collectives_is_drawn(look):
     assert any("Tensor.redistribute" in text for text in seen.boxes)
 
 
-def test_collective_before_inductors_ordering_has_no_overlap_label(look):
+def test_collective_before_inductors_ordering_has_no_wait_label(look):
     seen = look(to_dot(Graph.from_text(TEXT.replace("@ aot", "@ post_grad"))))
     assert any("over dp, 256 B" in text for text in seen.boxes)
-    assert not any("overlap" in text for text in seen.boxes)
+    assert not any("waited" in text for text in seen.boxes)
 
 
 def test_surplus_collective_has_its_group(look):
@@ -111,7 +107,7 @@ def test_surplus_collective_has_its_group(look):
         if "!" in text
     ]
     assert "all_gather_into_tensor" in box
-    assert "over dp, 256 B" in box.split("\n")
+    assert "all_gather over dp, 256 B" in box.split("\n")
 
 
 @pytest.mark.parametrize(

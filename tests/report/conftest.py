@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pytest_torchgraph.audit import AuditOutcome, Cause, Entry, ReleaseSection, TestFacts
-from pytest_torchgraph.audit.judge import judge
+from pytest_torchgraph.audit.judge import BaselineComparison
 
 Made = Callable[..., AuditOutcome]
 
@@ -36,7 +36,7 @@ def made() -> Made:
         }
         if before is not None:
             section = ReleaseSection({test: Entry.of(each) for test, each in before.items()})
-            values["verdict"] = judge(section, facts, set(facts))
+            values["verdict"] = BaselineComparison(section, facts, set(facts)).verdict()
         return AuditOutcome(**{**values, **given})
 
     return made

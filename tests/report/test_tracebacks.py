@@ -35,13 +35,14 @@ def shown(call: Callable[[], Any], error: type[Exception]) -> list[tuple[str, st
         (lambda: capture(lambda x: 3, torch.ones(2)), CaptureError, []),
         (lambda: capture(torch.ones(2)), TypeError, []),
         (lambda: capture(torch.relu, torch.ones(2), via="aott"), ValueError, []),
+        (lambda: capture(torch.relu, torch.ones(2)).assert_graph_count(3), AssertionError, []),
         (
             lambda: capture(compiled_inside, torch.ones(2), via="dispatch"),
             CaptureError,
             ["compiled_inside"],
         ),
     ],
-    ids=["capture", "type", "value", "in the target"],
+    ids=["capture", "type", "value", "assertion", "in the target"],
 )
 def test_traceback_of_a_refusal_ends_in_user_code(
     call: Callable[[], Any], error: type[Exception], inside: list[str]

@@ -106,7 +106,7 @@ def test_update_adds_facts_to_an_older_file_once(pytester: pytest.Pytester, run:
     assert f"{line}return values, run counts (--torchgraph-update adds them)" in passed.outlines
 
     updated = run("--torchgraph-update", NAME="logits", RUNS="3")
-    line = "extended  __snapshots__/test_net/test_net.tgraph: now includes: "
+    line = "updated  __snapshots__/test_net/test_net.tgraph: now includes: "
     assert f"{line}return values, run counts" in updated.outlines
     (new,) = files(pytester).values()
     assert new.startswith(b"torchgraph 4\n")
@@ -174,6 +174,6 @@ def test_value_of_one_of_several_constants_is_added(pytester: pytest.Pytester, r
     run("--torchgraph-update", GONE="(2.0)").assert_outcomes(passed=1)
     line = "not compared  __snapshots__/test_net/test_net.tgraph: values of constants"
     assert f"{line} (--torchgraph-update adds them)" in run().outlines
-    line = "extended  __snapshots__/test_net/test_net.tgraph: now includes: values of constants"
+    line = "updated  __snapshots__/test_net/test_net.tgraph: now includes: values of constants"
     assert line in run("--torchgraph-update").outlines
     assert not any("not compared" in line for line in run().outlines)

@@ -104,7 +104,8 @@ def test_edit_in_several_rank_classes_is_reported_once(
     stored: Run, pytester: pytest.Pytester
 ) -> None:
     update = stored("--torchgraph-update", RANKS="relu gelu * 4; relu gelu * 3; relu neg * 1")
-    what = "rank 7: 1 edit: aten.gelu -> aten.neg in layer.1"
+    ranks = "rank 7 differs from the stored graphs (ranks 0-6 equal)"
+    what = f"{ranks}: 1 edit: aten.gelu -> aten.neg in layer.1"
     assert stored_graphs(update) == [f"updated  {FILE}: {what}"]
     assert headings(pytester) == ["ranks 0-6", "rank 7"]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import warnings
 
 import pytest
@@ -13,8 +14,13 @@ import pytest_torchgraph as tg
 
 
 @pytest.mark.slow("further models and mechanisms", unless=["t5-dispatch"])
-@pytest.mark.parametrize("via", ["dispatch", "aot", "dynamo", "export"])
-@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize(
+    ("name", "via"),
+    [
+        *((name, "dispatch") for name in KINDS),
+        *zip(KINDS, itertools.cycle(["aot", "dynamo", "export"]), strict=False),
+    ],
+)
 def test_block_kinds_agree_with_the_table(name, via, tmp_path):
     subject = SUBJECTS[name]()
     with torch.set_grad_enabled(subject.grad), warnings.catch_warnings():

@@ -148,7 +148,7 @@ def test_graph_breaks_of_a_log(case: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "backend"),
     [
-        *((name, "aot_eager") for name in SUBJECTS),
+        *((name, "aot_eager") for name in [*SUBJECTS][::2]),
         *((name, "inductor") for name in ("mlp", "residual_cnn", "gpt2", "mamba")),
     ],
 )

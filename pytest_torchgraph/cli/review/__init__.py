@@ -85,7 +85,7 @@ def run(options: argparse.Namespace) -> int:
         TorchGraphError: if there is nothing to review, and for an unknown cause or test.
         OSError: for a missing directory.
     """
-    from .listing import any_pending, data, listing, markdown
+    from .listing import data, listing, markdown
     from .waiting import find_directories, read_pending
 
     if (options.test or options.dry_run) and not options.accept:
@@ -102,7 +102,7 @@ def run(options: argparse.Namespace) -> int:
         print_json(data(pending))
     elif options.format == "markdown":
         print("\n".join(map(one_line, markdown(pending))))
-    elif not options.list and any_pending(pending.states()) and _in_terminal():
+    elif not options.list and any(map(pending.is_open, pending.chosen)) and _in_terminal():
         from .prompt import ask
 
         ask(pending)
@@ -110,7 +110,7 @@ def run(options: argparse.Namespace) -> int:
         print("\n".join(map(one_line, listing(pending))))
     if pending.unreadable:
         return EXIT_TROUBLE
-    return EXIT_DIFFERENT if any_pending(pending.states()) else EXIT_OK
+    return EXIT_DIFFERENT if any(map(pending.is_open, pending.chosen)) else EXIT_OK
 
 
 def _in_terminal() -> bool:

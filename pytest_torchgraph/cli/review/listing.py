@@ -9,7 +9,7 @@ from typing import Any
 from ...graph.diff import Finding, finding_lines, merge_findings
 from ...words import counted, markdown_code
 from ..formats import markdown_table
-from .waiting import NumberedCause, PendingUpdates, State
+from .waiting import NumberedCause, PendingUpdates
 
 MAX_OTHERS = 3
 """Maximum number of causes to name that a cause shares files with."""
@@ -18,40 +18,40 @@ ACCEPT = "pytest-torchgraph review --accept"
 
 def listing(pending: PendingUpdates) -> Iterator[str]:
     """Yield a few lines for each pending cause, and the commands to accept causes."""
-    states = pending.states()
-    yield heading(pending, states)
-    for cause in open_causes(pending, states):
-        head, *further_lines = finding_lines([_without_accepted(cause, states)])
+    yield heading(pending)
+    for cause in pending.open_causes:
+        head, *further_lines = finding_lines([_without_accepted(pending, cause)])
         yield f"{cause.number:>3}  {head}"
         yield from (f"   {line}" for line in further_lines)
-        if note := notes(pending, cause, states):
+        if note := notes(pending, cause):
             yield f"       {note}"
     for update in pending.chosen:
-        state, reason = states[update.target]
+        state, reason = pending.states[update.target]
         if state == "refused":
             yield f"!  {update.describe_refusal(reason)}"
     yield from (f"!  {problem}" for problem in pending.unreadable)
     # A file that changed since the comparison is the usual reason for any other refusal.
     changed = any(
-        states[update.target][0] == "refused" and not update.saved.refused
+        pending.states[update.target][0] == "refused" and not update.saved.refused
         for update in pending.chosen
     )
     if changed and pending.is_default:
         yield "discard the changes of earlier runs:  pytest --cache-clear"
-    if any(state == "waits" for state, _ in states.values()):
+    if any(state == "waits" for state, _ in pending.states.values()):
         yield f"accept one:  {accept_command(pending, '--cause=N')}"
         yield f"accept all:  {accept_command(pending)}"
 
 
 def markdown(pending: PendingUpdates) -> Iterator[str]:
     """Yield the pending causes as a Markdown table."""
-    states = pending.states()
-    yield f"**{heading(pending, states)}**"
-    if causes := open_causes(pending, states):
-        head, rule, *rows = markdown_table([_without_accepted(cause, states) for cause in causes])
+    yield f"**{heading(pending)}**"
+    if causes := pending.open_causes:
+        head, rule, *rows = markdown_table([_without_accepted(pending, cause) for cause in causes])
         yield from ("", f"| cause {head}", f"|---:{rule}")
         yield from (f"| {cause.number} {row}" for cause, row in zip(causes, rows, strict=True))
-    refused = [(name, reason) for name, (state, reason) in states.items() if state == "refused"]
+    refused = [
+        (name, reason) for name, (state, reason) in pending.states.items() if state == "refused"
+    ]
     problems = [f"{name}: {reason}" for name, reason in refused] + list(pending.unreadable)
     if problems:
         yield from ("", *(f"- {markdown_code(problem)}" for problem in problems))
@@ -59,15 +59,16 @@ def markdown(pending: PendingUpdates) -> Iterator[str]:
 
 def data(pending: PendingUpdates) -> dict[str, Any]:
     """Return the chosen causes and updates as JSON values, including accepted causes."""
-    states = pending.states()
-    waiting = {name for name, (state, _) in states.items() if state == "waits"}
+    waiting = {name for name, (state, _) in pending.states.items() if state == "waits"}
     return {
         "directory": pending.directory,
         "causes": [
             {
                 "number": cause.number,
                 **cause.words.to_json(),
-                "waiting": [name for name in cause.words.files if states[name][0] != "stored"],
+                "waiting": [
+                    name for name in cause.words.files if pending.states[name][0] != "stored"
+                ],
                 "accept": accept_command(pending, f"--cause={cause.number}")
                 if waiting.intersection(cause.words.files)
                 else "",
@@ -80,8 +81,8 @@ def data(pending: PendingUpdates) -> dict[str, Any]:
                 "test": update.saved.test,
                 "file": update.target,
                 "headline": update.difference.headline,
-                "state": states[update.target][0],
-                "why": states[update.target][1],
+                "state": pending.states[update.target][0],
+                "why": pending.states[update.target][1],
                 "causes": sorted(pending.causes_by_target[update.target]),
             }
             for update in pending.chosen
@@ -91,38 +92,37 @@ def data(pending: PendingUpdates) -> dict[str, Any]:
     }
 
 
-def heading(pending: PendingUpdates, states: dict[str, tuple[State, str]]) -> str:
+def heading(pending: PendingUpdates) -> str:
     """Return the number of pending causes and stored graphs, in one line."""
-    accepted = sum(state == "stored" for state, _ in states.values())
+    accepted = sum(state == "stored" for state, _ in pending.states.values())
     accepted_text = f"; {counted(accepted, 'other graph')} already accepted" if accepted else ""
-    return f"{describe_open(pending, states) or 'no pending changes'}{accepted_text}"
+    return f"{describe_open(pending) or 'no pending changes'}{accepted_text}"
 
 
-def describe_open(pending: PendingUpdates, states: dict[str, tuple[State, str]]) -> str:
+def describe_open(pending: PendingUpdates) -> str:
     """Count the pending causes and their stored graphs; "" if nothing is pending."""
-    kinds = [state for state, _ in states.values()]
+    kinds = [state for state, _ in pending.states.values()]
     open_files = len(kinds) - kinds.count("stored")
     if not open_files:
         return ""
     refused = kinds.count("refused")
     refused_text = f", {refused} cannot be accepted" if refused else ""
-    causes = counted(len(open_causes(pending, states)), "cause")
+    causes = counted(len(pending.open_causes), "cause")
     return f"{causes} in {counted(open_files, 'stored graph')}{refused_text}"
 
 
-def _without_accepted(cause: NumberedCause, states: dict[str, tuple[State, str]]) -> Finding:
+def _without_accepted(pending: PendingUpdates, cause: NumberedCause) -> Finding:
     """Return a cause without the places and files already accepted."""
-    return merge_findings([item for item in cause.items if states[item[0]][0] != "stored"])
+    items = [item for item in cause.items if pending.states[item[0]][0] != "stored"]
+    return merge_findings(items)
 
 
-def notes(
-    pending: PendingUpdates, cause: NumberedCause, states: dict[str, tuple[State, str]]
-) -> str:
+def notes(pending: PendingUpdates, cause: NumberedCause) -> str:
     """Count the accepted files of a cause, and its files with other causes; "" if none."""
-    names = [update.target for update in cause.updates]
-    open_names = [name for name in names if states[name][0] != "stored"]
-    stored = len(names) - len(open_names)
-    accepted = f"{stored} of {counted(len(names), 'file')} already accepted" if stored else ""
+    open_names = [update.target for update in cause.updates if pending.is_open(update)]
+    stored = len(cause.updates) - len(open_names)
+    files = counted(len(cause.updates), "file")
+    accepted = f"{stored} of {files} already accepted" if stored else ""
     causes = pending.count_causes(tuple(open_names))
     others = [
         f"{counted(files, 'file')} also {'has' if files == 1 else 'have'} cause {number}"
@@ -132,23 +132,6 @@ def notes(
     more = len(causes) - 1 - len(others)
     others_text = ", ".join(others) + f" and {more:,} more" * (more > 0)
     return "; ".join(filter(None, (accepted, others_text)))
-
-
-def any_pending(states: dict[str, tuple[State, str]]) -> bool:
-    """Return True if any update is pending, including refused updates."""
-    return any(state != "stored" for state, _ in states.values())
-
-
-def open_causes(
-    pending: PendingUpdates, states: dict[str, tuple[State, str]]
-) -> list[NumberedCause]:
-    """Return the chosen causes with at least one file not stored yet."""
-    return [
-        cause
-        for cause in pending.causes
-        if pending.numbers is None or cause.number in pending.numbers
-        if any(states[update.target][0] != "stored" for update in cause.updates)
-    ]
 
 
 def accept_command(pending: PendingUpdates, *options: str) -> str:

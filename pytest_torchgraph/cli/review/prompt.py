@@ -17,11 +17,11 @@ from pathlib import Path
 
 from ...errors import TorchGraphError
 from ...files import write
-from ...graph.diff import cost_text, form_lines, list_some
+from ...graph.diff import finding_lines, list_some
 from ...snapshot.files import read_text
-from ...words import counted, first_lines, format_ranks, one_line
-from .listing import MAX_OTHERS, describe_open, notes, open_causes
-from .waiting import NumberedCause, PendingUpdates, State, Update
+from ...words import counted, first_lines, one_line
+from .listing import MAX_OTHERS, describe_open, notes
+from .waiting import NumberedCause, PendingUpdates, Update
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +72,7 @@ def accept(
                 accepted.written.append((update, _apply(update, dry_run=dry_run)))
             except TorchGraphError as error:
                 accepted.refused.append((update, str(error)))
+    pending.refresh()
     return accepted
 
 
@@ -109,7 +110,6 @@ o  open a picture of the difference of that graph
 q  quit; the remaining graphs stay pending
 A file with two causes is written once both are accepted. A file that changed after the test ran is
 never written: run the test again."""
-MAX_SOURCES = 3
 MAX_GRAPHS = 10
 """Maximum number of graphs of a cause listed before the question."""
 
@@ -118,14 +118,14 @@ def ask(pending: PendingUpdates) -> None:
     """Ask about each chosen pending cause, and store the graphs of accepted causes."""
     accepted: set[int] = set()
     stored: list[int] = []
-    causes = open_causes(pending, pending.states())
+    causes = pending.open_causes
     with suppress(KeyboardInterrupt, EOFError):
         for position, cause in enumerate(causes, 1):
-            states = pending.states()
-            if all(states[update.target][0] == "stored" for update in cause.updates):
+            pending.refresh()
+            if not any(map(pending.is_open, cause.updates)):
                 continue  # stored with a cause accepted earlier
             _print(["", f"cause {cause.number}, {position} of {len(causes)}"])
-            _print(_details(pending, cause, states))
+            _print(_details(pending, cause))
             answer = _answer(cause)
             if answer == "q":
                 break
@@ -137,7 +137,7 @@ def ask(pending: PendingUpdates) -> None:
     total = f"{counted(sum(stored), 'graph')} stored; " if any(stored) else "no graph stored; "
     if len(stored) == 1 and any(stored):
         total = ""  # printed after the answer
-    left = describe_open(pending, pending.states())
+    left = describe_open(pending)
     closing = total + (f"left: {left}" if left else "nothing left")
     _print(["", closing, *(f"! {reason}" for reason in pending.unreadable)])
 
@@ -165,25 +165,15 @@ def _answer(cause: NumberedCause) -> str:
             print(HELP)
 
 
-def _details(
-    pending: PendingUpdates, cause: NumberedCause, states: dict[str, tuple[State, str]]
-) -> Iterator[str]:
+def _details(pending: PendingUpdates, cause: NumberedCause) -> Iterator[str]:
     """Describe a cause, its cost, and its graphs."""
-    words = cause.words.to_json()
-    yield f"{words['sign']} {words['what']}"
-    parts = {
-        "in": words["where"],
-        "on": format_ranks(words["ranks"]) if words["ranks"] else "",
-        "line": list_some(words["sources"], MAX_SOURCES),
-        "costs": cost_text(cause.words.cost),
-        "note": notes(pending, cause, states),
-    }
-    yield from (f"{name:<8}{text}" for name, text in parts.items() if text)
-    yield from form_lines(words)
-    yield f"{counted(words['places'], 'place')} in {counted(len(cause.updates), 'graph')}:"
+    yield from finding_lines([cause.words])
+    if note := notes(pending, cause):
+        yield f"    note    {note}"
+    yield f"{counted(len(cause.updates), 'graph')}:"
     graphs = []
     for update in cause.updates:
-        state, reason = states[update.target]
+        state, reason = pending.states[update.target]
         other_causes = sorted(pending.causes_by_target[update.target] - {cause.number})
         mark = f" ({state}{': ' if reason else ''}{reason})" if state != "waits" else ""
         if other_causes and not mark:

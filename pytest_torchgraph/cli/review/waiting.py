@@ -25,7 +25,7 @@ from ...graph.diff import (
     shorten,
     whole,
 )
-from ...report.comparisons import NOT_STORED, headline
+from ...report.comparisons import NOT_STORED
 from ...settings.paths import find_rootdir
 from ...snapshot.compare import (
     DETAILS,
@@ -36,7 +36,7 @@ from ...snapshot.compare import (
 )
 from ...snapshot.files import read_text
 from ...snapshot.pending import PENDING_SUFFIX, SavedUpdate, digest, place_key
-from ...snapshot.summary import brief
+from ...snapshot.summary import brief, headline
 from ...words import grouped
 
 LOSSES = ("detail ", "digits ", "format ", "compared with", NO_LONGER)
@@ -333,9 +333,24 @@ class PendingUpdates:
         """Updates of the chosen stored files."""
         return tuple(u for u in self.updates if self.files is None or u.target in self.files)
 
+    @cached_property
     def states(self) -> dict[str, tuple[State, str]]:
-        """Return the state of each chosen update, by stored file."""
+        """State of each chosen update, by stored file, since the last `refresh`."""
         return {update.target: update.state() for update in self.chosen}
+
+    def refresh(self) -> None:
+        """Forget the states, because files may have changed."""
+        vars(self).pop("states", None)
+
+    def is_open(self, update: Update) -> bool:
+        """Return True if a chosen update is not stored yet."""
+        return self.states[update.target][0] != "stored"
+
+    @property
+    def open_causes(self) -> list[NumberedCause]:
+        """The chosen causes with at least one file not stored yet."""
+        causes = [self.causes[n - 1] for n in sorted(self.numbers)] if self.numbers else self.causes
+        return [cause for cause in causes if any(map(self.is_open, cause.updates))]
 
     def choose(self, causes: Sequence[int] | None, tests: Sequence[str] | None) -> PendingUpdates:
         """Select the stored files that have one of the causes and belong to one of the tests.

@@ -1,17 +1,17 @@
 """Convert graphs printed by torch's structured trace to the same `Graph` as live graphs.
 
 - `syntax`: text -> Python syntax tree, with comments and sources.
-- `statements`: syntax tree -> torch.fx nodes; `calls`, `callables`, `values` read expressions.
-- `reading`: the whole module and its inputs, then the same conversion as for live graphs.
+- `statements`: syntax tree -> torch.fx nodes; `expressions` and `callables` read the expressions.
+- `reading`: the whole module and its inputs. `from_fx.convert` converts it like a live graph.
 """
 
 from __future__ import annotations
 
 from .callables import class_named, named, qualified
 from .reading import (
+    Bodies,
     Printed,
     aot_names,
-    convert_printed,
     describe_by_joint,
     describe_like,
     dynamo_names,
@@ -19,4 +19,3 @@ from .reading import (
     read_printed,
 )
 from .syntax import PrintedGraphError
-from .values import PrintedNames, PrintedObject, PrintedSymbol, PrintedTensor

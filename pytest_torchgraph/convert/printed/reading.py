@@ -1,4 +1,8 @@
-"""Read a printed module as a torch.fx graph, name its inputs, and convert it to a `Graph`.
+"""Read a printed module as a torch.fx graph, and name its inputs.
+
+`from_fx.convert` converts it. The result equals the conversion of the live fx graph except for
+names: torch prints no module paths, so a node is named after its op and the function that contains
+its source line.
 
 - A Dynamo graph prints identifiers that Dynamo derives from sources (`L_self_modules_fc_...`).
 - An AOTAutograd graph prints for each input the corresponding Dynamo input.
@@ -13,24 +17,50 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 import torch
-import torch.fx
+from torch import fx
 
-from ...graph.model import GraphKind
-from ...ops.matching import Level
-from ..canonical_names import CanonicalNames
-from ..from_fx import Converted, Naming, convert
+from ..canonical_names import PrintedSymbol
 from ..node_meta import RESULT
-from ..placeholders import aot_inputs, is_gradient
+from ..placeholders import InputName, aot_inputs, is_gradient
 from ..rng_states import describe_outputs, names_in_backward
 from .statements import ForwardReader, is_annotated
 from .syntax import PrintedClass, PrintedText
-from .values import PrintedNames, PrintedSymbol
 
 
-class Printed:
-    """A parsed printed module: its graph, and the modules nested in it.
+class Bodies:
+    """A graph that was read, with the bodies of its higher-order ops.
 
     A read-only substitute for a `torch.fx.GraphModule`.
+
+    Attributes:
+        graph: the fx graph.
+        modules: bodies by attribute name.
+    """
+
+    def __init__(self, graph: fx.Graph, modules: Mapping[str, Bodies]):
+        self.graph = graph
+        self.modules = modules
+
+    def __getattr__(self, name: str) -> Any:
+        module = self.get_submodule(name) if "modules" in self.__dict__ else None
+        if module is None:
+            raise AttributeError(name)
+        return module
+
+    def get_submodule(self, target: str) -> Bodies | None:
+        """Return the body at an attribute path, or `None`.
+
+        A module with two names that differ only in their final number is printed under one name.
+        """
+        module: Bodies | None = self
+        for part in target.split("."):
+            modules: Mapping[str, Bodies] = {} if module is None else module.modules
+            module = modules.get(part) or _find_numbered_sibling(part, modules)
+        return module
+
+
+class Printed(Bodies):
+    """A parsed printed module: its graph, and the modules nested in it.
 
     Attributes:
         graph: the fx graph. The nodes' `meta` holds results, descriptions and sources as printed.
@@ -40,8 +70,8 @@ class Printed:
 
     def __init__(self, text: PrintedText, tree: PrintedClass):
         self.name = tree.name
-        self.modules = {inner.name: Printed(text, inner) for inner in tree.inner}
-        self.graph = ForwardReader(text, tree.forward).graph
+        modules = {inner.name: Printed(text, inner) for inner in tree.inner}
+        super().__init__(ForwardReader(text, tree.forward).graph, modules)
         self._check_bodies(text, tree)
 
     def _check_bodies(self, text: PrintedText, tree: PrintedClass) -> None:
@@ -60,30 +90,13 @@ class Printed:
                 line = tree.forward.end_lineno or 1
                 raise text.error(f"missing body of {node.target}", line)
 
-    def __getattr__(self, name: str) -> Any:
-        module = self.get_submodule(name) if "modules" in self.__dict__ else None
-        if module is None:
-            raise AttributeError(name)
-        return module
-
-    def get_submodule(self, target: str) -> Printed | None:
-        """Return the printed module at an attribute path, or `None`.
-
-        A module with two names that differ only in their final number is printed under one name.
-        """
-        module: Printed | None = self
-        for part in target.split("."):
-            modules: dict[str, Printed] = {} if module is None else module.modules
-            module = modules.get(part) or _find_numbered_sibling(part, modules)
-        return module
-
     @property
-    def placeholders(self) -> list[torch.fx.Node]:
+    def placeholders(self) -> list[fx.Node]:
         """Inputs, in order."""
         return [node for node in self.graph.nodes if node.op == "placeholder"]
 
     @property
-    def output(self) -> torch.fx.Node:
+    def output(self) -> fx.Node:
         """Output node."""
         return self.graph.output_node()
 
@@ -107,12 +120,12 @@ def read_printed(text: str) -> Printed:
         raise printed.error("values are nested too deeply", 1) from None
 
 
-def _find_numbered_sibling(name: str, modules: dict[str, Printed]) -> Printed | None:
+def _find_numbered_sibling(name: str, modules: Mapping[str, Bodies]) -> Bodies | None:
     """Return the module whose name differs from `name` only in final digits, as few as possible.
 
     Return `None` if there are several.
     """
-    by_common: dict[int, list[Printed]] = {}
+    by_common: dict[int, list[Bodies]] = {}
     for module_name, module in modules.items():
         pairs = zip(name, module_name, strict=False)
         common = len([*itertools.takewhile(lambda pair: pair[0] == pair[1], pairs)])
@@ -122,46 +135,12 @@ def _find_numbered_sibling(name: str, modules: dict[str, Printed]) -> Printed | 
     return nearest[0] if len(nearest) == 1 else None
 
 
-def convert_printed(
-    printed: Printed,
-    *,
-    level: Level,
-    kind: GraphKind,
-    name: str = "main",
-    canon: CanonicalNames | None = None,
-    naming: Naming | None = None,
-) -> Converted:
-    """Convert a printed graph.
-
-    The result equals the conversion of the live fx graph except for names. Because torch prints no
-    module paths, a node is named after its op and the function that contains its source line. For
-    the backward of this graph, pass the result's `names` to `aot_names`.
-
-    Args:
-        printed: the module returned by `read_printed`.
-        level: see `ops.matching.Level`.
-        kind: see `Graph`.
-        name: name of the graph in its capture.
-        canon: names shared by the graphs of one capture, so that a symbol has the same name in
-            each of them.
-        naming: as for a live graph; `inputs` is keyed by names in the text.
-    """
-    return convert(
-        printed,
-        name=name,
-        kind=kind,
-        level=level,
-        canon=PrintedNames(canon or CanonicalNames()),
-        naming=naming,
-    )
-
-
 _SOURCE = re.compile(r"[lLgG]_(.*?)_?\Z", re.DOTALL)
 _MODULE_DICTS = re.compile(r"(?:^|(?<=_))(modules|parameters|buffers)_")
 _FRAME_VARIABLES = frozenset({"self", "kwargs", "args", "fn", "mod"})
 
 
-def dynamo_names(printed: Printed) -> list[tuple[str, str]]:
+def dynamo_names(printed: Printed) -> list[InputName]:
     """Return (role, name) of each input of a Dynamo graph."""
     return [_dynamo_name(node) for node in printed.placeholders]
 
@@ -171,7 +150,7 @@ def is_size(node: Any) -> bool:
     return isinstance(node.meta.get(RESULT), PrintedSymbol)
 
 
-def _dynamo_name(node: Any) -> tuple[str, str]:
+def _dynamo_name(node: Any) -> InputName:
     """Return (role, name) of one input. Its identifier does not show where the source has dots."""
     if is_size(node):
         return "input", "size"
@@ -196,10 +175,10 @@ def _dynamo_name(node: Any) -> tuple[str, str]:
 
 def aot_names(
     printed: Printed,
-    dynamo: list[tuple[str, str]],
-    forward: Mapping[str, str] | None = None,
-    forward_printed: Printed | None = None,
-) -> dict[str, tuple[str, str]]:
+    dynamo: list[InputName],
+    forward: dict[str, str],
+    forward_printed: Printed | None,
+) -> dict[str, InputName]:
     """Return (role, name) of each input of an AOTAutograd graph, by name in the text.
 
     Args:
@@ -209,7 +188,7 @@ def aot_names(
         forward_printed: for a backward, its forward.
     """
     states = names_in_backward(forward_printed.graph, printed.graph) if forward_printed else {}
-    return aot_inputs(cast(Any, printed), dynamo, dict(forward or {}), states)
+    return aot_inputs(cast(Any, printed), dynamo, forward, states)
 
 
 def describe_by_joint(printed: Printed, joint: Printed) -> None:

@@ -14,13 +14,12 @@ from collections.abc import Callable
 from pathlib import PurePath
 from typing import Any
 
-import torch.fx
+from torch import fx
 
 from ...ops.qualified import dotted
 from ..node_meta import RESULT, SCOPE
-from .calls import INPLACE, Call, CallReader
+from .expressions import INPLACE, Call, ExpressionReader, read_result
 from .syntax import PrintedText
-from .values import PrintedValueReader, read_result
 
 _TREE_FLATTEN = "fx_pytree.tree_flatten_spec"
 _TREE_UNFLATTEN = "pytree.tree_unflatten"
@@ -41,12 +40,11 @@ class ForwardReader:
 
     def __init__(self, text: PrintedText, function: ast.FunctionDef):
         self.text = text
-        self.graph = torch.fx.Graph()
-        self.nodes: dict[str, torch.fx.Node] = {}
-        self.values = PrintedValueReader(text, self.nodes)
+        self.graph = fx.Graph()
+        self.nodes: dict[str, fx.Node] = {}
+        self.values = ExpressionReader(text, self.nodes)
         self.fail = self.values.fail
-        self.calls = CallReader(self.values)
-        self.inputs: dict[str, torch.fx.Node] = {}
+        self.inputs: dict[str, fx.Node] = {}
         self.declared: dict[str, ast.AnnAssign] = {}
         self.pending: tuple[Callable[..., Any], tuple[Any, ...], str, ast.stmt] | None = None
         self.done = False
@@ -128,13 +126,13 @@ class ForwardReader:
                 self.output(stmt)
             case ast.AugAssign(target, op, value):
                 self.pending = (
-                    self.calls.operator(INPLACE, op, stmt),
+                    self.values.operator(INPLACE, op, stmt),
                     (self.values.value(target), self.values.value(value)),
                     self.text.segment(target),
                     stmt,
                 )
             case ast.AnnAssign(target, annotation, ast.expr() as value):
-                self.node(stmt, _target(target), annotation, self.calls.read(value))
+                self.node(stmt, _target(target), annotation, self.values.call_of(value))
             case ast.Assign():
                 self.assign(stmt)
             case ast.Pass():
@@ -162,9 +160,9 @@ class ForwardReader:
         if isinstance(value, ast.Name) and value.id in self.inputs:
             self.rename(stmt, self.inputs.pop(value.id), names[0])
             return
-        self.node(stmt, names[0], None, self.calls.read(value))
+        self.node(stmt, names[0], None, self.values.call_of(value))
 
-    def rename(self, stmt: ast.stmt, node: torch.fx.Node, name: str) -> None:
+    def rename(self, stmt: ast.stmt, node: fx.Node, name: str) -> None:
         """Read `l_x_ = L_x_`, which renames the node of a parameter."""
         if name in self.nodes or not name:
             self.fail(stmt, f"{name or 'the target'} is defined twice")
@@ -220,7 +218,7 @@ class ForwardReader:
             node.meta["stack_trace"] = stack_of(source)
             node.meta[SCOPE] = scope_of(source)
 
-    def create(self, where: ast.AST, call: Call, name: str | None) -> torch.fx.Node:
+    def create(self, where: ast.AST, call: Call, name: str | None) -> fx.Node:
         """Add a node with exactly this name. torch.fx would change some names."""
         try:
             node = self.graph.create_node(*call, name)
@@ -231,7 +229,7 @@ class ForwardReader:
             self.nodes[name] = node
         return node
 
-    def annotate(self, node: torch.fx.Node, annotation: ast.expr | None) -> None:
+    def annotate(self, node: fx.Node, annotation: ast.expr | None) -> None:
         """Set the result as printed; `None` if the text has no annotation, or only a type."""
         node.meta[RESULT] = None
         if isinstance(annotation, ast.Constant) and isinstance(annotation.value, str):
@@ -261,7 +259,7 @@ class ForwardReader:
                 )
 
 
-def is_annotated(graph: torch.fx.Graph) -> bool:
+def is_annotated(graph: fx.Graph) -> bool:
     """Return True if the text has the result of any node. Compiled autograd prints no results."""
     return any(node.meta.get(RESULT) is not None for node in graph.nodes)
 

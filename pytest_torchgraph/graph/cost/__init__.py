@@ -41,7 +41,7 @@ if TYPE_CHECKING:
         viewed_by,
         with_savers,
     )
-    from .table import by_module, changed_costs, cost_table, format_cost_table
+    from .table import by_module, cost_table, format_cost_table
 else:
     __getattr__ = front_door(
         __name__,
@@ -58,6 +58,6 @@ else:
                 "KeptStorage StepStorages find_base kept need_saved owners_of_saved "
                 "producer_of saved_bytes storage_bytes storage_bytes_if_known viewed_by with_savers"
             ),
-            "table": "by_module changed_costs cost_table format_cost_table",
+            "table": "by_module cost_table format_cost_table",
         },
     )

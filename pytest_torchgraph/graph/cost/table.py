@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ...ops.matching import SAVING_LEVELS
@@ -137,7 +137,9 @@ def cost_table(
         CaptureError: see `Graph.flops`.
     """
     rows, unknown = _make_rows(graphs, costs, depth)
-    return CostTable(list(_iter_visible_rows(rows)), _format_note(unknown))
+    names = ", ".join(sorted(unknown))
+    note = f"not counted, because torch has no formula: {names}" if names else ""
+    return CostTable(list(_iter_visible_rows(rows)), note)
 
 
 def _make_rows(
@@ -171,17 +173,6 @@ def _make_rows(
     return rows, unknown
 
 
-def _format_note(unknown: Iterable[str]) -> str:
-    names = ", ".join(sorted(unknown))
-    return f"not counted, because torch has no formula: {names}" if names else ""
-
-
-def _submodules_of(paths: Iterable[str]) -> Mapping[str, Sequence[str]]:
-    """Return the direct submodules of each module, in order."""
-    in_order = sorted(paths, key=_path_sort_key)
-    return grouped((path.rpartition(".")[0], path) for path in in_order if path)
-
-
 def _enclosing_paths(module: str) -> list[str]:
     """Return "" for the whole step, and the paths down to the module, outermost first."""
     return ["", *ancestors(module)]
@@ -189,7 +180,8 @@ def _enclosing_paths(module: str) -> list[str]:
 
 def _iter_visible_rows(rows: Mapping[str, CostRow]) -> Iterator[CostRow]:
     """Yield the visible rows, each with the number of enclosing visible rows."""
-    submodules = _submodules_of(rows)
+    in_order = sorted(rows, key=_path_sort_key)
+    submodules = grouped((path.rpartition(".")[0], path) for path in in_order if path)
     todo = [("", 0)]
     while todo:
         path, nesting = todo.pop()
@@ -205,43 +197,6 @@ def _path_sort_key(path: str) -> tuple[int, str]:
     """Return a sort key that puts `layer.2` before `layer.10`."""
     name = path.rpartition(".")[2]
     return (int(name), "") if name.isdecimal() else (-1, name)
-
-
-def changed_costs(
-    before: Sequence[Graph], after: Sequence[Graph]
-) -> tuple[list[tuple[CostRow, CostRow]], str]:
-    """Return the costs before and after for each module with a changed cost, and a note.
-
-    The whole step comes first. A module is left out if a single submodule accounts for its change.
-    The note names the ops that are not counted, as in `CostTable.note`.
-
-    Raises:
-        CaptureError: see `Graph.flops`.
-    """
-    old, left_out = _make_rows(before, by_module(before))
-    new, unknown = _make_rows(after, by_module(after))
-    pairs = {path: (_row_of(old, path), _row_of(new, path)) for path in old.keys() | new.keys()}
-    changes = {path: _cost_change(*pair) for path, pair in pairs.items()}
-    changes = {path: change for path, change in changes.items() if any(change) or not path}
-    submodules = _submodules_of(changes)
-    shown = [
-        pairs[path]
-        for path in sorted(changes, key=lambda path: [*map(_path_sort_key, _enclosing_paths(path))])
-        if not path
-        or [changes[submodule] for submodule in submodules.get(path, ())] != [changes[path]]
-    ]
-    return shown, _format_note(left_out | unknown)
-
-
-def _row_of(rows: Mapping[str, CostRow], path: str) -> CostRow:
-    """Return the row of a module; an empty row if the module has no ops."""
-    return rows.get(path) or CostRow(path, None if rows[""].saved_bytes is None else 0)
-
-
-def _cost_change(before: CostRow, after: CostRow) -> tuple[int, int]:
-    """Return the changes of FLOPs and saved bytes. Unknown bytes count as 0."""
-    saved = (after.saved_bytes or 0) - (before.saved_bytes or 0)
-    return after.total - before.total, saved
 
 
 def format_cost_table(

@@ -7,15 +7,14 @@
 - `match`: matches the nodes of two graphs; `correspondence` holds and improves the matching.
   `apart`: sets modules of only one graph apart and finds exchanged ops.
 - `origins`: pairs corresponding graphs, and keeps all matchings of a difference.
-- `group`: groups the differing nodes by edit. `differing` finds these nodes, and `node_changes`
-  holds them. `neighbours` joins connected nodes, and `derived` joins nodes whose sizes, or whose
-  `constants`, follow from a changed size.
+- `group`: groups the differing nodes by edit. `differing` finds these nodes, and `constants` says
+  which of their constants follow from a changed size.
 - `moves`: finds consequences of moves. `consequences`: finds consequences in the backward.
 - `findings`: `GraphDiff`, `Finding` and `Change` as values; `words`: their text.
-- `scales`: finds calibrated constants that follow from an edit. `batch_norms`: finds batch norms
-  that a quantizer no longer folds, or folds again.
-- `places`: merges the findings of one edit, by `keys` and `call_keys`, or by the line of code.
-  `key_forms`: parts of keys. `paths`: paths of repeated modules.
+- `quantized`: finds calibrated constants that follow from an edit, and batch norms that a quantizer
+  no longer folds, or folds again.
+- `places`: merges the findings of one edit, by `keys`, or by the line of code. `paths`: paths of
+  repeated modules.
 - `cuts`: finds graph breaks that only one step has, and what follows from them.
 - `costs`: computes the cost of each finding, with FLOPs from `flop_costs`.
 - `joining`: merges the findings of one edit over many comparisons, by the tokens that `identify`

@@ -18,7 +18,7 @@ from ..equality import (
     reachable,
 )
 from ..higher_order import body_names
-from ..model import Arg, Atom, Graph, InputRef, Node, Ref, is_projection
+from ..model import Arg, Atom, Graph, InputRef, Ref, is_projection
 from ..program import Program, count_lines
 from ..step import InlinedStep, needs_links
 from ..text import (
@@ -30,12 +30,12 @@ from ..text import (
     ops_in_words,
     runs_in_words,
 )
-from .batch_norms import attach_batch_norms
 from .comparable_steps import comparable_steps
 from .consequences import with_consequences
 from .correspondence import REACH, Correspondence
 from .costs import SAVED_DIFFER, attach_costs, name_checkpoints
 from .cuts import with_cuts
+from .differing import NodeChange
 from .findings import (
     SIGNS,
     Change,
@@ -48,15 +48,14 @@ from .findings import (
     digest,
     one_place,
 )
-from .group import GroupedChanges, group_changes
+from .group import group_changes
 from .identify import identify_findings
 from .instances import align_instances
 from .joining import merge_ranks
-from .node_changes import NodeChange
 from .origins import Origins, pair_bodies, pair_graphs
 from .places import merge_equal_edits, merge_same_lines, merge_torch_modules
+from .quantized import attach_quantized
 from .rules import BODY, INPUT_ORDER, RUNS
-from .scales import attach_scales
 
 MANY_SAVERS = 100
 """Maximum number of forwards to consider as the producer of a saved value, by its name.
@@ -81,8 +80,7 @@ def diff_graphs(before: Sequence[Graph], after: Sequence[Graph]) -> GraphDiff:
     if steps is not None:
         before, after = (step.graphs for step in steps)
     findings, graphs, origins = find_changes(before, after, steps)
-    findings = attach_batch_norms(findings, origins)
-    findings = attach_scales(findings, origins)
+    findings = attach_quantized(findings, origins)
     findings = merge_equal_edits(findings, before, after, origins)
     findings = identify_findings(findings, before, after, origins)
     findings = merge_same_lines(findings, origins)
@@ -198,44 +196,43 @@ def _compare_graphs(
         return _names_of_equal_graphs(old, new)
     instances, flat = origins.instances, classes.flat(new)
     former = {name: instances.former(other) for name, other in names.items()}
-    comparison = group_changes(classes.flat(old), instances.view(flat), former)
+    changes, groups, following = group_changes(classes.flat(old), instances.view(flat), former)
     # The matching has numbers, and its nodes have their own names again from here on.
-    comparison.matching.b = comparison.changes.b = flat
-    origins.matchings.append(comparison.matching)
+    matching = changes.m
+    matching.b = changes.b = flat
+    origins.matchings.append(matching)
     label = _graph_label(old, new)
     made = {
-        part: _make_change(comparison, part, label, origins)
-        for group in (*comparison.groups, *comparison.follows)
+        part: _make_change(matching, part, label, origins)
+        for group in (*groups, *following)
         for part in group
     }
-    origins.add_joins(
-        comparison.changes, {comparison.changes.key_of(part): made[part] for part in made}
-    )
+    origins.add_joins(changes, {part.key: made[part] for part in made})
     edits, follows = (
-        [[made[part] for part in group] for group in groups]
-        for groups in (comparison.groups, comparison.follows)
+        [[made[part] for part in group] for group in parts] for parts in (groups, following)
     )
     graphs.append(
         _make_pair(old, new, [change for group in (*edits, *follows) for change in group])
     )
     own_findings = [
-        one_place(group, consequences=others, details=comparison.changes.order_lines(parts))
-        for parts, group, others in zip(comparison.groups, edits, follows, strict=True)
+        one_place(group, consequences=others, details=changes.order_lines(parts))
+        for parts, group, others in zip(groups, edits, follows, strict=True)
     ]
     callers = _callers_by_body(old), _callers_by_body(new)
-    for body_old, body_new in pair_bodies(old, new, comparison.matching.forward):
+    for body_old, body_new in pair_bodies(old, new, matching.forward):
         inside: list[Finding] = []
         _compare_graphs(body_old, body_new, {}, inside, graphs, classes, origins)
         if inside:
             calls = {*callers[0].get(body_old.name, ()), *callers[1].get(body_new.name, ())}
             own_findings = _merge_body(own_findings, inside, (old, new), calls, origins)
     if not own_findings:
-        last = Change("changed", label, old.nodes[-1], new.nodes[-1], (), (old, new))
-        own_findings.append(one_place((last,)))
+        own_findings.append(one_place([_output_change(matching, label, origins)]))
     own_findings = _merge_reordered_inputs(own_findings, old, new, origins)
-    names = comparison.names()
+    names = matching.names()
     findings.extend(_explain_saved(finding, old, new, names) for finding in own_findings)
-    findings.extend(_exchanged_outputs(own_findings, old, new, names))
+    if outputs := _exchanged_outputs(own_findings, old, new, names):
+        change = _output_change(matching, label, origins)
+        findings.append(one_place([change], f"{label}: {listed(outputs, 3)}", details=outputs))
     return names
 
 
@@ -322,50 +319,46 @@ def _merge_reordered_inputs(
     ]
 
 
+def _output_change(m: Correspondence, graph: str, origins: Origins) -> Change:
+    last = NodeChange("changed", len(m.a.nodes) - 1, len(m.b.nodes) - 1)
+    return _make_change(m, last, graph, origins)
+
+
 def _exchanged_outputs(
     findings: Sequence[Finding], old: Graph, new: Graph, names: Mapping[str, str]
-) -> Iterator[Finding]:
-    """Yield a finding of the outputs that changed beside the findings of the ops.
+) -> list[str]:
+    """Return the outputs that changed beside the findings of the ops, in words.
 
     An output that was replaced by an added op, or that was removed, follows from that edit, and so
     does one on the other side of a moved op. Outputs without names are compared in `differing` if
     their number differs.
     """
+    outputs: list[str] = []
     if not (old.output and new.output) and len(old.outputs) != len(new.outputs):
-        return
-    differing = [*_differing_outputs(old, new, names)]
-    if not differing:
-        return
-    changes = [
-        change for finding in findings for change in (*finding.changes, *finding.consequences)
-    ]
+        return outputs
+    changes = [c for finding in findings for c in (*finding.changes, *finding.consequences)]
     returns = [finding for finding in findings for c in finding.changes if c.node.kind == "output"]
     if any(len(finding.changes) == 1 or finding.kind == "changed" for finding in returns):
-        return
+        return outputs
     back = {name: other for other, name in names.items()}
     edited = [
         {c.before.name for c in changes if c.before and c.kind != "changed"},
         {c.after.name for c in changes if c.after and c.kind != "changed"},
     ]
-    outputs = []
-    for value, other, words in differing:
+    for value, other, words in _differing_outputs(old, new, names):
+        ends = value, other
+        # An unknown output, or one that was added or removed, follows from another edit.
+        if any(isinstance(v, Ref) and v.name not in back for v in ends):
+            continue
         if isinstance(value, Ref) and isinstance(other, Ref):
-            if value.name not in back or other.name not in back:
-                continue
             before = _reached(old, back[value.name], edited[0])
             after = _reached(new, other.name, edited[1])
             if back[other.name] in before or value.name in after:
                 continue
-        elif any(
-            isinstance(v, Atom) or (isinstance(v, Ref) and v.name not in back)
-            for v in (value, other)
-        ):
+        elif any(isinstance(v, Atom) for v in ends):
             continue
         outputs.append(words)
-    if outputs:
-        label = _graph_label(old, new)
-        change = Change("changed", label, old.nodes[-1], new.nodes[-1], (), (old, new))
-        yield one_place((change,), f"{label}: {listed(outputs, 3)}", details=outputs)
+    return outputs
 
 
 def _reached(graph: Graph, name: str, edited: Container[str]) -> Container[str]:
@@ -454,17 +447,13 @@ def _names_of_equal_graphs(old: Graph, new: Graph) -> Mapping[str, str]:
     return {node.name: new.nodes[j].name for node, j in zip(old.nodes, partner, strict=True)}
 
 
-def _make_change(
-    comparison: GroupedChanges, part: NodeChange, graph: str, origins: Origins
-) -> Change:
-    a, b = comparison.matching.a.nodes, comparison.matching.b.nodes
-    before = a[part.before] if part.before != -1 else None
-    after = b[part.after] if part.after != -1 else None
-    renamed = _renamed_operands(comparison.matching, part)
+def _make_change(m: Correspondence, part: NodeChange, graph: str, origins: Origins) -> Change:
+    before = m.a.nodes[part.before] if part.before != -1 else None
+    after = m.b.nodes[part.after] if part.after != -1 else None
     name = origins.graph_of(graph, before, after)
-    within = (comparison.matching.a.graph, comparison.matching.b.graph)
-    change = Change(part.kind, name, before, after, renamed, within)
-    origins.add(change, comparison.matching, part)
+    within = (m.a.graph, m.b.graph)
+    change = Change(part.kind, name, before, after, _renamed_operands(m, part), within)
+    origins.add(change, m, part)
     return change
 
 
@@ -484,16 +473,18 @@ def _renamed_operands(m: Correspondence, part: NodeChange) -> tuple[tuple[str, s
 
 
 def _make_pair(old: Graph, new: Graph, changes: Iterable[Change]) -> GraphPair:
-    lists: dict[str, list[tuple[Node | None, Node | None]]] = {kind: [] for kind in SIGNS}
-    for change in changes:
-        lists[change.kind].append((change.before, change.after))
+    by_kind = grouped((change.kind, change) for change in changes)
+    pairs = {
+        kind: tuple((c.before, c.after) for c in by_kind.get(kind, ()) if c.before and c.after)
+        for kind in SIGNS
+    }
     return GraphPair(
         old,
         new,
-        added=tuple(after for _, after in lists["added"] if after),
-        removed=tuple(before for before, _ in lists["removed"] if before),
-        changed=tuple((x, y) for x, y in lists["changed"] if x and y),
-        rewired=tuple((x, y) for x, y in lists["rewired"] if x and y),
+        added=tuple(change.node for change in by_kind.get("added", ())),
+        removed=tuple(change.node for change in by_kind.get("removed", ())),
+        changed=pairs["changed"],
+        rewired=pairs["rewired"],
     )
 
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import NamedTuple
 
 from ..model import Node
-from .correspondence import Correspondence
 from .findings import Change, Finding
 from .origins import Origins
 from .paths import path_of
@@ -135,21 +133,24 @@ class _ForwardReach:
         lines: the same for each innermost module path, file and line.
         operands: for each operand of an edit, by name, the first such edit.
         ops: for each edit, its changes by the name of their op.
-        edits_inside: position and number of the edits inside each module, sorted.
-        matchings: pairs of graphs with an edit, numbered in order, by `id` of the matching.
+        edits_inside: position and number of the edits inside each module.
     """
 
     def __init__(self, findings: Sequence[Finding], origins: Origins):
         self.findings = findings
+        self._matchings = origins.matchings
+        self._numbers = {id(matching): k for k, matching in enumerate(origins.matchings)}
         self.own_values: dict[tuple[int, str], _Cause] = {}
         self.modules: dict[str, dict[int, Change]] = {}
         self.lines: dict[tuple[str, str, int] | None, dict[int, Change]] = {}
         self.operands: dict[str, _Cause] = {}
         self.ops: list[dict[str, Change]] = [{} for _ in findings]
         self.edits_inside: dict[str, list[tuple[float, int]]] = {"": []}
-        self.matchings: dict[int, tuple[int, Correspondence]] = {}
         for k, finding in enumerate(findings):
-            start = (self._position_of(finding.changes[0], origins), k)
+            # Without the number of the pair, shares of nodes would mix the edits of several graphs.
+            first = next(origins.nodes(finding.changes[0]), None)
+            number = 0 if first is None else self._numbers[id(first.matching)]
+            start = number + (0 if first is None else origins.position(finding.changes[0])), k
             inside = {""}
             for change, side, node in _sides((*finding.changes, *finding.consequences)):
                 self.ops[k].setdefault(_name_of_op(node), change)
@@ -171,18 +172,6 @@ class _ForwardReach:
                     path = path.rpartition(".")[0]
             for path in inside:
                 self.edits_inside.setdefault(path, []).append(start)
-        for starts in self.edits_inside.values():
-            starts.sort()
-
-    def _position_of(self, change: Change, origins: Origins) -> float:
-        """Return the number of a change's pair of graphs, plus the share of nodes before it."""
-        node = next(origins.nodes(change), None)
-        if node is None:
-            return 0.0
-        # Without the number of the pair, shares of nodes would mix the edits of several graphs.
-        numbered = len(self.matchings), node.matching
-        number, _ = self.matchings.setdefault(id(node.matching), numbered)
-        return number + origins.position(change)
 
     def best_edit(self, change: Change) -> _Cause:
         """Return the edit that a change most likely follows from.
@@ -223,23 +212,18 @@ class _ForwardReach:
             path = path.rpartition(".")[0]
         # Part of the module's path that it has in common with an edit: 0 at the top level, below 1.
         share = (path.count(".") + 1) / (module.count(".") + 2) if path else 0.0
-        nearest = self._nearest_edit(module, self.edits_inside[path])
-        return _Cause(share, nearest, self.findings[nearest].changes[0])
-
-    def _nearest_edit(self, module: str, edits: Sequence[tuple[float, int]]) -> int:
-        """Return the edit nearest to a module of the forward."""
         # The first edit would be wrong: with a new tanh at the end of each of twelve layers, the
         # backward of the pooler was listed under layer 0 instead of layer 11.
         position = self.positions.get(module, 0.0)
-        k = bisect_left(edits, (position, 0))
-        return min(edits[max(0, k - 1) : k + 1], key=lambda edit: abs(edit[0] - position))[1]
+        _, nearest = min(self.edits_inside[path], key=lambda edit: abs(edit[0] - position))
+        return _Cause(share, nearest, self.findings[nearest].changes[0])
 
     @cached_property
     def positions(self) -> dict[str, float]:
-        """Start positions of the modules of the forward, as in `_position_of`."""
+        """Start positions of the modules: the number of a pair, plus the share of nodes before."""
         positions: dict[str, float] = {}
-        for number, matching in self.matchings.values():
-            for flat in (matching.a, matching.b):
+        for number, matching in enumerate(self._matchings):
+            for flat in matching.flats:
                 for i, node in enumerate(flat.nodes):
                     positions.setdefault(node.module, number + i / len(flat.nodes))
         return positions

@@ -44,6 +44,26 @@ class Correspondence:
         self.unmatchable = unmatchable
         self.exchanged: set[int] = set()
 
+    @property
+    def flats(self) -> tuple[NumberedGraph, NumberedGraph]:
+        """The old and the new graph."""
+        return self.a, self.b
+
+    @property
+    def partners(self) -> tuple[list[int], list[int]]:
+        """The partners of the old and of the new nodes."""
+        return self.forward, self.backward
+
+    def pair_of(self, side: int, number: int) -> tuple[int, int]:
+        """Return the old and the new number of a node; -1 if it has no partner."""
+        partner = self.partners[side][number]
+        return (partner, number) if side else (number, partner)
+
+    def names(self) -> dict[str, str]:
+        """Return a map from old to new names of matched nodes."""
+        pairs = enumerate(self.forward)
+        return {self.a.nodes[i].name: self.b.nodes[j].name for i, j in pairs if j != -1}
+
     def pair(self, i: int, j: int) -> None:
         """Make `i` and `j` partners. Both must be free."""
         self.forward[i] = j
@@ -55,8 +75,7 @@ class Correspondence:
 
     def is_open(self, side: int, i: int) -> bool:
         """Return True if a node of `a` (side 0) or `b` (side 1) has no partner and may get one."""
-        partner = self.backward if side else self.forward
-        return partner[i] == -1 and i not in self.unmatchable[side]
+        return self.partners[side][i] == -1 and i not in self.unmatchable[side]
 
     def agreement(self, i: int, j: int) -> int:
         """Return the number of operand and user slots of `i` and `j` that hold partners."""
@@ -79,15 +98,15 @@ class Correspondence:
         matched = (self.forward[p] != -1) + (self.backward[q] != -1)
         if matched == 2:
             return False
-        return matched == 0 or not self.sources_a(p).isdisjoint(self.sources_b(q))
+        return matched == 0 or not self.sources(0, p).isdisjoint(self.sources(1, q))
 
-    def sources_a(self, i: int) -> set[int]:
-        """Return the partners of the matched nodes that `i` depends on through removed nodes."""
-        return {self.forward[p] for p in _matched_sources(i, self.forward, self.a.operands)}
+    def sources(self, side: int, i: int) -> set[int]:
+        """Return the matched nodes that a node depends on through nodes without a partner.
 
-    def sources_b(self, j: int) -> set[int]:
-        """Return the matched nodes of `b` that `j` depends on through added nodes."""
-        return _matched_sources(j, self.backward, self.b.operands)
+        Both for an old and for a new node, these are numbers of new nodes.
+        """
+        sources = _matched_sources(i, self.partners[side], self.flats[side].operands)
+        return sources if side else {self.forward[p] for p in sources}
 
     def bad_edges(self, i: int) -> int:
         """Return the number of operands of `i` that differ from the operands of its partner."""
@@ -163,9 +182,9 @@ def improve_matching(
 class _LocalSearch:
     def __init__(self, m: Correspondence, token: Callable[[NumberedGraph, int], Hashable]):
         self.m = m
-        self.flats = (m.a, m.b)
+        self.flats = m.flats
         self.token = token
-        self.partner = (m.forward, m.backward)
+        self.partner = m.partners
         self.work_left = WORK * (len(m.forward) + len(m.backward)) + LEAST_WORK
 
     def run(self) -> None:

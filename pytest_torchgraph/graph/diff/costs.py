@@ -13,8 +13,10 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
+from typing import Any
 
 from ...ops.matching import FLOP_LEVELS, SAVING_LEVELS, Level
+from ...words import grouped
 from ..cost import (
     Cost,
     changed_recomputation,
@@ -29,13 +31,11 @@ from ..higher_order import SAVING_STATE, executed
 from ..model import Graph, Node, Ref, is_projection
 from .correspondence import Correspondence
 from .findings import MODEL, Finding, Recomputations, nodes_of_changes, ops_of
-from .origins import Origins, Pair
+from .origins import Occurrence, Origins, Pair
 from .paths import abridged, instances_of
 
 SAVED_DIFFER = "different values are saved for the backward"
 """Part of the summary of a forward that only saves other values."""
-Side = tuple[bool, int]
-"""A node of a matching: True for the new graph, and the node's number."""
 
 
 class FindingIndex:
@@ -46,43 +46,36 @@ class FindingIndex:
         origins: the origins of the changes.
 
     Attributes:
-        count: number of findings.
-        pairs: the compared graphs.
-        matchings: the matchings of differing graphs and bodies.
+        origins: see the arguments.
         levels: for each finding, the levels of its graphs.
+        of_matching: the finding of each node, by side and number, for each matching by `id`.
     """
 
     def __init__(self, findings: Sequence[Finding], origins: Origins):
-        self.count = len(findings)
-        self.pairs: Sequence[Pair] = origins.pairs
-        self.matchings: Sequence[Correspondence] = origins.matchings
+        self.origins = origins
         self.levels: list[set[Level]] = [set() for _ in findings]
-        self._by_graphs = {(id(m.a.graph), id(m.b.graph)): m for m in origins.matchings}
-        self._nodes: dict[int, dict[Side, int]] = {id(m): {} for m in origins.matchings}
+        self.of_matching: dict[int, dict[tuple[int, int], int]] = {
+            id(m): {} for m in origins.matchings
+        }
+        self._matchings = {(id(m.a.graph), id(m.b.graph)): m for m in origins.matchings}
         self._graphs: dict[tuple[int, int], int] = {}
-        ends = {(id(m.a.nodes[-1]), id(m.b.nodes[-1])): m for m in origins.matchings}
         for number, finding in enumerate(findings):
             for place in finding.places:
                 for change in (*place.changes, *place.consequences):
+                    nodes = [*origins.nodes(change)]
+                    for node in nodes:
+                        self.of_matching[id(node.matching)][node.is_new, node.number] = number
+                        self.levels[number] |= {flat.graph.level for flat in node.matching.flats}
                     key = id(change.before), id(change.after)
-                    occurrences = [*origins.nodes(change)]
-                    for node in occurrences:
-                        self._add(number, node.matching, (node.is_new, node.number))
-                    if finding.of_graph or (not occurrences and id(None) in key):
+                    if finding.of_graph or (not nodes and id(None) in key):
                         self._graphs[key] = number
-                    elif not occurrences and (matching := ends.get(key)) is not None:
-                        self._add(number, matching, (False, len(matching.a.nodes) - 1))
-        for pair in self.pairs:
+        for pair in origins.pairs:
             for number in self.of_graphs(pair):
                 self.levels[number] |= {graph.level for graph in pair if graph is not None}
 
-    def _add(self, number: int, matching: Correspondence, node: Side) -> None:
-        self._nodes[id(matching)][node] = number
-        self.levels[number] |= {matching.a.graph.level, matching.b.graph.level}
-
     def matching(self, old: Graph, new: Graph) -> Correspondence | None:
         """Return the matching of two graphs, or two bodies; `None` if they are equal."""
-        return self._by_graphs.get((id(old), id(new)))
+        return self._matchings.get((id(old), id(new)))
 
     def of_graphs(self, pair: Pair) -> set[int]:
         """Return the finding about a whole graph (added, removed or run count), as a set."""
@@ -90,39 +83,31 @@ class FindingIndex:
         number = self._graphs.get((id(old), id(new)))
         return set() if number is None else {number}
 
-    def nodes(self, matching: Correspondence) -> Collection[Side]:
-        """Return the nodes of a matching that are in some finding."""
-        return self._nodes[id(matching)].keys()
-
     def within(self, matching: Correspondence) -> set[int]:
         """Return the findings that contain a node of a matching."""
-        return set(self._nodes[id(matching)].values())
+        return set(self.of_matching[id(matching)].values())
 
-    def of_node(self, matching: Correspondence, node: Side) -> set[int]:
-        """Return the findings that contain a node or its partner. There is rarely more than one."""
-        nodes = self._nodes[id(matching)]
-        is_new, number = node
-        partner = (matching.backward if is_new else matching.forward)[number]
-        node_and_partner = (node, (not is_new, partner))
-        return {nodes[candidate] for candidate in node_and_partner if candidate in nodes}
-
-    def of_nodes(self, matching: Correspondence, nodes: Iterable[Side]) -> set[int]:
-        """Return the findings that contain any of the nodes, or their partners."""
-        numbers: set[int] = set()
-        for node in nodes:
-            numbers |= self.of_node(matching, node)
-        return numbers
+    def of_nodes(self, nodes: Iterable[Occurrence]) -> set[int]:
+        """Return the findings that contain any of these nodes."""
+        found = (
+            self.of_matching[id(node.matching)].get((node.is_new, node.number)) for node in nodes
+        )
+        return {number for number in found if number is not None}
 
 
 class Ledger:
     """One figure of each finding.
 
+    Args:
+        index: the findings.
+
     Attributes:
         figures: one figure for each finding, by number; `None` if unknown.
     """
 
-    def __init__(self, count: int):
-        self.figures: list[int | None] = [0] * count
+    def __init__(self, index: FindingIndex):
+        self.index = index
+        self.figures: list[int | None] = [0] * len(index.levels)
 
     def add(self, findings: Collection[int], amount: int | None, times: int) -> None:
         """Attribute an amount to the finding that causes it.
@@ -142,7 +127,6 @@ class Ledger:
 
     def add_pairs(
         self,
-        index: FindingIndex,
         pairs: Iterable[Pair],
         amounts_of: Callable[[Graph], Iterable[int | None]],
         add_matching: Callable[[Correspondence, int], None],
@@ -150,7 +134,6 @@ class Ledger:
         """Attribute the amounts of pairs of graphs.
 
         Args:
-            index: the findings.
             pairs: the pairs.
             amounts_of: returns the amounts of one run of a whole graph. They count if a graph was
                 added or removed, and if its run count changed.
@@ -160,12 +143,12 @@ class Ledger:
             if old is None or new is None:
                 whole = [(g, g.runs * (-1 if new is None else 1)) for g in (old, new) if g]
             else:
-                if (matching := index.matching(old, new)) is not None:
+                if (matching := self.index.matching(old, new)) is not None:
                     add_matching(matching, new.runs)
                 whole = [(old, new.runs - old.runs)] if runs_differ(old, new) else []
             for graph, times in whole:
                 for amount in amounts_of(graph):
-                    self.add(index.of_graphs((old, new)), amount, times)
+                    self.add(self.index.of_graphs((old, new)), amount, times)
 
 
 def name_checkpoints(
@@ -225,8 +208,8 @@ class _LazyCosts:
 
     Args:
         findings: the findings.
-        origins: the origins of their changes; released after the costs are computed.
-        before, after: the graphs; released as well.
+        origins: the origins of their changes.
+        before, after: the graphs. All of these are released after the costs are computed.
     """
 
     def __init__(
@@ -236,8 +219,7 @@ class _LazyCosts:
         before: Sequence[Graph],
         after: Sequence[Graph],
     ):
-        self._pending: tuple[Sequence[Finding], Origins] | None = findings, origins
-        self._graphs = before, after
+        self._pending: tuple[Any, ...] | None = findings, origins, before, after
         self._costs: list[Cost] = []
         self._recomputed: list[Recomputations] = []
 
@@ -251,9 +233,10 @@ class _LazyCosts:
 
     def _compute(self) -> None:
         if self._pending is not None:
-            self._costs = compute_costs(*self._pending)
-            self._recomputed = _attribute_recomputations(self._pending[0], *self._graphs)
-            self._pending, self._graphs = None, ((), ())
+            findings, origins, *graphs = self._pending
+            self._costs = compute_costs(findings, origins)
+            self._recomputed = _attribute_recomputations(findings, *graphs)
+            self._pending = None
 
 
 def _attribute_recomputations(
@@ -303,95 +286,77 @@ def compute_costs(findings: Sequence[Finding], origins: Origins) -> list[Cost]:
 class _SavedBytes:
     def __init__(self, index: FindingIndex):
         self.index = index
-        self.ledger = Ledger(index.count)
+        self.ledger = Ledger(index)
 
     def run(self) -> list[int | None]:
         """Return the saved bytes of each finding, after minus before; `None` if unknown."""
         known = [
             pair
-            for pair in self.index.pairs
+            for pair in self.index.origins.pairs
             if all(graph is None or graph.level in SAVING_LEVELS for graph in pair)
         ]
         self.ledger.add_pairs(
-            self.index,
-            known,
-            lambda graph: map(_bytes_if_known, owners_of_saved(graph)),
-            self._add_matching,
+            known, lambda graph: map(_bytes_if_known, owners_of_saved(graph)), self._add_matching
         )
         return self.ledger.figures
 
     def _add_matching(self, matching: Correspondence, times: int) -> None:
         """Attribute the difference in saved bytes of a pair of graphs that runs `times` times."""
-        a, b = matching.a, matching.b
-        old, new = (
-            {flat.index[node.name]: node for node in owners_of_saved(flat.graph)} for flat in (a, b)
-        )
-        for i, node in old.items():
-            j = matching.forward[i]
-            if j not in new:
-                causes = self._find_storage_causes(matching, (False, i))
-                self.ledger.add(causes, _bytes_if_known(node), -times)
-            elif a.labels[i] != b.labels[j]:
-                before, after = _bytes_if_known(node), _bytes_if_known(new[j])
-                amount = None if before is None or after is None else after - before
-                self.ledger.add(self._find_makers(matching, (False, i)), amount, times)
-        for j, node in new.items():
-            if matching.backward[j] not in old:
-                causes = self._find_storage_causes(matching, (True, j))
-                self.ledger.add(causes, _bytes_if_known(node), times)
+        owners = [
+            {flat.index[node.name]: node for node in owners_of_saved(flat.graph)}
+            for flat in matching.flats
+        ]
+        for is_new, sign in ((False, -times), (True, times)):
+            for number, node in owners[is_new].items():
+                owner = Occurrence(matching, is_new, number)
+                partner = owner.partner()
+                amount = _bytes_if_known(node)
+                if partner is None or partner.number not in owners[not is_new]:
+                    self.ledger.add(self._find_storage_causes(owner), amount, sign)
+                elif is_new and amount != (before := _bytes_if_known(partner.node)):
+                    change = None if amount is None or before is None else amount - before
+                    self.ledger.add(self._find_makers(partner), change, times)
 
     # -- causes ----------------------------------------------------------------------------------
 
-    def _find_storage_causes(self, matching: Correspondence, owner: Side) -> set[int]:
+    def _find_storage_causes(self, owner: Occurrence) -> set[int]:
         """Return the findings that may cause a storage to be saved on one side only.
 
         Args:
-            matching: the matching of the two graphs.
             owner: the node that allocated the storage.
 
         Returns:
             Exactly one finding if the cause is known.
         """
-        is_new, number = owner
-        partner = (matching.backward if is_new else matching.forward)[number]
-        makers = self._find_makers(matching, owner)
-        if partner == -1 and len(makers) == 1:
+        makers, partner = self._find_makers(owner), owner.partner()
+        if partner is None and len(makers) == 1:
             return makers
-        sides = [owner] if partner == -1 else [owner, (not is_new, partner)]
-        sharing = [
-            (side, node) for side, start in sides for node in _find_sharing(matching, side, start)
-        ]
-        users = [user for side, node in sharing for user in _iter_users(matching, side, node)]
-        causes = makers | self.index.of_nodes(matching, users)
+        sharing = [*_find_sharing(owner), *(_find_sharing(partner) if partner else ())]
+        causes = makers | self.index.of_nodes(user for node in sharing for user in _users(node))
         if len(causes) == 1:
             return causes
-        later = set().union(*(self._find_backward_users(matching, *node) for node in sharing))
+        later = {number for node in sharing for number in self._find_backward_users(node)}
         # If several edits take a value, the value is saved because of the edit whose backward uses
         # it.
-        return (causes & later if causes else later) or causes or self.index.within(matching)
+        found = (causes & later if causes else later) or causes
+        return found or self.index.within(owner.matching)
 
-    def _find_makers(self, matching: Correspondence, owner: Side) -> set[int]:
+    def _find_makers(self, owner: Occurrence) -> set[int]:
         """Return the findings of the op that allocated a storage."""
-        is_new, number = owner
-        flat = matching.b if is_new else matching.a
-        makers = self.index.of_node(matching, owner)
-        node = flat.nodes[number]
-        if not makers and node.refs:
-            producer = flat.index[node.refs[0]]
-            if is_projection(node, flat.nodes[producer]):
-                return self.index.of_node(matching, (is_new, producer))
+        makers, refs = self.index.of_nodes([owner]), owner.node.refs
+        if not makers and refs:
+            producer = owner.at(owner.flat.index[refs[0]])
+            if is_projection(owner.node, producer.node):
+                return self.index.of_nodes([producer])
         return makers
 
-    def _find_backward_users(self, matching: Correspondence, is_new: bool, number: int) -> set[int]:
+    def _find_backward_users(self, value: Occurrence) -> set[int]:
         """Return the findings of the backward ops that use a saved value."""
-        flat = matching.b if is_new else matching.a
-        users: set[int] = set()
-        for other, input_number in self._saved_inputs.get((is_new, flat.nodes[number].name), ()):
-            users |= self.index.of_nodes(other, _iter_users(other, is_new, input_number))
-        return users
+        inputs = self._saved_inputs.get((value.is_new, value.node.name), ())
+        return self.index.of_nodes(user for node in inputs for user in _users(node))
 
     @cached_property
-    def _saved_inputs(self) -> Mapping[tuple[bool, str], Sequence[tuple[Correspondence, int]]]:
+    def _saved_inputs(self) -> Mapping[tuple[bool, str], Sequence[Occurrence]]:
         """Inputs of changed backward graphs, by side and name.
 
         Names that several forwards save are left out, because the forward of such an input is
@@ -399,36 +364,41 @@ class _SavedBytes:
         """
         savers = Counter(
             (is_new, ref.name)
-            for pair in self.index.pairs
+            for pair in self.index.origins.pairs
             for is_new, graph in enumerate(pair)
             if graph is not None
             for ref in {*graph.saved}
         )
-        inputs: dict[tuple[bool, str], list[tuple[Correspondence, int]]] = {}
-        for matching in self.index.matchings:
-            for is_new, flat in ((False, matching.a), (True, matching.b)):
-                for number in flat.inputs:
-                    node = flat.nodes[number]
-                    if node.op == "saved" and savers[is_new, node.name] == 1:
-                        inputs.setdefault((is_new, node.name), []).append((matching, number))
-        return inputs
+        inputs = (
+            Occurrence(matching, bool(is_new), number)
+            for matching in self.index.origins.matchings
+            for is_new, flat in enumerate(matching.flats)
+            for number in flat.inputs
+        )
+        return grouped(
+            ((node.is_new, node.node.name), node)
+            for node in inputs
+            if node.node.op == "saved" and savers[node.is_new, node.node.name] == 1
+        )
 
 
-def _find_sharing(matching: Correspondence, is_new: bool, owner: int) -> set[int]:
+def _find_sharing(owner: Occurrence) -> list[Occurrence]:
     """Return the nodes of one graph that share the storage of a node: the node and its views."""
-    flat = matching.b if is_new else matching.a
+    flat = owner.flat
 
-    def is_view(node: Node) -> bool:
-        base = find_base(flat.graph, Ref(node.name)) if node.is_call else None
-        return base is flat.nodes[owner]
+    def views(number: int) -> Iterator[int]:
+        for user, _ in flat.users[number]:
+            node = flat.nodes[user]
+            if node.is_call and find_base(flat.graph, Ref(node.name)) is owner.node:
+                yield user
 
-    return reachable([owner], lambda i: [u for u, _ in flat.users[i] if is_view(flat.nodes[u])])
+    return [*map(owner.at, reachable([owner.number], views))]
 
 
-def _iter_users(matching: Correspondence, is_new: bool, number: int) -> Iterator[Side]:
-    """Yield the ops that use a value of one of the two graphs."""
-    flat = matching.b if is_new else matching.a
-    return ((is_new, user) for user, _ in flat.users[number] if flat.nodes[user].is_call)
+def _users(value: Occurrence) -> Iterator[Occurrence]:
+    """Yield the ops that use a value."""
+    users = (value.at(user) for user, _ in value.flat.users[value.number])
+    return (user for user in users if user.node.is_call)
 
 
 def _bytes_if_known(node: Node) -> int | None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-import secrets
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import accumulate, islice
+from itertools import islice
 from pathlib import PurePath
+from typing import NamedTuple
 
 from ...words import counted, grouped
 from ..cost import Cost, sum_of
@@ -20,6 +20,7 @@ from ..model import Arg, Graph, Node, Ref, Symbol, TensorMeta, map_arg
 from ..module_paths import common_path, common_prefix
 from ..step import Boundary, InlinedStep, crossed
 from ..text import format_arg
+from .align import unmatched
 from .findings import (
     MODEL,
     SIDES,
@@ -43,8 +44,30 @@ INACTIVE_DROPOUT = "aten.clone.default"
 """An inactive dropout in compiled code. In eager code it is no op."""
 MOST_CUTS, MOST_CROSSING = 20, 50
 """Maximum number of cuts of a break that are listed, and of values that cross one of them."""
-_Crossed = tuple[Boundary, int]
-"""A cut, and the sum of the numbers of the values that cross it."""
+
+
+class _Cut(NamedTuple):
+    """A cut of a step.
+
+    Attributes:
+        boundary: the cut.
+        total: the sum of the digests of the values that cross it. A set of names for each cut would
+            take quadratic time and memory.
+        line: the values in words.
+    """
+
+    boundary: Boundary
+    total: int
+    line: str
+
+    def keys(self) -> tuple[Hashable, Hashable, Hashable]:
+        """Return values that the same cut has on two sides: its place and values, its place, and
+        its values.
+        """
+        boundary = self.boundary
+        named = boundary.cut.direct and _kind(boundary.cut.graph_break)
+        place = named, boundary.cut.direct and boundary.module, boundary.eager
+        return (place, self.total), place, (self.total, boundary.eager)
 
 
 def with_cuts(
@@ -62,9 +85,11 @@ def with_cuts(
     """
     names = next((names for old, new, names in origins.matched() if old and new), {})
     modules = {path for finding in findings for path in finding.modules}
-    numbers: dict[str, int] = {}
-    kept = _cuts_of(before, names, numbers), _cuts_of(after, {}, numbers)
-    unmatched = _unmatched(*kept, edited=any(_is_edit(finding) for finding in findings))
+    # A cut is the same if the same values cross it. Beside an edit, other values may cross; then a
+    # cut is the same if its break has the same function, module and kind.
+    step = 1 if any(map(_is_edit, findings)) else 2
+    kept = [*_cuts_of(before, names)], [*_cuts_of(after, {})]
+    unpaired = [*map(_dividing, unmatched(kept, lambda cut: cut.keys()[::step]))]
     back = {new: old for old, new in names.items()}
     sides: tuple[tuple[ChangeKind, InlinedStep, InlinedStep, Mapping[str, str]], ...] = (
         ("removed", before, after, names),
@@ -72,10 +97,11 @@ def with_cuts(
     )
     cuts: list[Finding] = []
     is_unnamed = False
-    for boundaries, (kind, own, other, partners) in zip(unmatched, sides, strict=True):
-        ends = _ops_around(own) if boundaries else ([], [])
+    for own_cuts, (kind, own, other, partners) in zip(unpaired, sides, strict=True):
+        ends = _ops_around(own) if own_cuts else ([], [])
         of_breaks = []
-        for cut in boundaries:
+        for each in own_cuts:
+            cut = each.boundary
             around = ends[0][cut.position], ends[1][cut.position]
             paths = [own.graphs[0].by_name[name].module for name in around if name]
             # What a module brings that was added belongs to the module, cuts included. The names of
@@ -85,15 +111,15 @@ def with_cuts(
                 for path in modules
             )
             if not is_of_module and not _is_divided_too(cut, around, other, partners):
-                of_breaks.append(cut)
-        found = list(_findings_of(of_breaks, kind, own))
+                of_breaks.append(each)
+        found = list(_findings_of(of_breaks, kind))
         is_unnamed = is_unnamed or (bool(of_breaks) and not found)
         cuts += found
     if not cuts and findings:
         return [*findings, *(_divided_otherwise(before, after, True) if is_unnamed else ())]
     if not cuts:
-        return _divided_otherwise(before, after, any(unmatched))
-    follows = _Follows(before, after, unmatched, names)
+        return _divided_otherwise(before, after, any(unpaired))
+    follows = _Follows(before, after, unpaired, names)
     others = [finding for finding in findings if not follows.belongs(finding)]
     derived = [finding for finding in findings if follows.belongs(finding)]
     return [*_attach(cuts, derived, origins), *others]
@@ -135,71 +161,45 @@ def _runs_of(step: InlinedStep) -> list[tuple[Graph, str]]:
     return [(runs[0][0], common_path(module for _, module in runs)) for runs in modules.values()]
 
 
-def _cuts_of(
-    step: InlinedStep, names: Mapping[str, str], numbers: dict[str, int]
-) -> list[_Crossed]:
-    """Return the cuts of a step, each with the values that cross it, renamed by `names`.
+def _cuts_of(step: InlinedStep, names: Mapping[str, str]) -> Iterator[_Cut]:
+    """Yield the cuts of a step.
+
+    Of many values that cross a cut, its line has the first, and a digest.
 
     Args:
-        numbers: a random number for each value of both steps, filled here. Values are compared by
-            their sum, because a set of names for each cut would take quadratic time and memory.
+        step: the step.
+        names: new names of values.
     """
     forward = step.graphs[0]
     positions = [boundary.position for boundary in step.boundaries]
-    changes = [0] * (len(positions) + 1)
+    starts: list[list[str]] = [[] for _ in range(len(positions) + 1)]
+    ends: list[list[str]] = [[] for _ in range(len(positions) + 1)]
     for name, first, end in crossed(forward, positions, aliases_of(forward)):
-        number = numbers.setdefault(names.get(name, name), secrets.randbits(128))
-        changes[first] += number
-        changes[end] -= number
-    return [*zip(step.boundaries, accumulate(changes), strict=False)]
+        if first < end:
+            starts[first].append(name)
+            ends[end].append(name)
+    crossing: dict[str, int] = {}
+    total = 0
+    for boundary, begun, ended in zip(step.boundaries, starts, ends, strict=False):
+        total -= sum(map(crossing.pop, ended))
+        for name in begun:
+            crossing[name] = int(digest("value", names.get(name, name)), 16)
+            total += crossing[name]
+        shown = sorted(islice(crossing, MOST_CROSSING))
+        more = len(crossing) - len(shown)
+        rest = f" and {more:,} more ({digest('values', total)})" if more else ""
+        yield _Cut(boundary, total, f"crossed by {', '.join(f'%{name}' for name in shown)}{rest}")
 
 
-def _unmatched(
-    old: Sequence[_Crossed], new: Sequence[_Crossed], *, edited: bool
-) -> tuple[list[Boundary], list[Boundary]]:
-    """Return the cuts of each side that the other side lacks.
-
-    A cut is the same if the same values cross it. Beside an edit, other values may cross; then a
-    cut is the same if its break has the same function, module and kind.
-    """
-    rest, remaining = [*new], [*old]
-    keys = [_place_and_values, _place, _values] if edited else [_place_and_values, _values]
-    for key in keys:
-        partners = grouped((key(cut), cut) for cut in reversed(rest))
-        left, paired = list[_Crossed](), set[int]()
-        for cut in remaining:
-            if group := partners.get(key(cut)):
-                paired.add(id(group.pop()))
-            else:
-                left.append(cut)
-        remaining, rest = left, [cut for cut in rest if id(cut) not in paired]
-    return _dividing(remaining), _dividing(rest)
-
-
-def _dividing(cuts: Sequence[_Crossed]) -> list[Boundary]:
+def _dividing(cuts: Sequence[_Cut]) -> list[_Cut]:
     """Return cuts without those of a break before the first op, which divides nothing."""
-    boundaries = [boundary for boundary, _ in cuts]
-    breaks = {_break_key(boundary) for boundary in boundaries if boundary.position}
-    return [b for b in boundaries if b.position or _break_key(b) in breaks]
+    breaks = {_break_key(cut.boundary) for cut in cuts if cut.boundary.position}
+    return [cut for cut in cuts if cut.boundary.position or _break_key(cut.boundary) in breaks]
 
 
 def _break_key(boundary: Boundary) -> tuple[str, str, str, int]:
     cause = boundary.cut.graph_break
     return (*_kind(cause), *(("", 0) if cause is None else (cause.file, cause.line)))
-
-
-def _values(cut: _Crossed) -> Hashable:
-    return cut[1], cut[0].eager
-
-
-def _place(cut: _Crossed) -> Hashable:
-    boundary = cut[0]
-    named = boundary.cut.direct and _kind(boundary.cut.graph_break)
-    return named, boundary.cut.direct and boundary.module, boundary.eager
-
-
-def _place_and_values(cut: _Crossed) -> Hashable:
-    return _place(cut), cut[1]
 
 
 def _ops_around(step: InlinedStep) -> tuple[list[str], list[str]]:
@@ -245,62 +245,31 @@ def _kind(cause: GraphBreak | None) -> tuple[str, str]:
     return ("", "") if cause is None else (cause.kind.removeprefix(SKIPPED), cause.function)
 
 
-def _lines_of_cuts(step: InlinedStep) -> list[str]:
-    """Return a line for each cut of a step, with the values that cross it.
-
-    Of many values, the line has the first ones, and a digest of all.
-    """
-    forward = step.graphs[0]
-    positions = [boundary.position for boundary in step.boundaries]
-    starts: list[list[str]] = [[] for _ in range(len(positions) + 1)]
-    ends: list[list[str]] = [[] for _ in range(len(positions) + 1)]
-    for name, first, end in crossed(forward, positions, aliases_of(forward)):
-        if first < end:
-            starts[first].append(name)
-            ends[end].append(name)
-    lines: list[str] = []
-    crossing: dict[str, int] = {}
-    total = 0
-    for number in range(len(positions)):
-        for name in ends[number]:
-            total -= crossing.pop(name)
-        for name in starts[number]:
-            crossing[name] = int(digest("value", name), 16)
-            total += crossing[name]
-        shown = sorted(islice(crossing, MOST_CROSSING))
-        more = len(crossing) - len(shown)
-        rest = f" and {more:,} more ({digest('values', total)})" if more else ""
-        lines.append(f"crossed by {', '.join(f'%{name}' for name in shown)}{rest}")
-    return lines
-
-
-def _findings_of(
-    boundaries: Sequence[Boundary], kind: ChangeKind, step: InlinedStep
-) -> Iterator[Finding]:
+def _findings_of(cuts: Sequence[_Cut], kind: ChangeKind) -> Iterator[Finding]:
     """Yield a finding for each break that these cuts have, with a place for each cut at its line.
 
     A break also divides the callers of its function. These cuts follow from it.
 
     Args:
-        boundaries: the cuts.
+        cuts: the cuts.
         kind: "added" or "removed".
-        step: the step that has the cuts.
     """
-    if not boundaries:
-        return
-    lines = dict(zip(map(id, step.boundaries), _lines_of_cuts(step), strict=True))
-    direct = [boundary for boundary in boundaries if boundary.cut.direct]
+    direct = [cut for cut in cuts if cut.boundary.cut.direct]
     # A frame that Dynamo skips has no line at which it is divided.
     if not direct:
-        causes = Counter(_kind(b.cut.graph_break) for b in boundaries if b.cut.graph_break)
-        best = causes.most_common(1)
-        direct = [b for b in boundaries if best and _kind(b.cut.graph_break) == best[0][0]][:1]
-    by_break = grouped((_break_key(boundary), boundary) for boundary in direct)
-    for cut in by_break.values():
-        places = [Place(b.module, b.graph, ()) for b in cut]
-        cause = cut[0].cut.graph_break
+        known = [cut for cut in cuts if cut.boundary.cut.graph_break]
+        causes = Counter(_kind(cut.boundary.cut.graph_break) for cut in known)
+        direct = [
+            cut
+            for cut in known
+            for cause, _ in causes.most_common(1)
+            if _kind(cut.boundary.cut.graph_break) == cause
+        ][:1]
+    for of_break in grouped((_break_key(cut.boundary), cut) for cut in direct).values():
+        places = [Place(cut.boundary.module, cut.boundary.graph, ()) for cut in of_break]
+        cause = of_break[0].boundary.cut.graph_break
         assert cause is not None
-        crossings = [lines[id(boundary)] for boundary in cut]
+        crossings = [cut.line for cut in of_break]
         if rest := crossings[MOST_CUTS:]:
             crossings[MOST_CUTS:] = [f"and {len(rest):,} more cuts ({digest('cuts', *rest)})"]
         yield break_finding(kind, cause, places, details=crossings)
@@ -443,7 +412,7 @@ class _Follows:
         self,
         before: InlinedStep,
         after: InlinedStep,
-        unmatched: Sequence[Sequence[Boundary]],
+        unmatched: Sequence[Sequence[_Cut]],
         names: Mapping[str, str],
     ):
         self.steps = before, after
@@ -461,7 +430,7 @@ class _Follows:
             for step, (_, repeated) in zip(self.steps, numbered, strict=True)
         ]
         self.lines = [
-            {(b.cut.graph_break.file, b.cut.graph_break.line) for b in side if b.cut.graph_break}
+            {(cause.file, cause.line) for cut in side if (cause := cut.boundary.cut.graph_break)}
             - {("", 0)}
             for side in unmatched
         ]

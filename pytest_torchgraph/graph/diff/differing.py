@@ -1,34 +1,163 @@
-"""Find the nodes that differ between two matched graphs."""
+"""The nodes that differ between two matched graphs, and the edits that they belong to."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
-from ...words import listed
+from ...words import grouped, listed
 from ..model import Node
-from ..text import format_name
+from ..text import format_name, format_result
 from .align import longest_increasing
+from .correspondence import Correspondence
+from .findings import SIDES, SIGNS, ChangeKind, digest
 from .match import align_outputs, nameless_label
-from .node_changes import NodeChange, NodeChanges, have_same_result
 from .rules import OPERAND, SLOT
+from .union_find import UnionFind
+
+NodeKey = tuple[int, int]
+"""Key of a node: (0, number) for an old node and its partner, (1, number) for an added node."""
+
+MAX_NAMES = 6
+"""Maximum number of nodes to name that follow another one."""
 
 
-class NodeComparer:
-    """Compares two matched graphs and records the changes.
+class Join(NamedTuple):
+    """Two nodes that belong to one edit.
 
     Attributes:
-        changes: the changes so far.
-        renamed: maps the old number of each call whose module differs only in its name to the
-            change of an operand, from which the new name follows.
+        rule: the rule; see `rules`.
+        node, other: the nodes.
+        reader: name of a node that takes both; "" if the rule needs none.
     """
 
-    def __init__(self, changes: NodeChanges):
-        self.changes = changes
-        self.m = changes.m
-        self.a = changes.a
-        self.b = changes.b
+    rule: str
+    node: NodeKey
+    other: NodeKey
+    reader: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeChange:
+    """One differing node.
+
+    Attributes:
+        kind: the kind of change.
+        before, after: number of the node in the old and in the new graph; -1 if it is missing.
+    """
+
+    kind: ChangeKind
+    before: int
+    after: int
+
+    @property
+    def sides(self) -> list[tuple[int, int]]:
+        """The node in each graph that has it: 0 for the old graph or 1, and its number."""
+        return [(side, i) for side, i in enumerate((self.before, self.after)) if i != -1]
+
+    @property
+    def key(self) -> NodeKey:
+        """The key of the node."""
+        return self.sides[0]
+
+
+class NodeChanges:
+    """The changes of two matched graphs, and the edit that each change belongs to.
+
+    Attributes:
+        m: the correspondence of the nodes.
+        a, b: the graphs.
+        by_key: the change of each differing node.
+        replaced: nodes without a partner that have the same slot and result as a node of the other
+            graph without a partner.
+        renamed: maps the old number of each call whose module differs only in its name to the
+            change of an operand, from which the new name follows.
+        joins: the joined nodes.
+        orders: the nodes that a node must follow, before and after, if they differ: effects, and
+            beginnings of regions. A printed node shows only writes, which are left out.
+        followers: the kept nodes that follow an added or removed node, as texts.
+    """
+
+    def __init__(self, matching: Correspondence):
+        self.m = matching
+        self.a, self.b = matching.flats
+        self.by_key: dict[NodeKey, NodeChange] = {}
+        self.replaced: set[NodeKey] = set()
         self.renamed: dict[int, NodeChange] = {}
+        self.joins: list[Join] = []
+        self.orders: dict[NodeKey, tuple[list[str], list[str]]] = {}
+        self.followers: dict[NodeKey, list[str]] = {}
+        self._edits = UnionFind[NodeKey]()
+
+    # -- nodes and their changes -------------------------------------------------------------------
+
+    def key_of(self, side: int, number: int) -> NodeKey:
+        """Return the key of a node of the old graph (0) or of the new graph (1)."""
+        partner = self.m.backward[number] if side else -1
+        return (side, number) if partner == -1 else (0, partner)
+
+    def operand_keys(self, i: int, j: int) -> list[NodeKey]:
+        """Return the keys of the operands of a new node and of its old partner."""
+        return [
+            *(self.key_of(1, q) for q in self.b.operands[j]),
+            *((0, p) for p in self.a.operands[i]),
+        ]
+
+    def node_of(self, key: NodeKey) -> Node:
+        """Return a node, in the new graph if it is there."""
+        side, number = key
+        if side == 0 and self.m.forward[number] != -1:
+            return self.b.nodes[self.m.forward[number]]
+        return self.m.flats[side].nodes[number]
+
+    def kind_of(self, key: NodeKey) -> str:
+        """Return the kind of change of a node; "" if the node does not differ."""
+        change = self.by_key.get(key)
+        return change.kind if change else ""
+
+    def sign_of(self, key: NodeKey) -> str:
+        """Return the sign of a node's change; "" if the node does not differ."""
+        change = self.by_key.get(key)
+        return SIGNS[change.kind] if change else ""
+
+    def position_of(self, change: NodeChange) -> float:
+        """Return the position of a change as a share of its graph. Old and new are comparable."""
+        side, number = change.sides[-1]
+        return number / len(self.m.flats[side].nodes)
+
+    def order_lines(self, edit: Iterable[NodeChange]) -> Iterator[str]:
+        """Yield a line for each node of an edit that follows other effects, or is followed."""
+        for part in edit if self.orders or self.followers else ():
+            name = f"%{format_name(self.node_of(part.key).name)}"
+            if followers := self.followers.get(part.key):
+                rest = f" ({digest('followers', *followers)})" if len(followers) > MAX_NAMES else ""
+                yield f"{name} is followed by {listed(followers, MAX_NAMES)}{rest}"
+            old, new = (listed(side) or "nothing" for side in self.orders.get(part.key, ((), ())))
+            if old != new:
+                before = "" if part.kind == "added" else f", before: {old}"
+                yield f"{name} follows {new}{before}"
+
+    def flag(self, kind: ChangeKind, i: int, j: int) -> None:
+        """Record the change of a node, unless a change of this node is recorded already."""
+        change = NodeChange(kind, i, j)
+        self.by_key.setdefault(change.key, change)
+
+    def join(self, rule: str, key: NodeKey, other: NodeKey, reader: str = "") -> None:
+        """Record that two nodes belong to one edit, and by which rule; see `Join`."""
+        if self._edits.join(key, other):
+            self.joins.append(Join(rule, key, other, reader))
+
+    def edit_of(self, key: NodeKey) -> NodeKey:
+        """Return the key that identifies the edit of a node."""
+        return self._edits.find(key)
+
+    def group_by_edit(self) -> dict[NodeKey, list[NodeChange]]:
+        """Return the changes of each edit, by a key that identifies the edit."""
+        return grouped((self._edits.find(key), change) for key, change in self.by_key.items())
+
+    # -- which nodes differ ------------------------------------------------------------------------
 
     def compare_nodes(self) -> None:
         """Record all nodes that differ, except the output.
@@ -41,19 +170,26 @@ class NodeComparer:
         for i, node in enumerate(self.a.nodes):
             j = self.m.forward[i]
             if j == -1:
-                self.changes.flag("removed", i, -1)
+                self.flag("removed", i, -1)
             # Plain labels do not depend on bodies. A difference inside a body is reported there, so
             # the call itself counts as unchanged.
             elif self.a.plain[i] != self.b.plain[j] and node.kind != "output":
                 if self.is_renamed(i, j):
                     renamed.append(i)
                 else:
-                    self.changes.flag("changed", i, j)
+                    self.flag("changed", i, j)
         for j, i in enumerate(self.m.backward):
             if i == -1:
-                self.changes.flag("added", -1, j)
+                self.flag("added", -1, j)
         for i in renamed:
-            self.compare_names(i, self.m.forward[i])
+            # Quantizers name a module after the op whose result it takes, so the new name is a
+            # consequence of an edit of its operand.
+            keys = self.operand_keys(i, self.m.forward[i])
+            cause = next((self.by_key[key] for key in keys if key in self.by_key), None)
+            if cause is None:
+                self.flag("changed", i, self.m.forward[i])
+            else:
+                self.renamed[i] = cause
         self.compare_inputs()
         for i, j in enumerate(self.m.forward):
             if j != -1:
@@ -62,77 +198,85 @@ class NodeComparer:
 
     def compare_edges(self, i: int, j: int) -> None:
         """Flag a matched node as rewired if an operand, or the order of effects, differs."""
-        node = self.a.nodes[i]
-        changed = ("a", i) in self.changes.by_key
+        node, other = self.a.nodes[i], self.b.nodes[j]
         # `compare_inputs` and `compare_outputs` compare these nodes by order and number.
         if node.kind in ("output", "placeholder"):
             return
+        changed = (0, i) in self.by_key
         arity = min(self.a.arity[i], self.b.arity[j])
-        slots = list(zip(self.a.operands[i][:arity], self.b.operands[j][:arity], strict=True))
-        order_a = self.a.operands[i][self.a.arity[i] :]
-        order_b = self.b.operands[j][self.b.arity[j] :]
+        slots = zip(self.a.operands[i][:arity], self.b.operands[j][:arity], strict=True)
         for p, q in slots:
-            # Two nodes that fill the same slot replace each other, even if their user changed.
-            if self.m.forward[p] == -1 and self.m.backward[q] == -1:
-                keys = self.changes.key_of_old(p), self.changes.key_of_new(q)
-                self.changes.join(SLOT, *keys, self.b.nodes[j].name)
-                # One op took the place of another op. This may separate it from new neighbours; see
-                # `neighbours`.
-                if have_same_result(self.a.nodes[p], self.b.nodes[q]):
-                    self.changes.replaced |= {("a", p), ("b", q)}
+            # Two nodes that fill the same slot replace each other, even if their user changed. One
+            # op took the place of another op. This may separate it from new neighbours; see
+            # `group`.
+            if self.join_replaced(p, q, other) and have_same_result(
+                self.a.nodes[p], self.b.nodes[q]
+            ):
+                self.replaced |= {(0, p), (1, q)}
             # A changed node is an edit already. Its operands are shown with it.
-            if changed or self.m.edge_agrees(p, q):
-                continue
-            self.changes.flag("rewired", i, j)
-            self.join_to_operands(i, p, q)
-        if not (order_a or order_b):
+            if not changed and not self.m.edge_agrees(p, q):
+                self.flag("rewired", i, j)
+                self.join_to_operands(i, p, q)
+        orders = self.a.operands[i][self.a.arity[i] :], self.b.operands[j][self.b.arity[j] :]
+        if not any(orders):
             return
-        old = _unprinted(self.a.nodes, node, order_a)
-        new = _unprinted(self.b.nodes, self.b.nodes[j], order_b)
-        if not self.order_agrees(order_a, order_b):
-            self.changes.flag("rewired", i, j)
-            self.changes.orders["a", i] = old, new
-        name = f"%{format_name(self.b.nodes[j].name)}"
-        for p in order_a:
-            if self.m.forward[p] == -1:
-                now = f" (now follows {listed(new)})" if new else ""
-                self.changes.followers.setdefault(("a", p), []).append(name + now)
-        for q in order_b:
-            if self.m.backward[q] == -1:
-                before = f" (followed {listed(old)})" if old else ""
-                self.changes.followers.setdefault(("b", q), []).append(name + before)
+        old = _unprinted(self.a.nodes, node, orders[0])
+        new = _unprinted(self.b.nodes, other, orders[1])
+        if not self.order_agrees(orders):
+            self.flag("rewired", i, j)
+            self.orders[0, i] = old, new
+        notes = (
+            f" (now follows {listed(new)})" * bool(new),
+            f" (followed {listed(old)})" * bool(old),
+        )
+        for key in self.unmatched(orders):
+            text = f"%{format_name(other.name)}{notes[key[0]]}"
+            self.followers.setdefault(key, []).append(text)
+
+    def unmatched(self, sides: Iterable[Sequence[int]]) -> list[NodeKey]:
+        """Return the keys of those old and new nodes that have no partner."""
+        return [
+            (side, number)
+            for side, numbers in enumerate(sides)
+            for number in numbers
+            if self.m.partners[side][number] == -1
+        ]
 
     def compare_regions(self) -> None:
         """Record the beginnings of the regions that added and removed nodes are in."""
-        for key, change in self.changes.by_key.items():
-            if change.kind not in ("added", "removed"):
+        for key, change in self.by_key.items():
+            if change.kind not in SIDES:
                 continue
-            flat, i = (self.b, change.after) if change.kind == "added" else (self.a, change.before)
+            side, i = key
+            flat = self.m.flats[side]
             starts = [p for p in flat.operands[i][flat.arity[i] :] if not flat.nodes[p].effects]
             if starts and (names := _unprinted(flat.nodes, flat.nodes[i], starts)):
-                self.changes.orders[key] = ([], names) if change.kind == "added" else (names, [])
+                self.orders[key] = ([], names) if side else (names, [])
+
+    def join_replaced(self, p: int, q: int, reader: Node) -> bool:
+        """Join two operands in one slot if neither has a partner. Return True if so."""
+        is_replaced = len(self.unmatched(([p], [q]))) == 2
+        if is_replaced:
+            self.join(SLOT, (0, p), (1, q), reader.name)
+        return is_replaced
 
     def join_to_operands(self, i: int, p: int, q: int) -> None:
         """Join a rewired node to the node that was added or removed at its operand."""
-        if self.m.forward[p] == -1:
-            self.changes.join(OPERAND, ("a", i), self.changes.key_of_old(p))
-        if self.m.backward[q] == -1:
-            self.changes.join(OPERAND, ("a", i), self.changes.key_of_new(q))
+        for key in self.unmatched(([p], [q])):
+            self.join(OPERAND, (0, i), key)
 
-    def order_agrees(self, order_a: list[int], order_b: list[int]) -> bool:
+    def order_agrees(self, orders: tuple[Sequence[int], Sequence[int]]) -> bool:
         """Return True if two partners follow the same effects, or another edit changed the order.
 
         Args:
-            order_a, order_b: the nodes that the old and the new node must follow.
+            orders: the nodes that the old and the new node must follow.
         """
-        sources_a = {source for p in order_a for source in self.m.sources_a(p)}
-        sources_b = {source for q in order_b for source in self.m.sources_b(q)}
-        return (
-            sources_a == sources_b
-            # If a write was added or removed, the write is the edit. The new order follows from it.
-            or any(self.m.forward[p] == -1 for p in order_a)
-            or any(self.m.backward[q] == -1 for q in order_b)
-        )
+        sources = [
+            {source for p in order for source in self.m.sources(side, p)}
+            for side, order in enumerate(orders)
+        ]
+        # If a write was added or removed, the write is the edit. The new order follows from it.
+        return sources[0] == sources[1] or bool(self.unmatched(orders))
 
     # -- inputs and outputs ----------------------------------------------------------------------
 
@@ -156,7 +300,7 @@ class NodeComparer:
         in_order = {x for x, _ in longest_increasing(pairs)}
         for x, y in pairs:
             if x not in in_order:
-                self.changes.flag("rewired", inputs_a[x], inputs_b[y])
+                self.flag("rewired", inputs_a[x], inputs_b[y])
 
     def compare_outputs(self) -> None:
         """Flag the output if it returns different values, or a different number of values."""
@@ -165,49 +309,45 @@ class NodeComparer:
             return
         returned_a, returned_b = self.a.returned, self.b.returned
         # If the number of outputs is unchanged, each keeps its slot, even if op and module changed.
-        if len(returned_a) == len(returned_b):
-            pairs = list(zip(returned_a, returned_b, strict=True))
-            only_a: list[int] = []
-            only_b: list[int] = []
-        else:
-            # Corresponding operands have equal slots. The slots cover all operands of the output,
-            # and the returned values come first: hence `strict=False` below.
+        slots_a, slots_b = [*range(len(returned_a))], [*range(len(returned_b))]
+        if slots_a != slots_b:
             slots_a, slots_b = align_outputs(self.a, self.b)
-            operand_of_slot = dict(zip(slots_b, self.b.operands[j], strict=True))
-            pairs = [
-                (p, operand_of_slot[s])
-                for s, p in zip(slots_a, returned_a, strict=False)
-                if s in operand_of_slot
-            ]
-            aligned = {s for s in slots_a if s in operand_of_slot}
-            only_a = [p for s, p in zip(slots_a, returned_a, strict=False) if s not in aligned]
-            only_b = [q for s, q in zip(slots_b, returned_b, strict=False) if s not in aligned]
+        # The slots cover all operands of the output, and the returned values come first: hence
+        # `strict=False` below.
+        operand_of_slot = dict(zip(slots_b, self.b.operands[j], strict=False))
+        shared = operand_of_slot.keys() & slots_a
+        pairs = [
+            (p, operand_of_slot[s])
+            for s, p in zip(slots_a, returned_a, strict=False)
+            if s in shared
+        ]
         for p, q in pairs:
-            if self.m.forward[p] == -1 and self.m.backward[q] == -1:
-                keys = self.changes.key_of_old(p), self.changes.key_of_new(q)
-                self.changes.join(SLOT, *keys, self.b.nodes[j].name)
+            self.join_replaced(p, q, self.b.nodes[j])
             if not self.m.edge_agrees(p, q):
-                are_kept = self.m.forward[p] != -1 and self.m.backward[q] != -1
+                are_kept = not self.unmatched(([p], [q]))
                 of_inputs = are_kept and self.a.graph.kind == "backward"
-                self.changes.flag("changed" if of_inputs else "rewired", i, j)
+                self.flag("changed" if of_inputs else "rewired", i, j)
                 self.join_to_operands(i, p, q)
         # If only one graph returns a value, the output changed. If the value itself was added or
         # removed, the value is the edit.
-        kept = [self.m.forward[p] != -1 for p in only_a]
-        if any(kept) or any(self.m.backward[q] != -1 for q in only_b):
-            self.changes.flag("changed", i, j)
+        alone = [
+            [p for s, p in zip(slots, returned, strict=False) if s not in shared]
+            for slots, returned in ((slots_a, returned_a), (slots_b, returned_b))
+        ]
+        if len(self.unmatched(alone)) < sum(map(len, alone)):
+            self.flag("changed", i, j)
         # With as many values and as many `None`s, these have other positions, as gradients of other
         # inputs have.
         labels = self.a.labels[i], self.b.labels[j]
-        if labels[0] != labels[1] and len(labels[0]) == len(labels[1]) and not (only_a or only_b):
-            self.changes.flag("changed", i, j)
+        if labels[0] != labels[1] and len(labels[0]) == len(labels[1]) and not any(alone):
+            self.flag("changed", i, j)
         # If the graphs differ but none of their nodes does, the target returned something else, or
         # the forward saves other values.
-        if not self.changes.by_key and (
-            self.a.labels[i] != self.b.labels[j]
+        if not self.by_key and (
+            labels[0] != labels[1]
             or [self.m.forward[p] for p in self.a.operands[i]] != self.b.operands[j]
         ):
-            self.changes.flag("changed", i, j)
+            self.flag("changed", i, j)
 
     # -- names of called modules -------------------------------------------------------------------
 
@@ -227,26 +367,18 @@ class NodeComparer:
     @cached_property
     def targets(self) -> tuple[set[str], set[str]]:
         """The names of the modules and attributes of the old and of the new graph."""
-        targets_a, targets_b = ({node.target for node in flat.nodes} for flat in (self.a, self.b))
+        targets_a, targets_b = ({node.target for node in flat.nodes} for flat in self.m.flats)
         return targets_a, targets_b
-
-    def compare_names(self, i: int, j: int) -> None:
-        """Record a renamed module as a consequence of an edit of its operand, or else as an edit.
-
-        Quantizers name a module after the op whose result it takes.
-        """
-        keys = [
-            *map(self.changes.key_of_new, self.b.operands[j]),
-            *map(self.changes.key_of_old, self.a.operands[i]),
-        ]
-        cause = next((self.changes.by_key[key] for key in keys if key in self.changes.by_key), None)
-        if cause is None:
-            self.changes.flag("changed", i, j)
-        else:
-            self.renamed[i] = cause
 
 
 def _unprinted(nodes: Sequence[Node], node: Node, order: Iterable[int]) -> list[str]:
     """Return the names of the nodes that a node must follow, and that its text does not have."""
     printed = {ref.name for ref in node.after}
     return [f"%{format_name(nodes[k].name)}" for k in order if nodes[k].name not in printed]
+
+
+def have_same_result(node: Node, other: Node) -> bool:
+    """Return True if dtype and shape of two nodes are equal."""
+    if node.result == other.result:
+        return True
+    return format_result(node.result) == format_result(other.result)

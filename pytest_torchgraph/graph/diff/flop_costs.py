@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable
 
 from ..census import bodies_of
 from ..cost import flops_of, flops_of_call
@@ -11,14 +11,15 @@ from ..higher_order import KINDS, executed
 from ..model import Graph, Node
 from .correspondence import Correspondence
 from .costs import FindingIndex, Ledger
-from .node_changes import have_same_result
+from .differing import have_same_result
+from .origins import Occurrence
 
 
 def flops_by_finding(index: FindingIndex) -> list[int | None]:
     """Return the FLOPs of each finding, after minus before; `None` if unknown."""
-    ledger = Ledger(index.count)
+    ledger = Ledger(index)
     differences = _FlopDifferences(index, ledger)
-    ledger.add_pairs(index, index.pairs, lambda graph: [_graph_flops(graph)], differences.add)
+    ledger.add_pairs(index.origins.pairs, lambda graph: [_graph_flops(graph)], differences.add)
     return ledger.figures
 
 
@@ -80,25 +81,25 @@ class _FlopDifferences:
         If the operands belong to two edits, neither edit is possible without the other, so the
         choice does not matter.
         """
-        sides = [side for side in ((True, j), (False, i)) if side[1] != -1]
-        numbers = self.index.of_nodes(matching, sides)
-        for is_new, number in sides:
-            for operand in (matching.b if is_new else matching.a).operands[number]:
-                numbers = numbers or self.index.of_node(matching, (is_new, operand))
-        return numbers
+        numbers = [(is_new, number) for is_new, number in ((True, j), (False, i)) if number != -1]
+        nodes = [Occurrence(matching, *number) for number in numbers]
+        findings = self.index.of_nodes(nodes)
+        for node in nodes:
+            for operand in node.flat.operands[node.number]:
+                findings = findings or self.index.of_nodes([node.at(operand)])
+        return findings
 
 
-def _nodes_near_changes(matching: Correspondence, index: FindingIndex) -> Iterator[tuple[int, int]]:
+def _nodes_near_changes(matching: Correspondence, index: FindingIndex) -> Iterable[tuple[int, int]]:
     """Return the nodes in findings and their users, each with its partner."""
     pairs: dict[tuple[int, int], None] = {}
-    for is_new, number in index.nodes(matching):
-        i, j = (matching.backward[number], number) if is_new else (number, matching.forward[number])
-        pairs[i, j] = None
-        for user, _ in matching.a.users[i] if i != -1 else ():
-            pairs[user, matching.forward[user]] = None
-        for user, _ in matching.b.users[j] if j != -1 else ():
-            pairs[matching.backward[user], user] = None
-    return iter(pairs)
+    for side, number in index.of_matching[id(matching)]:
+        pair = matching.pair_of(side, number)
+        pairs[pair] = None
+        for at, i in enumerate(pair):
+            users = matching.flats[at].users[i] if i != -1 else ()
+            pairs.update((matching.pair_of(at, user), None) for user, _ in users)
+    return pairs
 
 
 def _flop_difference(matching: Correspondence, i: int, j: int) -> int | None:

@@ -11,11 +11,9 @@ from ..census import calls
 from ..model import Arg, Graph, Node, Ref, map_arg
 from ..module_paths import OwnModule, common_path
 from ..text import format_node
-from .call_keys import METHODS
 from .constants import fixed_constants
 from .findings import Finding, Identity, Place, digest, ops_of
-from .key_forms import result_form, without_derived
-from .keys import EditKeys
+from .keys import METHODS, EditKeys, result_form, without_derived
 from .origins import Origins, take_same_operands
 from .paths import holds, path_of
 

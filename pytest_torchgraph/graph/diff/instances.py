@@ -146,7 +146,7 @@ def align_instances(before: Iterable[NumberedGraph], after: Iterable[NumberedGra
     modules = [{i for path in side for i in instances_of(path)} for side in paths]
     if modules[0] == modules[1]:
         return found
-    contents = _contents(sides[0]), _contents(sides[1])
+    contents = contents_of(sides[0]), contents_of(sides[1])
     lists = [
         grouped((path.rpartition(".")[0], path) for path in sorted(side, key=natural_key))
         for side in contents
@@ -158,14 +158,18 @@ def align_instances(before: Iterable[NumberedGraph], after: Iterable[NumberedGra
     return found
 
 
-def _contents(flats: Iterable[NumberedGraph]) -> dict[str, tuple[Hashable, ...]]:
+def contents_of(
+    flats: Iterable[NumberedGraph], *, with_shapes: bool = False
+) -> dict[str, tuple[Hashable, ...]]:
+    """Return the ops of each module of a list, with their places in the module."""
     contents: dict[str, list[Hashable]] = {}
     for flat in flats:
+        labels = flat.labels if with_shapes else flat.shapeless
         for i, node in enumerate(flat.nodes):
             path = _path_of(node)
             for instance in instances_of(path):
-                place = path[len(instance) :], without_target(node, flat.shapeless[i])
-                contents.setdefault(instance, []).append(place)
+                place = path[len(instance) :], without_target(node, labels[i])
+                contents.setdefault(instance, []).append((flat.graph.kind, *place))
     return {instance: tuple(ops) for instance, ops in contents.items()}
 
 

@@ -1,33 +1,55 @@
 """The key of an edit. Findings with equal keys are one edit in two places or in two calls.
 
-A key describes everything that an edit did, relative to its module instance (see `paths`). So it is
-equal in every layer of one class. It contains for each changed node, before and after:
+A key describes everything that an edit did, relative to its surroundings. It contains for each
+changed node, before and after:
 
-- kind, op or role, constants, effects, and the module relative to the instance;
+- kind, op or role, constants, effects, and the module relative to the surroundings;
 - dtype, layout and shape if they differ from the partner's. A node without a partner has only
   dtype and layout, so that an edit is the same at a different size;
-- each operand and each user. It is a node of the edit, a node of the instance by its relative name,
-  or a value from outside by its *role*. The role consists of the other users of the value in the
-  instance. For example, the inputs of the first and of the second layer have the same role,
-  although an embedding produces the first input and a layer produces the second.
+- each operand and each user: a node of the edit, or a form of it in the surroundings.
 
-If the instance is unknown, full names are used, so that the same edit in two graphs is one edit.
+The surroundings are one of these:
+
+- A module instance (see `paths`). So the key is equal in every layer of one class. A node of the
+  instance has its relative name, and a value from outside has its *role*: the other users of the
+  value in the instance. For example, the inputs of the first and of the second layer have the same
+  role, although an embedding produces the first input and a layer produces the second. If the
+  instance is unknown, full names are used, so that the same edit in two graphs is one edit.
+- One call of a module that is called several times. Within one module path, calls have no names of
+  their own. So the place in the data flow identifies the nodes of a call. Two nodes have the same
+  place if their dependencies within the module are equal, and if the nodes of the module that
+  depend on them are equal.
+- The lines of the user's code, without anything around the edit.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 
 from ...words import grouped
-from .findings import Change, Finding
-from .key_forms import call_form, name_form, place_form, result_form, without_derived
+from ..equality import NumberedGraph
+from ..model import Node, Result, TensorMeta
+from ..text import format_result
+from .differing import have_same_result
+from .findings import Change, Finding, ops_of
+from .match import DERIVED, without_target
+from .moves import OWN_VALUES
 from .origins import Key, Occurrence, Origins, take_same_operands
-from .paths import holds, instances_of, path_of
+from .paths import holds, instances_of, path_of, relative_to_instances
 
-Users = Mapping[str, Sequence[tuple[int, int]]]
-"""The users of a value and their operand slots, by the instances of the users."""
+Form = tuple[Hashable, ...]
+"""What is known of a node around an edit."""
+OUTSIDE: Form = ("outside",)
+"""Form of a value or a user outside the surroundings."""
 PLACING = ("inside", "role", "named", "beside")
 """Forms of operands and users that determine the place of a node in its instance."""
+METHODS = ("forward", "__call__", "<module>", "<lambda>")
+"""Names of functions that many classes or files define.
+
+A line in such a function says no more than the module."""
 
 
 class EditKeys:
@@ -39,13 +61,15 @@ class EditKeys:
 
     def __init__(self, origins: Origins):
         self.origins = origins
-        self._users: dict[Key, Users] = {}
+        self._users: dict[Key, Mapping[str, Sequence[tuple[int, int]]]] = {}
+        self._colours: dict[tuple[int, str], Mapping[int, Hashable]] = {}
+        self._ids: dict[Hashable, int] = {}
+        self._calls: dict[int, tuple[dict[str, list[int]], list[str]]] = {}
 
     def key(self, finding: Finding) -> Hashable:
         """Return the key of a finding, equal for the same edit in different places."""
         changes: Sequence[Change] = finding.changes
-        unknown = not all(map(self.origins.knows, changes))
-        if finding.summary or unknown:
+        if finding.summary or not all(map(self.origins.knows, changes)):
             return "alone", id(finding)
         changes = without_derived(changes)
         around = (instances_of(path_of(change.node)) for change in changes)
@@ -59,8 +83,33 @@ class EditKeys:
             edit_nodes = self.origins.number_nodes(changes)
         # A list may have another name in the new graph. Without the old name, an edit of its class
         # would be one finding for each layer.
-        before = instances_before(changes, instances)
-        return tuple(self._form(change, (before, instances), edit_nodes) for change in changes)
+        sides = instances_before(changes, instances), instances
+        return _Instance(edit_nodes, sides, self._users).form(changes, self.origins)
+
+    def keys_of_calls(self, findings: Sequence[Finding]) -> Iterator[Hashable]:
+        """Yield a key of each finding, equal for one edit in several calls.
+
+        Args:
+            findings: one finding for each edit so far. A module or line can be shared by calls only
+                if two of these findings have it in common.
+        """
+        lines_of = [*map(_lines_of, findings)]
+        lines, modules = Counter(lines_of), Counter(finding.module for finding in findings)
+        for finding, own_lines in zip(findings, lines_of, strict=True):
+            key: Form = "alone", id(finding)
+            colour: Callable[[NumberedGraph], Mapping[int, Hashable]] | None = None
+            module = finding.module
+            if own_lines is not None and lines[own_lines] > 1:
+                key = "line", own_lines
+            elif module and modules[module] > 1:
+                key, colour = ("module", module), partial(self._colour, module)
+            changes = without_derived(finding.changes)
+            if not finding.summary and key[0] != "alone" and self._is_certain(changes):
+                edit_nodes = self.origins.number_nodes(changes)
+                key = *key, _Call(edit_nodes, colour).form(changes, self.origins)
+            else:
+                key = "alone", id(finding)
+            yield key
 
     def _is_user_outside(
         self, change: Change, instance: str, edit_nodes: Mapping[Key, int]
@@ -73,155 +122,278 @@ class EditKeys:
         """
         if change.kind != "rewired" or holds(instance, path_of(change.node)):
             return False
-        old, new = self.origins.of(change)
-        assert old is not None
-        assert new is not None
-        return take_same_operands(old, new, edit_nodes)
+        return take_same_operands(*self.origins.of(change), edit_nodes)
 
-    # -- forms -----------------------------------------------------------------------------------
-
-    def _form(
-        self,
-        change: Change,
-        instances: tuple[Sequence[str], Sequence[str]],
-        edit_nodes: Mapping[Key, int],
-    ) -> Hashable:
-        old, new = self.origins.of(change)
-        graph = (new or old).flat.graph  # type: ignore[union-attr]
-        has_partner = old is not None and new is not None
-        return (
-            change.kind,
-            graph.kind,
-            None if old is None else self._side(old, change, has_partner, instances[0], edit_nodes),
-            None if new is None else self._side(new, change, has_partner, instances[1], edit_nodes),
+    def _is_certain(self, changes: Sequence[Change]) -> bool:
+        """Return True if an edit takes the same values from outside as before."""
+        if not all(map(self.origins.knows, changes)):
+            return False
+        edit_nodes = self.origins.number_nodes(changes)
+        return all(
+            change.kind != "rewired" and take_same_operands(*self.origins.of(change), edit_nodes)
+            for change in changes
         )
 
-    def _side(
-        self,
-        node: Occurrence,
-        change: Change,
-        has_partner: bool,
-        instances: Sequence[str],
-        edit_nodes: Mapping[Key, int],
-    ) -> Hashable:
-        flat, i = node.flat, node.number
-        end = flat.arity[i] + len(flat.nodes[i].after)
-        if change.kind == "rewired":
-            end = len(flat.operands[i])
-        operands = tuple(
-            self._operand(node, slot, p, instances, edit_nodes)
-            for slot, p in enumerate(flat.operands[i][:end])
+    # -- places within a module ------------------------------------------------------------------
+
+    def _colour(self, module: str, flat: NumberedGraph) -> Mapping[int, Hashable]:
+        """Return the place of each node of a module. Equal calls have equal places."""
+        colours = self._colours.get((id(flat), module))
+        if colours is None:
+            module_nodes = self._calls_in(flat, module)
+            past: dict[int, int] = {}
+            for i in module_nodes:
+                operands = flat.operands[i][: flat.arity[i]]
+                form = (
+                    flat.nodes[i].module,
+                    flat.labels[i],
+                    *(past.get(p, _outside_form(flat.nodes[p])) for p in operands),
+                )
+                past[i] = self._ids.setdefault(form, len(self._ids))
+            future: dict[int, int] = {}
+            for i in reversed(module_nodes):
+                users = sorted(
+                    (future[u], slot) if u in future else (-1, 0) for u, slot in flat.users[i]
+                )
+                form = (flat.nodes[i].module, flat.labels[i], "future", *users)
+                future[i] = self._ids.setdefault(form, len(self._ids))
+            colours = {i: (past[i], future[i]) for i in module_nodes}
+            self._colours[id(flat), module] = colours
+        return colours
+
+    def _calls_in(self, flat: NumberedGraph, module: str) -> list[int]:
+        """Return the numbers of the calls in a module, in order."""
+        if id(flat) not in self._calls:
+            by_path = grouped((node.module, i) for i, node in enumerate(flat.nodes) if node.is_call)
+            self._calls[id(flat)] = by_path, sorted(by_path)
+        by_path, paths = self._calls[id(flat)]
+        # The paths inside begin with the module and a dot or a slash, which precede 0.
+        start, end = bisect_left(paths, f"{module}."), bisect_left(paths, f"{module}0")
+        return sorted(i for path in (module, *paths[start:end]) for i in by_path.get(path, ()))
+
+
+class _Surroundings:
+    """What is around an edit.
+
+    Args:
+        edit_nodes: the number of the change of each node of the edit.
+
+    Attributes:
+        instances: the instances around the edit in the old and in the new graph, innermost first.
+    """
+
+    instances: tuple[Sequence[str], Sequence[str]] = (), ()
+
+    def __init__(self, edit_nodes: Mapping[Key, int]):
+        self.edit_nodes = edit_nodes
+
+    def place(self, path: str, side: int) -> Hashable:
+        """Return the form of a module path."""
+        raise NotImplementedError
+
+    def operand(self, node: Occurrence, slot: int, operand: Occurrence) -> Form:
+        """Return the form of an operand that is no node of the edit."""
+        raise NotImplementedError
+
+    def user(self, node: Occurrence, user: Occurrence) -> Form:
+        """Return the form of a user that is no node of the edit."""
+        raise NotImplementedError
+
+    def is_inside(self, node: Occurrence) -> bool:
+        """Return True if a node is inside the surroundings."""
+        raise NotImplementedError
+
+    def name(self, node: Occurrence) -> Form:
+        """Return the form of a changed node that no operand and no user places."""
+        return ()
+
+    def form(self, changes: Iterable[Change], origins: Origins) -> Hashable:
+        """Return the form of an edit."""
+        return tuple(
+            (change.kind, *(self._side(node, change) for node in origins.nodes(change)))
+            for change in changes
         )
-        uses = self._uses(node, instances, edit_nodes)
+
+    def _side(self, node: Occurrence, change: Change) -> Hashable:
+        flat, i, data = node.flat, node.number, node.node
+        has_partner = change.before is not None and change.after is not None
+        end = None if change.kind == "rewired" else flat.arity[i] + len(data.after)
+        operands = []
+        for slot, p in enumerate(flat.operands[i][:end]):
+            number = self.edit_nodes.get(node.at(p).key)
+            is_own = number is not None
+            operands.append(("own", number) if is_own else self.operand(node, slot, node.at(p)))
+        uses = self._uses(node)
+        call: Hashable = data.op, flat.shapeless[i]
+        if data.target:
+            # The path of a called module is relative to the instance.
+            target = place_form(data.target, self.instances[node.is_new])
+            call = without_target(data, flat.shapeless[i]), target
         placed = any(form[0] in PLACING for form in (*operands, *uses))
         return (
-            call_form(flat, i, instances),
-            place_form(flat.nodes[i].module, instances),
+            flat.graph.kind,
+            call,
+            self.place(data.module, node.is_new),
             result_form(flat, i, change if has_partner else None),
-            operands,
+            tuple(operands),
             uses,
-            () if placed else name_form(flat.nodes[i], instances),
+            () if placed else self.name(node),
         )
 
-    def _operand(
+    def _uses(self, node: Occurrence) -> tuple[Form, ...]:
+        """Return the users of a changed node.
+
+        Users outside are usually not identified. They are identified by their ops if other nodes
+        outside still use the operands of the node: an op inserted before all uses is a different
+        edit from an op inserted only before the residual.
+        """
+        flat = node.flat
+        uses: set[Form] = set()
+        outside: set[tuple[str, int]] = set()
+        for number, slot in flat.uses(node.number):
+            user = node.at(number)
+            if user.key in self.edit_nodes:
+                uses.add(("own", self.edit_nodes[user.key], slot))
+            elif (form := self.user(node, user)) == OUTSIDE:
+                outside.add((user.node.op, slot))
+            else:
+                uses.add((*form, slot))
+        if outside:
+            is_partial = any(
+                node.at(user).key not in self.edit_nodes and not self.is_inside(node.at(user))
+                for p in flat.operands[node.number][: flat.arity[node.number]]
+                if self.is_inside(node.at(p))
+                for user, _ in flat.uses(p)
+            )
+            uses.add((*OUTSIDE, *sorted(outside if is_partial else ())))
+        return tuple(sorted(uses, key=repr))
+
+
+class _Instance(_Surroundings):
+    """A module instance, and the instances around it.
+
+    Args:
+        edit_nodes, instances: see `_Surroundings`.
+        users: the users of each value and their operand slots, by the instances of the users;
+            filled here.
+    """
+
+    def __init__(
         self,
-        node: Occurrence,
-        slot: int,
-        p: int,
-        instances: Sequence[str],
         edit_nodes: Mapping[Key, int],
-    ) -> tuple[Hashable, ...]:
-        operand = node.at(p)
-        if operand.key in edit_nodes:
-            return "own", edit_nodes[operand.key]
-        form = name_form(node.flat.nodes[p], instances)
+        instances: tuple[Sequence[str], Sequence[str]],
+        users: dict[Key, Mapping[str, Sequence[tuple[int, int]]]],
+    ):
+        super().__init__(edit_nodes)
+        self.instances = instances
+        self.users = users
+
+    def place(self, path: str, side: int) -> Hashable:
+        return place_form(path, self.instances[side])
+
+    def name(self, node: Occurrence) -> Form:
+        return _name_form(node.node, self.instances[node.is_new])
+
+    def is_inside(self, node: Occurrence) -> bool:
+        around = self.instances[node.is_new]
+        return bool(around) and holds(around[0], path_of(node.node))
+
+    def user(self, node: Occurrence, user: Occurrence) -> Form:
+        form = self.name(user)
+        # If the node itself is outside the instance, its users are identified by name.
+        return form if form[0] == "inside" or not self.is_inside(node) else OUTSIDE
+
+    def operand(self, node: Occurrence, slot: int, operand: Occurrence) -> Form:
+        form = self.name(operand)
         if form[0] == "inside":
             return form
-        if instances:
-            # The embedding feeds the first layer, and a layer feeds each later layer. By its role,
-            # the operand is the same in layer 0 and in layers 1 to 11.
-            role = self._role(operand, instances[0], edit_nodes)
-            if role:
-                return "role", *role
-        other = node.partner(node.number)
-        if other is not None:
-            partner_operands = other.flat.operands[other.number]
-            partner = node.partner(p)
-            if (
-                partner is not None
-                and slot < len(partner_operands)
-                and partner_operands[slot] == partner.number
-            ):
+        # The embedding feeds the first layer, and a layer feeds each later layer. By its role,
+        # the operand is the same in layer 0 and in layers 1 to 11.
+        if self.instances[node.is_new] and (role := self._role(operand)):
+            return "role", *role
+        other, partner = node.partner(), operand.partner()
+        if other is not None and partner is not None:
+            operands = other.flat.operands[other.number]
+            if slot < len(operands) and operands[slot] == partner.number:
                 return ("as it was",)
         return form
 
-    def _role(
-        self, value: Occurrence, instance: str, edit_nodes: Mapping[Key, int]
-    ) -> tuple[Hashable, ...]:
+    def _role(self, value: Occurrence) -> Form:
         """Return the users of an outside value in an instance, without the nodes of the edit.
 
         If no user is left, return the users of the value's partner in the other graph.
         """
-        for side in (value, value.partner(value.number)):
+        instance = self.instances[value.is_new][0]
+        for side in (value, value.partner()):
             if side is not None:
-                nodes = side.flat.nodes
                 users = sorted(
-                    (name_form(nodes[user], (instance,)), slot)
+                    (_name_form(side.at(user).node, (instance,)), slot)
                     for user, slot in self._users_by_instance(side).get(instance, ())
-                    if side.at(user).key not in edit_nodes
+                    if side.at(user).key not in self.edit_nodes
                 )
                 if users:
                     return tuple(users)
         return ()
 
-    def _users_by_instance(self, value: Occurrence) -> Users:
-        cached = self._users.get(value.key)
-        if cached is None:
-            flat = value.flat
-            cached = self._users[value.key] = grouped(
+    def _users_by_instance(self, value: Occurrence) -> Mapping[str, Sequence[tuple[int, int]]]:
+        if value.key not in self.users:
+            self.users[value.key] = grouped(
                 (instance, (user, slot))
-                for user, slot in flat.users[value.number]
-                for instance in instances_of(path_of(flat.nodes[user]))
+                for user, slot in value.flat.users[value.number]
+                for instance in instances_of(path_of(value.at(user).node))
             )
-        return cached
+        return self.users[value.key]
 
-    def _uses(
-        self, node: Occurrence, instances: Sequence[str], edit_nodes: Mapping[Key, int]
-    ) -> tuple[tuple[Hashable, ...], ...]:
-        """Return the users of a changed node.
 
-        Users outside the instance are usually not identified. They are identified by their ops if
-        other nodes outside still use the operands of the node: an op inserted before all uses is a
-        different edit from an op inserted only before the residual. If the node itself is outside
-        the instance, its users are identified by name.
-        """
-        flat = node.flat
-        uses: list[tuple[Hashable, ...]] = []
-        outside_users: set[tuple[str, int]] = set()
-        is_inside = bool(instances) and holds(instances[0], path_of(flat.nodes[node.number]))
-        for user, slot in flat.uses(node.number):
-            form = name_form(flat.nodes[user], instances)
-            if (number := edit_nodes.get(node.at(user).key)) is not None:
-                uses.append(("own", number, slot))
-            elif form[0] == "inside" or not is_inside:
-                uses.append((*form, slot))
-            else:
-                outside_users.add((flat.nodes[user].op, slot))
-        if outside_users:
-            is_partial = self._operand_is_used_outside(node, instances[0], edit_nodes)
-            uses.append(("outside", *sorted(outside_users)) if is_partial else ("outside",))
-        return tuple(sorted(uses, key=repr))
+class _Call(_Surroundings):
+    """One of several calls of a module, or nothing but lines of code.
 
-    def _operand_is_used_outside(
-        self, node: Occurrence, instance: str, edit_nodes: Mapping[Key, int]
-    ) -> bool:
-        flat = node.flat
-        return any(
-            not holds(instance, path_of(flat.nodes[user])) and node.at(user).key not in edit_nodes
-            for p in flat.operands[node.number][: flat.arity[node.number]]
-            if holds(instance, path_of(flat.nodes[p]))
-            for user, _ in flat.uses(p)
-        )
+    Args:
+        edit_nodes: see `_Surroundings`.
+        colour: returns the place of each node of the module; `None` for lines of code.
+    """
+
+    def __init__(
+        self,
+        edit_nodes: Mapping[Key, int],
+        colour: Callable[[NumberedGraph], Mapping[int, Hashable]] | None,
+    ):
+        super().__init__(edit_nodes)
+        self.colour = colour
+
+    def place(self, path: str, side: int) -> Hashable:
+        return path if self.colour else ""
+
+    def is_inside(self, node: Occurrence) -> bool:
+        return self.colour is not None and node.number in self.colour(node.flat)
+
+    def user(self, node: Occurrence, user: Occurrence) -> Form:
+        if self.colour is None or not self.is_inside(user):
+            return OUTSIDE
+        return "inside", self.colour(user.flat)[user.number]
+
+    def operand(self, node: Occurrence, slot: int, operand: Occurrence) -> Form:
+        value = operand.node
+        if value.op in OWN_VALUES:
+            return "named", value.name, value.target
+        return self.user(node, operand)
+
+
+def _outside_form(node: Node) -> Hashable:
+    return node.name if node.op in ("parameter", "buffer") else "outside"
+
+
+def _lines_of(finding: Finding) -> Hashable | None:
+    """Return the lines of the user's code of an edit, or `None` if one of them is unknown."""
+    lines = []
+    for change in ops_of(finding.changes):
+        source = change.node.source
+        if source is None:
+            return None
+        # A line of a method says no more than the module of the method, so the path is kept.
+        path = change.node.module if source.function.rpartition(".")[2] in METHODS else ""
+        lines.append((source.file, source.line, source.columns, path))
+    return tuple(lines) or None
 
 
 def instances_before(changes: Iterable[Change], instances: tuple[str, ...]) -> tuple[str, ...]:
@@ -239,3 +411,75 @@ def instances_before(changes: Iterable[Change], instances: tuple[str, ...]) -> t
             if same_numbers and instances_of(path_of(change.after)) == instances:
                 return old
     return instances
+
+
+def without_derived(changes: Sequence[Change]) -> Sequence[Change]:
+    """Return the changes without graph outputs, saved values and tangents, which say little.
+
+    If nothing else changed, these changes are the edit and are returned.
+    """
+    informative = [
+        change
+        for change in changes
+        if change.node.kind != "output"
+        and not (change.node.kind == "placeholder" and change.node.op in DERIVED)
+    ]
+    return informative or changes
+
+
+# -- forms of parts --------------------------------------------------------------------------------
+
+
+def _name_form(node: Node, instances: Sequence[str]) -> Form:
+    """Return the name of a node relative to the instances, or its full name outside all lists."""
+    relative_name = relative_to_instances(node.name, instances)
+    if relative_name is None:
+        # A name without the producing graph: `fc/addmm` for `forward_0:fc/addmm`.
+        before, colon, rest = node.name.partition(":")
+        is_of_graph = colon and before.replace("_", "").isalnum()
+        return "named", rest if is_of_graph else node.name
+    if relative_name[:2] == (0, 0):
+        return "inside", relative_name[2]
+    return "beside", *relative_name
+
+
+def place_form(path: str, instances: Sequence[str]) -> Hashable:
+    """Return a module path relative to the instance of an edit, or the full path outside it."""
+    relative_path = relative_to_instances(path, instances)
+    return path if relative_path is None else relative_path
+
+
+def result_form(flat: NumberedGraph, i: int, changed: Change | None) -> Hashable:
+    """Return the part of dtype and shape that characterizes an edit.
+
+    Args:
+        flat, i: the graph and the node.
+        changed: the change, if the node has a partner.
+    """
+    # The shape of a new value follows from its op, constants and operands.
+    if changed is None:
+        return _layouts(flat.nodes[i].result)
+    assert changed.before is not None
+    assert changed.after is not None
+    if have_same_result(changed.before, changed.after):
+        return "same"
+    return _changed_sizes(flat.nodes[i].result, changed.before.result, changed.after.result)
+
+
+def _changed_sizes(result: Result, before: Result, after: Result) -> Hashable:
+    """Return dtype and shape of a result, without the sizes that are equal before and after.
+
+    A larger kernel is the same edit in convolutions with other numbers of channels.
+    """
+    metas = [meta for meta in (result, before, after) if isinstance(meta, TensorMeta)]
+    if len(metas) < 3 or len({len(meta.shape) for meta in metas}) > 1:
+        return "" if result is None else format_result(result)
+    sizes = zip(*(meta.shape for meta in metas), strict=True)
+    changed = (str(size) if old != new else "same" for size, old, new in sizes)
+    return metas[0].dtype, metas[0].layout, tuple(changed)
+
+
+def _layouts(result: Result) -> Hashable:
+    if isinstance(result, TensorMeta):
+        return result.dtype, result.layout
+    return tuple(map(_layouts, result)) if isinstance(result, tuple) else type(result).__name__

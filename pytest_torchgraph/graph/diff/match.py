@@ -19,13 +19,14 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import cached_property
 from itertools import pairwise
 
+from ...words import grouped
 from ..equality import NumberedGraph
 from ..model import Node
 from ..text import quote
 from .align import align_items, longest_increasing
 from .apart import find_exchanged, find_one_sided_modules
 from .correspondence import MANY_USERS, Correspondence, improve_matching
-from .paths import group_by_layer
+from .paths import instances_of, path_of
 
 Token = Callable[[NumberedGraph, int], Hashable]
 """Computes a token of a node; partners have equal tokens."""
@@ -34,18 +35,11 @@ _NUMBERED = re.compile(r"(arg|primals|tangents?|input|getitem)[_.]?\d+(_1)?\Z")
 DERIVED = ("saved", "tangent")
 """Roles of backward inputs that follow from the forward."""
 
-UNEXPLAINED = 8
-"""Number of unexplained nodes and edges above which a second matching is tried.
-
-The second matching uses depth-first order, which does not depend on the printed order. A single
-edit is explained without it. Limits of 4 and 16 give the same findings in 480 cases of several
-edits."""
-
 NEIGHBOUR_ROUNDS = 6
 """Maximum number of rounds of matching neighbours of new matches.
 
 Each round may settle the next node of a chain. A round without matches is the last. Limits of 3 and
-12 give the same findings in the 480 cases."""
+12 give the same findings in 480 cases of several edits."""
 
 ROUNDS = 3
 """Maximum number of rounds of aligning moved or changed nodes.
@@ -66,15 +60,7 @@ def match_graphs(a: NumberedGraph, b: NumberedGraph, names: Mapping[str, str]) -
         return in_order
     # Modules of only one graph are set apart first. Otherwise the norm of a ninth layer would take
     # the partner of the norm after the last layer, and 16 of the layer's 210 ops would not count.
-    first = Correspondence(a, b, find_one_sided_modules(a, b))
-    best = _Matcher(first, names, by_depth=False).run()
-    cost = count_disagreements(best)
-    if cost > UNEXPLAINED:
-        second = Correspondence(a, b, first.unmatchable)
-        other = _Matcher(second, names, by_depth=True).run()
-        if count_disagreements(other) < cost:
-            return other
-    return best
+    return _Matcher(Correspondence(a, b, find_one_sided_modules(a, b)), names).run()
 
 
 def _agree_in_order(a: NumberedGraph, b: NumberedGraph, names: Mapping[str, str]) -> bool:
@@ -91,25 +77,13 @@ def _agree_in_order(a: NumberedGraph, b: NumberedGraph, names: Mapping[str, str]
     )
 
 
-def count_disagreements(matching: Correspondence) -> int:
-    """Return the number of unmatched nodes and disagreeing edges of a matching."""
-    unmatched = matching.forward.count(-1) + matching.backward.count(-1)
-    edges = 0
-    for i, j in enumerate(matching.forward):
-        if j != -1:
-            edges += sum(matching.forward[p] != q for p, q in matching.edges(i, j))
-    return unmatched + edges
-
-
 class _Matcher:
-    def __init__(self, m: Correspondence, names: Mapping[str, str], *, by_depth: bool):
+    def __init__(self, m: Correspondence, names: Mapping[str, str]):
         self.m = m
         self.a = a = m.a
         self.b = b = m.b
         self.new_names = names
         self.other_modules = {n.module for n in a.nodes} ^ {n.module for n in b.nodes}
-        self.order_a = _sort_depth_first(a) if by_depth else list(range(len(a.nodes)))
-        self.order_b = _sort_depth_first(b) if by_depth else list(range(len(b.nodes)))
 
     def run(self) -> Correspondence:
         if not self.a.nodes or not self.b.nodes:
@@ -156,17 +130,24 @@ class _Matcher:
             self.m.unmatchable[1].update(j for j in rest_b if b.nodes[j].op == "saved")
         # Inputs within one layer are matched first. Otherwise an MLP that became a gated MLP in
         # three layers, with one more weight in each, would count as four edits.
-        self.match_inputs_of_layers(rest_a, rest_b)
-        for token_of in (_role_and_label, _derived_role):
+        for place_of, token_of in (
+            (_layer_of, _role_and_label),
+            (_no_layer, _role_and_label),
+            (_no_layer, _derived_role),
+        ):
             rest_a = [i for i in rest_a if self.m.is_open(0, i)]
             rest_b = [j for j in rest_b if self.m.is_open(1, j)]
             # Inputs with different labels are matched only if no input was added or removed.
             if token_of is _derived_role and len(rest_a) != len(rest_b):
                 break
-            pairs = align_items([token_of(a, i) for i in rest_a], [token_of(b, j) for j in rest_b])
-            for x, y in list(pairs):
-                if token_of is _role_and_label or self.may_be_partners(rest_a[x], rest_b[y]):
-                    self.m.pair(rest_a[x], rest_b[y])
+            by_place = grouped((place_of(b, j), j) for j in rest_b)
+            for place, inputs in grouped((place_of(a, i), i) for i in rest_a).items():
+                others = by_place.get(place, [])
+                tokens = [token_of(a, i) for i in inputs], [token_of(b, j) for j in others]
+                for x, y in list(align_items(*tokens)):
+                    i, j = inputs[x], others[y]
+                    if token_of is _role_and_label or self.may_be_partners(i, j):
+                        self.m.pair(i, j)
 
     def may_be_partners(self, i: int, j: int) -> bool:
         """Return False if one of two parameters belongs to a module that both graphs have.
@@ -181,16 +162,6 @@ class _Matcher:
         """Modules with parameters or buffers in both graphs."""
         owners_a, owners_b = ({_owner_of(f, i) for i in f.inputs} - {""} for f in (self.a, self.b))
         return owners_a & owners_b
-
-    def match_inputs_of_layers(self, rest_a: Sequence[int], rest_b: Sequence[int]) -> None:
-        """Match inputs within each layer, so that equal layers are matched in the same way."""
-        layers = group_by_layer(self.a.nodes, rest_a), group_by_layer(self.b.nodes, rest_b)
-        for layer in (path for path in layers[0] if path in layers[1]):
-            inputs_a = [i for i in layers[0][layer] if self.m.is_open(0, i)]
-            inputs_b = [j for j in layers[1][layer] if self.m.is_open(1, j)]
-            labels_a = [_role_and_label(self.a, i) for i in inputs_a]
-            for x, y in align_items(labels_a, [_role_and_label(self.b, j) for j in inputs_b]):
-                self.m.pair(inputs_a[x], inputs_b[y])
 
     # -- certain matches -------------------------------------------------------------------------
 
@@ -277,20 +248,16 @@ class _Matcher:
         """Align the nodes between existing matches. Return True if any pair was matched."""
         if not all(any(self.is_open(side, i) for i in self.node_numbers(side)) for side in (0, 1)):
             return False
-        position_b = {j: y for y, j in enumerate(self.order_b)}
         matched = [
-            (x, position_b[self.m.forward[i]])
-            for x, i in enumerate(self.order_a)
-            if self.m.forward[i] != -1 and self.a.nodes[i].kind != "placeholder"
+            (i, j)
+            for i, j in enumerate(self.m.forward)
+            if j != -1 and self.a.nodes[i].kind != "placeholder"
         ]
-        anchors = longest_increasing(matched)
         any_matched = False
-        ends = (len(self.order_a), len(self.order_b))
-        for (x0, y0), (x1, y1) in pairwise([(-1, -1), *anchors, ends]):
-            if x1 - x0 == 1 or y1 - y0 == 1:
-                continue
-            gap_a = [i for i in self.order_a[x0 + 1 : x1] if self.is_open(0, i)]
-            gap_b = [j for j in self.order_b[y0 + 1 : y1] if self.is_open(1, j)]
+        anchors = [(-1, -1), *longest_increasing(matched), (len(self.a.nodes), len(self.b.nodes))]
+        for (i0, j0), (i1, j1) in pairwise(anchors):
+            gap_a = [i for i in range(i0 + 1, i1) if self.is_open(0, i)]
+            gap_b = [j for j in range(j0 + 1, j1) if self.is_open(1, j)]
             pairs = align_items(
                 [token(self.a, i) for i in gap_a], [token(self.b, j) for j in gap_b]
             )
@@ -446,6 +413,14 @@ def _label_and_operands(flat: NumberedGraph, i: int) -> Hashable:
     return _module_and_label(flat, i), *[flat.labels[o] for o in flat.operands[i]]
 
 
+def _layer_of(flat: NumberedGraph, i: int) -> Hashable:
+    return instances_of(path_of(flat.nodes[i]))[-1:]
+
+
+def _no_layer(_flat: NumberedGraph, _i: int) -> Hashable:
+    return ()
+
+
 def _role_and_label(flat: NumberedGraph, i: int) -> Hashable:
     return _derived_role(flat, i), flat.labels[i]
 
@@ -462,27 +437,3 @@ def _owner_of(flat: NumberedGraph, i: int) -> str:
     """Return the module that a parameter or buffer belongs to; "" for other inputs."""
     node = flat.nodes[i]
     return node.name.rpartition(".")[0] if node.op in ("parameter", "buffer") else ""
-
-
-def _sort_depth_first(flat: NumberedGraph) -> list[int]:
-    """Return the nodes in depth-first post-order from the output, independent of printed order."""
-    order: list[int] = []
-    visited = [False] * len(flat.nodes)
-    for root in range(len(flat.nodes) - 1, -1, -1):
-        if visited[root]:
-            continue
-        stack = [(root, 0)]
-        visited[root] = True
-        branch: list[int] = []
-        while stack:
-            i, slot = stack.pop()
-            if slot < len(flat.operands[i]):
-                stack.append((i, slot + 1))
-                operand = flat.operands[i][slot]
-                if not visited[operand]:
-                    visited[operand] = True
-                    stack.append((operand, 0))
-            else:
-                branch.append(i)
-        order.extend(branch)
-    return order

@@ -16,9 +16,9 @@ from ..model import Graph, Node
 from ..step import InlinedStep
 from .align import align_items
 from .correspondence import Correspondence
+from .differing import NodeChange, NodeChanges, NodeKey
 from .findings import SIGNS, Change, Finding, nodes_of_changes
 from .instances import Instances
-from .node_changes import NodeChange, NodeChanges, NodeKey
 from .rules import FOLLOWS, Reason
 
 Pair = tuple[Graph | None, Graph | None]
@@ -172,7 +172,7 @@ class Occurrence:
     @property
     def flat(self) -> NumberedGraph:
         """The graph that contains the node."""
-        return self.matching.b if self.is_new else self.matching.a
+        return self.matching.flats[self.is_new]
 
     @property
     def key(self) -> Key:
@@ -183,14 +183,26 @@ class Occurrence:
         """Return another node of the same graph."""
         return Occurrence(self.matching, self.is_new, number)
 
-    def partner(self, number: int) -> Occurrence | None:
-        """Return the partner of a node of this graph in the other graph, or `None`."""
-        other = (self.matching.backward if self.is_new else self.matching.forward)[number]
+    @property
+    def node(self) -> Node:
+        """The node itself."""
+        return self.flat.nodes[self.number]
+
+    def partner(self) -> Occurrence | None:
+        """Return the partner of this node in the other graph, or `None`."""
+        other = self.matching.partners[self.is_new][self.number]
         return None if other == -1 else Occurrence(self.matching, not self.is_new, other)
 
 
-def take_same_operands(old: Occurrence, new: Occurrence, edit_nodes: Container[Key]) -> bool:
-    """Return True if two partners take the same values, apart from the nodes of their edit."""
+def take_same_operands(
+    old: Occurrence | None, new: Occurrence | None, edit_nodes: Container[Key]
+) -> bool:
+    """Return True if two partners take the same values, apart from the nodes of their edit.
+
+    So does a node without a partner.
+    """
+    if old is None or new is None:
+        return True
     operands = old.flat.operands[old.number], new.flat.operands[new.number]
     slots = zip(*operands, strict=False)
     return len(operands[0]) == len(operands[1]) and all(
@@ -258,7 +270,7 @@ class Origins:
             # Two changes can be joined through a node that does not differ itself.
             change = made.get(key) or made.get(other) or of_edit.get(changes.edit_of(key))
             if change is not None:
-                names = changes.name_of(key), changes.name_of(other)
+                names = changes.node_of(key).name, changes.node_of(other).name
                 signs = changes.sign_of(key), changes.sign_of(other)
                 reason = Reason(rule, *names, signs, shared=reader)
                 self._reasons.setdefault(id(change), []).append(reason)

@@ -7,10 +7,10 @@ An *instance* is a module path that ends with a number, such as a layer of a lis
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import islice
 
-from ...words import MAX_DIGITS, grouped, is_index, spans
+from ...words import MAX_DIGITS, is_index, spans
 from ..model import Node
 from ..module_paths import module_of
 
@@ -25,12 +25,6 @@ def instances_of(path: str) -> tuple[str, ...]:
     parts = path.split(".")
     ends = (k for k in range(len(parts), 0, -1) if is_index(parts[k - 1]))
     return tuple([".".join(parts[:end]) for end in islice(ends, MAX_INSTANCES)])
-
-
-def group_by_layer(nodes: Sequence[Node], numbers: Iterable[int]) -> Mapping[str, list[int]]:
-    """Group the numbers of nodes inside instances by outermost instance."""
-    layers_of_nodes = ((instances_of(path_of(nodes[i])), i) for i in numbers)
-    return grouped((layers[-1], i) for layers, i in layers_of_nodes if layers)
 
 
 def path_of(node: Node) -> str:

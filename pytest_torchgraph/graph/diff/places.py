@@ -10,10 +10,10 @@ from typing import Literal
 from ...words import grouped
 from ..equality import NumberedGraph
 from ..model import Graph, Node
-from .call_keys import CallKeys
 from .findings import Change, Finding, Place, digest, ops_of
 from .forms import added_results
 from .identify import MAX_EDITS, ops_of_edit, setting_of, where_token
+from .instances import contents_of
 from .keys import EditKeys
 from .origins import Origins
 from .paths import abridged, holds, instances_of, natural_key, path_of
@@ -258,16 +258,7 @@ def _find_similar_modules(
     paths: Sequence[str], flats: Sequence[NumberedGraph]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return modules of the same lists that equal a module of `paths`, and nearly equal modules."""
-    lists = {path.rpartition(".")[0] for path in paths}
-    lines: dict[str, Counter[Hashable]] = {}
-    for flat in flats:
-        for i, node in enumerate(flat.nodes):
-            if not node.is_call:
-                continue
-            for instance in instances_of(path_of(node)):
-                if instance.rpartition(".")[0] in lists:
-                    line = _relative_form(flat, i, instance)
-                    lines.setdefault(instance, Counter())[line] += 1
+    lines = {path: Counter(ops) for path, ops in contents_of(flats, with_shapes=True).items()}
     # The end of a list comes first, because an appended layer is mostly a copy of the last layer.
     others = grouped(
         (path.rpartition(".")[0], path)
@@ -290,18 +281,6 @@ def _find_similar_modules(
     return tuple(equal), tuple(similar)
 
 
-def _relative_form(flat: NumberedGraph, i: int, instance: str) -> Hashable:
-    """Return a form of a node that is equal in every instance of a class.
-
-    Values from outside the instance are not part of the form.
-    """
-    operands = [flat.nodes[p].name for p in flat.operands[i][: flat.arity[i]]]
-    inside = tuple(name[len(instance) :] if holds(instance, name) else "" for name in operands)
-    name = flat.nodes[i].name
-    own_name = name[len(instance) :] if holds(instance, name) else ""
-    return flat.graph.kind, own_name, flat.labels[i], inside
-
-
 def merge_equal_edits(
     findings: Iterable[Finding], before: Sequence[Graph], after: Sequence[Graph], origins: Origins
 ) -> list[Finding]:
@@ -316,7 +295,7 @@ def merge_equal_edits(
     merged, others = separate_modules(numbered, before, after, origins)
     keys = EditKeys(origins)
     groups = grouped((keys.key(finding), (number, finding)) for number, finding in others)
-    for group in _merge_calls(list(groups.values()), origins):
+    for group in _merge_calls(list(groups.values()), keys):
         # A key holds for all files, in which an edit may have other sizes. In one file, only the
         # first place is printed.
         parts = grouped((len(group) > 1 and added_results(each[1]), each) for each in group)
@@ -326,16 +305,15 @@ def merge_equal_edits(
 
 
 def _merge_calls(
-    groups: Sequence[Sequence[Numbered]], origins: Origins
+    groups: Sequence[Sequence[Numbered]], keys: EditKeys
 ) -> Iterable[Sequence[Numbered]]:
     """Merge groups of findings in several calls of one shared module or function."""
     first = [group[0][1] for group in groups]
     # An activation that twelve layers share has one path, `0.act`, so the module does not
     # distinguish its places.
-    keys = CallKeys(first, origins)
     by_call: dict[Hashable, list[Numbered]] = {}
-    for group, finding in zip(groups, first, strict=True):
-        by_call.setdefault(keys.key(finding), []).extend(group)
+    for group, key in zip(groups, keys.keys_of_calls(first), strict=True):
+        by_call.setdefault(key, []).extend(group)
     return by_call.values()
 
 

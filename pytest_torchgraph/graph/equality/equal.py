@@ -57,7 +57,7 @@ class EquivalenceClasses:
         known: each classified graph with its class number, by `id`.
         flats: each graph numbered for a diff, by `id`.
         order_free: each graph numbered for equality, by `id`.
-        alike: one graph of each class with its number, by live part and colours of dead nodes.
+        alike: one graph of each class with its number, by form.
     """
 
     def __init__(self) -> None:
@@ -104,7 +104,7 @@ class EquivalenceClasses:
         in_order = self._pair_in_order(first, second)
         if in_order is not None:
             return in_order
-        return _pair_graphs(self.compared(first), self.compared(second))
+        return self._pair(self.compared(first), self.compared(second))
 
     def _may_be_equal(self, first: Graph, second: Graph) -> bool:
         """Return False if the nodes differ, so that no order needs to be computed."""
@@ -120,7 +120,7 @@ class EquivalenceClasses:
         """
         if not self._have_same_inputs(first, second):
             return None
-        partners = _pair_graphs(self.flat(first), self.flat(second))
+        partners = self._pair(self.flat(first), self.flat(second))
         if partners is not None and first.saved:
             _record_same_order(first, second)
         return partners
@@ -161,27 +161,50 @@ class EquivalenceClasses:
         return entry[1]
 
     def _classify(self, flat: OrderFree) -> int:
-        canonical = _number_live_nodes(flat)
-        dead = [i for i in range(len(flat.nodes)) if i not in canonical]
-        form: Hashable = (
-            len(flat.inputs),
-            len(flat.graph.saved),
-            flat.graph.output is None,
-            *((flat.valueless[i], *[canonical[o] for o in flat.operands[i]]) for i in canonical),
-        )
-        form = self.ids.setdefault(form, len(self.ids))
-        colors = _color_dead_nodes(flat, dead, lambda i: ("live", form, canonical[i]), self.ids)
-        candidates = self.alike.setdefault((form, *sorted(colors.values())), [])
+        candidates = self.alike.setdefault(self._form(flat)[0], [])
         for other, number in candidates:
             # An unknown value of a constant equals any value.
-            if not flat.values or _pair_graphs(flat, other) is not None:
+            if not flat.values or self._pair(flat, other) is not None:
                 return number
         number = self.ids.setdefault(("graph", len(self.ids)), len(self.ids))
         candidates.append((flat, number))
         return number
 
+    def _pair(self, a: NumberedGraph, b: NumberedGraph) -> list[int] | None:
+        """Return the partner of each node of `a`; `None` if the graphs differ."""
+        (form, order), (other_form, other_order) = self._form(a), self._form(b)
+        if form != other_form:
+            return None
+        partners = dict(zip(order, other_order, strict=True))
+        for i in a.values.keys() & {*partners}:
+            # An unknown value counts as equal to any value.
+            if a.values[i] != b.values.get(partners[i], a.values[i]):
+                return None
+        return [partners[i] for i in range(len(a.nodes))]
 
-def _number_live_nodes(flat: OrderFree) -> dict[int, int]:
+    def _form(self, flat: NumberedGraph) -> tuple[Hashable, list[int]]:
+        """Return a form that equal graphs have in common, and the nodes in the order of the form.
+
+        The form leaves out the values of constants.
+        """
+        numbers = _number_live_nodes(flat)
+        number_of, labels, operands = numbers.__getitem__, flat.valueless, flat.operands
+        dead = [i for i in range(len(flat.nodes)) if i not in numbers]
+        form: Hashable = (
+            len(flat.roots),
+            len(flat.graph.saved),
+            flat.graph.output is None,
+            *[(labels[i], *map(number_of, operands[i])) for i in numbers],
+        )
+        if not dead:
+            return form, [*numbers]
+        number = self.ids.setdefault(form, len(self.ids))
+        colors = _color_dead_nodes(flat, dead, lambda i: ("live", number, numbers[i]), self.ids)
+        dead.sort(key=lambda i: (colors[i], flat.values.get(i, "")))
+        return (number, *(colors[i] for i in dead)), [*numbers, *dead]
+
+
+def _number_live_nodes(flat: NumberedGraph) -> dict[int, int]:
     """Number the inputs and all nodes that the output needs, identically in equal graphs."""
     numbers = {i: number for number, i in enumerate(flat.roots)}
     todo = [len(flat.nodes) - 1] if flat.nodes else []
@@ -219,81 +242,6 @@ def _compare_canonical(first: Graph, second: Graph) -> tuple[Graph, list[int]] |
     if _have_same_order(first, second) and not (original[0].given or original[1].given):
         _record_same_order(*original)  # The backwards have these graphs as savers.
     return second, partners
-
-
-def _pair_graphs(a: NumberedGraph, b: NumberedGraph) -> list[int] | None:
-    if len(a.nodes) != len(b.nodes) or len(a.graph.saved) != len(b.graph.saved):
-        return None
-    if len(a.roots) != len(b.roots) or Counter(a.valueless) != Counter(b.valueless):
-        return None
-    pairs = _Pairing(a, b)
-    roots = list(zip(a.roots, b.roots, strict=True))
-    if a.nodes:
-        roots.append((len(a.nodes) - 1, len(b.nodes) - 1))
-    if not pairs.pair_all(roots):
-        return None
-    return pairs.forward if pairs.pair_dead() else None
-
-
-class _Pairing:
-    """A partial matching of the nodes of two graphs.
-
-    Attributes:
-        a, b: the graphs.
-        forward: partner in `b` of each node of `a`; -1 if it has none.
-        backward: partner in `a` of each node of `b`; -1 if it has none.
-    """
-
-    def __init__(self, a: NumberedGraph, b: NumberedGraph):
-        self.a = a
-        self.b = b
-        self.forward = [-1] * len(a.nodes)
-        self.backward = [-1] * len(b.nodes)
-
-    def pair_all(self, todo: list[tuple[int, int]]) -> bool:
-        """Pair these nodes, and all nodes that they need through their operands.
-
-        Return True on success.
-        """
-        while todo:
-            i, j = todo.pop()
-            if self.forward[i] == j:
-                continue
-            # One of the nodes already has another partner. A node that is used twice differs from
-            # two equal nodes.
-            if self.forward[i] != -1 or self.backward[j] != -1:
-                return False
-            if self.a.valueless[i] != self.b.valueless[j] or not self.same_value(i, j):
-                return False
-            if len(self.a.operands[i]) != len(self.b.operands[j]):
-                return False
-            self.forward[i] = j
-            self.backward[j] = i
-            todo.extend(zip(self.a.operands[i], self.b.operands[j], strict=True))
-        return True
-
-    def same_value(self, i: int, j: int) -> bool:
-        """Return False if two constants have different values.
-
-        An unknown value counts as equal to any value.
-        """
-        value, other = self.a.values.get(i), self.b.values.get(j)
-        return value == other or value is None or other is None
-
-    def pair_dead(self) -> bool:
-        """Pair the nodes that neither output nor side effects need. Return True on success."""
-        dead_a = [i for i, j in enumerate(self.forward) if j == -1]
-        dead_b = [j for j, i in enumerate(self.backward) if i == -1]
-        ids: dict[Hashable, int] = {}
-        colors_a = _color_dead_nodes(self.a, dead_a, lambda i: ("live", i), ids)
-        colors_b = _color_dead_nodes(self.b, dead_b, lambda j: ("live", self.backward[j]), ids)
-        dead_a.sort(key=lambda i: (colors_a[i], self.a.values.get(i, "")))
-        dead_b.sort(key=lambda j: (colors_b[j], self.b.values.get(j, "")))
-        if [colors_a[i] for i in dead_a] != [colors_b[j] for j in dead_b]:
-            return False
-        for i, j in zip(dead_a, dead_b, strict=True):
-            self.forward[i], self.backward[j] = j, i
-        return all(map(self.same_value, dead_a, dead_b))
 
 
 def _color_dead_nodes(

@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from ...errors import GraphFormatError
@@ -42,7 +42,6 @@ from .names import (
     NUMBER,
     PATH,
     STRING,
-    WITH_INTEGERS,
     evaluate,
     key_of,
     shared_path,
@@ -70,34 +69,17 @@ class Expanded:
         """Return an error in the expanded lines with its position in the folded text."""
         row = min(error.line, len(self.lines)) - 1
         source = self.rows[row]
-        column = _find_folded_column(self.lines[row], self.folded[source], error.column - 1)
         problem = error.problem
         call_index = bisect_right(self.calls, row, key=lambda call: call[0]) - 1
-        if self.lines[row] != self.folded[source] and call_index >= 0:
+        line, folded = self.lines[row], self.folded[source]
+        if line == folded:
+            return GraphFormatError(problem, source + 1, error.column)
+        if call_index >= 0:
             problem += f" (in {self.calls[call_index][1]})"
+        # Up to its next name or number, the rest of the line is the same in both texts.
+        rest = re.split("[% ]", line[error.column - 1 :], maxsplit=1)[0]
+        column = max(folded.find(rest), len(folded) - len(folded.lstrip(" ~+")))
         return GraphFormatError(problem, source + 1, column + 1)
-
-
-def _find_folded_column(line: str, folded: str, column: int) -> int:
-    """Return the column of the folded line for a column of the expanded line, both from 0."""
-    if line == folded:
-        return column
-    if (change := re.match(r" *[~+] ", folded)) is not None:
-        start = change.end()
-    else:
-        start = len(folded) - len(folded.lstrip(" "))
-    line_indent = len(line) - len(line.lstrip(" "))
-    if column < line_indent:
-        return min(column, start)
-    line_end, folded_end = line_indent, start
-    tokens = WITH_INTEGERS.finditer(line, line_indent), WITH_INTEGERS.finditer(folded, start)
-    for new, old in zip(*tokens, strict=False):
-        if column < new.start():
-            break
-        if column < new.end():
-            return old.start() + (column - new.start() if new.group() == old.group() else 0)
-        line_end, folded_end = new.end(), old.end()
-    return min(folded_end + column - line_end, len(folded))
 
 
 MAX_NUMBERS = 20
@@ -188,11 +170,9 @@ class _Expander(ValueReader):
 
     def read_document(self) -> Expanded:
         scope = _Scope()
-        has_next_line = True
-        while has_next_line:
+        while True:
             line = self.text
-            match = _FOLDED.match(line)
-            if match is None:
+            if not self.read_folded_line("", scope):
                 if line.endswith(("{", "return [")) or line.lstrip(" ") in ("}", "]"):
                     scope.blocks.clear()
                 if line == "}":
@@ -201,12 +181,8 @@ class _Expander(ValueReader):
                 if self.lists:
                     line = REPEATED.sub(self.repeat, line)
                 self.append_lines([line], scope)
-                has_next_line = self.next_line()
-            else:
-                has_next_line = self.read_folded_line(
-                    match, len(line) - len(line.lstrip(" ")), scope
-                )
-        return Expanded(scope.lines, self.lines, scope.rows, scope.calls)
+            if not self.next_line():
+                return Expanded(scope.lines, self.lines, scope.rows, scope.calls)
 
     def append_lines(self, lines: list[str], scope: _Scope) -> None:
         """Append expanded lines that come from the current line."""
@@ -220,33 +196,30 @@ class _Expander(ValueReader):
 
     def read_list(self) -> None:
         """Read a list of parameters: `over A: fc.weight[2, 4], layer.(0..3)(.weight[4])`."""
-        parameters: list[Parameter] = []
         self.expect("over ")
         letter = self.match(_LIST, "the letter of a list")
         self.expect(": ")
-        while True:
-            path = self.match(_PATH, "the name of a parameter")
-            if self.skip("("):
-                first = self.read_instance_number()
-                self.expect("..")
-                numbers = _range(first, self.read_instance_number())
-                self.expect(")(")
-                rests = [self.read_parameter(self.match(_PATH, "the rest of a name"))]
-                while self.skip(", "):
-                    rests.append(self.read_parameter(self.match(_PATH, "the rest of a name")))
-                self.expect(")")
-                self.charge_work(len(numbers) * len(rests), 0)
-                for n in numbers:
-                    parameters += [(f"{path}{n}{rest}", shape) for rest, shape in rests]
-            else:
-                parameters.append(self.read_parameter(path))
-            if not self.skip(", "):
-                break
+        groups = self.read_items(self.read_group)
         self.expect_end_of_line()
-        self.lists[letter] = parameters
+        self.lists[letter] = [parameter for group in groups for parameter in group]
 
-    def read_parameter(self, name: str) -> Parameter:
-        return name, self.match(_SHAPE, "the shape of a parameter")
+    def read_group(self) -> list[Parameter]:
+        path = self.match(_PATH, "the name of a parameter")
+        if not self.skip("("):
+            return [(path, self.read_shape())]
+        first = self.read_instance_number()
+        self.expect("..")
+        numbers = _range(first, self.read_instance_number())
+        self.expect(")(")
+        rests = self.read_items(
+            lambda: (self.match(_PATH, "the rest of a name"), self.read_shape())
+        )
+        self.expect(")")
+        self.charge_work(len(numbers) * len(rests), 0)
+        return [(f"{path}{n}{rest}", shape) for n in numbers for rest, shape in rests]
+
+    def read_shape(self) -> str:
+        return self.match(_SHAPE, "the shape of a parameter")
 
     def find_list(self, letter: str) -> list[Parameter]:
         if letter not in self.lists:
@@ -275,23 +248,27 @@ class _Expander(ValueReader):
         start = self.row
         letter, colon, line = self.text.removeprefix("  for ").partition(":")
         parameters = self.find_list(letter[:1])
-        if colon and letter[1:] == "":
-            for index, parameter in enumerate(parameters):
-                self.append_lines(self.render([line], parameter, index), scope)
-            return
-        template: list[str] = []
-        while self.next_line() and self.text not in ("  }", ""):
-            self.expect("    ")
-            template.append(self.text[2:])
-        if self.text != "  }":
-            self.fail("the lines of the list have no closing '}': the file is truncated")
+        template = [line] if colon and letter[1:] == "" else []
+        rows = [start]
+        if not template:
+            for _ in self.lines_inside("  ", "the lines of the list have no closing '}'"):
+                template.append(self.text[2:])
+            rows = [*range(start + 1, self.row)]
         end = self.row
         for index, parameter in enumerate(parameters):
             lines = self.render(template, parameter, index)
-            for number, line in enumerate(lines, start + 1):
-                self.row = number
+            for self.row, line in zip(rows, lines, strict=True):
                 self.append_lines([line], scope)
         self.row = end
+
+    def lines_inside(self, indent: str, unclosed: str) -> Iterator[None]:
+        """Move through the indented lines up to a closing brace, and stop there."""
+        while self.next_line() and not self.at_end():
+            if self.text == f"{indent}}}":
+                return
+            self.expect(f"{indent}  ")
+            yield
+        self.fail(f"{unclosed}: the file is truncated")
 
     def charge_work(self, lines: int, characters: int) -> None:
         """Count lines and characters. Fail if their sums exceed the limits."""
@@ -304,32 +281,36 @@ class _Expander(ValueReader):
 
     # -- blocks ----------------------------------------------------------------------------------
 
-    def read_folded_line(self, match: re.Match[str], indent: int, scope: _Scope) -> bool:
-        """Read a block, or a line of instances with the exceptions that follow.
+    def read_folded_line(self, indent: str, scope: _Scope) -> bool:
+        """Read a block, a list, or a line of instances with the exceptions that follow.
 
-        Return False at the end of the text.
+        Stop at its last line. Return False for any other line.
 
         Args:
-            match: the match of `_FOLDED` in the line.
-            indent: number of spaces at the start of the line.
+            indent: the spaces at the start of the line, at least.
         """
-        self.pos = indent
+        match = _FOLDED.match(self.text)
+        if match is None:
+            return False
+        indent = indent or " " * (len(self.text) - len(self.text.lstrip(" ")))
+        self.pos = len(indent)
         if match[2]:
             self.fail("'but' must follow a line with an instance of a block, such as 'layers.1'")
         if match[1]:
-            return self.read_block(" " * indent, scope)
-        if match[3]:
-            if indent != 2 or scope.depth:
+            self.read_block(indent, scope)
+        elif match[3]:
+            if len(indent) != 2 or scope.depth:
                 self.fail("a list of parameters must be in a graph, outside of blocks")
             if match[3] == "over":
                 self.read_list()
             else:
                 self.read_for(scope)
-            return self.next_line()
-        return self.read_instances(" " * indent, scope)
+        else:
+            self.read_instances(indent, scope)
+        return True
 
-    def read_block(self, indent: str, scope: _Scope) -> bool:
-        """Read a block and add it to the scope. Return False at the end of the text."""
+    def read_block(self, indent: str, scope: _Scope) -> None:
+        """Read a block and add it to the scope."""
         if scope.depth >= MAX_DEPTH:
             self.fail_too_deep("blocks")
         self.expect("each ")
@@ -340,27 +321,17 @@ class _Expander(ValueReader):
         self.expect_end_of_line()
         start = self.row
         body = _Scope(depth=scope.depth + 1)
-        has_next_line = self.next_line()
-        while has_next_line and self.text != f"{indent}}}" and not self.at_end():
-            self.expect(f"{indent}  ")
-            match = _FOLDED.match(self.text)
-            if match is not None:
-                has_next_line = self.read_folded_line(match, len(indent) + 2, body)
+        for _ in self.lines_inside(indent, "the block has no closing '}'"):
+            if self.read_folded_line(f"{indent}  ", body):
                 continue
             if not (self.at("%") or self.at("$") or self.at("save ") or self.text.endswith(",")):
                 self.fail(f"expected a line of a block or '}}', found {self.describe_rest()}")
             self.charge_work(1, len(self.text))
             body.lines.append(self.text[2 * body.depth :])
             body.rows.append(self.row)
-            has_next_line = self.next_line()
-        if not has_next_line or self.at_end():
-            self.fail("the block has no closing '}': the file is truncated")
         if not body.lines:
-            self.row = start
-            self.text = self.lines[start]
-            self.fail("the block has no lines: remove it", len(indent))
+            self.fail("the block has no lines: remove it", len(indent), start)
         scope.blocks[container, letter] = Block(body.lines, body.rows, body.depth)
-        return self.next_line()
 
     def read_letter(self) -> str:
         """Read the letter that distinguishes blocks of one container; return "" if none."""
@@ -371,11 +342,8 @@ class _Expander(ValueReader):
 
     # -- calls -----------------------------------------------------------------------------------
 
-    def read_instances(self, indent: str, scope: _Scope) -> bool:
-        """Read a line of instances and the exceptions that follow. Append the expanded lines.
-
-        Return False at the end of the text.
-        """
+    def read_instances(self, indent: str, scope: _Scope) -> None:
+        """Read a line of instances and the exceptions that follow. Append the expanded lines."""
         start = self.pos
         match = _INSTANCE.match(self.text, start)
         if match is None:
@@ -396,20 +364,21 @@ class _Expander(ValueReader):
         row, text = self.row, self.text
         if len(numbers) * len(block.lines) > self.room[0]:
             self.fail(f"the text expands to more than {MAX_LINES:,} lines", start)
-        has_next_line = self.next_line()
         changed_blocks: dict[int, Block] = {}
-        while has_next_line and self.text.startswith(f"{indent}but "):
+        while self.lines[self.row + 1 : self.row + 2] and self.lines[self.row + 1].startswith(
+            f"{indent}but "
+        ):
+            self.next_line()
             self.pos = len(indent)
-            has_next_line = self.read_exceptions(indent, container, numbers, block, changed_blocks)
+            self.read_exceptions(indent, container, numbers, block, changed_blocks)
         # Errors in an instance are reported at the line of the instances.
-        next_position = self.row, self.text
+        last_position = self.row, self.text
         self.row, self.text = row, text
         for n in numbers:
             self.append_instance(
                 f"{container}{n}", n, changed_blocks.get(n, block), arguments, scope
             )
-        self.row, self.text = next_position
-        return has_next_line
+        self.row, self.text = last_position
 
     def read_instance_number(self) -> int:
         return int(self.match(_NUMBER, "a number of at most 9 digits"))
@@ -417,7 +386,8 @@ class _Expander(ValueReader):
     def read_formals(self, block: Block) -> dict[int, tuple[str, int]]:
         """Read the values that a line gives to formals. Return name and column by formal."""
         arguments: dict[int, tuple[str, int]] = {}
-        while True:
+
+        def read_formal() -> None:
             start = self.pos
             formal = self.match(_FORMAL, "a value of the block, such as '$1'")
             number = int(formal.lstrip("$"))
@@ -438,8 +408,9 @@ class _Expander(ValueReader):
             if name.count("[") > MAX_NUMBERS and not name.startswith('"', 1):
                 self.fail(f"expected at most {MAX_NUMBERS} instance numbers in a name", start)
             arguments[number] = name, start
-            if not self.skip(", "):
-                return arguments
+
+        self.read_items(read_formal)
+        return arguments
 
     def append_instance(
         self, path: str, n: int, block: Block, arguments: dict[int, tuple[str, int]], scope: _Scope
@@ -482,10 +453,8 @@ class _Expander(ValueReader):
         numbers: range,
         block: Block,
         changed_blocks: dict[int, Block],
-    ) -> bool:
+    ) -> None:
         """Read the exceptions of some instances of the line above.
-
-        Return False at the end of the text.
 
         Args:
             numbers: the instances of the line above.
@@ -494,7 +463,8 @@ class _Expander(ValueReader):
         self.expect("but ")
         self.expect(container)
         excepted: list[int] = []
-        while True:
+
+        def read_span() -> None:
             start = self.pos
             first = self.read_instance_number()
             last = self.read_instance_number() if self.skip(" .. ") else first
@@ -508,16 +478,14 @@ class _Expander(ValueReader):
                 # A placeholder until the changes are read: a second mention of n must fail.
                 changed_blocks[n] = block
                 excepted.append(n)
-            if not self.skip(", "):
-                break
+
+        self.read_items(read_span)
         self.expect(" {")
         self.expect_end_of_line()
-        changed, has_next_line = self.read_changes(indent, block)
-        changed_blocks.update(dict.fromkeys(excepted, changed))
-        return has_next_line
+        changed_blocks.update(dict.fromkeys(excepted, self.read_changes(indent, block)))
 
-    def read_changes(self, indent: str, block: Block) -> tuple[Block, bool]:
-        """Read the changes of a `but`. Return the changed block, and True if a line follows."""
+    def read_changes(self, indent: str, block: Block) -> Block:
+        """Read the changes of a `but`. Return the changed block."""
         lines: list[str] = []
         rows: list[int] = []
         copied = 0
@@ -531,11 +499,8 @@ class _Expander(ValueReader):
             rows.extend(block.rows[copied:until])
             copied = until
 
-        while self.next_line() and not self.at_end():
-            if self.text == f"{indent}}}":
-                keep(len(block.lines))
-                return Block(lines, rows, block.depth), self.next_line()
-            self.expect(f"{indent}  ")
+        unclosed = "the '{' after the keyword 'but' is never closed"
+        for _ in self.lines_inside(indent, unclosed):
             sign = self.text[self.pos : self.pos + 2]
             if sign not in ("- ", "@ ", "~ ", "+ "):
                 self.fail(f"expected '-', '@', '~', '+' or '}}', found {self.describe_rest()}")
@@ -556,7 +521,8 @@ class _Expander(ValueReader):
                 self.charge_work(1, len(rest))
                 lines.append(pad + rest)
                 rows.append(self.row)
-        self.fail("the '{' after the keyword 'but' is never closed: the file is truncated")
+        keep(len(block.lines))
+        return Block(lines, rows, block.depth)
 
 
 def _range(first: int, last: int) -> range:

@@ -9,7 +9,7 @@ block. The docstring of `expand` has the grammar.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from ...errors import GraphFormatError
 from ..model import INPUT_OPS
@@ -29,20 +29,17 @@ _LINE = re.compile(
 """A line that may belong to an instance: a node, a value of a long return, or a `save` line."""
 
 
-def fold(text: str, parts: Iterable[str | Lines] | None = None) -> str:
+def fold(text: str) -> str:
     """Return the text, of version 2 or 4, with repeated modules written once.
 
     `expand` restores the text byte for byte. The text is returned unchanged if nothing repeats, if
     it is folded already, if it is malformed, or if it exceeds the limits of `expand`.
-
-    Args:
-        parts: the result of `split_sections(text)`, if already computed.
     """
     # These characters would not survive the round trip: skeletons use the two placeholders, and
     # reading changes line ends.
     if OWN in text or OTHER in text or "\r" in text:
         return text
-    folded = folded_unchecked(text, parts)
+    folded = folded_unchecked(text)
     if folded is None:
         return text
     # Never write a text that does not expand to the original: such a file could not be compared.
@@ -52,14 +49,12 @@ def fold(text: str, parts: Iterable[str | Lines] | None = None) -> str:
         return text
 
 
-def folded_unchecked(text: str, parts: Iterable[str | Lines] | None = None) -> str | None:
+def folded_unchecked(text: str) -> str | None:
     """Return the folded text before the round-trip check, or `None` if nothing repeats."""
     out: list[str] = []
     listed = with_lists(text)
     changed = listed != text
-    parts = None if changed else parts
-    text = listed
-    for part in split_sections(text) if parts is None else parts:
+    for part in split_sections(listed):
         if isinstance(part, str):
             out.append(part)
         else:

@@ -11,7 +11,6 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain, groupby
 
 from ...ops.dtypes import ABBREVIATIONS
 from ...ops.matching import Level
@@ -35,7 +34,6 @@ from ..model import (
 )
 from ..module_paths import module_of
 from .inputs import PLACED, Placed, find_placed_inputs
-from .runs import Lines
 
 VERSION = 1
 """The oldest version that is read: files without repeated modules or eager graphs."""
@@ -137,7 +135,7 @@ def format_document(
         at_use = {
             id(g): find_placed_inputs(g, detail == "full") for graph in graphs for g in graph.walk()
         }
-    lines: list[str | Lines] = [f"torchgraph {FACTS_VERSION}"]
+    lines = [f"torchgraph {FACTS_VERSION}"]
     origin = [f"via {header.via}"] if header.via else []
     origin += [f"torch {header.torch}"] if header.torch else []
     origin += [f"detail {detail}"] if detail != "dataflow" else []
@@ -157,15 +155,13 @@ def format_document(
             else _graph_lines(graph, implied, at_use, full=full)
         )
     lines.append("")
-    text = "\n".join(
-        chain.from_iterable((part,) if isinstance(part, str) else part.texts for part in lines)
-    )
+    text = "\n".join(lines)
     if detail == "ops":
         return text
     if fold:
         from . import fold as folding  # `fold` imports this module
 
-        text = folding.fold(text, lines)
+        text = folding.fold(text)
     from .links import links_lines
 
     return text + "".join(f"{line}\n" for line in links_lines(graphs))
@@ -261,10 +257,8 @@ def _graph_lines(
     *,
     full: bool,
     indent: str = "",
-) -> Iterator[str | Lines]:
-    """Yield the lines of a graph. Lines in which modules may repeat are grouped.
-
-    The groups equal those that `fold.split_sections` reads from the text, but some are empty.
+) -> Iterator[str]:
+    """Yield the lines of a graph.
 
     Args:
         at_use: for each graph, by `id`, the inputs that are declared where they are used.
@@ -279,34 +273,20 @@ def _graph_lines(
     placed_inputs = at_use.get(id(graph), Placed())
     declared: dict[str, str] = {}
     plain: set[str] = set()
-    for _, nodes in groupby(graph.nodes, key=lambda node: node.kind == "placeholder"):
-        section = Lines([], [])
-        for node in nodes:
-            if node.name in placed_inputs.lines:
-                yield section
-                yield inner + _format_place(*placed_inputs.lines[node.name])
-                section = Lines([], [])
-            if node.name in placed_inputs.after:
-                declared[node.name] = _format_declaration(
-                    node, placed_inputs.after[node.name], full
-                )
-                continue
-            if node.kind == "output":
-                yield section
-                yield from _return_lines(node, full, inner)
-                section = Lines([], [])
-                continue
-            text = format_node(node, full=full, plain=plain, declared=declared)
-            section.texts.append(inner + text)
-            # `fold` needs the names. Reading them back from the text would take a regular
-            # expression for each line.
-            section.names.append(node.name if node.name in plain else "")
-        yield section
+    for node in graph.nodes:
+        if node.name in placed_inputs.lines:
+            yield inner + _format_place(*placed_inputs.lines[node.name])
+        if node.name in placed_inputs.after:
+            after = placed_inputs.after[node.name]
+            declared[node.name] = _format_declaration(node, after, full)
+        elif node.kind == "output":
+            yield from _return_lines(node, full, inner)
+        else:
+            yield inner + format_node(node, full=full, plain=plain, declared=declared)
     for path, value in graph.output or ():
         yield f"{inner}output {format_name(path)} = {format_arg(value)}"
-    saved = [ref.name for ref in graph.saved]
-    texts = [f"{inner}save %{format_name(name)}" for name in saved]
-    yield Lines(texts, [_plain_name(name) for name in saved])
+    for ref in graph.saved:
+        yield f"{inner}save %{format_name(ref.name)}"
     yield f"{indent}}}"
 
 
@@ -324,20 +304,15 @@ def _format_declaration(node: Node, after: str, full: bool) -> str:
     return f"{text} after %{format_name(after)}" if after else text
 
 
-def _return_lines(node: Node, full: bool, indent: str) -> Iterator[str | Lines]:
+def _return_lines(node: Node, full: bool, indent: str) -> Iterator[str]:
     values = node.args[0] if node.args else None
     if not isinstance(values, tuple) or len(values) <= LONG_RETURN:
         yield indent + format_node(node, full=full)
         return
     yield f"{indent}return ["
-    names = [_plain_name(value.name) if isinstance(value, Ref) else "" for value in values]
-    yield Lines([f"{indent}  {format_arg(value)}," for value in values], names)
+    for value in values:
+        yield f"{indent}  {format_arg(value)},"
     yield f"{indent}]" + "".join(_format_suffixes(node, full))
-
-
-def _plain_name(name: str) -> str:
-    """Return the name that assigns a line to an instance; "" for a quoted name."""
-    return name if PLAIN_NAME.match(name) else ""
 
 
 def format_node(

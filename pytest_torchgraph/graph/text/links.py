@@ -21,12 +21,10 @@ is written if the graphs do not take the inputs of the step in the target's orde
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple
 
-from ...words import grouped
 from ..census import moved
 from ..events import SKIPPED, GraphBreak
 from ..model import INPUT_OPS, PHASES, Graph, Ref, phase_of
@@ -67,25 +65,24 @@ def links_lines(graphs: Sequence[Graph]) -> Iterator[str]:
         yield UNKNOWN
         return
     yield LINKS
-    labels = _labels([graph for _, graph in calls])
-    order = _Order([graph for _, graph in calls])
+    order = _Order()
     if calls[0][0].order:
         yield f"  inputs {', '.join(f'%{format_name(name)}' for name in calls[0][0].order)}"
     for call, graph in calls:
         if call.cut is not None and call.cut.direct and call.cut.graph_break is not None:
             yield _break_line(call.cut.graph_break)
         paths = renamed_paths(graph, call.inputs)
-        default = order.inputs(call.number, paths)
+        default = order.defaults(graph, paths)
         given = {**default, **call.inputs}
         links = {node.name: given[node.name] for node in graph.inputs if node.name in given}
-        order.links[call.number] = links
-        line = f"  run {labels[call.number]}"
+        order.add(graph, links)
+        line = f"  run {order.labels[-1]}"
         line += f" in {format_name(call.module)}" if call.module else ""
         if paths:
             pairs = [f"{format_name(old)} as {format_name(new)}" for old, new in paths]
             line += f" with {', '.join(pairs)}"
         inputs = [
-            f"%{format_name(name)} = {_source(link, labels)}"
+            f"%{format_name(name)} = {_source(link, order.labels)}"
             for name, link in links.items()
             if link != default.get(name)
         ]
@@ -95,17 +92,8 @@ def links_lines(graphs: Sequence[Graph]) -> Iterator[str]:
     for label in {**expected, **results}:
         link = results.get(label)
         if link != expected.get(label):
-            source = "none" if link is None else _source(link, labels)
+            source = "none" if link is None else _source(link, order.labels)
             yield f"  result {quote(label)} = {source}"
-
-
-def _labels(order: Sequence[Graph]) -> list[str]:
-    runs: dict[str, int] = {}
-    labels = []
-    for graph in order:
-        number = runs[graph.name] = runs.get(graph.name, 0) + 1
-        labels.append(format_name(graph.name) + (f"[{number}]" if number > 1 else ""))
-    return labels
 
 
 def _source(link: Link, labels: Sequence[str]) -> str:
@@ -119,23 +107,32 @@ def _break_line(cause: GraphBreak) -> str:
 
 
 class _Order:
-    """The runs of a step in program order, and what their links are by default.
-
-    Args:
-        graphs: the graph of each run.
+    """The runs of a step so far, in program order, and what their links are by default.
 
     Attributes:
-        links: the links of each run so far; the defaults of later runs refer to them.
+        graphs: the graph of each run.
+        links: the links of each run.
+        labels: the text that stands for each run.
+        numbers: the runs of each graph, by its name.
     """
 
-    def __init__(self, graphs: Sequence[Graph]):
-        self.graphs = graphs
-        self.links: dict[int, Mapping[str, Link]] = {}
-        self.numbers = grouped((graph.name, number) for number, graph in enumerate(graphs))
+    def __init__(self) -> None:
+        self.graphs: list[Graph] = []
+        self.links: list[Mapping[str, Link]] = []
+        self.labels: list[str] = []
+        self.numbers: defaultdict[str, list[int]] = defaultdict(list)
 
-    def inputs(self, number: int, paths: Sequence[tuple[str, str]]) -> dict[str, Link]:
-        """Return the default link of each input of a run."""
-        graph = self.graphs[number]
+    def add(self, graph: Graph, links: Mapping[str, Link]) -> None:
+        """Add a run."""
+        runs = self.numbers[graph.name]
+        runs.append(len(self.graphs))
+        self.graphs.append(graph)
+        self.links.append(links)
+        self.labels.append(format_name(graph.name) + (f"[{len(runs)}]" if len(runs) > 1 else ""))
+
+    def defaults(self, graph: Graph, paths: Sequence[tuple[str, str]]) -> dict[str, Link]:
+        """Return the default link of each input of the next run, a run of `graph`."""
+        number = len(self.graphs)
         forward = forward_of(self.numbers, graph, number)
         links = {}
         for node in graph.inputs:
@@ -182,17 +179,6 @@ class _Order:
         return self.links[number].get(name) or Link(number, name)
 
 
-class _RunLine(NamedTuple):
-    """A run as it is read, with the inputs that its line gives."""
-
-    graph: Graph
-    paths: list[tuple[str, str]]
-    inputs: dict[str, tuple[str, int, str]]
-    cut: Cut | None
-    module: str
-    position: tuple[int, int]
-
-
 class LinksReader:
     """Reads the lines after `links`.
 
@@ -205,10 +191,10 @@ class LinksReader:
         self.reader = reader
         self.graphs = {graph.name: graph for graph in graphs}
         self.sizes = {graph.name: count_nodes(graph) for graph in graphs}
-        self.runs: list[_RunLine] = []
-        self.counts: Counter[str] = Counter()
-        self.results: dict[str, tuple[str, int, str] | None] = {}
-        self.inputs: tuple[str, ...] = ()
+        self.order = _Order()
+        self.calls: dict[str, list[StepCall]] = {name: [] for name in self.graphs}
+        self.results: dict[str, Link | None] = {}
+        self.inputs: list[str] = []
         self.nodes = 0
 
     def read(self) -> tuple[Graph, ...]:
@@ -224,12 +210,18 @@ class LinksReader:
                 cause = None
             elif reader.skip("result "):
                 self._read_result()
-            elif not self.runs and not self.inputs and reader.skip("inputs "):
-                self.inputs = self._read_inputs()
+            elif not self.order.graphs and not self.inputs and reader.skip("inputs "):
+                reader.read_items(self._read_input)
             else:
                 reader.fail(f"expected 'run', 'break' or 'result', found {reader.describe_rest()}")
             reader.expect_end_of_line()
-        return self._linked()
+        for name, graph in self.graphs.items():
+            runs = len(self.calls[name])
+            if not runs or ((graph.counted or graph.eager) and graph.runs != runs):
+                problem = f"{name!r} has {runs} runs here, and {graph.runs} in its title"
+                reader.fail(problem, 0, reader.row - 1)
+        self._give_results()
+        return tuple(replace(graph, calls=tuple(self.calls[n])) for n, graph in self.graphs.items())
 
     def _read_break(self) -> GraphBreak:
         reader = self.reader
@@ -239,46 +231,46 @@ class LinksReader:
         return GraphBreak(kind, "", "", "", 0, "", function, (), "", "")
 
     def _read_run(self, cut: Cut) -> None:
-        reader = self.reader
-        position = reader.row, reader.pos
+        reader, order = self.reader, self.order
+        start = reader.pos
         name, number = self._read_call()
         graph = self.graphs.get(name)
-        if graph is None:
-            reader.fail(f"the text has no graph {name!r}", position[1])
-        self.counts[name] += 1
-        if number != self.counts[name]:
-            reader.fail(f"the runs of {name!r} are not in order", position[1])
-        paths = []
+        if graph is None or number != len(order.numbers[name]) + 1:
+            reader.fail(f"the text has no graph {name!r}, or its runs are not in order", start)
         module = reader.read_name() if reader.skip(" in ") else ""
-        if reader.skip(" with "):
-            while True:
-                old = reader.read_name()
-                reader.expect(" as ")
-                paths.append((old, reader.read_name()))
-                if not reader.skip(", "):
-                    break
+        paths = reader.read_items(self._read_paths) if reader.skip(" with ") else []
         self.nodes += self.sizes[name] + len(graph.inputs) * len(paths)
         if self.nodes > MOST_RUN_NODES:
-            reader.fail(f"the runs have more than {MOST_RUN_NODES:,} nodes", position[1])
-        inputs: dict[str, tuple[str, int, str]] = {}
+            reader.fail(f"the runs have more than {MOST_RUN_NODES:,} nodes", start)
+        links = order.defaults(graph, paths)
         if reader.skip(": "):
-            while True:
-                start = reader.pos
-                own = reader.read_ref().name
-                node = graph.by_name.get(own)
-                if node is None or node.kind != "placeholder" or own in inputs:
-                    reader.fail(f"{name!r} has no input %{own}, or it is given twice", start)
-                reader.expect(" = ")
-                inputs[own] = self._read_source()
-                if not reader.skip(", "):
-                    break
-        is_forward = graph.kind != "backward"
-        starts = not self.runs and not graph.eager and not cut.direct
-        self.runs.append(
-            _RunLine(
-                graph, paths, inputs, None if starts or not is_forward else cut, module, position
-            )
+            given: set[str] = set()
+            reader.read_items(lambda: self._read_link(graph, given, links))
+        is_start = not order.graphs and not graph.eager and not cut.direct
+        call = StepCall(
+            len(order.graphs),
+            links,
+            None if is_start or graph.kind == "backward" else cut,
+            module,
+            order=() if order.graphs else tuple(self.inputs),
         )
+        self.calls[name].append(call)
+        order.add(graph, links)
+
+    def _read_paths(self) -> tuple[str, str]:
+        old = self.reader.read_name()
+        self.reader.expect(" as ")
+        return old, self.reader.read_name()
+
+    def _read_link(self, graph: Graph, given: set[str], links: dict[str, Link]) -> None:
+        start = self.reader.pos
+        name = self.reader.read_ref().name
+        node = graph.by_name.get(name)
+        if node is None or node.kind != "placeholder" or name in given:
+            self.reader.fail(f"{graph.name!r} has no input %{name}, or it is given twice", start)
+        given.add(name)
+        self.reader.expect(" = ")
+        links[name] = self._read_source()
 
     def _read_result(self) -> None:
         start = self.reader.pos
@@ -288,16 +280,12 @@ class LinksReader:
         self.reader.expect(" = ")
         self.results[label] = None if self.reader.skip("none") else self._read_source()
 
-    def _read_inputs(self) -> tuple[str, ...]:
-        reader, names = self.reader, dict[str, None]()
-        while True:
-            start = reader.pos
-            name = reader.read_ref().name
-            if name in names:
-                reader.fail(f"%{name} is given twice", start)
-            names[name] = None
-            if not reader.skip(", "):
-                return tuple(names)
+    def _read_input(self) -> None:
+        start = self.reader.pos
+        name = self.reader.read_ref().name
+        if name in self.inputs:
+            self.reader.fail(f"%{name} is given twice", start)
+        self.inputs.append(name)
 
     def _read_call(self) -> tuple[str, int]:
         name = self.reader.read_name()
@@ -307,70 +295,26 @@ class LinksReader:
             self.reader.expect("]")
         return name, number
 
-    def _read_source(self) -> tuple[str, int, str]:
+    def _read_source(self) -> Link:
         start = self.reader.pos
         name, number = self._read_call()
         self.reader.expect(" ")
         value = self.reader.read_ref().name
         if name in INPUT_OPS and number == 1:
-            return name, 0, value
-        graph = self.graphs.get(name)
-        node = None if graph is None else graph.by_name.get(value)
-        if node is None or node.kind == "output":
-            self.reader.fail(f"the text has no value %{value} of a graph {name!r}", start)
-        return name, number, value
-
-    def _linked(self) -> tuple[Graph, ...]:
-        order = _Order([run.graph for run in self.runs])
-        calls: dict[str, list[StepCall]] = {name: [] for name in self.graphs}
-        for number, run in enumerate(self.runs):
-            links = order.inputs(number, run.paths)
-            for name, source in run.inputs.items():
-                links[name] = self._link(source, order, run.position)
-                if links[name].call >= number:
-                    row, pos = run.position
-                    self.reader.fail(f"%{name} comes from a later run", pos, row)
-            order.links[number] = links
-            in_order = () if number else self.inputs
-            calls[run.graph.name].append(
-                StepCall(number, links, run.cut, run.module, order=in_order)
-            )
-        results = order.results()
-        for label, given in self.results.items():
-            results.pop(label, None)
-            if given is not None:
-                results[label] = self._link(given, order, (self.reader.row, 0))
-        for name, graph in self.graphs.items():
-            if not calls[name] or (
-                (graph.counted or graph.eager) and graph.runs != len(calls[name])
-            ):
-                self.reader.fail(
-                    f"{name!r} has {len(calls[name])} runs here, and {graph.runs} in its title",
-                    0,
-                    self.reader.row - 1,
-                )
-        self._give_results(calls, results)
-        return tuple(replace(graph, calls=tuple(calls[n])) for n, graph in self.graphs.items())
-
-    def _give_results(self, calls: dict[str, list[StepCall]], results: Mapping[str, Link]) -> None:
-        """Add the results to the last call of each phase."""
-        for phase in PHASES:
-            numbers = [
-                (call.number, name, k)
-                for name, of_graph in calls.items()
-                if phase_of(self.graphs[name]) == phase
-                for k, call in enumerate(of_graph)
-            ]
-            if numbers:
-                _, name, k = max(numbers)
-                calls[name][k] = replace(calls[name][k], results=results)
-
-    def _link(self, source: tuple[str, int, str], order: _Order, position: tuple[int, int]) -> Link:
-        name, number, value = source
-        if not number:
             return Link(OUTSIDE, value, name)
-        runs = order.numbers.get(name, [])
-        if number > len(runs):
-            row, pos = position
-            self.reader.fail(f"{name!r} has no run {number}", pos, row)
+        runs = self.order.numbers[name]
+        node = self.graphs[name].by_name.get(value) if number <= len(runs) else None
+        if node is None or node.kind == "output":
+            problem = f"no earlier run {number} of a graph {name!r} has a value %{value}"
+            self.reader.fail(problem, start)
         return Link(runs[number - 1], value)
+
+    def _give_results(self) -> None:
+        """Add the results to the last call of each phase."""
+        given = {**self.order.results(), **self.results}
+        results = {label: link for label, link in given.items() if link is not None}
+        for phase in PHASES:
+            of_phase = [n for n, graph in enumerate(self.order.graphs) if phase_of(graph) == phase]
+            if of_phase:
+                calls = self.calls[self.order.graphs[of_phase[-1]].name]
+                calls[-1] = replace(calls[-1], results=results)

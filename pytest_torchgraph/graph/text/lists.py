@@ -107,7 +107,7 @@ def with_lists(text: str) -> str:
     out: list[str] = []
     start = 0
     for number, line in enumerate(lines):
-        if _TITLE.match(line):
+        if line.endswith("{") and _TITLE.match(line):
             out += lines[start : number + 1]
             start = number + 1
         elif line == "}" and start and _TITLE.match(lines[start - 1]):

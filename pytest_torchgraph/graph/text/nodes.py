@@ -18,7 +18,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
-from typing import Any, NamedTuple, NoReturn, cast
+from typing import Any, NamedTuple, NoReturn, TypeVar, cast
 
 from ...errors import GraphFormatError
 from ...ops.dtypes import DTYPE_NAMES
@@ -44,6 +44,7 @@ from ..module_paths import module_of
 from .format import LAYOUTS, format_arg
 from .inputs import PLACED
 
+T = TypeVar("T")
 MAX_DEPTH = 60
 """Maximum nesting of values, and of graphs.
 
@@ -278,18 +279,23 @@ class ValueReader:
         self.read_sequence("(", ")", read_item)
         return tuple(args), kwargs
 
-    def read_sequence(self, opening: str, closing: str, read_item: Callable[[], None]) -> None:
+    def read_sequence(self, opening: str, closing: str, read_item: Callable[[], object]) -> None:
         """Read brackets with any number of items between them."""
         self.expect(opening)
         self.depth += 1
         if self.depth > MAX_DEPTH:
             self.fail_too_deep("values")
         if not self.skip(closing):
-            read_item()
-            while self.skip(", "):
-                read_item()
+            self.read_items(read_item)
             self.expect(closing)
         self.depth -= 1
+
+    def read_items(self, read_item: Callable[[], T]) -> list[T]:
+        """Read one item or several, separated by commas."""
+        items = [read_item()]
+        while self.skip(", "):
+            items.append(read_item())
+        return items
 
     # -- values ----------------------------------------------------------------------------------
 
@@ -585,9 +591,7 @@ class NodeReader(ValueReader):
                 target = self.read_ref()
             effects.append(Effect(cast(Any, kind), target))
         if self.skip(" after "):
-            after.append(self.read_ref())
-            while self.skip(", "):
-                after.append(self.read_ref())
+            after = self.read_items(self.read_ref)
         if self.skip(" in "):
             module = self.read_text()
         return tuple(effects), tuple(after), module

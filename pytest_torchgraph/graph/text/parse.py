@@ -35,7 +35,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
 from typing import NamedTuple, NoReturn, cast
 
 from ...errors import GraphFormatError
@@ -387,64 +386,48 @@ class _Parser(NodeReader):
     def place_inputs(self, body: _Body) -> None:
         """Insert the inputs that are declared where they are used at their places."""
         self.at_use = True
-        inserted: list[tuple[int, int, list[Node]]] = []
+        inserted: dict[tuple[int, int], list[Node]] = {}
         for role, word in PLACED.items():
-            inputs_of_role = {
-                d.node.name: (d, position) for d, position in body.declared if d.node.op == role
-            }
-            places = [place for place in body.places if place[1] == role]
-            order = sort_inputs([(d.node.name, d.after) for d, _ in inputs_of_role.values()])
-            # `sort_inputs` leaves out inputs that follow each other.
-            for declared, _ in inputs_of_role.values():
-                if not places:
-                    problem = (
-                        f"%{declared.node.name} is declared here, at its first use, but the list "
-                        f"of inputs has no line {word!r}: add it where the {word} belong"
-                    )
-                elif declared.after and declared.after not in inputs_of_role:
-                    name = f"%{declared.after}"
-                    problem = f"'after {name}' names no {role} that is declared at its first use"
-                elif len(order) < len(inputs_of_role) and declared.node.name not in order:
-                    problem = (
-                        f"the 'after' clauses form a cycle: %{declared.node.name} follows itself"
-                    )
-                else:
-                    continue
-                self.fail(problem, declared.pos, declared.row)
-            # Each place has the inputs from its start in `order` up to the next start.
-            starts: dict[int, int] = {}
-            for _, _, first, row in places:
-                name = first or next(iter(order), "")
-                start = order.index(name) if name in inputs_of_role else -1
-                if start < 0 or start in starts:
+            own = {d.node.name: (d, position) for d, position in body.declared if d.node.op == role}
+            order = sort_inputs([(d.node.name, d.after) for d, _ in own.values()])
+            for declared, _ in own.values():
+                # `sort_inputs` leaves it out, with those that follow it.
+                if declared.after and declared.node.name not in order:
+                    problem = f"'after %{declared.after}' names no {role} that is declared at its"
+                    problem += f" first use, or %{declared.node.name} follows itself"
+                    self.fail(problem, declared.pos, declared.row)
+            place_of: dict[str, tuple[int, int]] = {}
+            for position, place_role, first, row in body.places:
+                if place_role == role:
+                    name = first or next(iter(order), "")
+                    if name not in own or name in place_of:
+                        self.fail(
+                            "this line marks the place of inputs that are declared at their first "
+                            f"use, but no {role} is left to be placed here: remove this line",
+                            0,
+                            row,
+                        )
+                    place_of[name] = position, row
+            # Each place has the inputs from its first one up to the first one of the next.
+            place: tuple[int, int] | None = None
+            for name in order:
+                declared, position = own[name]
+                place = place_of.get(name, place)
+                if place is None:
                     self.fail(
-                        "this line marks the place of inputs that are declared at their first "
-                        f"use, but no {role} is left to be placed here: remove this line",
-                        0,
-                        row,
+                        f"%{name} is declared here, at its first use, but the list of inputs has "
+                        f"no line {word!r} for it: add it where the {word} belong",
+                        declared.pos,
+                        declared.row,
                     )
-                starts[start] = len(starts)
-            if inputs_of_role and 0 not in starts:
-                declared = inputs_of_role[order[0]][0]
-                problem = f"missing line {word!r} for %{declared.node.name} among the inputs"
-                self.fail(problem, declared.pos, declared.row)
-            cuts = [*sorted(starts), len(order)]
-            ends = dict(pairwise(cuts))
-            for start, number in starts.items():
-                place = places[number]
-                inputs_here = [inputs_of_role[name] for name in order[start : ends[start]]]
-                for declared, position in inputs_here:
-                    if position < place[0]:
-                        problem = f"%{declared.node.name} is used before its line {word!r}"
-                        self.fail(problem, declared.pos, declared.row)
-                inserted.append(
-                    (place[0], place[3], [declared.node for declared, _ in inputs_here])
-                )
+                if position < place[0]:
+                    problem = f"%{name} is used before its line {word!r}"
+                    self.fail(problem, declared.pos, declared.row)
+                inserted.setdefault(place, []).append(declared.node)
         nodes: list[Node] = []
         copied = 0
-        for position, _, own_nodes in sorted(inserted, key=lambda item: item[:2]):
-            nodes += body.nodes[copied:position]
-            nodes += own_nodes
+        for (position, _), own_nodes in sorted(inserted.items()):
+            nodes += [*body.nodes[copied:position], *own_nodes]
             copied = position
         body.nodes = nodes + body.nodes[copied:]
 

@@ -12,28 +12,24 @@ in version 2 or 4. The ranks of a heading ascend, and each rank has one section.
 
 from __future__ import annotations
 
-import json
 import math
 import re
-from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
-from typing import NoReturn
 
 from ...errors import GraphFormatError
 from ...files import read_bytes
-from ...words import format_ranks, one_line
+from ...words import format_ranks
 from ..program import Program
 from .format import EAGER_VERSION, FACTS_VERSION, RANKS_VERSION
-from .nodes import MAX_CHARACTERS, MAX_LINES, lines_of
+from .nodes import MAX_CHARACTERS, MAX_LINES, WORD, ValueReader, lines_of
 from .parse import parse_document, refuse_conflict
 
 MOST_RANKS = 1_000_000
 """Maximum total number of ranks in the headings of a text."""
 
-_NAME = r'(?:[A-Za-z_][A-Za-z0-9_]*|"(?:[^"\\]|\\.)*")'
-_SIZE = re.compile(rf"({_NAME})=([1-9][0-9]{{0,8}})(?:, (?!\Z)|\Z)")
-_SPAN = re.compile(r"(0|[1-9][0-9]{0,8})(?:-([1-9][0-9]{0,8}))?(?:, (?!\Z)|\Z)")
+_SIZE = re.compile(r"[1-9][0-9]{0,8}")
+_RANK = re.compile(r"0|[1-9][0-9]{0,8}")
 _FIRST = re.compile(
     rf"torchgraph (?:{RANKS_VERSION}\r?(?:\n|\Z)|{FACTS_VERSION}\r?\n(?:[^m\r\n].*\n)?mesh )"
 )
@@ -59,86 +55,86 @@ def parse_ranks(text: str) -> Program:
     """
     lines = lines_of(text)
     refuse_conflict(lines)
+    reader = _Reader(lines)
     if lines[0] not in (f"torchgraph {RANKS_VERSION}", f"torchgraph {FACTS_VERSION}"):
-        _fail(f"not a file of ranks: the first line must be 'torchgraph {FACTS_VERSION}'", 0)
+        reader.fail(f"not a file of ranks: the first line must be 'torchgraph {FACTS_VERSION}'")
     row = 1 if lines[1:] and lines[1].startswith("mesh ") else 2
-    if row >= len(lines) or not lines[row].startswith("mesh "):
-        _fail("expected 'mesh' and its sizes, such as 'mesh dp=2, tp=4'", row)
-    mesh = _read_mesh(lines[row], row)
-    origin = lines[1:row]
+    reader.read_mesh(row)
     sections: list[tuple[tuple[int, ...], Program]] = []
     room = [MAX_LINES, MAX_CHARACTERS]  # of all ranks together
-    ranks_so_far: set[int] = set()
-    for start, end in _spans_of_sections(lines, row + 1):
-        ranks = _read_ranks(lines[start], start, ranks_so_far, math.prod(mesh.values()))
-        sections.append((ranks, _read_document(lines, origin, start, end, room)))
-    if not sections:
-        _fail("the file contains no rank: it is empty or truncated", len(lines) - 1)
-    return Program.of_ranks(mesh, sections)
-
-
-def _fail(problem: str, row: int, pos: int = 0) -> NoReturn:
-    raise GraphFormatError(problem, row + 1, pos + 1) from None
-
-
-def _spans_of_sections(lines: list[str], row: int) -> Iterator[tuple[int, int]]:
-    """Yield the bounds of each section, from its heading up to the next heading."""
-    starts = [n for n in range(row, len(lines)) if _HEADING.match(lines[n])]
-    first = starts[0] if starts else len(lines)
-    for number in range(row, first):
+    headings = [n for n in range(row + 1, len(lines)) if _HEADING.match(lines[n])]
+    starts = [*headings, len(lines)]
+    for number in range(row + 1, starts[0]):
         if lines[number]:
-            _fail("expected the ranks of these graphs, such as 'ranks 0-3, 7'", number)
-    yield from pairwise([*starts, len(lines)])
+            reader.fail("expected the ranks of these graphs, such as 'ranks 0-3, 7'", 0, number)
+    for start, end in pairwise(starts):
+        ranks = reader.read_heading(start)
+        sections.append((ranks, _read_document(lines, lines[1:row], start, end, room)))
+    if not sections:
+        reader.fail("the file contains no rank: it is empty or truncated", 0, len(lines) - 1)
+    return Program.of_ranks(reader.mesh, sections)
 
 
-def _read_mesh(line: str, row: int) -> dict[str, int]:
-    mesh: dict[str, int] = {}
-    pos = len("mesh ")
-    while pos < len(line) or not mesh:
-        match = _SIZE.match(line, pos)
-        if match is None:
-            _fail("expected a size of the mesh, such as 'tp=4'", row, pos)
-        name = _unquote(match[1], row, pos)
-        if name in mesh:
-            _fail(f"duplicate dimension {name!r} of the mesh", row, pos)
-        mesh[name] = int(match[2])
-        pos = match.end()
-    return mesh
+class _Reader(ValueReader):
+    """Reader of the lines that a text of ranks has besides its graphs.
 
+    Attributes:
+        mesh: sizes of the mesh by dimension name, in order.
+        ranks: the ranks of all headings so far.
+    """
 
-def _unquote(name: str, row: int, pos: int) -> str:
-    if name[0] != '"':
-        return name
-    try:
-        return one_line(json.loads(name))
-    except json.JSONDecodeError as error:
-        _fail(f"not a JSON string: {error.msg}", row, pos)
+    def __init__(self, lines: list[str]):
+        super().__init__(lines)
+        self.mesh: dict[str, int] = {}
+        self.ranks: set[int] = set()
 
+    def read_mesh(self, row: int) -> None:
+        """Read the sizes of the mesh in a line."""
+        self.row = row - 1
+        self.next_line()
+        if not self.skip("mesh "):
+            self.fail("expected 'mesh' and its sizes, such as 'mesh dp=2, tp=4'", 0, row)
+        self.read_items(self.read_size)
+        self.expect_end_of_line()
 
-def _read_ranks(line: str, row: int, ranks_so_far: set[int], world: int) -> tuple[int, ...]:
-    """Return the ranks of a heading, and add them to `ranks_so_far`."""
-    ranks: list[int] = []
-    start = pos = line.index(" ") + 1
-    while pos < len(line) or not ranks:
-        match = _SPAN.match(line, pos)
-        if match is None:
-            _fail("expected ranks, such as 'ranks 0-3, 7'", row, pos)
-        first, last = int(match[1]), int(match[2] or match[1])
+    def read_size(self) -> None:
+        size = "a size of the mesh, such as 'tp=4'"
+        start = self.pos
+        name = self.read_text() if self.at('"') else self.match(WORD, size)
+        if name in self.mesh:
+            self.fail(f"duplicate dimension {name!r} of the mesh", start)
+        self.expect("=")
+        self.mesh[name] = int(self.match(_SIZE, size))
+
+    def read_heading(self, row: int) -> tuple[int, ...]:
+        """Read the ranks of a section."""
+        self.row = row - 1
+        self.next_line()
+        start = self.pos = self.text.index(" ") + 1
+        ranks: list[int] = []
+        for span in self.read_items(self.read_span):
+            ranks += span
+        self.expect_end_of_line()
+        if not ranks or format_ranks(ranks) != self.text:
+            problem = "ranks must be ascending, and consecutive ranks a range"
+            self.fail(f"{problem}: {format_ranks(ranks)!r}", start)
+        return tuple(ranks)
+
+    def read_span(self) -> range:
+        start = self.pos
+        ranks = "ranks, such as 'ranks 0-3, 7'"
+        first = int(self.match(_RANK, ranks))
+        last = int(self.match(_RANK, ranks)) if self.skip("-") else first
+        world = math.prod(self.mesh.values())
         if last >= world:
-            _fail(f"rank {last} is out of range: the mesh has ranks 0 to {world - 1}", row, pos)
-        if last - first + len(ranks_so_far) >= MOST_RANKS:
-            _fail(f"expected at most {MOST_RANKS:,} ranks", row, pos)
+            self.fail(f"rank {last} is out of range: the mesh has ranks 0 to {world - 1}", start)
+        if last - first + len(self.ranks) >= MOST_RANKS:
+            self.fail(f"expected at most {MOST_RANKS:,} ranks", start)
         span = range(first, last + 1)
-        twice = ranks_so_far.intersection(span)
-        if twice:
-            _fail(f"duplicate {format_ranks(twice)}", row, pos)
-        ranks_so_far.update(span)
-        ranks += span
-        pos = match.end()
-    if not ranks or format_ranks(ranks) != line:
-        problem = f"ranks must be ascending, and consecutive ranks a range: {format_ranks(ranks)!r}"
-        _fail(problem, row, start)
-    return tuple(ranks)
+        if twice := self.ranks.intersection(span):
+            self.fail(f"duplicate {format_ranks(twice)}", start)
+        self.ranks.update(span)
+        return span
 
 
 def _read_document(

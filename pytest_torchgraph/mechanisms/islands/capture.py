@@ -10,22 +10,19 @@ from typing import Any
 
 import torch
 
-from ...convert import source_lines
 from ...convert.canonical_names import CanonicalNames
 from ...convert.from_fx import Converted
-from ...convert.source_lines import current_line
+from ...convert.source_lines import at_line, current_line, source_of
 from ...errors import CaptureError
 from ...graph.model import Phase, Source
 from ...graph.module_paths import numbered
-from ...syncs.detect import on_method_call
 from ..recording import (
     UnwrittenReads,
     Value,
     parts_of,
-    precompiled_noted,
     refuse_unseen,
     refuse_unwritten,
-    threads_started,
+    run_noted,
 )
 from ..step import STEP, Step, output_leaves
 from ..training import Access, TrainingRecord, event_of
@@ -108,8 +105,8 @@ class CompiledGraph:
 def run_recorded(
     step: Step,
     recorder: IslandRecorder,
-    call: Callable[..., Any] | None = None,
-    around: Callable[[], contextlib.AbstractContextManager[Any]] = contextlib.nullcontext,
+    call: Callable[..., Any],
+    around: Callable[[], contextlib.AbstractContextManager[Any]],
 ) -> None:
     """Run a step under a recorder.
 
@@ -128,39 +125,35 @@ def run_recorded(
         training = TrainingRecord(recorder, step, lambda: len(recorder.events))
 
     @contextlib.contextmanager
-    def recording(*, backward: bool) -> Iterator[None]:
-        recorder.introduce_inputs(step, backward=backward)
-        noted: contextlib.AbstractContextManager[object] = contextlib.nullcontext()
-        if training is not None:
-            training.introduce()
-            noted = training.noted()
-        with noted, around(), recorder.recording(backward=backward), on_method_call(hand_over):
+    def noted() -> Iterator[None]:
+        with contextlib.nullcontext() if training is None else training.noted(), around():
             yield
 
     def hand_over(method: str, tensor: Any) -> None:
         if not recorder.is_suspended:
             recorder.hand_over(method, tensor)
             if training is not None:
-                line = current_line(STEP)
-                source = None if line is None else source_lines.from_line(*line)
-                methods.append((method, "", source))
+                methods.append((method, "", source_of(current_line(STEP))))
                 training.note_call()
 
-    with (
-        precompiled_noted(recorder),
-        threads_started(recorder, ignored=lambda: recorder.is_suspended) as threads,
-    ):
-        step.run(
-            call,
-            functools.partial(recording, backward=False),
-            functools.partial(recording, backward=True),
-        )
+    threads = run_noted(
+        step,
+        recorder,
+        hand_over,
+        call=call,
+        around=noted,
+        ignored=lambda: recorder.is_suspended,
+    )
     for tensor in output_leaves(step.output):
         # AOTAutograd wraps a subclass only after the recorded ops.
         if type(tensor) in (torch.Tensor, torch.nn.Parameter):
             recorder.number_of(tensor)
     for op, line in recorder.hidden:  # first, because `refuse_unseen` would report its results
-        raise CaptureError(_describe_hidden_body(op, line))
+        raise CaptureError(
+            f"{op} ran eagerly{at_line(line)}, so the ops of its body were not recorded, and the "
+            "graphs would be incomplete. Remove the graph break around it: "
+            "via=Aot(fullgraph=True) raises at the break"
+        )
     refuse_unseen(recorder, threads)
     refuse_unwritten(_find_unwritten(step, recorder))
     if training is not None:
@@ -191,9 +184,8 @@ def _divide(recorder: IslandRecorder, training: TrainingRecord) -> Sequence[Phas
         if isinstance(event, CompiledRun) and phases[id(event.compiled_graph)] == {"update"}:
             of_graph = event.compiled_graph
             graph = replace(of_graph.converted.graph, kind="update")
-            if event.line is not None:
+            if (line := source_of(event.line)) is not None:
                 # The lines inside of torch.optim are no user's lines.
-                line = source_lines.from_line(*event.line)
                 graph = graph.map_nodes(lambda n, line=line: replace(n, source=n.source or line))
             of_graph.converted = replace(of_graph.converted, graph=graph)
     return result.called
@@ -265,12 +257,3 @@ def recorded_islands(
             results[f"grad {name}"] = leaf.grad
     values = {name: recorder.number_of(tensor) for name, tensor in results.items()}
     return functools.partial(islands_of, recorder, canon, compiled, values)
-
-
-def _describe_hidden_body(op: str, line: source_lines.Line | None) -> str:
-    location = "" if line is None else f" at {source_lines.format_line(line)}"
-    return (
-        f"{op} ran eagerly{location}, so the ops of its body were not recorded, and the graphs "
-        "would be incomplete. Remove the graph break around it: via=Aot(fullgraph=True) raises at "
-        "the break"
-    )

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from ...convert import source_lines
 from ...convert.canonical_names import CanonicalNames
 from ...convert.from_fx import Converted
+from ...convert.source_lines import source_of
 from ...graph.events import EagerOp
 from ...graph.model import Graph, GraphKind, Source
 from ...graph.step import MATCHED_BY_NAME, OUTSIDE, Link, StepCall, forward_of
@@ -232,11 +232,6 @@ class _IslandReplay(Replay):
         return view
 
 
-def source_of(line: source_lines.Line | None) -> Source | None:
-    """Return a recorded line as a source."""
-    return None if line is None else source_lines.from_line(*line)
-
-
 class _IslandSection(Section):
     """The drafts of one island.
 
@@ -349,7 +344,6 @@ class _Builder:
             runs[number] += 1
             numbers.append(number)
             first = islands[number].graph
-            self._name_values(part, graph, first, section_of)
             self._fill_call(self.call_of_part[part_number], part, graph, first, section_of)
             ops += self._list_ops(part, first.name, op_of_record)
             began += [part_number] * len(part.records)
@@ -368,17 +362,22 @@ class _Builder:
     def _fill_call(
         self, call: _Call, part: _Part, graph: Graph, first: Graph, section: Section
     ) -> None:
-        """Note the drafts of an island's inputs and values, under the names of the first island."""
-        names = {node.name: node.name for node in graph.nodes}
-        if len(graph.nodes) == len(first.nodes):
+        """Note the drafts of an island's inputs and values, under the names of the first island.
+
+        Later islands refer to the values by these names.
+        """
+        names = {}
+        if [node.op for node in graph.nodes] == [node.op for node in first.nodes]:
             pairs = zip(graph.nodes, first.nodes, strict=True)
             names = {node.name: of_first.name for node, of_first in pairs}
-        for i, name in section.names.items():
+        for i, own_name in section.names.items():
+            name = names.get(own_name, own_name)
             draft = self.replay.drafts[i]
             if draft.section == part.section and draft.kind != "placeholder":
-                call.values[i] = names.get(name, name)
+                call.values[i] = name
+                self.named[i] = f"{first.name}:{name}"
             else:
-                call.inputs[names.get(name, name)] = i
+                call.inputs[name] = i
 
     def _link_calls(self, returned: Mapping[str, int]) -> list[StepCall]:
         """Return all calls with their links."""
@@ -556,21 +555,6 @@ class _Builder:
         kind: GraphKind = "update" if part.in_update else self.forward_kind
         graph = section.graph("backward" if part.backward else kind)
         return graph, section
-
-    def _name_values(self, part: _Part, graph: Graph, first: Graph, section: Section) -> None:
-        """Note the names by which later islands refer to this island's values.
-
-        If the island repeats an earlier one, the names are those of the earlier one.
-        """
-        has_same_ops = [node.op for node in graph.nodes] == [node.op for node in first.nodes]
-        names = {}
-        if has_same_ops:
-            pairs = zip(graph.nodes, first.nodes, strict=True)
-            names = {repeated.name: first_node.name for repeated, first_node in pairs}
-        for i, name in section.names.items():
-            draft = self.replay.drafts[i]
-            if draft.section == part.section and draft.kind != "placeholder":
-                self.named[i] = f"{first.name}:{names.get(name, name)}"
 
     def _find_stack(self, part: _Part) -> tuple[Source, ...]:
         """Return the user's lines in which an island began."""

@@ -17,9 +17,10 @@ if TYPE_CHECKING:
         collector_paused,
         parts_of,
     )
+    from .module_calls import ModuleCalls
     from .replay import Draft, Replay
     from .section import Section, UnwrittenReads, computes_nothing, refuse_unwritten
-    from .unseen import precompiled_noted, refuse_unseen, threads_started
+    from .unseen import refuse_unseen, run_noted
 else:
     __getattr__ = front_door(
         __name__,
@@ -28,8 +29,9 @@ else:
                 "FIRST_LEAF_SEQUENCE HANDS_OVER LIFT OpRecord RecordingMode Value collector_paused "
                 "parts_of"
             ),
+            "module_calls": "ModuleCalls",
             "replay": "Draft Replay",
             "section": "Section UnwrittenReads computes_nothing refuse_unwritten",
-            "unseen": "precompiled_noted refuse_unseen threads_started",
+            "unseen": "refuse_unseen run_noted",
         },
     )

@@ -13,11 +13,12 @@ import inspect
 import linecache
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import FrameType
 from typing import Any
 
 import torch
+import torch.utils._pytree as pytree
 
 from ... import torch_private
 from ...convert import source_lines
@@ -52,7 +53,7 @@ def tensors_inside(constant: torch.Tensor, alive: Sequence[torch.Tensor]) -> lis
         ]
         own_lists |= {id(owners), id(level_objects)}
         for owner in level_objects:
-            elements = [*_leaves(owner)]
+            elements = pytree.tree_leaves(owner)
             if len(elements) == len(numbers) and _is_made_of(elements, numbers):
                 return [leaf for leaf in elements if isinstance(leaf, torch.Tensor)]
     return []
@@ -134,14 +135,6 @@ def _is_made_of(elements: Sequence[Any], numbers: Sequence[Any]) -> bool:
         if not _is_near(read(element) if is_tensor else element, number):
             return False
     return True
-
-
-def _leaves(value: Any) -> Iterator[Any]:
-    if isinstance(value, list | tuple):
-        for item in value:
-            yield from _leaves(item)
-    else:
-        yield value
 
 
 def _is_near(a: Any, b: Any) -> bool:

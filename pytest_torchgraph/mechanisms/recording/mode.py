@@ -23,6 +23,7 @@ from torch.autograd.function import BackwardCFunction
 
 from ... import torch_private
 from ...convert.normalize import value_of_constant
+from ...convert.placeholders import InputName
 from ...convert.source_lines import Line, callers, current_line, user_frames
 from ...errors import CaptureError
 from ...graph.model import RecomputedBy
@@ -155,7 +156,7 @@ class RecordingMode(torch_private.TorchDispatchMode):  # type: ignore[no-untyped
         self.copied_from: dict[int, int] = {}
         self.without_memory: set[int] = set()
         self.filled: set[int] = set()
-        self.origin: dict[int, tuple[str, str]] = {}
+        self.origin: dict[int, InputName] = {}
         self.constants: dict[int, tuple[Any, ...]] = {}
         self.kept: dict[int, torch.Tensor] | None = None
         self.views: dict[int, int] = {}
@@ -172,9 +173,9 @@ class RecordingMode(torch_private.TorchDispatchMode):  # type: ignore[no-untyped
         self._first_on: dict[int, Value] = {}
         self._owners: dict[int, torch.Tensor] | None = None
         self._composite: dict[Any, bool] = {}
-        self._sequence = torch_private.sequence_number()
+        self._sequence = torch_private.get("sequence_nr")
         self._begin = self._sequence()
-        self._autograd_node = torch_private.current_autograd_node()
+        self._autograd_node = torch_private.get("current_node")
         self._saved_tensor_hooks = torch_private.saved_tensor_hooks()
         self._engine = torch_private.get("engine_run_backward").__code__
 
@@ -196,6 +197,10 @@ class RecordingMode(torch_private.TorchDispatchMode):  # type: ignore[no-untyped
         else:
             for name, tensor in self.named.inputs:
                 self.introduce(tensor, "input", name)
+
+    def recording(self, *, backward: bool) -> contextlib.AbstractContextManager[None]:
+        """Record everything that runs inside, as the forward or as the backward."""
+        raise NotImplementedError
 
     # -- modules ---------------------------------------------------------------------------------
 

@@ -12,8 +12,9 @@ from typing import Any
 
 import torch
 
-from ...convert import effects, source_lines
+from ...convert import effects
 from ...convert.canonical_names import NodeNamer
+from ...convert.source_lines import at_line
 from ...graph.model import Arg, Effect, Graph, GraphKind, Node, Ref
 from ...graph.module_paths import module_of
 from ...ops.views import is_view
@@ -287,11 +288,10 @@ def refuse_unwritten(unwritten_reads: UnwrittenReads) -> None:
     producer = unwritten_reads.first_unwritten
     if producer is None:
         return
-    location = "" if producer.line is None else f" at {source_lines.format_line(producer.line)}"
     raise unrecorded(
-        f"the tensor of {producer.op}{location} is read, but no recorded op wrote to it. If a "
-        "Triton or C++ kernel did, make the kernel an op with torch.library.custom_op. If the "
-        "values do not matter, use torch.zeros"
+        f"the tensor of {producer.op}{at_line(producer.line)} is read, but no recorded op wrote to "
+        "it. If a Triton or C++ kernel did, make the kernel an op with torch.library.custom_op. If "
+        "the values do not matter, use torch.zeros"
     )
 
 

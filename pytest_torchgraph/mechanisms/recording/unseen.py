@@ -13,6 +13,7 @@ import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from types import FrameType
 from typing import Any, NamedTuple, TypeVar
 
@@ -20,8 +21,9 @@ import torch
 
 from ... import torch_private
 from ...convert import effects
-from ...convert.source_lines import Line, current_line, format_line
-from ..step import STEP
+from ...convert.source_lines import Line, at_line, current_line, format_line
+from ...syncs.detect import on_method_call
+from ..step import STEP, Step
 from .mode import RecordingMode, parts_of, unrecorded
 
 _R = TypeVar("_R")
@@ -165,9 +167,7 @@ _COMPUTE_NOTHING = (
 
 
 @contextlib.contextmanager
-def threads_started(
-    recorder: RecordingMode, ignored: Callable[[], bool] = lambda: False
-) -> Iterator[list[str]]:
+def threads_started(recorder: RecordingMode, ignored: Callable[[], bool]) -> Iterator[list[str]]:
     """Collect the names of the threads that start inside, in a growing list.
 
     From the first such thread on, the recorder tracks writes to its tensors.
@@ -203,13 +203,39 @@ def threads_started(
             threading.setprofile(before)
 
 
-def precompiled_noted(recorder: RecordingMode) -> contextlib.AbstractContextManager[None]:
-    """Note where the target calls a function returned by `torch.compiler.precompile.load`."""
+def run_noted(
+    step: Step,
+    recorder: RecordingMode,
+    note: Callable[[str, Any], None],
+    *,
+    call: Callable[..., Any] | None = None,
+    around: Callable[[], contextlib.AbstractContextManager[Any]] = contextlib.nullcontext,
+    ignored: Callable[[], bool] = lambda: False,
+) -> list[str]:
+    """Run a step under a recorder, and return the names of the threads that it started.
 
-    def note(module: Any) -> None:
-        recorder.precompiled.append(current_line(STEP))
+    Args:
+        step: the step.
+        recorder: records the forward and the backward.
+        note: called for methods that read a tensor; see `on_method_call`.
+        call: the callable to run instead of the target: the compiled target.
+        around: creates a further context for the forward and for the backward.
+        ignored: see `threads_started`.
+    """
 
-    return torch_private.on_precompiled_call(note)
+    @contextmanager
+    def recording(*, backward: bool) -> Iterator[None]:
+        recorder.introduce_inputs(step, backward=backward)
+        with around(), recorder.recording(backward=backward), on_method_call(note):
+            yield
+
+    # A result of `torch.compiler.precompile.load` runs unrecorded.
+    precompiled = torch_private.on_precompiled_call(
+        lambda _: recorder.precompiled.append(current_line(STEP))
+    )
+    with precompiled, threads_started(recorder, ignored) as threads:
+        step.run(call, partial(recording, backward=False), partial(recording, backward=True))
+    return threads
 
 
 def refuse_unseen(recorder: RecordingMode, threads: list[str]) -> None:
@@ -236,20 +262,19 @@ def refuse_unseen(recorder: RecordingMode, threads: list[str]) -> None:
                 if write.role
                 else "a tensor that the target computed"
             )
-            location = "" if write.line is None else f" before {format_line(write.line)}"
+            location = at_line(write.line, "before")
             raise unrecorded(
                 f"{subject} changed{location}, but no recorded op wrote to it. Perhaps {started}, "
                 "started during the capture, did: write to it in the thread that calls the target"
             )
     for line in recorder.precompiled:
-        location = "" if line is None else f" at {format_line(line)}"
         raise unrecorded(
-            f"code of torch.compiler.precompile ran{location}. Capture the original function"
+            f"code of torch.compiler.precompile ran{at_line(line)}. Capture the original function"
         )
     for unknown_input in recorder.unknown_inputs:
         if unknown_input.age == "outside":
             method, line = recorder.handed_over[0]
-            location = "" if line is None else f" at {format_line(line)}"
+            location = at_line(line)
             if line is not None and line == unknown_input.line:
                 location = " at the same line"
             raise unrecorded(

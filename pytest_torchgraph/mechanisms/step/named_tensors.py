@@ -18,6 +18,7 @@ import torch
 import torch.utils._pytree as pytree
 
 from ... import torch_private
+from ...convert.placeholders import InputName
 from ...convert.source_lines import is_user_file
 from ...graph.module_paths import OwnModule
 
@@ -73,7 +74,7 @@ class NamedTensors:
             self.modules_by_prefix = [*first, *others]
         self.older = {id(tensor): weakref.ref(tensor) for tensor in module_search.computed}
         self.modules: dict[int, str] = {}
-        self.tensors: dict[int, tuple[str, str]] = {}
+        self.tensors: dict[int, InputName] = {}
         leaves = list(_list_inputs(target, args, kwargs))
         self.inputs: list[tuple[str, torch.Tensor]] = [
             (name, leaf) for name, leaf in leaves if isinstance(leaf, torch.Tensor)

@@ -97,7 +97,7 @@ class SteppedOptimizers:
         """Return the ids of the tensors in the saved state of optimizers."""
         ids = set()
         for saved in self._saved_optimizers.values():
-            for state in saved.state.values():
+            for state in saved.contents[0].contents.values():
                 members = state.contents if isinstance(state, _SavedObject) else ()
                 values = members.values() if isinstance(members, dict) else members
                 ids |= {id(value.tensor) for value in values if isinstance(value, SavedTensor)}
@@ -122,13 +122,9 @@ class _SavedOptimizer:
 
     def __init__(self, optimizer: Optimizer, saved_ids: set[int]):
         self.optimizer = optimizer
-        self.groups = [*map(_copy_state, optimizer.param_groups)]
-        self.state = {key: _copy_state(value) for key, value in optimizer.state.items()}
-        self.attributes = {
-            name: value
-            for name, value in vars(optimizer).items()
-            if name not in ("state", "param_groups")
-        }
+        self.contents = [_copy_state(optimizer.state), _copy_state(optimizer.param_groups)]
+        # The others stay as they are: hooks, schedulers or process groups.
+        self.attributes = dict(vars(optimizer))
         parameters = (p for group in optimizer.param_groups for p in group["params"])
         self.parameters = [
             (number, SavedTensor(p))
@@ -138,22 +134,15 @@ class _SavedOptimizer:
 
     def has_changed(self) -> bool:
         """Return True if state or groups changed. A compiled step does not say what stepped."""
-        optimizer = self.optimizer
-        if optimizer.state.keys() != self.state.keys():
-            return True
-        pairs = [(optimizer.state[key], saved) for key, saved in self.state.items()]
-        pairs += zip(optimizer.param_groups, self.groups, strict=False)
-        return any(_differs(now, saved) for now, saved in pairs)
+        now = self.optimizer.state, self.optimizer.param_groups
+        return any(map(_differs, now, self.contents))
 
     def restore(self) -> None:
-        optimizer = self.optimizer
-        optimizer.param_groups[:] = map(_restore_state, self.groups)
-        # The same dict is refilled: the user's code may hold it.
-        optimizer.state.clear()
-        optimizer.state.update({key: _restore_state(saved) for key, saved in self.state.items()})
-        for name in vars(optimizer).keys() - self.attributes.keys() - {"state", "param_groups"}:
-            delattr(optimizer, name)
-        vars(optimizer).update(self.attributes)
+        for contents in self.contents:
+            _restore_state(contents)
+        # The same objects as before, which the user's code may hold.
+        vars(self.optimizer).clear()
+        vars(self.optimizer).update(self.attributes)
         for _, parameter in self.parameters:
             parameter.restore()
 
@@ -322,13 +311,12 @@ class SavedState:
         ]
         self.buffers = [SavedTensor(buffer) for buffer in named.all_buffers if not is_lazy(buffer)]
         self.marks = [(tensor, _list_marks(tensor)) for tensor in named.all_tensors()]
-        self.uncompiled = [
-            module for _, module in named.all_modules if _COMPILED not in vars(module)
-        ]
         generators = () if updates is None else updates.of_kind("generator")
         self.random = RandomState([*named.generators, *(value for _, value in generators)])
-        self.requires_grad = [(p, p.requires_grad) for _, p in named.all_parameters]
-        self.training = [(module, module.training) for _, module in named.all_modules]
+        self.flags: list[tuple[Any, str, bool]] = [
+            *((p, "requires_grad", p.requires_grad) for _, p in named.all_parameters),
+            *((module, "training", module.training) for _, module in named.all_modules),
+        ]
         self.switches = torch_private.switches()
         self.python = PythonState(named)
         self.optimizers = SteppedOptimizers(own)
@@ -445,12 +433,9 @@ class SavedState:
             ):
                 now.clear()
                 now.update(before)
-        for parameter, requires_grad in self.requires_grad:
-            if parameter.requires_grad != requires_grad and parameter.is_leaf:
-                parameter.requires_grad_(requires_grad)
-        for module, training in self.training:
-            if module.training != training:
-                module.training = training
+        for owner, name, value in self.flags:
+            if getattr(owner, name) != value and getattr(owner, "is_leaf", True):
+                setattr(owner, name, value)
         for saved in (*self.buffers, *self.arguments):
             saved.restore(keep=keep)
         if parameters:
@@ -476,8 +461,6 @@ class SavedState:
             for name in _list_marks(tensor):
                 if name not in marks:
                     delattr(tensor, name)
-        for module in self.uncompiled:
-            vars(module).pop(_COMPILED, None)
         self.random.restore()
 
     def restored(self) -> list[torch.Tensor]:
@@ -516,7 +499,7 @@ class SavedState:
     def release(self) -> None:
         """Drop the copies. The capture keeps this object alive, through its step."""
         self.parameters, self.buffers, self.arguments = [], [], []
-        self.grads, self.marks, self.unwritten, self.requires_grad = {}, [], {}, []
+        self.grads, self.marks, self.unwritten, self.flags = {}, [], {}, []
         self.attributes, self.objects, self.updated = [], [], []
 
 
@@ -539,7 +522,11 @@ def preserve_state(
     Raises:
         CaptureError: if the target changed its parameters.
     """
-    with torch_private.counters_restored(), torch_private.configs_restored():
+    with (
+        torch_private.counters_restored(),
+        torch_private.configs_restored(),
+        compile_marks_restored(named),
+    ):
         saved = SavedState(named, sees_writes=sees_writes, updates=updates)
         torch.clear_autocast_cache()  # a cast cached by an earlier call would be in no graph
         refusal = unrestored = ""

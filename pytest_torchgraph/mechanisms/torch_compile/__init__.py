@@ -7,19 +7,17 @@ from typing import TYPE_CHECKING
 from ...doors import front_door
 
 if TYPE_CHECKING:
-    from .aot import Aot
-    from .dynamo import Dynamo
+    from .aot import Aot, AotRecorder, Dynamo
     from .inductor import Inductor, draw_by_seeds
     from .passes import NEEDED, PassRecorder, PassRun, named_runs
-    from .run import Frame, run_compiled, switched_off, tell_whose
+    from .run import Frame, switched_off, tell_whose, why_nothing
 else:
     __getattr__ = front_door(
         __name__,
         {
-            "aot": "Aot",
-            "dynamo": "Dynamo",
+            "aot": "Aot AotRecorder Dynamo",
             "inductor": "Inductor draw_by_seeds",
             "passes": "NEEDED PassRecorder PassRun named_runs",
-            "run": "Frame run_compiled switched_off tell_whose",
+            "run": "Frame switched_off tell_whose why_nothing",
         },
     )

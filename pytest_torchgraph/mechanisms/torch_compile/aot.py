@@ -1,7 +1,7 @@
-"""Capture through torch.compile and AOTAutograd: split forward and backward graphs of aten ops.
+"""Captures through torch.compile up to Dynamo, or up to AOTAutograd.
 
-Our backend replaces inductor. It records the graphs that AOTAutograd passes to its compilers, and
-runs them unchanged.
+Our backends replace inductor. They record the graphs that Dynamo passes to a backend, or those that
+AOTAutograd passes to its compilers, and run them unchanged.
 """
 
 from __future__ import annotations
@@ -11,17 +11,60 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-import torch.fx
+from torch import fx
 
 from ... import torch_private
 from ...convert.canonical_names import CanonicalNames
+from ...convert.graph_modules import runnable
 from ...graph.model import Graph, GraphKind
 from ...ops.matching import Level
-from ..islands import CompiledGraph, IslandRecorder, recorded_islands
+from ..islands import CompiledGraph
 from ..protocol import Captured
-from ..step import NamedTensors, Step
-from .cacheable import BypassSearch
-from .run import Frame, run_compiled
+from ..step import Step
+from .cacheable import trains_with
+from .run import Backend, Frame
+
+
+@dataclass(frozen=True)
+class Dynamo:
+    """torch.compile up to the backend: a graph for each compiled frame or part of a frame.
+
+    `Capture.eager` holds the ops that ran eagerly between the graphs. The backward of the graphs
+    runs op by op, and is not captured. Use AOTAutograd for compiled backwards.
+
+    Args:
+        dynamic: as in `torch.compile`: None makes a size symbolic once it has changed.
+        fullgraph: as in `torch.compile`: True raises at a graph break instead of splitting.
+    """
+
+    dynamic: bool | None = None
+    fullgraph: bool = False
+
+    name: ClassVar[str] = "dynamo"
+    level: ClassVar[Level] = "dynamo"
+
+    def capture(self, step: Step, canon: CanonicalNames) -> Captured:
+        """Compile the target with a backend that records the graphs and runs them unchanged."""
+        recorder = _DynamoRecorder(self, step, canon, sees_aot=False)
+        recorder.run()
+        return recorder.captured()
+
+
+class _DynamoRecorder(Backend):
+    """The backend that records Dynamo's graphs."""
+
+    name = "graph_capture"
+
+    def compile(
+        self, frame: Frame, gm: fx.GraphModule, example_inputs: list[Any]
+    ) -> Callable[..., Any]:
+        """Record the graph."""
+        kind: GraphKind = "forward" if trains_with(example_inputs) else "inference"
+        compiled_graph = CompiledGraph(frame.dynamo(gm, kind))
+        self.compiled_graphs.append(compiled_graph)
+        call = torch_private.boxed(runnable(gm).forward)
+        run = compiled_graph.recorded(call, self.islands)
+        return lambda *args: run([*args])
 
 
 @dataclass(frozen=True)
@@ -59,66 +102,43 @@ class Aot:
 
     def capture(self, step: Step, canon: CanonicalNames) -> Captured:
         """Compile the target with the recording backend and run the step."""
-        named = step.invocation.named
-        islands = IslandRecorder(named)
-        recorder = _AotRecorder(self, named, canon, islands)
-        why_none = run_compiled(
-            step,
-            islands,
-            recorder,
-            "AOTAutograd",
-            dynamic=self.dynamic,
-            fullgraph=self.fullgraph,
-        )
-        ran = [compiled_graph for compiled_graph in recorder.compiled_graphs if compiled_graph.ran]
-        recorded = recorded_islands(step, islands, canon, ran)
-        graphs = [compiled_graph.counted for compiled_graph in ran]
-        bypasses = recorder.bypass_search.find
-        return Captured(
-            graphs,
-            why_none,
-            recorder.joints,
-            islands=recorded,
-            bypasses=bypasses,
-            training=islands.updated,
-            methods=islands.methods,
-        )
+        recorder = AotRecorder(self, step, canon)
+        recorder.run()
+        recorder.compiled_graphs = [graph for graph in recorder.compiled_graphs if graph.ran]
+        return recorder.captured(joints=recorder.joints)
 
 
-class _AotRecorder:
-    """The backend passed to torch.compile."""
+class AotRecorder(Backend):
+    """The backend that records AOTAutograd's graphs."""
 
-    def __init__(
-        self, options: Aot, named: NamedTensors, canon: CanonicalNames, islands: IslandRecorder
-    ):
-        self.options = options
-        self.islands = islands
-        self.named = named
-        self.canon = canon
-        self.compiled_graphs: list[CompiledGraph] = []
+    name = "AOTAutograd"
+
+    def __init__(self, options: Aot, step: Step, canon: CanonicalNames):
+        super().__init__(options, step, canon)
         self.joints: list[Graph] = []
-        self.bypass_search = BypassSearch(named.modules)
 
-    def __call__(self, gm: torch.fx.GraphModule, example_inputs: list[Any]) -> Callable[..., Any]:
-        """Compile Dynamo's graph of one frame."""
-        frame = Frame(gm, example_inputs, self.named, self.canon)
+    def compile(
+        self, frame: Frame, gm: fx.GraphModule, example_inputs: list[Any]
+    ) -> Callable[..., Any]:
+        """Run AOTAutograd, with compilers that record the graphs."""
         compilers: dict[str, Any] = {
-            "fw_compiler": self._compiler(frame, "forward"),
-            "bw_compiler": self._compiler(frame, "backward"),
-            "inference_compiler": self._compiler(frame, "inference"),
-            "partition_fn": functools.partial(self._partition, frame),
+            "fw_compiler": self.compiler(frame, "forward"),
+            "bw_compiler": self.compiler(frame, "backward"),
+            "inference_compiler": self.compiler(frame, "inference"),
+            "partition_fn": functools.partial(self.partition, frame),
         }
         decompositions = self.options.decompositions
         if decompositions == "inductor":
             decompositions = torch_private.get("inductor_decompositions")()
         if decompositions is not None:
             compilers["decompositions"] = decompositions
-        with self.islands.suspended():
-            self.bypass_search.keep(gm, example_inputs)
-            return frame.record_outputs(torch_private.aot_autograd(**compilers)(gm, example_inputs))
+        compiled: Callable[..., Any] = torch_private.aot_autograd(**compilers)(gm, example_inputs)
+        return compiled
 
-    def _compiler(self, frame: Frame, kind: GraphKind) -> Callable[..., Any]:
-        def compile(gm: torch.fx.GraphModule, _inputs: list[Any]) -> Callable[..., Any]:
+    def compiler(self, frame: Frame, kind: GraphKind) -> Callable[..., Any]:
+        """Return the compiler of the graphs of one kind, which runs them unchanged."""
+
+        def compile(gm: fx.GraphModule, _inputs: list[Any]) -> Callable[..., Any]:
             with self.islands.suspended():
                 self.bypass_search.check_empty(gm, backward=kind == "backward")
                 compiled_graph = CompiledGraph(frame.lowered(gm, kind, "aot"))
@@ -127,9 +147,7 @@ class _AotRecorder:
 
         return compile
 
-    def _partition(
-        self, frame: Frame, joint: torch.fx.GraphModule, *args: Any, **kwargs: Any
-    ) -> Any:
+    def partition(self, frame: Frame, joint: fx.GraphModule, *args: Any, **kwargs: Any) -> Any:
         """Record the joint graph, then split it with the chosen partitioner."""
         self.joints.append(frame.lowered(joint, "joint", "aot").graph)
         cut = self.options.partition == "min_cut"

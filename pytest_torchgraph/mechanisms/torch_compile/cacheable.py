@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
-import torch.fx
+from torch import fx
 
 from ... import torch_private
 from ...convert.graph_modules import copied
@@ -29,7 +29,7 @@ larger graph always has an op in its backward.
 class _KeptGraph(NamedTuple):
     """A Dynamo graph with its fake inputs. Neither keeps the memory of a tensor alive."""
 
-    gm: torch.fx.GraphModule
+    gm: fx.GraphModule
     inputs: list[Any]
     trains: bool
 
@@ -68,7 +68,7 @@ class BypassSearch:
         self._kept: list[_KeptGraph] = []
         self._empty: dict[int, bool] = {}
 
-    def keep(self, gm: torch.fx.GraphModule, example_inputs: list[Any]) -> None:
+    def keep(self, gm: fx.GraphModule, example_inputs: list[Any]) -> None:
         """Store a Dynamo graph in its current state."""
         trains = trains_with(example_inputs)
         inputs = [
@@ -78,7 +78,7 @@ class BypassSearch:
         ]
         self._kept.append(_KeptGraph(copied(gm), inputs, trains))
 
-    def check_empty(self, gm: torch.fx.GraphModule, *, backward: bool) -> None:
+    def check_empty(self, gm: fx.GraphModule, *, backward: bool) -> None:
         """Note if an AOTAutograd graph, made from the last kept graph, contains no op."""
         if not _has_op(gm):
             self._empty.setdefault(len(self._kept) - 1, backward)
@@ -112,11 +112,11 @@ class BypassSearch:
         return [RefusedOp("", reason, *_locate_last_op(gm, self._modules))]
 
 
-def _has_op(gm: torch.fx.GraphModule) -> bool:
+def _has_op(gm: fx.GraphModule) -> bool:
     return any(node.op.startswith("call_") for node in gm.graph.nodes)
 
 
-def _locate_last_op(gm: torch.fx.GraphModule, modules: Mapping[int, str]) -> tuple[Any, ...]:
+def _locate_last_op(gm: fx.GraphModule, modules: Mapping[int, str]) -> tuple[Any, ...]:
     """Return the module and the line of a graph's last op."""
     for node in reversed(gm.graph.nodes):
         if node.op.startswith("call_"):
@@ -139,11 +139,11 @@ def _find_empty_part(number: int, kept_graph: _KeptGraph) -> dict[int, bool]:
         return {}
     empty: list[bool] = []
 
-    def compiled(gm: torch.fx.GraphModule, _inputs: Any) -> Callable[..., Any]:
+    def compiled(gm: fx.GraphModule, _inputs: Any) -> Callable[..., Any]:
         empty.append(not _has_op(gm))
         raise _SplitSeen
 
-    def split(joint: torch.fx.GraphModule, *args: Any, **kwargs: Any) -> Any:
+    def split(joint: fx.GraphModule, *args: Any, **kwargs: Any) -> Any:
         parts = torch_private.get("min_cut_partition")(joint, *args, **kwargs)
         empty.extend(not _has_op(part) for part in parts)
         raise _SplitSeen

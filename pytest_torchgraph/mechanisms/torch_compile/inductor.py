@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple
 
 import torch
-import torch.fx
+from torch import fx
 
 from ... import torch_private
 from ...convert import node_meta, rng_states, source_lines
@@ -25,12 +25,11 @@ from ...ops.matching import Level
 from ...ops.qualified import op_name
 from ...watching.kernels import Kernel, Origin, kernels_of, place_by_op, schedule_of
 from ...watching.output_code import UnreadableCodeError
-from ..islands import CompiledGraph, IslandRecorder, recorded_islands
+from ..islands import CompiledGraph
 from ..protocol import Captured
-from ..step import NamedTensors, Step
-from .cacheable import BypassSearch
+from ..step import Step
 from .passes import PassRecorder
-from .run import Frame, run_compiled
+from .run import Backend, Frame
 
 NO_GRAPH_CACHE = {"fx_graph_cache": False, "fx_graph_remote_cache": False}
 
@@ -69,41 +68,23 @@ class Inductor:
 
     def capture(self, step: Step, canon: CanonicalNames) -> Captured:
         """Compile the target with inductor, recording its graphs and code, and run the step."""
-        islands = IslandRecorder(step.invocation.named)
         added = self.added_passes()
-        recorder = _InductorRecorder(self, step.invocation.named, canon, islands)
+        recorder = _InductorRecorder(self, step, canon, self.patches())
         if self.passes not in (None, False):
             recorder.passes = PassRecorder()
             recorder.hooks = torch_private.with_passes(added, self.patches())
         with recorder.watching():
-            why_none = run_compiled(
-                step,
-                islands,
-                recorder,
-                "inductor",
-                dynamic=self.dynamic,
-                fullgraph=self.fullgraph,
-            )
-        recorded = recorded_islands(step, islands, canon, recorder.compiled_graphs)
-        return Captured(
-            [compiled_graph.counted for compiled_graph in recorder.compiled_graphs],
-            why_none,
-            kernels=functools.partial(
-                _kernels,
-                recorder.written,
-                [compiled_graph.converted.graph for compiled_graph in recorder.compiled_graphs],
-            ),
+            recorder.run()
+        graphs = [compiled_graph.converted.graph for compiled_graph in recorder.compiled_graphs]
+        return recorder.captured(
+            kernels=functools.partial(_kernels, recorder.written, graphs),
             schedules=functools.partial(
-                _schedules, recorder.written, len(recorder.compiled_graphs), dict(canon.groups)
+                _schedules, recorder.written, len(graphs), dict(canon.groups)
             ),
-            bypasses=recorder.bypass_search.find,
             levels={"aot": recorder.at_aot()},
-            islands=recorded,
             comparable=self._drawing_as_eager() if recorder.draws() else None,
             incomparable=recorder.not_run(),
             passes=None if recorder.passes is None else recorder.passes.runs,
-            training=islands.updated,
-            methods=islands.methods,
         )
 
     def added_passes(self) -> Mapping[str, Sequence[Any]]:
@@ -167,36 +148,31 @@ class _Written(NamedTuple):
     origins: list[Origin]
 
 
-class _InductorRecorder:
+class _InductorRecorder(Backend):
     """The backend: inductor, with a record of each graph after its last pass."""
 
+    name = "inductor"
+
     def __init__(
-        self,
-        options: Inductor,
-        named: NamedTensors,
-        canon: CanonicalNames,
-        islands: IslandRecorder,
+        self, options: Inductor, step: Step, canon: CanonicalNames, patches: Mapping[str, Any]
     ):
-        self.options = options
-        self.islands = islands
-        self.named = named
-        self.canon = canon
-        self.compiled_graphs: list[CompiledGraph] = []
+        super().__init__(options, step, canon, patches)
         self.written: list[_Written] = []
         self.runs: list[PostGradRun] = []
-        self.lowered: torch.fx.Graph | None = None
-        self.calls: list[tuple[str, list[torch.fx.Node]]] = []
-        self.bypass_search = BypassSearch(named.modules, options.patches())
+        self.lowered: fx.Graph | None = None
+        self.calls: list[tuple[str, list[fx.Node]]] = []
         self.current: tuple[Frame, GraphKind] | None = None
-        self.aot: list[tuple[CompiledGraph, Frame, GraphKind, torch.fx.GraphModule]] = []
+        self.aot: list[tuple[CompiledGraph, Frame, GraphKind, fx.GraphModule]] = []
         self.passes: PassRecorder | None = None
         self.hooks: Mapping[str, Any] = {}
 
-    def __call__(self, gm: torch.fx.GraphModule, example_inputs: list[Any]) -> Callable[..., Any]:
-        frame = Frame(gm, example_inputs, self.named, self.canon)
+    def compile(
+        self, frame: Frame, gm: fx.GraphModule, example_inputs: list[Any]
+    ) -> Callable[..., Any]:
+        """Run inductor, and record its graphs."""
         inner = torch_private.get("compile_fx_inner")
 
-        def compile_inner(gm: torch.fx.GraphModule, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        def compile_inner(gm: fx.GraphModule, inputs: Any, *args: Any, **kwargs: Any) -> Any:
             self.bypass_search.check_empty(gm, backward=kwargs.get("is_backward", False))
             outer, count = self.current, len(self.compiled_graphs)
             unchanged, kind = copied(gm), _kind(kwargs)
@@ -218,12 +194,10 @@ class _InductorRecorder:
             return compiled_graph.recorded(compiled, self.islands)
 
         patches = {**self.options.patches(), **self.hooks, **NO_GRAPH_CACHE}
-        with self.islands.suspended():
-            self.bypass_search.keep(gm, example_inputs)
-            compiled = torch_private.get("compile_fx")(
-                gm, example_inputs, inner_compile=compile_inner, config_patches=patches
-            )
-        return frame.record_outputs(compiled)
+        compiled: Callable[..., Any] = torch_private.get("compile_fx")(
+            gm, example_inputs, inner_compile=compile_inner, config_patches=patches
+        )
+        return compiled
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
@@ -231,7 +205,7 @@ class _InductorRecorder:
         passes = torch_private.get("post_grad_passes")
         recursion_limit = sys.getrecursionlimit()  # inductor increases it
 
-        def post_grad_passes(gm: torch.fx.GraphModule, *args: Any, **kwargs: Any) -> None:
+        def post_grad_passes(gm: fx.GraphModule, *args: Any, **kwargs: Any) -> None:
             # The passes of a body of a higher-order op run inside those of the graph.
             current, self.current = self.current, None
             if self.passes is not None and current is not None:
@@ -254,7 +228,7 @@ class _InductorRecorder:
             if self.passes is None
             else torch_private.on_passes(self.passes),
             torch_private.replaced("post_grad_passes", post_grad_passes),
-            torch_private.on_kernel_call(self.at_kernel_call),
+            torch_private.on_kernel_call(lambda name, nodes: self.calls.append((name, nodes))),
             torch_private.structured_trace(self.trace, {"inductor_output_code"})
             if self.options.codegen
             else torch_private.code_written_only(self.at_code),
@@ -298,10 +272,6 @@ class _InductorRecorder:
             origins = origins_of(self.calls, self.lowered, last, self.named.modules)
             self.written.append(_Written(len(self.compiled_graphs) - 1, code, origins))
             self.lowered, self.calls = None, []
-
-    def at_kernel_call(self, name: str, nodes: list[torch.fx.Node]) -> None:
-        """Note the nodes that a call in the generated code computes."""
-        self.calls.append((name, nodes))
 
     def not_run(self) -> str:
         """Return why AOTAutograd's graphs ran instead of post-grad graphs, "" if they did not."""
@@ -380,7 +350,7 @@ class PostGradRun:
         lowered: the names of these functions.
     """
 
-    def __init__(self, converted: Converted, aot_graph: torch.fx.GraphModule):
+    def __init__(self, converted: Converted, aot_graph: fx.GraphModule):
         self.lowered = tuple(_find_lowered(converted.owner))
         module = runnable(copied(aot_graph if self.lowered else converted.owner))
         draw_by_seeds(module)
@@ -391,14 +361,14 @@ class PostGradRun:
         return self._run(args)
 
 
-def _graph_modules(module: torch.fx.GraphModule) -> Iterator[torch.fx.GraphModule]:
+def _graph_modules(module: fx.GraphModule) -> Iterator[fx.GraphModule]:
     """Yield the module and the bodies of its higher-order ops."""
     for child in module.modules():
-        if isinstance(child, torch.fx.GraphModule):
+        if isinstance(child, fx.GraphModule):
             yield child
 
 
-def _find_lowered(module: torch.fx.GraphModule) -> Iterator[str]:
+def _find_lowered(module: fx.GraphModule) -> Iterator[str]:
     """Yield the names of the called functions that cannot run eagerly."""
     for graph_module in _graph_modules(module):
         for node in graph_module.graph.nodes:
@@ -406,7 +376,7 @@ def _find_lowered(module: torch.fx.GraphModule) -> Iterator[str]:
                 yield str(getattr(node.target, "__name__", node.target))
 
 
-def draw_by_seeds(module: torch.fx.GraphModule) -> None:
+def draw_by_seeds(module: fx.GraphModule) -> None:
     """Replace inductor's random ops, which ignore their seeds when they run eagerly."""
     replacements = {
         torch.ops.prims.inductor_random.default: _random,
@@ -440,8 +410,8 @@ def _generator(seed: torch.Tensor) -> torch.Generator:
 
 
 def origins_of(
-    calls: Sequence[tuple[str, Sequence[torch.fx.Node]]],
-    graph: torch.fx.Graph | None,
+    calls: Sequence[tuple[str, Sequence[fx.Node]]],
+    graph: fx.Graph | None,
     converted: Converted,
     modules: Mapping[int, str],
 ) -> list[Origin]:
@@ -457,7 +427,7 @@ def origins_of(
     node_by_name = {node.name: node for node in converted.graph.nodes}
     order = {name: number for number, name in enumerate(converted.names)}
 
-    def find(node: torch.fx.Node | None) -> Node | None:
+    def find(node: fx.Node | None) -> Node | None:
         """Return the converted node; `None` for a node of a body."""
         if node is None or node.graph is not graph:
             return None
@@ -479,7 +449,7 @@ def origins_of(
     return origins
 
 
-def _called(computed: Sequence[torch.fx.Node], name: str) -> torch.fx.Node | None:
+def _called(computed: Sequence[fx.Node], name: str) -> fx.Node | None:
     """Return the node of the called op, or `None` for a kernel or a missing node.
 
     For a collective, torch records the node of the wait, or of a view of the wait's result, because
@@ -488,14 +458,14 @@ def _called(computed: Sequence[torch.fx.Node], name: str) -> torch.fx.Node | Non
     packet = packet_of(name.removeprefix("torch.ops."))
     for computed_node in computed:
         node: Any = computed_node
-        while isinstance(node, torch.fx.Node) and packet_of(op_name(node.target)) != packet:
+        while isinstance(node, fx.Node) and packet_of(op_name(node.target)) != packet:
             node = node.args[0] if node.op == "call_function" and node.args else None
-        if isinstance(node, torch.fx.Node):
+        if isinstance(node, fx.Node):
             return node
     return None
 
 
-def _place(node: torch.fx.Node, modules: Mapping[int, str]) -> tuple[str, Source | None]:
+def _place(node: fx.Node, modules: Mapping[int, str]) -> tuple[str, Source | None]:
     """Return the module path and line in a node's meta."""
     stack = node.meta.get("nn_module_stack") or node.meta.get("fwd_nn_module_stack")
     key, value = list(stack.items())[-1] if stack else ("", "")

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-import torch.fx
+from torch import fx
 
 from ... import torch_private
 from ...convert.from_fx import Naming, convert
@@ -82,7 +82,7 @@ class _Open:
     name: str
     subsystem: str
     hook: str
-    owner: torch.fx.GraphModule
+    owner: fx.GraphModule
     before: LazyCopy
     matches: int | None = None
 
@@ -116,7 +116,7 @@ class PassRecorder:
             return False
         return len(self.applied) > self.limit
 
-    def enter(self, gm: torch.fx.GraphModule, name: str, subsystem: str, function: Any) -> None:
+    def enter(self, gm: fx.GraphModule, name: str, subsystem: str, function: Any) -> None:
         """See `torch_private.on_passes`."""
         if function is not None and torch_private.runs_others(function):
             self._open.append(None)
@@ -164,7 +164,7 @@ class PassRecorder:
     def _running(self) -> list[_Open]:
         return [each for each in self._open if each is not None]
 
-    def _state(self, gm: torch.fx.GraphModule) -> LazyCopy:
+    def _state(self, gm: fx.GraphModule) -> LazyCopy:
         """Return a copy of a module; the last one, if its graph has not changed since."""
         known, now = self._states.get(id(gm)), LazyCopy(gm)
         if known is None or [*known[1].calls.items()] != [*now.calls.items()]:

@@ -7,13 +7,13 @@ import functools
 import linecache
 import traceback
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from itertools import chain
 from typing import Any
 
 import torch
-import torch.fx
+from torch import fx
 
 from ... import torch_private
 from ...convert.canonical_names import CanonicalNames
@@ -32,10 +32,10 @@ from ...graph.model import GraphKind
 from ...ops.matching import Level
 from ...watching.breaks import BreakReport, reports_of
 from ...watching.compilations import Compilation
-from ...watching.observe import HUB, EventRecorder
-from ...watching.record import record_of
-from ..islands import IslandRecorder, run_recorded
+from ..islands import CompiledGraph, IslandRecorder, recorded_islands, run_recorded
+from ..protocol import Captured
 from ..step import Invocation, NamedTensors, SavedState, Step, preserve_state
+from .cacheable import BypassSearch
 
 
 class Frame:
@@ -49,7 +49,7 @@ class Frame:
 
     def __init__(
         self,
-        gm: torch.fx.GraphModule,
+        gm: fx.GraphModule,
         example_inputs: list[Any],
         named: NamedTensors,
         canon: CanonicalNames,
@@ -92,7 +92,7 @@ class Frame:
         entry = self._returned.get(id(tensor))
         return entry[1] if entry is not None and entry[0]() is tensor else None
 
-    def dynamo(self, gm: torch.fx.GraphModule, kind: GraphKind) -> Converted:
+    def dynamo(self, gm: fx.GraphModule, kind: GraphKind) -> Converted:
         """Convert Dynamo's own graph."""
         inputs = dict(zip(self._placeholders, self.inputs, strict=False))
         naming = Naming(inputs, self._named.modules, input_order=self._named.input_order())
@@ -101,7 +101,7 @@ class Frame:
         )
         return replace(converted, position_of=self.position_of)
 
-    def lowered(self, gm: torch.fx.GraphModule, kind: GraphKind, level: Level) -> Converted:
+    def lowered(self, gm: fx.GraphModule, kind: GraphKind, level: Level) -> Converted:
         """Convert a graph of AOTAutograd or of a later stage.
 
         A backward names its inputs after the nodes of its forward. The forward must therefore be
@@ -220,7 +220,7 @@ def _why(report: BreakReport) -> str:
     return "\n".join([first, *(f"hint: {hint}" for hint in hints)])
 
 
-def _why_nothing(compiled: Iterable[Compilation]) -> str:
+def why_nothing(compiled: Iterable[Compilation]) -> str:
     """Return the reason why no graph was compiled: the first graph break or failure of Dynamo."""
     report = next(chain.from_iterable(map(reports_of, compiled)), None)
     if report is None:
@@ -261,7 +261,7 @@ def named_backend(backend: Callable[..., Any], name: str) -> Callable[..., Any]:
     appear as, for example, the name of an op.
     """
 
-    def compile(gm: torch.fx.GraphModule, example_inputs: list[Any]) -> Callable[..., Any]:
+    def compile(gm: fx.GraphModule, example_inputs: list[Any]) -> Callable[..., Any]:
         try:
             return backend(gm, example_inputs)  # type: ignore[no-any-return]
         except Exception as error:
@@ -297,49 +297,92 @@ def _part() -> None:
     """A function whose compilation has the backend for a part of a training step."""
 
 
-def run_compiled(
-    step: Step,
-    islands: IslandRecorder,
-    backend: Callable[..., Any],
-    name: str,
-    *,
-    around: Callable[[], contextlib.AbstractContextManager[Any]] = contextlib.nullcontext,
-    **options: Any,
-) -> str:
-    """Run the step with the target compiled for `backend`, resetting Dynamo before and after.
+class Backend:
+    """A backend for torch.compile, the run of a step with it, and what it records.
 
     Args:
+        options: the mechanism.
         step: the step.
-        islands: records the ops that run eagerly between the compiled graphs.
-        backend: the backend.
+        canon: canonical names of symbols and devices.
+        patches, sees_aot: see `BypassSearch`.
+
+    Attributes:
         name: the backend's name in torch's messages.
-        around: creates a further context for the forward and for the backward.
-        options: further options of `torch.compile`.
-
-    Returns:
-        The reason to report if no graph was compiled.
-
-    Raises:
-        CaptureError: if code ran that cannot be recorded, with its place.
+        islands: records the ops that run eagerly between the compiled graphs.
+        compiled_graphs: the recorded graphs, in order.
+        bypass_search: finds what keeps Dynamo's graphs out of the caches.
     """
-    if setting := switched_off():
-        return setting
-    recorder = EventRecorder(passive=True, with_graphs=False)
-    target, callback = step.invocation.target, None
-    compiled = torch.compile(target, backend=named_backend(backend, name), **options)
-    if step.invocation.updates is not None and step.invocation.named.compiles:
-        # A training step that compiles its parts itself runs as it is.
-        callback, compiled = (
-            torch_private.callback_of(
-                torch.compile(_part, backend=named_backend(backend, name), **options)
-            ),
-            target,
-        )
-    with (
-        torch_private.fresh_dynamo(),
-        torch_private.one_backend(callback),
-        torch_private.ignore_torch_warnings(),
-        HUB.recording(recorder),
+
+    name = ""
+
+    def __init__(
+        self,
+        options: Any,
+        step: Step,
+        canon: CanonicalNames,
+        patches: Mapping[str, Any] | None = None,
+        *,
+        sees_aot: bool = True,
     ):
-        run_recorded(step, islands, compiled, around)
-    return _why_nothing(record_of(recorder).compiled)
+        self.options = options
+        self.step = step
+        self.named = step.invocation.named
+        self.canon = canon
+        self.islands = IslandRecorder(self.named)
+        self.compiled_graphs: list[CompiledGraph] = []
+        self.bypass_search = BypassSearch(self.named.modules, patches, sees_aot=sees_aot)
+
+    def __call__(self, gm: fx.GraphModule, example_inputs: list[Any]) -> Callable[..., Any]:
+        """Compile Dynamo's graph of one frame."""
+        frame = Frame(gm, example_inputs, self.named, self.canon)
+        with self.islands.suspended():
+            self.bypass_search.keep(gm, example_inputs)
+            return frame.record_outputs(self.compile(frame, gm, example_inputs))
+
+    def compile(
+        self, frame: Frame, gm: fx.GraphModule, example_inputs: list[Any]
+    ) -> Callable[..., Any]:
+        """Return what runs Dynamo's graph."""
+        raise NotImplementedError
+
+    def run(
+        self,
+        around: Callable[[], contextlib.AbstractContextManager[Any]] = contextlib.nullcontext,
+    ) -> None:
+        """Run the step with the target compiled, resetting Dynamo before and after.
+
+        Args:
+            around: creates a further context for the forward and for the backward.
+
+        Raises:
+            CaptureError: if code ran that cannot be recorded, with its place.
+        """
+        invocation = self.step.invocation
+        options = {
+            "backend": named_backend(self, self.name),
+            "dynamic": self.options.dynamic,
+            "fullgraph": self.options.fullgraph,
+        }
+        callback, compiled = None, torch.compile(invocation.target, **options)
+        if invocation.updates is not None and invocation.named.compiles:
+            # A training step that compiles its parts itself runs as it is.
+            compiled = invocation.target
+            callback = torch_private.callback_of(torch.compile(_part, **options))
+        with (
+            torch_private.fresh_dynamo(),
+            torch_private.one_backend(callback),
+            torch_private.ignore_torch_warnings(),
+        ):
+            run_recorded(self.step, self.islands, compiled, around)
+
+    def captured(self, **more: Any) -> Captured:
+        """Return the recorded graphs, with further arguments of `Captured`."""
+        islands = recorded_islands(self.step, self.islands, self.canon, self.compiled_graphs)
+        return Captured(
+            [compiled_graph.counted for compiled_graph in self.compiled_graphs],
+            bypasses=self.bypass_search.find,
+            islands=islands,
+            training=self.islands.updated,
+            methods=self.islands.methods,
+            **more,
+        )

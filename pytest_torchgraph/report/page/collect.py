@@ -17,7 +17,7 @@ from ...graph.diff import Change, Finding, GraphDiff, abridged
 from ...graph.model import Graph, phase_of
 from ...words import amount, counted
 from .html import Data
-from .nodes import bodies_data, changed_nodes_data, compared_data, costs_before, nodes_data
+from .nodes import bodies_data, compared_data, pictured_data
 
 if TYPE_CHECKING:
     from ...api.result import Capture
@@ -138,16 +138,14 @@ def comparison_data(
         "svg": svg,
         "note": note,
         "findings": [_finding(finding, drawing) for finding in findings],
-        "cost": _changed_cost(diff) if diff else None,
-        "nodes": changed_nodes_data(diff, drawing) if diff else [],
-        "graphs": compared_data(diff) if diff else [],
-        "sides": _sides(diff, drawing.sides) if diff and drawing and drawing.sides else None,
+        "graphs": compared_data(diff, drawing) if diff else [],
+        "sides": _sides(drawing.sides) if drawing and drawing.sides else None,
     }
 
 
-def _sides(diff: GraphDiff, sides: Sides) -> Data:
+def _sides(sides: Sides) -> Data:
     """Return, per side, the missing elements, the differing labels and the additional edges."""
-    data: Data = {
+    return {
         name: {
             "without": list(side.without),
             "labels": side.labels,
@@ -155,16 +153,6 @@ def _sides(diff: GraphDiff, sides: Sides) -> Data:
         }
         for name, side in (("before", sides.before), ("after", sides.after))
     }
-    # The node data of the page have costs, but not for unchanged nodes of the old graphs.
-    data["before"]["costs"] = costs_before(diff, sides)
-    return data
-
-
-def _changed_cost(diff: GraphDiff) -> Data | None:
-    """Return the cost table of the modules on both sides."""
-    before = [pair.before for pair in diff.graphs if pair.before is not None]
-    after = [pair.after for pair in diff.graphs if pair.after is not None]
-    return changed_cost_data(before, after)
 
 
 def picture_data(
@@ -179,13 +167,18 @@ def picture_data(
         svg: text of its SVG, "" if there is none.
         note: reason why the drawing is missing or incomplete.
     """
-    nodes = nodes_data(graphs, drawing)
     findings = [
         {"sign": sign, "summary": element.label or ", ".join(element.nodes), "ids": [key]}
         for key, element in (drawing.elements.items() if drawing is not None else ())
         if (sign := _sign(element))
     ]
-    return {"title": title, "svg": svg, "note": note, "nodes": nodes, "findings": findings}
+    return {
+        "title": title,
+        "svg": svg,
+        "note": note,
+        "graphs": pictured_data(graphs, drawing),
+        "findings": findings,
+    }
 
 
 def _sign(element: Element) -> str:
@@ -326,43 +319,12 @@ def cost_data(
         [row.module, row.nesting, *figures]
         for row, figures in zip(rows[:MOST_MODULES], columns, strict=False)
     ]
-    return _table(totals_text, titles, listed_rows, len(all_rows), table.note)
-
-
-def changed_cost_data(before: Sequence[Graph], after: Sequence[Graph]) -> Data | None:
-    """Return the old and new cost of each module whose cost changed; `None` as in `cost_data`."""
-    if "torch" not in sys.modules:
-        return None
-    from ...graph.cost import changed_costs
-
-    try:
-        pairs, note = changed_costs(before, after)
-    except CaptureError:
-        return None
-    old, new = pairs[0]
-    changes_text = [amount(new.total - old.total, "FLOP", signed=True)]
-    titles = ["FLOPs before", "FLOPs after"]
-    if old.saved_bytes is not None and new.saved_bytes is not None:
-        saved_bytes = new.saved_bytes - old.saved_bytes
-        changes_text.append(f"{amount(saved_bytes, 'B', signed=True)} saved for backward")
-        titles += ["saved bytes before", "saved bytes after"]
-    listed_rows = []
-    for old, new in pairs[:MOST_MODULES]:
-        figures = [old.total, new.total, old.saved_bytes, new.saved_bytes]
-        listed_rows.append([new.module, int(new.module != ""), *figures[: len(titles)]])
-    return _table(changes_text, titles, listed_rows, len(pairs), note)
-
-
-def _table(
-    totals_text: list[str], titles: list[str], rows: list[list[Any]], count: int, note: str
-) -> Data:
-    if note:
+    if table.note:
         totals_text[0] += " plus uncounted ops"
-    omitted = count - len(rows)
     return {
         "about": ", ".join(totals_text),
         "titles": titles,
-        "rows": rows,
-        "more": omitted,
-        "note": note,
+        "rows": listed_rows,
+        "more": len(all_rows) - len(listed_rows),
+        "note": table.note,
     }

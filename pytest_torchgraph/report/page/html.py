@@ -110,7 +110,7 @@ Data = dict[str, Any]
 DETAILS = ("message", "captures", "ranks", "differences", "pictures")
 """Keys of a test's data that are stored in its part."""
 
-FORMAT = 2
+FORMAT = 3
 """Version of a page's data, checked when pages are combined."""
 
 MOST_BYTES = 256 << 20

@@ -7,7 +7,7 @@ Columns take a fifth of the space of one dictionary per node, and a graph has up
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...errors import CaptureError
@@ -15,47 +15,27 @@ from ...graph.cost import flops_by_node, saved_by_node
 from ...graph.diff import SIGNS, GraphDiff, Matched
 from ...graph.model import Graph, Node, TensorMeta
 from ...graph.text import format_arg, format_op, format_result
-from ...words import grouped
 from .html import Data
 
 if TYPE_CHECKING:
-    from ...render.dot import Drawing, Sides
+    from ...render.dot import Drawing
 
 
-BoxIds = Mapping[tuple[str, str, bool], list[str]]
-"""`id`s of the boxes that show a node, keyed by graph, node name and `is_old`."""
+Ids = Callable[[Node], Sequence[str]]
+"""Returns the `id`s of the boxes that show a node."""
 
 
-def nodes_data(graphs: Iterable[Graph], drawing: Drawing | None) -> list[Data]:
-    """Return the data of all nodes of the graphs.
+def pictured_data(graphs: Iterable[Graph], drawing: Drawing | None) -> list[Data]:
+    """Return the data of the graphs of a picture, in the form of `compared_data`.
 
     Args:
         graphs: the graphs.
         drawing: drawing of the graphs, for the `id`s of its boxes.
     """
-    box_ids = _box_ids(drawing)
-    return [node for graph in graphs for node in _nodes(graph, {}, box_ids, False)]
-
-
-def changed_nodes_data(diff: GraphDiff, drawing: Drawing | None) -> list[Data]:
-    """Return the data of all nodes of the new graphs and of the removed nodes of the old graphs."""
-    box_ids = _box_ids(drawing)
-    nodes: list[Data] = []
-    for pair in diff.graphs:
-        signs = {id(node): SIGNS["added"] for node in pair.added}
-        signs.update((id(new), SIGNS["changed"]) for _, new in pair.changed)
-        signs.update((id(new), SIGNS["rewired"]) for _, new in pair.rewired)
-        if pair.after is not None:
-            nodes += _nodes(pair.after, signs, box_ids, False)
-        removed_signs = {id(node): SIGNS["removed"] for node in pair.removed}
-        if pair.before is not None:
-            is_removed_graph = pair.after is None
-            shown_graph = pair.before if pair.after is None else pair.after
-            old_nodes = _nodes(pair.before, removed_signs, box_ids, True, shown_graph.name)
-            # List an unchanged node only once, in the new graph. A removed graph has no new graph,
-            # so list all of its nodes.
-            nodes += [node for node in old_nodes if is_removed_graph or node["sign"]]
-    return nodes
+    ids = _ids_in(drawing)
+    return [
+        {"before": None, "after": graph_data(graph, ids(graph.name, False))} for graph in graphs
+    ]
 
 
 def path_ends(graph: Graph) -> tuple[str, frozenset[str]]:
@@ -81,80 +61,19 @@ def path_ends(graph: Graph) -> tuple[str, frozenset[str]]:
     return "output", frozenset(outputs)
 
 
-def costs_before(diff: GraphDiff, sides: Sides) -> Data:
-    """Return the cost of the old graphs: `total`, and `boxes` for each box with a nonzero cost.
+def _ids_in(drawing: Drawing | None) -> Callable[[str, bool], Ids]:
+    """Return a function that returns the `Ids` of a graph, by its drawn name and its side."""
 
-    Each cost is a dictionary with the keys `flops` and `saved`. A value is `None` if unknown.
-    """
-    total: Data = {"flops": 0, "saved": 0}
-    boxes: dict[str, Data] = {}
-    for pair in diff.graphs:
-        graph = pair.before
-        for figure, costs in costs_of(graph).items() if graph is not None else ():
-            for name, value in costs.items():
-                if graph is None or value == 0:
-                    continue
-                total[figure] += (value or 0) * graph.runs
-                box = sides.before.boxes.get(graph.by_name[name])
-                if box is not None:
-                    box_cost = boxes.setdefault(box, {"flops": 0, "saved": 0})
-                    box_cost[figure] = _sum(box_cost[figure], _times(value, graph.runs))
-    return {"total": total, "boxes": boxes}
+    def ids_of(graph: str, is_old: bool) -> Ids:
+        def ids(node: Node) -> Sequence[str]:
+            if drawing is None:
+                return []
+            box = drawing.sides.before.boxes.get(node) if is_old else None
+            return [box] if box else drawing.ids_of(graph, node.name, is_old=is_old)
 
+        return ids
 
-def _sum(first: int | None, second: int | None) -> int | None:
-    """Return the sum of the known values, or `None` if no value is known."""
-    return (first or 0) + (second or 0) or (0 if first == second == 0 else None)
-
-
-def _box_ids(drawing: Drawing | None) -> BoxIds:
-    box_ids: dict[tuple[str, str, bool], list[str]] = {}
-    for key, element in drawing.elements.items() if drawing is not None else ():
-        if element.kind in ("node", "group"):
-            for node in element.nodes:
-                # A group can have nodes of both graphs.
-                for is_old in {element.is_old, element.kind == "group"}:
-                    box_ids.setdefault((element.graph, node, is_old), []).append(key)
-    return box_ids
-
-
-def _nodes(
-    graph: Graph, signs: Mapping[int, str], box_ids: BoxIds, is_old: bool, drawn_in: str = ""
-) -> list[Data]:
-    """Return the data of all nodes of a graph.
-
-    Args:
-        graph: the graph.
-        signs: signs of changes, keyed by `id(node)`.
-        box_ids: the boxes of its nodes.
-        is_old: True for the old graph of a difference.
-        drawn_in: name of the graph in the drawing, if it is not the name of `graph`.
-    """
-    users = grouped((name, node.name) for node in graph.nodes for name in dict.fromkeys(node.refs))
-    later = grouped(
-        (ref.name, node.name)
-        for node in graph.nodes
-        for ref in node.after
-        if ref.name not in node.refs
-    )
-    end, at_end = path_ends(graph)
-    flops, saved = costs_of(graph).values()
-    return [
-        {
-            "name": node.name,
-            "graph": graph.name,
-            "old": is_old,
-            **dict(zip(TEXTS, _texts(node), strict=True)),
-            "users": users.get(node.name, []),
-            "later": later.get(node.name, []),
-            "end": end if node.name in at_end else "",
-            "flops": _times(flops.get(node.name, 0), graph.runs),
-            "saved": _times(saved.get(node.name, 0), graph.runs),
-            "sign": signs.get(id(node), ""),
-            "ids": box_ids.get((drawn_in or graph.name, node.name, is_old), []),
-        }
-        for node in graph.nodes
-    ]
+    return ids_of
 
 
 def costs_of(graph: Graph) -> dict[str, Mapping[str, int | None]]:
@@ -189,8 +108,12 @@ TEXTS = ("op", "module", "result", "line", "code", "operands", "effects")
 """Columns whose cells are indices into `texts`."""
 
 
-def graph_data(graph: Graph) -> Data:
+def graph_data(graph: Graph, ids: Ids | None = None) -> Data:
     """Return the data of a graph, in columns.
+
+    Args:
+        graph: the graph.
+        ids: its boxes in a picture; `None` if no picture shows it.
 
     Returns:
         A dictionary with the `name`, `kind`, `level` and run count (`runs`) of the graph, and
@@ -200,7 +123,8 @@ def graph_data(graph: Graph) -> Data:
         - `refs`: for each node, the indices of the nodes that it reads;
         - `after`: for each node, the indices of the nodes that must run before it;
         - `flops` and `saved`: cost of each node in FLOPs and bytes; null if unknown;
-        - `end`: end of the paths to the loss (see `path_ends`); `ends`: the nodes at this end.
+        - `end`: end of the paths to the loss (see `path_ends`); `ends`: the nodes at this end;
+        - `ids`: for each node, the `id`s of its boxes in the picture; missing without `ids`.
     """
     table: dict[str, int] = {}
 
@@ -231,6 +155,7 @@ def graph_data(graph: Graph) -> Data:
         "end": end,
         "ends": sorted(position_of[name] for name in at_end),
         "texts": list(table),
+        **({} if ids is None else {"ids": [*map(ids, graph.nodes)]}),
     }
 
 
@@ -251,8 +176,12 @@ def bodies_data(graph: Graph) -> list[Data]:
     return [graph_data(body) for body in graph.walk()]
 
 
-def compared_data(diff: GraphDiff) -> list[Data]:
+def compared_data(diff: GraphDiff, drawing: Drawing | None = None) -> list[Data]:
     """Return the data of the graphs of a difference, in matched pairs.
+
+    Args:
+        diff: the difference.
+        drawing: its drawing, for the `id`s of its boxes.
 
     Returns:
         One dictionary per pair with the graphs' data, `before` and `after` (null for an added or
@@ -260,36 +189,37 @@ def compared_data(diff: GraphDiff) -> list[Data]:
         equal nodes.
     """
     assert diff.origins is not None
-    signs = dict(_signs(diff))
-    differ = {(id(pair.before), id(pair.after)) for pair in diff.graphs}
-    pairs = [pair for pair in diff.origins.pairs if (id(pair[0]), id(pair[1])) in differ]
-    return [_compared(matched, signs) for matched in diff.origins.matched(pairs)]
-
-
-def _signs(diff: GraphDiff) -> Iterator[tuple[int, str]]:
+    signs: dict[int, str] = {}
     for pair in diff.graphs:
-        yield from ((id(node), SIGNS["changed"]) for nodes in pair.changed for node in nodes)
-        yield from ((id(node), SIGNS["rewired"]) for nodes in pair.rewired for node in nodes)
+        signs.update((id(old), SIGNS["changed"]) for old, _ in pair.changed)
+        signs.update((id(old), SIGNS["rewired"]) for old, _ in pair.rewired)
+    differ = {(id(pair.before), id(pair.after)) for pair in diff.graphs}
+    shown = [pair for pair in diff.origins.pairs if (id(pair[0]), id(pair[1])) in differ]
+    ids = _ids_in(drawing)
+    return [
+        _compared(matched, signs, ids if (id(matched[0]), id(matched[1])) in differ else None)
+        for matched in diff.origins.matched(shown)
+    ]
 
 
-def _compared(matched: Matched, signs: dict[int, str]) -> Data:
+def _compared(
+    matched: Matched, signs: Mapping[int, str], ids: Callable[[str, bool], Ids] | None
+) -> Data:
     before, after, partners = matched
+    # A picture shows both graphs under the name of the new one.
+    shown = after or before
+    assert shown is not None
+    old, new = (
+        None if graph is None else graph_data(graph, ids and ids(shown.name, graph is before))
+        for graph in (before, after)
+    )
     pairs: list[list[Any]] = []
     if before is not None and after is not None:
         old_numbers, new_numbers = _numbers(before.nodes), _numbers(after.nodes)
-        pairs = [
-            [
-                old_numbers[old_name],
-                new_numbers[new_name],
-                signs.get(id(before.by_name[old_name]), ""),
-            ]
-            for old_name, new_name in partners.items()
-        ]
-    return {
-        "before": graph_data(before) if before is not None else None,
-        "after": graph_data(after) if after is not None else None,
-        "pairs": pairs,
-    }
+        for old_name, new_name in partners.items():
+            sign = signs.get(id(before.by_name[old_name]), "")
+            pairs.append([old_numbers[old_name], new_numbers[new_name], sign])
+    return {"before": old, "after": new, "pairs": pairs}
 
 
 def _numbers(nodes: Sequence[Node]) -> dict[str, int]:

@@ -1,48 +1,42 @@
-"""An audit on GitHub Actions: annotations with paths in the checkout, and a step summary."""
+"""An audit on GitHub Actions: annotations with paths in the checkout, and a step summary.
+
+The summary has the lines of the terminal. Only annotations lead to lines of code.
+"""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
-from urllib.parse import quote
 
 import pytest
 
 from ...audit.facts import CodePlace
-from ...audit.judge import Verdict
 from ...audit.session import outcome_of
-from ...audit.summary import KINDS, CauseOverTests, causes_over_tests, summary_lines
+from ...audit.summary import KINDS, causes_over_tests, summary_lines
 from ...audit.verdict import AuditOutcome
 from ...graph.diff import list_some
 from ...snapshot.summary import brief
-from ...words import counted, markdown_code, markdown_text, one_line, printable
-from .document import ChangeOverTests, changes_over_tests
+from ...words import counted, markdown_text, one_line, printable
+from .document import changes_over_tests
 
 _INSTALLED = frozenset({"site-packages", "dist-packages"})
 """Directories of installed packages, for example of a virtual environment in the workspace."""
 
 
 class Workspace:
-    """Converter of the file names in facts to paths and links of the checkout.
+    """Converter of the file names in facts to paths of the checkout.
 
     Args:
         config: pytest config of the run.
-        environment: environment variables: `GITHUB_WORKSPACE`, and for links `GITHUB_SERVER_URL`,
-            `GITHUB_REPOSITORY` and `GITHUB_SHA`.
+        root: the directory of the checkout.
     """
 
-    def __init__(self, config: pytest.Config, environment: Mapping[str, str]) -> None:
-        root = environment.get("GITHUB_WORKSPACE") or str(config.rootpath)
+    def __init__(self, config: pytest.Config, root: str) -> None:
         self._root = Path(os.path.realpath(root))
         self._homes = (config.rootpath, config.invocation_params.dir)
-        address = [
-            environment.get(f"GITHUB_{name}", "") for name in ("SERVER_URL", "REPOSITORY", "SHA")
-        ]
-        server, repository, commit = address
-        self._blob = f"{server}/{repository}/blob/{commit}" if all(address) else ""
         self._path_of_file: dict[str, str] = {}
 
     def path(self, file: str) -> str:
@@ -55,11 +49,6 @@ class Workspace:
         if file not in self._path_of_file:
             self._path_of_file[file] = next(self._paths(file), "") if file else ""
         return self._path_of_file[file]
-
-    def link(self, place: CodePlace) -> str:
-        """Return the URL of a line on GitHub; "" if the file is not in the workspace."""
-        path = self.path(place.file)
-        return f"{self._blob}/{quote(path)}#L{place.line}" if path and self._blob else ""
 
     def _paths(self, file: str) -> Iterator[str]:
         for home in (*map(str, self._homes), *filter(None, sys.path)):
@@ -163,135 +152,56 @@ def _property(text: str) -> str:
     return _data(text).replace(":", "%3A").replace(",", "%2C")
 
 
-def link(shown: str, address: str) -> str:
-    """Return a markdown link, or only the text if `address` is empty."""
-    return f"[{shown}]({address})" if address else shown
-
-
-def _table(
-    heading: str, columns: Sequence[str], rows: Sequence[Sequence[str]], *, folded: bool = False
-) -> Iterator[str]:
-    """Yield the lines of a table; none without rows.
-
-    Args:
-        heading: one line.
-        columns: titles of the columns.
-        rows: cells, as markdown.
-        folded: True if the table is collapsed until clicked.
-    """
-    if rows:
-        yield f"<details><summary>{heading}</summary>" if folded else f"#### {heading}"
-        yield ""
-        for cells in (columns, ["---"] * len(columns), *rows):
-            yield f"| {' | '.join(cells)} |"
-        yield from ["", "</details>"] * folded
-        yield ""
-
-
 LIMIT = 1024 * 1024
 """Maximum size of a step summary in bytes. GitHub shows nothing of a longer summary."""
 MARGIN = 1024
 """Bytes left free for a note, and for other writers."""
-MAX_VISIBLE_ROWS = 20
-"""Number of table rows visible without a click."""
 
 
-def append_summary(path: Path, outcome: AuditOutcome, workspace: Workspace) -> None:
+def append_summary(path: Path, outcome: AuditOutcome) -> None:
     """Append the summary to the text that other programs of the step have written.
 
     Raises:
         OSError: if the file cannot be written or has no room.
     """
     bytes_used = path.stat().st_size if path.exists() else 0
-    lines = summary(outcome, workspace, LIMIT - MARGIN - bytes_used)
+    lines = summary(outcome, LIMIT - MARGIN - bytes_used)
     with path.open("a", encoding="utf-8", errors="backslashreplace", newline="\n") as file:
         file.write("\n" * (bytes_used > 0) + "\n".join(lines) + "\n")
 
 
-def summary(outcome: AuditOutcome, workspace: Workspace, budget: int) -> list[str]:
+def summary(outcome: AuditOutcome, budget: int) -> list[str]:
     """Return the lines of the summary, at most `budget` bytes besides a note.
 
     Raises:
-        OSError: if not even the first lines fit.
+        OSError: if not even one line fits.
     """
-    head = [*_head(outcome)]
-    lines = [*head, *_tables(outcome, workspace)]
+    lines = ["### torchgraph audit", ""]
+    lines += [f"- {markdown_text(line)}" for line in _lines(outcome)]
     for number, line in enumerate(lines):
         budget -= len(line.encode("utf-8", "backslashreplace")) + 1
-        if budget < 0 and number < len(head):
+        if budget < 0 and number < 3:
             raise OSError("the file of the step summary is full")
         if budget < 0:
             omitted = counted(len(lines) - number, "more line")
             note = f"{omitted} omitted: GitHub limits the size of a summary."
-            return [*lines[:number], "", "</details>", "", note]  # closes a folded table, if any
+            return [*lines[:number], "", note]
     return lines
 
 
-def _head(outcome: AuditOutcome) -> Iterator[str]:
-    yield "### torchgraph audit"
-    yield ""
+def _lines(outcome: AuditOutcome) -> Iterator[str]:
+    """Yield the lines of the terminal, all causes among them."""
     if outcome.broken:
-        reason = markdown_text(outcome.broken)
-        yield f"**Incomplete audit**: {reason}"
-        yield ""
+        yield f"incomplete audit: {outcome.broken}"
     if outcome.facts or not outcome.broken:  # else the counts are unknown
-        yield markdown_text(next(iter(summary_lines(outcome.facts, outcome.tests))))
-        yield ""
-    verdict = outcome.verdict
-    if verdict is None or not (verdict.worse or verdict.better):
-        for line in outcome.said:
-            yield from (markdown_text(line), "")
-    elif verdict.worse:
-        worse = len(changes_over_tests(verdict.worse))
-        yield f"**{counted(worse, 'change')} for the worse** since {markdown_code(outcome.file)}"
-        yield ""
-
-
-def _tables(outcome: AuditOutcome, workspace: Workspace) -> Iterator[str]:
-    file, verdict = markdown_code(outcome.file), outcome.verdict or Verdict()
-    worse, better = (
-        [_change_row(change, workspace) for change in changes_over_tests(changes)]
-        for changes in (verdict.worse, verdict.better)
-    )
-    columns: tuple[str, ...] = ("tests", "what", "first test")
-    yield from _table(f"Worse than {file}", columns, worse)
-    heading = f"Better than {file}: pytest --torchgraph-audit=record keeps this"
-    yield from _table(heading, columns, better)
-    renamed = [[*map(markdown_code, pair)] for pair in sorted(verdict.renamed)]
-    yield from _table("Probably renamed", ("old", "new"), renamed, folded=True)
-    causes = [_cause_row(shared, workspace) for shared in causes_over_tests(outcome.facts)]
-    columns = ("tests", "what", "line", "code or reason", "first test")
-    visible = 0 if outcome.mode == "check" else MAX_VISIBLE_ROWS
-    yield from _table("Causes", columns, causes[:visible])
-    heading = "Torch settings that tests changed and did not restore"
-    settings = [[*map(markdown_code, setting)] for setting in outcome.settings]
-    yield from _table(heading, ("setting", "before", "after", "first test"), settings)
-    folded = causes[visible:]
-    heading = counted(len(folded), "more cause" if visible else "cause")
-    yield from _table(heading, columns, folded, folded=True)
-
-
-def _change_row(change: ChangeOverTests, workspace: Workspace) -> list[str]:
-    if change.place.shown in change.text:
-        linked_text = link(markdown_code(change.text), workspace.link(change.place))
-    else:
-        linked_text = f"{markdown_code(change.text)} in {_line(change.place, workspace)}"
-    return [str(len(change.tests)), linked_text, markdown_code(change.tests[0])]
-
-
-def _cause_row(shared_cause: CauseOverTests, workspace: Workspace) -> list[str]:
-    cause = shared_cause.cause
-    return [
-        str(len(shared_cause.tests)),
-        KINDS[cause.kind][0],
-        _line(shared_cause.place, workspace),
-        markdown_code(cause.code or cause.text),
-        markdown_code(shared_cause.tests[0]),
-    ]
-
-
-def _line(place: CodePlace, workspace: Workspace) -> str:
-    return link(markdown_code(place.shown), workspace.link(place))
+        yield from summary_lines(
+            outcome.facts,
+            outcome.tests,
+            verbose=True,
+            settings=outcome.settings,
+            isolated=outcome.isolated,
+        )
+    yield from outcome.said
 
 
 class GitHub:
@@ -302,7 +212,8 @@ class GitHub:
 
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
-        self._workspace = Workspace(config, os.environ)
+        root = os.environ.get("GITHUB_WORKSPACE") or str(config.rootpath)
+        self._workspace = Workspace(config, root)
         self._summary = os.environ.get("GITHUB_STEP_SUMMARY", "")
         self._problem = ""
 
@@ -313,7 +224,7 @@ class GitHub:
         if outcome is None or not self._summary:
             return
         try:
-            append_summary(Path(self._summary), outcome, self._workspace)
+            append_summary(Path(self._summary), outcome)
         except Exception as error:
             self._problem = brief(error)
 

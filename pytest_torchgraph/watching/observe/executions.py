@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import weakref
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import chain, count, repeat
@@ -85,16 +85,13 @@ class Executions:
 
     def attach_compiled(self) -> None:
         """Attach counters to the graphs that were compiled earlier."""
-        for code, hooks in torch_private.compiled_code():
+        for code, scope, name in _compiled_graphs():
             compile_id, original = torch_private.origin_of(code)
-            for scope, name in hooks:
-                if name.startswith(GRAPH_PREFIX):
-                    location = _location(original)
-                    code_ref = original and weakref.ref(original)
-                    graph = CountedGraph(compile_id or name, "", *location, name, code_ref)
-                    call = self._attach(scope, name, graph)
-                    for function in _find_autograd_functions(call):
-                        self._attach_backward(function, graph)
+            code_ref = original and weakref.ref(original)
+            graph = CountedGraph(compile_id or name, "", *_location(original), name, code_ref)
+            call = self._attach(scope, name, graph)
+            for function in _find_autograd_functions(call):
+                self._attach_backward(function, graph)
         for function in torch_private.aot_autograd_functions():
             self._attach_backward(function, CountedGraph(f"aot{function._aot_id}"))
         self._counters += [(graph, counter) for counter, graph in list(_captures.items())]
@@ -109,14 +106,13 @@ class Executions:
         has_graph = False
         compile_id = str(event.id or "")
         location = (original_name(event.function), event.file, event.line)
-        for code, hooks in torch_private.compiled_code():
-            for scope, name in hooks:
-                if name.startswith(GRAPH_PREFIX) and name not in known:
-                    has_graph = True
-                    original = torch_private.origin_of(code)[1]
-                    code_ref = original and weakref.ref(original)
-                    graph = CountedGraph(compile_id or name, "", *location, name, code_ref)
-                    self._attach(scope, name, graph)
+        for code, scope, name in _compiled_graphs():
+            if name not in known:
+                has_graph = True
+                _, original = torch_private.origin_of(code)
+                code_ref = original and weakref.ref(original)
+                graph = CountedGraph(compile_id or name, "", *location, name, code_ref)
+                self._attach(scope, name, graph)
         for function in torch_private.aot_autograd_functions():
             graph = CountedGraph(compile_id or f"aot{function._aot_id}", "", *location)
             self._attach_backward(function, graph)
@@ -186,6 +182,12 @@ class Executions:
         backward = replace(graph, part=BACKWARD, name=f"aot{function._aot_id}")
         self._counters.append((backward, counter))
         self._undo.append(lambda: setattr(function, "backward", original))
+
+
+def _compiled_graphs() -> Iterator[tuple[CodeType, dict[str, Any], str]]:
+    """Yield the bytecode that calls each graph of Dynamo, and the graph's scope and name there."""
+    for code, hooks in torch_private.compiled_code():
+        yield from ((code, scope, name) for scope, name in hooks if name.startswith(GRAPH_PREFIX))
 
 
 _functions_by_graph: weakref.WeakKeyDictionary[Any, list[weakref.ref[Any]]] = (

@@ -30,6 +30,7 @@ import weakref
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from ... import torch_private
@@ -65,17 +66,37 @@ Counters = dict[str, Counter[Any]]
 
 @dataclass(frozen=True)
 class State:
-    """All counts at one moment.
+    """All counts at one moment, or over some time.
 
     Attributes:
         executed: run count of each compiled graph since the observers were installed.
         counters: Dynamo's counters, which count since the process started.
         callables: compiled callables that were called since the observers were installed.
+        compiled: names of the graphs with a counter.
     """
 
     executed: Counts = field(default_factory=Counter)
     counters: Counters = field(default_factory=dict)
     callables: CallableTable = field(default_factory=dict)
+    compiled: frozenset[str] = frozenset()
+
+    def added(self, now: State, before: State) -> State:
+        """Return these counts, and what was counted between two moments."""
+        counters: Counters = defaultdict(Counter, self.counters)
+        for group, values in now.counters.items():
+            earlier = before.counters.get(group, Counter())
+            changes = {key: n - earlier[key] for key, n in values.items() if n != earlier[key]}
+            if changes:  # indexing `counters` would create an empty group
+                counters[group] = Counter(counters[group])
+                counters[group].update(changes)
+        callables = dict(self.callables)
+        for key, callee in now.callables.items():
+            later = callee.since(before.callables.get(key))
+            if later.entries:
+                callables[len(callables)] = later
+        executed = self.executed + (now.executed - before.executed)
+        compiled = self.compiled | (now.compiled - before.compiled)
+        return State(executed, counters, callables, compiled)
 
 
 class EventRecorder:
@@ -110,10 +131,7 @@ class EventRecorder:
         self.disabled = ""
         self._depth = 0
         self._before = State()
-        self._executed: Counts = Counter()
-        self._counted: Counters = {}
-        self._compiled: frozenset[str] = frozenset()
-        self._callables: CallableTable = {}
+        self._total = State()
 
     @property
     def is_open(self) -> bool:
@@ -126,7 +144,7 @@ class EventRecorder:
 
         Valid only after it is closed.
         """
-        return not (self.events or self._executed or self._callables)
+        return not (self.events or self._total.executed or self._total.callables)
 
     def add(self, event: Event) -> None:
         """Record an event."""
@@ -149,53 +167,17 @@ class EventRecorder:
         """End recording. Return False if it stays open because it was opened more than once."""
         self._depth -= 1
         if self._depth == 0:
-            self._executed = self.executed(now)
-            self._counted = self.counted(now)
-            self._compiled = self.compiled(now)
-            self._callables = self.callables(now)
+            self._total = self.counted(now)
             self._before = State()
         return self._depth == 0
 
-    def executed(self, now: State | None) -> Counts:
-        """Return the run count of each graph while this was open.
+    def counted(self, now: State | None) -> State:
+        """Return what was counted while this was open.
 
         Args:
             now: the current state, `None` if it is closed.
         """
-        total = Counter(self._executed)
-        if now is not None:
-            total += now.executed - self._before.executed
-        return total
-
-    def compiled(self, now: State | None) -> frozenset[str]:
-        """Return the names of the graphs compiled while this was open; see `executed`."""
-        if now is None:
-            return self._compiled
-        before = {graph.name for graph in self._before.executed}
-        return self._compiled | {graph.name for graph in now.executed}.difference(before)
-
-    def counted(self, now: State | None) -> Counters:
-        """Return the change of Dynamo's counters while this was open; see `executed`."""
-        total: Counters = defaultdict(Counter)
-        for group, values in self._counted.items():
-            total[group] = Counter(values)
-        if now is not None:
-            for group, values in now.counters.items():
-                before = self._before.counters.get(group, Counter())
-                changes = {key: n - before[key] for key, n in values.items() if n != before[key]}
-                if changes:  # indexing `total` would create an empty group
-                    total[group].update(changes)
-        return total
-
-    def callables(self, now: State | None) -> CallableTable:
-        """Return the compiled callables called while this was open; see `executed`."""
-        total = dict(self._callables)
-        if now is not None:
-            for key, callee in now.callables.items():
-                added = callee.since(self._before.callables.get(key))
-                if added.entries:
-                    total[len(total)] = added
-        return total
+        return self._total if now is None else self._total.added(now, self._before)
 
 
 class IdleRecorder(EventRecorder):
@@ -207,15 +189,12 @@ class IdleRecorder(EventRecorder):
     def add(self, event: Event) -> None:
         """Drop the event."""
 
-    def executed(self, now: State | None) -> Counts:
-        """Return no counts."""
-        return Counter()
-
-    def callables(self, now: State | None) -> CallableTable:
-        """Return no callables."""
-        return {}
+    def counted(self, now: State | None) -> State:
+        """Return Dynamo's counters."""
+        return State(counters=super().counted(now).counters)
 
 
+_EXPORTED = "torch.export is tracing, so torch.compile does nothing"
 _GENERATOR = """Attempt to trace generator
   Explanation: Generators cannot be compiled directly with `torch.compile`.
   Hint: Call a generator from inside of a non-generator Python function and compile that function \
@@ -327,7 +306,9 @@ class Hub:
         counters = {
             group: Counter(values) for group, values in torch_private.get("counters").items()
         }
-        return State(self._executions.counts(), counters, self._callables.table())
+        executed = self._executions.counts()
+        names = frozenset(graph.name for graph in executed)
+        return State(executed, counters, self._callables.table(), names)
 
     # -- observers -------------------------------------------------------------------------------
 
@@ -343,11 +324,13 @@ class Hub:
             stack.enter_context(torch_private.structured_trace(self._record, self._names))
             stack.enter_context(torch_private.on_entry(self._callables.observer))
             stack.enter_context(torch_private.guard_hook(self._cache_hit_hook()))
-            stack.enter_context(torch_private.on_precompiled_call(self._record_precompiled_call))
+            stack.enter_context(
+                torch_private.on_precompiled_call(partial(self._record_call, PRECOMPILED))
+            )
             observers: dict[Callable[[Any], Any], Any] = {
                 torch_private.on_skip: self._skipped,
-                torch_private.on_traced_call: self._record_traced_call,
-                torch_private.on_aot_compiled_call: self._record_aot_call,
+                torch_private.on_traced_call: partial(self._record_call, _EXPORTED),
+                torch_private.on_aot_compiled_call: partial(self._record_call, AOT_COMPILED),
                 torch_private.on_break_stack: self._record_break_stack,
             }
             for observe, callback in observers.items():
@@ -470,16 +453,9 @@ class Hub:
             self._publish(CompilationFinished(None, 0, *location, "Unsupported", _GENERATOR))
 
     @report_errors
-    def _record_traced_call(self, call: Any) -> None:
-        self._callables.traced(call, "torch.export is tracing, so torch.compile does nothing")
-
-    @report_errors
-    def _record_precompiled_call(self, module: Any) -> None:
-        self._callables.traced(module, PRECOMPILED)
-
-    @report_errors
-    def _record_aot_call(self, function: Any) -> None:
-        self._callables.traced(function, AOT_COMPILED)
+    def _record_call(self, reason: str, call: Any) -> None:
+        """Record a call of a compiled callable that Dynamo does not see."""
+        self._callables.traced(call, reason)
 
     @report_errors
     def _record_break_stack(self, frames: Iterable[Any], find_module: Callable[[], str]) -> None:

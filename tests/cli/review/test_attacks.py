@@ -742,7 +742,7 @@ def test_stored_file_that_becomes_unreadable_does_not_stop_the_others(place: Pla
     pending = read_pending(place.artifacts)
     (place.root / BAD).unlink()
     _stored_fifo(place.root / BAD)
-    states = pending.states()
+    states = pending.states
     assert states[GOOD][0] == "waits"
     assert states[BAD][0] == "refused"
     assert "not a regular file" in states[BAD][1]

@@ -49,7 +49,7 @@ def test_review_stores_the_cause_that_is_accepted(
     before = left.stored()
     output = answer(left, "n", "y", "q")
     assert left.stored() == {**before, **{name: updated[name] for name in OTHERS}}
-    assert "cause 1, 1 of 4\n~ aten.gelu -> aten.relu\nin      " in output
+    assert "cause 1, 1 of 4\n~ aten.gelu -> aten.relu in " in output
     assert f"2 graphs stored\n2 graphs pending until you also accept cause {FIRST}\n" in output
     assert output.endswith("\nleft: 4 causes in 15 stored graphs\n")
     assert output.count("2 graphs stored") == 1

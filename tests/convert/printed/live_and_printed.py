@@ -17,7 +17,7 @@ import torch.fx.graph_module
 from convert.printed.subjects import Subject
 
 from pytest_torchgraph import Graph, torch_private
-from pytest_torchgraph.convert import Printed, convert, convert_printed, describe_like, read_printed
+from pytest_torchgraph.convert import Printed, convert, describe_like, read_printed
 from pytest_torchgraph.graph import GraphKind
 from pytest_torchgraph.ops import Level
 
@@ -177,7 +177,7 @@ def read_all(seen: Seen) -> list[tuple[Pair, Graph]]:
             for stage in stages:
                 if names(stage) == names(printed):
                     describe_like(printed, stage)
-        graph = convert_printed(printed, level=pair.level, kind=pair.kind).graph
+        graph = convert(printed, level=pair.level, kind=pair.kind).graph
         pairs_read.append((pair, graph))
     return pairs_read
 

@@ -16,7 +16,7 @@ from pytest_torchgraph.convert import (
     CanonicalNames,
     Naming,
     aot_names,
-    convert_printed,
+    convert,
     dynamo_names,
     read_printed,
 )
@@ -112,8 +112,10 @@ def test_a_capture_via_aot_equals_the_texts_of_its_own_compile(make: Any) -> Non
     names: dict[str, str] = {}
     for kind in ("forward", "backward"):
         printed = read_printed(texts[f"aot_{kind}_graph"])
-        naming = Naming(aot_names(printed, dynamo, names), input_order=input_order, dynamo=dynamo)
-        converted = convert_printed(printed, level="aot", kind=kind, naming=naming)  # type: ignore[arg-type]
+        naming = Naming(
+            aot_names(printed, dynamo, names, None), input_order=input_order, dynamo=dynamo
+        )
+        converted = convert(printed, level="aot", kind=kind, naming=naming)  # type: ignore[arg-type]
         names = converted.names
         if kind == "forward":
             saved = {ref.name for ref in converted.graph.saved}

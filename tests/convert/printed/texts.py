@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 
 from pytest_torchgraph import Graph
-from pytest_torchgraph.convert import CanonicalNames, convert_printed, read_printed
+from pytest_torchgraph.convert import CanonicalNames, convert, read_printed
 from pytest_torchgraph.graph import GraphKind
 from pytest_torchgraph.ops import Level
 
@@ -51,7 +51,7 @@ def parse_printed(
     text: str, *, level: Level, kind: GraphKind, canon: CanonicalNames | None = None
 ) -> Graph:
     """Convert a printed text without the graph's context: no names of its inputs are known."""
-    return convert_printed(read_printed(text), level=level, kind=kind, canon=canon).graph
+    return convert(read_printed(text), level=level, kind=kind, canon=canon).graph
 
 
 def parsed(body: str, inputs: str = X, inner: str = "", level: Level = "dynamo") -> Graph:

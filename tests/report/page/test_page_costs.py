@@ -1,4 +1,4 @@
-"""The costs of captures and comparisons on the page."""
+"""The costs of captures on the page."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from report.page.captured import Captured
 from report.page.pages import one_test, written
 
 from pytest_torchgraph import Graph
-from pytest_torchgraph.graph import diff_graphs
 from pytest_torchgraph.report.page import collect
 
 BLOCK = """\
@@ -43,13 +42,6 @@ def cost_of(graphs: list[Graph]) -> dict[str, Any] | None:
     return collect.cost_data(graphs, Captured(*graphs).by_module)
 
 
-def changed(blocks: int = 6) -> dict[str, Any]:
-    diff = diff_graphs((forward(blocks),), (forward(blocks, "exp"),))
-    return collect.comparison_data(
-        **dict.fromkeys(("file", "headline", "accept"), "words"), lines=(), diff=diff
-    )
-
-
 def test_page_costs_of_a_capture_have_modules_in_both_directions() -> None:
     data = collect.capture_data(Captured(forward(6), BACKWARD))  # type: ignore[arg-type]
     table = data["cost"]
@@ -73,25 +65,12 @@ def test_page_costs_of_a_large_graph_are_limited() -> None:
     assert table["more"] == 40
 
 
-def test_page_costs_of_a_comparison_have_changed_modules() -> None:
-    assert changed()["cost"] == {
-        "about": "+0 FLOP, +256 B saved for backward",
-        "titles": ["FLOPs before", "FLOPs after", "saved bytes before", "saved bytes after"],
-        "rows": [["", 0, 6 * MM, 6 * MM, 0, 256], ["h.3.act", 1, 0, 0, 0, 256]],
-        "more": 0,
-        "note": "",
-    }
-
-
 def test_page_costs_name_uncounted_ops() -> None:
     custom = Graph.from_text(forward(2).to_text().replace("aten.gelu", "my.gelu"))
     table = cost_of([custom])
     assert table is not None
     assert table["about"].startswith(f"{2 * MM / 1000:.1f} kFLOP plus uncounted ops, 0 B")
     assert table["note"] == "not counted, because torch has no formula: my.gelu.default"
-    changed = collect.changed_cost_data([forward(2)], [custom])
-    assert changed is not None
-    assert changed["note"] == table["note"]
 
 
 def test_page_without_known_costs_has_no_table(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -104,7 +83,6 @@ def test_page_without_known_costs_has_no_table(monkeypatch: pytest.MonkeyPatch) 
     assert cost_of([Graph.from_text(dynamic)]) is None
     monkeypatch.delitem(sys.modules, "torch")
     assert cost_of([forward(2)]) is None
-    assert collect.changed_cost_data([forward(2)], [forward(3)]) is None
     assert "torch" not in sys.modules
 
 
@@ -115,15 +93,12 @@ def test_page_cost_tables_are_readable(
     opened: Any, tmp_path: Path, width: int, scheme: str
 ) -> None:
     captured = collect.capture_data(Captured(forward(6), BACKWARD))  # type: ignore[arg-type]
-    test = one_test("test_a", "failed", captures=[captured], differences=[changed()])
+    test = one_test("test_a", captures=[captured])
     opened.page.set_viewport_size({"width": width, "height": 900})
     opened.page.emulate_media(color_scheme=scheme)
     page = opened.open(written(tmp_path, test))
 
-    change, own = page.locator("details.cost").all()
-    assert change.locator("summary").inner_text() == (
-        "Cost before and after: +0 FLOP, +256 B saved for backward"
-    )
+    own = page.locator("details.cost")
     own.locator("summary").click()
     head = [text.lower() for text in own.locator("thead th").all_inner_texts()]
     assert head == ["module", "forward flops", "backward flops", "flops", "saved bytes"]

@@ -123,7 +123,7 @@ def test_nodes_that_the_picture_folds_are_in_a_table_with_a_search(
     page.locator("summary", has_text="All").click()
     page.locator("details:not(.cost) tbody tr").first.wait_for()
     assert page.locator("details:not(.cost) tbody tr").count() == len(
-        failed["differences"][0]["nodes"]
+        failed["differences"][0]["graphs"][0]["after"]["names"]
     )
     page.get_by_label("search the nodes").fill("layers.3 mm")
     assert page.locator("details:not(.cost) tbody tr").count() == 1
@@ -253,8 +253,10 @@ def test_hostile_names_are_shown_as_text(opened: Any, tmp_path: Path) -> None:
     hostile = "".join(name for name in HOSTILE if "\ud800" not in name)
     graph = Graph.from_text(network(2).to_text())
     diff = difference(graph, network(2, changed=1), tmp_path)
-    for node in diff["nodes"]:
-        node.update(name=hostile, op=hostile, module=hostile, line=hostile, code=hostile)
+    for pair in diff["graphs"]:
+        for side in ("before", "after"):
+            data = pair[side]
+            data.update(names=[hostile] * len(data["names"]), texts=[hostile] * len(data["texts"]))
     for finding in diff["findings"]:
         finding.update(summary=hostile, more=hostile)
     diff.update(file=hostile, headline=hostile, accept=hostile, diff=[hostile])
@@ -285,8 +287,8 @@ EVIL = """<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org
 
 
 def test_picture_cannot_run_scripts(opened: Any, tmp_path: Path) -> None:
-    shown = {"title": "evil", "svg": EVIL, "note": "", "nodes": [], "findings": []}
-    broken = {"title": "broken", "svg": "<svg", "note": "", "nodes": [], "findings": []}
+    shown = {"title": "evil", "svg": EVIL, "note": "", "graphs": [], "findings": []}
+    broken = {"title": "broken", "svg": "<svg", "note": "", "graphs": [], "findings": []}
     page = opened.open(written(tmp_path, one_test("test_a", "failed", pictures=[shown, broken])))
     page.locator(".view rect").click()
     inside = page.evaluate("document.querySelector('.view').shadowRoot.innerHTML")

@@ -187,7 +187,7 @@ def test_print_has_causes_and_failures(page: Any) -> None:
     assert drawn.count() == 1
     svg = drawn.locator("svg")
     assert svg.bounding_box()["width"] <= page.locator("main").bounding_box()["width"]
-    box = svg.locator(".tg-context path").first
+    box = svg.locator("g.node path[fill]").first
     assert box.evaluate("each => getComputedStyle(each).fill") == "rgb(255, 255, 255)"
 
 

@@ -9,7 +9,7 @@ import pytest
 from report.page.pages import written
 
 from pytest_torchgraph import Graph
-from pytest_torchgraph.report.page.nodes import nodes_data, path_ends
+from pytest_torchgraph.report.page.nodes import graph_data, path_ends
 
 FIND = """([edges, start, ends]) => {
   const found = ways(start, (key) => edges[key] || [], (key) => ends.includes(key));
@@ -78,8 +78,9 @@ SUM = ("%y = aten.neg.default(%x) : f32[2, 8]", "%sum = aten.sum.default(%y) : f
 )
 def test_ends_of_a_graph(found: Graph, kind: str, names: set[str]) -> None:
     assert path_ends(found) == (kind, names)
-    at_end = {node["name"] for node in nodes_data((found,), None) if node["end"] == kind}
-    assert at_end == names
+    data = graph_data(found)
+    assert data["end"] == kind
+    assert {data["names"][number] for number in data["ends"]} == names
 
 
 def test_reads_of_a_storage_after_a_write_are_on_its_paths() -> None:
@@ -91,14 +92,14 @@ def test_reads_of_a_storage_after_a_write_are_on_its_paths() -> None:
         "%neg = aten.neg.default(%y) : f32[2, 8] after %add_",
         "return %neg",
     )
-    (write,) = (node for node in nodes_data((written,), None) if node["name"] == "add_")
-    assert write["users"] == []
-    assert write["later"] == ["neg"]
+    data = graph_data(written)
+    write, neg = map(data["names"].index, ("add_", "neg"))
+    assert not any(write in refs for refs in data["refs"])
+    assert data["after"][neg] == [write]
 
 
 def test_saved_values_are_unknown_without_a_record() -> None:
     lines = "  %x = input : f32[2, 8]\n  %y = aten.relu.default(%x) : f32[2, 8]\n  return %y\n"
     for level, kept in (("aot", [0, 0]), ("dynamo", [0, None])):
         parsed = Graph.from_text(f"torchgraph 1\n\nforward @ {level} {{\n{lines}}}\n")
-        saved = [node["saved"] for node in nodes_data((parsed,), None)]
-        assert saved == [*kept, 0]
+        assert graph_data(parsed)["saved"] == [*kept, 0]

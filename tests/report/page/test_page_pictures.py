@@ -155,8 +155,12 @@ def test_pane_of_the_old_graph_has_its_costs(tmp_path: Path) -> None:
     """The old graph saved another product, and its loss was a mean."""
     old = trained().to_text(fold=False).replace("  save %layers.1/mm\n", "  save %layers.5/mm\n")
     old = old.replace("aten.sum.default", "aten.mean.default")
-    costs = difference(Graph.from_text(old), trained(), tmp_path)["sides"]["before"]["costs"]
-    assert costs["total"] == {"flops": 6 * 2 * 2 * 8 * 8, "saved": 3 * 2 * 8 * 4}
+    (pair,) = difference(Graph.from_text(old), trained(), tmp_path)["graphs"]
+    data = pair["before"]
+    assert sum(data["flops"]) == 6 * 2 * 2 * 8 * 8
+    assert sum(data["saved"]) == 3 * 2 * 8 * 4
+    boxes = dict(zip(data["names"], data["ids"], strict=True))
+    assert all(boxes[f"layers.{n}/mm"] for n in range(6))
 
 
 def path(page: Any, node: str) -> Any:
@@ -206,9 +210,10 @@ def test_removed_node_has_no_path(page: Any) -> None:
 @pytest.mark.slow("runs pytest in a new process")
 def test_picture_without_sides_and_costs_has_no_switches(opened: Any, tmp_path: Path) -> None:
     diff = difference(network(2), network(2, changed=1), tmp_path)
-    for node in diff["nodes"]:
-        node.update(flops=0, saved=0)
-    shown = {"title": "breaks", "note": "", **{key: diff[key] for key in ("svg", "nodes")}}
+    for pair in diff["graphs"]:
+        for side in ("before", "after"):
+            pair[side].update(dict.fromkeys(("flops", "saved"), [0] * len(pair[side]["names"])))
+    shown = {"title": "breaks", "note": "", **{key: diff[key] for key in ("svg", "graphs")}}
     test = one_test("test_a", "failed", pictures=[{**shown, "findings": []}])
     page = opened.open(written(tmp_path, test))
     assert page.locator(".picture .tools button").count() == 3  # zoom in, out, whole picture

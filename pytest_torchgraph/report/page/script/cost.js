@@ -1,9 +1,8 @@
-// Returns the table of module costs, each including its submodules. For a comparison: the modules whose cost changed.
-function cost(table, title) {
-  if (!table) return null;
+// Returns the table of module costs, each including its submodules.
+function cost(table) {
   const cell = (value) => element("td", { class: "number" }, thousands(value));
   return element("details", { class: "cost" },
-    element("summary", {}, `${title}: ${table.about}`),
+    element("summary", {}, `Cost: ${table.about}`),
     element("div", { class: "wide" }, element("table", {},
       element("thead", {}, element("tr", {}, ["module", ...table.titles].map((text, number) =>
         element("th", { scope: "col", class: number ? "number" : null }, text)))),

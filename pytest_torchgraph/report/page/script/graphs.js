@@ -8,7 +8,7 @@ function nodesOf(graph, old = false) {
     name: nodeName, graph: graph.name, old, number: at, end: ends.has(at) ? graph.end : "",
     op: text("op", at), module: text("module", at), result: text("result", at), line: text("line", at),
     code: text("code", at), operands: text("operands", at), effects: text("effects", at),
-    flops: graph.flops[at], saved: graph.saved[at], users: [], later: [], ids: [],
+    flops: graph.flops[at], saved: graph.saved[at], users: [], later: [], ids: graph.ids ? graph.ids[at] : [],
   }));
   nodes.forEach((node, at) => {
     for (const operand of graph.refs[at]) nodes[operand].users.push(node.name);
@@ -45,6 +45,14 @@ function leavesOf(before, after, pairs) {
     if (match) pushRemoved(match.old);
   });
   return leaves;
+}
+
+// Returns the nodes of a picture, each with its sign: those of the new graphs, and the removed nodes of the old ones. Its
+// graphs have `ids`; the bodies of higher-order ops have none.
+function pictureNodes(graphs) {
+  return graphs.filter(({ before, after }) => (after || before).ids).flatMap(({ before, after, pairs }) =>
+    leavesOf(before && nodesOf(before, true), after && nodesOf(after), pairs)
+      .map((leaf) => Object.assign(sideOf(leaf), { sign: leaf.sign })));
 }
 
 const FEW_INPUTS = 6; // maximum number of inputs listed among the ops; more are folded into one row

@@ -4,9 +4,9 @@
 const SAVED_RADIUS = 3.5; // radius of the mark, in units of the picture
 
 // Maps the id of each box to its nodes. The first node gives the box its name.
-function nodesByBox(pictureData) {
+function nodesByBox(nodes) {
   const boxes = new Map();
-  for (const node of pictureData.nodes) {
+  for (const node of nodes) {
     for (const id of node.ids) {
       if (!boxes.has(id)) boxes.set(id, []);
       boxes.get(id).push(node);
@@ -19,33 +19,32 @@ function sumOf(nodes, figure) {
   return nodes.reduce((sum, node) => sum + (node[figure] || 0), 0);
 }
 
-// Returns the cost of a box, or null if unknown. `costs` has the costs of the old graphs, for their pane.
-function boxCost(costs, id, nodes, figure) {
-  if (costs) return (costs.boxes[id] || { [figure]: 0 })[figure];
+// Returns the cost of a box, or null if unknown.
+function boxCost(nodes, figure) {
   return sumOf(nodes, figure) || (nodes.some((node) => node[figure] === null) ? null : 0);
 }
 
 // Returns the colours of a picture by cost. Shares, also those of removed nodes, are of the new graphs' total; in the
 // pane of the old graphs, of their own total.
-function heatColours(pictureData, byBox) {
+function heatColours(pictureData) {
   const total = {};
   for (const figure of Object.keys(HEAT.units)) {
     total[figure] = sumOf(pictureData.nodes.filter((node) => !node.old), figure) || sumOf(pictureData.nodes, figure);
   }
   const available = Object.keys(total).filter((figure) => total[figure]);
   const legend = element("div", { class: "legend", hidden: "" });
-  const step = ({ costs }, id, nodes, figure) => {
-    const [value, whole] = [boxCost(costs, id, nodes, figure), costs ? costs.total[figure] : total[figure]];
+  const step = ({ old }, nodes, figure) => {
+    const [value, whole] = [boxCost(nodes, figure), old ? sumOf(old, figure) : total[figure]];
     if (!value) return value === null ? "unknown" : "none";
     return HEAT.steps.find(({ least }) => least !== null && value / whole >= least).step;
   };
   const paint = (pane, figure) => {
-    const { drawn } = pane;
+    const { drawn, byBox } = pane;
     const used = available.includes(figure) ? figure : "";
     legend.hidden = !used;
     for (const [id, nodes] of byBox) {
       const part = drawn(id);
-      const key = part && used ? step(pane, id, nodes, used) : "";
+      const key = part && used ? step(pane, nodes, used) : "";
       const fill = key ? HEAT.steps.find((entry) => entry.step === key).fill : "";
       if (part) for (const shape of part.querySelectorAll("polygon, path")) {
         if (shape.getAttribute("fill") !== "none") shape.style.fill = fill;
@@ -72,9 +71,9 @@ function heatColours(pictureData, byBox) {
 }
 
 // Adds a dot to the corner of each box with a value saved for backward.
-function markSaved({ drawn, costs }, byBox) {
+function markSaved({ drawn, byBox }) {
   for (const [id, nodes] of byBox) {
-    const [part, bytes] = [drawn(id), boxCost(costs, id, nodes, "saved")];
+    const [part, bytes] = [drawn(id), boxCost(nodes, "saved")];
     if (!part || !bytes || part.querySelector(".kept")) continue;
     const box = part.getBBox();
     const dot = document.createElementNS(SVG, "circle");

@@ -45,8 +45,8 @@ function viewBoxOf(svg) {
 }
 
 // Returns a frame with one drawing of a picture. `drawn(id)` returns the element with an id, or null if this pane lacks it.
-// `costs` has the costs of the boxes if they differ from those of the nodes: in the pane of the old graphs.
-function pane(svg, label, costs = null) {
+// `byBox` has the nodes of its boxes; `old` has all nodes of the old graphs in their pane, and is null elsewhere.
+function pane(svg, label, byBox, old = null) {
   const view = element("div", { class: "view", tabindex: "0", role: "group",
     "aria-label": `${label}: arrows move it, + and - zoom, 0 shows all of it, . and , go from box to box` });
   const shadow = view.attachShadow({ mode: "open" });
@@ -57,7 +57,7 @@ function pane(svg, label, costs = null) {
     const part = shadow.getElementById(id);
     return part && !part.classList.contains("absent") ? part : null;
   };
-  return { view, shadow, svg, drawn, costs };
+  return { view, shadow, svg, drawn, byBox, old };
 }
 
 function pointIn(svg, x, y) {
@@ -149,8 +149,8 @@ function viewer(pictureData, number) {
   let panes = [];
   const view = camera(viewBoxOf(drawing), () => panes);
   const shown = { ids: [], way: null };
-  const byBox = nodesByBox(pictureData);
-  const heat = heatColours(pictureData, byBox);
+  const byBox = nodesByBox(pictureData.nodes);
+  const heat = heatColours(pictureData);
   const highlight = () => {
     for (const shownPane of panes) {
       for (const part of shownPane.shadow.querySelectorAll(".chosen")) part.classList.remove("chosen");
@@ -197,15 +197,18 @@ function viewer(pictureData, number) {
   const decorate = () => {
     if (panes.length > 1) ["before", "after"].forEach((side, place) => onlySide(panes[place], pictureData.sides[side]));
     for (const shownPane of panes) {
-      markSaved(shownPane, byBox);
+      markSaved(shownPane);
       heat.paint(shownPane, looks.heat);
     }
     highlight();
   };
   const layPanes = () => {
-    panes = looks.sides && pictureData.sides
-      ? [pane(drawing.cloneNode(true), "before", pictureData.sides.before.costs), pane(drawing.cloneNode(true), "after")]
-      : [pane(drawing.cloneNode(true), "picture")];
+    const both = looks.sides && pictureData.sides;
+    panes = [pane(drawing.cloneNode(true), both ? "after" : "picture", byBox)];
+    if (both) {
+      const old = pictureData.graphs.flatMap(({ before }) => (before && before.ids ? nodesOf(before, true) : []));
+      panes.unshift(pane(drawing.cloneNode(true), "before", nodesByBox(old), old));
+    }
     for (const shownPane of panes) addControls(shownPane, view, click, step);
     body.replaceChildren(...(panes.length === 1 ? [panes[0].view] : ["before", "after"].map((side, place) =>
       element("figure", {}, element("figcaption", {}, side), panes[place].view))));

@@ -65,10 +65,11 @@ function numberedViewer(pictureData) {
 
 // Returns a failed comparison. Classes of ranks have one comparison each: the heading and the accept command, which they
 // share, appear only with the first (`previous` is the comparison before it).
-function difference(comparison, previous) {
+function difference(compared, previous) {
+  const comparison = { ...compared, nodes: pictureNodes(compared.graphs) };
   const isRepeated = comparison.ranks && previous && previous.file === comparison.file;
   const view = comparison.svg ? numberedViewer(comparison) : null;
-  const sides = comparison.graphs && comparison.graphs.length ? comparedOutline(comparison, view) : null;
+  const sides = comparison.graphs.length ? comparedOutline(comparison, view) : null;
   const changes = findings(comparison, view, sides ? sides.reveal : undefined);
   const accept = isRepeated ? [] : [element("p", {}, "If the change is intended, accept it:"), command(comparison.accept)];
   const lines = comparison.diff.map((line) => element("span", {
@@ -82,7 +83,6 @@ function difference(comparison, previous) {
       element("div", {}, view ? view.root : element("p", { class: "note" }, comparison.note)),
       element("div", {}, lines.length ? element("pre", {}, lines) : null)),
     view && comparison.note ? element("p", { class: "note" }, comparison.note) : null,
-    cost(comparison.cost, "Cost before and after"),
     sides && sides.root,
     nodes(comparison, view),
   ].filter((part) => part !== null);
@@ -116,8 +116,9 @@ function comparedOutline(comparison, view) {
   return { root, reveal };
 }
 
-function picture(check) {
-  if (!check.svg) return [element("p", { class: "note" }, check.note || "no picture")];
+function picture(checked) {
+  if (!checked.svg) return [element("p", { class: "note" }, checked.note || "no picture")];
+  const check = { ...checked, nodes: pictureNodes(checked.graphs) };
   const view = numberedViewer(check);
   return [findings(check, view), view.root, check.note ? element("p", { class: "note" }, check.note) : null,
     nodes(check, view)].filter((part) => part !== null);
@@ -146,7 +147,7 @@ function capture(captured, who = null, open = false) {
       element("ul", { class: "details" }, recompile.details.map((line) => element("li", {}, name(line.trim()))))));
   }
   if (captured.collectives) parts.push(collectives(captured.collectives, open));
-  if (captured.cost) parts.push(cost(captured.cost, "Cost"));
+  if (captured.cost) parts.push(cost(captured.cost));
   for (const list of captured.blocks || []) parts.push(blocks(list));
   let cause = null;
   for (const graph of captured.graphs) {

@@ -1,22 +1,25 @@
-"""Read printed values: results (`"f32[4, 1]cpu"`) and arguments of calls."""
+"""Read printed expressions: results (`"f32[4, 1]cpu"`), calls of fx nodes, and their arguments."""
 
 from __future__ import annotations
 
 import ast
+import builtins
 import enum
 import math
+import operator
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NoReturn, TypeAlias
 
 import torch
-import torch.fx
+from torch import fx
 
-from ...graph.model import Arg, Atom, Result, Symbol, TensorMeta
+from ...graph.model import Atom
+from ...graph.sizes import BINARY
 from ...ops.dtypes import DTYPE_NAMES
 from ...ops.qualified import dotted
-from ..canonical_names import CanonicalNames
+from ..canonical_names import PrintedSymbol, PrintedTensor
 from . import callables
 from .syntax import REPR, PrintedText
 
@@ -32,30 +35,6 @@ _MORE_DTYPES = {
     "b16x1": "bits16",
 }
 """Abbreviations that torch prints for dtypes without an abbreviation in the text form."""
-
-
-@dataclass(frozen=True, slots=True)
-class PrintedTensor:
-    """A printed tensor: torch's dtype name, sizes and strides as text."""
-
-    dtype: str
-    shape: tuple[str, ...]
-    stride: tuple[str, ...] | None = None
-    device: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class PrintedSymbol:
-    """Expression of a printed symbolic int, float or bool."""
-
-    expr: str
-
-
-@dataclass(frozen=True, slots=True)
-class PrintedObject:
-    """A printed argument whose text shows only the qualified name of its type."""
-
-    type: str
 
 
 PrintedResult: TypeAlias = "PrintedTensor | PrintedSymbol | tuple[PrintedResult, ...] | None"
@@ -105,42 +84,6 @@ def _sizes(text: str) -> tuple[str, ...]:
     return stripped
 
 
-class PrintedNames(CanonicalNames):
-    """`CanonicalNames` that also accept printed values.
-
-    The object shares its state, and so the numbering, with the object passed to the constructor.
-    """
-
-    def __init__(self, canon: CanonicalNames):
-        super().__init__()
-        self.__dict__.update(canon.__dict__)
-
-    def result(self, value: Any) -> Result:
-        """Return the description of a printed value."""
-        if isinstance(value, PrintedTensor):
-            shape = tuple([self.size(_number(size)) for size in value.shape])
-            stride = None
-            if value.stride is not None:
-                stride = tuple([self.size(_number(size)) for size in value.stride])
-            device = None if value.device is None else self.device(torch.device(value.device))
-            return TensorMeta(value.dtype, shape, stride, device)
-        if isinstance(value, PrintedSymbol):
-            return Symbol(self.expression(value.expr))
-        return super().result(value)
-
-    def constant(self, value: Any) -> Arg:
-        """Return a printed constant as an `Arg`."""
-        if isinstance(value, PrintedSymbol):
-            return Symbol(self.expression(value.expr))
-        if isinstance(value, PrintedObject):
-            return Atom(value.type)
-        return super().constant(value)
-
-
-def _number(size: str) -> int | str:
-    return int(size) if size.lstrip("-").isdecimal() else size
-
-
 _NUMBERS: dict[str, float | complex] = {
     "inf": math.inf,
     "nan": math.nan,
@@ -164,21 +107,126 @@ _TYPE = re.compile(r"<(?:class|enum) '([\w.]+)'>\Z")
 _MEMBER = re.compile(r"<(\w+)\.(\w+): .*>\Z", re.DOTALL)
 
 
+Call: TypeAlias = tuple[str, Any, tuple[Any, ...], dict[str, Any]]
+"""`op`, `target`, `args` and `kwargs` of an fx node."""
+
+UNARY: dict[type[ast.AST], Callable[..., Any]] = {
+    ast.USub: operator.neg,
+    ast.UAdd: operator.pos,
+    ast.Invert: operator.invert,
+}
+INPLACE: dict[type[ast.AST], Callable[..., Any]] = {
+    op: getattr(operator, f"i{function.__name__.rstrip('_')}")  # iadd, iand, ...
+    for op, function in BINARY.items()
+    if issubclass(op, ast.operator)
+}
+
+_CALL_NUMBER = re.compile(r"_\d+\Z")
+
+
 @dataclass(eq=False)
-class PrintedValueReader:
-    """Reader of the arguments in one printed module.
+class ExpressionReader:
+    """Reader of the calls in one printed module, and of their arguments.
 
     Attributes:
         text: the printed text.
         nodes: nodes before the current statement, by printed name.
+        functions: functions seen so far, by printed name.
     """
 
     text: PrintedText
-    nodes: Mapping[str, torch.fx.Node]
+    nodes: Mapping[str, fx.Node]
+    functions: dict[str, Any] = field(default_factory=dict)
 
     def fail(self, node: ast.AST, problem: str) -> NoReturn:
         """Raise the error for the line of a syntax node."""
         raise self.text.error(problem, getattr(node, "lineno", 1))
+
+    # -- calls -----------------------------------------------------------------------------------
+
+    def call_of(self, value: ast.expr) -> Call:
+        """Return the call denoted by an expression.
+
+        Raises:
+            PrintedGraphError: if fx never prints this form of expression for a node.
+        """
+        match value:
+            case ast.Subscript(owner, key):
+                return self.operation(operator.getitem, owner, key)
+            case ast.Compare(left, [op], [right]) | ast.BinOp(left, op, right):
+                return self.operation(self.operator(BINARY, op, value), left, right)
+            case ast.UnaryOp():
+                return self.unary(value)
+        path = _path_from_self(value)
+        if path is not None:
+            return "get_attr", path, (), {}
+        match value:
+            case ast.Attribute(owner, name):
+                return "call_function", builtins.getattr, (self.value(owner), name), {}
+            case ast.Call():
+                return self.call(value)
+        self.fail(value, f"expected a call, found {self.text.segment(value)}")
+
+    def operator(
+        self, table: dict[type[ast.AST], Callable[..., Any]], op: ast.AST, where: ast.AST
+    ) -> Callable[..., Any]:
+        """Return the function of the module `operator` for a Python operator.
+
+        Args:
+            table: BINARY, UNARY or INPLACE.
+            op: the operator.
+            where: the expression, which the error names.
+        """
+        if type(op) not in table:
+            self.fail(where, f"unsupported operator: {type(op).__name__}")
+        return table[type(op)]
+
+    def operation(self, target: Callable[..., Any], *operands: ast.expr) -> Call:
+        """Return the call of an operator."""
+        return "call_function", target, tuple([self.value(arg) for arg in operands]), {}
+
+    def unary(self, value: ast.UnaryOp) -> Call:
+        """Read `-x`, and `-2 ** x`."""
+        # fx prints (-2) ** x as -2 ** x, which Python parses as -(2 ** x).
+        inner = value.operand
+        if isinstance(inner, ast.BinOp) and isinstance(inner.op, ast.Pow):
+            base = ast.copy_location(ast.UnaryOp(value.op, inner.left), value)
+            base.end_col_offset = inner.left.end_col_offset
+            return self.operation(operator.pow, base, inner.right)
+        return self.operation(self.operator(UNARY, value.op, value), inner)
+
+    def call(self, call: ast.Call) -> Call:
+        """Read a call_function, call_method or call_module."""
+        path = _path_from_self(call.func)
+        if path is not None:
+            return ("call_module", path, *self.arguments(call))
+        name = dotted(call.func)
+        root = name.partition(".")[0]
+        if name and (root not in self.nodes or "." not in name):
+            return ("call_function", self.function(call, name), *self.arguments(call))
+        if isinstance(call.func, ast.Attribute):
+            args, kwargs = self.arguments(call)
+            owner = self.value(call.func.value)
+            return "call_method", call.func.attr, (owner, *args), kwargs
+        self.fail(call, f"unsupported call: {self.text.segment(call.func)}")
+
+    def function(self, call: ast.Call, name: str) -> Any:
+        """Return the function with a printed name."""
+        if name not in self.functions:
+            try:
+                find = callables.qualified if "." in name else callables.identifier
+                function = find(name)
+            except LookupError:
+                function = self.elsewhere(call, name)
+            if not callable(function):
+                self.fail(call, f"{name} is not callable")
+            first = self.functions.get(_CALL_NUMBER.sub("", name))
+            if isinstance(function, callables.Unresolved) and isinstance(
+                first, callables.Unresolved
+            ):
+                function = first  # fx appends a number to each further use of a local function
+            self.functions[name] = function
+        return self.functions[name]
 
     # -- arguments -------------------------------------------------------------------------------
 
@@ -237,7 +285,7 @@ class PrintedValueReader:
             if key is None:
                 self.fail(node, "** in a dict is not supported")
             name = self.value(key)
-            if isinstance(name, list | dict | slice | torch.fx.Node):
+            if isinstance(name, list | dict | slice | fx.Node):
                 self.fail(key, "a key of a dict is not a constant")
             items[name] = self.value(item)
         return items
@@ -267,7 +315,7 @@ class PrintedValueReader:
         if path in _FUNCTIONS_OF_SYMBOLS and self._is_symbolic(node):
             return PrintedSymbol(self.text.segment(node))
         if path == "torch.Tensor" and {key.arg for key in node.keywords} == {"size", "dtype"}:
-            return PrintedObject("torch.Tensor")
+            return Atom("torch.Tensor")
         args, kwargs = self.arguments(node)
         return self._constant_of_call(node, path, args, kwargs)
 
@@ -291,7 +339,7 @@ class PrintedValueReader:
         if self._is_named_tuple(path) and not kwargs:
             return args
         if path.startswith(_PLACEMENTS):
-            return PrintedObject(path)
+            return Atom(path)
         self.fail(node, f"unsupported argument: a call of {path or 'an expression'}")
 
     def _is_named_tuple(self, path: str) -> bool:
@@ -306,10 +354,10 @@ class PrintedValueReader:
         typed = _TYPE.match(text)
         if typed:
             printed_class = callables.class_named(typed[1])
-            return printed_class if callable(printed_class) else PrintedObject(typed[1])
+            return printed_class if callable(printed_class) else Atom(typed[1])
         instance = _OBJECT.match(text)
         if instance:
-            return PrintedObject(instance[1])
+            return Atom(instance[1])
         match = _MEMBER.match(text)
         member = _enum_member(match[1], match[2]) if match else None
         if member is None:
@@ -352,6 +400,23 @@ class PrintedValueReader:
             elif isinstance(part, ast.Attribute | ast.Subscript | ast.List | ast.Dict):
                 return False
         return symbols > 0
+
+
+def _path_from_self(node: ast.expr) -> str | None:
+    """Return `layers.0.weight` for `getattr(self.layers, "0").weight`, `None` without `self`."""
+    parts: list[str] = []
+    while True:
+        match node:
+            case ast.Attribute(owner, name):
+                pass
+            case ast.Call(ast.Name("getattr"), [owner, ast.Constant(str(name))]):
+                pass
+            case ast.Name("self") if parts:
+                return ".".join(reversed(parts))
+            case _:
+                return None
+        parts.append(name)
+        node = owner
 
 
 def _signed(node: ast.expr, number: Callable[[ast.expr], Any]) -> float | None:
