@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 import re
 import subprocess
 import sys
@@ -24,6 +25,7 @@ PAGES = sorted(
     if "```" in path.read_text(encoding="utf-8")
 )
 LINKED = sorted(path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md"))
+README = DOCS.parent / "README.md"
 NOT_RUN = ("pip", "git", "xdg-open", "python3")
 """Commands that change more than the project. They are never run."""
 
@@ -63,13 +65,20 @@ _COMMAND = "import sys; from pytest_torchgraph.cli import main; sys.exit(main())
 def _run(run: Run, words: tuple[str, ...]) -> list[str]:
     if words[0] == "pytest":
         return run(*words[1:], COLUMNS="80").outlines  # the width of a reader's terminal
-    assert words[0] == "pytest-torchgraph", f"what does {words[0]} do?"
+    environment = dict(os.environ)
+    if words[1:2] == ("python",):  # such as TORCH_TRACE=log python train.py
+        name, _, value = words[0].partition("=")
+        environment[name] = value
+        words = words[1:]
+    starts = {"pytest-torchgraph": ("-c", _COMMAND), "python": ()}
+    assert words[0] in starts, f"what does {words[0]} do?"
     done = subprocess.run(
-        [sys.executable, "-c", _COMMAND, *words[1:]],
+        [sys.executable, *starts[words[0]], *words[1:]],
         capture_output=True,
         text=True,
         check=False,
         timeout=300,
+        env=environment,
     )
     return (done.stdout + done.stderr).splitlines()
 
@@ -117,6 +126,26 @@ def test_unknown_block_is_an_error() -> None:
 def test_the_first_page_has_the_release_that_the_pages_describe() -> None:
     line = f"These pages describe release {pytest_torchgraph.__version__} and the changes that"
     assert line in (DOCS / "index.md").read_text(encoding="utf-8")
+
+
+def test_readme_and_the_page_for_agents_stay_short() -> None:
+    readme = re.sub(r"^```.*?^```$", "", README.read_text(encoding="utf-8"), flags=re.M | re.S)
+    assert 300 < len(readme.split()) <= 800
+    agents = (DOCS / "coding_agents.md").read_text(encoding="utf-8").splitlines()
+    assert 30 < len(agents) <= 60
+
+
+def test_readme_shows_the_failure_in_its_picture() -> None:
+    places = re.findall(r"modeling_bert\.py:\d+", README.read_text(encoding="utf-8"))
+    picture = (DOCS / "failure.svg").read_text(encoding="utf-8")
+    assert len({*places}) == 1
+    assert places[0] in picture
+
+
+def test_every_link_of_the_readme_leads_to_a_file() -> None:
+    links = re.findall(r"\]\((?!https?:)([^)#]+)", README.read_text(encoding="utf-8"))
+    assert len(links) > 20
+    assert [link for link in links if not (README.parent / link).exists()] == []
 
 
 def test_the_reference_has_every_public_name() -> None:

@@ -136,4 +136,5 @@ def notes(pending: PendingUpdates, cause: NumberedCause) -> str:
 
 def accept_command(pending: PendingUpdates, *options: str) -> str:
     """Return the command that stores graphs without asking."""
-    return f"{ACCEPT} {shlex.join([*map(str, pending.directories), *options])}"
+    root = [f"--root={pending.root}"] if pending.root else []
+    return f"{ACCEPT} {shlex.join([*map(str, pending.directories), *root, *options])}"

@@ -280,6 +280,7 @@ class PendingUpdates:
         unreadable: for each update that cannot be used, one line with the reason.
         numbers: the chosen causes; `None` for all.
         files: the stored files of the chosen causes and tests; `None` for all.
+        root: the root directory, if the user named it.
     """
 
     directories: tuple[Path, ...]
@@ -287,6 +288,7 @@ class PendingUpdates:
     unreadable: tuple[str, ...] = ()
     numbers: frozenset[int] | None = None
     files: frozenset[str] | None = None
+    root: Path | None = None
 
     @property
     def directory(self) -> str:
@@ -435,7 +437,7 @@ def read_pending(*directories: Path, root: Path | None = None) -> PendingUpdates
         TorchGraphError: if pytest's ini file cannot be read; if there is no update, except in
             pytest's cache, where a run without failures writes none.
     """
-    root = root or find_rootdir()
+    named_root, root = root, root or find_rootdir()
     saved: list[tuple[Path, SavedUpdate]] = []
     unreadable: list[str] = []
     files = {file for directory in directories for file in directory.rglob(f"*{PENDING_SUFFIX}")}
@@ -450,7 +452,7 @@ def read_pending(*directories: Path, root: Path | None = None) -> PendingUpdates
         else:
             saved.append((file, update))
     updates = tuple(_updates(saved, root, unreadable))
-    pending = PendingUpdates(directories, updates, tuple(unreadable))
+    pending = PendingUpdates(directories, updates, tuple(unreadable), root=named_root)
     if not (saved or unreadable or pending.is_default):
         raise TorchGraphError(_why_none(directories))
     return pending

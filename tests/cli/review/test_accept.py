@@ -65,6 +65,18 @@ def test_review_json_has_the_commands_and_stores_nothing(left: Left, run: Run) -
     assert [listed["accept"], *(cause["accept"] for cause in listed["causes"])] == [""] * 5
 
 
+def test_listed_commands_keep_the_root_directory(
+    left: Left, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    root = f"--root={left.root}"
+    listed = json.loads(run("review", left.directory, root, "--format=json", code=1))
+    command = f"pytest-torchgraph review --accept {left.directory} {root}"
+    assert listed["accept"] == command
+    assert f"accept all:  {command}\n" in run("review", left.directory, root, "--list", code=1)
+    run(*shlex.split(listed["accept"])[1:], code=0)
+
+
 def test_causes_are_listed_with_their_numbers(left: Left, run: Run) -> None:
     listed = run("review", "--list", left.directory, code=1)
     heads = [line for line in listed.splitlines() if line[:3].strip().isdigit()]
