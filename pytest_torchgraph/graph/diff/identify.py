@@ -121,7 +121,9 @@ class _Identities:
             if not is_method or (node.source.direct and not self._calls_modules(line[:2], node)):
                 lines.append((*line, ""))
             elif (owner := self._owner_of(node.module)) is None:
-                module = self._modules_of_lines.get(line[:2], "")
+                # The part inside the common module of the line's ops, with `*` for the layer.
+                paths = self._paths_of_lines.get(line[:2], ())
+                module = common_path(map(_star_layer, paths))
                 lines.append((*line, _star_layer(node.module)[len(module) :].removeprefix(".")))
             elif self._own_modules[owner].has_forward:
                 # A line of a method may call several torch modules. Their paths relative to the
@@ -194,12 +196,6 @@ class _Identities:
     @cached_property
     def _own_modules(self) -> Mapping[str, OwnModule]:
         return {path: module for graph in self.after for path, module in graph.own_modules.items()}
-
-    @cached_property
-    def _modules_of_lines(self) -> Mapping[tuple[str, int], str]:
-        """Maps each line of code to the common module of its ops, with `*` for the layer."""
-        paths_by_line = self._paths_of_lines.items()
-        return {line: common_path(map(_star_layer, paths)) for line, paths in paths_by_line}
 
     @cached_property
     def _paths_of_lines(self) -> Mapping[tuple[str, int], set[str]]:

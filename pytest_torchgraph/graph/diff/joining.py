@@ -20,7 +20,7 @@ from .findings import Change, Finding, GraphDiff, Identity, digest
 from .forms import form_of
 from .paths import abridged
 from .union_find import UnionFind
-from .words import cost_text, edit_name, recomputed_text, sign_of, why_lines
+from .words import cost_lines, edit_name, sign_of, why_lines
 
 MAX_TEXT = 160
 """Maximum number of characters of a node or a line of code."""
@@ -285,10 +285,7 @@ def finding_lines(
         if data["sources"]:
             yield f"    {list_some(data['sources'], None if limit is None else 1)}"
         yield from (f"    {line}" for line in form_lines(data, limit and MAX_FORMS))
-        if costs := cost_text(finding.cost):
-            yield f"    costs   {costs}{' in all' * (len(finding.files) > 1)}"
-        if recomputed := recomputed_text(finding):
-            yield f"    {recomputed}"
+        yield from cost_lines(finding, " in all" if len(finding.files) > 1 else "")
         yield from why_lines(finding) if why else ()
         yield f"    in {list_some(finding.files, None if limit is None else MAX_FILES)}"
     if limit is not None and len(findings) > limit:

@@ -93,18 +93,14 @@ def separate_modules(
         for module in inside:
             first.setdefault(module.kind, number)
         _distribute_changes(finding, modules, inside)
-    graphs_of_side = {
-        side: _graphs_with_changes(findings, origins, is_new=side) for side in (False, True)
-    }
     module_findings: list[Numbered] = []
     for kind in ("added", "removed"):
         if kind in first:
             edited = [
                 m for m in modules.values() if m.kind == kind and (m.changes or m.consequences)
             ]
-            module_findings.append(
-                (first[kind], _modules_finding(edited, graphs_of_side[kind == "added"], origins))
-            )
+            flats = _graphs_with_changes(findings, origins, is_new=kind == "added")
+            module_findings.append((first[kind], _modules_finding(edited, flats, origins)))
     return module_findings, others
 
 

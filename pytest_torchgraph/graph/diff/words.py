@@ -33,9 +33,9 @@ def finding_text(finding: Finding, limit: int) -> str:
         paths = [place.module for place in finding.places]
         lines = [f"{sign} {finding.summary}", f"    in {abridged(path or MODEL for path in paths)}"]
         lines += [f"    {line}" for text in (cut.reason, cut.hint) for line in text.splitlines()]
-        return "\n".join([*lines, *_cost_lines(finding), *_consequence_lines(finding, limit)])
+        return "\n".join([*lines, *cost_lines(finding), *_consequence_lines(finding, limit)])
     if finding.summary and not finding.modules:
-        lines = [f"{sign} {finding.summary}", *_cost_lines(finding)]
+        lines = [f"{sign} {finding.summary}", *cost_lines(finding)]
         return "\n".join([*lines, *_consequence_lines(finding, limit)])
     if finding.modules:
         lines = [f"{sign} {finding.summary} [{_list_graphs(finding.places)}]"]
@@ -60,7 +60,7 @@ def finding_text(finding: Finding, limit: int) -> str:
     lines += [f"    order   {line}" for line in orders[:limit]]
     lines += [f"    order   ... and {len(orders) - limit} more"] * (len(orders) > limit)
     lines += _change_lines("with   ", rest, limit)
-    return "\n".join([*lines, *_cost_lines(finding), *_consequence_lines(finding, limit)])
+    return "\n".join([*lines, *cost_lines(finding), *_consequence_lines(finding, limit)])
 
 
 def shown_nodes(changes: Sequence[Change]) -> tuple[Node | None, Node | None, list[Change]]:
@@ -111,13 +111,11 @@ def cost_text(cost: Cost) -> str:
     return ", ".join(parts) if cost.flops or cost.saved_bytes else ""
 
 
-def _cost_lines(finding: Finding) -> list[str]:
-    text = cost_text(finding.cost)
-    recomputed = recomputed_text(finding)
-    return [
-        *([f"    costs   {text}"] if text else []),
-        *([f"    {recomputed}"] if recomputed else []),
-    ]
+def cost_lines(finding: Finding, note: str = "") -> list[str]:
+    """Return the lines of the cost of a finding, with a note, and of what is recomputed."""
+    costs, recomputed = cost_text(finding.cost), recomputed_text(finding)
+    lines = [f"    costs   {costs}{note}"] if costs else []
+    return [*lines, *([f"    {recomputed}"] if recomputed else [])]
 
 
 def recomputed_text(finding: Finding) -> str:
