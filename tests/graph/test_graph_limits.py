@@ -176,7 +176,8 @@ def test_result_that_is_given_twice_is_refused() -> None:
 def test_role_of_a_source_has_no_number_of_a_run() -> None:
     line = "  run forward_0\n  run forward_1: %h = input{} %x"
     error = refused_link(line.format("[5]"), read=line.format(""))
-    assert (error.problem, error.column) == ("the text has no value %x of a graph 'input'", 23)
+    problem = "no earlier run 5 of a graph 'input' has a value %x"
+    assert (error.problem, error.column) == (problem, 23)
 
 
 def test_runs_share_one_limit_of_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
