@@ -311,6 +311,9 @@ class SavedState:
         ]
         self.buffers = [SavedTensor(buffer) for buffer in named.all_buffers if not is_lazy(buffer)]
         self.marks = [(tensor, _list_marks(tensor)) for tensor in named.all_tensors()]
+        self.uncompiled = [
+            module for _, module in named.all_modules if _COMPILED not in vars(module)
+        ]
         generators = () if updates is None else updates.of_kind("generator")
         self.random = RandomState([*named.generators, *(value for _, value in generators)])
         self.flags: list[tuple[Any, str, bool]] = [
@@ -461,6 +464,8 @@ class SavedState:
             for name in _list_marks(tensor):
                 if name not in marks:
                     delattr(tensor, name)
+        for module in self.uncompiled:
+            vars(module).pop(_COMPILED, None)
         self.random.restore()
 
     def restored(self) -> list[torch.Tensor]:
@@ -522,11 +527,7 @@ def preserve_state(
     Raises:
         CaptureError: if the target changed its parameters.
     """
-    with (
-        torch_private.counters_restored(),
-        torch_private.configs_restored(),
-        compile_marks_restored(named),
-    ):
+    with torch_private.counters_restored(), torch_private.configs_restored():
         saved = SavedState(named, sees_writes=sees_writes, updates=updates)
         torch.clear_autocast_cache()  # a cast cached by an earlier call would be in no graph
         refusal = unrestored = ""

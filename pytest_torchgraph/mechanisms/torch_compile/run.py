@@ -378,6 +378,7 @@ class Backend:
     def captured(self, **more: Any) -> Captured:
         """Return the recorded graphs, with further arguments of `Captured`."""
         islands = recorded_islands(self.step, self.islands, self.canon, self.compiled_graphs)
+        del self.step  # it holds the tensors of the run; this object may live on
         return Captured(
             [compiled_graph.counted for compiled_graph in self.compiled_graphs],
             bypasses=self.bypass_search.find,
