@@ -15,6 +15,7 @@ which module was running when the node was created.
 from __future__ import annotations
 
 import contextlib
+import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
@@ -183,32 +184,9 @@ class CompiledAutograd:
     def capture(self, step: Step, canon: CanonicalNames) -> Captured:
         """Run the step with our compiler in the autograd engine."""
         recorder = _Recorder(self, step, canon)
-        try:
-            with compiler_restored(), torch_private.around_engine(recorder.during_backward):
-                recorder.run_step()
-        finally:
-            recorder.engine_compiler.recorder = None
+        with compiler_restored(), torch_private.around_engine(recorder.during_backward):
+            recorder.run_step()
         return recorder.finish()
-
-
-class _DetachableCompiler:
-    """The compiler passed to the autograd engine.
-
-    torch (2.13) never frees a compiler or what it returns. The reference to the recorder, which
-    holds the tensors of the step, is therefore removed after the capture.
-    """
-
-    def __init__(self, recorder: _Recorder):
-        self.recorder: _Recorder | None = recorder
-
-    def __call__(self, module: fx.GraphModule) -> Callable[..., Any]:
-        """Return a runner for a backward that missed the engine's cache."""
-
-        def run(*lists: Any) -> Any:
-            assert self.recorder is not None
-            return self.recorder.run_backward(module, lists)
-
-        return run
 
 
 class _Recorder(AotRecorder):
@@ -219,7 +197,6 @@ class _Recorder(AotRecorder):
         super().__init__(aot, step, canon)
         self.choices = options
         self.calls = ModuleCalls(self.islands)
-        self.engine_compiler = _DetachableCompiler(self)
         self.taken_over: dict[int, CompiledGraph] = {}
         self.paths: list[str] = []
         self.graph_of_module: dict[tuple[int, str], CompiledGraph] = {}
@@ -283,8 +260,16 @@ class _Recorder(AotRecorder):
     def enabled(self) -> contextlib.AbstractContextManager[None]:
         """Make the engine pass each backward inside to our compiler. The loss runs outside."""
         enable = torch_private.get("enable_compiled_autograd")
+        # torch (2.13) never frees a compiler or what it returns, and `self` holds the tensors of
+        # the step.
+        recorder: Any = weakref.proxy(self)
+
+        def compiler(module: fx.GraphModule) -> Callable[..., Any]:
+            """Return a runner for a backward that missed the engine's cache."""
+            return lambda *lists: recorder.run_backward(module, lists)
+
         context: contextlib.AbstractContextManager[None] = enable(
-            self.engine_compiler, dynamic=bool(self.choices.dynamic)
+            compiler, dynamic=bool(self.choices.dynamic)
         )
         return context
 

@@ -83,13 +83,16 @@ class _Comparison:
         for before, name in compared:
             self._compare((name,), name, old.tests[before], new.tests[name])
         by_fixture = grouped(
-            (label, name)
+            (labels, name)
             for before, name in compared
-            for label in dict.fromkeys((*old.tests[before].fixtures, *new.tests[name].fixtures))
+            for labels in _fixtures(old.tests[before].fixtures, new.tests[name].fixtures)
         )
-        for label, tests in by_fixture.items():
-            sides = (run.fixtures.get(label, SavedRecord()) for run in self._runs)
-            self._compare(tuple(tests), label, *sides)
+        for labels, tests in by_fixture.items():
+            sides = [
+                run.fixtures.get(label, SavedRecord())
+                for run, label in zip(self._runs, labels, strict=True)
+            ]
+            self._compare(tuple(tests), " -> ".join(labels), *sides)
         return RunDiff(
             tuple(self._causes()),
             tuple(name for name in new.tests if name not in matched),
@@ -113,8 +116,8 @@ class _Comparison:
             for run, names in ((old, gone), (new, come))
         ]
         pairs: dict[str, str] = {}
-        # Of several equal records, the file and the parameters decide, then the order.
-        for form in (_file_and_parameters, _parameters, lambda name: ""):
+        # Of several equal records, the names decide, then the file and the parameters, the order.
+        for form in (_in_file, _own_name, _file_and_parameters, _parameters, lambda name: ""):
             waiting = grouped(
                 ((key, form(name)), name)
                 for name, key in keys[1].items()
@@ -384,6 +387,24 @@ class _Comparison:
         if finding is not None:
             finding = replace(finding, files=tests)
         return RunCause(event.kind, text, event.source, tests, finding)
+
+
+def _fixtures(old: Sequence[str], new: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Yield the labels of each fixture of a test in both runs: its class may have a new name."""
+    yield from ((label, label) for label in old if label in new)
+    gone = {label.partition(" of ")[0]: label for label in old if label not in new}
+    come = {label.partition(" of ")[0]: label for label in new if label not in old}
+    for name in {**gone, **come}:
+        yield gone.get(name, come.get(name, "")), come.get(name, gone.get(name, ""))
+
+
+def _in_file(name: str) -> Hashable:
+    return name.partition("::")[2]
+
+
+def _own_name(name: str) -> Hashable:
+    path, bracket, parameters = name.partition("[")
+    return path.rpartition("::")[2], bracket, parameters
 
 
 def _file_and_parameters(name: str) -> Hashable:

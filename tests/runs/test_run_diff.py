@@ -251,6 +251,32 @@ def test_renamed_added_and_removed(save: Save) -> None:
     assert found.exit_status == 0
 
 
+def test_equal_tests_of_a_moved_file_keep_their_names(save: Save) -> None:
+    base = save("base", dict.fromkeys(["t.py::A::b", "t.py::a", "t.py::B::c"], PASSED))
+    head = save("head", dict.fromkeys(["u.py::a", "u.py::C::c", "u.py::A::b"], PASSED))
+    assert dict(diff(base, head).renamed) == {
+        "t.py::A::b": "u.py::A::b",
+        "t.py::a": "u.py::a",
+        "t.py::B::c": "u.py::C::c",
+    }
+
+
+def test_a_fixture_of_a_renamed_class_is_compared_with_itself(save: Save) -> None:
+    sides = []
+    for name, op in (("A", "relu"), ("B", "relu"), ("C", "gelu")):
+        saved = Saved(save(name, {}))
+        label = f"fixture net of t.py::{name}"
+        saved.writer.write_record(f"t.py::{name}::a", replace(PASSED, fixtures=(label,)))
+        compiled = SavedRecord(compiles=True, graphs=saved.graphs(op))
+        saved.writer.write_record(label, compiled, fixture=True)
+        saved.writer.write_info(replace(saved.writer.info, complete=True))
+        sides.append(saved.writer.directory)
+    base, same, head = sides
+    assert not diff(base, same)
+    [cause] = diff(base, head).causes
+    assert (cause.kind, cause.tests) == ("edit", ("t.py::C::a",))
+
+
 def test_what_is_not_compared_has_a_reason(save: Save) -> None:
     outcomes = ("passed", "failed", "skipped")
     names = [f"{one}-{two}" for one in outcomes for two in outcomes]

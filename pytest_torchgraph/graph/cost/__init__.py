@@ -2,10 +2,11 @@
 
 - `cost`: `Cost`, the two figures of some ops or of an edit.
 - `flops`: floating-point operations, by torch's formulas; the only module that requires torch.
-- `storages`: storages of a step of several graphs, and the storages saved by the forward.
+- `storages`: storages of a step of several graphs, and the storages saved by the forward. Also the
+  costs of single nodes.
 - `peak`: an estimate of peak memory.
 - `recomputed`: ops that a backward recomputes.
-- `by_node`: costs of single nodes. `table`: costs by module, in rows and as text.
+- `table`: costs by module, in rows and as text.
 """
 
 from __future__ import annotations
@@ -15,7 +16,6 @@ from typing import TYPE_CHECKING
 from ...doors import front_door
 
 if TYPE_CHECKING:
-    from .by_node import flops_by_node, saved_by_node
     from .cost import UNKNOWN, Cost, sum_of
     from .flops import flops_of, flops_of_call, total_flops, why_none_counted
     from .peak import peak_bytes
@@ -31,10 +31,12 @@ if TYPE_CHECKING:
         KeptStorage,
         StepStorages,
         find_base,
+        flops_by_node,
         kept,
         need_saved,
         owners_of_saved,
         producer_of,
+        saved_by_node,
         saved_bytes,
         storage_bytes,
         storage_bytes_if_known,
@@ -46,7 +48,6 @@ else:
     __getattr__ = front_door(
         __name__,
         {
-            "by_node": "flops_by_node saved_by_node",
             "cost": "Cost UNKNOWN sum_of",
             "flops": "flops_of flops_of_call total_flops why_none_counted",
             "peak": "peak_bytes",
@@ -55,8 +56,9 @@ else:
                 "recomputed_nodes recomputed_ops"
             ),
             "storages": (
-                "KeptStorage StepStorages find_base kept need_saved owners_of_saved "
-                "producer_of saved_bytes storage_bytes storage_bytes_if_known viewed_by with_savers"
+                "KeptStorage StepStorages find_base flops_by_node kept need_saved owners_of_saved "
+                "producer_of saved_by_node saved_bytes storage_bytes storage_bytes_if_known "
+                "viewed_by with_savers"
             ),
             "table": "by_module cost_table format_cost_table",
         },

@@ -8,7 +8,7 @@ A module whose ops may be those of a removed module is not set apart.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Set
+from collections.abc import Iterator, Set
 
 from ..equality import NumberedGraph
 from .correspondence import REACH, Correspondence
@@ -31,63 +31,30 @@ def find_one_sided_modules(a: NumberedGraph, b: NumberedGraph) -> tuple[set[int]
     shared_lists = {_list_of(instance) for instance in shared}
     numbers: list[set[int]] = []
     for side, flat in enumerate((a, b)):
-        one_sided = {
-            path: instance
-            for path in dict.fromkeys(paths[side])
-            if (instance := _outermost_one_sided(path, shared, shared_lists)) is not None
-        }
-        modules = set(one_sided.values())
-        if modules:
-            modules -= _find_moved(modules, (flat, (b, a)[side]), (paths[side], paths[1 - side]))
-        numbers.append({i for i, path in enumerate(paths[side]) if one_sided.get(path) in modules})
+        # Modules are set apart with all inside them, unless their whole list is one-sided.
+        modules: dict[str, set[int]] = {}
+        for i, path in enumerate(paths[side]):
+            one_sided = [instance for instance in instances_of(path) if instance not in shared]
+            if one_sided and _list_of(one_sided[-1]) in shared_lists:
+                modules.setdefault(one_sided[-1], set()).add(i)
+        # The ops of modules that this graph lacks: most ops of a moved module are among them.
+        other, paths_here = (b, a)[side], {*paths[side]}
+        gone = Counter(
+            other.labels[i]
+            for i, path in enumerate(paths[1 - side])
+            if path not in paths_here and other.nodes[i].is_call
+        )
+        apart: set[int] = set()
+        for nodes in modules.values():
+            labels = Counter(flat.labels[i] for i in nodes if flat.nodes[i].is_call)
+            if (labels & gone).total() <= MIN_MOVED_SHARE * labels.total():
+                apart |= nodes
+        numbers.append(apart)
     return numbers[0], numbers[1]
-
-
-def _outermost_one_sided(
-    path: str, shared: Iterable[str], shared_lists: Iterable[str]
-) -> str | None:
-    """Return the outermost instance around a path that only one graph has.
-
-    `None` if there is no such instance, or if only one graph has its list.
-    """
-    for instance in reversed(instances_of(path)):
-        if instance not in shared:
-            return instance if _list_of(instance) in shared_lists else None
-    return None
 
 
 def _list_of(instance: str) -> str:
     return instance.rpartition(".")[0]
-
-
-def _find_moved(
-    modules: set[str],
-    flats: tuple[NumberedGraph, NumberedGraph],
-    paths: tuple[list[str], list[str]],
-) -> set[str]:
-    """Return the modules of which most ops are those of modules that the other graph lacks.
-
-    Args:
-        modules: instances that only the first graph has.
-        flats: the graphs; the graph with the modules comes first.
-        paths: for each graph, the paths of its nodes.
-    """
-    paths_here = {*paths[0]}
-    gone_labels = Counter(
-        flats[1].labels[i]
-        for i, path in enumerate(paths[1])
-        if path not in paths_here and flats[1].nodes[i].is_call
-    )
-    labels: dict[str, Counter[str]] = {module: Counter() for module in modules}
-    for i, path in enumerate(paths[0]):
-        for instance in instances_of(path) if flats[0].nodes[i].is_call else ():
-            if instance in labels:
-                labels[instance][flats[0].labels[i]] += 1
-    return {
-        module
-        for module, counts in labels.items()
-        if (counts & gone_labels).total() > MIN_MOVED_SHARE * counts.total()
-    }
 
 
 def find_exchanged(matching: Correspondence) -> Iterator[tuple[int, int]]:

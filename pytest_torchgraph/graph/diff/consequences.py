@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import NamedTuple
 
 from ..model import Node
-from .findings import Change, Finding
+from .findings import Change, Finding, sides_of
 from .origins import Origins
 from .paths import path_of
 from .rules import CONNECTED, IN_MODULE, NEAREST, OF_OP, OF_OPERAND, OF_OPERANDS, ON_LINE, VALUE
@@ -83,7 +83,7 @@ def with_consequences(
         produced = {
             (cause.edit, side, node.name): change
             for change, cause in zip(changes, causes, strict=True)
-            for _, side, node in _sides((change,))
+            for side, node in sides_of(change)
         }
         for change, own, best in zip(changes, scored, causes, strict=True):
             is_own = own[:2] == best[:2]
@@ -91,7 +91,7 @@ def with_consequences(
             other, operand = best.change, best.operand if is_own else ""
             # That an op reads another one that follows says more than that both are in a module.
             if rule not in (VALUE, ON_LINE, OF_OP):
-                taken = ((best.edit, s, name) for _, s, n in _sides((change,)) for name in n.refs)
+                taken = ((best.edit, s, name) for s, n in sides_of(change) for name in n.refs)
                 if (key := next(filter(produced.__contains__, taken), None)) is not None:
                     rule, other, operand = CONNECTED, produced[key], ""
             origins.because(rule, (change,), other, operand)
@@ -152,7 +152,9 @@ class _ForwardReach:
             number = 0 if first is None else self._numbers[id(first.matching)]
             start = number + (0 if first is None else origins.position(finding.changes[0])), k
             inside = {""}
-            for change, side, node in _sides((*finding.changes, *finding.consequences)):
+            changes = (*finding.changes, *finding.consequences)
+            ends = ((change, *end) for change in changes for end in sides_of(change))
+            for change, side, node in ends:
                 self.ops[k].setdefault(_name_of_op(node), change)
                 self.own_values.setdefault((side, node.name), _Cause(OWN_VALUE, k, change))
                 for name in node.refs:
@@ -179,7 +181,7 @@ class _ForwardReach:
         Of the change's values that are operands of edits, only the first counts, even if several
         edits use the first and only one edit uses a later one.
         """
-        nodes = [(side, node) for _, side, node in _sides((change,))]
+        nodes = sides_of(change)
         # The strongest criterion comes first. Only the order of the scores matters, and which of
         # them reach `SURE`.
         names = [(side, name) for side, node in nodes for name in (node.name, *node.refs)]
@@ -232,11 +234,3 @@ class _ForwardReach:
 def _name_of_op(node: Node) -> str:
     """Return the name of an op without namespace and overload, and that of the op of a gradient."""
     return "".join(node.op.split(".")[1:2]).removesuffix("_backward")
-
-
-def _sides(changes: Iterable[Change]) -> Iterator[tuple[Change, int, Node]]:
-    """Yield each node of changes: its change, 0 in the old graph or 1 in the new one, the node."""
-    for change in changes:
-        for side, node in enumerate((change.before, change.after)):
-            if node is not None:
-                yield change, side, node

@@ -33,6 +33,7 @@ from .findings import (
     Place,
     digest,
     ops_of,
+    sides_of,
 )
 from .origins import Origins
 from .paths import abridged, holds
@@ -463,10 +464,7 @@ class _Follows:
         )
 
     def _is_of_divided(self, change: Change) -> bool:
-        nodes = enumerate((change.before, change.after))
-        return any(
-            node is not None and self._origin(side, node) is not None for side, node in nodes
-        )
+        return any(self._origin(side, node) is not None for side, node in sides_of(change))
 
     def _is_return(self, finding: Finding) -> bool:
         """Return True if the target returns other values: not a break's doing."""
@@ -484,8 +482,7 @@ class _Follows:
         if change.graph in self.backwards:
             return True
         one_sided = change.kind in ("added", "removed")
-        nodes = enumerate((change.before, change.after))
-        origins = [self._origin(side, node) if node else None for side, node in nodes]
+        origins = [self._origin(side, node) for side, node in sides_of(change)]
         if change.kind == "changed" and all(graph and graph.eager for graph in origins):
             return False  # the break did not make it eager
         if change.before is not None and change.after is not None:
@@ -498,9 +495,7 @@ class _Follows:
             same_op = _IN_PLACE.sub("", old.op) == _IN_PLACE.sub("", new.op)
             if reads_same and same_op and _constants(old) == _constants(new):
                 return True  # compiled graphs have no writes in place
-        for side, node in enumerate((change.before, change.after)):
-            if node is None:
-                continue
+        for side, node in sides_of(change):
             source = node.source
             if one_sided and (
                 (node.op == INACTIVE_DROPOUT and _is_copy(node))

@@ -516,11 +516,15 @@ class GraphDiff:
         return "\n".join(dict.fromkeys(filter(None, (self.heading(), self.to_text()))))
 
 
+def sides_of(change: Change) -> list[tuple[int, Node]]:
+    """Return the nodes of a change, each with its side: 0 in the old graph, 1 in the new one."""
+    nodes = enumerate((change.before, change.after))
+    return [(side, node) for side, node in nodes if node is not None]
+
+
 def nodes_of_changes(changes: Iterable[Change]) -> list[Node]:
     """Return the nodes of changes, the old node of each change first."""
-    return [
-        node for change in changes for node in (change.before, change.after) if node is not None
-    ]
+    return [node for change in changes for _, node in sides_of(change)]
 
 
 def ops_of(changes: Iterable[Change]) -> list[Change]:

@@ -106,7 +106,7 @@ class EditKeys:
             changes = without_derived(finding.changes)
             if not finding.summary and key[0] != "alone" and self._is_certain(changes):
                 edit_nodes = self.origins.number_nodes(changes)
-                key = *key, _Call(edit_nodes, colour).form(changes, self.origins)
+                key = *key, _OneCall(edit_nodes, colour).form(changes, self.origins)
             else:
                 key = "alone", id(finding)
             yield key
@@ -345,7 +345,7 @@ class _Instance(_Surroundings):
         return self.users[value.key]
 
 
-class _Call(_Surroundings):
+class _OneCall(_Surroundings):
     """One of several calls of a module, or nothing but lines of code.
 
     Args:

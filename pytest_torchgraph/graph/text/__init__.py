@@ -1,14 +1,14 @@
 """The `.tgraph` text form: one line per node, or with repeated modules written once.
 
-- `format` writes the text. `parse` reads whole lines, `nodes` the elements of a line.
+- `format` writes the text, and tables for readers. `parse` reads whole lines, `nodes` the elements
+  of a line.
 - `inputs`: parameters that are declared where they are first used.
-- `table`: the nodes as a table for readers. It is not parsed back.
 - `fold` writes repeated modules once. `runs` finds the lines of each instance, and `series` decides
   which instances share a block. `block_writer` writes a block and its exceptions, and `ranges` the
   lines that list instances.
 - `lists` writes the lines of an update that are equal for each parameter once.
-- `expand` is the inverse of `fold`. `block_reader` fills in the lines of a block.
-- `names`: the forms of names in the lines of a block.
+- `expand` is the inverse of `fold`.
+- `names`: the forms of names in the lines of a block, and a block that is filled in.
 - `ranks`: the graphs of several ranks in one text. Ranks with equal graphs share a section.
 """
 
@@ -23,12 +23,10 @@ if TYPE_CHECKING:
         ALIAS_OPS,
         EAGER_KINDS,
         EAGER_VERSION,
-        FACTS_VERSION,
-        GIVEN,
-        TIMES,
         VERSION,
         VIA_LEVELS,
         Header,
+        aligned,
         format_arg,
         format_document,
         format_key,
@@ -39,8 +37,10 @@ if TYPE_CHECKING:
         format_result,
         format_sections,
         format_shape,
+        format_table,
         ops_in_words,
         quote,
+        right_aligned,
         runs_in_words,
         shown_runs,
         with_runs,
@@ -48,20 +48,18 @@ if TYPE_CHECKING:
     from .links import links_lines
     from .parse import parse_document
     from .ranks import parse_file, parse_text, read_text
-    from .table import aligned, format_table, right_aligned
 else:
     __getattr__ = front_door(
         __name__,
         {
             "format": (
-                "ALIAS_OPS EAGER_KINDS EAGER_VERSION FACTS_VERSION GIVEN Header TIMES VERSION "
-                "VIA_LEVELS format_arg format_document format_key format_mesh format_name "
-                "format_node format_op format_result format_sections format_shape quote "
-                "ops_in_words runs_in_words shown_runs with_runs"
+                "ALIAS_OPS EAGER_KINDS EAGER_VERSION Header VERSION VIA_LEVELS aligned format_arg "
+                "format_document format_key format_mesh format_name format_node format_op "
+                "format_result format_sections format_shape format_table ops_in_words quote "
+                "right_aligned runs_in_words shown_runs with_runs"
             ),
             "links": "links_lines",
             "parse": "parse_document",
             "ranks": "parse_file parse_text read_text",
-            "table": "aligned format_table right_aligned",
         },
     )

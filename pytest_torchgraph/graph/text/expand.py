@@ -33,7 +33,6 @@ from dataclasses import dataclass, field
 
 from ...errors import GraphFormatError
 from ...words import grouped
-from .block_reader import Block
 from .format import EAGER_VERSION, FACTS_VERSION
 from .lists import REPEATED, Parameter, Results
 from .names import (
@@ -42,6 +41,7 @@ from .names import (
     NUMBER,
     PATH,
     STRING,
+    Block,
     evaluate,
     key_of,
     shared_path,

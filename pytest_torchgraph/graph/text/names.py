@@ -1,4 +1,4 @@
-"""Names in the lines of a block, and tokens of a line.
+"""Names in the lines of a block, tokens of a line, and `Block`: lines that several instances share.
 
 The lines of a block apply to any of its instances, so a name in a block has one of these forms:
 
@@ -15,6 +15,10 @@ that depend on the instance number n: `%encoder.layer.[n-1].x`, `%add.[2n+1]`, `
 from __future__ import annotations
 
 import re
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
 
 STRING = r'"(?:[^"\\]|\\.)*(?:"|\\?\Z)'
 """A JSON string in a line.
@@ -86,3 +90,90 @@ def evaluate(match: re.Match[str], n: int) -> int:
         return int(start) - int(falling or 1) * n
     number = int(factor or 1) * n
     return number + int(summand) * (1 if sign == "+" else -1) if sign else number
+
+
+@dataclass(frozen=True)
+class Block:
+    """Lines that apply to any of several instances. `expand` reads them.
+
+    Attributes:
+        lines: the lines; nested `each` blocks are expanded.
+        rows: for each line, the index of the file's line that it was read from.
+        depth: number of enclosing blocks plus one.
+    """
+
+    lines: list[str]
+    rows: list[int]
+    depth: int
+
+    @cached_property
+    def _pieces(self) -> tuple[list[list[str]], list[int]]:
+        """The text between formals, split where the instance's path belongs, and the formals."""
+        pieces: list[list[str]] = []
+        formals: list[int] = []
+        segments: list[str] = []
+        text: list[str] = []
+
+        def cut() -> None:
+            segments.append("".join(text))
+            text.clear()
+
+        for number, line in enumerate(self.lines):
+            if number:
+                text.append("\n")
+            end = 0
+            for match in TOKEN.finditer(line):
+                token = match.group()
+                if not is_name(token):
+                    continue
+                text.append(line[end : match.start()])
+                end = match.end()
+                formal = FORMAL.match(token)
+                if formal and len(formal[1]) == self.depth:
+                    cut()
+                    pieces.append(segments.copy())
+                    segments.clear()
+                    formals.append(int(formal[2]))
+                elif token.startswith(("%..", "%./")):
+                    text.append(f"%{token[2:]}")
+                elif token.startswith(("%.", "%/")):
+                    text.append("%")
+                    cut()
+                    text.append(token[1:])
+                else:
+                    text.append(token)
+            text.append(line[end:])
+        cut()
+        pieces.append(segments)
+        return pieces, formals
+
+    @cached_property
+    def uses(self) -> Counter[int]:
+        """Number of uses of each formal in the block."""
+        return Counter(self._pieces[1])
+
+    @cached_property
+    def _length(self) -> tuple[int, int]:
+        """Number of characters that all instances share, and number of inserted paths."""
+        pieces = self._pieces[0]
+        shared_length = sum(len(segment) for piece in pieces for segment in piece)
+        return shared_length, sum(len(piece) - 1 for piece in pieces)
+
+    def length(self, instance: str, arguments: Mapping[int, str]) -> int:
+        """Return the length of `text` for the same arguments, without building it."""
+        shared_length, paths = self._length
+        names = sum(count * len(arguments[formal]) for formal, count in self.uses.items())
+        return shared_length + paths * len(instance) + names
+
+    def text(self, instance: str, arguments: Mapping[int, str]) -> str:
+        """Return the lines of one instance, joined.
+
+        Args:
+            instance: path of the instance; in a nested block, relative to the enclosing instance.
+            arguments: name of each formal in the block.
+        """
+        pieces, formals = self._pieces
+        text = [instance.join(pieces[0])]
+        for formal, piece in zip(formals, pieces[1:], strict=True):
+            text += (arguments[formal], instance.join(piece))
+        return "".join(text)
