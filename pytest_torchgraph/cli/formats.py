@@ -25,8 +25,8 @@ MAX_FILES = 5
 """Maximum number of files named in a table cell."""
 
 
-def add_format(parser: argparse.ArgumentParser, formats: Sequence[str] = FORMATS) -> None:
-    """Declare `--format`."""
+def add_format(parser: Any, formats: Sequence[str] = FORMATS) -> None:
+    """Declare `--format`, for a command or in a group of options of which one can be given."""
     parser.add_argument(
         "--format",
         choices=formats,

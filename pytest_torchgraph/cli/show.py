@@ -63,6 +63,7 @@ def add_command(commands: Any) -> None:
         action="store_true",
         help="print the collectives in order: kind, group, bytes, module",
     )
+    add_format(form, ("text", "json"))
     parser.add_argument(
         "--cost",
         action="store_true",
@@ -78,7 +79,6 @@ def add_command(commands: Any) -> None:
     )
     add_rank(parser)
     add_truncated(parser)
-    add_format(parser, ("text", "json"))
     parser.set_defaults(run=run)
 
 
@@ -97,10 +97,6 @@ def run(options: argparse.Namespace) -> int:
             "--cost accepts only --table: leave out --ops, --flat and --collectives"
         )
     is_json = options.format == "json"
-    if is_json and (options.table or options.ops or options.flat or options.collectives):
-        raise TorchGraphError(
-            "--format=json has all of a graph: leave out --table, --ops, --flat and --collectives"
-        )
     as_text = not (options.table or options.cost or options.ops or options.graph or options.size)
     captures = _captures_of_log(options)
     if captures is not None and not options.stage:

@@ -119,7 +119,6 @@ def test_show_json_has_each_rank_and_counts(data: Callable[..., Data]) -> None:
         ("show counts.tgraph --cost", "only op counts are stored"),
         ("show one.tgraph --rank=1", "leave out --rank"),
         ("show ranks.tgraph --rank=2", "no rank 2"),
-        ("show one.tgraph --ops", "--format=json has all of a graph: leave out"),
         ("show one.tgraph --stage=aot", "--stage applies to logs"),
         ("diff one.tgraph bad.tgraph", "bad.tgraph"),
         ("diff one.tgraph none.tgraph", "none.tgraph"),
@@ -134,6 +133,14 @@ def test_json_of_an_error_is_empty(
     out, err = capsys.readouterr()
     assert out == ""
     assert message in err
+
+
+def test_show_json_has_no_other_form(data: object, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(["show", "one.tgraph", "--ops", "--format=json"])
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "not allowed with argument --ops" in err
 
 
 def test_show_json_of_a_step_names_its_graph_breaks(
