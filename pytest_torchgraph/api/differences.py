@@ -96,7 +96,7 @@ def _program_beside(path: Path, live: Any) -> Program:
     if path.is_dir():
         raise TypeError(
             f"{path} is a directory, but a {type(live).__name__} can only be compared with a "
-            f"{SUFFIX} file"
+            f"{SUFFIX} file or a log of torch, which a process writes only if it compiles"
         )
     program = parse_file(read_text(path), path)
     if bool(program.sections) != are_ranks(live):

@@ -227,6 +227,11 @@ class TrainingRecord:
         for backward in self.backwards:
             grads |= {memory(value) for value in backward.grads.values()}
         made = {memory(leaf.grad) for leaf in self.step.leaves if leaf.grad is not None} - grads
+        assigned = {  # of torch.autograd.grad
+            number
+            for number, leaf in enumerate(self.step.leaves)
+            if leaf.grad is not None and memory(leaf.grad) in made
+        }
         named = self.step.invocation.named
         buffers = {memory(buffer) for buffer in named.all_buffers}
         counts = frozenset({memory(c) for c in self.updates.step_counts()})
@@ -260,7 +265,7 @@ class TrainingRecord:
                 (state - self._state_before) | made,
             )
             called = [_phase_of_call(phases, *call) for call in self.calls]
-            updated = tuple(self._updated(events, phases, trained))
+            updated = tuple(self._updated(events, phases, trained, assigned))
             return StepPhases(phases, called, counts, updated)
 
         return divide
@@ -270,13 +275,15 @@ class TrainingRecord:
         events: Sequence[Access],
         phases: Sequence[Phase],
         trained: Sequence[tuple[str, int, int, bool]],
+        assigned: set[int],
     ) -> Iterator[UpdatedParameter]:
         """Yield what happened to each parameter of the named modules.
 
         Args:
             trained: name, position and storage of each parameter, and True if an optimizer has it.
+            assigned: positions of the leaves that end with a gradient which no backward made.
         """
-        got = {number for backward in self.backwards for number in backward.got}
+        got = assigned.union(*(backward.got for backward in self.backwards))
         writes: defaultdict[int, dict[tuple[int, Any], Source | None]] = defaultdict(dict)
         stale = self._stale(events)
         step_number = 0

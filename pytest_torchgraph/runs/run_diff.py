@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -30,6 +31,8 @@ from ..words import counted, grouped, listed
 from .run_texts import RunCause, RunCauseKind, RunDiff
 from .stored import RUN, Repeat, SavedCapture, SavedRecord, SavedRun, is_run, read_run
 
+_NUMBER_AND_CLASS = re.compile(r"\[\d+\]| of .*")
+"""Parts of the label of a fixture that a rename, or a further parameter, changes."""
 REMEDY = "runs code that another test compiled: set torchgraph_save_run_isolation = on"
 NOTHING = "compiled and captured nothing in both runs"
 
@@ -390,10 +393,13 @@ class _Comparison:
 
 
 def _fixtures(old: Sequence[str], new: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Yield the labels of each fixture of a test in both runs: its class may have a new name."""
+    """Yield the labels of each fixture of a test in both runs.
+
+    The class of the fixture may have a new name, and its parameter another number.
+    """
     yield from ((label, label) for label in old if label in new)
-    gone = {label.partition(" of ")[0]: label for label in old if label not in new}
-    come = {label.partition(" of ")[0]: label for label in new if label not in old}
+    gone = {_NUMBER_AND_CLASS.sub("", label): label for label in old if label not in new}
+    come = {_NUMBER_AND_CLASS.sub("", label): label for label in new if label not in old}
     for name in {**gone, **come}:
         yield gone.get(name, come.get(name, "")), come.get(name, gone.get(name, ""))
 

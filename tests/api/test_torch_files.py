@@ -165,6 +165,14 @@ def test_another_release_is_said_first(
     assert capsys.readouterr().out.startswith("torch 2.13.0 -> 2.14.1; no difference")
 
 
+def test_a_directory_of_a_process_that_compiled_nothing(tmp_path: Path) -> None:
+    for name in ("log", "none"):
+        (tmp_path / name).mkdir()
+    logged(tmp_path / "log" / "0.log", gelu)
+    with pytest.raises(TypeError, match=r"none is a directory.* only if it compiles"):
+        diff(tmp_path / "log", tmp_path / "none")
+
+
 def test_ranks_are_compared_by_number(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folders = []
     for name, functions in (("old", (gelu, gelu)), ("new", (gelu, relu))):

@@ -169,6 +169,26 @@ def test_optimizers_in_the_backward(zeroed):
             capture.assert_updated()
 
 
+@pytest.mark.parametrize("count", [6, 5])
+def test_gradients_assigned_to_parameters(count):
+    model, optimizer = make()
+
+    def step(x, y):
+        optimizer.zero_grad()
+        parameters = list(model.parameters())
+        gradients = torch.autograd.grad(F.mse_loss(model(x), y), parameters)
+        for parameter, gradient in zip(parameters[:count], gradients, strict=False):
+            parameter.grad = gradient
+        optimizer.step()
+
+    capture = capture_step(step, model, optimizer)
+    if count == 6:
+        capture.assert_updated()
+    else:
+        with pytest.raises(AssertionError, match=r"1 of 6 (.|\n)*2.bias: gets no gradient"):
+            capture.assert_updated()
+
+
 def test_optimizer_in_the_backward_and_after_it():
     model, optimizer = make()
     optimizers = each_steps_in_the_backward(model, zeroed=False)

@@ -261,20 +261,23 @@ def test_equal_tests_of_a_moved_file_keep_their_names(save: Save) -> None:
     }
 
 
-def test_a_fixture_of_a_renamed_class_is_compared_with_itself(save: Save) -> None:
+@pytest.mark.parametrize("labels", [("n of t.py::A", "n of t.py::B"), ("n", "n[1]")])
+def test_a_fixture_with_a_new_label_is_compared_with_itself(
+    save: Save, labels: tuple[str, str]
+) -> None:
+    """Its class was renamed, or it got a further parameter before this one."""
     sides = []
-    for name, op in (("A", "relu"), ("B", "relu"), ("C", "gelu")):
+    for name, label, op in (("a", 0, "relu"), ("same", 1, "relu"), ("head", 1, "gelu")):
         saved = Saved(save(name, {}))
-        label = f"fixture net of t.py::{name}"
-        saved.writer.write_record(f"t.py::{name}::a", replace(PASSED, fixtures=(label,)))
+        saved.writer.write_record("t", replace(PASSED, fixtures=(labels[label],)))
         compiled = SavedRecord(compiles=True, graphs=saved.graphs(op))
-        saved.writer.write_record(label, compiled, fixture=True)
+        saved.writer.write_record(labels[label], compiled, fixture=True)
         saved.writer.write_info(replace(saved.writer.info, complete=True))
         sides.append(saved.writer.directory)
     base, same, head = sides
     assert not diff(base, same)
     [cause] = diff(base, head).causes
-    assert (cause.kind, cause.tests) == ("edit", ("t.py::C::a",))
+    assert (cause.kind, cause.tests) == ("edit", ("t",))
 
 
 def test_what_is_not_compared_has_a_reason(save: Save) -> None:
