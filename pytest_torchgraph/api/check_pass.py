@@ -15,7 +15,7 @@ import torch.export
 import torch.fx
 from torch.utils._pytree import tree_leaves
 
-from ..checks.rounding import Tolerance, tolerances
+from ..checks.rounding import tolerances
 from ..convert.canonical_names import CanonicalNames
 from ..convert.to_fx import ORIGIN, origin_of
 from ..errors import CaptureError
@@ -480,12 +480,11 @@ def _words(values: Sequence[Any]) -> str:
     return listed(map(format_result, map(CanonicalNames({}).result, values)))
 
 
-def _difference(was: Any, now: Any, rtol: Tolerance = 0, atol: Tolerance = 0) -> str:
+def _difference(was: Any, now: Any, rtol: float = 0, atol: float = 0) -> str:
     """Return the difference of two values in one line, "" if there is none."""
-    if _is_tensor(now):
-        rtol, atol = tolerances(rtol, atol, now)
+    relative, allowed = tolerances(rtol, atol, now) if _is_tensor(now) else (rtol, atol)
     try:
-        torch.testing.assert_close(now, was, rtol=rtol, atol=atol, equal_nan=True)
+        torch.testing.assert_close(now, was, rtol=relative, atol=allowed, equal_nan=True)
     except AssertionError as error:
         return " ".join(str(error).split())
     except TypeError:  # not a tensor or number
