@@ -482,10 +482,9 @@ def _words(values: Sequence[Any]) -> str:
 
 def _difference(was: Any, now: Any, rtol: Tolerance = 0, atol: Tolerance = 0) -> str:
     """Return the difference of two values in one line, "" if there is none."""
-    if _is_tensor(now):
-        rtol, atol = tolerances(rtol, atol, now)
+    relative, allowed = tolerances(rtol, atol, now if _is_tensor(now) else torch.tensor(0.0))
     try:
-        torch.testing.assert_close(now, was, rtol=rtol, atol=atol, equal_nan=True)
+        torch.testing.assert_close(now, was, rtol=relative, atol=allowed, equal_nan=True)
     except AssertionError as error:
         return " ".join(str(error).split())
     except TypeError:  # not a tensor or number
