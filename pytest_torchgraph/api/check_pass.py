@@ -482,7 +482,7 @@ def _words(values: Sequence[Any]) -> str:
 
 def _difference(was: Any, now: Any, rtol: float = 0, atol: float = 0) -> str:
     """Return the difference of two values in one line, "" if there is none."""
-    relative, allowed = tolerances(rtol, atol, now) if _is_tensor(now) else (rtol, atol)
+    relative, allowed = tolerances(rtol, atol, now if _is_tensor(now) else torch.tensor(0.0))
     try:
         torch.testing.assert_close(now, was, rtol=relative, atol=allowed, equal_nan=True)
     except AssertionError as error:

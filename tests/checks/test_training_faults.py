@@ -193,7 +193,7 @@ def test_optimizer_in_the_backward_and_after_it():
     model, optimizer = make()
     optimizers = each_steps_in_the_backward(model, zeroed=False)
     capture = capture_step(simple(model, optimizer), model, optimizer, *optimizers)
-    with pytest.raises(AssertionError, match=r"6 of 6 parameters(.|\n)*is written 2 times"):
+    with pytest.raises(AssertionError, match=r"6 of 6 (.|\n)*is written 2 times"):
         capture.assert_updated()
 
 
