@@ -10,11 +10,11 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..graph.model import Node
 from ..graph.module_paths import common_prefix
-from ..words import grouped
+from ..words import first_lines, grouped
 from .colours import (
     CATEGORY_PAINTS,
     CHANGE_PAINTS,
@@ -160,6 +160,11 @@ class Drawing:
         return boxes
 
 
+FAR = 60
+"""Maximum number of boxes that an edge passes, times the users of its value, before the edge
+becomes a line in the box of its head."""
+MAX_FAR = 3
+"""Maximum number of values from far above listed in a box."""
 MAX_TITLE = 120
 """Maximum characters in a line of the title."""
 MAX_LABEL = 80
@@ -262,7 +267,12 @@ class _Writer:
             tail, head = part_of[edge.tail], part_of[edge.head]
             if tail != head:
                 bundles[tail, head, edge.kind][edge.tail, edge.value] = edge
-        boxes = [self._box(number) for number in range(len(self.contents))]
+        far: dict[int, list[str]] = {}
+        for key in _far(bundles):
+            first, *others = bundles.pop(key).values()
+            more = f"and {len(others)} more" if others else first.label.text
+            far.setdefault(key[1], []).append(f"from {first.tail.node.name} {more}")
+        boxes = [self._box(n, far.get(n, ())) for n in range(len(self.contents))]
         self.digraph.attr(
             rankdir="TB",
             fontname=FONT,
@@ -304,12 +314,18 @@ class _Writer:
 
     # -- boxes -------------------------------------------------------------------------------------
 
-    def _box(self, number: int) -> dict[str, str]:
-        """Return the DOT attributes of the box of a part, and record its meaning."""
+    def _box(self, number: int, far: Sequence[str]) -> dict[str, str]:
+        """Return the DOT attributes of a box, and record its meaning.
+
+        Args:
+            number: number of its part.
+            far: lines for values from far above.
+        """
         boxes = self.contents[number]
         lines, tooltip, attributes, element = (
             self._group(boxes, self.clusters[number]) if len(boxes) > 1 else self._alone(boxes[0])
         )
+        lines += map(same, first_lines(far, MAX_FAR, "value"))
         heat = self.scene.heat
         if heat is not None and boxes[0].fixed is None:
             nodes = [node for box in boxes for node in box.computed]
@@ -451,6 +467,27 @@ class _Writer:
         self.sides.record(key, [line], only, needs=[[end] for end in ends])
         label = {"label": dot_text([f" {line.text} "])} if line.text else {}
         self.digraph.edge(f"n{tail}", f"n{head}", id=key, **label, **EDGE_STYLES.get(kind, {}))
+
+
+def _far(bundles: Mapping[_Key, Mapping[Any, Edge]]) -> list[_Key]:
+    """Return the edges to write as lines in the boxes of their heads, because they are long.
+
+    `dot` draws a long edge across all boxes in between: an attention mask that every layer reads
+    would fill the drawing. Each box keeps the edge from its nearest operand, and each value the
+    edge to its nearest user.
+    """
+    drawn = [key for key in bundles if key[2] not in ("order", "hidden")]
+    operands = grouped((head, tail) for tail, head, _ in drawn)
+    users = grouped((tail, head) for tail, head, _ in drawn)
+    return [
+        (tail, head, kind)
+        for tail, head, kind in drawn
+        if kind == "value"
+        and (head - tail) * len(users[tail]) > FAR
+        and head != min(users[tail])
+        and tail != max(operands[head])
+        and not any(edge.side for edge in bundles[tail, head, kind].values())
+    ]
 
 
 def _id(number: int) -> str:
