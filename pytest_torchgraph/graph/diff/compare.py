@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
 from ...errors import TorchGraphError
@@ -55,6 +56,11 @@ from .origins import Origins, pair_bodies, pair_graphs
 from .places import merge_equal_edits, merge_same_lines, merge_torch_modules
 from .quantized import attach_quantized
 from .rules import BODY, INPUT_ORDER, RUNS
+
+MANY_SAVERS = 100
+"""Maximum number of forwards to consider as the producer of a saved value, by its name.
+
+If thousands of forwards save values with equal names, considering all would take quadratic time."""
 
 MAX_NAMES = 6
 """Maximum number of added or removed saved values to name."""
@@ -114,7 +120,8 @@ def find_changes(
     backward: list[Finding] = []
     of_graphs: list[Finding] = []
     graphs: list[GraphPair] = []
-    names_of_forwards: dict[int, Mapping[str, str]] = {}
+    forwards: list[tuple[Graph, Mapping[str, str]]] = []
+    savers: dict[str, list[int]] = {}
     classes = EquivalenceClasses()
     origins = Origins(steps)
     if not all(graph.given for graph in (*before, *after)):
@@ -127,9 +134,7 @@ def find_changes(
         *(map(classes.flat, (g for g in side if g.kind != "backward")) for side in sides)
     )
     for old, new in pair_graphs(*sides, classes):
-        canonical_old = old
         if old is not None and new is not None:
-            saver = old.saver
             old, new = drop_unshared_facts(old, new)
         origins.pairs.append((old, new))
         kind = (old or new).kind  # type: ignore[union-attr]
@@ -143,8 +148,7 @@ def find_changes(
             else:
                 of_graphs.append(_graph_finding(old, new))
             continue
-        # The names of values are those of the forward that saved them.
-        saved_names = names_of_forwards.get(id(saver), {}) if kind == "backward" else {}
+        saved_names = _names_of_saver(old, forwards, savers) if kind == "backward" else {}
         start = len(graphs)
         names = _compare_graphs(old, new, saved_names, target, graphs, classes, origins)
         if (pair := GraphPair(old, new)).runs is not None:
@@ -155,7 +159,9 @@ def find_changes(
             if len(graphs) == start:
                 graphs.append(pair)
         if kind == "forward":
-            names_of_forwards[id(canonical_old)] = names
+            for name in {ref.name for ref in old.saved}:
+                savers.setdefault(name, []).append(len(forwards))
+            forwards.append((old, names))
     if findings and backward:
         findings = with_consequences(findings, backward, origins)
     else:
@@ -163,6 +169,17 @@ def find_changes(
     findings += [_run_count_finding(pairs, origins) for pairs in ran_otherwise.values()]
     findings += of_graphs
     return findings, graphs, origins
+
+
+def _names_of_saver(
+    backward: Graph,
+    forwards: Sequence[tuple[Graph, Mapping[str, str]]],
+    savers: Mapping[str, Sequence[int]],
+) -> Mapping[str, str]:
+    """Return the old-to-new names of the forward that saved a backward's values."""
+    votes = Counter(k for node in backward.inputs for k in savers.get(node.name, ())[:MANY_SAVERS])
+    best = max(votes, key=lambda k: (votes[k], -k), default=0)
+    return forwards[best][1] if forwards else {}
 
 
 def _compare_graphs(

@@ -34,6 +34,8 @@ class Correspondence:
         unmatchable: the nodes of `a` and the nodes of `b` that must not get a partner.
         exchanged: the nodes of `a` whose partner is a different op, next to an added or removed
             module.
+        flats: the old and the new graph.
+        partners: `forward` and `backward`, by side.
     """
 
     def __init__(self, a: NumberedGraph, b: NumberedGraph, unmatchable: tuple[set[int], set[int]]):
@@ -43,16 +45,8 @@ class Correspondence:
         self.backward = [-1] * len(b.nodes)
         self.unmatchable = unmatchable
         self.exchanged: set[int] = set()
-
-    @property
-    def flats(self) -> tuple[NumberedGraph, NumberedGraph]:
-        """The old and the new graph."""
-        return self.a, self.b
-
-    @property
-    def partners(self) -> tuple[list[int], list[int]]:
-        """The partners of the old and of the new nodes."""
-        return self.forward, self.backward
+        self.flats = a, b
+        self.partners = self.forward, self.backward
 
     def pair_of(self, side: int, number: int) -> tuple[int, int]:
         """Return the old and the new number of a node; -1 if it has no partner."""

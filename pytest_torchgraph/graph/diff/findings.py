@@ -530,5 +530,7 @@ def nodes_of_changes(changes: Iterable[Change]) -> list[Node]:
 def ops_of(changes: Iterable[Change]) -> list[Change]:
     """Return the changes of calls, without `getitem`. Inputs and outputs are left out."""
     return [
-        change for change in changes if change.node.is_call and change.node.op != "operator.getitem"
+        change
+        for change in changes
+        if (node := change.node).is_call and node.op != "operator.getitem"
     ]

@@ -421,8 +421,8 @@ def without_derived(changes: Sequence[Change]) -> Sequence[Change]:
     informative = [
         change
         for change in changes
-        if change.node.kind != "output"
-        and not (change.node.kind == "placeholder" and change.node.op in DERIVED)
+        if (node := change.node).kind != "output"
+        and not (node.kind == "placeholder" and node.op in DERIVED)
     ]
     return informative or changes
 
