@@ -79,7 +79,7 @@ def nested_graph_breaks() -> bool:
 def is_compiled(target: Any) -> bool:
     """Return True for a result of `torch.compile`, or a module after `Module.compile()`."""
     if isinstance(target, get("optimized_module")):
-        return True
+        return bool(target.dynamo_ctx.callback)  # none after `torch.compiler.disable(module)`
     if isinstance(target, torch.nn.Module):
         return getattr(target, "_compiled_call_impl", None) is not None
     return hasattr(target, "_torchdynamo_orig_callable")
