@@ -161,3 +161,15 @@ def test_step_that_compiles_its_model_runs_as_it_is(graph_capture, forward_of, i
         capture.assert_graph_count(forward=1, backward=1, total=2)
     else:  # compiles nothing, so it is compiled as a whole
         assert capture.breaks
+
+
+@pytest.mark.slow("compiles a training step")
+def test_step_that_compiles_a_function_of_torch(graph_capture):
+    """It uses the backend of the capture, although functions of torch's own compilations do not."""
+    model = nn.Linear(4, 2)
+    trainer = Trainer(model, model, torch.compile(F.mse_loss))
+    x, y = torch.randn(3, 4), torch.randn(3, 2)
+    updates = model, trainer.optimizer
+    capture = graph_capture(trainer.step, x, y, via="aot", updates=updates)
+    capture.assert_no_graph_breaks()
+    capture.assert_graph_count(forward=1, backward=1, total=2)
