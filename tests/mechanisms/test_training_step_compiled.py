@@ -6,6 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch_releases import skip_before
 
 from pytest_torchgraph import CaptureError
 
@@ -166,6 +167,7 @@ def test_step_that_compiles_its_model_runs_as_it_is(graph_capture, forward_of, i
 @pytest.mark.slow("compiles a training step")
 def test_step_that_compiles_a_function_of_torch(graph_capture):
     """It uses the backend of the capture, although functions of torch's own compilations do not."""
+    skip_before("2.11", "Dynamo may skip a function of torch, so that nothing is compiled")
     model = nn.Linear(4, 2)
     trainer = Trainer(model, model, torch.compile(F.mse_loss))
     x, y = torch.randn(3, 4), torch.randn(3, 2)
