@@ -33,6 +33,7 @@ from .stored import RUN, Repeat, SavedCapture, SavedRecord, SavedRun, is_run, re
 
 _NUMBER_AND_CLASS = re.compile(r"\[\d+\]| of .*")
 """Parts of the label of a fixture that a rename, or a further parameter, changes."""
+_CASTS = "aten._to_copy", "prims.convert_element_type"
 REMEDY = "runs code that another test compiled: set torchgraph_save_run_isolation = on"
 NOTHING = "compiled and captured nothing in both runs"
 
@@ -225,7 +226,7 @@ class _Comparison:
             ops = [_ops(run, r.graphs) for run, r in zip(self._runs, (old, new), strict=True)]
             delta = Counter(ops[1])
             delta.subtract(ops[0])
-            for event in cuts:
+            for event in cuts if old.graphs != new.graphs else ():
                 event.deltas.append(Counter({op: n for op, n in delta.items() if n}))
             return
         # They explain graphs that were compiled again, or that no longer run.
@@ -378,18 +379,14 @@ class _Comparison:
         tests, text = tuple(event.tests), event.text
         if event.left_out:
             text += f" ({counted(event.left_out, 'graph')} of these tests not compared)"
-        if any(event.deltas):
-            everywhere = set.intersection(*map(set, event.deltas))
-            ops = [
-                f"{op} {_signed({delta[op] for delta in event.deltas})}"
-                for op in sorted(everywhere)
-            ]
-            text += f" (graphs of {counted(len(event.deltas), 'test')} not compared"
-            text += f"; in all of them {listed(ops, 3)})" if ops else ")"
+        if event.deltas:
+            text += f" (graphs of {counted(len(event.deltas), 'test')} not compared)"
+        changed = sorted(set().union(*event.deltas), key=lambda op: (not op.startswith(_CASTS), op))
+        ops = tuple(f"{op} {_signed([delta[op] for delta in event.deltas])}" for op in changed)
         finding = event.finding
         if finding is not None:
             finding = replace(finding, files=tests)
-        return RunCause(event.kind, text, event.source, tests, finding)
+        return RunCause(event.kind, text, event.source, tests, finding, ops)
 
 
 def _fixtures(old: Sequence[str], new: Sequence[str]) -> Iterator[tuple[str, str]]:
@@ -446,8 +443,9 @@ def _by_line(finding: Finding) -> Finding:
     return whole(replace(finding, identity=identity))
 
 
-def _signed(numbers: set[int]) -> str:
-    return f"{numbers.pop():+,}" if len(numbers) == 1 else "more or fewer"
+def _signed(numbers: list[int]) -> str:
+    low, high = f"{min(numbers):+,}", f"{max(numbers):+,}"
+    return low if low == high else f"{low} to {high}"
 
 
 def _ops(run: SavedRun, key: str) -> Counter[str]:

@@ -47,6 +47,8 @@ class RunCause:
         source: the line of the user's code; `None` if unknown.
         tests: the ids of the tests.
         finding: the finding of an edit or a graph break; `None` for other kinds.
+        ops: of a graph break, the ops that any of its tests gained or lost, with how many, casts
+            first: the graphs of these tests are not compared.
     """
 
     kind: RunCauseKind
@@ -54,6 +56,7 @@ class RunCause:
     source: Source | None
     tests: tuple[str, ...]
     finding: Finding | None = field(default=None, repr=False)
+    ops: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, repr=False)
@@ -163,6 +166,7 @@ class RunDiff:
                     "source": None if cause.source is None else asdict(cause.source),
                     "tests": [*cause.tests],
                     "finding": None if cause.finding is None else cause.finding.to_json(),
+                    "ops": [*cause.ops],
                 }
                 for cause in self.causes
             ],
@@ -192,13 +196,18 @@ def _cause_lines(cause: RunCause, limit: int | None) -> Iterator[str]:
     if cause.kind == "edit" and finding is not None:
         yield from finding_lines([finding], "test", limit)
         return
-    yield f"! {cause.text}  ({counted(len(cause.tests), 'test')})"
+    most = None if limit is None else _TESTS
+    yield f"! {_with_ops(cause, most)}  ({counted(len(cause.tests), 'test')})"
     if finding is None and cause.source is not None:
         yield f"    {source_text(cause.source)}"
     if finding is not None and finding.graph_break is not None:
         reason = finding.graph_break.reason.splitlines()
         yield from (f"    {line}" for line in first_lines(reason, 3))
-    yield f"    in {list_some(cause.tests, None if limit is None else _TESTS)}"
+    yield f"    in {list_some(cause.tests, most)}"
+
+
+def _with_ops(cause: RunCause, limit: int | None = _TESTS) -> str:
+    return cause.text + (f"; ops: {listed(cause.ops, limit)}" if cause.ops else "")
 
 
 def _lists(diff: RunDiff) -> Iterator[tuple[str, list[str]]]:
@@ -247,7 +256,8 @@ def _row(cause: RunCause) -> str:
     where = markdown_code(source_text(cause.source))
     cost = cost_text(cause.finding.cost) if cause.finding is not None else ""
     where += f"<br>{markdown_text(cost)}" if cost else ""
-    text = markdown_code(cause.text if len(cause.text) < 400 else f"{cause.text[:400]} …")
+    text = _with_ops(cause)
+    text = markdown_code(text if len(text) < 400 else f"{text[:400]} …")
     return f"| {cause.kind} | {text} | {where} | {len(cause.tests):,}: {_code(cause.tests)} |"
 
 
@@ -271,7 +281,8 @@ def page_data(diff: RunDiff) -> dict[str, Any]:
 def _page_row(cause: RunCause) -> dict[str, Any]:
     finding = cause.finding
     # The text of a graph break says more: what is not compared because of it.
-    shown = finding if finding is not None and cause.kind == "edit" else problem_finding(cause.text)
+    text = _with_ops(cause, None)
+    shown = finding if finding is not None and cause.kind == "edit" else problem_finding(text)
     return {
         **shown.to_json(),
         "files": cause.tests,

@@ -79,7 +79,7 @@ def nested_graph_breaks() -> bool:
 def is_compiled(target: Any) -> bool:
     """Return True for a result of `torch.compile`, or a module after `Module.compile()`."""
     if isinstance(target, get("optimized_module")):
-        return True
+        return bool(target.dynamo_ctx.callback)  # none after `torch.compiler.disable(module)`
     if isinstance(target, torch.nn.Module):
         return getattr(target, "_compiled_call_impl", None) is not None
     return hasattr(target, "_torchdynamo_orig_callable")
@@ -159,12 +159,9 @@ def one_backend(callback: Any = None) -> Replaced:
     def choose(callback: Any, caller: FrameType) -> Any:
         if callback in (None, False):
             return callback
-        module = str(getattr(caller.f_locals.get("fn"), "__module__", ""))
         if not first:
             first.append(callback)
-        elif not module.startswith("torch.") or module.startswith(_OF_USER[:2]):
-            return first[0]
-        return callback
+        return callback if _is_of_torch(caller, _OF_USER[:2]) else first[0]
 
     return _with_callback(choose)
 
@@ -181,11 +178,7 @@ def run_eagerly(noted: Callable[[Any], None]) -> contextlib.AbstractContextManag
     def skip(callback: Any, caller: FrameType) -> Any:
         if callback in (None, False):
             return callback
-        function = caller.f_locals.get("fn")
-        module = str(getattr(function, "__module__", ""))
-        is_inner = "<locals>" in getattr(function, "__qualname__", "")
-        # torch compiles inner functions. A compiled module of torch's is also inside one.
-        if is_inner and module.startswith("torch.") and not module.startswith(_OF_USER):
+        if _is_of_torch(caller, _OF_USER):
             return callback
         noted(callback)
         return None
@@ -195,6 +188,15 @@ def run_eagerly(noted: Callable[[Any], None]) -> contextlib.AbstractContextManag
 
 _OF_USER = ("torch.nn.modules.", "torch.optim.", "torch.fx.")
 """Modules of torch that only the user compiles. Compiled autograd compiles the last one too."""
+
+
+def _is_of_torch(caller: FrameType, of_user: tuple[str, ...]) -> bool:
+    """Return True if torch itself compiled the function that is called."""
+    function = caller.f_locals.get("fn")
+    module = str(getattr(function, "__module__", ""))
+    # torch compiles inner functions. A compiled module of torch's is also inside one.
+    is_inner = "<locals>" in getattr(function, "__qualname__", "")
+    return is_inner and module.startswith("torch.") and not module.startswith(of_user)
 
 
 def frames_seen() -> int:

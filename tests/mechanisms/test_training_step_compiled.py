@@ -4,6 +4,9 @@ import warnings
 
 import pytest
 import torch
+import torch.nn.functional as F
+from torch import nn
+from torch_releases import skip_before
 
 from pytest_torchgraph import CaptureError
 
@@ -115,3 +118,60 @@ def test_inductor(graph_capture):
     capture.assert_graph_count(update=1, total=1)
     assert capture.at("aot").graphs[0].kind == "update"
     assert capture.kernels
+
+
+class Trainer:
+    """A step as a method, with a model and a loss that it may have compiled."""
+
+    def __init__(self, model, forward, loss_of):
+        self.forward, self.loss_of = forward, loss_of
+        self.optimizer = torch.optim.SGD(model.parameters())
+
+    def step(self, x, y):
+        self.optimizer.zero_grad()
+        loss = self.loss_of(self.forward(x), y)
+        loss.backward()
+        self.optimizer.step()
+        return loss.detach()
+
+
+@pytest.mark.slow("compiles further parts", unless=["closure"])
+@pytest.mark.parametrize(
+    ("forward_of", "in_closure"),
+    [(torch.compile, True), (torch.compile, False), (torch.compiler.disable, True)],
+    ids=["closure", "attribute", "disabled"],
+)
+def test_step_that_compiles_its_model_runs_as_it_is(graph_capture, forward_of, in_closure):
+    """A graph break is one that the step has by itself, also if `updates` has the model."""
+    model = nn.Linear(4, 2)
+    trainer = Trainer(model, forward_of(model), F.mse_loss)
+    forward, optimizer = trainer.forward, trainer.optimizer
+
+    def step(x, y):
+        optimizer.zero_grad()
+        loss = F.mse_loss(forward(x), y)
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    run = step if in_closure else trainer.step
+    x, y = torch.randn(3, 4), torch.randn(3, 2)
+    capture = graph_capture(run, x, y, via="aot", updates=(model, optimizer))
+    if forward_of is torch.compile:
+        capture.assert_no_graph_breaks()
+        capture.assert_graph_count(forward=1, backward=1, total=2)
+    else:  # compiles nothing, so it is compiled as a whole
+        assert capture.breaks
+
+
+@pytest.mark.slow("compiles a training step")
+def test_step_that_compiles_a_function_of_torch(graph_capture):
+    """It uses the backend of the capture, although functions of torch's own compilations do not."""
+    skip_before("2.11", "Dynamo may skip a function of torch, so that nothing is compiled")
+    model = nn.Linear(4, 2)
+    trainer = Trainer(model, model, torch.compile(F.mse_loss))
+    x, y = torch.randn(3, 4), torch.randn(3, 2)
+    updates = model, trainer.optimizer
+    capture = graph_capture(trainer.step, x, y, via="aot", updates=updates)
+    capture.assert_no_graph_breaks()
+    capture.assert_graph_count(forward=1, backward=1, total=2)

@@ -117,13 +117,52 @@ def test_a_break_explains_the_graphs_and_recompiles_of_its_test(save: Save) -> N
     [cause] = diff(base, head).causes
     assert (cause.kind, cause.tests, str(cause.source)) == ("break", ("a",), "m.py:7")
     assert cause.text == (
-        "graph break added at m.py:7 in f: if x.sum() > 0: (graphs of 1 test not compared; in all "
-        "of them aten.cos.default +2, aten.sin.default -1)"
+        "graph break added at m.py:7 in f: if x.sum() > 0: (graphs of 1 test not compared)"
     )
+    assert cause.ops == ("aten.cos.default +2", "aten.sin.default -1")
     assert cause.finding is not None
     assert cause.finding.graph_break is not None
     [gone] = diff(head, base).causes
     assert gone.text.startswith("graph break removed")
+
+
+def test_a_break_lists_the_ops_that_any_of_its_tests_gained_or_lost(
+    save: Save, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The graphs are not compared, so an edit beside the break shows only here."""
+    base = save("base", dict.fromkeys("abc", PASSED), dict.fromkeys("abc", "relu sin"))
+    broken = dict.fromkeys("abc", replace(PASSED, breaks=(CUT,)))
+    many = "acos asin atan cosh sinh"
+    head = save("head", broken, {"a": f"{many} relu", "b": f"{many} _to_copy relu", "c": many})
+    [cause] = diff(base, head).causes
+    casts, *others = cause.ops
+    assert casts == "aten._to_copy.default +0 to +1"
+    assert others == [
+        *(f"aten.{op}.default +1" for op in many.split()[:4]),
+        "aten.relu.default -1 to +0",
+        "aten.sin.default -1",
+        "aten.sinh.default +1",
+    ]
+    assert diff(base, head).to_json()["causes"][0]["ops"] == [*cause.ops]
+    for options, last in (
+        ([], "cosh.default +1 and 3 more"),
+        (["--all"], "sinh.default +1"),
+        (["--format=markdown"], "3 more"),
+    ):
+        main(["diff", str(base), str(head), *options])
+        out = capsys.readouterr().out
+        assert f"(graphs of 3 tests not compared); ops: {casts}, " in out
+        assert last in out
+
+
+def test_a_break_says_that_graphs_with_the_same_ops_are_not_compared(save: Save) -> None:
+    base = save("base", {"a": PASSED}, {"a": "relu sin"})
+    head = save("head", {"a": replace(PASSED, breaks=(CUT,))}, {"a": "sin relu"})
+    [cause] = diff(base, head).causes
+    assert cause.text.endswith("(graphs of 1 test not compared)")
+    head = save("same", {"a": replace(PASSED, breaks=(CUT,))}, {"a": "relu sin"})
+    [cause] = diff(base, head).causes
+    assert "not compared" not in cause.text
 
 
 @pytest.mark.parametrize(

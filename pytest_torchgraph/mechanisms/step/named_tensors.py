@@ -274,6 +274,8 @@ class _ModuleSearch:
         elif isinstance(value, torch.nn.Module):
             self._modules_by_id.setdefault(id(value), (name, value))
             self._seen.add(id(value))
+            # It has no path of its own if `updates` names the module that it wraps.
+            self.compiles = self.compiles or torch_private.is_compiled(value)
         elif inspect.ismethod(value):
             self.look("self", value.__self__, depth)
             self.look(name, value.__func__, depth)
