@@ -17,9 +17,8 @@ def matches(op: str, pattern: str) -> bool:
 
     Args:
         op: a qualified name, e.g. `aten.mm.default`.
-        pattern: a glob over the whole name if it contains `*` or `?`. Otherwise a full name, or the
-            packet of an overload: `aten.mm` matches `aten.mm.default` and `aten.mm.out`, but not
-            `aten.mm_scaled`.
+        pattern: a full name, or the packet of an overload: `aten.mm` matches `aten.mm.default` and
+            `aten.mm.out`, but not `aten.mm_scaled`. With `*` or `?`, a glob over either of them.
     """
     if _matches(op, pattern):
         return True
@@ -30,7 +29,10 @@ def matches(op: str, pattern: str) -> bool:
 
 def _matches(op: str, pattern: str) -> bool:
     if is_glob(pattern):
-        return fnmatchcase(op, pattern)
+        # `aten.*_` should not only match the overloads that end in `_`.
+        packet = op.rpartition(".")[0]
+        is_packet = packet.endswith(f".{base_name(op)}")
+        return fnmatchcase(op, pattern) or (is_packet and fnmatchcase(packet, pattern))
     return op == pattern or (op.startswith(pattern) and op.rpartition(".")[0] == pattern)
 
 

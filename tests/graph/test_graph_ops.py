@@ -127,6 +127,11 @@ def test_op_counts_of_several_graphs_add_up_and_can_be_copied() -> None:
         ("torch.relu", "torch", True),
         ("operator.getitem", "*.getitem", True),
         ("aten.mm.default", "aten.mm.", False),
+        ("aten.sub_.Tensor", "aten.*_", True),
+        ("aten.sub.Tensor", "aten.*_", False),
+        ("aten.addmm.default", "aten.*mm", True),
+        ("torch.relu", "*rch", False),
+        ("operator.add", "oper*or", False),
     ],
 )
 def test_op_pattern_is_an_overload_a_packet_or_a_glob(
