@@ -66,18 +66,30 @@ class DynamoFinder(MetaPathFinder):
         finally:
             self._is_searching = False
         if spec is not None and spec.loader is not None:
-            self._observe(spec.loader)
+            spec.loader = _NotifyingLoader(spec.loader, self._notify)
         return spec
 
-    def _observe(self, loader: Loader) -> None:
-        """Notify after a loader has executed its module."""
-        execute = loader.exec_module
+    def _notify(self) -> None:
+        if self in sys.meta_path:
+            self.remove()
+            self._imported()
 
-        def exec_module(module: ModuleType) -> None:
-            del vars(loader)["exec_module"]
-            execute(module)
-            if self in sys.meta_path:
-                self.remove()
-                self._imported()
 
-        vars(loader)["exec_module"] = exec_module
+class _NotifyingLoader(Loader):
+    """A loader that calls a function after executing its module."""
+
+    def __init__(self, loader: Loader, done: Callable[[], None]) -> None:
+        self._loader = loader
+        self._notify = done
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        """Delegate to the wrapped loader."""
+        return self._loader.create_module(spec)
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Delegate to the wrapped loader, and restore that loader on the module."""
+        spec = module.__spec__
+        assert spec is not None
+        module.__loader__ = spec.loader = self._loader
+        self._loader.exec_module(module)
+        self._notify()
