@@ -80,6 +80,13 @@ def test_exact_names_the_ops_that_no_pattern_matches(captured: Capture) -> None:
         captured.forward.assert_op_counts({"aten.addmm": 4}, exact=True)
 
 
+@pytest.mark.parametrize("glob", ["aten.*_", "aten.[!_]*_", "aten.su?_"])
+def test_glob_that_ends_before_the_overload_finds_the_op(glob: str) -> None:
+    written = capture(lambda x: x.clone().sub_(1.0), torch.ones(2), via="dispatch")
+    with pytest.raises(AssertionError, match=rf"{re.escape(glob)}: found 1\n.*sub_\(1\.0\)"):
+        written.assert_no_ops(glob)
+
+
 def test_missing_device_in_a_count_is_named(captured: Capture) -> None:
     with pytest.raises(ValueError, match=r"missing count for device 'cpu' \(given: 'cuda'"):
         captured.assert_op_counts({"aten.addmm": {"cuda": 4}})
