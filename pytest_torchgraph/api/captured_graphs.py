@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..checks.compilation import need_recorded
+from ..checks.subject import Subject
 from ..errors import CaptureError
 from ..graph.census import count_ops
 from ..graph.model import Detail, Graph, GraphKind, in_phase, need_phase, phase_of
@@ -48,7 +49,7 @@ def _why_no_eager_ops(via: str) -> str:
     )
 
 
-class CapturedGraphs:
+class CapturedGraphs(Subject):
     """The graphs of a capture; see `Capture`."""
 
     def __init__(

@@ -1,7 +1,7 @@
 """`GraphTestCase`: captures, watches and stored graphs for `unittest` suites.
 
 This module does not depend on pytest. If pytest runs a test, the plugin assigns
-`torchgraph_run`, a `report.test_case.PytestTestRun`.
+`torchgraph_run`, an object with the two methods of `PytestRun`.
 """
 
 from __future__ import annotations
@@ -10,15 +10,32 @@ import contextlib
 import sys
 import unittest
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from ..graph.model import Detail
-    from ..report.test_case import PytestTestRun
     from .capture import GraphCapture
     from .result import Capture
+
+
+class PytestRun(Protocol):
+    """The services of pytest for a running test."""
+
+    def isolated(self, fresh: bool) -> AbstractContextManager[None]:
+        """Return a context that isolates the rest of a test, unless the test is isolated already.
+
+        Args:
+            fresh: True if the test has compiled nothing yet.
+        """
+
+    def compare(self, value: object, name: str | None, detail: Detail | None) -> None:
+        """Compare a value with a stored graph.
+
+        Raises:
+            AssertionError: if the graphs differ.
+        """
 
 
 class _LazyCapture:
@@ -63,7 +80,7 @@ class GraphTestCase(unittest.TestCase):
     graph_capture = _GraphCaptureAttribute()
     """Like the `graph_capture` fixture."""
 
-    torchgraph_run: PytestTestRun | None = None
+    torchgraph_run: PytestRun | None = None
     """Pytest's services for the test; assigned by the plugin."""
     _torchgraph_stack: contextlib.ExitStack | None = None
     _torchgraph_isolated = False

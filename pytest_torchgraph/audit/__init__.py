@@ -4,7 +4,7 @@ The data flow, with the modules in parentheses. Under pytest-xdist, a worker run
 controller reports:
 
     torch's trace, calls of torch.compile, torch's settings
-      WatchRecord            of each test, CompileCall, LeakedSetting (suite_watch, compile_calls)
+      WatchRecord            of each test, CodePlace, LeakedSetting (suite_watch, compile_calls)
       TestFacts              plain data (facts, read), sent with the teardown's report (suite_watch)
     TestFacts of all tests   in the process that reports (session)
       summary                by cause, with the number of tests (summary)

@@ -412,7 +412,7 @@ class CompilationChecks(Subject):
             forward = backward = 1
         need_counted(self, total, allow)
         if update is not None:
-            self.phase("update")  # raises for a self without `updates=`
+            self.phase("update")  # raises for a capture without `updates=`
         updates = sum(graph.kind == "update" for graph in self.graphs)
         problems = wrong_counts(
             self,

@@ -47,7 +47,7 @@ class PassChecks(Subject):
             CaptureError: if the capture has no passes: use `Inductor(passes=True)`.
         """
         if not isinstance(name, str):
-            raise TypeError(f"{name!r} is not the name of a pass: self.passes lists the names")
+            raise TypeError(f"{name!r} is not the name of a pass: capture.passes lists the names")
         if times is not None and (isinstance(times, bool) or not isinstance(times, int)):
             raise TypeError(f"times={times!r} is not an int")
         if times is not None and times < 0:

@@ -1,30 +1,65 @@
 """What checks read: a capture, and runs of the step for comparison.
 
-The types are those of rooms above. Only annotations name them, so nothing is imported from there.
+Rooms above, and `mechanisms`, implement these classes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence, Set
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
+from collections.abc import Callable, Mapping, Sequence, Set
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from ..graph.divergence import Divergence
 
 if TYPE_CHECKING:
-    from ..api.observed import Observed
-    from ..mechanisms.step import Outcome, PythonState, RandomState
+    import torch
 
-    Subject = Observed
-else:
-    # `Capture` inherits from the classes of assertions, and from `Observed` in a room above.
-    Subject = object
+    from ..graph.blocks import BlockKind
+    from ..graph.events import EagerOp, Frozen, GraphBreak, UpdatedParameter
+    from ..graph.model import Graph
+    from ..syncs.model import Sync, Transfer
+    from ..watching.cache_lookups import CacheBypass
+    from ..watching.kernels import Kernel
+    from ..watching.record import WatchRecord
 
-StepResult: TypeAlias = "Outcome"
-"""The results of one step."""
-PythonValues: TypeAlias = "PythonState"
-"""A snapshot of the target's Python values."""
-Generators: TypeAlias = "RandomState"
-"""A snapshot of all random number generators."""
+
+class StepResult(Protocol):
+    """The results of one step."""
+
+    @property
+    def outputs(self) -> Mapping[str, torch.Tensor]:
+        """Tensors of the output, by path."""
+
+    @property
+    def others(self) -> Mapping[str, Any]:
+        """Leaves of the output that are not tensors, by path."""
+
+    @property
+    def containers(self) -> Mapping[str, type]:
+        """Types of lists, dicts and other containers of the output, by path."""
+
+    @property
+    def requires_grad(self) -> frozenset[str]:
+        """Paths of the tensors that require grad."""
+
+    @property
+    def strides(self) -> Mapping[str, tuple[int, ...]]:
+        """Strides of the dense tensors of the output, by path."""
+
+    @property
+    def sharing(self) -> Mapping[str, tuple[str, str]]:
+        """First output that is the same object, and first owner of the storage, by path."""
+
+    @property
+    def grads(self) -> Mapping[str, torch.Tensor]:
+        """Gradients, by name."""
+
+    @property
+    def state(self) -> Mapping[str, torch.Tensor]:
+        """Final values of buffers and tensor arguments, by label."""
+
+    @property
+    def numpy(self) -> Any:
+        """Final state of numpy's global generator."""
 
 
 class PythonChange(Protocol):
@@ -41,6 +76,20 @@ class PythonChange(Protocol):
 
     def put(self, value: Any) -> None:
         """Replace the current value."""
+
+
+class PythonValues(Protocol):
+    """A snapshot of the target's Python values."""
+
+    def changes(self) -> Sequence[PythonChange]:
+        """Return the values that have changed since the snapshot."""
+
+
+class Generators(Protocol):
+    """A snapshot of all random number generators."""
+
+    def restore(self) -> None:
+        """Set the generators to the state of the snapshot."""
 
 
 class EagerComparison(NamedTuple):
@@ -97,3 +146,107 @@ class CallsComparison(NamedTuple):
 
 Comparison = EagerComparison | CallsComparison | None
 """Eager runs for comparison: of one step, of several calls, or none."""
+
+
+class RunOfPass(Protocol):
+    """A run of a graph pass in inductor; see `PassRun`."""
+
+    @property
+    def name(self) -> str:
+        """Name of the pass."""
+
+    @property
+    def parent(self) -> str:
+        """Name of the pass that ran this one, or ""."""
+
+    @property
+    def changed(self) -> bool:
+        """True if the pass changed the graph."""
+
+    @property
+    def matches(self) -> int | None:
+        """Number of replaced matches, or `None`."""
+
+
+class Subject:
+    """A capture as checks read it. `Capture` implements the members, see there."""
+
+    if TYPE_CHECKING:
+        via: str
+        device: str | None
+
+        @property
+        def watched(self) -> WatchRecord | None:
+            """Record of a watch, or `None`."""
+
+        def record(self, asked: str) -> WatchRecord:
+            """Return the compiler's record. `asked` is the requested information, for messages."""
+
+        @property
+        def graphs(self) -> tuple[Graph, ...]:
+            """Graphs at the capture's level."""
+
+        @property
+        def program(self) -> tuple[Graph, ...]:
+            """All graphs of the step, compiled and eager."""
+
+        @property
+        def forwards(self) -> tuple[Graph, ...]:
+            """Forward and inference graphs."""
+
+        @property
+        def backwards(self) -> tuple[Graph, ...]:
+            """Backward graphs."""
+
+        def phase(self, name: str) -> tuple[Graph, ...]:
+            """Return the graphs of a phase."""
+
+        @property
+        def eager(self) -> tuple[Graph, ...]:
+            """Graphs of eager ops."""
+
+        @property
+        def eager_ops(self) -> Sequence[EagerOp]:
+            """Eager ops in program order."""
+
+        @property
+        def kernels(self) -> tuple[Kernel, ...]:
+            """Kernels and library calls."""
+
+        @property
+        def passes(self) -> Sequence[RunOfPass]:
+            """Passes that inductor ran."""
+
+        @property
+        def counters(self) -> Mapping[str, Mapping[str, int]]:
+            """Change of Dynamo's counters."""
+
+        @property
+        def breaks(self) -> tuple[GraphBreak, ...]:
+            """Graph breaks."""
+
+        @property
+        def executions(self) -> Mapping[str, int]:
+            """Run count per compiled graph."""
+
+        @property
+        def cache_bypasses(self) -> tuple[CacheBypass, ...]:
+            """Reasons why graphs cannot be cached."""
+
+        @property
+        def transfers(self) -> tuple[Transfer, ...]:
+            """Copies between devices."""
+
+        @property
+        def frozen(self) -> tuple[Frozen, ...]:
+            """Numbers frozen into compiled graphs."""
+
+        @property
+        def _training(self) -> Sequence[UpdatedParameter]:
+            """What a training step did to its parameters."""
+
+        def _syncs_in(self, phase: str | None) -> tuple[Sync, ...]:
+            """Return the syncs of a phase; of the whole step for `None`."""
+
+        def repeated(self, glob: str) -> tuple[BlockKind, ...]:
+            """Return the kinds of blocks of the forward."""

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class PytestTestRun:
-    """The services of pytest for a running `GraphTestCase` test."""
+    """Implementation of `api.testcase.PytestRun` for a running `GraphTestCase` test."""
 
     def __init__(self, request: pytest.FixtureRequest, is_isolated: bool) -> None:
         self._request = request
@@ -25,9 +25,6 @@ class PytestTestRun:
         """Return a context that isolates the rest of the test.
 
         The context does nothing if the test is already isolated, or if isolation is off.
-
-        Args:
-            fresh: True if the test has compiled nothing yet.
         """
         if reason := why_unsupported():
             pytest.skip(reason)

@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import zip_longest
 from pathlib import Path
 from typing import get_args
 
@@ -395,10 +396,12 @@ def _fixtures(old: Sequence[str], new: Sequence[str]) -> Iterator[tuple[str, str
     The class of the fixture may have a new name, and its parameter another number.
     """
     yield from ((label, label) for label in old if label in new)
-    gone = {_NUMBER_AND_CLASS.sub("", label): label for label in old if label not in new}
-    come = {_NUMBER_AND_CLASS.sub("", label): label for label in new if label not in old}
+    # A module may override a fixture and use it, so that two have one name.
+    gone = grouped((_NUMBER_AND_CLASS.sub("", label), label) for label in old if label not in new)
+    come = grouped((_NUMBER_AND_CLASS.sub("", label), label) for label in new if label not in old)
     for name in {**gone, **come}:
-        yield gone.get(name, come.get(name, "")), come.get(name, gone.get(name, ""))
+        for was, now in zip_longest(gone.get(name, ()), come.get(name, ())):
+            yield was or now, now or was
 
 
 def _in_file(name: str) -> Hashable:

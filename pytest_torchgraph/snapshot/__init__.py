@@ -1,9 +1,9 @@
 """Stored graphs: `.tgraph` files next to the tests, managed by syrupy, compared as graphs.
 
-    assertion            the `graph_snapshot` fixture: syrupy's assertion and its storage
+    assertion            the `graph_snapshot` fixture, in syrupy's report of the session
     subject              converts a captured value to a `Program`
     compare              compares this program with a stored program, for ranks class by class
-    differences          texts of stored differences
+    stored_differences   texts of stored differences
     file_names, files    names the files, reads them
     run, stale, summary  the files that a run compared, the files to remove, the printed section
     pending              updates that `review` can make later

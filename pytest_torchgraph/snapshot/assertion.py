@@ -315,16 +315,16 @@ class GraphSnapshot(SnapshotAssertion):
         if failed is not None:
             outcome = "created" if failed.is_new else "updated"
             change = summary.describe(failed, detail)
-            if not failed.is_new:
-                self._record.replaced.append((lookup.key, failed))
         elif names:
             outcome, change = "renamed", names
         elif facts:
-            outcome, change = "updated", f"now includes: {facts}"
+            outcome, change = "updated", summary.ADDED + facts
         if lookup.release != files.running:
             outcome, change = "created", summary.describe_new_file(lookup.release, files, change)
         text = lookup.text if outcome == "unchanged" else storable(lookup.text)
         self._write(lookup, outcome, text, change)
+        if failed is not None and not failed.is_new:
+            self._record.replaced.append((lookup.key, failed))
         return True
 
     def _assert_difference(self, difference: GraphDiff, lookup: Lookup, refused: str) -> bool:
@@ -378,8 +378,9 @@ class GraphSnapshot(SnapshotAssertion):
 
         An "unchanged" file is not written, and has no change.
         """
-        if outcome == "unchanged":
-            change = ""
+        location = lookup.key
+        if outcome == "unchanged":  # the file of another release, for a difference
+            location, change = lookup.location, ""
         else:
             try:
                 write(Path(lookup.key), text, root=self._root)
@@ -389,7 +390,7 @@ class GraphSnapshot(SnapshotAssertion):
             lookup.result.created = outcome == "created"
             lookup.result.updated = outcome in ("updated", "renamed")
         self._handled.add(lookup.key)
-        self._record_outcome(outcome, lookup.key, change)
+        self._record_outcome(outcome, location, change)
 
     def _record_outcome(self, outcome: str, location: str, change: str = "") -> None:
         """Record for the report what this run did with a file; see `Record.stored`."""

@@ -10,19 +10,15 @@ from __future__ import annotations
 import re
 import sys
 from importlib import metadata, util
-from typing import TYPE_CHECKING
 
 import pytest
 
-from ..api.many_ranks import NO_RANKS, are_ranks
+from ..api.many_ranks import NO_RANKS, ManyRanks, are_ranks
 from ..graph import Graph
 from ..graph.equality import canonical
 from ..graph.program import Program
 from ..graph.text import Header
 from ..words import with_article
-
-if TYPE_CHECKING:
-    from ..ranks.ranks import Ranks
 
 
 def program_of(value: object, function: str = "graph_snapshot") -> Program:
@@ -43,7 +39,7 @@ def program_of(value: object, function: str = "graph_snapshot") -> Program:
     return _of_capture(value, function)
 
 
-def _of_ranks(value: Ranks) -> Program:
+def _of_ranks(value: ManyRanks) -> Program:
     if not len(value):
         raise AssertionError(f"nothing to compare: {NO_RANKS}")
     # In order: the file must not depend on the order in which the test asked for ranks.

@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 
 PRUNE = "--torchgraph-prune"
 
+ADDED = "now includes: "
+"""Begin of the change of an updated file whose graphs are equal."""
+
 UPDATE = "--torchgraph-update"
 
 MOST = 10
@@ -96,7 +99,7 @@ def _cause(run: RunRecord, action: str, path: str, change: str) -> str | None:
     """
     if path in run.replaced or not change:
         return ""
-    if action in ("renamed", "updated", "not compared"):
+    if action in ("renamed", "not compared") or change.startswith(ADDED):
         return change.partition(": ")[2] or change
     return None
 

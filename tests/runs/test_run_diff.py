@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import subprocess
 import sys
@@ -317,6 +318,22 @@ def test_a_fixture_with_a_new_label_is_compared_with_itself(
     assert not diff(base, same)
     [cause] = diff(base, head).causes
     assert (cause.kind, cause.tests) == ("edit", ("t",))
+
+
+def test_each_fixture_of_one_name_is_compared_with_itself(save: Save) -> None:
+    """A module overrides a fixture of its directory, and uses it. Both moved."""
+    sides = []
+    for place, ops in (("a", ("relu", "sin")), ("b", ("gelu", "sin")), ("c", ("gelu", "cos"))):
+        saved = Saved(save(place, {}))
+        labels = (f"n of {place}", f"n of {place}/t.py")
+        saved.writer.write_record("t", replace(PASSED, fixtures=labels))
+        for label, op in zip(labels, ops, strict=True):
+            compiled = SavedRecord(compiles=True, graphs=saved.graphs(op))
+            saved.writer.write_record(label, compiled, fixture=True)
+        saved.writer.write_info(replace(saved.writer.info, complete=True))
+        sides.append(saved.writer.directory)
+    for before, after in itertools.pairwise(sides):
+        assert [cause.kind for cause in diff(before, after).causes] == ["edit"]
 
 
 def test_what_is_not_compared_has_a_reason(save: Save) -> None:

@@ -74,6 +74,17 @@ def test_inline_update_is_written_by_the_controller_once(
     run().assert_outcomes(passed=3)
 
 
+def test_many_updated_texts_are_listed_with_their_lines(
+    pytester: pytest.Pytester, run: Run
+) -> None:
+    names = [f"{number:02}" for number in range(11)]
+    pytester.makepyfile(**{f"test_{name}": NET for name in names})
+    lines = stored_graphs(run("--torchgraph-update"))
+    assert [*filter(None, lines)] == [
+        f"updated  test_{name}.py: 1 text on line 5" for name in names
+    ]
+
+
 def test_inline_update_in_a_directory_outside_the_root_is_refused(
     pytester: pytest.Pytester, run: Run, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

@@ -75,6 +75,19 @@ def test_update_refuses_a_directory_that_leads_outside(
     assert (pytester.path / "__snapshots__/test_b").is_dir() == (name == HOME)
 
 
+def test_refused_update_lists_no_causes(
+    pytester: pytest.Pytester, stored: Run, outside: Path
+) -> None:
+    (pytester.path / HOME).rename(outside / "moved")
+    link(pytester, HOME, outside / "moved")
+    result = stored("--torchgraph-update", OP="gelu")
+    assert [line.partition(":")[0] for line in stored_graphs(result)] == [
+        f"refused  {ONE}",
+        f"refused  {TWO}",
+    ]
+    assert "this update changes" not in result.stdout.str()
+
+
 def test_failed_comparison_in_a_directory_outside_leaves_no_update_to_accept(
     pytester: pytest.Pytester, stored: Run, outside: Path
 ) -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
-from projects import Run
+from projects import Run, stored_graphs
 
 TEST = '''
 from pytest_torchgraph import Graph, diff
@@ -128,6 +129,16 @@ def test_pass(graph_snapshot):
     assert "aten.cos" in text
     pytester.makepyfile(test_it="\n\n" + body)
     run().assert_outcomes(passed=1)
+
+
+def test_difference_that_is_stored_for_an_older_release_is_unchanged(
+    pytester: pytest.Pytester, run: Run
+) -> None:
+    pytester.makepyfile(test_it=TEST)
+    running = ".".join(version("torch").split(".")[:2])
+    run("--torchgraph-update", f"-otorchgraph_releases={running}")
+    result = run("--torchgraph-update", f"-otorchgraph_releases=2.1 {running}")
+    assert stored_graphs(result) == ["unchanged  __snapshots__/test_it/test_pass.diff.txt"]
 
 
 @pytest.mark.slow("starts pytest three times")
