@@ -13,10 +13,7 @@ from ..graph.model import Source
 from ..ops.qualified import op_name
 from ..torch_private import RefusedNode
 from . import node_meta
-from .source_lines import (
-    from_stack_trace,
-    relative,
-)
+from .source_lines import from_stack_trace, relative
 
 _ADDRESS = re.compile(r" (?:object )?at 0x[0-9a-f]+|(?<=\b)0x[0-9a-f]{6,}")
 _PATH = re.compile(r"(?:/[\w.+-]+){2,}|\b[A-Za-z]:\\[^\s'\"]+")
@@ -56,14 +53,12 @@ def describe_refused(
         op, key = RefusedOp("", clean(reason)), None
         if node is not None:
             name = op_name(node.target) if node.op != "get_attr" else str(node.target)
-            if "_exit_" in name and ops:  # the end of a `with` statement
-                continue
             sources = ((near, _source(near)) for near in _nearest(node))
             near, source = next((pair for pair in sources if pair[1] is not None), (node, None))
             op = RefusedOp(name, clean(reason), _module(near, modules), source)
-            key = source
+            key = source and (source, near is node)  # the op in a context may be refused too
             if near is not node:
-                if name in contexts:
+                if name in contexts or ("_exit_" in name and ops):  # the end of a `with` statement
                     continue
                 contexts.add(name)
         ops.setdefault(key or (op.op, op.reason), op)

@@ -92,6 +92,9 @@ def on_method_call(report: Callable[[str, Any], None]) -> Iterator[None]:
 def _skip_in_dynamo() -> None:
     """Make Dynamo skip the wrappers of the methods. The search through modules takes 1 ms."""
     torch_private.leave_alone(__name__)
+    # torch keeps these lists of its methods, and would keep the wrappers in them.
+    torch.overrides.get_testing_overrides()
+    torch.overrides.get_overridable_functions()
 
 
 BREAK = "graph break"

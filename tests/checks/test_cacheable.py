@@ -13,6 +13,7 @@ import torch._inductor.config as inductor_config
 from subjects.cache_cases import (
     autocast_inside,
     branch,
+    opaque,
     selective,
     selective_partial,
     shifted,
@@ -80,6 +81,33 @@ def test_refused_op_is_named_with_line_and_hint(
     assert code in bypass.source.code
     assert bypass.source.file.endswith("cache_cases.py")
     assert not re.search(r"0x[0-9a-f]+|/site-packages/|\n", bypass.reason)
+
+
+@torch.compiler.allow_in_graph
+def early_exit_gate(x: torch.Tensor) -> torch.Tensor:
+    return x.sin()
+
+
+def gated(x: torch.Tensor) -> torch.Tensor:
+    y = opaque(x)
+    return early_exit_gate(y)
+
+
+def opaque_in_context(x: torch.Tensor) -> torch.Tensor:
+    with sdpa_kernel(SDPBackend.MATH):
+        return opaque(x)
+
+
+@pytest.mark.parametrize(
+    ("target", "ops"),
+    [
+        (gated, ["opaque", "early_exit_gate"]),
+        (opaque_in_context, ["_backend_from_string", "opaque"]),
+    ],
+)
+def test_no_refused_op_hides_another(target: Callable[..., Any], ops: list[str]) -> None:
+    bypasses = capture(target, torch.ones(4, 4)).cache_bypasses
+    assert [bypass.op.rpartition(".")[2] for bypass in bypasses] == ops
 
 
 def test_refused_context_has_line_and_module_of_the_op_in_it() -> None:

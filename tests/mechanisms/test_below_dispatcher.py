@@ -173,6 +173,16 @@ def test_each_tensor_in_a_list_is_read(via: str, function: Callable[[Tensor], Te
         captured.assert_no_syncs()
 
 
+def test_a_list_beside_a_cycle_is_not_followed() -> None:
+    def target(x: Tensor) -> Tensor:
+        total = x.sum().detach()
+        history: dict[str, Any] = {"total": total}
+        history["all"] = [total, history]
+        return torch.tensor([total.item(), 1.0]).sum() * x
+
+    assert capture(target, example(4), via="dispatch").count("aten._local_scalar_dense") == 1
+
+
 def test_a_list_of_numbers_reads_nothing() -> None:
     def target(x: Tensor) -> Tensor:
         total = x.sum() * 0

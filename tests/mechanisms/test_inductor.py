@@ -13,6 +13,7 @@ from torch_releases import skip_before
 
 from pytest_torchgraph import (
     Capture,
+    CaptureError,
     Graph,
     Inductor,
     capture,
@@ -225,3 +226,12 @@ def test_casts_are_refused_by_their_aten_name_in_a_watch_over_inductor() -> None
         with pytest.raises(ValueError, match="inductor decomposes it"):
             seen.assert_no_ops("aten._to_copy")
     capture(halved, example(3, 4), via="aot").assert_op_counts({"aten._to_copy": 1, "aten.gelu": 0})
+
+
+def test_comparison_that_runs_again_needs_the_compiler() -> None:
+    captured = capture(nn.Dropout(), example(4), via=Inductor(codegen=False))
+    with (
+        torch.compiler.set_stance("force_eager"),
+        pytest.raises(CaptureError, match="compiles nothing under"),
+    ):
+        captured.assert_matches_eager()

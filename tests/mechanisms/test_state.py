@@ -266,6 +266,23 @@ def test_forces_in_eval_mode_are_captured_if_torch_traces_them() -> None:
         capture(model, example(2, 3))
 
 
+class TreeNode(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_leaf = False
+        self.scale = nn.Parameter(torch.ones(()))
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.eval()
+        return x * self.scale
+
+
+def test_mode_of_a_module_with_an_attribute_is_leaf_is_restored() -> None:
+    node = TreeNode()
+    capture(node, example(3), via="dispatch")
+    assert node.training
+
+
 @pytest.mark.parametrize("shape", [(), (3,), (3, 5), (1030, 1031)])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int8])
 def test_write_without_a_version_bump_is_detected(

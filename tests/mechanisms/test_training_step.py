@@ -339,6 +339,25 @@ def test_object_with_state(graph_capture):
     assert same(before, average.state_dict())
 
 
+class Recent(dict):
+    """Its keys are ordered by their last use, as in a cache."""
+
+    def state_dict(self):
+        return dict(self)
+
+    def load_state_dict(self, state):
+        for key in reversed(state):
+            self.pop(key)
+            self[key] = state[key]
+
+
+def test_order_of_keys_is_no_state(graph_capture):
+    training, recent = Training(), Recent(a=1, b=[torch.ones(2)])
+    updates = (*training.updates, recent)
+    graph_capture(training.step, *batch(), via="dispatch", updates=updates)
+    assert recent["a"] == 1
+
+
 def test_generators_and_tensors(graph_capture):
     model, counter, generator = nn.Linear(3, 3), torch.zeros(()), torch.Generator().manual_seed(3)
     state = generator.get_state()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -515,6 +517,25 @@ def test_tensor_methods_are_restored() -> None:
 def methods() -> list[Any]:
     names = ("tolist", "__repr__", "cpu")
     return [(vars(torch.Tensor).get(name), getattr(torch.Tensor, name)) for name in names]
+
+
+FIRST_CAPTURE = """
+import gc, torch, weakref
+from pytest_torchgraph import capture
+
+model = torch.nn.Linear(2, 2)
+capture(model, torch.ones(1, 2), via="dynamo")
+assert torch.Tensor.item in torch.overrides.get_testing_overrides()
+assert torch.Tensor.item in torch.overrides.get_overridable_functions()[torch.Tensor]
+model = weakref.ref(model)
+gc.collect()
+assert model() is None
+"""
+
+
+@pytest.mark.slow("starts a process, because torch lists its methods once")
+def test_first_capture_is_in_no_list_of_torchs_methods() -> None:
+    subprocess.run([sys.executable, "-c", FIRST_CAPTURE], check=True)
 
 
 def test_nested_captures_restore_tensor_methods() -> None:

@@ -53,7 +53,7 @@ def tensors_inside(constant: torch.Tensor, alive: Sequence[torch.Tensor]) -> lis
         ]
         own_lists |= {id(owners), id(level_objects)}
         for owner in level_objects:
-            elements = pytree.tree_leaves(owner)
+            elements = pytree.tree_leaves(owner, lambda v: not isinstance(v, list | tuple))
             if len(elements) == len(numbers) and _is_made_of(elements, numbers):
                 return [leaf for leaf in elements if isinstance(leaf, torch.Tensor)]
     return []

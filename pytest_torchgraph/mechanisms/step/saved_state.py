@@ -437,7 +437,7 @@ class SavedState:
                 now.clear()
                 now.update(before)
         for owner, name, value in self.flags:
-            if getattr(owner, name) != value and getattr(owner, "is_leaf", True):
+            if getattr(owner, name) != value and (name == "training" or owner.is_leaf):
                 setattr(owner, name, value)
         for saved in (*self.buffers, *self.arguments):
             saved.restore(keep=keep)

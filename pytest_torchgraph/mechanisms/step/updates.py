@@ -12,7 +12,6 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
-import torch.utils._pytree as pytree
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
@@ -202,12 +201,13 @@ def state_of_object(name: str, value: Any) -> Any:
 
 
 def _equal(a: Any, b: Any) -> bool:
-    """Return True if two states have equal leaves in the same containers."""
-    (leaves, spec), (others, other_spec) = pytree.tree_flatten(a), pytree.tree_flatten(b)
-    return bool(spec == other_spec) and all(map(_is_same, leaves, others))
-
-
-def _is_same(a: Any, b: Any) -> bool:
+    """Return True if two states are equal, in whatever order their keys are."""
     if isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor):
         return same_bits(a, b) or (a.dtype == b.dtype and torch.equal(a, b))
-    return type(a) is type(b) and bool(a is b or a == b or (a != a and b != b))
+    if type(a) is not type(b):
+        return False
+    if isinstance(a, Mapping):
+        return a.keys() == b.keys() and all(_equal(item, b[key]) for key, item in a.items())
+    if isinstance(a, list | tuple | deque):
+        return len(a) == len(b) and all(map(_equal, a, b))
+    return bool(a is b or a == b or (a != a and b != b))

@@ -355,8 +355,11 @@ class Backend:
             around: creates a further context for the forward and for the backward.
 
         Raises:
-            CaptureError: if code ran that cannot be recorded, with its place.
+            CaptureError: if torch.compile is switched off, or if code ran that cannot be recorded,
+                with its place.
         """
+        if setting := switched_off():  # since a capture, which is compared now
+            raise CaptureError(setting)
         invocation = self.step.invocation
         options = {
             "backend": named_backend(self, self.name),
