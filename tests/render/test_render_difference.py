@@ -320,6 +320,29 @@ def test_unchanged_nodes_with_changed_names_are_matched(look):
     ]
 
 
+def test_bodies_of_one_name_are_matched_each_with_its_own():
+    title = """{kind} @ aot {{
+  body: {kind} {{
+    %x = input : f32[2]
+    %same{name} = aten.sin(%x) : f32[2]
+    %y = aten.{op}(%same{name}) : f32[2]
+    return %y
+  }}
+  %x = input : f32[2]
+  %y = higher_order.invoke_subgraph(@body, %x) : f32[2]
+  return %y
+}}
+"""
+
+    def step(op: str, name: str) -> list[Graph]:
+        texts = [title.format(kind="forward", op=op, name=name)]
+        texts.append(title.format(kind="backward", op=op, name=f"_too{name}"))
+        return list(parse_document("torchgraph 1\n\n" + "\n".join(texts)).graphs)
+
+    source = diff_to_dot(diff_graphs(step("relu", ""), step("gelu", "_now"))).source
+    assert source.count("label=aten.sin") + source.count('label="aten.sin') == 2
+
+
 def test_eager_graph_is_drawn_with_its_runs(look):
     def program(*eager: tuple[str, int]) -> list[Graph]:
         title = "{name} {{\n  %x = input : f32[2]\n  %y = aten.{op}(%x) : f32[2]\n  return %y\n}}\n"
