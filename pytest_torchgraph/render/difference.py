@@ -81,10 +81,11 @@ def drawing(diff: GraphDiff, hops: int = 2) -> Drawing:
     changes = [change for place in places for change in (*place.changes, *place.consequences)]
     shown: dict[int, Box] = {}
     partners: dict[Hashable, Mapping[str, str]] = {}
-    for before, after, names in diff.origins.matched() if diff.origins else ():
-        partners[id(before), id(after)] = names
-        # Breaks are drawn in a copy of the forward. A body may have its name, or that of another.
-        partners.setdefault((before and before.name, after and after.name), names)
+    for part in [of_ranks for _, of_ranks in diff.parts] or [diff]:
+        for before, after, names in part.origins.matched() if part.origins else ():
+            partners[id(before), id(after)] = names
+            # Breaks are drawn in a copy of the forward. Its name may also be that of a body.
+            partners.setdefault((before and before.name, after and after.name), names)
     for number, pair in enumerate(pairs_with_breaks(diff)):
         for graph in filter(None, (pair.before, pair.after)):
             scene.classes.update(graph.classes)

@@ -20,7 +20,9 @@ from pytest_torchgraph.graph import (
     TensorMeta,
     diff_graphs,
     parse_document,
+    parse_text,
 )
+from pytest_torchgraph.graph.diff import diff_files
 from pytest_torchgraph.graph.diff.findings import one_place
 from pytest_torchgraph.render import CHANGE_PAINTS, diff_to_dot
 
@@ -341,6 +343,25 @@ def test_bodies_of_one_name_are_matched_each_with_its_own():
 
     source = diff_to_dot(diff_graphs(step("relu", ""), step("gelu", "_now"))).source
     assert source.count("label=aten.sin") + source.count('label="aten.sin') == 2
+
+
+def test_unchanged_nodes_with_changed_names_are_matched_in_ranks():
+    text = """torchgraph 3
+mesh tp=2
+
+ranks 0-1
+
+forward @ aot {{
+  %x = input : f32[2]
+  %{name} = aten.sin(%x) : f32[2]
+  %y = aten.{op}(%{name}) : f32[2]
+  return %y
+}}
+"""
+    sides = [parse_text(text.format(name=f"same_{op}", op=op)) for op in ("relu", "gelu")]
+    difference, _ = diff_files(*sides)
+    source = diff_to_dot(difference).source
+    assert source.count('"aten.sin') + source.count("=aten.sin") == 1
 
 
 def test_eager_graph_is_drawn_with_its_runs(look):
