@@ -6,7 +6,7 @@ the old graph, as the comparison has paired them.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ..graph.diff import Change, GraphDiff, GraphPair, pairs_with_breaks
@@ -80,18 +80,20 @@ def drawing(diff: GraphDiff, hops: int = 2) -> Drawing:
     places = [place for finding in findings for place in finding.places]
     changes = [change for place in places for change in (*place.changes, *place.consequences)]
     shown: dict[int, Box] = {}
-    # By names, because breaks are drawn in copies of the graphs.
-    partners = {
-        (before and before.name, after and after.name): names
-        for before, after, names in (diff.origins.matched() if diff.origins else ())
-    }
+    partners: dict[Hashable, Mapping[str, str]] = {}
+    for part in [of_ranks for _, of_ranks in diff.parts] or [diff]:
+        for before, after, names in part.origins.matched() if part.origins else ():
+            partners[id(before), id(after)] = names
+            # Breaks are drawn in a copy of the forward. Its name may also be that of a body.
+            partners.setdefault((before and before.name, after and after.name), names)
     for number, pair in enumerate(pairs_with_breaks(diff)):
         for graph in filter(None, (pair.before, pair.after)):
             scene.classes.update(graph.classes)
         scene.old_classes.update(pair.before.classes if pair.before is not None else {})
         overlay = None
         if pair.before is not None and pair.after is not None:
-            names = partners.get((pair.before.name, pair.after.name), {})
+            of_copies = partners.get((pair.before.name, pair.after.name), {})
+            names = partners.get((id(pair.before), id(pair.after)), of_copies)
             overlay = _Overlay(pair.before, pair.after, pair, number, changes, names)
         if overlay is None or (pair.runs is not None and not overlay.shown):
             scene.boxes.append(_whole_graph(pair))

@@ -326,9 +326,9 @@ def test_edit_cost_is_unknown_at_levels_without_sizes() -> None:
 
 
 def test_edit_cost_with_symbolic_sizes() -> None:
-    def squared(op: str, *saved: str) -> Graph:
+    def squared(op: str, *saved: str, dtype: str = "f32") -> Graph:
         parsed = graph(
-            f"%a = aten.{op}.default(%x, %x) : f32[s0, s0]\n"
+            f"%a = aten.{op}.default(%x, %x) : {dtype}[s0, s0]\n"
             "%b = aten.neg.default(%x) : f32[s0, s0]\nreturn [%a, %b]",
             inputs="%x = input : f32[s0, s0]",
         )
@@ -338,6 +338,8 @@ def test_edit_cost_with_symbolic_sizes() -> None:
     assert costs([squared("mul", "b")], [squared("add", "b")]) == [(0, 0)]
     assert costs([squared("mul")], [squared("mm")]) == [(None, 0)]
     assert costs([squared("mul")], [squared("add", "a")]) == [(0, None)]
+    wider = squared("mul", "a", dtype="f64")
+    assert costs([squared("mul", "a")], [wider]) == [(0, None)]
 
 
 def test_edit_cost_of_an_op_without_an_applicable_formula() -> None:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Container
 
 import pytest
 from graph.build import difference, graph, written
 from graph.edited_layers import LAYERS, Layer, edits_of, model_of
+from graph.edits import call, returned
+from graph.edits import given as input_node
 from graph.strategies import checked, graphs, plain_graphs
 from hypothesis import assume, given
 from hypothesis import strategies as st
@@ -67,6 +70,22 @@ def test_two_different_edits_are_never_one_finding(
         places = set(numbers(finding))
         assert places <= first or places <= second, diff
     assert sum(len(finding.places) for finding in diff.findings) == len(first | second)
+
+
+def test_an_edit_before_and_after_a_removed_layer_is_one_finding() -> None:
+    words = ["sin", "cos", "tan", "abs", "log", "erf"]
+
+    def model(kept: list[str], edited: Container[str] = ()) -> Graph:
+        nodes, value = [], "x"
+        for k, word in enumerate(kept):
+            ops = [word, "neg", *(["exp"] if word in edited else []), "relu"]
+            for op in ops:
+                nodes.append(call(f"l.{k}/{op}", op, [value], f"l.{k}"))
+                value = f"l.{k}/{op}"
+        return Graph((input_node("x"), *nodes, returned(value)))
+
+    diff = difference(model(words), model([w for w in words if w != "tan"], ("cos", "log")))
+    assert [paths(finding) for finding in diff.findings] == [["l.1", "l.3"], ["l.2"]]
 
 
 def test_an_op_before_all_uses_and_one_before_some_are_two_edits() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from graph.build import difference, graph
 from graph.rule_examples import Example, rounded
 
 from pytest_torchgraph import Graph, diff, from_fx
@@ -54,6 +55,17 @@ def test_scale_follows_from_an_edit_or_is_one(name: str) -> None:
     assert [sum(len(place.changes) for place in each) for each in places] == changes, found
     follow = [sum(len(place.consequences) for place in each) for each in places]
     assert follow == consequences, found
+
+
+def test_edit_keeps_its_details_beside_a_scale_that_follows() -> None:
+    def quantized(scale: float, inputs: str) -> Graph:
+        op = "quantized_decomposed.quantize_per_tensor.default"
+        lines = f"%q = {op}(%x, {scale}, 3, -128, 127, torch.int8) : i8[2, 3]\nreturn %q"
+        return graph(lines, inputs="\n".join(f"%{name} = input : f32[2, 3]" for name in inputs))
+
+    (finding,) = difference(quantized(0.5, "xy"), quantized(0.25, "yx")).findings
+    assert len(finding.consequences) == 1
+    assert finding.details == ("was: x, y", "is: y, x")
 
 
 def test_scales_of_a_stored_graph_are_consequences_although_results_lack_strides() -> None:

@@ -20,7 +20,9 @@ from pytest_torchgraph.graph import (
     TensorMeta,
     diff_graphs,
     parse_document,
+    parse_text,
 )
+from pytest_torchgraph.graph.diff import diff_files
 from pytest_torchgraph.graph.diff.findings import one_place
 from pytest_torchgraph.render import CHANGE_PAINTS, diff_to_dot
 
@@ -318,6 +320,48 @@ def test_unchanged_nodes_with_changed_names_are_matched(look):
         for _, head, e in seen.edges
         if head == "aten.add.Tensor" and "color" in e and e["color"] == RED
     ]
+
+
+def test_bodies_of_one_name_are_matched_each_with_its_own():
+    title = """{kind} @ aot {{
+  body: {kind} {{
+    %x = input : f32[2]
+    %same{name} = aten.sin(%x) : f32[2]
+    %y = aten.{op}(%same{name}) : f32[2]
+    return %y
+  }}
+  %x = input : f32[2]
+  %y = higher_order.invoke_subgraph(@body, %x) : f32[2]
+  return %y
+}}
+"""
+
+    def step(op: str, name: str) -> list[Graph]:
+        texts = [title.format(kind="forward", op=op, name=name)]
+        texts.append(title.format(kind="backward", op=op, name=f"_too{name}"))
+        return list(parse_document("torchgraph 1\n\n" + "\n".join(texts)).graphs)
+
+    source = diff_to_dot(diff_graphs(step("relu", ""), step("gelu", "_now"))).source
+    assert source.count("label=aten.sin") + source.count('label="aten.sin') == 2
+
+
+def test_unchanged_nodes_with_changed_names_are_matched_in_ranks():
+    text = """torchgraph 3
+mesh tp=2
+
+ranks 0-1
+
+forward @ aot {{
+  %x = input : f32[2]
+  %{name} = aten.sin(%x) : f32[2]
+  %y = aten.{op}(%{name}) : f32[2]
+  return %y
+}}
+"""
+    sides = [parse_text(text.format(name=f"same_{op}", op=op)) for op in ("relu", "gelu")]
+    difference, _ = diff_files(*sides)
+    source = diff_to_dot(difference).source
+    assert source.count('"aten.sin') + source.count("=aten.sin") == 1
 
 
 def test_eager_graph_is_drawn_with_its_runs(look):

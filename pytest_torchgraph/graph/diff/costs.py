@@ -313,7 +313,8 @@ class _SavedBytes:
                 amount = _bytes_if_known(node)
                 if partner is None or partner.number not in owners[not is_new]:
                     self.ledger.add(self._find_storage_causes(owner), amount, sign)
-                elif is_new and amount != (before := _bytes_if_known(partner.node)):
+                elif is_new and matching.a.labels[partner.number] != matching.b.labels[number]:
+                    before = _bytes_if_known(partner.node)
                     change = None if amount is None or before is None else amount - before
                     self.ledger.add(self._find_makers(partner), change, times)
 

@@ -45,7 +45,8 @@ def _with_consequences(finding: Finding, follow: Iterable[Change]) -> Finding:
     follow = tuple(follow)
     follows = {*map(id, follow)}
     kept = [change for change in finding.changes if id(change) not in follows]
-    return one_place(kept, finding.summary, consequences=(*follow, *finding.consequences))
+    consequences = (*follow, *finding.consequences)
+    return one_place(kept, finding.summary, consequences=consequences, details=finding.details)
 
 
 # -- scales ----------------------------------------------------------------------------------------

@@ -194,7 +194,7 @@ class LinksReader:
         self.order = _Order()
         self.calls: dict[str, list[StepCall]] = {name: [] for name in self.graphs}
         self.results: dict[str, Link | None] = {}
-        self.inputs: list[str] = []
+        self.inputs: dict[str, None] = {}
         self.nodes = 0
 
     def read(self) -> tuple[Graph, ...]:
@@ -285,7 +285,7 @@ class LinksReader:
         name = self.reader.read_ref().name
         if name in self.inputs:
             self.reader.fail(f"%{name} is given twice", start)
-        self.inputs.append(name)
+        self.inputs[name] = None
 
     def _read_call(self) -> tuple[str, int]:
         name = self.reader.read_name()

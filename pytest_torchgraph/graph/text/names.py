@@ -44,8 +44,6 @@ TOKEN = re.compile(
     rf"{STRING}|`[^`]*(?:`|\Z)|[%@](?:{STRING}|{NAME})|{GIVEN}",
 )
 """Names. Strings and symbols match as well, because their text can look like a name."""
-WITH_INTEGERS = re.compile(rf"{TOKEN.pattern}|(?<![\w.+\-])-?[0-9]+(?![\w.])", re.ASCII)
-"""The matches of `TOKEN`, and integers, such as the sizes in results and arguments."""
 FORMAL = re.compile(r"(\$+)([0-9]+)\Z")
 """A value that each instance gives: its signs, one for each enclosing block, and its number."""
 EXPRESSION = re.compile(r"\[(?:([0-9]{0,9})n(?:([+-])([0-9]{1,9}))?|([0-9]{1,9})-([0-9]{0,9})n)\]")

@@ -389,7 +389,7 @@ class _Parser(NodeReader):
         inserted: dict[tuple[int, int], list[Node]] = {}
         for role, word in PLACED.items():
             own = {d.node.name: (d, position) for d, position in body.declared if d.node.op == role}
-            order = sort_inputs([(d.node.name, d.after) for d, _ in own.values()])
+            order = dict.fromkeys(sort_inputs([(d.node.name, d.after) for d, _ in own.values()]))
             for declared, _ in own.values():
                 # `sort_inputs` leaves it out, with those that follow it.
                 if declared.after and declared.node.name not in order:

@@ -80,12 +80,14 @@ class _Reader(ValueReader):
 
     Attributes:
         mesh: sizes of the mesh by dimension name, in order.
+        world: the number of ranks of the mesh.
         ranks: the ranks of all headings so far.
     """
 
     def __init__(self, lines: list[str]):
         super().__init__(lines)
         self.mesh: dict[str, int] = {}
+        self.world = 1
         self.ranks: set[int] = set()
 
     def read_mesh(self, row: int) -> None:
@@ -96,6 +98,7 @@ class _Reader(ValueReader):
             self.fail("expected 'mesh' and its sizes, such as 'mesh dp=2, tp=4'", 0, row)
         self.read_items(self.read_size)
         self.expect_end_of_line()
+        self.world = math.prod(self.mesh.values())
 
     def read_size(self) -> None:
         size = "a size of the mesh, such as 'tp=4'"
@@ -125,9 +128,10 @@ class _Reader(ValueReader):
         ranks = "ranks, such as 'ranks 0-3, 7'"
         first = int(self.match(_RANK, ranks))
         last = int(self.match(_RANK, ranks)) if self.skip("-") else first
-        world = math.prod(self.mesh.values())
-        if last >= world:
-            self.fail(f"rank {last} is out of range: the mesh has ranks 0 to {world - 1}", start)
+        if last >= self.world:
+            self.fail(
+                f"rank {last} is out of range: the mesh has ranks 0 to {self.world - 1}", start
+            )
         if last - first + len(self.ranks) >= MOST_RANKS:
             self.fail(f"expected at most {MOST_RANKS:,} ranks", start)
         span = range(first, last + 1)
