@@ -200,6 +200,7 @@ def _compare_graphs(
     # The matching has numbers, and its nodes have their own names again from here on.
     matching = changes.m
     matching.b = changes.b = flat
+    matching.flats = matching.a, flat
     origins.matchings.append(matching)
     label = _graph_label(old, new)
     made = {

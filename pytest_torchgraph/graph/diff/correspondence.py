@@ -34,6 +34,7 @@ class Correspondence:
         unmatchable: the nodes of `a` and the nodes of `b` that must not get a partner.
         exchanged: the nodes of `a` whose partner is a different op, next to an added or removed
             module.
+        flats: the old and the new graph.
         partners: `forward` and `backward`, by side.
     """
 
@@ -44,12 +45,8 @@ class Correspondence:
         self.backward = [-1] * len(b.nodes)
         self.unmatchable = unmatchable
         self.exchanged: set[int] = set()
+        self.flats = a, b
         self.partners = self.forward, self.backward
-
-    @property
-    def flats(self) -> tuple[NumberedGraph, NumberedGraph]:
-        """The old and the new graph."""
-        return self.a, self.b
 
     def pair_of(self, side: int, number: int) -> tuple[int, int]:
         """Return the old and the new number of a node; -1 if it has no partner."""
