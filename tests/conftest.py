@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import Callable, Generator, Iterator
@@ -54,6 +55,22 @@ def pytest_runtest_setup() -> None:
     guards: Any = sys.modules.get("torch._dynamo.guards")
     if guards is not None:
         guards.profile_guard_manager = lambda *_: 0.0
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item: pytest.Item) -> None:
+    """Take what lives long out of the collector's full passes: the objects of torch, above all.
+
+    They were a sixth of the time of the tests: a pass visits 1.2 million objects, in 0.8 s.
+    """
+    done = item.session.stash[TESTS] = item.session.stash.get(TESTS, -1) + 1
+    if done % 200 == 0:
+        gc.set_threshold(10_000, 10, 1_000_000)
+        gc.collect()
+        gc.freeze()
+
+
+TESTS = pytest.StashKey[int]()
 
 
 @pytest.hookimpl(wrapper=True)

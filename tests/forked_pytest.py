@@ -33,3 +33,8 @@ for name in (*plugin.pytest_plugins, "pytest_torchgraph.plugin"):
     importlib.import_module(name)
     # pytest rewrites assertions of plugins, and warns if a plugin is already imported.
     del sys.modules[name]
+
+# What most failures import only then.
+for name in ("snapshot.compare", "report.mismatch", "graph.diff.of_files"):
+    importlib.import_module(f"pytest_torchgraph.{name}")
+assert "torch" not in sys.modules
