@@ -59,6 +59,10 @@ ONLY_FLOATS = (
 )
 
 
+GRAPHS_DIFFER = "captured graphs differ from the stored graphs"
+"""`Comparison.problem` of graphs with other names or kinds; their difference says more."""
+
+
 @dataclass(frozen=True)
 class Comparison:
     """A failed comparison, which computes its difference on first use.
@@ -341,7 +345,7 @@ def _compare_program(
     before, after = stored.canonical().graphs, now.graphs
     if _titles(before) != _titles(after):
         return (
-            "captured graphs differ from the stored graphs",
+            GRAPHS_DIFFER,
             (f"stored:  {_listing(before)}", f"now:     {_listing(after)}"),
         )
     # `Graph.__eq__` compares the dataflow; `strict` adds strides and devices.
@@ -395,7 +399,7 @@ def _compare_counts(stored: Program, now: Program) -> tuple[str, tuple[str, ...]
     names, new_names = [name for name, _ in before], [name for name, _ in after]
     if names != new_names:
         return (
-            "captured graphs differ from the stored graphs",
+            GRAPHS_DIFFER,
             (f"stored:  {', '.join(names)}", f"now:     {', '.join(new_names)}"),
         )
     lines = count_lines(before, after)

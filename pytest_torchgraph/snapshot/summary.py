@@ -187,12 +187,17 @@ def describe(failed: Comparison, detail: Detail = "dataflow") -> str:
 
 def headline(failed: Comparison) -> str:
     """Return a one-line summary of a failed comparison."""
-    if failed.problem and not failed.parts:
+    from .compare import GRAPHS_DIFFER
+
+    if failed.problem not in ("", GRAPHS_DIFFER) and not failed.parts:
         return failed.problem
     prefix = f"{failed.problem}: " if failed.parts else ""
-    problems = dict.fromkeys(part.problem for part in failed.parts if part.problem)
+    problems = dict.fromkeys(part.problem for part in failed.parts or [failed] if part.problem)
     try:
-        summaries = [*([failed.diff.heading()] if failed.diff else []), *problems]
+        if failed.diff:
+            problems = {failed.diff.heading(): None} | problems
+            problems.pop(GRAPHS_DIFFER, None)  # the difference names them
+        summaries = [*problems]
     except Exception as error:
         summaries = [f"the graphs differ (cannot describe the difference: {brief(error)})"]
     return prefix + ("; ".join(summaries) or "the graphs differ")

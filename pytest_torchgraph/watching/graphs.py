@@ -48,8 +48,6 @@ AOT_KINDS: dict[str, GraphKind] = {
 
 _ROLES = {"parameter": 1, "buffer": 2}
 """Sort rank of an input by role; arguments come first."""
-_LEAVES = {"weight": 0, "bias": 1}
-"""Sort rank of an input within its module, by the last part of its name."""
 
 
 class PrintedGraphs:
@@ -343,13 +341,14 @@ class _CompilationGraphs:
 
 
 def input_order_of(names: Iterable[InputName]) -> dict[str, int]:
-    """Number the inputs in an order that does not depend on which input is used first.
+    """Number the inputs: arguments sorted by name, then parameters and buffers as they are used.
 
-    The text does not show the order of declaration. So arguments come first, then parameters, then
-    buffers, each sorted by name. A weight precedes its bias, as in most modules.
+    The text does not show the order of declaration. Arguments are matched by their order, which
+    must not depend on which is used first. Parameters and buffers are matched by name, and renamed
+    ones by their order, which must not depend on their names.
 
     Args:
-        names: role and name of each input.
+        names: role and name of each input, in the order of use.
 
     Returns:
         The position of each input, keyed by name.
@@ -357,10 +356,10 @@ def input_order_of(names: Iterable[InputName]) -> dict[str, int]:
 
     def key(pair: InputName) -> tuple[Any, ...]:
         role, name = pair
-        owner, _, leaf = name.rpartition(".")
-        return _ROLES.get(role, 0), natural_key(owner), _LEAVES.get(leaf, 2), natural_key(leaf)
+        return _ROLES.get(role, 0), [] if role in _ROLES else natural_key(name)
 
-    return {name: number for number, (_, name) in enumerate(sorted(set(names), key=key))}
+    ordered = sorted(dict.fromkeys(names), key=key)
+    return {name: number for number, (_, name) in enumerate(ordered)}
 
 
 def _input_names(printed: Printed) -> list[str]:

@@ -6,13 +6,15 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+import torch
 from projects import GRAPHS
 
-from pytest_torchgraph import Capture
+from pytest_torchgraph import Capture, GraphCapture
 from pytest_torchgraph.api.contents import Contents
 from pytest_torchgraph.graph import Detail, Graph, Header, parse_document
 from pytest_torchgraph.snapshot import Comparison, program_of
 from pytest_torchgraph.snapshot.compare import compare, same_text
+from pytest_torchgraph.snapshot.summary import headline
 
 graphs: dict[str, Any] = {}
 exec(GRAPHS, graphs)
@@ -130,7 +132,23 @@ def test_update_summary_names_eager_graphs() -> None:
     )
     failed = compare(parse_document(stored(STEP[0])), subject, "dataflow")
     assert failed is not None
-    assert describe(failed) == (
-        "captured graphs differ from the stored graphs: stored: forward; "
-        "now: forward, eager_0, eager_1"
+    assert describe(failed) == ("2 graphs added: stored: forward; now: forward, eager_0, eager_1")
+
+
+def test_heading_of_a_graph_break_names_it(graph_capture: GraphCapture) -> None:
+    def whole(x: torch.Tensor) -> torch.Tensor:
+        return x.sin().relu()
+
+    def broken(x: torch.Tensor) -> torch.Tensor:
+        y = x.sin()
+        torch._dynamo.graph_break()
+        return y.relu()
+
+    old, new = (program_of(graph_capture(target, torch.ones(3))) for target in (whole, broken))
+    failed = compare(parse_document(old.to_text("dataflow")), new, "dataflow")
+    assert failed is not None
+    line = broken.__code__.co_firstlineno + 2
+    assert headline(failed) == (
+        f"1 edit: graph break added at tests/snapshot/test_snapshot_eager.py:{line} in broken: "
+        "torch._dynamo.graph_break()"
     )

@@ -117,8 +117,7 @@ SUMMARIES = {
     "forward: aten.relu.default 1 -> 2",
     "test_detail": "detail 'full', was 'ops'",
     "test_far_apart": "1 edit in 5 places: aten.relu -> aten.gelu in layer.{0, 5, 10, 15, 20}",
-    "test_graphs": "captured graphs differ from the stored graphs: stored: forward; "
-    "now: forward, backward",
+    "test_graphs": "1 graph added: stored: forward; now: forward, backward",
     "test_input": "1 edit: size 2 -> 4 of input %x",
     "test_replaced": "1 edit: aten.softmax -> 4 ops in layer",
     "test_strides": "only strides or devices differ",

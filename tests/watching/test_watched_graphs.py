@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch_releases import skip_before
 from watching import hook_cases, recompile_cases
 
-from pytest_torchgraph import Aot, Capture, CaptureError, capture, watch
+from pytest_torchgraph import Aot, Capture, CaptureError, capture, diff, watch
 
 pytestmark = pytest.mark.filterwarnings("ignore:::torch", "ignore:The .grad attribute")
 
@@ -215,6 +215,23 @@ def test_order_of_reads_does_not_change_a_watch() -> None:
 
 
 # -- caches ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["linear", "zoom"])
+def test_a_layer_with_another_name_is_no_difference(name: str) -> None:
+    class Gated(nn.Module):
+        def __init__(self, value: str) -> None:
+            super().__init__()
+            self.gate, self.out = nn.Linear(4, 8), nn.Linear(8, 2)
+            self.value = value
+            setattr(self, value, nn.Linear(4, 8))
+
+        def forward(self, x: Tensor) -> Tensor:
+            value = getattr(self, self.value)(x)
+            return self.out(torch.sigmoid(self.gate(x)) * value)
+
+    one, other = (watched(Gated(layer), data(3, 4), backend="aot_eager") for layer in ("up", name))
+    assert not diff(one, other)
 
 
 @pytest.mark.slow("inductor generates code")

@@ -524,10 +524,9 @@ def _why_none(directories: Sequence[Path]) -> str:
     directory = shlex.join(map(str, directories))
     if any(file for directory in directories for file in directory.rglob("*.received.tgraph")):
         return (
-            f"{directory} has no *{PENDING_SUFFIX} file, because an older release of "
-            "pytest-torchgraph wrote it. Run the tests again with this release, or list the "
-            "causes only: "
-            f"`pytest-torchgraph diff {directory}`"
+            f"{directory} has no *{PENDING_SUFFIX} file: the comparisons have passed since, or an "
+            "old release of pytest-torchgraph wrote the directory. Run the tests again, or list "
+            f"the causes only: `pytest-torchgraph diff {directory}`"
         )
     return (
         f"no pending changes in {directory}: run `pytest --torchgraph-artifacts=DIR`, which "
