@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ..ops.impossible import pattern_name
-from ..ops.matching import matches
+from ..ops.matching import is_glob, matches
 from ..words import first_lines, grouped
 from .census import OpCall, calls
 from .failures import UnexpectedOps, failed
@@ -58,7 +58,7 @@ def assert_op_counts(
             problems.append(
                 f"  {pattern_name(op)}: expected {format_bounds(low, high)}, found {count}"
             )
-            problems += [f"      {line}" for line in format_places(matching, selected)]
+            problems += [f"      {line}" for line in format_places(matching, op, selected)]
     if exact:
         for name, others in _find_unmatched(graphs, expected, selected):
             count = times(others, selected)
@@ -101,7 +101,7 @@ def assert_no_ops(
         if count := times(matching, selected):
             unexpected += [call.node for call in matching]
             problems.append(f"  {pattern_name(op)}: found {count}")
-            problems += [f"      {line}" for line in format_places(matching, selected)]
+            problems += [f"      {line}" for line in format_places(matching, op, selected)]
     if problems:
         title = f"unexpected ops{f' ({selected})' if selected else ''}"
         shows = UnexpectedOps(graphs, unexpected, title)
@@ -204,13 +204,18 @@ def format_locations(nodes: Sequence[Node], limit: int = MAX_PLACES) -> list[str
     return _list_lines(lines, limit)
 
 
-def format_places(op_calls: Sequence[OpCall], selected: Selection | None) -> list[str]:
-    """Format the places of calls like `format_locations`, one line for each place and module."""
+def format_places(op_calls: Sequence[OpCall], op: Any, selected: Selection | None) -> list[str]:
+    """Format the places of calls of `op`, one line for each place and module.
+
+    If `op` is a glob, which says little about the calls, a line begins with the op of the call.
+    """
     lines: Counter[str] = Counter()
+    is_any = is_glob(pattern_name(op))
     for call in op_calls:
+        name = f"{call.op}  " if is_any else ""
         for module, count in call.modules.items():
             if not (selected and selected.module) or inside(module, selected.module):
-                lines[_format_place(call.node, module)] += count
+                lines[name + _format_place(call.node, module)] += count
     return _list_lines(lines, MAX_PLACES)
 
 

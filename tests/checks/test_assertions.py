@@ -92,6 +92,17 @@ def test_missing_device_in_a_count_is_named(captured: Capture) -> None:
         captured.assert_op_counts({"aten.addmm": {"cuda": 4}})
 
 
+def test_places_of_a_glob_name_the_ops() -> None:
+    def target(x: Tensor) -> Tensor:
+        return (x.double().cos() * 2).float()
+
+    doubles = capture(target, torch.ones(3))
+    with pytest.raises(AssertionError) as caught:
+        doubles.assert_no_ops("*", dtype="f64")
+    for op in ("_to_copy.default", "cos.default", "mul.Tensor"):
+        assert re.search(rf"^ +aten\.{op}  .*return \(x\.double", str(caught.value), re.MULTILINE)
+
+
 @pytest.mark.parametrize("count", ["4", 4.0, True, None, (1, 2, 3), [None], {"cpu": "x"}])
 def test_invalid_op_count_is_refused(captured: Capture, count: Any) -> None:
     with pytest.raises(TypeError, match=r"is not a valid count"):
