@@ -115,7 +115,6 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
         self.step_counts: frozenset[int] = frozenset()
         self.methods: list[tuple[str, str, Source | None, str]] = []
         self._backward = False
-        self._suspensions = 0
         self._frames = Frames()
         self._facts: dict[Any, OpFacts] = {}
         self._rewritten: dict[int, tuple[int, Value]] = {}
@@ -140,17 +139,12 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
         """Record nothing inside, while a compiled graph runs or is being compiled."""
         # Removing the mode is not enough: on the first run of a graph AOTAutograd's own mode is on
         # top of it.
-        self._suspensions += 1
+        self.suspensions += 1
         try:
             with torch_private.aside(self):
                 yield
         finally:
-            self._suspensions -= 1
-
-    @property
-    def is_suspended(self) -> bool:
-        """True while `suspended` prevents recording."""
-        return self._suspensions > 0
+            self.suspensions -= 1
 
     def run(
         self,
@@ -225,7 +219,7 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         kwargs = kwargs or {}
-        if self._suspensions:
+        if self.suspensions:
             return func(*args, **kwargs)
         if types and torch_private.stands_for_others(types):
             return NotImplemented
