@@ -45,14 +45,16 @@ class EagerRecord(OpRecord):
             compiled graph, or to add to a parameter's gradient.
         passes_on: whether the op may propagate a gradient through a view that is an output of a
             compiled graph.
+        lacks_line: see `Frames`.
         stack: the user's lines, innermost first, if the op begins an island; otherwise empty.
     """
 
-    __slots__ = ("backward", "by_engine", "passes_on", "stack")
+    __slots__ = ("backward", "by_engine", "lacks_line", "passes_on", "stack")
 
     backward: bool
     by_engine: bool
     passes_on: bool
+    lacks_line: bool
     stack: tuple[Line, ...]
 
 
@@ -266,6 +268,7 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
         record = EagerRecord(func, encoded, named, self.encode(output, True), path, sequence, line)
         record.backward = backward = self._backward or node is not None
         record.by_engine = func is LIFT
+        record.lacks_line = self._frames.lacks_line
         if backward:
             record.by = self.by(node, in_module)
         record.passes_on = False
