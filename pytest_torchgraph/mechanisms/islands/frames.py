@@ -74,10 +74,9 @@ class Frames:
                 kind = kinds.get(file, _UNKNOWN) or self._kind(file)
                 if kind == _USER:
                     line = file, frame.f_lineno, code.co_name
-                    self.lacks_line = (
-                        line[1] == code.co_firstlineno
-                        and position(code, frame.f_lasti)[2:] == (None, None)
-                    )
+                    self.lacks_line = line[1] == code.co_firstlineno and position(
+                        code, frame.f_lasti
+                    )[2:] == (None, None)
                 elif kind == _GENERATED:
                     in_graph = True
                 # On the first run of a graph AOTAutograd's own dispatch mode is on top.
