@@ -154,6 +154,12 @@ class Observed(CapturedGraphs):
         return tuple(event for event in events if isinstance(event, Sync))
 
     @property
+    def _ran_eagerly(self) -> bool:
+        """True if code that the user compiled ran eagerly, as in a training step via "dispatch"."""
+        calls = self._contents.calls
+        return calls is not None and bool(calls.eager_backends)
+
+    @property
     def _training(self) -> Sequence[UpdatedParameter]:
         """What a training step did to each parameter of the named modules.
 

@@ -210,9 +210,18 @@ _IN_THREADS = (
     "allow='in another thread'"
 )
 
+_RAN_EAGERLY = (
+    "Code that you compiled ran eagerly, and may wait or copy less when it is compiled. Capture "
+    "via='aot' to see that"
+)
+
 
 def _assert_no_events(
-    kind: str, capture: Subject, events: Sequence[Sync | Transfer], allow: str | Sequence[str]
+    kind: str,
+    capture: Subject,
+    events: Sequence[Sync | Transfer],
+    allow: str | Sequence[str],
+    ran_eagerly: bool,
 ) -> None:
     """See `Capture.assert_no_syncs` and `Capture.assert_no_transfers`.
 
@@ -221,6 +230,7 @@ def _assert_no_events(
         capture: the checked capture.
         events: the syncs or transfers of the capture.
         allow: see `Capture.assert_no_syncs`.
+        ran_eagerly: True if code that the user compiled ran eagerly.
     """
     allowed = patterns(allow)
     refused = [event for event in events if not allows(allowed, str(event))]
@@ -236,6 +246,7 @@ def _assert_no_events(
         uncertain = [event for event in refused if not event.certain]
         lines += [at_breaks] * any(event.op != STARTS for event in uncertain)
         lines += [_IN_THREADS] * any(event.op == STARTS for event in uncertain)
+        lines += [_RAN_EAGERLY] * ran_eagerly
         raise AssertionError("\n".join([head, *lines]))
     need_graphs(capture, unreported=True)
 
@@ -428,7 +439,7 @@ class KernelChecks(Subject):
                 compiled.
             CaptureError: if the capture cannot record syncs.
         """
-        _assert_no_events("host syncs", self, self._syncs_in(phase), allow)
+        _assert_no_events("host syncs", self, self._syncs_in(phase), allow, self._ran_eagerly)
         _need_seen_updates(self)
 
     def assert_no_transfers(self, allow: str | Sequence[str] = ()) -> None:
@@ -444,4 +455,6 @@ class KernelChecks(Subject):
                 compiled.
             CaptureError: if the capture cannot record transfers.
         """
-        _assert_no_events("transfers between devices", self, self.transfers, allow)
+        _assert_no_events(
+            "transfers between devices", self, self.transfers, allow, self._ran_eagerly
+        )

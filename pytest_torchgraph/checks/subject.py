@@ -245,6 +245,10 @@ class Subject:
         def _training(self) -> Sequence[UpdatedParameter]:
             """What a training step did to its parameters."""
 
+        @property
+        def _ran_eagerly(self) -> bool:
+            """True if code that the user compiled ran eagerly."""
+
         def _syncs_in(self, phase: str | None) -> tuple[Sync, ...]:
             """Return the syncs of a phase; of the whole step for `None`."""
 

@@ -400,7 +400,7 @@ def capture_training_step(step: Step, canon: CanonicalNames) -> Captured:
         training.note_call()
 
     noted = functools.partial(training.noted, recorder.recording_backward)
-    with torch_private.run_eagerly(lambda _: None), warnings.catch_warnings():
+    with torch_private.run_eagerly(seen.eager_backends.append), warnings.catch_warnings():
         # torch warns that our hooks see a compiled module twice.
         warnings.filterwarnings("ignore", message="Using `torch.compile.module.` when there are")
         step.warm_up()

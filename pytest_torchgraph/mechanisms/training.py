@@ -149,7 +149,8 @@ class TrainingRecord:
 
         @contextlib.contextmanager
         def running(_roots: Any, grads: Sequence[Any], _inputs: Any) -> Iterator[None]:
-            if self._depth:  # a reentrant checkpoint
+            # A reentrant checkpoint, or AOTAutograd traces the backward of a graph.
+            if self._depth or self.recorder.suspensions:
                 yield
                 return
             begin, line = self.count(), current_line(STEP)

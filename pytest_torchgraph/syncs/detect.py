@@ -131,10 +131,12 @@ class RecordedCalls:
         calls: calls of ops, each with the name of its graph, its module and its source.
         methods: names of called `METHODS`, and `STARTS` for each started thread, with module and
             source, and the phase of the step, "forward" or "backward" or "update".
+        eager_backends: one entry for each call of code that the user compiled and that ran eagerly.
     """
 
     calls: list[tuple[SyncCall, str, str, Source | None]] = field(default_factory=list)
     methods: list[tuple[str, str, Source | None, str]] = field(default_factory=list)
+    eager_backends: list[Any] = field(default_factory=list)
 
     def of_graphs(self, names: Set[str] | None) -> RecordedCalls:
         """Return the calls of some graphs; all calls for `None`."""

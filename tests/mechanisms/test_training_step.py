@@ -484,6 +484,17 @@ def test_logged_loss_belongs_to_the_update(graph_capture):
         capture.assert_no_syncs()
 
 
+@pytest.mark.parametrize("compiled", ["nothing", "optimizer"])
+def test_sync_that_may_be_of_eager_runs_of_compiled_code(graph_capture, compiled):
+    """An optimizer with a tensor as learning rate reads it back, but not if it is compiled."""
+    training = Training("AdamW", "for", compiled=compiled)
+    training.optimizer.param_groups[0]["lr"] = torch.tensor(1e-2)
+    capture = graph_capture(training.step, *batch(), via="dispatch", updates=training.updates)
+    with pytest.raises(AssertionError, match="reads a value back") as raised:
+        capture.assert_no_syncs()
+    assert ("Capture via='aot'" in str(raised.value)) == (compiled == "optimizer")
+
+
 @pytest.mark.slow("compiles a training step twice", only=["aot"])
 @pytest.mark.parametrize("via", ["dispatch", "aot"])
 def test_numbers_read_between_micro_batches_belong_to_the_update(graph_capture, via):

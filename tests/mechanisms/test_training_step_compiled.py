@@ -164,6 +164,23 @@ def test_step_that_compiles_its_model_runs_as_it_is(graph_capture, forward_of, i
         assert capture.breaks
 
 
+def test_batch_of_a_dynamic_size(graph_capture):
+    """AOTAutograd runs a backward while it compiles, on tensors without numbers as sizes."""
+    model = nn.Linear(4, 2)
+    trainer = Trainer(model, torch.compile(model), F.mse_loss)
+    step = trainer.step
+
+    def dynamic_step(x, y):
+        torch._dynamo.mark_dynamic(x, 0)
+        return step(x, y)
+
+    x, y = torch.randn(3, 4), torch.randn(3, 2)
+    capture = graph_capture(dynamic_step, x, y, via="aot", updates=(model, trainer.optimizer))
+    capture.assert_graph_count(forward=1, backward=1, total=2)
+    assert "f32[s0, 4]" in capture.graphs[0].to_text()
+    capture.assert_updated()
+
+
 @pytest.mark.slow("compiles a training step")
 def test_step_that_compiles_a_function_of_torch(graph_capture):
     """It uses the backend of the capture, although functions of torch's own compilations do not."""

@@ -268,6 +268,20 @@ def test_syncs_of_equal_eager_graphs_have_all_lines() -> None:
     ]
 
 
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="Python 3.10 has no columns")
+def test_sync_in_instructions_of_dynamo_has_the_line_of_its_operand() -> None:
+    """Dynamo formats an f-string in instructions that have the line of the `def`."""
+    logs = []
+
+    def logging(x: Tensor) -> Tensor:
+        y = x * 2
+        logs.append(f"{y.sum():.3f}")
+        return y + 1
+
+    (sync,) = capture(logging, example(), via="aot").syncs
+    assert sync.code == 'logs.append(f"{y.sum():.3f}")'
+
+
 def test_graph_break_at_an_eager_sync_is_not_a_second_sync() -> None:
     def encoded(x: Tensor) -> Tensor:
         classes = x.long()

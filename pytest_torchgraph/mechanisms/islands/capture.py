@@ -130,7 +130,7 @@ def run_recorded(
             yield
 
     def hand_over(method: str, tensor: Any) -> None:
-        if not recorder.is_suspended:
+        if not recorder.suspensions:
             recorder.hand_over(method, tensor)
             if training is not None:
                 methods.append((method, "", source_of(current_line(STEP))))
@@ -142,7 +142,7 @@ def run_recorded(
         hand_over,
         call=call,
         around=noted,
-        ignored=lambda: recorder.is_suspended,
+        ignored=lambda: recorder.suspensions > 0,
     )
     for tensor in output_leaves(step.output):
         # AOTAutograd wraps a subclass only after the recorded ops.

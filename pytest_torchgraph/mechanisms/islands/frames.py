@@ -15,6 +15,7 @@ from ...convert.source_lines import (
     is_torch_file,
     is_user_file,
     line_of,
+    position,
     user_frames,
 )
 from ..step import STEP
@@ -26,7 +27,12 @@ calls both, but their ops are not AOTAutograd's own.
 
 
 class Frames:
-    """Inspects the frames above the caller of its methods."""
+    """Inspects the frames above the caller of its methods.
+
+    Attributes:
+        lacks_line: True if the user's line that `locate` found is only the first line of its
+            function, because Dynamo gives no other line to the instructions that it makes.
+    """
 
     def __init__(self) -> None:
         self._kinds: dict[str, int] = {}
@@ -51,6 +57,7 @@ class Frames:
         line: Line | None = None
         path: int | None = None
         in_graph = aot
+        self.lacks_line = False
         kinds, call, wrapped = self._kinds, self._call, self._wrapped_call
         while frame is not None:
             code = frame.f_code
@@ -67,6 +74,9 @@ class Frames:
                 kind = kinds.get(file, _UNKNOWN) or self._kind(file)
                 if kind == _USER:
                     line = file, frame.f_lineno, code.co_name
+                    self.lacks_line = line[1] == code.co_firstlineno and position(
+                        code, frame.f_lasti
+                    )[2:] == (None, None)
                 elif kind == _GENERATED:
                     in_graph = True
                 # On the first run of a graph AOTAutograd's own dispatch mode is on top.

@@ -45,14 +45,16 @@ class EagerRecord(OpRecord):
             compiled graph, or to add to a parameter's gradient.
         passes_on: whether the op may propagate a gradient through a view that is an output of a
             compiled graph.
+        lacks_line: see `Frames`.
         stack: the user's lines, innermost first, if the op begins an island; otherwise empty.
     """
 
-    __slots__ = ("backward", "by_engine", "passes_on", "stack")
+    __slots__ = ("backward", "by_engine", "lacks_line", "passes_on", "stack")
 
     backward: bool
     by_engine: bool
     passes_on: bool
+    lacks_line: bool
     stack: tuple[Line, ...]
 
 
@@ -115,7 +117,6 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
         self.step_counts: frozenset[int] = frozenset()
         self.methods: list[tuple[str, str, Source | None, str]] = []
         self._backward = False
-        self._suspensions = 0
         self._frames = Frames()
         self._facts: dict[Any, OpFacts] = {}
         self._rewritten: dict[int, tuple[int, Value]] = {}
@@ -140,17 +141,12 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
         """Record nothing inside, while a compiled graph runs or is being compiled."""
         # Removing the mode is not enough: on the first run of a graph AOTAutograd's own mode is on
         # top of it.
-        self._suspensions += 1
+        self.suspensions += 1
         try:
             with torch_private.aside(self):
                 yield
         finally:
-            self._suspensions -= 1
-
-    @property
-    def is_suspended(self) -> bool:
-        """True while `suspended` prevents recording."""
-        return self._suspensions > 0
+            self.suspensions -= 1
 
     def run(
         self,
@@ -225,7 +221,7 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         kwargs = kwargs or {}
-        if self._suspensions:
+        if self.suspensions:
             return func(*args, **kwargs)
         if types and torch_private.stands_for_others(types):
             return NotImplemented
@@ -272,6 +268,7 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
         record = EagerRecord(func, encoded, named, self.encode(output, True), path, sequence, line)
         record.backward = backward = self._backward or node is not None
         record.by_engine = func is LIFT
+        record.lacks_line = self._frames.lacks_line
         if backward:
             record.by = self.by(node, in_module)
         record.passes_on = False

@@ -175,10 +175,15 @@ class _IslandReplay(Replay):
 
         A backward op has the module and the line of the forward op whose gradient it computes. An
         op that propagates the gradient of a compiled graph has those of the call of that graph.
+        An op of instructions that Dynamo made, such as those of an f-string, has the line of its
+        operand.
         """
         assert isinstance(record, EagerRecord)
         paths = self.recorder.paths
         source = source_of(record.line)
+        if record.lacks_line:
+            operands = (self.drafts[self.current[v]] for v in parts_of(record.args, Value))
+            source = next((draft.source for draft in operands if draft.source), source)
         if (record.path_number > 0 and source is not None) or not record.backward:
             return paths[max(record.path_number, 0)], source
         path, source_of_forward = self._place_of_forward(record)
@@ -529,7 +534,11 @@ class _Builder:
             if type(value) is Value and value not in self.replay.current:
                 name_in_graph = f"{graph.name}:{name}"
                 result = self.replay.meta(value)
-                draft = Draft("placeholder", _RUN, result=result, wanted=name_in_graph)
+                node = graph.by_name.get(name)
+                source = None if node is None else node.source
+                draft = Draft(
+                    "placeholder", _RUN, result=result, source=source, wanted=name_in_graph
+                )
                 number = self.replay.push(draft)
                 call.values[number] = name
                 self.replay.define(value, number)

@@ -142,6 +142,7 @@ class RecordingMode(torch_private.TorchDispatchMode):  # type: ignore[no-untyped
             with this storage.
         unknown_inputs: argument tensors with no recorded producer.
         writes: tracks the writes to tensors; `None` until a thread is started.
+        suspensions: how many contexts prevent recording now, see `IslandRecorder.suspended`.
         handed_over: the calls of `HANDS_OVER` methods, with the target's lines.
         precompiled: the target's lines that called precompiled code.
     """
@@ -162,6 +163,7 @@ class RecordingMode(torch_private.TorchDispatchMode):  # type: ignore[no-untyped
         self.views: dict[int, int] = {}
         self.unknown_inputs: list[UnknownInput] = []
         self.writes: UnseenWrites | None = None
+        self.suspensions = 0
         self.handed_over: list[tuple[str, Line | None]] = []
         self.precompiled: list[Line | None] = []
         self._path_numbers: dict[str, int] = {"": 0}
