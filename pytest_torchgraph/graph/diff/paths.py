@@ -27,6 +27,11 @@ def instances_of(path: str) -> tuple[str, ...]:
     return tuple([".".join(parts[:end]) for end in islice(ends, MAX_INSTANCES)])
 
 
+def list_of(instance: str) -> str:
+    """Return the path of the module list that has an instance; "" at the top."""
+    return instance.rpartition(".")[0]
+
+
 def path_of(node: Node) -> str:
     """Return the module path of a node; for a parameter or buffer, the path of its owner."""
     return node.module or module_of(node.name) or node.name.rpartition(".")[0]
