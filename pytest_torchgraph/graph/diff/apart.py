@@ -13,7 +13,7 @@ from collections.abc import Iterator, Set
 from ..equality import NumberedGraph
 from .correspondence import REACH, Correspondence
 from .moves import OWN_VALUES
-from .paths import instances_of, list_of, path_of
+from .paths import instances_of, path_of
 
 MIN_MOVED_SHARE = 0.5
 """Minimum share of a module's ops among removed modules for the module to count as moved."""
@@ -28,14 +28,14 @@ def find_one_sided_modules(a: NumberedGraph, b: NumberedGraph) -> tuple[set[int]
     shared = instances[0].keys() & instances[1].keys()
     if len(shared) == len(instances[0]) == len(instances[1]):
         return set(), set()
-    shared_lists = {list_of(instance) for instance in shared}
+    shared_lists = {_list_of(instance) for instance in shared}
     numbers: list[set[int]] = []
     for side, flat in enumerate((a, b)):
         # Modules are set apart with all inside them, unless their whole list is one-sided.
         modules: dict[str, set[int]] = {}
         for i, path in enumerate(paths[side]):
             one_sided = [instance for instance in instances_of(path) if instance not in shared]
-            if one_sided and list_of(one_sided[-1]) in shared_lists:
+            if one_sided and _list_of(one_sided[-1]) in shared_lists:
                 modules.setdefault(one_sided[-1], set()).add(i)
         # The ops of modules that this graph lacks: most ops of a moved module are among them.
         other, paths_here = (b, a)[side], {*paths[side]}
@@ -51,6 +51,10 @@ def find_one_sided_modules(a: NumberedGraph, b: NumberedGraph) -> tuple[set[int]
                 apart |= nodes
         numbers.append(apart)
     return numbers[0], numbers[1]
+
+
+def _list_of(instance: str) -> str:
+    return instance.rpartition(".")[0]
 
 
 def find_exchanged(matching: Correspondence) -> Iterator[tuple[int, int]]:

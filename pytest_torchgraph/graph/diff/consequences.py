@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from ..model import Node
 from .findings import Change, Finding, sides_of
-from .origins import Origins, take_same_operands
+from .origins import Origins
 from .paths import path_of
 from .rules import CONNECTED, IN_MODULE, NEAREST, OF_OP, OF_OPERAND, OF_OPERANDS, ON_LINE, VALUE
 
@@ -67,9 +67,6 @@ def with_consequences(
     others: list[Finding] = []
     whole = {id(graph) for pair in origins.pairs for graph in pair}
     for finding in backward:
-        # Only the values that the forward saved differ, and the edit shows them.
-        if all(_is_equal_output(change, origins) for change in finding.changes):
-            continue
         # The order of a body's inputs is that of its call.
         if all(
             c.kind == "rewired"
@@ -104,18 +101,6 @@ def with_consequences(
         place = replace(finding.places[0], consequences=(*finding.consequences, *following))
         extended.append(replace(finding, places=(place,)))
     return extended + others
-
-
-def _is_equal_output(change: Change, origins: Origins) -> bool:
-    """Return True if a graph returns what it returned, by the names of its nodes."""
-    old, new = origins.of(change)
-    return (
-        old is not None
-        and new is not None
-        and new.node.kind == "output"
-        and old.flat.labels[old.number] == new.flat.labels[new.number]
-        and take_same_operands(old, new, ())
-    )
 
 
 class _Cause(NamedTuple):
@@ -232,7 +217,14 @@ class _ForwardReach:
         # The first edit would be wrong: with a new tanh at the end of each of twelve layers, the
         # backward of the pooler was listed under layer 0 instead of layer 11.
         position = self.positions.get(module, 0.0)
-        _, nearest = min(self.edits_inside[path], key=lambda edit: abs(edit[0] - position))
+        # A lost residual removes a sum of gradients; another activation beside it removes no op.
+        _, nearest = min(
+            self.edits_inside[path],
+            key=lambda edit: (
+                self.findings[edit[1]].kind != change.kind,
+                abs(edit[0] - position),
+            ),
+        )
         return _Cause(share, nearest, self.findings[nearest].changes[0])
 
     @cached_property

@@ -14,7 +14,7 @@ from .differing import Join, NodeChange, NodeChanges, NodeKey, have_same_result
 from .findings import SIDES, ChangeKind
 from .match import match_graphs
 from .moves import find_moves
-from .paths import holds, instances_of, list_of
+from .paths import are_siblings, holds
 from .rules import (
     CALL,
     COPY,
@@ -90,16 +90,13 @@ def _join_neighbours(changes: NodeChanges) -> None:
     separate edits. A changed node always joins added and removed operands. A changed dequantize op
     also joins a changed quantize op: the two have the same constants.
     """
-    repeated = _RepeatedEdits(changes)
     for key, change in list(changes.by_key.items()):
         for side, number in change.sides if change.kind != "rewired" else ():
             for operand in _value_operands(changes, side, number):
                 kind = changes.kind_of(operand)
                 if change.kind != "changed":
                     is_edited = kind in (change.kind, "changed")
-                    if is_edited and not (
-                        _is_separate_edit(changes, operand, key) or repeated.repeats(operand, key)
-                    ):
+                    if is_edited and not _is_separate_edit(changes, operand, key):
                         changes.join(READS, key, operand)
                 elif kind == SIDES[side]:
                     changes.join(READS, key, operand)
@@ -126,7 +123,8 @@ def _is_separate_edit(changes: NodeChanges, operand: NodeKey, reader: NodeKey) -
 
     For example, a new norm takes the place of an old norm, and an added gate reads the new norm.
     The norm and the gate are two edits. An exchanged op and an added module next to the op are two
-    edits as well.
+    edits as well. So are the adds of two layers that lost their residual, although each add reads
+    the one before: the next layer reads it too.
     """
     side, number = operand
     if side == 0 and number in changes.m.exchanged:
@@ -134,38 +132,16 @@ def _is_separate_edit(changes: NodeChanges, operand: NodeKey, reader: NodeKey) -
     module, reading_module = (
         changes.m.flats[side].nodes[number].module for side, number in (operand, reader)
     )
-    is_nested = holds(module, reading_module) or holds(reading_module, module)
-    return operand in changes.replaced and not is_nested
-
-
-class _RepeatedEdits:
-    """The added and removed nodes, by their place in a module of a list that both graphs have."""
-
-    def __init__(self, changes: NodeChanges):
-        self.flats = changes.m.flats
-        paths = [{node.module for node in flat.nodes} for flat in self.flats]
-        self.shared = {i for path in paths[0] for i in instances_of(path)}
-        self.shared &= {i for path in paths[1] for i in instances_of(path)}
-        edited = (c.key for c in changes.by_key.values() if c.kind in SIDES)
-        self.places = {(side, *self.place_of(side, number)) for side, number in edited}
-
-    def place_of(self, side: int, number: int) -> tuple[str, str]:
-        flat = self.flats[side]
-        return flat.nodes[number].module, flat.shapeless[number]
-
-    def repeats(self, operand: NodeKey, reader: NodeKey) -> bool:
-        """Return True if the module of an operand has the edit of its reader as well.
-
-        A residual that each layer lost is one removed add in each, although each reads the last.
-        """
-        side, number = reader
-        path, label = self.place_of(side, number)
-        before = {list_of(i): i for i in instances_of(self.place_of(*operand)[0])}
-        for instance in instances_of(path):
-            other = before.get(list_of(instance), instance)
-            if other != instance and self.shared.issuperset((other, instance)):
-                return (side, other + path[len(instance) :], label) in self.places
+    if holds(module, reading_module) or holds(reading_module, module):
         return False
+    if operand in changes.replaced or changes.are_apart(operand, reader):
+        return True
+    users = changes.m.flats[side].users[number]
+    return (
+        changes.node_of(operand).op == changes.node_of(reader).op
+        and are_siblings(module, reading_module)
+        and any(changes.m.partners[side][user] != -1 for user, _ in users)
+    )
 
 
 def _join_copies(changes: NodeChanges) -> None:

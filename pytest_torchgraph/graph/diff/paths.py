@@ -27,11 +27,6 @@ def instances_of(path: str) -> tuple[str, ...]:
     return tuple([".".join(parts[:end]) for end in islice(ends, MAX_INSTANCES)])
 
 
-def list_of(instance: str) -> str:
-    """Return the path of the module list that has an instance; "" at the top."""
-    return instance.rpartition(".")[0]
-
-
 def path_of(node: Node) -> str:
     """Return the module path of a node; for a parameter or buffer, the path of its owner."""
     return node.module or module_of(node.name) or node.name.rpartition(".")[0]
@@ -66,6 +61,12 @@ def relative_to_instances(name: str, instances: Sequence[str]) -> tuple[int, int
         if beside is not None:
             return len(instances) - 1, *beside
     return None
+
+
+def are_siblings(path: str, other: str) -> bool:
+    """Return True if two paths are in different modules of one list."""
+    place = relative_to_instances(path, instances_of(other))
+    return place is not None and place[1] != 0
 
 
 def _sibling_distance(name: str, instance: str) -> tuple[int, str] | None:
