@@ -96,8 +96,8 @@ RULES = (
         READS,
         "joins",
         "An added or removed op reads the result of an op that was added, removed or changed. Not "
-        "if that op only took the place of another one, and the reader is in another module, nor if the "
-        "two are the same op in two modules of one list, or one of the modules is new or gone.",
+        "if that op only took the place of another one, and the reader is in another module. Nor "
+        "if the two are in two modules of one list, and are the same op or one module is one-sided.",
         "reads",
     ),
     Rule(
