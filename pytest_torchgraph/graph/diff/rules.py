@@ -97,7 +97,7 @@ RULES = (
         "joins",
         "An added or removed op reads the result of an op that was added, removed or changed. Not "
         "if that op only took the place of another one, and the reader is in another module. Nor "
-        "if the two are in two modules of one list, and are the same op or one module is one-sided.",
+        "if they are in two modules of one list, and one module is one-sided or the op is equal.",
         "reads",
     ),
     Rule(
