@@ -65,6 +65,29 @@ def test_a_new_layer_and_an_edit_of_its_class_are_two_findings() -> None:
     assert [place.module for place in edit.places] == [f"layers.{k}.mlp.act" for k in range(5)]
 
 
+@pytest.mark.parametrize("longer", [False, True], ids=["fewer have it", "more have it"])
+def test_a_layer_and_the_residual_of_all_others_are_two_findings(longer: bool) -> None:
+    def layers(count: int, *, residual: bool) -> Graph:
+        lines, value = [], "x"
+        for k in range(count):
+            fc, add = f"layers.{k}.fc", f"layers.{k}/add"
+            lines += [f"%{fc}/sin = aten.sin(%{value})", f"%{fc}/cos = aten.cos(%{fc}/sin)"]
+            if residual:
+                lines.append(f"%{add} = aten.add(%{value}, %{fc}/cos)")
+            value = add if residual else f"{fc}/cos"
+        return graph("\n".join([*lines, f"return %{value}"]))
+
+    few, many = layers(3, residual=not longer), layers(4, residual=longer)
+    for sides, layer, other in (
+        ((few, many), "added", "removed"),
+        ((many, few), "removed", "added"),
+    ):
+        assert difference(*sides).heading() == (
+            f"1 module {layer}: layers.3, like layers.2 ({2 + longer} ops); "
+            f"1 edit in 3 places: aten.add {layer if longer else other} in layers.{{0 … 2}}"
+        )
+
+
 def test_renamed_module_list_is_paired() -> None:
     diff = difference(decoder(5), decoder(5, "relu", blocks="blocks"))
     assert diff.heading().startswith("1 edit in 5 places: aten.silu -> aten.relu"), diff

@@ -63,6 +63,21 @@ def test_diff_text_has_module_source_line_before_after_and_consequences() -> Non
     assert len(lines) == 9
 
 
+def test_gradient_sums_follow_from_the_residual_not_from_the_activation_beside_it() -> None:
+    before, after = (
+        BLOCKS.format(line, line).replace("nn.GELU()", act)
+        for line, act in (
+            ("(h := x + norm(x)) + down(act(up(h)))", "nn.GELU()"),
+            ("down(act(up(x + norm(x))))", "nn.SiLU()"),
+        )
+    )
+    found = Example("blocks(x)", "blocks(x)", before, after).difference().findings
+    kinds = {
+        finding.kind: {c.kind for c in finding.consequences if c.node.is_call} for finding in found
+    }
+    assert kinds == {"changed": {"changed"}, "removed": {"removed"}}, found
+
+
 NET = (
     "net=nn.Sequential(*(Written('torch.relu(norm(conv(x)))', 'conv=nn.Conv2d(1, 1, 3), norm={}') "
     "for _ in range(2))).eval()"

@@ -88,6 +88,34 @@ def test_an_edit_before_and_after_a_removed_layer_is_one_finding() -> None:
     assert [paths(finding) for finding in diff.findings] == [["l.1", "l.3"], ["l.2"]]
 
 
+def residual(layers: int, kept: bool, container: str = "layers.", ops: int = 1) -> Graph:
+    """Return layers with residual adds, which read the sum of the layer before, or without."""
+    lines, value = [], "x"
+    for path in (f"{container}{k}" for k in range(layers)):
+        for k in range(ops):
+            name, number = f"{path}.fc.{k}/sin", f".{k}" * (k > 0)
+            lines.append(f"%{name} = aten.sin(%{value})")
+            if kept:
+                lines.append(f"%{path}/add{number} = aten.add(%{value}, %{name})")
+                name = f"{path}/add{number}"
+            value = name
+    return graph("\n".join([*lines, f"return %{value}"]))
+
+
+@pytest.mark.parametrize("ops", [1, 2])
+@pytest.mark.parametrize("container", ["layers.", ""], ids=["a list", "at the top"])
+def test_residual_that_each_layer_lost_has_a_place_in_each(container: str, ops: int) -> None:
+    for before, verb in ((True, "removed"), (False, "added")):
+        sides = (residual(3, kept, container, ops) for kept in (before, not before))
+        found = difference(*sides)
+        places = [place.module for place in found.findings[0].places]
+        assert places == [f"{container}{k}" for k in range(3)], found
+        count = "2 " * (ops > 1)
+        assert found.heading() == (
+            f"1 edit in 3 places: {count}aten.add {verb} in {container}{{0 … 2}}"
+        )
+
+
 def test_an_op_before_all_uses_and_one_before_some_are_two_edits() -> None:
     def model(edited: dict[int, str]) -> Graph:
         lines, value = [], "x"

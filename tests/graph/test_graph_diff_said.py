@@ -235,6 +235,23 @@ def test_exchanged_gradients_are_listed_beside_an_edit(returned: str, line: str)
     assert ("~ return" in text) == bool(line)
 
 
+def test_backward_that_only_takes_other_saved_values_is_not_listed() -> None:
+    backward = """
+        %a = saved : f32[2]
+        %t = tangent : f32[2]
+        %b = aten.mul.Tensor(%t, %a) : f32[2]
+        return [None, %b]
+        """
+    forward = "%a = aten.add.Tensor(%x, {}) : f32[2]\n%m = aten.mul(%y, %a) : f32[2]\nreturn %m"
+    before, after = (
+        [graph(f"{forward.format(eps)}\nsave %a"), graph(backward, "backward @ aot", inputs="")]
+        for eps in ("1e-06", "1e-05")
+    )
+    (finding,) = diff_graphs(before, after).findings
+    assert not finding.consequences
+    assert len(finding.to_text().splitlines()) == 3
+
+
 def test_what_follows_from_other_saved_values_is_listed() -> None:
     sides = [
         (

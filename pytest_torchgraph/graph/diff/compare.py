@@ -226,7 +226,9 @@ def _compare_graphs(
         if inside:
             calls = {*callers[0].get(body_old.name, ()), *callers[1].get(body_new.name, ())}
             own_findings = _merge_body(own_findings, inside, (old, new), calls, origins)
-    if not own_findings:
+    # If nothing in a backward differs but the values that an edited forward saved for it, the edit
+    # shows them, and its text is equal.
+    if not own_findings and not (names and origins.matchings[1:]):
         own_findings.append(one_place([_output_change(matching, label, origins)]))
     own_findings = _merge_reordered_inputs(own_findings, old, new, origins)
     names = matching.names()

@@ -217,7 +217,14 @@ class _ForwardReach:
         # The first edit would be wrong: with a new tanh at the end of each of twelve layers, the
         # backward of the pooler was listed under layer 0 instead of layer 11.
         position = self.positions.get(module, 0.0)
-        _, nearest = min(self.edits_inside[path], key=lambda edit: abs(edit[0] - position))
+        # A lost residual removes a sum of gradients; another activation beside it removes no op.
+        _, nearest = min(
+            self.edits_inside[path],
+            key=lambda edit: (
+                self.findings[edit[1]].kind != change.kind,
+                abs(edit[0] - position),
+            ),
+        )
         return _Cause(share, nearest, self.findings[nearest].changes[0])
 
     @cached_property

@@ -14,6 +14,7 @@ from .align import longest_increasing
 from .correspondence import Correspondence
 from .findings import SIDES, SIGNS, ChangeKind, digest
 from .match import align_outputs, nameless_label
+from .paths import are_siblings
 from .rules import OPERAND, SLOT
 from .union_find import UnionFind
 
@@ -255,10 +256,20 @@ class NodeChanges:
 
     def join_replaced(self, p: int, q: int, reader: Node) -> bool:
         """Join two operands in one slot if neither has a partner. Return True if so."""
-        is_replaced = len(self.unmatched(([p], [q]))) == 2
+        is_replaced = len(self.unmatched(([p], [q]))) == 2 and not self.are_apart((0, p), (1, q))
         if is_replaced:
             self.join(SLOT, (0, p), (1, q), reader.name)
         return is_replaced
+
+    def are_apart(self, *keys: NodeKey) -> bool:
+        """Return True if one of two nodes is in a module set apart, and one beside this module.
+
+        After the last layer lost its residual, the result of a new layer is in the slot of its sum.
+        Accepting the new layer must not accept the lost residual.
+        """
+        apart = {number in self.m.unmatchable[side] for side, number in keys}
+        paths = (self.m.flats[side].nodes[number].module for side, number in keys)
+        return len(apart) > 1 and are_siblings(*paths)
 
     def join_to_operands(self, i: int, p: int, q: int) -> None:
         """Join a rewired node to the node that was added or removed at its operand."""

@@ -14,7 +14,7 @@ from .differing import Join, NodeChange, NodeChanges, NodeKey, have_same_result
 from .findings import SIDES, ChangeKind
 from .match import match_graphs
 from .moves import find_moves
-from .paths import holds
+from .paths import are_siblings, holds
 from .rules import (
     CALL,
     COPY,
@@ -123,7 +123,8 @@ def _is_separate_edit(changes: NodeChanges, operand: NodeKey, reader: NodeKey) -
 
     For example, a new norm takes the place of an old norm, and an added gate reads the new norm.
     The norm and the gate are two edits. An exchanged op and an added module next to the op are two
-    edits as well.
+    edits as well. So are the adds of two layers that lost their residual, although each add reads
+    the one before: the next layer reads it too.
     """
     side, number = operand
     if side == 0 and number in changes.m.exchanged:
@@ -131,8 +132,16 @@ def _is_separate_edit(changes: NodeChanges, operand: NodeKey, reader: NodeKey) -
     module, reading_module = (
         changes.m.flats[side].nodes[number].module for side, number in (operand, reader)
     )
-    is_nested = holds(module, reading_module) or holds(reading_module, module)
-    return operand in changes.replaced and not is_nested
+    if holds(module, reading_module) or holds(reading_module, module):
+        return False
+    if operand in changes.replaced or changes.are_apart(operand, reader):
+        return True
+    users = changes.m.flats[side].users[number]
+    return (
+        changes.node_of(operand).op == changes.node_of(reader).op
+        and are_siblings(module, reading_module)
+        and any(changes.m.partners[side][user] != -1 for user, _ in users)
+    )
 
 
 def _join_copies(changes: NodeChanges) -> None:

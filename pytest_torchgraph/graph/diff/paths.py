@@ -63,6 +63,12 @@ def relative_to_instances(name: str, instances: Sequence[str]) -> tuple[int, int
     return None
 
 
+def are_siblings(path: str, other: str) -> bool:
+    """Return True if two paths are in different modules of one list."""
+    place = relative_to_instances(path, instances_of(other))
+    return place is not None and place[1] != 0
+
+
 def _sibling_distance(name: str, instance: str) -> tuple[int, str] | None:
     """Return the distance to the instance of the same list that holds a name, and the rest."""
     container, _, number = instance.rpartition(".")

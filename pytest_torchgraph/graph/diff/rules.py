@@ -82,7 +82,8 @@ RULES = (
     Rule(
         SLOT,
         "joins",
-        "A removed and an added value are the same operand of a common reader.",
+        "A removed and an added value are the same operand of a common reader. Not if one of them "
+        "is in a module that only one side has, and the other in another module of its list.",
         "is the same operand as",
     ),
     Rule(
@@ -95,7 +96,8 @@ RULES = (
         READS,
         "joins",
         "An added or removed op reads the result of an op that was added, removed or changed. Not "
-        "if that op only took the place of another one, and the reader is in another module.",
+        "if that op only took the place of another one, and the reader is in another module. Nor "
+        "if they are in two modules of one list, and one module is one-sided or the op is equal.",
         "reads",
     ),
     Rule(
