@@ -328,3 +328,22 @@ def test_another_dtype_of_an_input_is_listed_beside_an_edit_of_its_reader() -> N
     line = "    with    ~ %i = input : i32[2]"
     assert line in str(difference(sides[0], sides[1])).splitlines()
     assert line not in str(difference(sides[0], sides[2])).splitlines()
+
+
+def test_gradients_in_another_order_are_said_beside_an_edit_of_the_forward() -> None:
+    forward = "%a = aten.{}.default(%x) : f32[4]\nreturn %a\nsave %a"
+    backward = """
+        %a = saved : f32[4]
+        %t = tangent : f32[4]
+        %c = aten.cos.default(%a) : f32[4]
+        %m = aten.mul.Tensor(%t, %c) : f32[4]
+        return [%m, %c]
+    """
+    swapped = backward.replace("[%m, %c]", "[%c, %m]")
+    old, same, new = (
+        [graph(forward.format(op)), graph(text, "backward @ aot", inputs="")]
+        for op, text in (("relu", backward), ("tanh", backward), ("tanh", swapped))
+    )
+    said = "the returned values differ"
+    assert said not in diff_graphs(old, same).to_text()
+    assert said in diff_graphs(old, new).to_text()
