@@ -12,7 +12,6 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
-from torch_releases import RELEASE
 
 from pytest_torchgraph import capture_ranks
 
@@ -38,8 +37,6 @@ def test_launcher_variables_and_defaults_are_restored(monkeypatch: pytest.Monkey
     before = dict(os.environ)
     numbers.clear()
     ranks = capture_ranks(by_environment, dp=2, via="dispatch")
-    if RELEASE < (2, 10):  # torch.get_default_device() fails after set_default_device(None)
-        del torch._GLOBAL_DEVICE_CONTEXT.device_context
     assert dict(os.environ) == before
     tensor = torch.empty(0)
     assert (tensor.dtype, str(tensor.device)) == (torch.float32, "cpu")

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from ...words import grouped, listed
 from ..model import Node
+from ..select import ancestors
 from ..text import format_name, format_result
 from .align import longest_increasing
 from .correspondence import Correspondence
@@ -262,14 +263,21 @@ class NodeChanges:
         return is_replaced
 
     def are_apart(self, *keys: NodeKey) -> bool:
-        """Return True if one of two nodes is in a module set apart, and one beside this module.
+        """Return True if one of two nodes is in a module set apart, and one in a kept sibling of it.
 
-        After the last layer lost its residual, the result of a new layer is in the slot of its sum.
-        Accepting the new layer must not accept the lost residual.
+        After the last layer lost its residual, the result of a new layer is in the slot of its
+        sum. Accepting the new layer must not accept the lost residual.
         """
         apart = {number in self.m.unmatchable[side] for side, number in keys}
-        paths = (self.m.flats[side].nodes[number].module for side, number in keys)
-        return len(apart) > 1 and are_siblings(*paths)
+        paths = [self.node_of(key).module for key in keys]
+        kept = self.kept_modules.intersection(paths)
+        return len(apart) > 1 and bool(kept) and are_siblings(*paths)
+
+    @cached_property
+    def kept_modules(self) -> set[str]:
+        """The modules of nodes that have a partner, and the modules around these."""
+        modules = {self.a.nodes[i].module for i, j in enumerate(self.m.forward) if j != -1}
+        return {path for module in modules for path in ancestors(module)}
 
     def join_to_operands(self, i: int, p: int, q: int) -> None:
         """Join a rewired node to the node that was added or removed at its operand."""
