@@ -263,7 +263,7 @@ class NodeChanges:
         return is_replaced
 
     def are_apart(self, *keys: NodeKey) -> bool:
-        """Return True if one of two nodes is in a module set apart, and one in a kept sibling of it.
+        """Return True if one of two nodes is in a module set apart, and one in a kept sibling.
 
         After the last layer lost its residual, the result of a new layer is in the slot of its
         sum. Accepting the new layer must not accept the lost residual.
