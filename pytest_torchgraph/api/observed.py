@@ -157,7 +157,7 @@ class Observed(CapturedGraphs):
     def _ran_eagerly(self) -> bool:
         """True if code that the user compiled ran eagerly, as in a training step via "dispatch"."""
         calls = self._contents.calls
-        return calls is not None and bool(calls.eager_backends)
+        return calls is not None and calls.ran_eagerly
 
     @property
     def _training(self) -> Sequence[UpdatedParameter]:

@@ -216,41 +216,6 @@ _RAN_EAGERLY = (
 )
 
 
-def _assert_no_events(
-    kind: str,
-    capture: Subject,
-    events: Sequence[Sync | Transfer],
-    allow: str | Sequence[str],
-    ran_eagerly: bool,
-) -> None:
-    """See `Capture.assert_no_syncs` and `Capture.assert_no_transfers`.
-
-    Args:
-        kind: name of the events in the message.
-        capture: the checked capture.
-        events: the syncs or transfers of the capture.
-        allow: see `Capture.assert_no_syncs`.
-        ran_eagerly: True if code that the user compiled ran eagerly.
-    """
-    allowed = patterns(allow)
-    refused = [event for event in events if not allows(allowed, str(event))]
-    if refused:
-        tolerated = len(events) - len(refused)
-        certain = sum(event.certain for event in refused)
-        unknown = len(refused) - certain
-        count_text = f"{certain} certain and {unknown} possible" if unknown else f"{certain}"
-        head = f"{kind}: expected none, found {count_text}"
-        head += f" (and {tolerated} that allow= permits)" if tolerated else ""
-        lines = [_format_event(number, event) for number, event in enumerate(refused, 1)]
-        at_breaks = _UNKNOWN_BUT_OPS if capture.watched is None else _UNKNOWN
-        uncertain = [event for event in refused if not event.certain]
-        lines += [at_breaks] * any(event.op != STARTS for event in uncertain)
-        lines += [_IN_THREADS] * any(event.op == STARTS for event in uncertain)
-        lines += [_RAN_EAGERLY] * ran_eagerly
-        raise AssertionError("\n".join([head, *lines]))
-    need_graphs(capture, unreported=True)
-
-
 def _need_seen_updates(capture: Subject) -> None:
     """Fail for a watch in which an optimizer stepped outside compiled code."""
     record = capture.watched
@@ -419,6 +384,34 @@ class KernelChecks(Subject):
         need_graphs(self)
         _assert_sizes(self, name, dim, None)
 
+    def _assert_no_events(
+        self, kind: str, events: Sequence[Sync | Transfer], allow: str | Sequence[str]
+    ) -> None:
+        """See `Capture.assert_no_syncs` and `Capture.assert_no_transfers`.
+
+        Args:
+            kind: name of the events in the message.
+            events: the syncs or transfers of the capture.
+            allow: see `Capture.assert_no_syncs`.
+        """
+        allowed = patterns(allow)
+        refused = [event for event in events if not allows(allowed, str(event))]
+        if refused:
+            tolerated = len(events) - len(refused)
+            certain = sum(event.certain for event in refused)
+            unknown = len(refused) - certain
+            count_text = f"{certain} certain and {unknown} possible" if unknown else f"{certain}"
+            head = f"{kind}: expected none, found {count_text}"
+            head += f" (and {tolerated} that allow= permits)" if tolerated else ""
+            lines = [_format_event(number, event) for number, event in enumerate(refused, 1)]
+            at_breaks = _UNKNOWN_BUT_OPS if self.watched is None else _UNKNOWN
+            uncertain = [event for event in refused if not event.certain]
+            lines += [at_breaks] * any(event.op != STARTS for event in uncertain)
+            lines += [_IN_THREADS] * any(event.op == STARTS for event in uncertain)
+            lines += [_RAN_EAGERLY] * self._ran_eagerly
+            raise AssertionError("\n".join([head, *lines]))
+        need_graphs(self, unreported=True)
+
     def assert_no_syncs(self, allow: str | Sequence[str] = (), *, phase: str | None = None) -> None:
         """Assert that Python never waits for the device; see `syncs` for the limits of the record.
 
@@ -439,7 +432,7 @@ class KernelChecks(Subject):
                 compiled.
             CaptureError: if the capture cannot record syncs.
         """
-        _assert_no_events("host syncs", self, self._syncs_in(phase), allow, self._ran_eagerly)
+        self._assert_no_events("host syncs", self._syncs_in(phase), allow)
         _need_seen_updates(self)
 
     def assert_no_transfers(self, allow: str | Sequence[str] = ()) -> None:
@@ -455,6 +448,4 @@ class KernelChecks(Subject):
                 compiled.
             CaptureError: if the capture cannot record transfers.
         """
-        _assert_no_events(
-            "transfers between devices", self, self.transfers, allow, self._ran_eagerly
-        )
+        self._assert_no_events("transfers between devices", self.transfers, allow)

@@ -399,8 +399,11 @@ def capture_training_step(step: Step, canon: CanonicalNames) -> Captured:
         note_method(seen, recorder, method, owner)
         training.note_call()
 
+    def note_eager_run(_backend: Any) -> None:  # kept, it would keep what the user compiled
+        seen.ran_eagerly = True
+
     noted = functools.partial(training.noted, recorder.recording_backward)
-    with torch_private.run_eagerly(seen.eager_backends.append), warnings.catch_warnings():
+    with torch_private.run_eagerly(note_eager_run), warnings.catch_warnings():
         # torch warns that our hooks see a compiled module twice.
         warnings.filterwarnings("ignore", message="Using `torch.compile.module.` when there are")
         step.warm_up()

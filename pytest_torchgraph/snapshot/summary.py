@@ -194,10 +194,10 @@ def headline(failed: Comparison) -> str:
     prefix = f"{failed.problem}: " if failed.parts else ""
     problems = dict.fromkeys(part.problem for part in failed.parts or [failed] if part.problem)
     try:
-        if failed.diff:
-            problems = {failed.diff.heading(): None} | problems
-            problems.pop(GRAPHS_DIFFER, None)  # the difference names them
         summaries = [*problems]
+        if failed.diff:
+            others = (problem for problem in problems if problem != GRAPHS_DIFFER)
+            summaries = [failed.diff.heading(), *others]
     except Exception as error:
         summaries = [f"the graphs differ (cannot describe the difference: {brief(error)})"]
     return prefix + ("; ".join(summaries) or "the graphs differ")

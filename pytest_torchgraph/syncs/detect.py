@@ -131,19 +131,20 @@ class RecordedCalls:
         calls: calls of ops, each with the name of its graph, its module and its source.
         methods: names of called `METHODS`, and `STARTS` for each started thread, with module and
             source, and the phase of the step, "forward" or "backward" or "update".
-        eager_backends: one entry for each call of code that the user compiled and that ran eagerly.
+        ran_eagerly: True if code that the user compiled ran eagerly.
     """
 
     calls: list[tuple[SyncCall, str, str, Source | None]] = field(default_factory=list)
     methods: list[tuple[str, str, Source | None, str]] = field(default_factory=list)
-    eager_backends: list[Any] = field(default_factory=list)
+    ran_eagerly: bool = False
 
     def of_graphs(self, names: Set[str] | None) -> RecordedCalls:
         """Return the calls of some graphs; all calls for `None`."""
         if names is None:
             return self
         calls = [call for call in self.calls if call[1] in names]
-        return RecordedCalls(calls, [method for method in self.methods if method[3] in names])
+        methods = [method for method in self.methods if method[3] in names]
+        return RecordedCalls(calls, methods, self.ran_eagerly)
 
 
 def eager_calls(graphs: Sequence[Graph], ops: Iterable[EagerOp]) -> RecordedCalls:

@@ -3,11 +3,13 @@
 import contextlib
 import copy
 import ctypes
+import gc
 import itertools
 import logging
 import operator
 import random
 import sys
+import weakref
 from collections import Counter
 
 import pytest
@@ -493,6 +495,29 @@ def test_sync_that_may_be_of_eager_runs_of_compiled_code(graph_capture, compiled
     with pytest.raises(AssertionError, match="reads a value back") as raised:
         capture.assert_no_syncs()
     assert ("Capture via='aot'" in str(raised.value)) == (compiled == "optimizer")
+
+
+def test_a_capture_does_not_keep_what_the_user_compiled(graph_capture):
+    class Backend:
+        def __call__(self, graph, _inputs):
+            return graph.forward
+
+    backend = Backend()
+    alive = weakref.ref(backend)
+    model = nn.Linear(6, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    forwards = [torch.compile(model, backend=backend)]
+
+    def step(x, y):
+        F.mse_loss(forwards[0](x), y).backward()
+        optimizer.step()
+
+    capture = graph_capture(step, *batch(), via="dispatch", updates=(model, optimizer))
+    del backend, forwards[0]
+    torch._dynamo.reset()
+    gc.collect()
+    assert capture.phase("update")
+    assert alive() is None
 
 
 @pytest.mark.slow("compiles a training step twice", only=["aot"])

@@ -83,7 +83,7 @@ RULES = (
         SLOT,
         "joins",
         "A removed and an added value are the same operand of a common reader. Not if one of them "
-        "is in a module that only one side has, and the other in another module of its list.",
+        "is in a module that only one side has, and the other in one of its list that is kept.",
         "is the same operand as",
     ),
     Rule(
