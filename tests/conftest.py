@@ -18,6 +18,10 @@ from projects import GRAPHS, Run, files
 
 pytest_plugins = ["pytester"]
 
+# Before torch is imported, here and in the processes that tests start: the threads of several
+# processes wait for each other at each op. Two workers on two cores took up to twice the time.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -155,7 +155,8 @@ class Drawing:
         boxes: dict[tuple[str, str, bool], list[str]] = {}
         for key, element in self.elements.items():
             for node in element.nodes:
-                for is_old in {element.is_old, element.kind == "group"}:
+                sides = (True, False) if element.kind == "group" else (element.is_old,)
+                for is_old in sides:
                     boxes.setdefault((element.graph, node, is_old), []).append(key)
         return boxes
 

@@ -107,6 +107,20 @@ def test_a_removed_node_is_found_as_one_of_the_old_graph():
     assert picture.elements[gone].change == "removed"
 
 
+def test_a_removed_and_an_added_node_of_one_name_have_a_box_each():
+    kept = "  %u = aten.sin.default({}) : f32[2]\n  %v = aten.exp.default(%u) : f32[2]\n"
+    head, end = "torchgraph 1\n\nforward @ aot {\n  %x = input : f32[2]\n", "  return {}\n}}\n"
+    cos, relu = (f"  %t = aten.{op}.default({{}}) : f32[2]\n" for op in ("cos", "relu"))
+    old = head + cos.format("%x") + kept.format("%t") + end.format("%v")
+    new = head + kept.format("%x") + relu.format("%v") + end.format("%t")
+
+    picture = difference.drawing(diff_graphs((Graph.from_text(old),), (Graph.from_text(new),)))
+
+    for is_old, change in ((True, "removed"), (False, "added")):
+        (box,) = picture.ids_of("forward", "t", is_old=is_old)
+        assert picture.elements[box].change == change
+
+
 def test_id_of_finds_a_change_between_graphs_with_two_names():
     old, new = layers(3), replace(layers(3), name="other")
     nodes = list(new.nodes)
