@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..convert.refused_nodes import RefusedOp, clean
-from ..convert.source_lines import localizer
+from ..convert.source_lines import is_user_file, localizer
 from ..errors import GraphFormatError
 from ..words import listed
 from .compilations import Compilation, compilations
@@ -171,21 +171,34 @@ def _add(writer: _WritingProcess, record: LogRecord) -> None:
         writer.events.append((rank if isinstance(rank, int) else None, event))
 
 
+def _frame_of(event: Event) -> object:
+    return event.id and (event.id.autograd, event.id.frame)
+
+
 def _complete(events: list[Event]) -> Iterator[Event]:
     """Yield the events, with what `Hub` adds in a live process as far as the log shows it."""
     printed = [event for event in events if isinstance(event, GraphPrinted)]
     captures = any(event.stage == "compiled_autograd" for event in printed)
     with_backward = {event.id for event in printed if event.stage == "backward"}
+    # Where torch 2.14 ends the capture of a backward, it compiles functions of `inspect`, without a
+    # graph. `Hub` omits them.
+    of_torch = {
+        _frame_of(event)
+        for event in events
+        if captures and isinstance(event, CompilationFinished) and event.id and event.file
+        if event.id.autograd is None and not is_user_file(event.file)
+    }.difference(map(_frame_of, printed))
     looked_up: set[Any] = set()
     codes: dict[Any, CompilationFinished] = {}
     for event in events:
+        if _frame_of(event) in of_torch:
+            continue
         match event:
             case CompilationStarted():
                 looked_up.discard(event.id)
             case CompilationFinished():
                 # torch names no code when it refuses to compile a frame again.
-                frame = event.id and (event.id.autograd, event.id.frame)
-                code = codes.setdefault(frame, event)
+                code = codes.setdefault(_frame_of(event), event)
                 if not event.file:
                     event = replace(event, function=code.function, file=code.file, line=code.line)
             case GraphPrinted(stage="dynamo"):
