@@ -38,6 +38,7 @@ RULE_OF_SCORE = {
     IN_MODULE_OF_SEVERAL: IN_MODULE,
     TAKEN_BY_SEVERAL: OF_OPERANDS,
 }
+"""The rule that gives each score. Any other score is a share of a module path: `NEAREST`."""
 
 
 def with_consequences(
@@ -67,7 +68,8 @@ def with_consequences(
     others: list[Finding] = []
     whole = {id(graph) for pair in origins.pairs for graph in pair}
     for finding in backward:
-        # The order of a body's inputs is that of its call.
+        # A backward that takes its inputs in another order. Inputs of a body do not count, because
+        # their order is that of the operands of its call.
         if all(
             c.kind == "rewired"
             and c.node.kind == "placeholder"
@@ -86,7 +88,8 @@ def with_consequences(
             for side, node in sides_of(change)
         }
         for change, own, best in zip(changes, scored, causes, strict=True):
-            is_own = own[:2] == best[:2]
+            # The rule is that of the change's own cause, unless the strongest change decided.
+            is_own = own[:2] == best[:2]  # score and edit
             rule = RULE_OF_SCORE.get(best.score, NEAREST) if is_own else CONNECTED
             other, operand = best.change, best.operand if is_own else ""
             # That an op reads another one that follows says more than that both are in a module.
@@ -188,7 +191,7 @@ class _ForwardReach:
         for value in names:
             if value in self.own_values:
                 return self.own_values[value]
-        inside: dict[int, Change] = {}
+        inside: dict[int, Change] = {}  # the edits in the innermost module of the change
         for _, node in nodes:
             edits = self.modules.get(node.module, {})
             source, score = node.source, SAME_MODULE
@@ -217,7 +220,8 @@ class _ForwardReach:
         # The first edit would be wrong: with a new tanh at the end of each of twelve layers, the
         # backward of the pooler was listed under layer 0 instead of layer 11.
         position = self.positions.get(module, 0.0)
-        # A lost residual removes a sum of gradients; another activation beside it removes no op.
+        # Edits of the same kind come first: a lost residual removes a sum of gradients, and another
+        # activation beside it removes no op.
         _, nearest = min(
             self.edits_inside[path],
             key=lambda edit: (
@@ -239,5 +243,8 @@ class _ForwardReach:
 
 
 def _name_of_op(node: Node) -> str:
-    """Return the name of an op without namespace and overload, and that of the op of a gradient."""
+    """Return the name of an op without namespace and overload; for a gradient, that of its op.
+
+    `aten.elu_backward.default` and `aten.elu.default` both become `elu`.
+    """
     return "".join(node.op.split(".")[1:2]).removesuffix("_backward")
