@@ -573,8 +573,8 @@ class _Follows:
                 or (source is not None and (source.file, source.line) in self.lines[side])
             ):
                 return True
-            # At other levels, eager ops are recorded otherwise than compiled ones, so any difference
-            # follows.
+            # At other levels, eager ops are recorded otherwise than compiled ones, so any
+            # difference follows.
             graph = self._origin(side, node)
             if graph is not None and graph.eager:
                 return self.steps[side].graphs[0].level not in COMPARABLE

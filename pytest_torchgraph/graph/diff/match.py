@@ -162,8 +162,8 @@ class _Matcher:
     def match_inputs(self) -> None:
         """Match the inputs: by `new_names`, by their own names, and then in order.
 
-        In order, inputs of one layer are matched first, then inputs anywhere with equal labels, then
-        with different labels.
+        In order, inputs of one layer are matched first, then inputs anywhere with equal labels,
+        then with different labels.
         """
         a, b = self.a, self.b
         input_by_name = {b.nodes[j].name: j for j in b.inputs}

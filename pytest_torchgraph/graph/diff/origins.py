@@ -57,7 +57,7 @@ def pair_graphs(
 
 
 def _pair_compiled(old: Sequence[Graph], new: Sequence[Graph]) -> Iterator[Pair]:
-    """Pair graphs in order. If there are more on one side, pair graphs with equal op counts first."""
+    """Pair graphs in order. If one side has more, pair graphs with equal op counts first."""
     if len(old) == len(new):
         yield from zip(old, new, strict=True)
         return

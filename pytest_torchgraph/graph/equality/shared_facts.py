@@ -1,4 +1,7 @@
-"""Facts that only one of two graphs has, which are not compared, and the order of parameters."""
+"""Facts that only one of two graphs has, which are not compared, and the order of parameters.
+
+`drop_unshared_facts` is called before each comparison of two graphs.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,8 @@ def drop_unshared_facts(a: Graph, b: Graph) -> tuple[Graph, Graph]:
     if a.given != b.given:
         a, b = as_captured(a), as_captured(b)
     a, b = in_same_digits(a, b)
-    # A graph of one module of a backward has the kind "forward".
+    # The operands of a sum have no order in a backward. A graph of one module of a backward has the
+    # kind "forward", so compare both as such.
     if (a.kind in KINDS_WITH_GRADIENT_SUMS) != (b.kind in KINDS_WITH_GRADIENT_SUMS):
         a, b = (
             replace(g, kind="forward") if g.kind in KINDS_WITH_GRADIENT_SUMS else g for g in (a, b)
@@ -32,12 +36,14 @@ def drop_unshared_facts(a: Graph, b: Graph) -> tuple[Graph, Graph]:
         (_known_constants, _without_constant_values),
         (_known_options, _without_options),
     ):
+        # A flag for each constant or option. Drop them if one graph knows some, the other none.
         known = [known_facts(graph) for graph in (a, b)]
         if all(known) and any(known[0]) != any(known[1]):
             a, b = without(a), without(b)
     if (a.saver is None) != (b.saver is None):
         a, b = replace(a, saver=None), replace(b, saver=None)
     elif a.saver is not None and b.saver is not None:
+        # A backward returns its gradients in the order of the forward's inputs.
         saver = with_inputs_in_order(a.saver, b.saver)
         if saver is not b.saver:
             nodes = _with_gradients_in_order(b.nodes, b.saver.inputs, saver.inputs)
@@ -99,6 +105,7 @@ def _with_gradients_in_order(
 
 
 def _known_constants(graph: Graph) -> list[bool]:
+    """Return for each constant whether its value is known."""
     nodes = (node for part in graph.walk() for node in part.nodes)
     return [bool(node.args) for node in nodes if is_constant(node)]
 
@@ -110,6 +117,7 @@ def _without_constant_values(graph: Graph) -> Graph:
 
 
 def _known_options(graph: Graph) -> list[bool]:
+    """Return for each call of one of torch's modules whether its options are known."""
     calls = (n for part in graph.walk() for n in part.nodes if n.kind == "call_module")
     # Modules of other classes have no known options; see `module_options`.
     return [node.options is not None for node in calls if node.op.startswith("torch.")]
