@@ -157,7 +157,7 @@ def _flops_of_call(graph: Graph, node: Node, homes: Homes | None) -> Flops:
         inside, bodies = [Flops(most.by_module, unknown)], [bodies[inside.index(most)]]
     homes = homes or (Homes(graph) if bodies else None)
     for run, flops in zip(bodies, inside, strict=True):
-        # The op has a formula, which does not include its bodies, or the run count is unknown.
+        # The run count of the body is unknown. A formula does not give it, either.
         if own_flops is not None or run.times is None:
             if flops.total or flops.unknown:
                 totals.unknown[call.op] = 1

@@ -85,8 +85,8 @@ class _LiveRanges:
             positions: the positions of the nodes of the graph so far.
         """
         size, position = storage_bytes(node, graph), self._position
-        # A result of a multi-output op exists from the op on, not only from its projection on. While
-        # the op runs, all its results are counted at once, so do not count this one twice.
+        # A result of a multi-output op exists from the op on, not only from its projection on. All
+        # results of the op are counted while it runs, so do not count this one twice.
         producer = producer_of(graph, node)
         if producer is not None:
             position = positions[producer.name]

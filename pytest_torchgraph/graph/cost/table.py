@@ -151,18 +151,20 @@ def _make_rows(
     unknown: set[str] = set()
 
     def enclosing_rows(module: str) -> list[CostRow]:
+        """Return the rows around a module, outermost first, and add those that are missing."""
         paths = _enclosing_paths(module)[: None if depth is None else depth + 1]
         return [
             rows.setdefault(path, CostRow(path, 0 if saving_is_known else None)) for path in paths
         ]
 
-    enclosing_rows("")
+    enclosing_rows("")  # without any costs, the whole step still has a row
     for module, cost in costs.items():
         for row in (enclosing := enclosing_rows(module)):
             if row.saved_bytes is not None:
                 row.saved_bytes += cost.saved_bytes or 0
             row.recomputed += cost.recomputed_flops or 0
         enclosing[-1].has_ops = True
+    # `costs` has the sum over all directions, so the FLOPs are counted again by direction.
     for graph in joined(graphs).graphs:
         flops = flops_of(graph)
         unknown.update(flops.unknown)
@@ -179,7 +181,7 @@ def _enclosing_paths(module: str) -> list[str]:
 
 
 def _iter_visible_rows(rows: Mapping[str, CostRow]) -> Iterator[CostRow]:
-    """Yield the visible rows, each with the number of enclosing visible rows."""
+    """Yield the visible rows in order, and set their `nesting`."""
     in_order = sorted(rows, key=_path_sort_key)
     submodules = grouped((path.rpartition(".")[0], path) for path in in_order if path)
     todo = [("", 0)]
@@ -190,7 +192,7 @@ def _iter_visible_rows(rows: Mapping[str, CostRow]) -> Iterator[CostRow]:
             rows[path].nesting = nesting
             nesting += 1
             yield rows[path]
-        todo += [(submodule, nesting) for submodule in reversed(inside)]
+        todo += [(submodule, nesting) for submodule in reversed(inside)]  # the last is taken first
 
 
 def _path_sort_key(path: str) -> tuple[int, str]:
@@ -212,6 +214,7 @@ def format_cost_table(
     for title, figures in table.figures:
         columns.append([title, *(f"{figure:,}" for figure in figures)])
         if title == "FLOPs":
+            # The total may be 0.
             shares = (f"{row.total / (total_flops or 1):.1%}".removesuffix("%") for row in rows)
             columns.append(["%", *shares])
     columns[1:] = map(right_aligned, columns[1:])

@@ -15,8 +15,8 @@ def comparable_steps(
 ) -> tuple[InlinedStep, InlinedStep] | None:
     """Return two captures as inlined steps.
 
-    `None` if nothing divides either capture, or if one of them cannot be inlined. If only one of the
-    two is divided, the other forward does not return the new values of its buffers; see
+    `None` if nothing divides either capture, or if one of them cannot be inlined. If only one of
+    the two is divided, the forward of the other does not return the new values of its buffers; see
     `_without_updates`.
     """
     divided = [is_divided(side) or needs_links(side) for side in (before, after)]

@@ -150,8 +150,8 @@ class Ledger:
             if old is None or new is None:
                 whole = [(g, g.runs * (-1 if new is None else 1)) for g in (old, new) if g]
             else:
-                # What differs in one run counts for the new runs. Added or removed runs count with the
-                # whole old graph.
+                # What differs in one run counts for the new runs. Added or removed runs count with
+                # the whole old graph.
                 if (matching := self.index.matching(old, new)) is not None:
                     add_matching(matching, new.runs)
                 whole = [(old, new.runs - old.runs)] if runs_differ(old, new) else []
