@@ -184,6 +184,7 @@ def results_bytes(node: Node) -> Iterator[int]:
 
 
 def _bytes_of(node: Node, result: Result) -> int:
+    """Return the bytes of one result of a node. Raise a `CaptureError` if a size is a symbol."""
     if not isinstance(result, TensorMeta):
         return 0
     for size in result.shape:

@@ -133,17 +133,11 @@ def find_changes(
     # The old-to-new names of each forward, and the numbers of the forwards that save each name.
     names_of_forwards: list[Mapping[str, str]] = []
     savers: dict[str, list[int]] = {}
-    classes = EquivalenceClasses()
-    origins = Origins(steps)
-    # The canonical form drops the aliases of a captured graph, and keeps those of a given one.
-    # Unless all graphs were given, none counts as given, so that all drop them.
-    if not all(graph.given for graph in (*before, *after)):
-        before, after = [*map(as_captured, before)], [*map(as_captured, after)]
-    digits = fewest(graph.digits for graph in (*before, *after))
-    before, after = ([with_digits(graph, digits) for graph in side] for side in (before, after))
     # Compiled graphs that run equally often, as a forward and its backward do, are one finding.
     ran_otherwise: dict[tuple[int, int], list[tuple[Graph, Graph]]] = {}
-    sides = canonical(before), canonical(after)
+    classes = EquivalenceClasses()
+    origins = Origins(steps)
+    sides = _in_common_form(before, after)
     origins.instances = align_instances(
         *(map(classes.flat, (g for g in side if g.kind != "backward")) for side in sides)
     )
@@ -185,6 +179,19 @@ def find_changes(
     findings += [_run_count_finding(pairs, origins) for pairs in ran_otherwise.values()]
     findings += of_graphs
     return findings, graphs, origins
+
+
+def _in_common_form(
+    before: Sequence[Graph], after: Sequence[Graph]
+) -> tuple[Sequence[Graph], Sequence[Graph]]:
+    """Return two captures in canonical form, with float constants of equally many digits."""
+    # The canonical form drops the aliases of a captured graph, and keeps those of a given one.
+    # Unless all graphs were given, none counts as given, so that all drop them.
+    if not all(graph.given for graph in (*before, *after)):
+        before, after = [*map(as_captured, before)], [*map(as_captured, after)]
+    digits = fewest(graph.digits for graph in (*before, *after))
+    old, new = ([with_digits(graph, digits) for graph in side] for side in (before, after))
+    return canonical(old), canonical(new)
 
 
 def _names_of_saver(
@@ -239,14 +246,15 @@ def _compare_graphs(
     matching.flats = matching.a, flat
     origins.matchings.append(matching)
     label = _graph_label(old, new)
-    made = {
+    change_of = {
         part: _make_change(matching, part, label, origins)
         for group in (*groups, *following)
         for part in group
     }
-    origins.add_joins(changes, {part.key: made[part] for part in made})
+    origins.add_joins(changes, {part.key: change_of[part] for part in change_of})
+    # The changes of each edit, and those that follow from it.
     edits, follows = (
-        [[made[part] for part in group] for group in parts] for parts in (groups, following)
+        [[change_of[part] for part in group] for group in parts] for parts in (groups, following)
     )
     graphs.append(
         _make_pair(old, new, [change for group in (*edits, *follows) for change in group])
@@ -495,6 +503,7 @@ def _output_leaves(graph: Graph) -> Sequence[tuple[str, Arg]]:
 
 
 def _format_output(value: Arg) -> str:
+    """Return an output in words, as findings print it."""
     return f"input %{format_name(value.name)}" if isinstance(value, InputRef) else format_arg(value)
 
 
@@ -503,12 +512,14 @@ def _rename_ref(value: Arg, names: Mapping[str, str]) -> Arg:
 
 
 def _names_of_equal_graphs(old: Graph, new: Graph) -> Mapping[str, str]:
+    """Return the old-to-new names of all nodes of two equal graphs."""
     partner = pairing(old, new)
     assert partner is not None
     return {node.name: new.nodes[j].name for node, j in zip(old.nodes, partner, strict=True)}
 
 
 def _make_change(m: Correspondence, part: NodeChange, graph: str, origins: Origins) -> Change:
+    """Return the change of a node, and record its origin."""
     before = m.a.nodes[part.before] if part.before != -1 else None
     after = m.b.nodes[part.after] if part.after != -1 else None
     name = origins.graph_of(graph, before, after)  # `graph` may be an inlined step
@@ -537,6 +548,7 @@ def _renamed_operands(m: Correspondence, part: NodeChange) -> tuple[tuple[str, s
 
 
 def _make_pair(old: Graph, new: Graph, changes: Iterable[Change]) -> GraphPair:
+    """Return the raw lists of two graphs that differ."""
     by_kind = grouped((change.kind, change) for change in changes)
     pairs = {
         kind: tuple((c.before, c.after) for c in by_kind.get(kind, ()) if c.before and c.after)
@@ -553,6 +565,7 @@ def _make_pair(old: Graph, new: Graph, changes: Iterable[Change]) -> GraphPair:
 
 
 def _graph_finding(old: Graph | None, new: Graph | None) -> Finding:
+    """Return the finding of an added graph (`old` is `None`) or a removed graph (`new` is `None`)."""
     graph = new or old
     assert graph is not None
     kind: ChangeKind = "added" if old is None else "removed"
@@ -594,6 +607,7 @@ def _run_count_finding(pairs: Sequence[tuple[Graph, Graph]], origins: Origins) -
 
 
 def _graph_label(old: Graph, new: Graph) -> str:
+    """Return the name of two corresponding graphs: `old -> new` if it differs."""
     return new.name if old.name == new.name else f"{old.name} -> {new.name}"
 
 

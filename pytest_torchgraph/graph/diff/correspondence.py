@@ -120,6 +120,15 @@ class Correspondence:
 
 
 def _matched_sources(start: int, partner: list[int], operands: list[list[int]]) -> set[int]:
+    """Return the nodes with a partner that a node depends on through nodes without a partner.
+
+    A node with a partner is its own only source.
+
+    Args:
+        start: the node.
+        partner: the partner of each node of its graph, or -1.
+        operands: the operands of each node of its graph.
+    """
     if partner[start] != -1:
         return {start}
     sources: set[int] = set()
@@ -352,7 +361,11 @@ class _LocalSearch:
         self.work_left -= sum(len(other.users[j]) // 8 for j in candidates)
         # Among equal scores, prefer a node without partner, then the first node.
         scores = [
-            (self.agreement(side, i, j), owners[j] == -1, -j)
+            (
+                self.m.agreement(j, i) if side else self.m.agreement(i, j),
+                owners[j] == -1,
+                -j,
+            )
             for j in candidates
             if self.token(other, j) == token
             and j != banned
@@ -360,9 +373,6 @@ class _LocalSearch:
             and j not in excluded
         ]
         return -max(scores)[2] if scores else -1
-
-    def agreement(self, side: int, i: int, j: int) -> int:
-        return self.m.agreement(i, j) if side == 0 else self.m.agreement(j, i)
 
     # -- runs of equal ops -----------------------------------------------------------------------
 

@@ -181,9 +181,8 @@ def _divided_otherwise(
                 times = len({id(others[number][0]) for number in numbers})
                 if times > 1 and not summary:
                     modules = abridged(of_runs[number][1] or MODEL for number in numbers)
-                    summary = f"compiled once for {modules}, now {times} times"
-                    if of_runs is runs[1]:
-                        summary = f"compiled once for {modules}, before: {times} times"
+                    other_step = "now" if of_runs is runs[0] else "before:"
+                    summary = f"compiled once for {modules}, {other_step} {times} times"
     if not summary:
         return []
     place = Place("", after.graphs[0].name, ())
@@ -198,8 +197,8 @@ def _runs_of(step: InlinedStep) -> list[tuple[Graph, str]]:
     """
     modules = grouped(
         (number, (graph, step.graphs[0].by_name[name].module))
-        for (kind, name), (graph, number, _) in step.origins.items()
-        if kind == step.graphs[0].name and not graph.eager
+        for (inlined_name, name), (graph, number, _) in step.origins.items()
+        if inlined_name == step.graphs[0].name and not graph.eager
     )
     return [(runs[0][0], common_path(module for _, module in runs)) for runs in modules.values()]
 
@@ -425,6 +424,7 @@ def _only_read(step: InlinedStep) -> set[str]:
 
 
 def _constants(node: Node) -> str:
+    """Return the arguments of a node as text, without its references."""
     return format_arg(map_arg((node.args, dict(node.kwargs)), _skeleton))
 
 
@@ -551,7 +551,7 @@ class _Follows:
         """Return True if a change of an op follows from the cuts."""
         if change.graph in self.backwards:
             return True
-        one_sided = change.kind in ("added", "removed")
+        one_sided = change.kind in SIDES
         origins = [self._origin(side, node) for side, node in sides_of(change)]
         if change.kind == "changed" and all(graph and graph.eager for graph in origins):
             return False  # the break did not make it eager
@@ -666,6 +666,7 @@ def pairs_with_breaks(diff: GraphDiff) -> list[GraphPair]:
 
 
 def _has_place(finding: Finding, boundary: Boundary) -> bool:
+    """Return True if a cut is one of the places of a break."""
     return boundary.cut.direct and any(
         (place.module, place.graph) == (boundary.module, boundary.graph) for place in finding.places
     )

@@ -135,6 +135,7 @@ def _digest(changes: Sequence[Change]) -> str:
     own = {(side[1], f"%{format_name(side[2].name)}"): f"#{k}" for k, side in enumerate(sides)}
 
     def text(change: Change, side: int, node: Node, other: Node | None, graph: Graph) -> str:
+        """Return a node of a change as text, with its names and sizes replaced."""
         names = [[f"%{format_name(name)}" for name in pair] for pair in change.renamed]
         # The old name of a renamed value belongs to another value now, so it must match nothing.
         old_names = {old: "" for old, _ in names} | {new: old for old, new in names}

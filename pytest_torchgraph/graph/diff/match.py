@@ -308,8 +308,9 @@ class _Matcher:
             accept: returns False for two aligned nodes that must not be matched; `None` accepts
                 all.
         """
-        if not all(any(self.is_open(side, i) for i in self.node_numbers(side)) for side in (0, 1)):
-            return False
+        for side, partner in enumerate(self.m.partners):
+            if not any(self.is_open(side, i) for i in range(len(partner))):
+                return False
         position_b = {j: y for y, j in enumerate(self.order_b)}
         matched = [
             (x, position_b[self.m.forward[i]])
@@ -334,10 +335,6 @@ class _Matcher:
                     self.m.pair(i, j)
                     any_matched = True
         return any_matched
-
-    def node_numbers(self, side: int) -> range:
-        """Return the numbers of the nodes of `a` (side 0) or of `b` (side 1)."""
-        return range(len((self.b if side else self.a).nodes))
 
     def is_open(self, side: int, i: int) -> bool:
         """Return True if a node still needs a partner. Inputs are not matched again."""

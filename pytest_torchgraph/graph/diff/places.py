@@ -308,7 +308,7 @@ def merge_equal_edits(
         # A key has no sizes, because an edit may have other sizes in another file. Within one
         # comparison, places whose added ops have other results are edits of their own, because only
         # the first place is printed. A group of one needs no results: its token is `False`.
-        parts = grouped((len(group) > 1 and added_results(each[1]), each) for each in group)
+        parts = grouped((len(group) > 1 and added_results(pair[1]), pair) for pair in group)
         merged += map(_merge_group, parts.values())
     merged.sort(key=lambda numbered_finding: numbered_finding[0])
     return [finding for _, finding in merged]

@@ -37,7 +37,8 @@ def attach_quantized(findings: Iterable[Finding], origins: Origins) -> list[Find
         findings: the findings of one comparison, one place each.
         origins: the origins of the changes.
     """
-    return _attach_scales([_without_batch_norms(each, origins) for each in findings], origins)
+    without_norms = [_without_batch_norms(finding, origins) for finding in findings]
+    return _attach_scales(without_norms, origins)
 
 
 def _with_consequences(finding: Finding, follow: Iterable[Change]) -> Finding:

@@ -424,6 +424,7 @@ class OrderFree(NumberedGraph):
             self._add_to_label(i, f" {hashes[self.nodes[i].name]}")
 
     def _add_to_label(self, i: int, text: str) -> None:
+        """Extend the label of a node, and its label without values."""
         self.labels[i] += text
         if self.valueless is not self.labels:
             self.valueless[i] += text
