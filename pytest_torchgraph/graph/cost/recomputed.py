@@ -402,12 +402,13 @@ class _Values:
         number = self._number_result(node, self._key_of_call(call, draws))
         if call.op == "aten.clone.default":  # see `_key_of_call`
             self._copied["value", number] = self._key_of(call.args[0])
+        # A view, or an op in place, shares the storage of this argument.
         position = shared_argument(call.op)
         viewed = call.args[position] if position is not None and call.args[position:] else None
         base = viewed.name if isinstance(viewed, Ref) else ""
         writes = [effect.target.name for effect in node.effects if effect.target is not None]
         constant = not draws and all(name in self._constant for name in refs)
-        for target in writes:
+        for target in writes:  # later reads of the storage read this result
             written = self._base.get(target)
             if written is not None and written not in self._buffers:
                 self._version[written] = number
@@ -416,6 +417,7 @@ class _Values:
         self._define_value(
             node, self._number[base] if of_buffer else number, base, constant=constant
         )
+        # Views compute nothing, and what depends only on constants is no work of the forward.
         is_view = bool(base) and not writes
         if not is_view and not constant:
             self.work.append((number, node))
@@ -499,5 +501,5 @@ class _Values:
             case Mapping():
                 items = sorted((str(name), self._key_of(item)) for name, item in value.items())
                 return ("dict", *items)
-            case _:
+            case _:  # with the type, because `True`, `1` and `1.0` are different constants
                 return (type(value).__name__, repr(value))

@@ -120,8 +120,7 @@ def _one_sided_neighbours(
         `None` if a near node takes an operand of `start`: they belong to one edit. Empty if the
         near nodes take only the result of `start`: one op was written out as a chain of ops.
     """
-    flat = m.b if side else m.a
-    partner = m.backward if side else m.forward
+    flat, partner = m.flats[side], m.partners[side]
     operands = {p for p in flat.operands[start] if flat.nodes[p].op not in OWN_VALUES}
     modules: set[str] = set()
     takes_more = False  # True if a near node also takes a value from elsewhere

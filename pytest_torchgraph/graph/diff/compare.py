@@ -413,7 +413,7 @@ def _exchanged_outputs(
             after = _reached(new, other.name, edited[1])
             if back[other.name] in before or value.name in after:
                 continue
-        # An `Atom` can be the type of an output whose value is unknown.
+        # A tensor that is no value of this graph is the `Atom` `torch.Tensor`.
         elif any(isinstance(v, Atom) for v in ends):
             continue
         outputs.append(words)
@@ -565,7 +565,7 @@ def _make_pair(old: Graph, new: Graph, changes: Iterable[Change]) -> GraphPair:
 
 
 def _graph_finding(old: Graph | None, new: Graph | None) -> Finding:
-    """Return the finding of an added graph (`old` is `None`) or a removed graph (`new` is `None`)."""
+    """Return the finding of an added graph, without an old one, or of a removed graph."""
     graph = new or old
     assert graph is not None
     kind: ChangeKind = "added" if old is None else "removed"

@@ -39,6 +39,7 @@ def constants_follow(
     old, new = (list(iter_constants((call.args, call.kwargs))) for call in (node, other))
     if len(old) != len(new):
         return False
+    # One of the two can have an operand more, such as a bias.
     slots = zip(a.operands[i], b.operands[j], strict=False)
     pairs = [(node, other), *((a.nodes[p], b.nodes[q]) for p, q in slots)]
     sizes = {size for pair in pairs for size in _iter_size_pairs(*pair)} | {*more_sizes}

@@ -72,7 +72,10 @@ class Correspondence:
         return self.partners[side][i] == -1 and i not in self.unmatchable[side]
 
     def agreement(self, i: int, j: int) -> int:
-        """Return the number of operand and user slots of `i` and `j` that hold partners."""
+        """Return the number of operand and user slots of `i` and `j` that hold partners.
+
+        Slots that only one of the two has do not count.
+        """
         agree = sum(
             self.forward[p] == q
             for p, q in zip(self.a.operands[i], self.b.operands[j], strict=False)
@@ -110,7 +113,10 @@ class Correspondence:
         return sum(not self.edge_agrees(p, q) for p, q in self.edges(i, j))
 
     def edges(self, i: int, j: int) -> Iterable[tuple[int, int]]:
-        """Return the pairs of operands that `i` and `j` have in the same slots."""
+        """Return the pairs of operands that `i` and `j` have in the same slots.
+
+        Slots that only one of the two has are left out.
+        """
         a, b = self.a.operands[i], self.b.operands[j]
         # The values that a forward saves have no order, so only the returned values of the two
         # output nodes are compared.
@@ -233,6 +239,7 @@ class _LocalSearch:
 
         Return True if a step was kept.
         """
+        # The two cannot be paired if one must keep its partner, so only the other one can move.
         if self.is_fixed(0, p) or self.is_fixed(1, q):
             movable_p, movable_q = not self.is_fixed(0, p), not self.is_fixed(1, q)
         else:
@@ -241,6 +248,7 @@ class _LocalSearch:
                 0, p, q, -1
             ):
                 return True
+        # Give the partner that `q` has now, or that `p` has now, any other partner.
         rival = self.m.backward[q]
         if movable_q and rival != -1 and self.shift_partners(0, rival, -1, q):
             return True
@@ -280,6 +288,7 @@ class _LocalSearch:
                     old_partners.setdefault(node, partners[node])
                     self.assign_partner(side, node, -1)
             self.assign_partner(side, moving, target)
+            # Go on with the node that lost its partner.
             if displaced == -1:
                 break
             moving = displaced
@@ -291,6 +300,7 @@ class _LocalSearch:
         ):
             self.restore_partners(side, old_partners)
             return False
+        # Count the bad edges with the new partners, and then with the old ones.
         region = self.affected_nodes(side, old_partners, new_partners)
         after = self.count_bad_edges(region)
         self.restore_partners(side, old_partners)

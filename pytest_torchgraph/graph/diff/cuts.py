@@ -286,6 +286,7 @@ def _is_divided_too(
     (_, first), (graph, second) = (_origin(other, partners.get(name, "")) for name in around)
     if graph is None:
         return False
+    # The op after the cut is eager there, too; or the ops around it are in two different runs.
     return graph.eager if cut.eager else first not in (-1, second)
 
 

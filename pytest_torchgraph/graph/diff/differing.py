@@ -262,6 +262,7 @@ class NodeChanges:
                 continue
             side, i = key
             flat = self.m.flats[side]
+            # Of the operands that only order, those without effects begin regions.
             starts = [p for p in flat.operands[i][flat.arity[i] :] if not flat.nodes[p].effects]
             if starts and (names := _unprinted(flat.nodes, flat.nodes[i], starts)):
                 self.orders[key] = ([], names) if side else (names, [])
@@ -368,8 +369,8 @@ class NodeChanges:
         ]
         if len(self.unmatched(alone)) < sum(map(len, alone)):
             self.flag("changed", i, j)
-        # With as many values and as many `None`s, these have other positions, as gradients of other
-        # inputs have.
+        # A label has a sign for each value, and the constants. If another label has the same length,
+        # as many values and `None`s have other positions, as gradients of other inputs have.
         labels = self.a.labels[i], self.b.labels[j]
         if labels[0] != labels[1] and len(labels[0]) == len(labels[1]) and not any(alone):
             self.flag("changed", i, j)

@@ -115,6 +115,7 @@ def _flop_difference(matching: Correspondence, i: int, j: int) -> int | None:
     a, b = matching.a, matching.b
     # The same op on the same shapes costs the same, even if its FLOPs are unknown.
     if i != -1 and j != -1 and a.plain[i] == b.plain[j]:
+        # Equal labels have equally many arguments. Further operands only order effects.
         operands = [*zip(a.operands[i], b.operands[j], strict=False)]
         if all(have_same_result(a.nodes[p], b.nodes[q]) for p, q in operands):
             return 0

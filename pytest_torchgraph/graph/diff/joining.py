@@ -86,7 +86,10 @@ def source_text(source: Source | None) -> str:
 
 
 def _complete_data(**data: Any) -> dict[str, Any]:
-    """Return the data of a finding with `where` added, and with lists as JSON has them."""
+    """Return the data of a finding with `where` added.
+
+    The edits in `data["identity"]` become a list, as in JSON, in place.
+    """
     data["identity"]["edits"] = [*data["identity"]["edits"]]
     return {**data, "where": abridged(data["modules"])}
 
@@ -149,21 +152,19 @@ def merge_findings(group: Sequence[tuple[str, Finding]]) -> Finding:
     ranks = sorted({rank for finding in findings for rank in finding.ranks or ()})
     cost = sum_of(finding.cost for finding in findings)
     are_of_ranks = any(finding.ranks is not None for finding in findings)
+    data = {
+        **data_of_findings[0],
+        "places": sum(entry["places"] for entry in data_of_findings),
+        "cost": {"flops": cost.flops, "saved_bytes": cost.saved_bytes},
+        "files": files,
+        "ranks": ranks if are_of_ranks else None,
+    }
+    for key in ("modules", "sources", "reasons"):
+        values = (value for entry in data_of_findings for value in entry.get(key) or ())
+        data[key] = [*dict.fromkeys(values)]
     forms = _forms(group, data_of_findings)
-    data = _complete_data(
-        **{
-            **data_of_findings[0],
-            **{
-                key: [*dict.fromkeys(v for entry in data_of_findings for v in entry.get(key) or ())]
-                for key in ("modules", "sources", "reasons")
-            },
-            "places": sum(entry["places"] for entry in data_of_findings),
-            "cost": {"flops": cost.flops, "saved_bytes": cost.saved_bytes},
-            "files": files,
-            "ranks": ranks if are_of_ranks else None,
-            **({"forms": forms} if len(forms) > 1 else {}),
-        }
-    )
+    if len(forms) > 1:
+        data["forms"] = forms
     return replace(
         findings[0],
         places=tuple(place for finding in findings for place in finding.places),
@@ -171,7 +172,7 @@ def merge_findings(group: Sequence[tuple[str, Finding]]) -> Finding:
         files=tuple(files),
         ranks=tuple(ranks) if are_of_ranks else None,
         costs=lambda: cost,
-        data=data,
+        data=_complete_data(**data),
     )
 
 

@@ -257,7 +257,12 @@ class _Matcher:
     # -- neighbours ------------------------------------------------------------------------------
 
     def match_neighbours(self, fits: Callable[[int, int], bool], rounds: int) -> None:
-        """Match fitting nodes that their matched neighbours single out, until no node is left."""
+        """Match fitting nodes that their matched neighbours single out, until no node is left.
+
+        Args:
+            fits: returns True for two nodes that can be partners.
+            rounds: maximum number of passes over all nodes.
+        """
         for _ in range(rounds):
             any_matched = False
             for i in range(len(self.a.nodes)):

@@ -28,7 +28,8 @@ def diff_files(old: Program, new: Program) -> tuple[GraphDiff | None, list[str]]
     """Return the difference of two files; see `diff_programs`.
 
     Facts that the new file has no longer are a finding, and so are graphs of another kind, and
-    other strides and devices beside an edit, if both files have them.
+    other strides and devices beside an edit, if both files have them. If the difference is `None`,
+    they are lines after those of the op counts.
     """
     difference, counts = diff_programs(old, new)
     problems = [*losses(old, new), *_kinds(old, new)]

@@ -205,7 +205,7 @@ def _consequence_lines(finding: Finding, limit: int) -> list[str]:
         names = _list_graphs(all_shown)
         head = f"    follows in {names}: {count_changes(all_shown)}"
         if len(shown_by_place) > 1:
-            # Only the consequences of one place are listed below. All places may have as many.
+            # Only the consequences of one place are listed below. If all have as many: "each".
             sizes = [len(changes) for changes in shown_by_place]
             each = "each" if len(finding.places) == sizes.count(sizes[0]) else "one"
             head += f" ({sizes[0]} in {each} place)"
@@ -487,6 +487,7 @@ def _changed_values(changes: Sequence[Change]) -> tuple[str, Sequence[Change]]:
     ]
     if arguments:
         return f"argument {listed(arguments, MAX_NAMED)}", changes[:1]
+    # The first word that differs in the primary result tells dtypes from sizes.
     if results[0]:
         noun = "dtype" if results[0][0][0] in DTYPE_NAMES else "size"
         shown = [c for c, pairs in zip(changes, results, strict=True) if pairs]

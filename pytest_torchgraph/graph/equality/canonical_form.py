@@ -137,8 +137,8 @@ def _drop_aliases(graph: Graph, aliases: Mapping[str, str]) -> Graph:
     unused = _find_unused_memory(graph)
     if aliases or unused or any(node.op in SAME_OPS for node in graph.nodes):
         left_out = unused.union(aliases)
-        # A value that is saved under several names is saved once.
         remaining = [node for node in graph.nodes if node.name not in left_out]
+        # A value that is saved under several names is saved once.
         saved = dict.fromkeys(map_arg(graph.saved, _renaming(aliases)))
         nodes = tuple([_rewrite_node(node, aliases) for node in remaining])
         output = map_arg(graph.output, _renaming(aliases))

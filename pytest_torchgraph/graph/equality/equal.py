@@ -147,6 +147,8 @@ class EquivalenceClasses:
             if not self._may_be_equal(a, b) or self._pair_in_order(a, b) is None:
                 return False
             _record_same_order(*savers)
+        # Inputs at one position must be values that the forwards save at one position, too. An alias
+        # counts as its original.
         originals = [aliases_of(saver) for saver in savers]
         saved_names = [
             dict.fromkeys(names.get(ref.name, ref.name) for ref in saver.saved)
@@ -210,6 +212,7 @@ class EquivalenceClasses:
         # Colours refer to live nodes by the live part's number and the node's number in it.
         number = self.ids.setdefault(form, len(self.ids))
         colors = _color_dead_nodes(flat, dead, lambda i: ("live", number, numbers[i]), self.ids)
+        # Constants of one colour are paired in the order of their values.
         dead.sort(key=lambda i: (colors[i], flat.values.get(i, "")))
         return (number, *(colors[i] for i in dead)), [*numbers, *dead]
 
@@ -322,6 +325,7 @@ def _renamed_in_graph(old: Graph, new: Graph) -> list[tuple[str, str]]:
         for node, number in zip(old.nodes, counterparts, strict=True)
         if node.name != new.nodes[number].name
     ]
+    # A body that no op calls is not compared, so equal graphs can have more or fewer of these.
     for before, after in zip(old.subgraphs, new.subgraphs, strict=False):
         pairs += _renamed_in_graph(before, after)
     return pairs

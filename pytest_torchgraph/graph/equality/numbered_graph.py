@@ -297,7 +297,7 @@ def is_constant(node: Node) -> bool:
 
 
 def _iter_effects(graph: Graph, node: Node, of_bodies: dict[int, list[Effect]]) -> Iterator[Effect]:
-    """Yield the effects of a node, and the global effects of the bodies that it runs.
+    """Yield the effects of a node, and the global effects (without a target) of its bodies.
 
     A call of a checkpointed or shared region draws random numbers if its body does. Only the body
     records this.
@@ -308,7 +308,7 @@ def _iter_effects(graph: Graph, node: Node, of_bodies: dict[int, list[Effect]]) 
         of_bodies: the global effects of each body so far, by `id`; updated in place.
     """
     yield from node.effects
-    if node.op == SAVING_STATE:
+    if node.op == SAVING_STATE:  # the wrapped op draws, which nothing else records
         yield Effect("random")
     for name in body_names(node) if graph.subgraphs and node.op.startswith(PREFIX) else ():
         body = graph.subgraphs_by_name.get(name)
@@ -478,12 +478,13 @@ class OrderFree(NumberedGraph):
         below: list[int] = []
         for i, label in enumerate(self.valueless):
             terms = self.sums.get(i)
-            codes = [below[operand] for operand in terms or self.operands[i]]
+            inside = [below[operand] for operand in terms or self.operands[i]]
+            # The terms of a sum have no order, and neither have the saved values.
             if terms is not None:
-                codes.sort()
+                inside.sort()
             elif i == last and saved:
-                codes[saved.start : saved.stop] = sorted(codes[saved.start : saved.stop])
-            below.append(hash((label, position.get(i, -1), *codes)))
+                inside[saved.start : saved.stop] = sorted(inside[saved.start : saved.stop])
+            below.append(hash((label, position.get(i, -1), *inside)))
         uses: list[list[tuple[int, int]]] = [[] for _ in below]
         codes = [0] * len(below)
         for i in range(last, -1, -1):
@@ -492,7 +493,7 @@ class OrderFree(NumberedGraph):
                 # That a value is saved does not tell it from other saved values.
                 if i == last and slot in saved:
                     continue
-                # The terms of a sum have no order, so they have no slots.
+                # Without an order, the terms of a sum have no slots.
                 uses[operand].append((codes[i], -1 if i in self.sums else slot))
         return codes
 

@@ -15,9 +15,10 @@ from .numbered_graph import KINDS_WITH_GRADIENT_SUMS, is_constant
 
 
 def drop_unshared_facts(a: Graph, b: Graph) -> tuple[Graph, Graph]:
-    """Drop facts that only one of two graphs has, and put their parameters in the same order.
+    """Return two graphs without the facts that only one of them has.
 
-    Return the same objects if nothing changes.
+    The parameters and buffers of `b` get the order of `a`. The same objects are returned if nothing
+    changes.
     """
     if a.given != b.given:
         a, b = as_captured(a), as_captured(b)
@@ -65,6 +66,7 @@ def with_inputs_in_order(a: Graph, b: Graph) -> Graph:
     by_name = {node.name: node for node in inputs_b}
     shared = [name for name in names if name in by_name]
     shared_names = set(shared)
+    # The inputs that both have are in order already.
     if shared == [node.name for node in inputs_b if node.name in shared_names]:
         return b
     others = iter([node for node in inputs_b if node.name not in shared_names])
