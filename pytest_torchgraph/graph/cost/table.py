@@ -34,6 +34,7 @@ def by_module(
     saved: Counter[str] = Counter()
     recomputed_flops: Counter[str] = Counter()
     saving_is_known = all(graph.level in SAVING_LEVELS for graph in graphs)
+    # A divided step is read as one, unless each graph is to count for itself.
     for graph in joined(graphs).graphs if times_run else graphs:
         times = graph.runs if times_run else 1
         for module, count in flops_of(graph).by_module.items():
@@ -108,6 +109,7 @@ class CostTable:
     def figures(self) -> list[tuple[str, list[int]]]:
         """Columns, each with a title and a figure for each row."""
         total_row = self.rows[0]
+        # A single direction would repeat the column of all FLOPs.
         directions = list(total_row.flops) if len(total_row.flops) > 1 else []
         columns = [
             (f"{direction} FLOPs", [row.flops.get(direction, 0) for row in self.rows])

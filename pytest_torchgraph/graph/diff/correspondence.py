@@ -92,6 +92,8 @@ class Correspondence:
         """
         if self.forward[p] == q:
             return True
+        # Two nodes with other partners are two values. Two nodes without partners took each other's
+        # place. If only one has a partner, look through the other one.
         matched = (self.forward[p] != -1) + (self.backward[q] != -1)
         if matched == 2:
             return False

@@ -70,8 +70,8 @@ class FindingIndex:
                     for node in nodes:
                         self.of_matching[id(node.matching)][node.is_new, node.number] = number
                         self.levels[number] |= {flat.graph.level for flat in node.matching.flats}
-                    # Besides findings about whole graphs, also ops of an added or removed graph, whose
-                    # nodes are in no matching. `of_graphs` looks up the output of a graph.
+                    # Besides findings about whole graphs, also ops of an added or removed graph,
+                    # whose nodes are in no matching. `of_graphs` looks up the output of a graph.
                     key = id(change.before), id(change.after)
                     if finding.of_graph or (not nodes and id(None) in key):
                         self._graphs[key] = number

@@ -521,7 +521,10 @@ class _Follows:
         return all(map(self._follows, rest))
 
     def _reads_same(self, change: Change) -> bool:
-        """Return True if a rewired op of the forward reads the same values as before."""
+        """Return True if an op of the forward reads the same values as before.
+
+        Also True for an added or removed op, and for any op of a backward.
+        """
         before, after = change.before, change.after
         old, new = self.values
         if before is None or after is None or change.graph in self.backwards:

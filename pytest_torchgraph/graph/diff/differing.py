@@ -369,8 +369,8 @@ class NodeChanges:
         ]
         if len(self.unmatched(alone)) < sum(map(len, alone)):
             self.flag("changed", i, j)
-        # A label has a sign for each value, and the constants. If another label has the same length,
-        # as many values and `None`s have other positions, as gradients of other inputs have.
+        # A label has a sign for each value, and the constants. If another label has the same
+        # length, as many values and `None`s have other positions, as gradients of other inputs do.
         labels = self.a.labels[i], self.b.labels[j]
         if labels[0] != labels[1] and len(labels[0]) == len(labels[1]) and not any(alone):
             self.flag("changed", i, j)

@@ -256,7 +256,10 @@ def _numbers_after_layer(path: str) -> tuple[str, ...]:
 
 
 def ops_of_edit(finding: Finding) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the removed and the added ops. Each op is listed once: its number depends on sizes."""
+    """Return the removed and the added ops. Each op is listed once: its number depends on sizes.
+
+    Ops that were both removed and added are left out, unless there are no others.
+    """
     removed: set[str] = set()
     added: set[str] = set()
     for change in ops_of(without_derived(finding.changes)):

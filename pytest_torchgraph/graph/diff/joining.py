@@ -289,6 +289,7 @@ def finding_lines(
         yield finding_heading(finding, noun)
         if data["sources"]:
             yield f"    {list_some(data['sources'], None if limit is None else 1)}"
+        # Without a limit, the forms have none, either.
         yield from (f"    {line}" for line in form_lines(data, limit and MAX_FORMS))
         yield from cost_lines(finding, " in all" if len(finding.files) > 1 else "")
         yield from why_lines(finding) if why else ()

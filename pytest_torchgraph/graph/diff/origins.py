@@ -86,7 +86,7 @@ def _pair_aligned(
     anchors = sorted(align_items([token(graph) for graph in old], [token(graph) for graph in new]))
     for (x0, y0), (x1, y1) in pairwise([(-1, -1), *anchors, (len(old), len(new))]):
         yield from pair_rest(old[x0 + 1 : x1], new[y0 + 1 : y1])
-        if x1 < len(old):
+        if x1 < len(old):  # not at the end, which only bounds the last gap
             yield old[x1], new[y1]
 
 

@@ -72,7 +72,7 @@ def _constants_without_scales(node: Node) -> tuple[Sequence[Any], Mapping[str, A
         # Positional arguments have no names. A float is the scale, and an int directly after it is
         # the zero point. Booleans are ints in Python, but are flags here.
         is_zero_point = after_scale and isinstance(value, int) and not isinstance(value, bool)
-        is_tensor = hasattr(value, "name")
+        is_tensor = hasattr(value, "name")  # as references have, but also dtypes and devices
         args.append("calibrated" if is_float or is_zero_point else "" if is_tensor else value)
         after_scale = is_float
     kwargs = {key: "" if hasattr(value, "name") else value for key, value in node.kwargs.items()}

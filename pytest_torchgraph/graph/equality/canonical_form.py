@@ -149,7 +149,7 @@ def _drop_aliases(graph: Graph, aliases: Mapping[str, str]) -> Graph:
 
 
 def aliases_of(graph: Graph) -> dict[str, str]:
-    """Map the name of each alias to the name of the original value."""
+    """Map the name of each alias to the name of the original value; see the module docstring."""
     originals: dict[str, str] = {}
     # Of 84 test subjects, 18 had the same text on torch 2.9, 2.11, 2.13 and 2.15. Leaving out
     # aliases, `SAME_OPS`, the order of saved values and a cuDNN flag raises this to 56.

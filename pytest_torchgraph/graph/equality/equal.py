@@ -147,8 +147,8 @@ class EquivalenceClasses:
             if not self._may_be_equal(a, b) or self._pair_in_order(a, b) is None:
                 return False
             _record_same_order(*savers)
-        # Inputs at one position must be values that the forwards save at one position, too. An alias
-        # counts as its original.
+        # Inputs at one position must be values that the forwards save at one position, too. An
+        # alias counts as its original.
         originals = [aliases_of(saver) for saver in savers]
         saved_names = [
             dict.fromkeys(names.get(ref.name, ref.name) for ref in saver.saved)
@@ -284,6 +284,8 @@ def _color_dead_nodes(
     def intern(key: Hashable) -> int:
         return ids.setdefault(key, len(ids))
 
+    # A first colour stands for what a node computes. Each round adds the users, and the colours of
+    # the operands, which know their users by then.
     members = set(dead)
     colors: dict[int, int] = {}
     for i in dead:

@@ -413,7 +413,10 @@ class OrderFree(NumberedGraph):
             last[start:end] = sorted(last[start:end], key=hashes.__getitem__)
 
     def _label_saved(self, hashes: Mapping[str, int]) -> None:
-        """Identify the saved inputs, in their labels, by their value in the forward."""
+        """Identify the saved inputs, in their labels, by their value in the forward.
+
+        They are no longer identified by their positions, so `roots` loses them.
+        """
         saved = [i for i in self.inputs if self.nodes[i].op == "saved"]
         if not all(self.nodes[i].name in hashes for i in saved):
             # The value of a saved input is unknown. Label none of them: their order then tells them
