@@ -431,11 +431,11 @@ class _Values:
         """
         op, args = canonical_op(call.op), [self._key_of(arg) for arg in call.args]
         namespace, _, name = op.partition(".")
-        packet, _, overload = name.partition("_.")
+        packet, _, overload = name.partition("_.")  # of an op in place; "" for any other overload
         if namespace == "aten" and overload and not draws and packet not in _OTHER_DTYPE:
             results = [call.result, *(self.graph.by_name[name].result for name in call.refs)]
             if len({getattr(result, "dtype", None) for result in results}) == 1:
-                # `x.clone().exp_()` computes the value of `x.exp()`.
+                # `x.clone().exp_()` computes the value of `x.exp()`, as no dtype is promoted.
                 op = f"aten.{packet}.{overload}"
                 args[0] = self._copied.get(args[0], args[0])
         return op, *args, self._key_of(dict(call.kwargs))

@@ -134,7 +134,7 @@ def need_saved(graphs: Sequence[Graph]) -> None:
     backwards = [graph for graph in graphs if graph.kind == "backward" and not graph.eager]
     for graph in backwards:
         # A backward of compiled autograd also takes values that eager ops saved. No forward has
-        # the names of these values.
+        # the names of these values. For any other backward, it is enough if a forward saves values.
         takes_eager_values = graph.level == "compiled_autograd"
         for node in graph.inputs:
             is_unsaved = node.name not in saved if takes_eager_values else forwards and not saved

@@ -229,6 +229,7 @@ class NodeChanges:
             if not changed and not self.m.edge_agrees(p, q):
                 self.flag("rewired", i, j)
                 self.join_to_operands(i, p, q)
+        # The operands after the arguments only order effects.
         orders = self.a.operands[i][self.a.arity[i] :], self.b.operands[j][self.b.arity[j] :]
         if not any(orders):
             return

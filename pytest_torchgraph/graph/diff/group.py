@@ -335,6 +335,7 @@ def _absorb_followers(changes: NodeChanges) -> Groups:
     saved_only = [_saved_only_nodes(flat) for flat in changes.m.flats]
 
     def follows(part: NodeChange) -> bool:
+        """Return True if a change only follows from an edit; see above."""
         if part.kind not in SIDES:
             return False
         side, number = part.key

@@ -167,7 +167,7 @@ def with_cuts(
     for (_, node), position, of_cut in zip(cuts, positions, names, strict=True):
         args = (tuple(Ref(name) for name in sorted(of_cut)),)
         name = node.name
-        while name in plain.by_name:
+        while name in plain.by_name:  # a name must be unique in its graph
             name += "'"
         inserted.setdefault(position, []).append(replace(node, name=name, args=args))
     nodes = list(plain.inputs)
