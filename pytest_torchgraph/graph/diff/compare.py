@@ -397,7 +397,9 @@ def _exchanged_outputs(
     # Such a finding is about the outputs and lists them already; see `_explain_saved`.
     if any(len(finding.changes) == 1 or finding.kind == "changed" for finding in returns):
         return outputs
+    # `_differing_outputs` gives both values their new names; `back` has the old ones.
     back = {name: other for other, name in names.items()}
+    # The names of the edited nodes of each side.
     edited = [
         {c.before.name for c in changes if c.before and c.kind != "changed"},
         {c.after.name for c in changes if c.after and c.kind != "changed"},
@@ -537,6 +539,7 @@ def _renamed_operands(m: Correspondence, part: NodeChange) -> tuple[tuple[str, s
     if part.after == -1:
         return ()
     kept = m.a.operands[part.before] if part.before != -1 else ()
+    # The text of a node also names the values that it writes to.
     effects = m.b.nodes[part.after].effects
     written = [m.b.index[effect.target.name] for effect in effects if effect.target]
     pairs = [(p, m.forward[p]) for p in kept]

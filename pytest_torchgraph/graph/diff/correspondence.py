@@ -412,6 +412,7 @@ class _LocalSearch:
         """
         partners = self.partner[side]
         gain = bad_edges_change = 0
+        # The best pair of fewer bad edges and gain so far, and the number of steps that lead to it.
         best, steps = (0, 0), list[tuple[int, int]]()
         best_length = 0
         for _ in range(MAX_SHIFT):

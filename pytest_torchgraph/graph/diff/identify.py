@@ -128,8 +128,8 @@ class _Identities:
                 return ()
             line = node.source.file, node.source.line, node.source.code.strip()
             is_method = node.source.function.rpartition(".")[2] in METHODS
-            # A line that calls the op itself identifies the edit. A line that calls a module does
-            # not: every layer runs it, so the path of the module is added.
+            # A line of a function with a name of its own identifies the edit, and so does a line of
+            # a method that calls the op itself. A line that calls modules needs their paths.
             if not is_method or (node.source.direct and not self._calls_modules(line[:2], node)):
                 lines.append((*line, ""))
             elif (owner := self._owner_of(node.module)) is None:
