@@ -1,5 +1,8 @@
 """Costs of graphs, computed from ops and shapes only.
 
+The properties of a capture call `total_flops`, `saved_bytes`, `peak_bytes`, `recomputed_ops` and
+`by_module` with all graphs of a step.
+
 - `cost`: `Cost`, the two figures of some ops or of an edit.
 - `flops`: floating-point operations, by torch's formulas; the only module that requires torch.
 - `storages`: storages of a step of several graphs, and the storages saved by the forward. Also the

@@ -101,6 +101,7 @@ def flops_of(graph: Graph) -> Flops:
         elif transforms and node.op == _TRANSFORMS[transforms[-1]]:
             transforms.pop()
         flops = flops_of_call(graph, node, homes)
+        # Not the op is named as unknown, but the transform that makes it so.
         if flops.total and transforms:
             totals.unknown[transforms[-1]] = 1
         totals.add(flops)
@@ -125,15 +126,23 @@ def flops_of_call(graph: Graph, node: Node, homes: Homes | None = None) -> Flops
 
 
 def _flops_of_call(graph: Graph, node: Node, homes: Homes | None) -> Flops:
+    """Return the result of `flops_of_call`.
+
+    Raises:
+        _RejectedError: if a formula rejects the arguments.
+    """
+    # The common case: one op without bodies.
     if not graph.subgraphs and not node.op.startswith(PREFIX) and node.op not in KINDS:
         own_flops = _node_flops(graph, node)
+        # An op that runs Python code can do any work beside its own.
         unknown = {node.op: 1} if own_flops is None or calls_python(node.op) else {}
         return Flops({node.module: own_flops} if own_flops else {}, unknown)
     call = executed(node)
     bodies = runs(graph, node)
     totals = Flops()
-    for name in ops_named(node):  # a higher-order op without an entry
+    for name in ops_named(node):  # a higher-order op without an entry in `higher_order`
         totals.unknown[name] = 1
+    # The bodies of other kinds are counted instead of the op.
     counted = KINDS.get(call.op) in (None, "attention")
     own_flops = _node_flops(graph, call) if counted else None
     if calls_python(call.op) or (own_flops is None and not bodies and call.op not in _FREE):
@@ -148,12 +157,13 @@ def _flops_of_call(graph: Graph, node: Node, homes: Homes | None) -> Flops:
         inside, bodies = [Flops(most.by_module, unknown)], [bodies[inside.index(most)]]
     homes = homes or (Homes(graph) if bodies else None)
     for run, flops in zip(bodies, inside, strict=True):
-        # The op has a formula, or the run count is unknown.
+        # The run count of the body is unknown. A formula does not give it, either.
         if own_flops is not None or run.times is None:
             if flops.total or flops.unknown:
                 totals.unknown[call.op] = 1
         else:
             totals.add(flops, run.times, homes.move(node, run.body) if homes else None)
+    # A body of an unknown op may be only a part of its work.
     if bodies and counted and own_flops is None:
         totals.unknown[call.op] = 1
     return totals
@@ -199,6 +209,7 @@ def _formula_argument(graph: Graph, node: Node, arg: Any) -> Any:
 
 
 def _formula_tensors(node: Node, result: Result) -> Any:
+    """Return a result for a formula; `None` for anything but tensors and tuples of them."""
     if isinstance(result, TensorMeta):
         shape = tuple(_static_size(node, size) for size in result.shape)
         return without_memory(shape, result.dtype)
@@ -208,6 +219,7 @@ def _formula_tensors(node: Node, result: Result) -> Any:
 
 
 def _static_size(node: Node, size: int | Symbol) -> int:
+    """Return a size; raise a `CaptureError` if it is a symbol."""
     if isinstance(size, Symbol):
         raise CaptureError(
             f"the FLOPs of %{node.name} ({node.op}) depend on the symbolic size {size.expr}: "
@@ -247,6 +259,7 @@ def why_none_counted(graphs: Sequence[Graph]) -> str:
 
 
 def _why_unknown(flops: Flops) -> str:
+    """Return the reason for `flops.unknown`, and a remedy if there is one."""
     ops = [f"{op} ({n} times)" if n > 1 else op for op, n in sorted(flops.unknown.items())]
     problem = f"torch has no formula for {', '.join(ops)}"
     if any(op.startswith("torch.") for op in flops.unknown):  # a hook, or the start of a vmap

@@ -57,6 +57,7 @@ class _LiveRanges:
         self._bodies: dict[int, int] = {}  # peak bytes of each body, by `id`
 
     def add_graph(self, graph: Graph) -> None:
+        """Record the allocations and reads of a graph. Graphs are added in execution order."""
         positions: dict[str, int] = {}
         bases = self._storages.bases(graph)
         for node in graph.nodes:
@@ -64,9 +65,11 @@ class _LiveRanges:
             if node.kind != "output":
                 if node.is_call and bases[node.name][1] is node:
                     self._allocate(graph, node, positions)
+                # A storage that nothing reads is live while its op runs.
                 for name in dict.fromkeys((node.name, *node.refs)):
                     self._record_read(graph, *bases[name])
             self._position += 1
+        # Saved values live to the end, unless a backward reads them later.
         is_read = any(forward is graph for forward in self._storages.forward_of.values())
         for ref in () if is_read else graph.saved:
             self._record_return(graph, ref)
@@ -74,7 +77,16 @@ class _LiveRanges:
             self._record_return(graph, Ref(node.name))
 
     def _allocate(self, graph: Graph, node: Node, positions: dict[str, int]) -> None:
+        """Record the allocation of a storage.
+
+        Args:
+            graph: the graph.
+            node: the node that allocates it.
+            positions: the positions of the nodes of the graph so far.
+        """
         size, position = storage_bytes(node, graph), self._position
+        # A result of a multi-output op exists from the op on, not only from its projection on. All
+        # results of the op are counted while it runs, so do not count this one twice.
         producer = producer_of(graph, node)
         if producer is not None:
             position = positions[producer.name]
@@ -102,20 +114,23 @@ class _LiveRanges:
         return self._bodies[id(body)]
 
     def _record_read(self, graph: Graph, maker: Graph, node: Node) -> None:
+        """Record that a graph reads, at the current position, the storage that `maker` made."""
         if node.is_call:
             key = id(maker), node.name
             self._last_reads[key] = self._position
+            # A backward reads saved values, which may also be outputs of the step.
             if graph.kind != "backward" and self._returned.get(key, id(graph)) != id(graph):
                 del self._returned[key]  # a later graph uses it, so it is not an output of the step
 
     def _record_return(self, graph: Graph, ref: Ref) -> None:
+        """Record that a graph returns the storage of a value, which then lives to the end."""
         maker, node = self._storages.find_base(graph, ref)
         if node.is_call:
             self._returned[id(maker), node.name] = id(graph)
 
     def peak_bytes(self) -> int:
         """Return the maximum bytes over all positions."""
-        change: Counter[int] = Counter()
+        change: Counter[int] = Counter()  # bytes allocated minus bytes freed, by position
         for key, (position, size) in self._allocations.items():
             change[position] += size
             if key not in self._returned:

@@ -9,6 +9,9 @@ graphs.
 A write gives a storage a new version. The version is part of the number of every later read.
 Buffers have no versions: a recomputed batch norm reads running statistics that the forward has
 already updated, but it still repeats the work of the forward.
+
+`_Values` numbers the values of one graph, and `_Numbers` holds the numbers that the graphs of a
+step share. `_iter_recomputations` compares the numbers of the forward and of the backward.
 """
 
 from __future__ import annotations
@@ -131,6 +134,7 @@ def _iter_recomputations(graphs: Sequence[Graph]) -> Iterator[tuple[_Run, Sequen
     values_by_graph: dict[str, _Values] = {}
     originals: defaultdict[int, list[_Run]] = defaultdict(list)
     backward_runs: defaultdict[int, list[_Run]] = defaultdict(list)
+    # All forwards come first, because a backward refers to their values.
     for kinds, runs_by_number in (
         (("forward", "inference"), originals),
         (("backward",), backward_runs),
@@ -144,7 +148,7 @@ def _iter_recomputations(graphs: Sequence[Graph]) -> Iterator[tuple[_Run, Sequen
     for number, reruns in backward_runs.items():
         # A derivative formula may compute a value that the partitioner recomputes too.
         reasons = grouped((node.by, (values, node)) for values, node in reruns)
-        # Forward calls that compute the same value share the runs.
+        # Forward calls that compute the same value share the runs, in turn.
         same_value = originals.get(number, ())
         for runs_for_reason in reasons.values():
             for index, original in enumerate(same_value):
@@ -165,13 +169,14 @@ def changed_recomputation(
 ) -> dict[str, tuple[int, int]]:
     """Return the ops that the backward recomputes more or less often, with both counts.
 
-    The result is empty if a side has no backward.
+    The result is empty if a side has no backward. Recomputation by autograd's derivative formulas
+    is left out, if both sides record the reasons.
     """
     sides = before, after
     if not all(any(graph.kind == "backward" for graph in graphs) for graphs in sides):
         return {}
     old, new = map(_count_runs, sides)
-    # A file lacks the reason for each recomputation.
+    # A file lacks the reason for each recomputation. Then those by formulas count on both sides.
     formula = None if any(by == "" for _, by in (*old, *new)) else "formula"
     before_and_after: dict[str, list[int]] = {}
     for side, counts in enumerate((old, new)):
@@ -186,14 +191,17 @@ def changed_recomputation(
 
 
 def recomputed_nodes(graphs: Sequence[Graph]) -> list[Node]:
-    """Return the nodes that backward graphs recompute; [] if unknown."""
+    """Return the nodes that backward graphs recompute, the first run of each; [] if unknown."""
     with suppress(CaptureError):
         return [reruns[0][1] for _, reruns in _iter_recomputations(with_savers(graphs))]
     return []
 
 
 def _count_runs(graphs: Sequence[Graph]) -> Counter[tuple[str, RecomputedBy]]:
-    """Count the recomputations of each op, by op and reason. This needs no FLOPs and no torch."""
+    """Count the recomputations of each op, by op and reason; none if unknown.
+
+    This needs no FLOPs and no torch.
+    """
     counts_by_op: Counter[tuple[str, RecomputedBy]] = Counter()
     with suppress(CaptureError):
         for (_, original), reruns in _iter_recomputations(graphs):
@@ -231,6 +239,7 @@ def need_backward(graphs: Sequence[Graph]) -> None:
 
 
 def _make_entry(step: InlinedStep, original: Node, reruns: Sequence[_Run]) -> Recomputed:
+    """Return the entry of an op of the forward. The first run in the backward stands for all."""
     from .flops import flops_if_known  # imports torch; a comparison of files needs no FLOPs
 
     values, node = reruns[0]
@@ -250,6 +259,7 @@ def _make_entry(step: InlinedStep, original: Node, reruns: Sequence[_Run]) -> Re
 
 
 def _bytes_if_known(node: Node) -> int | None:
+    """Return `Recomputed.bytes` of a call: of all results, if it has several."""
     call = executed(node)
     try:
         return sum(results_bytes(call)) if isinstance(call.result, tuple) else storage_bytes(call)
@@ -258,7 +268,7 @@ def _bytes_if_known(node: Node) -> int | None:
 
 
 class _Numbers:
-    """Value numbers, and the random draws of the forward."""
+    """Value numbers of a step, and the random draws of its forward."""
 
     def __init__(self) -> None:
         self._numbers: dict[_Key, int] = {}
@@ -332,6 +342,14 @@ class _Values:
     def _define_value(
         self, node: Node, number: int, base: str = "", *, constant: bool = False
     ) -> None:
+        """Record a value.
+
+        Args:
+            node: the node that makes the value.
+            number: the number of the value.
+            base: a value whose storage it shares; "" for a storage of its own.
+            constant: True if it depends only on constants.
+        """
         self._number[node.name] = number
         self._base[node.name] = self._base[base] if base else node.name
         self._defined[node.name] = self._version.get(self._base[node.name])
@@ -339,6 +357,7 @@ class _Values:
             self._constant.add(node.name)
 
     def _number_input(self, node: Node) -> None:
+        """Number an input: by its value in another graph, its constant, or its name."""
         number = self._number_received(node)
         if number is None and node.op == "get_attr" and node.args:
             # The partitioner copies a constant into the backward under another name.
@@ -346,6 +365,7 @@ class _Values:
                 "constant", self._key_of(node.args), format_result(node.result)
             )
         if number is None:
+            # The graphs of a step share the inputs of the step. Any other input is the graph's own.
             belongs_to_step = node.op in ("parameter", "buffer", "input")
             graph_name = "" if belongs_to_step else self.graph.name
             number = self._numbers.number_of("input", graph_name, node.name or node.target)
@@ -354,8 +374,9 @@ class _Values:
             self._buffers.add(node.name)
 
     def _number_received(self, node: Node) -> int | None:
-        """Return the number of a value made by another graph of the step."""
+        """Return the number of a value made by another graph of the step; `None` if unknown."""
         saver = self.graph.saver
+        # The input of an eager graph is named `graph:value`.
         name, _, value = node.name.partition(":")
         if saver is not None and node.op != "tangent":
             # Each graph numbers its constants. The forward saves the constants that both use.
@@ -365,6 +386,7 @@ class _Values:
         return self._others[name].number_of(value) if name in self._others else None
 
     def _number_call(self, node: Node) -> None:
+        """Number the result of a call, record its writes, and add it to `work` if it is work."""
         refs = node.refs
         if node.op in _ALIASES:
             self._define_value(
@@ -378,33 +400,42 @@ class _Values:
         call = executed(node)
         draws = any(effect.kind == "random" for effect in node.effects)
         number = self._number_result(node, self._key_of_call(call, draws))
-        if call.op == "aten.clone.default":
+        if call.op == "aten.clone.default":  # see `_key_of_call`
             self._copied["value", number] = self._key_of(call.args[0])
+        # A view, or an op in place, shares the storage of this argument.
         position = shared_argument(call.op)
         viewed = call.args[position] if position is not None and call.args[position:] else None
         base = viewed.name if isinstance(viewed, Ref) else ""
         writes = [effect.target.name for effect in node.effects if effect.target is not None]
         constant = not draws and all(name in self._constant for name in refs)
-        for target in writes:
+        for target in writes:  # later reads of the storage read this result
             written = self._base.get(target)
             if written is not None and written not in self._buffers:
                 self._version[written] = number
+        # A write to a buffer returns the buffer, whose number no write changes.
         of_buffer = writes and base and self._base[base] in self._buffers
         self._define_value(
             node, self._number[base] if of_buffer else number, base, constant=constant
         )
+        # Views compute nothing, and what depends only on constants is no work of the forward.
         is_view = bool(base) and not writes
         if not is_view and not constant:
             self.work.append((number, node))
 
     def _key_of_call(self, call: Node, draws: bool) -> _Key:
+        """Return a key of an op and its arguments. An op in place has the key of the plain op.
+
+        Args:
+            call: the call, without a wrapper around it.
+            draws: True if it draws random numbers.
+        """
         op, args = canonical_op(call.op), [self._key_of(arg) for arg in call.args]
         namespace, _, name = op.partition(".")
-        packet, _, overload = name.partition("_.")
+        packet, _, overload = name.partition("_.")  # of an op in place; "" for any other overload
         if namespace == "aten" and overload and not draws and packet not in _OTHER_DTYPE:
             results = [call.result, *(self.graph.by_name[name].result for name in call.refs)]
             if len({getattr(result, "dtype", None) for result in results}) == 1:
-                # `x.clone().exp_()` computes the value of `x.exp()`.
+                # `x.clone().exp_()` computes the value of `x.exp()`, as no dtype is promoted.
                 op = f"aten.{packet}.{overload}"
                 args[0] = self._copied.get(args[0], args[0])
         return op, *args, self._key_of(dict(call.kwargs))
@@ -416,6 +447,7 @@ class _Values:
             number = of if index == 1 else self._numbers.number_of("state", of)
         else:
             number = self._numbers.number_of("part", of, index)
+        # A result of an op that returns views, such as `split`, shares the storage that the op has.
         base = producer.name if self._base[producer.name] != producer.name else ""
         self._define_value(node, number, base, constant=producer.name in self._constant)
 
@@ -439,10 +471,12 @@ class _Values:
         self._drawn[key] += 1
         draw = self._drawn[key]
         if self.graph.kind == "backward":
+            # Without a draw in the forward, the draw is the backward's own.
             draw = (draw - 1) % (numbers.drawn[key] or draw) + 1
         else:
             numbers.drawn[key] = max(draw, numbers.drawn[key])
         number = numbers.number_of("drawn", key, draw)
+        # A later op that restores this state repeats this draw.
         if node.op == SAVING_STATE:
             state = ("value", numbers.number_of("state", number))
             numbers.drawn_in[state, key] = number
@@ -467,5 +501,5 @@ class _Values:
             case Mapping():
                 items = sorted((str(name), self._key_of(item)) for name, item in value.items())
                 return ("dict", *items)
-            case _:
+            case _:  # with the type, because `True`, `1` and `1.0` are different constants
                 return (type(value).__name__, repr(value))

@@ -60,13 +60,21 @@ def viewed_by(graph: Graph, node: Node) -> Node | None:
 
 
 def _body_called_by(graph: Graph, node: Node) -> Graph | None:
-    """Return the body that a call runs exactly once on its remaining arguments, or `None`."""
+    """Return the body that a call runs exactly once on its remaining arguments, or `None`.
+
+    Only then are the call's results those of the body.
+    """
     called = runs(graph, node)
     return called[0].body if len(called) == 1 and KINDS.get(node.op) == "call" else None
 
 
 def _find_maker(body: Graph, index: object) -> Node | None:
-    """Return the node or input of a body that owns the storage of a result."""
+    """Return the node or input of a body that owns the storage of a result; `None` if unknown.
+
+    Args:
+        body: the body.
+        index: the number of the result. In a file it can be anything.
+    """
     outputs = outputs_of(body)
     if not isinstance(index, int) or not 0 <= index < len(outputs):
         return None
@@ -91,6 +99,7 @@ def _viewed_through(graph: Graph, node: Node, producer: Node, body: Graph) -> No
     }
     if len(same_indices) == 1:
         return None
+    # Several results share a storage that the body made. The first of them counts as its owner.
     sharing = (
         other
         for other in graph.nodes
@@ -119,12 +128,13 @@ def need_saved(graphs: Sequence[Graph]) -> None:
             "saved for the backward. Capture via 'aot' or 'dispatch', or for a watch, use "
             "capture.at('aot')"
         )
+    # Eager graphs name the graph that made each input, so nothing is unknown there.
     forwards = [graph for graph in graphs if graph.kind == "forward" and not graph.eager]
     saved = {ref.name for graph in forwards for ref in graph.saved}
     backwards = [graph for graph in graphs if graph.kind == "backward" and not graph.eager]
     for graph in backwards:
         # A backward of compiled autograd also takes values that eager ops saved. No forward has
-        # the names of these values.
+        # the names of these values. For any other backward, it is enough if a forward saves values.
         takes_eager_values = graph.level == "compiled_autograd"
         for node in graph.inputs:
             is_unsaved = node.name not in saved if takes_eager_values else forwards and not saved
@@ -174,6 +184,7 @@ def results_bytes(node: Node) -> Iterator[int]:
 
 
 def _bytes_of(node: Node, result: Result) -> int:
+    """Return the bytes of one result of a node. Raise a `CaptureError` if a size is a symbol."""
     if not isinstance(result, TensorMeta):
         return 0
     for size in result.shape:
@@ -220,6 +231,7 @@ def kept(graphs: Sequence[Graph], *, times_run: bool = True) -> Iterator[KeptSto
             maker, node = storages.find_base(keeper, ref)
             if node.is_call and (id(maker), node.name) not in yielded:
                 yielded.add((id(maker), node.name))
+                # A storage that is made once is kept once, however often it is saved.
                 times = min(keeper.runs, maker.runs) if times_run else 1
                 yield KeptStorage(node, maker, storage_bytes(node, maker) * times)
 
@@ -234,6 +246,7 @@ def _iter_kept_refs(graph: Graph, storages: StepStorages) -> Iterator[Ref]:
     yield from graph.saved
     if graph.eager and graph.kind == "backward":
         for node in graph.inputs:
+            # Gradients come from another backward, and are not saved.
             maker, _ = storages.find_base(graph, Ref(node.name))
             if maker.kind != "backward":
                 yield Ref(node.name)
@@ -275,6 +288,7 @@ class StepStorages:
             if viewed is not None:
                 bases_of_graph[node.name] = bases_of_graph[viewed.name]
                 continue
+            # An input has the storage of the value that another graph passed to it.
             source = None if node.is_call else self._find_source(graph, node)
             bases_of_source = {} if source is None else self.bases(source[0])
             # In a file, two graphs can state each other as the source. Each then owns its value.

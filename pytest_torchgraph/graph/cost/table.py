@@ -34,6 +34,7 @@ def by_module(
     saved: Counter[str] = Counter()
     recomputed_flops: Counter[str] = Counter()
     saving_is_known = all(graph.level in SAVING_LEVELS for graph in graphs)
+    # A divided step is read as one, unless each graph is to count for itself.
     for graph in joined(graphs).graphs if times_run else graphs:
         times = graph.runs if times_run else 1
         for module, count in flops_of(graph).by_module.items():
@@ -108,6 +109,7 @@ class CostTable:
     def figures(self) -> list[tuple[str, list[int]]]:
         """Columns, each with a title and a figure for each row."""
         total_row = self.rows[0]
+        # A single direction would repeat the column of all FLOPs.
         directions = list(total_row.flops) if len(total_row.flops) > 1 else []
         columns = [
             (f"{direction} FLOPs", [row.flops.get(direction, 0) for row in self.rows])
@@ -151,18 +153,20 @@ def _make_rows(
     unknown: set[str] = set()
 
     def enclosing_rows(module: str) -> list[CostRow]:
+        """Return the rows around a module, outermost first, and add those that are missing."""
         paths = _enclosing_paths(module)[: None if depth is None else depth + 1]
         return [
             rows.setdefault(path, CostRow(path, 0 if saving_is_known else None)) for path in paths
         ]
 
-    enclosing_rows("")
+    enclosing_rows("")  # without any costs, the whole step still has a row
     for module, cost in costs.items():
         for row in (enclosing := enclosing_rows(module)):
             if row.saved_bytes is not None:
                 row.saved_bytes += cost.saved_bytes or 0
             row.recomputed += cost.recomputed_flops or 0
         enclosing[-1].has_ops = True
+    # `costs` has the sum over all directions, so the FLOPs are counted again by direction.
     for graph in joined(graphs).graphs:
         flops = flops_of(graph)
         unknown.update(flops.unknown)
@@ -179,7 +183,7 @@ def _enclosing_paths(module: str) -> list[str]:
 
 
 def _iter_visible_rows(rows: Mapping[str, CostRow]) -> Iterator[CostRow]:
-    """Yield the visible rows, each with the number of enclosing visible rows."""
+    """Yield the visible rows in order, and set their `nesting`."""
     in_order = sorted(rows, key=_path_sort_key)
     submodules = grouped((path.rpartition(".")[0], path) for path in in_order if path)
     todo = [("", 0)]
@@ -190,7 +194,7 @@ def _iter_visible_rows(rows: Mapping[str, CostRow]) -> Iterator[CostRow]:
             rows[path].nesting = nesting
             nesting += 1
             yield rows[path]
-        todo += [(submodule, nesting) for submodule in reversed(inside)]
+        todo += [(submodule, nesting) for submodule in reversed(inside)]  # the last is taken first
 
 
 def _path_sort_key(path: str) -> tuple[int, str]:
@@ -212,6 +216,7 @@ def format_cost_table(
     for title, figures in table.figures:
         columns.append([title, *(f"{figure:,}" for figure in figures)])
         if title == "FLOPs":
+            # The total may be 0.
             shares = (f"{row.total / (total_flops or 1):.1%}".removesuffix("%") for row in rows)
             columns.append(["%", *shares])
     columns[1:] = map(right_aligned, columns[1:])

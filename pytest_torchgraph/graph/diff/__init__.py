@@ -1,16 +1,34 @@
 """The difference of two programs, as findings.
 
+`diff_graphs` in `compare` is the place to start reading. It calls, in this order:
+
+1. `comparable_steps`: makes one step of each side, if a graph break divides one of them.
+2. `find_changes`: pairs the graphs (`origins`), and for each pair, matches the nodes (`match`),
+   finds the nodes that differ (`differing`) and groups them by edit (`group`). The result is one
+   finding for each place. Changes of the backward are attached to edits of the forward
+   (`consequences`).
+3. `attach_quantized`: attaches calibrated constants to edits.
+4. `merge_equal_edits` (`places`): merges the places of one edit, by `keys`.
+5. `identify_findings`: computes tokens by which other comparisons recognise the edit.
+6. `merge_same_lines`, `merge_torch_modules` (`places`), `name_checkpoints` (`costs`): merge edits
+   that the tokens, the module or the recomputed values show to be one.
+7. `attach_costs`, and `with_cuts` for graph breaks that only one step has.
+
+The modules:
+
 - `compare`: compares two lists of graphs (`diff_graphs`) or two programs (`diff_programs`).
   `comparable_steps`: makes them steps, if something divides them. `of_files`: compares two files,
   and names what they do not compare.
 - `align`: aligns equal items of two sequences. `union_find`: joins items into sets.
 - `match`: matches the nodes of two graphs; `correspondence` holds and improves the matching.
   `apart`: sets modules of only one graph apart and finds exchanged ops.
-- `origins`: pairs corresponding graphs, and keeps all matchings of a difference.
+- `origins`: pairs corresponding graphs, and keeps all matchings of a difference. `instances`:
+  aligns the modules of lists that lost or gained a module.
 - `group`: groups the differing nodes by edit. `differing` finds these nodes, and `constants` says
   which of their constants follow from a changed size.
 - `moves`: finds consequences of moves. `consequences`: finds consequences in the backward.
-- `findings`: `GraphDiff`, `Finding` and `Change` as values; `words`: their text.
+- `findings`: `GraphDiff`, `Finding` and `Change` as values; `words`: their text; `forms`: a digest
+  of all that a finding changed. `rules`: the reasons why changes are one edit or follow from one.
 - `quantized`: finds calibrated constants that follow from an edit, and batch norms that a quantizer
   no longer folds, or folds again.
 - `places`: merges the findings of one edit, by `keys`, or by the line of code. `paths`: paths of

@@ -20,10 +20,14 @@ MAX_EDITS = 1000
 
 
 def align_items(a: Sequence[Hashable], b: Sequence[Hashable]) -> Iterator[tuple[int, int]]:
-    """Yield pairs of positions with equal tokens, increasing in both sequences."""
+    """Yield pairs of positions with equal tokens, increasing in both sequences.
+
+    The pairs are yielded in no particular order.
+    """
     todo = [(0, len(a), 0, len(b))]
     while todo:
         a0, a1, b0, b1 = todo.pop()
+        # Equal items at the start and at the end of a gap are paired first.
         while a0 < a1 and b0 < b1 and a[a0] == b[b0]:
             yield a0, b0
             a0 += 1
@@ -51,6 +55,7 @@ def align_items(a: Sequence[Hashable], b: Sequence[Hashable]) -> Iterator[tuple[
 def _find_anchors(
     a: Sequence[Hashable], b: Sequence[Hashable], a0: int, a1: int, b0: int, b1: int
 ) -> list[tuple[int, int]]:
+    """Return the pairs of tokens that occur once in both ranges, as far as they are in order."""
     once_a = _find_unique(a, a0, a1)
     once_b = _find_unique(b, b0, b1)
     return longest_increasing(
@@ -59,7 +64,8 @@ def _find_anchors(
 
 
 def _find_unique(tokens: Sequence[Hashable], start: int, stop: int) -> dict[Hashable, int]:
-    position_of: dict[Hashable, int] = {}
+    """Return the position of each token that occurs once in a range."""
+    position_of: dict[Hashable, int] = {}  # -1 for a token that occurs again
     for i in range(start, stop):
         position_of[tokens[i]] = -1 if tokens[i] in position_of else i
     return {token: i for token, i in position_of.items() if i >= 0}
@@ -67,6 +73,8 @@ def _find_unique(tokens: Sequence[Hashable], start: int, stop: int) -> dict[Hash
 
 def longest_increasing(pairs: list[tuple[int, int]]) -> list[tuple[int, int]]:
     """Return the longest subsequence of `pairs` (sorted by first item) with increasing second."""
+    # For each length: the smallest last item of a subsequence of this length, and its index. For
+    # each pair: the index of the pair before it in the longest subsequence that ends with it.
     tails: list[int] = []
     indices: list[int] = []
     before: list[int] = []
@@ -84,6 +92,11 @@ def longest_increasing(pairs: list[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 def _align_myers(a: Sequence[Hashable], b: Sequence[Hashable]) -> Iterator[tuple[int, int]]:
+    """Yield the pairs of an alignment with the fewest edits, by Myers' algorithm.
+
+    A diagonal `k` has the positions with `x - y == k`. `furthest` has the greatest `x` that each
+    diagonal reaches with the edits so far, and `trace` has one such row for each number of edits.
+    """
     n, m = len(a), len(b)
     furthest = {1: 0}
     trace: list[dict[int, int]] = []
@@ -113,6 +126,7 @@ def _align_myers(a: Sequence[Hashable], b: Sequence[Hashable]) -> Iterator[tuple
 
 
 def _backtrack(trace: list[dict[int, int]], n: int, m: int) -> Iterator[tuple[int, int]]:
+    """Yield the pairs of the path that reached `(n, m)`, last pair first; see `_align_myers`."""
     x, y = n, m
     for edits in range(len(trace) - 1, -1, -1):
         k = x - y
@@ -134,6 +148,7 @@ def _backtrack(trace: list[dict[int, int]], n: int, m: int) -> Iterator[tuple[in
 
 
 def _pair_by_token(a: Sequence[Hashable], b: Sequence[Hashable]) -> Iterator[tuple[int, int]]:
+    """Yield pairs of equal items, first with first, as far as they are in order."""
     waiting = grouped((b[j], j) for j in range(len(b) - 1, -1, -1))
     pairs = [(i, waiting[token].pop()) for i, token in enumerate(a) if waiting.get(token)]
     yield from longest_increasing(pairs)
@@ -142,13 +157,20 @@ def _pair_by_token(a: Sequence[Hashable], b: Sequence[Hashable]) -> Iterator[tup
 def unmatched(
     sides: Sequence[Sequence[_T]], keys: Callable[[_T], Iterable[Hashable]]
 ) -> list[list[_T]]:
-    """Return what only one of two sides has. The first keys decide before the later ones."""
+    """Return what only one of two sides has. The first keys decide before the later ones.
+
+    Items of the two sides with an equal key cancel each other out, each at most once.
+
+    Args:
+        sides: the items of the two sides.
+        keys: returns equally many keys for each item, the surest first.
+    """
     rest = [[*side] for side in sides]
     for number in range(len([*keys(rest[0][0])]) if all(rest) else 0):
         by_key = [[[*keys(item)][number] for item in side] for side in rest]
         common = Counter(by_key[0]) & Counter(by_key[1])
         for side, of_side in zip(rest, by_key, strict=True):
-            found = Counter(common)
+            found = Counter(common)  # how many items of this side still have a counterpart
             kept = []
             for item, key in zip(side, of_side, strict=True):
                 if not found[key]:

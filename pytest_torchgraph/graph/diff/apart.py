@@ -26,6 +26,7 @@ def find_one_sided_modules(a: NumberedGraph, b: NumberedGraph) -> tuple[set[int]
         {i: None for path in dict.fromkeys(side) for i in instances_of(path)} for side in paths
     ]
     shared = instances[0].keys() & instances[1].keys()
+    # Both graphs have the same instances.
     if len(shared) == len(instances[0]) == len(instances[1]):
         return set(), set()
     shared_lists = {_list_of(instance) for instance in shared}
@@ -35,6 +36,7 @@ def find_one_sided_modules(a: NumberedGraph, b: NumberedGraph) -> tuple[set[int]
         modules: dict[str, set[int]] = {}
         for i, path in enumerate(paths[side]):
             one_sided = [instance for instance in instances_of(path) if instance not in shared]
+            # The last one-sided instance is the outermost one.
             if one_sided and _list_of(one_sided[-1]) in shared_lists:
                 modules.setdefault(one_sided[-1], set()).add(i)
         # The ops of modules that this graph lacks: most ops of a moved module are among them.
@@ -54,6 +56,7 @@ def find_one_sided_modules(a: NumberedGraph, b: NumberedGraph) -> tuple[set[int]
 
 
 def _list_of(instance: str) -> str:
+    """Return the path of the list that an instance is in."""
     return instance.rpartition(".")[0]
 
 
@@ -73,6 +76,7 @@ def find_exchanged(matching: Correspondence) -> Iterator[tuple[int, int]]:
         for j in _find_candidates(matching, i):
             around_old = _one_sided_neighbours(matching, 0, i, paths[1])
             around_new = _one_sided_neighbours(matching, 1, j, paths[0])
+            # `None` means one edit with a neighbour, so the ops were not exchanged.
             separate = around_old is not None and around_new is not None
             if separate and bool(around_old) != bool(around_new) and j not in paired:
                 paired.add(j)
@@ -116,11 +120,10 @@ def _one_sided_neighbours(
         `None` if a near node takes an operand of `start`: they belong to one edit. Empty if the
         near nodes take only the result of `start`: one op was written out as a chain of ops.
     """
-    flat = m.b if side else m.a
-    partner = m.backward if side else m.forward
+    flat, partner = m.flats[side], m.partners[side]
     operands = {p for p in flat.operands[start] if flat.nodes[p].op not in OWN_VALUES}
     modules: set[str] = set()
-    takes_more = False
+    takes_more = False  # True if a near node also takes a value from elsewhere
     visited, todo = {start}, [user for user, _ in flat.users[start]]
     while todo and len(visited) <= REACH:
         i = todo.pop()

@@ -13,10 +13,11 @@ from ..step import SUM_OP, InlinedStep, in_order, inlined, is_divided, needs_lin
 def comparable_steps(
     before: Sequence[Graph], after: Sequence[Graph]
 ) -> tuple[InlinedStep, InlinedStep] | None:
-    """Return two captures as inlined steps; `None` if that is not possible.
+    """Return two captures as inlined steps.
 
-    The inputs of the second step have the order of the first if only one of the two is divided:
-    compiled code takes its inputs in the order of their first use in a graph.
+    `None` if nothing divides either capture, or if one of them cannot be inlined. If only one of
+    the two is divided, the forward of the other does not return the new values of its buffers; see
+    `_without_updates`.
     """
     divided = [is_divided(side) or needs_links(side) for side in (before, after)]
     if not any(divided):
@@ -24,12 +25,14 @@ def comparable_steps(
     steps = []
     for side, is_split in zip((before, after), divided, strict=True):
         backwards = sum(graph.kind == "backward" for graph in side)
+        # An undivided side is a step already: one graph, or a forward and its backward.
         if not is_split and backwards == len(side) - 1 <= 1:
             steps.append(InlinedStep(in_order(side)))
         elif (step := inlined(side)) is not None:
             steps.append(step)
     if len(steps) < 2:
         return None
+    # Only now are the results of both forwards known.
     for number, is_split in enumerate(divided):
         if not is_split:
             forward, *rest = steps[number].graphs
@@ -51,6 +54,7 @@ def _without_updates(graph: Graph, count: int) -> Graph:
     extra = max(len(graph.outputs) - count, 0)
     buffers = [node for node in graph.inputs if node.op == "buffer"]
     updated = Counter(map(_kind_of, graph.outputs[:extra]))
+    # Nothing tells the new values of buffers from results but their dtypes and shapes.
     if not updated or updated - Counter(map(_kind_of, buffers)):
         return graph
     *others, end = graph.nodes
@@ -60,6 +64,7 @@ def _without_updates(graph: Graph, count: int) -> Graph:
 
 
 def _kind_of(node: Node) -> Hashable:
+    """Return dtype and shape of a tensor; `None` for any other value."""
     result = node.result
     return (result.dtype, result.shape) if isinstance(result, TensorMeta) else None
 

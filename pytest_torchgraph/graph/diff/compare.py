@@ -75,11 +75,15 @@ def diff_graphs(before: Sequence[Graph], after: Sequence[Graph]) -> GraphDiff:
     two gradients. An added or removed compiled backward graph is a finding of its own, and so is an
     eager graph with a changed run count.
     """
+    # The links are compared as they were captured, because inlining leaves none between graphs.
     captured = before, after
     steps = comparable_steps(before, after)
     if steps is not None:
         before, after = (step.graphs for step in steps)
     findings, graphs, origins = find_changes(before, after, steps)
+    # The order matters: `attach_quantized` needs findings with one place each, `merge_same_lines`
+    # needs identities, `attach_costs` needs the final numbers of the findings, and `with_cuts` adds
+    # up the costs of the findings that follow from a cut.
     findings = attach_quantized(findings, origins)
     findings = merge_equal_edits(findings, before, after, origins)
     findings = identify_findings(findings, before, after, origins)
@@ -94,9 +98,12 @@ def diff_graphs(before: Sequence[Graph], after: Sequence[Graph]) -> GraphDiff:
 
 
 def _links_finding(before: Sequence[Graph], after: Sequence[Graph]) -> Finding:
-    """Return the finding of steps that are linked otherwise, if no op shows it."""
+    """Return the finding of steps that are linked otherwise, if no op shows it.
+
+    The finding has no changes, so `of_cut` gives its kind.
+    """
     old, new = (set(links_lines(side)) for side in (before, after))
-    lines = [f"{sign} {line.strip()}" for line in sorted(old ^ new) for sign in "-+"[line in new]]
+    lines = [f"{'-+'[line in new]} {line.strip()}" for line in sorted(old ^ new)]
     summary = "the steps are not equal, although no op and no link between graphs shows it"
     if lines:
         summary = f"the links between graphs differ: {listed(lines, 2)}"
@@ -112,24 +119,25 @@ def find_changes(
 ) -> tuple[list[Finding], list[GraphPair], Origins]:
     """Return the findings with one place each, the raw lists, and the origins of the changes.
 
+    If a forward differs, the changes of its backward are consequences of these edits.
+
     Args:
         before, after: the graphs.
         steps: the inlined steps that these graphs are; `None` for graphs as they were captured.
     """
     findings: list[Finding] = []
     backward: list[Finding] = []
+    # Findings about whole graphs come last, and never have consequences.
     of_graphs: list[Finding] = []
     graphs: list[GraphPair] = []
-    forwards: list[tuple[Graph, Mapping[str, str]]] = []
+    # The old-to-new names of each forward, and the numbers of the forwards that save each name.
+    names_of_forwards: list[Mapping[str, str]] = []
     savers: dict[str, list[int]] = {}
+    # Compiled graphs that run equally often, as a forward and its backward do, are one finding.
+    ran_otherwise: dict[tuple[int, int], list[tuple[Graph, Graph]]] = {}
     classes = EquivalenceClasses()
     origins = Origins(steps)
-    if not all(graph.given for graph in (*before, *after)):
-        before, after = [*map(as_captured, before)], [*map(as_captured, after)]
-    digits = fewest(graph.digits for graph in (*before, *after))
-    before, after = ([with_digits(graph, digits) for graph in side] for side in (before, after))
-    ran_otherwise: dict[tuple[int, int], list[tuple[Graph, Graph]]] = {}
-    sides = canonical(before), canonical(after)
+    sides = _in_common_form(before, after)
     origins.instances = align_instances(
         *(map(classes.flat, (g for g in side if g.kind != "backward")) for side in sides)
     )
@@ -137,6 +145,7 @@ def find_changes(
         if old is not None and new is not None:
             old, new = drop_unshared_facts(old, new)
         origins.pairs.append((old, new))
+        # `pair_graphs` yields backwards last, so all findings of forwards are known by then.
         kind = (old or new).kind  # type: ignore[union-attr]
         target = backward if kind == "backward" else findings
         if old is None or new is None:
@@ -144,24 +153,25 @@ def find_changes(
             if kind != "backward":
                 findings.append(_graph_finding(old, new))
             elif findings and (old or new).eager:  # type: ignore[union-attr]
+                # Autograd runs such ops, a sum of gradients for example, because of the edit.
                 backward.append(_ops_finding(old, new))
             else:
                 of_graphs.append(_graph_finding(old, new))
             continue
-        saved_names = _names_of_saver(old, forwards, savers) if kind == "backward" else {}
+        saved = _names_of_saver(old, names_of_forwards, savers) if kind == "backward" else {}
         start = len(graphs)
-        names = _compare_graphs(old, new, saved_names, target, graphs, classes, origins)
+        names = _compare_graphs(old, new, saved, target, graphs, classes, origins)
         if (pair := GraphPair(old, new)).runs is not None:
             if old.eager:
                 of_graphs.append(_run_count_finding([(old, new)], origins))
             else:
                 ran_otherwise.setdefault(pair.runs, []).append((old, new))
-            if len(graphs) == start:
+            if len(graphs) == start:  # the graphs are equal, and only their run counts differ
                 graphs.append(pair)
         if kind == "forward":
             for name in {ref.name for ref in old.saved}:
-                savers.setdefault(name, []).append(len(forwards))
-            forwards.append((old, names))
+                savers.setdefault(name, []).append(len(names_of_forwards))
+            names_of_forwards.append(names)
     if findings and backward:
         findings = with_consequences(findings, backward, origins)
     else:
@@ -171,46 +181,80 @@ def find_changes(
     return findings, graphs, origins
 
 
+def _in_common_form(
+    before: Sequence[Graph], after: Sequence[Graph]
+) -> tuple[Sequence[Graph], Sequence[Graph]]:
+    """Return two captures in canonical form, with float constants of equally many digits."""
+    # The canonical form drops the aliases of a captured graph, and keeps those of a given one.
+    # Unless all graphs were given, none counts as given, so that all drop them.
+    if not all(graph.given for graph in (*before, *after)):
+        before, after = [*map(as_captured, before)], [*map(as_captured, after)]
+    digits = fewest(graph.digits for graph in (*before, *after))
+    old, new = ([with_digits(graph, digits) for graph in side] for side in (before, after))
+    return canonical(old), canonical(new)
+
+
 def _names_of_saver(
     backward: Graph,
-    forwards: Sequence[tuple[Graph, Mapping[str, str]]],
+    names_of_forwards: Sequence[Mapping[str, str]],
     savers: Mapping[str, Sequence[int]],
 ) -> Mapping[str, str]:
-    """Return the old-to-new names of the forward that saved a backward's values."""
+    """Return the old-to-new names of the forward that saved a backward's values.
+
+    The forward is the one that saves the most names of the backward's inputs; the first of several,
+    or if no name is saved. Empty if there is no forward.
+
+    Args:
+        backward: the old backward.
+        names_of_forwards: the old-to-new names of each forward.
+        savers: the numbers of the forwards that save each name.
+    """
     votes = Counter(k for node in backward.inputs for k in savers.get(node.name, ())[:MANY_SAVERS])
     best = max(votes, key=lambda k: (votes[k], -k), default=0)
-    return forwards[best][1] if forwards else {}
+    return names_of_forwards[best] if names_of_forwards else {}
 
 
 def _compare_graphs(
     old: Graph,
     new: Graph,
-    names: Mapping[str, str],
+    saved_names: Mapping[str, str],
     findings: list[Finding],
     graphs: list[GraphPair],
     classes: EquivalenceClasses,
     origins: Origins,
 ) -> Mapping[str, str]:
-    """Compare two graphs and their bodies. Return the old-to-new names of matched nodes."""
+    """Compare two graphs and their bodies. Return the old-to-new names of matched nodes.
+
+    Args:
+        old, new: the graphs, in canonical form.
+        saved_names: for a backward, the old-to-new names of the values that its forward saved.
+        findings: receives the findings of the graphs and of their bodies.
+        graphs: receives the raw lists of the graphs and of their bodies, if they differ.
+        classes: classes of graphs with equal dataflow.
+        origins: receives the matching, the changes and the reasons.
+    """
     if classes.equal(old, new):
         return _names_of_equal_graphs(old, new)
     instances, flat = origins.instances, classes.flat(new)
-    former = {name: instances.former(other) for name, other in names.items()}
+    # A list that lost a module has other numbers from there on. The new graph is matched with its
+    # modules under the numbers that they had.
+    former = {name: instances.former(other) for name, other in saved_names.items()}
     changes, groups, following = group_changes(classes.flat(old), instances.view(flat), former)
-    # The matching has numbers, and its nodes have their own names again from here on.
+    # The matching consists of node numbers, so from here on the nodes can have their own names.
     matching = changes.m
     matching.b = changes.b = flat
     matching.flats = matching.a, flat
     origins.matchings.append(matching)
     label = _graph_label(old, new)
-    made = {
+    change_of = {
         part: _make_change(matching, part, label, origins)
         for group in (*groups, *following)
         for part in group
     }
-    origins.add_joins(changes, {part.key: made[part] for part in made})
+    origins.add_joins(changes, {part.key: change_of[part] for part in change_of})
+    # The changes of each edit, and those that follow from it.
     edits, follows = (
-        [[made[part] for part in group] for group in parts] for parts in (groups, following)
+        [[change_of[part] for part in group] for group in parts] for parts in (groups, following)
     )
     graphs.append(
         _make_pair(old, new, [change for group in (*edits, *follows) for change in group])
@@ -226,9 +270,10 @@ def _compare_graphs(
         if inside:
             calls = {*callers[0].get(body_old.name, ()), *callers[1].get(body_new.name, ())}
             own_findings = _merge_body(own_findings, inside, (old, new), calls, origins)
-    # If nothing in a backward differs but the values that an edited forward saved for it, the edit
-    # shows them, and its text is equal.
-    if not own_findings and not (names and origins.matchings[1:]):
+    # The graphs are not equal, so there must be a finding. One exception: if nothing in a backward
+    # differs but the values that an edited forward saved for it, the edit shows them, and its text
+    # is equal. A second matching means that a forward differs: forwards are compared first.
+    if not own_findings and not (saved_names and origins.matchings[1:]):
         own_findings.append(one_place([_output_change(matching, label, origins)]))
     own_findings = _merge_reordered_inputs(own_findings, old, new, origins)
     names = matching.names()
@@ -252,14 +297,15 @@ def _merge_body(
     calls: Container[int],
     origins: Origins,
 ) -> list[Finding]:
-    """Merge a body's findings into its caller's, attaching consequences to their edit.
+    """Return the findings of a caller and of a body, with what follows from the body's edit in it.
 
-    For example, if a body saves one more value for its backward, the body and each call of the body
-    have one more result.
+    For example, if a body saves one more value for its backward, the body returns one more value,
+    and each call of the body has one more result. The changed return and the results of the calls
+    become changes of the first edit in the body.
 
     Args:
         own_findings: the findings of the caller.
-        body_findings: the findings of the body.
+        body_findings: the findings of the body, at least one.
         graphs: the calling graph, old and new.
         calls: the ids of the nodes that refer to the body.
         origins: receives the reasons.
@@ -277,7 +323,7 @@ def _merge_body(
         return all(change.node.kind == "output" for change in finding.changes)
 
     edits = [finding for finding in body_findings if not is_return(finding)]
-    if not edits:
+    if not edits:  # the return is the edit
         return own_findings + body_findings
     derived = [f for f in body_findings if is_return(f)] + [
         f for f in own_findings if is_consequence(f)
@@ -293,7 +339,7 @@ def _merge_body(
 def _merge_reordered_inputs(
     findings: list[Finding], old: Graph, new: Graph, origins: Origins
 ) -> list[Finding]:
-    """Merge all reordered inputs into one finding with a summary."""
+    """Merge all reordered inputs into one finding with a summary, which comes first."""
 
     def is_reordered(finding: Finding) -> bool:
         return all(c.kind == "rewired" and c.node.kind == "placeholder" for c in finding.changes)
@@ -308,6 +354,7 @@ def _merge_reordered_inputs(
     roles = {change.node.op for change in changes}
     before, after = ([n.name for n in graph.inputs if n.op in roles] for graph in (old, new))
     description = f"{changes[0].node.op}s"
+    # Inputs of one role can have the same order among themselves, and other positions among all.
     if len(roles) > 1 or before == after:
         before, after = ([node.name for node in graph.inputs] for graph in (old, new))
         description = "inputs"
@@ -323,6 +370,7 @@ def _merge_reordered_inputs(
 
 
 def _output_change(m: Correspondence, graph: str, origins: Origins) -> Change:
+    """Return a change of the output node, for a difference that no other node shows."""
     last = NodeChange("changed", len(m.a.nodes) - 1, len(m.b.nodes) - 1)
     return _make_change(m, last, graph, origins)
 
@@ -335,15 +383,23 @@ def _exchanged_outputs(
     An output that was replaced by an added op, or that was removed, follows from that edit, and so
     does one on the other side of a moved op. Outputs without names are compared in `differing` if
     their number differs.
+
+    Args:
+        findings: the findings of the ops.
+        old, new: the graphs.
+        names: the old-to-new names of matched nodes.
     """
     outputs: list[str] = []
     if not (old.output and new.output) and len(old.outputs) != len(new.outputs):
         return outputs
     changes = [c for finding in findings for c in (*finding.changes, *finding.consequences)]
     returns = [finding for finding in findings for c in finding.changes if c.node.kind == "output"]
+    # Such a finding is about the outputs and lists them already; see `_explain_saved`.
     if any(len(finding.changes) == 1 or finding.kind == "changed" for finding in returns):
         return outputs
+    # `_differing_outputs` gives both values their new names; `back` has the old ones.
     back = {name: other for other, name in names.items()}
+    # The names of the edited nodes of each side.
     edited = [
         {c.before.name for c in changes if c.before and c.kind != "changed"},
         {c.after.name for c in changes if c.after and c.kind != "changed"},
@@ -354,10 +410,12 @@ def _exchanged_outputs(
         if any(isinstance(v, Ref) and v.name not in back for v in ends):
             continue
         if isinstance(value, Ref) and isinstance(other, Ref):
+            # If an edit lies between the two values, the output follows from it.
             before = _reached(old, back[value.name], edited[0])
             after = _reached(new, other.name, edited[1])
             if back[other.name] in before or value.name in after:
                 continue
+        # A tensor that is no value of this graph is the `Atom` `torch.Tensor`.
         elif any(isinstance(v, Atom) for v in ends):
             continue
         outputs.append(words)
@@ -366,7 +424,7 @@ def _exchanged_outputs(
 
 def _reached(graph: Graph, name: str, edited: Container[str]) -> Container[str]:
     """Return the values that a value is computed from through edited ops and their projections."""
-    steps = iter(range(REACH))
+    steps = iter(range(REACH))  # each edited op takes one, so that long chains end
 
     def operands(name: str) -> Sequence[str]:
         node = graph.by_name[name]
@@ -377,7 +435,15 @@ def _reached(graph: Graph, name: str, edited: Container[str]) -> Container[str]:
 
 
 def _explain_saved(finding: Finding, old: Graph, new: Graph, names: Mapping[str, str]) -> Finding:
-    """Add a summary if the finding changes only the target's outputs or the saved values."""
+    """Add a summary if the finding changes only the target's outputs or the saved values.
+
+    Any other finding is returned unchanged.
+
+    Args:
+        finding: a finding of these graphs.
+        old, new: the graphs.
+        names: the old-to-new names of matched nodes.
+    """
     returns = [change for change in finding.changes if change.node.kind == "output"]
     # An input that the target only returns is added or removed together with the output.
     rest = [c for c in finding.changes if c.node.kind not in ("output", "placeholder")]
@@ -387,6 +453,7 @@ def _explain_saved(finding: Finding, old: Graph, new: Graph, names: Mapping[str,
     if outputs:
         summary = f"{finding.graph}: {listed(outputs, 3)}"
         return one_place(finding.changes, summary, details=outputs)
+    # What is left to explain: output nodes of equal text, whose graphs save different values.
     before, after = finding.before, finding.after
     if len(finding.changes) != 1 or before is None or after is None or after.kind != "output":
         return finding
@@ -410,7 +477,8 @@ def _differing_outputs(
 ) -> Iterator[tuple[Arg, Arg, str]]:
     """Yield each differing output of the target, old and new, with words; none if unknown.
 
-    The old value has the name of its partner. A missing output is `None`.
+    An old value that is a node has the name of the node's partner in `new`. A missing output is
+    `None`.
     """
     if old.output is None or new.output is None:
         return
@@ -428,7 +496,7 @@ def _differing_outputs(
 
 
 def _output_leaves(graph: Graph) -> Sequence[tuple[str, Arg]]:
-    """Return the outputs of the target by path. A sequence has its positions as paths."""
+    """Return the outputs of the target by path; if they have no paths, by position."""
     if graph.output:
         return graph.output
     returned = graph.nodes[-1].args[0]
@@ -437,6 +505,7 @@ def _output_leaves(graph: Graph) -> Sequence[tuple[str, Arg]]:
 
 
 def _format_output(value: Arg) -> str:
+    """Return an output in words, as findings print it."""
     return f"input %{format_name(value.name)}" if isinstance(value, InputRef) else format_arg(value)
 
 
@@ -445,15 +514,17 @@ def _rename_ref(value: Arg, names: Mapping[str, str]) -> Arg:
 
 
 def _names_of_equal_graphs(old: Graph, new: Graph) -> Mapping[str, str]:
+    """Return the old-to-new names of all nodes of two equal graphs."""
     partner = pairing(old, new)
     assert partner is not None
     return {node.name: new.nodes[j].name for node, j in zip(old.nodes, partner, strict=True)}
 
 
 def _make_change(m: Correspondence, part: NodeChange, graph: str, origins: Origins) -> Change:
+    """Return the change of a node, and record its origin."""
     before = m.a.nodes[part.before] if part.before != -1 else None
     after = m.b.nodes[part.after] if part.after != -1 else None
-    name = origins.graph_of(graph, before, after)
+    name = origins.graph_of(graph, before, after)  # `graph` may be an inlined step
     within = (m.a.graph, m.b.graph)
     change = Change(part.kind, name, before, after, _renamed_operands(m, part), within)
     origins.add(change, m, part)
@@ -461,10 +532,14 @@ def _make_change(m: Correspondence, part: NodeChange, graph: str, origins: Origi
 
 
 def _renamed_operands(m: Correspondence, part: NodeChange) -> tuple[tuple[str, str], ...]:
-    """Return pairs of old and new names of the values that a kept or added node uses."""
+    """Return pairs of old and new names of the values that a kept or added node uses.
+
+    Equal names, and values without a partner, are left out.
+    """
     if part.after == -1:
         return ()
     kept = m.a.operands[part.before] if part.before != -1 else ()
+    # The text of a node also names the values that it writes to.
     effects = m.b.nodes[part.after].effects
     written = [m.b.index[effect.target.name] for effect in effects if effect.target]
     pairs = [(p, m.forward[p]) for p in kept]
@@ -476,6 +551,7 @@ def _renamed_operands(m: Correspondence, part: NodeChange) -> tuple[tuple[str, s
 
 
 def _make_pair(old: Graph, new: Graph, changes: Iterable[Change]) -> GraphPair:
+    """Return the raw lists of two graphs that differ."""
     by_kind = grouped((change.kind, change) for change in changes)
     pairs = {
         kind: tuple((c.before, c.after) for c in by_kind.get(kind, ()) if c.before and c.after)
@@ -492,11 +568,12 @@ def _make_pair(old: Graph, new: Graph, changes: Iterable[Change]) -> GraphPair:
 
 
 def _graph_finding(old: Graph | None, new: Graph | None) -> Finding:
+    """Return the finding of an added graph, without an old one, or of a removed graph."""
     graph = new or old
     assert graph is not None
     kind: ChangeKind = "added" if old is None else "removed"
-    node = graph.nodes[-1]
-    within = (graph, graph)
+    node = graph.nodes[-1]  # the output stands for the graph
+    within = (graph, graph)  # by side; nobody reads the side without the node
     change = Change(kind, graph.name, node if old else None, node if new else None, (), within)
     noun = f"{graph.kind} graph"
     if graph.eager:
@@ -520,7 +597,7 @@ def _ops_finding(old: Graph | None, new: Graph | None) -> Finding:
 
 
 def _run_count_finding(pairs: Sequence[tuple[Graph, Graph]], origins: Origins) -> Finding:
-    """Return the finding for graphs with the same change of their run count."""
+    """Return the finding for graphs with the same change of their run count; at least one pair."""
     labels = [_graph_label(old, new) for old, new in pairs]
     changes = [
         Change("changed", label, old.nodes[-1], new.nodes[-1])
@@ -533,11 +610,12 @@ def _run_count_finding(pairs: Sequence[tuple[Graph, Graph]], origins: Origins) -
 
 
 def _graph_label(old: Graph, new: Graph) -> str:
+    """Return the name of two corresponding graphs: `old -> new` if it differs."""
     return new.name if old.name == new.name else f"{old.name} -> {new.name}"
 
 
 def diff_programs(old: Program, new: Program) -> tuple[GraphDiff | None, list[str]]:
-    """Return the difference of two programs.
+    """Return the difference of two programs: of their graphs, or of each class of equal ranks.
 
     Ranks are compared once for each pair of classes of equal ranks.
 
@@ -563,6 +641,7 @@ def same_ranks(old: Program, new: Program) -> Iterator[tuple[tuple[int, ...], Pr
     Raises:
         TorchGraphError: if the two sides differ in their meshes or ranks.
     """
+    # The order of the dimensions counts, which `==` of two dicts ignores.
     if [*old.mesh.items()] != [*new.mesh.items()] or old.ranks != new.ranks:
         differing = "ranks" if [*old.mesh.items()] == [*new.mesh.items()] else "meshes"
         raise TorchGraphError(

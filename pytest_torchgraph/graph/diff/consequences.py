@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import NamedTuple
@@ -38,6 +38,7 @@ RULE_OF_SCORE = {
     IN_MODULE_OF_SEVERAL: IN_MODULE,
     TAKEN_BY_SEVERAL: OF_OPERANDS,
 }
+"""The rule that gives each score. Any other score is a share of a module path: `NEAREST`."""
 
 
 def with_consequences(
@@ -45,12 +46,14 @@ def with_consequences(
 ) -> list[Finding]:
     """Return the forward findings, each with the backward changes that follow from it.
 
-    A backward that takes other values is a finding of its own, because no edit has this effect.
+    A backward that takes its inputs in another order is a finding of its own, because no edit of
+    the forward has this effect.
 
     A backward change is attributed to an edit by the first criterion that holds:
 
     - The change produces or uses a value that the edit changed.
     - It is in a module of this edit only, or in one of several edits and on a line of this only.
+    - It is in a module of several edits, and its op is the gradient of an op of this edit only.
     - The first of its values that is an operand of any edit is an operand of this edit only.
 
     If no criterion holds, the change goes with the strongest change of its finding. If that change
@@ -67,7 +70,7 @@ def with_consequences(
     others: list[Finding] = []
     whole = {id(graph) for pair in origins.pairs for graph in pair}
     for finding in backward:
-        # The order of a body's inputs is that of its call.
+        # Inputs of a body do not count, because their order is that of the operands of its call.
         if all(
             c.kind == "rewired"
             and c.node.kind == "placeholder"
@@ -75,32 +78,49 @@ def with_consequences(
             for c in finding.changes
         ):
             others.append(finding)
-            continue
-        changes = (*finding.changes, *finding.consequences)
-        scored = [reach.best_edit(change) for change in changes]
-        strongest = max(scored, key=lambda item: (item.score, -item.edit))
-        causes = [own if own.score >= SURE else strongest for own in scored]
-        produced = {
-            (cause.edit, side, node.name): change
-            for change, cause in zip(changes, causes, strict=True)
-            for side, node in sides_of(change)
-        }
-        for change, own, best in zip(changes, scored, causes, strict=True):
-            is_own = own[:2] == best[:2]
-            rule = RULE_OF_SCORE.get(best.score, NEAREST) if is_own else CONNECTED
-            other, operand = best.change, best.operand if is_own else ""
-            # That an op reads another one that follows says more than that both are in a module.
-            if rule not in (VALUE, ON_LINE, OF_OP):
-                taken = ((best.edit, s, name) for s, n in sides_of(change) for name in n.refs)
-                if (key := next(filter(produced.__contains__, taken), None)) is not None:
-                    rule, other, operand = CONNECTED, produced[key], ""
-            origins.because(rule, (change,), other, operand)
-            follows[best.edit].append(change)
+        else:
+            for edit, change in _attribute(finding, reach, origins):
+                follows[edit].append(change)
     extended: list[Finding] = []
     for finding, following in zip(findings, follows, strict=True):
         place = replace(finding.places[0], consequences=(*finding.consequences, *following))
         extended.append(replace(finding, places=(place,)))
     return extended + others
+
+
+def _attribute(
+    finding: Finding, reach: _ForwardReach, origins: Origins
+) -> Iterator[tuple[int, Change]]:
+    """Yield each change of a backward finding, after the number of the edit that it follows from.
+
+    Args:
+        finding: the finding of the backward.
+        reach: the edits of the forward.
+        origins: receives the reasons.
+    """
+    changes = (*finding.changes, *finding.consequences)
+    scored = [reach.best_edit(change) for change in changes]
+    strongest = max(scored, key=lambda item: (item.score, -item.edit))
+    causes = [own if own.score >= SURE else strongest for own in scored]
+    # The change of each node that follows, by the edit, the side and the name.
+    produced = {
+        (cause.edit, side, node.name): change
+        for change, cause in zip(changes, causes, strict=True)
+        for side, node in sides_of(change)
+    }
+    for change, own, best in zip(changes, scored, causes, strict=True):
+        # The rule is that of the change's own cause, unless the strongest change decided.
+        is_own = own[:2] == best[:2]  # score and edit
+        rule = RULE_OF_SCORE.get(best.score, NEAREST) if is_own else CONNECTED
+        other, operand = best.change, best.operand if is_own else ""
+        # That an op reads another one that follows says more than that both are in a module.
+        if rule not in (VALUE, ON_LINE, OF_OP):
+            ends = sides_of(change)
+            taken = ((best.edit, side, name) for side, node in ends for name in node.refs)
+            if (key := next(filter(produced.__contains__, taken), None)) is not None:
+                rule, other, operand = CONNECTED, produced[key], ""
+        origins.because(rule, (change,), other, operand)
+        yield best.edit, change
 
 
 class _Cause(NamedTuple):
@@ -188,7 +208,7 @@ class _ForwardReach:
         for value in names:
             if value in self.own_values:
                 return self.own_values[value]
-        inside: dict[int, Change] = {}
+        inside: dict[int, Change] = {}  # the edits in the innermost module of the change
         for _, node in nodes:
             edits = self.modules.get(node.module, {})
             source, score = node.source, SAME_MODULE
@@ -217,7 +237,8 @@ class _ForwardReach:
         # The first edit would be wrong: with a new tanh at the end of each of twelve layers, the
         # backward of the pooler was listed under layer 0 instead of layer 11.
         position = self.positions.get(module, 0.0)
-        # A lost residual removes a sum of gradients; another activation beside it removes no op.
+        # Edits of the same kind come first: a lost residual removes a sum of gradients, and another
+        # activation beside it removes no op.
         _, nearest = min(
             self.edits_inside[path],
             key=lambda edit: (
@@ -239,5 +260,8 @@ class _ForwardReach:
 
 
 def _name_of_op(node: Node) -> str:
-    """Return the name of an op without namespace and overload, and that of the op of a gradient."""
+    """Return the name of an op without namespace and overload; for a gradient, that of its op.
+
+    `aten.elu_backward.default` and `aten.elu.default` both become `elu`.
+    """
     return "".join(node.op.split(".")[1:2]).removesuffix("_backward")

@@ -20,7 +20,7 @@ SCALE_POWERS = (0.5, -0.5, -1)
 """Powers of a size that models multiply or divide by, as in attention and in means."""
 SizePair = tuple[int | Symbol, int | Symbol]
 """A size in the old graph and the size of the same dimension in the new graph."""
-_QUANTIZES = re.compile(r"(?:^|[._])(?:quantize(?!d)|dequantize)")
+_QUANTIZES = re.compile(r"(?:^|[._])(?:quantize(?!d)|dequantize)")  # not `quantized.linear`
 
 
 def constants_follow(
@@ -39,6 +39,7 @@ def constants_follow(
     old, new = (list(iter_constants((call.args, call.kwargs))) for call in (node, other))
     if len(old) != len(new):
         return False
+    # One of the two can have an operand more, such as a bias.
     slots = zip(a.operands[i], b.operands[j], strict=False)
     pairs = [(node, other), *((a.nodes[p], b.nodes[q]) for p, q in slots)]
     sizes = {size for pair in pairs for size in _iter_size_pairs(*pair)} | {*more_sizes}
@@ -77,14 +78,23 @@ def fixed_constants(flat: NumberedGraph, i: int) -> tuple[str, ...]:
     suffixes = [shape[start:] for shape in shapes for start in range(len(shape))]
     sizes = {size for shape in shapes for size in _iter_products(shape)}
     return tuple(
-        format_arg(value)
-        for value in (*node.args, *node.kwargs.items())
-        if not _is_size(value, sizes, suffixes)
-        for value in iter_constants(value)
+        format_arg(constant)
+        for argument in (*node.args, *node.kwargs.items())
+        if not _is_size(argument, sizes, suffixes)
+        for constant in iter_constants(argument)
     )
 
 
 def _is_size(value: Arg, sizes: Container[Any], suffixes: Container[Any]) -> bool:
+    """Return True if an argument is a size, or a shape of several sizes.
+
+    Args:
+        value: the argument.
+        sizes: the sizes of the operands, and the products of adjacent sizes.
+        suffixes: the shapes of the operands, and the ends of these shapes.
+    """
+    # A normalized shape is the end of the operand's shape. Without any real size in it, such as in
+    # `(1, 1)`, a tuple is more likely a stride or padding.
     if isinstance(value, tuple):
         return value in suffixes and any(_is_size(item, sizes, suffixes) for item in value)
     # 0, 1 and booleans are seldom sizes. They are often the number of a dimension, or a flag.
@@ -134,7 +144,7 @@ def _iter_size_pairs(node: Node, other: Node) -> Iterator[tuple[int, int]]:
 
 
 def _zip_sizes(node: Node, other: Node) -> list[SizePair]:
-    """Return the pairs of sizes of two tensors of one rank; none for other results."""
+    """Return the pairs of sizes of two tensors of one rank; [] for any other results."""
     before, after = node.result, other.result
     if not isinstance(before, TensorMeta) or not isinstance(after, TensorMeta):
         return []

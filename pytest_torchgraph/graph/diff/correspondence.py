@@ -72,7 +72,10 @@ class Correspondence:
         return self.partners[side][i] == -1 and i not in self.unmatchable[side]
 
     def agreement(self, i: int, j: int) -> int:
-        """Return the number of operand and user slots of `i` and `j` that hold partners."""
+        """Return the number of operand and user slots of `i` and `j` that hold partners.
+
+        Slots that only one of the two has do not count.
+        """
         agree = sum(
             self.forward[p] == q
             for p, q in zip(self.a.operands[i], self.b.operands[j], strict=False)
@@ -89,6 +92,8 @@ class Correspondence:
         """
         if self.forward[p] == q:
             return True
+        # Two nodes with other partners are two values. Two nodes without partners took each other's
+        # place. If only one has a partner, look through the other one.
         matched = (self.forward[p] != -1) + (self.backward[q] != -1)
         if matched == 2:
             return False
@@ -110,7 +115,10 @@ class Correspondence:
         return sum(not self.edge_agrees(p, q) for p, q in self.edges(i, j))
 
     def edges(self, i: int, j: int) -> Iterable[tuple[int, int]]:
-        """Return the pairs of operands that `i` and `j` have in the same slots."""
+        """Return the pairs of operands that `i` and `j` have in the same slots.
+
+        Slots that only one of the two has are left out.
+        """
         a, b = self.a.operands[i], self.b.operands[j]
         # The values that a forward saves have no order, so only the returned values of the two
         # output nodes are compared.
@@ -120,6 +128,15 @@ class Correspondence:
 
 
 def _matched_sources(start: int, partner: list[int], operands: list[list[int]]) -> set[int]:
+    """Return the nodes with a partner that a node depends on through nodes without a partner.
+
+    A node with a partner is its own only source.
+
+    Args:
+        start: the node.
+        partner: the partner of each node of its graph, or -1.
+        operands: the operands of each node of its graph.
+    """
     if partner[start] != -1:
         return {start}
     sources: set[int] = set()
@@ -174,6 +191,20 @@ def improve_matching(
 
 
 class _LocalSearch:
+    """The local search of `improve_matching`. It changes the partners of `m` in place.
+
+    A *bad edge* is an operand that differs from the partner's operand in its slot; see
+    `edge_agrees`. Sides are 0 for `a` and 1 for `b`.
+
+    Args:
+        m: the correspondence to improve.
+        token: computes the token of a node. Only nodes with equal tokens become partners.
+
+    Attributes:
+        partner: the partners of the nodes of each side, -1 for none.
+        work_left: the number of edges that may still be examined; see `WORK`.
+    """
+
     def __init__(self, m: Correspondence, token: Callable[[NumberedGraph, int], Hashable]):
         self.m = m
         self.flats = m.flats
@@ -182,6 +213,7 @@ class _LocalSearch:
         self.work_left = WORK * (len(m.forward) + len(m.backward)) + LEAST_WORK
 
     def run(self) -> None:
+        """Try steps for the nodes with bad edges, until none is left or the budget is spent."""
         todo = [i for i, j in enumerate(self.m.forward) if j != -1 and self.m.bad_edges(i)]
         budget = STEPS * len(todo) + LEAST_STEPS
         while todo and budget and self.work_left > 0:
@@ -197,6 +229,7 @@ class _LocalSearch:
                     # The step changed edges of these nodes, so each may now need its own step.
                     todo.extend((i, p, *(u for u, _ in self.m.a.users[p])))
                     break
+            # No single edge could be mended: give `j`, and then `i`, any other partner.
             else:
                 if self.m.bad_edges(i) and (
                     self.shift_partners(1, j, -1, i) or self.shift_partners(0, i, -1, j)
@@ -204,7 +237,11 @@ class _LocalSearch:
                     todo.append(i)
 
     def mend_edge(self, p: int, q: int) -> bool:
-        """Make the operands `p` and `q` agree: pair them, or take the partner from one of them."""
+        """Make the operands `p` and `q` agree: pair them, or take the partner from one of them.
+
+        Return True if a step was kept.
+        """
+        # The two cannot be paired if one must keep its partner, so only the other one can move.
         if self.is_fixed(0, p) or self.is_fixed(1, q):
             movable_p, movable_q = not self.is_fixed(0, p), not self.is_fixed(1, q)
         else:
@@ -213,6 +250,7 @@ class _LocalSearch:
                 0, p, q, -1
             ):
                 return True
+        # Give the partner that `q` has now, or that `p` has now, any other partner.
         rival = self.m.backward[q]
         if movable_q and rival != -1 and self.shift_partners(0, rival, -1, q):
             return True
@@ -252,6 +290,7 @@ class _LocalSearch:
                     old_partners.setdefault(node, partners[node])
                     self.assign_partner(side, node, -1)
             self.assign_partner(side, moving, target)
+            # Go on with the node that lost its partner.
             if displaced == -1:
                 break
             moving = displaced
@@ -263,6 +302,7 @@ class _LocalSearch:
         ):
             self.restore_partners(side, old_partners)
             return False
+        # Count the bad edges with the new partners, and then with the old ones.
         region = self.affected_nodes(side, old_partners, new_partners)
         after = self.count_bad_edges(region)
         self.restore_partners(side, old_partners)
@@ -272,6 +312,7 @@ class _LocalSearch:
         return True
 
     def assign_partner(self, side: int, i: int, j: int) -> None:
+        """Make `j` the partner of `i`, and no longer of any other node; -1 for no partner."""
         partners, owners = self.partner[side], self.partner[1 - side]
         if partners[i] != -1:
             owners[partners[i]] = -1
@@ -280,19 +321,27 @@ class _LocalSearch:
             owners[j] = i
 
     def restore_partners(self, side: int, pairs: Mapping[int, int]) -> None:
+        """Give each node of `pairs` its partner there."""
+        # First free all of them: a partner may still belong to another node of `pairs`.
         for i in pairs:
             self.assign_partner(side, i, -1)
         for i, j in pairs.items():
             self.assign_partner(side, i, j)
 
     def count_bad_edges(self, region: Iterable[int]) -> int:
+        """Return the number of bad edges of these nodes of `a`, and charge the work."""
         nodes = list(region)
         # A list of thousands of operands is one node, and takes as long as hundreds.
         self.work_left -= sum(2 + len(self.m.a.operands[i]) // 8 for i in nodes)
         return sum(map(self.m.bad_edges, nodes))
 
     def affected_nodes(self, side: int, old: Mapping[int, int], new: Mapping[int, int]) -> set[int]:
-        """Return the nodes of `a` whose edges the step may have changed."""
+        """Return the nodes of `a` whose edges the step may have changed.
+
+        Args:
+            side: the side of the nodes that moved.
+            old, new: the partners of these nodes before and after the step, -1 for none.
+        """
         own_nodes = set(old)
         partners = {j for pairs in (old, new) for j in pairs.values() if j != -1}
         nodes_a, nodes_b = (own_nodes, partners) if side == 0 else (partners, own_nodes)
@@ -322,8 +371,13 @@ class _LocalSearch:
         token, excluded = self.token(flat, i), self.m.unmatchable[1 - side]
         self.work_left -= len(candidates) * (1 + len(flat.operands[i]) + len(flat.users[i]))
         self.work_left -= sum(len(other.users[j]) // 8 for j in candidates)
+        # Among equal scores, prefer a node without partner, then the first node.
         scores = [
-            (self.agreement(side, i, j), owners[j] == -1, -j)
+            (
+                self.m.agreement(j, i) if side else self.m.agreement(i, j),
+                owners[j] == -1,
+                -j,
+            )
             for j in candidates
             if self.token(other, j) == token
             and j != banned
@@ -331,9 +385,6 @@ class _LocalSearch:
             and j not in excluded
         ]
         return -max(scores)[2] if scores else -1
-
-    def agreement(self, side: int, i: int, j: int) -> int:
-        return self.m.agreement(i, j) if side == 0 else self.m.agreement(j, i)
 
     # -- runs of equal ops -----------------------------------------------------------------------
 
@@ -361,6 +412,7 @@ class _LocalSearch:
         """
         partners = self.partner[side]
         gain = bad_edges_change = 0
+        # The best pair of fewer bad edges and gain so far, and the number of steps that lead to it.
         best, steps = (0, 0), list[tuple[int, int]]()
         best_length = 0
         for _ in range(MAX_SHIFT):
@@ -368,6 +420,7 @@ class _LocalSearch:
             mate = partners[node] if node != -1 else -1
             if mate == -1 or self.flats[1 - side].labels[mate] != self.flats[side].labels[node]:
                 break
+            # A node keeps a partner of its module and name, so the gap stops before it.
             current_likeness = self.likeness(side, node, mate)
             if current_likeness == SAME_MODULE + SAME_NAME or self.work_left <= 0:
                 break

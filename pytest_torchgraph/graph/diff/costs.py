@@ -3,7 +3,11 @@
 Every difference is attributed to some finding, so the costs of the findings sum up to the cost
 difference of the captures. If several findings may be the cause, none of them gets a figure.
 
-`FindingIndex` maps nodes and pairs of graphs to findings; FLOPs are in `flop_costs`.
+`attach_costs` gives each finding a function that computes all costs at the first access
+(`compute_costs`). `FindingIndex` maps nodes and pairs of graphs to findings, and a `Ledger` adds up
+one figure of each finding: saved bytes here (`_SavedBytes`), FLOPs in `flop_costs`.
+
+`name_checkpoints` does not compute costs: it merges findings that only a checkpoint explains.
 """
 
 from __future__ import annotations
@@ -66,6 +70,8 @@ class FindingIndex:
                     for node in nodes:
                         self.of_matching[id(node.matching)][node.is_new, node.number] = number
                         self.levels[number] |= {flat.graph.level for flat in node.matching.flats}
+                    # Besides findings about whole graphs, also ops of an added or removed graph,
+                    # whose nodes are in no matching. `of_graphs` looks up the output of a graph.
                     key = id(change.before), id(change.after)
                     if finding.of_graph or (not nodes and id(None) in key):
                         self._graphs[key] = number
@@ -79,6 +85,7 @@ class FindingIndex:
 
     def of_graphs(self, pair: Pair) -> set[int]:
         """Return the finding about a whole graph (added, removed or run count), as a set."""
+        # The output stands for a whole graph.
         old, new = (None if graph is None else graph.nodes[-1] for graph in pair)
         number = self._graphs.get((id(old), id(new)))
         return set() if number is None else {number}
@@ -122,6 +129,7 @@ class Ledger:
             return
         for number in findings or range(len(self.figures)):
             figure = self.figures[number]
+            # An unknown figure stays unknown.
             unknown = amount is None or figure is None or len(findings) != 1
             self.figures[number] = None if unknown else figure + amount * times  # type: ignore[operator]
 
@@ -143,6 +151,8 @@ class Ledger:
             if old is None or new is None:
                 whole = [(g, g.runs * (-1 if new is None else 1)) for g in (old, new) if g]
             else:
+                # What differs in one run counts for the new runs. Added or removed runs count with
+                # the whole old graph.
                 if (matching := self.index.matching(old, new)) is not None:
                     add_matching(matching, new.runs)
                 whole = [(old, new.runs - old.runs)] if runs_differ(old, new) else []
@@ -154,16 +164,21 @@ class Ledger:
 def name_checkpoints(
     findings: list[Finding], before: Sequence[Graph], after: Sequence[Graph]
 ) -> list[Finding]:
-    """Merge the findings of added or removed checkpoints, and name the recomputed modules."""
+    """Merge the findings of added or removed checkpoints, and name the recomputed modules.
+
+    The merged finding comes first. The findings are returned unchanged if nothing is recomputed
+    otherwise.
+    """
     merged = [finding for finding in findings if _is_checkpoint(finding)]
     old, new = (recomputed_nodes(graphs) if merged else [] for graphs in (before, after))
     parts = []
     for words, nodes, others in (("recomputed", new, old), ("no longer recomputed", old, new)):
-        known = {node.module for node in others}
+        known = {node.module for node in others}  # recomputed on both sides
         # A file does not record why an op is recomputed.
         own = [n for n in nodes if n.by in ("checkpoint", "") and n.module not in known]
         lines = {f" at {n.source.checkpoint}" for n in own if n.source and n.source.checkpoint}
         if own:
+            # Of each node the innermost layer, its module, or the model itself.
             paths = abridged((*instances_of(n.module), n.module or MODEL)[0] for n in own)
             by = f" (checkpoint{', '.join(sorted(lines))})" if own[0].by else ""
             parts.append(f"{words} in {paths}{by}")
@@ -204,7 +219,7 @@ def attach_costs(
 
 
 class _LazyCosts:
-    """The costs of all findings of one difference.
+    """The costs of all findings of one difference, computed at the first access.
 
     Args:
         findings: the findings.
@@ -224,10 +239,12 @@ class _LazyCosts:
         self._recomputed: list[Recomputations] = []
 
     def of(self, number: int) -> Cost:
+        """Return the cost of a finding, by its number."""
         self._compute()
         return self._costs[number]
 
     def recomputed_by(self, number: int) -> Recomputations:
+        """Return the changed recomputations of a finding, by its number."""
         self._compute()
         return self._recomputed[number]
 
@@ -270,6 +287,7 @@ def compute_costs(findings: Sequence[Finding], origins: Origins) -> list[Cost]:
     index = FindingIndex(findings, origins)
     saved = _SavedBytes(index).run()
     flops: list[int | None] = [None] * len(findings)
+    # Commands read files without torch, and must not wait for its import.
     if "torch" in sys.modules:
         from .flop_costs import flops_by_finding
 
@@ -284,6 +302,12 @@ def compute_costs(findings: Sequence[Finding], origins: Origins) -> list[Cost]:
 
 
 class _SavedBytes:
+    """Attributes the difference in saved bytes to findings.
+
+    Args:
+        index: the findings.
+    """
+
     def __init__(self, index: FindingIndex):
         self.index = index
         self.ledger = Ledger(index)
@@ -302,6 +326,7 @@ class _SavedBytes:
 
     def _add_matching(self, matching: Correspondence, times: int) -> None:
         """Attribute the difference in saved bytes of a pair of graphs that runs `times` times."""
+        # For each side, the ops that allocated a saved storage, by number.
         owners = [
             {flat.index[node.name]: node for node in owners_of_saved(flat.graph)}
             for flat in matching.flats
@@ -311,6 +336,7 @@ class _SavedBytes:
                 owner = Occurrence(matching, is_new, number)
                 partner = owner.partner()
                 amount = _bytes_if_known(node)
+                # Saved on this side only; or on both sides with another size, counted once.
                 if partner is None or partner.number not in owners[not is_new]:
                     self.ledger.add(self._find_storage_causes(owner), amount, sign)
                 elif is_new and matching.a.labels[partner.number] != matching.b.labels[number]:
@@ -330,8 +356,10 @@ class _SavedBytes:
             Exactly one finding if the cause is known.
         """
         makers, partner = self._find_makers(owner), owner.partner()
+        # An added or removed op saves its own result.
         if partner is None and len(makers) == 1:
             return makers
+        # An edited op that uses the value, or a view of it, on either side.
         sharing = [*_find_sharing(owner), *(_find_sharing(partner) if partner else ())]
         causes = makers | self.index.of_nodes(user for node in sharing for user in _users(node))
         if len(causes) == 1:
@@ -345,6 +373,7 @@ class _SavedBytes:
     def _find_makers(self, owner: Occurrence) -> set[int]:
         """Return the findings of the op that allocated a storage."""
         makers, refs = self.index.of_nodes([owner]), owner.node.refs
+        # For a projection without a finding, those of the multi-output op.
         if not makers and refs:
             producer = owner.at(owner.flat.index[refs[0]])
             if is_projection(owner.node, producer.node):

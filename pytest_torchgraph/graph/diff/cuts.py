@@ -1,4 +1,10 @@
-"""Cuts that only one of two steps has, as findings, with all that follows from them."""
+"""Cuts that only one of two steps has, as findings, with all that follows from them.
+
+A *cut* is a place where a step is divided into graphs. A graph break makes several cuts: a *direct*
+cut at its line, and one in each caller of the broken function. `with_cuts` pairs the cuts of two
+steps by the values that cross them, and makes a finding of each break whose cuts have no partner.
+Its `_Follows` then decides which of the other findings follow from these breaks.
+"""
 
 from __future__ import annotations
 
@@ -66,6 +72,7 @@ class _Cut(NamedTuple):
         its values.
         """
         boundary = self.boundary
+        # A cut in a caller, or after eager ops, has no place of its own.
         named = boundary.cut.direct and _kind(boundary.cut.graph_break)
         place = named, boundary.cut.direct and boundary.module, boundary.eager
         return (place, self.total), place, (self.total, boundary.eager)
@@ -84,13 +91,15 @@ def with_cuts(
         before, after: the steps.
         origins: the correspondence of their nodes.
     """
+    # The forward is the first graph of a step.
     names = next((names for old, new, names in origins.matched() if old and new), {})
     modules = {path for finding in findings for path in finding.modules}
     # A cut is the same if the same values cross it. Beside an edit, other values may cross; then a
-    # cut is the same if its break has the same function, module and kind.
-    step = 1 if any(map(_is_edit, findings)) else 2
-    kept = [*_cuts_of(before, names)], [*_cuts_of(after, {})]
-    unpaired = [*map(_dividing, unmatched(kept, lambda cut: cut.keys()[::step]))]
+    # cut is the same if its break has the same function, module and kind. So without an edit, the
+    # second key, the place alone, is left out.
+    stride = 1 if any(map(_is_edit, findings)) else 2
+    of_sides = [*_cuts_of(before, names)], [*_cuts_of(after, {})]
+    unpaired = [*map(_dividing, unmatched(of_sides, lambda cut: cut.keys()[::stride]))]
     back = {new: old for old, new in names.items()}
     sides: tuple[tuple[ChangeKind, InlinedStep, InlinedStep, Mapping[str, str]], ...] = (
         ("removed", before, after, names),
@@ -99,23 +108,13 @@ def with_cuts(
     cuts: list[Finding] = []
     is_unnamed = False
     for own_cuts, (kind, own, other, partners) in zip(unpaired, sides, strict=True):
-        ends = _ops_around(own) if own_cuts else ([], [])
-        of_breaks = []
-        for each in own_cuts:
-            cut = each.boundary
-            around = ends[0][cut.position], ends[1][cut.position]
-            paths = [own.graphs[0].by_name[name].module for name in around if name]
-            # What a module brings that was added belongs to the module, cuts included. The names of
-            # a module at a cut are not compared, so its ops must be there.
-            is_of_module = any(
-                holds(path, cut.module) and any(holds(path, other) for other in paths)
-                for path in modules
-            )
-            if not is_of_module and not _is_divided_too(cut, around, other, partners):
-                of_breaks.append(each)
-        found = list(_findings_of(of_breaks, kind))
-        is_unnamed = is_unnamed or (bool(of_breaks) and not found)
-        cuts += found
+        of_breaks = _cuts_of_breaks(own_cuts, own, other, partners, modules)
+        of_kind = list(_findings_of(of_breaks, kind))
+        # The breaks of cuts can be unknown, and so have no finding.
+        is_unnamed = is_unnamed or (bool(of_breaks) and not of_kind)
+        cuts += of_kind
+    # Without a break to name, the number of runs is the finding. Beside other findings, it is one
+    # only if a cut has no other reason.
     if not cuts and findings:
         return [*findings, *(_divided_otherwise(before, after, True) if is_unnamed else ())]
     if not cuts:
@@ -126,25 +125,64 @@ def with_cuts(
     return [*_attach(cuts, derived, origins), *others]
 
 
+def _cuts_of_breaks(
+    cuts: Iterable[_Cut],
+    own: InlinedStep,
+    other: InlinedStep,
+    partners: Mapping[str, str],
+    modules: Iterable[str],
+) -> list[_Cut]:
+    """Return the cuts of a step that only a graph break explains.
+
+    Args:
+        cuts: the cuts that the other step lacks.
+        own, other: the step, and the other step.
+        partners: names in the other step.
+        modules: the paths of added and removed modules.
+    """
+    before, after = _ops_around(own)
+    of_breaks = []
+    for cut in cuts:
+        boundary = cut.boundary
+        around = before[boundary.position], after[boundary.position]
+        paths = [own.graphs[0].by_name[name].module for name in around if name]
+        # Cuts inside an added module belong to the module, as its ops do. The names of a module at
+        # a cut are not compared, so its ops must be there.
+        is_of_module = any(
+            holds(module, boundary.module) and any(holds(module, path) for path in paths)
+            for module in modules
+        )
+        if not is_of_module and not _is_divided_too(boundary, around, other, partners):
+            of_breaks.append(cut)
+    return of_breaks
+
+
 def _divided_otherwise(
     before: InlinedStep, after: InlinedStep, cut_elsewhere: bool
 ) -> list[Finding]:
-    """Return the finding of steps that differ only in how they are divided or shared."""
+    """Return the finding of steps that differ only in how they are divided or shared; [] if none.
+
+    Args:
+        before, after: the steps.
+        cut_elsewhere: True if their cuts differ. If False, only the compiled graphs that several
+            runs share can differ.
+    """
     runs = [_runs_of(step) for step in (before, after)]
     summary = ""
     if cut_elsewhere:
         was, now = (max(len(side), 1) for side in runs)  # an undivided step has no origins
         summary = f"divided into {counted(now, 'run')}, before: {was:,}"
     elif len(runs[0]) == len(runs[1]):
+        # The two steps have the same runs. Look for a graph of one step in whose runs the other
+        # step has several graphs, in the old step first.
         for of_runs, others in (runs, runs[::-1]):
             shared = grouped((id(graph), number) for number, (graph, _) in enumerate(of_runs))
             for numbers in shared.values():
                 times = len({id(others[number][0]) for number in numbers})
                 if times > 1 and not summary:
                     modules = abridged(of_runs[number][1] or MODEL for number in numbers)
-                    summary = f"compiled once for {modules}, now {times} times"
-                    if of_runs is runs[1]:
-                        summary = f"compiled once for {modules}, before: {times} times"
+                    other_step = "now" if of_runs is runs[0] else "before:"
+                    summary = f"compiled once for {modules}, {other_step} {times} times"
     if not summary:
         return []
     place = Place("", after.graphs[0].name, ())
@@ -153,11 +191,14 @@ def _divided_otherwise(
 
 
 def _runs_of(step: InlinedStep) -> list[tuple[Graph, str]]:
-    """Return the compiled graph of each run of a forward, with the module of its ops."""
+    """Return the compiled graph of each run of a forward, with the module of its ops.
+
+    Empty if nothing divides the step.
+    """
     modules = grouped(
         (number, (graph, step.graphs[0].by_name[name].module))
-        for (kind, name), (graph, number, _) in step.origins.items()
-        if kind == step.graphs[0].name and not graph.eager
+        for (inlined_name, name), (graph, number, _) in step.origins.items()
+        if inlined_name == step.graphs[0].name and not graph.eager
     )
     return [(runs[0][0], common_path(module for _, module in runs)) for runs in modules.values()]
 
@@ -169,7 +210,7 @@ def _cuts_of(step: InlinedStep, names: Mapping[str, str]) -> Iterator[_Cut]:
 
     Args:
         step: the step.
-        names: new names of values.
+        names: new names of values; a value without one keeps its name.
     """
     forward = step.graphs[0]
     positions = [boundary.position for boundary in step.boundaries]
@@ -181,6 +222,7 @@ def _cuts_of(step: InlinedStep, names: Mapping[str, str]) -> Iterator[_Cut]:
             ends[end].append(name)
     crossing: dict[str, int] = {}
     total = 0
+    # The lists have one item more: values that are used after the last cut end there.
     for boundary, begun, ended in zip(step.boundaries, starts, ends, strict=False):
         total -= sum(map(crossing.pop, ended))
         for name in begun:
@@ -199,6 +241,7 @@ def _dividing(cuts: Sequence[_Cut]) -> list[_Cut]:
 
 
 def _break_key(boundary: Boundary) -> tuple[str, str, str, int]:
+    """Return the kind, function, file and line of a cut's break; empty values if unknown."""
     cause = boundary.cut.graph_break
     return (*_kind(cause), *(("", 0) if cause is None else (cause.file, cause.line)))
 
@@ -207,6 +250,9 @@ def _ops_around(step: InlinedStep) -> tuple[list[str], list[str]]:
     """Return the names of the ops of a forward before and after each position, "" for none.
 
     Aliases do not count.
+
+    Returns:
+        Two lists, indexed by position: the last op before it, and the first op after it.
     """
     forward = step.graphs[0]
     aliases = aliases_of(forward)
@@ -230,10 +276,17 @@ def _is_divided_too(
 
     If a break makes Dynamo skip a frame, the breaks of this frame occur no more, and what ran
     eagerly after them still does.
+
+    Args:
+        cut: the cut, before eager or before compiled ops.
+        around: the ops before and after it, by name; "" for none.
+        other: the other step.
+        partners: names in the other step.
     """
     (_, first), (graph, second) = (_origin(other, partners.get(name, "")) for name in around)
     if graph is None:
         return False
+    # The op after the cut is eager there, too; or the ops around it are in two different runs.
     return graph.eager if cut.eager else first not in (-1, second)
 
 
@@ -243,6 +296,7 @@ def _origin(step: InlinedStep, name: str) -> tuple[Graph | None, int]:
 
 
 def _kind(cause: GraphBreak | None) -> tuple[str, str]:
+    """Return the kind of a break, the same for a skipped frame, and the function; "" if unknown."""
     return ("", "") if cause is None else (cause.kind.removeprefix(SKIPPED), cause.function)
 
 
@@ -256,16 +310,13 @@ def _findings_of(cuts: Sequence[_Cut], kind: ChangeKind) -> Iterator[Finding]:
         kind: "added" or "removed".
     """
     direct = [cut for cut in cuts if cut.boundary.cut.direct]
-    # A frame that Dynamo skips has no line at which it is divided.
+    # A frame that Dynamo skips has no line at which it is divided. The most frequent break stands
+    # for all cuts, at its first cut.
     if not direct:
         known = [cut for cut in cuts if cut.boundary.cut.graph_break]
         causes = Counter(_kind(cut.boundary.cut.graph_break) for cut in known)
-        direct = [
-            cut
-            for cut in known
-            for cause, _ in causes.most_common(1)
-            if _kind(cut.boundary.cut.graph_break) == cause
-        ][:1]
+        if known:
+            direct = [max(known, key=lambda cut: causes[_kind(cut.boundary.cut.graph_break)])]
     for of_break in grouped((_break_key(cut.boundary), cut) for cut in direct).values():
         places = [Place(cut.boundary.module, cut.boundary.graph, ()) for cut in of_break]
         cause = of_break[0].boundary.cut.graph_break
@@ -317,13 +368,17 @@ def break_keys(cut: GraphBreak) -> Iterator[Hashable]:
 
 
 def _is_edit(finding: Finding) -> bool:
+    """Return True if a finding changes an op, not only inputs, outputs or saved values."""
     return any(change.node.is_call for place in finding.places for change in place.changes)
 
 
 def _number_values(step: InlinedStep) -> tuple[dict[str, int], set[str]]:
-    """Number the values of a forward, and return the ops that compute one again in another run.
+    """Number the values of a forward, and find the ops that compute one again in another run.
 
-    A compiler computes a value once in each graph. Equal values have equal numbers.
+    A compiler computes a value once in each graph, so a division can add such ops.
+
+    Returns:
+        The number of each value, by name, equal for equal values; and the names of these ops.
     """
     numbers: dict[Hashable, tuple[int, int]] = {}
     of_node: dict[str, int] = {}
@@ -333,6 +388,7 @@ def _number_values(step: InlinedStep) -> tuple[dict[str, int], set[str]]:
         if _is_copy(node):
             of_node[node.name] = of_node[node.refs[0]]
             continue
+        # A node with effects may compute another value each time, so its name tells it apart.
         key: Hashable = node.name
         if node.is_call and not node.effects and not node.after:
             operands = tuple(of_node[name] for name in node.refs)
@@ -351,7 +407,10 @@ def _is_copy(node: Node) -> bool:
 
 
 def _only_read(step: InlinedStep) -> set[str]:
-    """Return the ops whose results only eager code reads, as for the condition of an `if`."""
+    """Return the ops whose results only eager code reads, as for the condition of an `if`.
+
+    The eager op that reads such a value is a sync: it copies the value to Python.
+    """
     forward = step.graphs[0]
     found: set[str] = set()
     used: set[str] = set()
@@ -366,6 +425,7 @@ def _only_read(step: InlinedStep) -> set[str]:
 
 
 def _constants(node: Node) -> str:
+    """Return the arguments of a node as text, without its references."""
     return format_arg(map_arg((node.args, dict(node.kwargs)), _skeleton))
 
 
@@ -379,19 +439,20 @@ _IN_PLACE = re.compile(r"(?<=[a-z0-9])_(?=\.|$)")
 
 def _are_alike(old: Node, new: Node) -> bool:
     """Return True if two nodes differ only in sizes that are symbols in one of them."""
-    values = (
-        (value.shape, value.dtype) if isinstance(value, TensorMeta) else (value,)
-        for value in (old.result, new.result)
-    )
-    sides = zip((old, new), values, strict=True)
-    first, second = (
-        (node.args, *node.kwargs.items(), *value, node.options, *(e.kind for e in node.effects))
-        for node, value in sides
-    )
-    return _is_like(first, second)
+    sides = []
+    for node in (old, new):
+        value = node.result
+        facts = (value.shape, value.dtype) if isinstance(value, TensorMeta) else (value,)
+        effects = (effect.kind for effect in node.effects)
+        sides.append((node.args, *node.kwargs.items(), *facts, node.options, *effects))
+    return _is_like(*sides)
 
 
 def _is_like(x: object, y: object) -> bool:
+    """Return True if two values are equal, or one is a symbol and the other a symbol or an int.
+
+    All references are alike.
+    """
     if isinstance(x, tuple) and isinstance(y, tuple):
         return len(x) == len(y) and all(map(_is_like, x, y))
     if isinstance(x, Ref) and isinstance(y, Ref):
@@ -407,6 +468,14 @@ class _Follows:
         before, after: the steps.
         unmatched: the cuts of each side that the other side lacks.
         names: the new name of each old node.
+
+    Attributes:
+        steps, names: see the arguments.
+        backwards: the names of all backward graphs, captured and inlined.
+        values: the numbers of the forward's values, by side and name; see `_number_values`.
+        derived: for each side, the ops that are there only because of a division: those computed
+            again in another run, and those that only eager code reads.
+        lines: for each side, the file and line of each of its breaks that the other side lacks.
     """
 
     def __init__(
@@ -440,7 +509,7 @@ class _Follows:
         """Return True if all of a finding follows from the cuts."""
         changes = [change for place in finding.places for change in place.changes]
         ops = ops_of(changes)
-        if not ops:
+        if not ops:  # only inputs, outputs or saved values, which a division changes
             return not self._is_return(finding)
         # What used a derived op takes another operand of the same value now.
         rest = [
@@ -452,7 +521,10 @@ class _Follows:
         return all(map(self._follows, rest))
 
     def _reads_same(self, change: Change) -> bool:
-        """Return True if a rewired op of the forward reads the same values as before."""
+        """Return True if an op of the forward reads the same values as before.
+
+        Also True for an added or removed op, and for any op of a backward.
+        """
         before, after = change.before, change.after
         old, new = self.values
         if before is None or after is None or change.graph in self.backwards:
@@ -464,6 +536,7 @@ class _Follows:
         )
 
     def _is_of_divided(self, change: Change) -> bool:
+        """Return True if a node of the change is in a step that something divides."""
         return any(self._origin(side, node) is not None for side, node in sides_of(change))
 
     def _is_return(self, finding: Finding) -> bool:
@@ -479,9 +552,10 @@ class _Follows:
         return ": output " in finding.summary
 
     def _follows(self, change: Change) -> bool:
+        """Return True if a change of an op follows from the cuts."""
         if change.graph in self.backwards:
             return True
-        one_sided = change.kind in ("added", "removed")
+        one_sided = change.kind in SIDES
         origins = [self._origin(side, node) for side, node in sides_of(change)]
         if change.kind == "changed" and all(graph and graph.eager for graph in origins):
             return False  # the break did not make it eager
@@ -503,17 +577,26 @@ class _Follows:
                 or (source is not None and (source.file, source.line) in self.lines[side])
             ):
                 return True
+            # At other levels, eager ops are recorded otherwise than compiled ones, so any
+            # difference follows.
             graph = self._origin(side, node)
             if graph is not None and graph.eager:
                 return self.steps[side].graphs[0].level not in COMPARABLE
         return False
 
     def _origin(self, side: int, node: Node) -> Graph | None:
+        """Return the captured graph of a node of a forward; `None` in an undivided step."""
         return _origin(self.steps[side], node.name)[0]
 
 
 def _attach(cuts: Sequence[Finding], derived: Sequence[Finding], origins: Origins) -> list[Finding]:
-    """Return the findings of cuts, each with the consequences in the modules nearest to it."""
+    """Return the findings of cuts, each with the consequences in the modules nearest to it.
+
+    Args:
+        cuts: the findings of the breaks, at least one.
+        derived: the findings that follow from them. All their changes become consequences.
+        origins: receives the reasons.
+    """
     follows: list[list[Finding]] = [[] for _ in cuts]
     for finding in derived:
         best = max(range(len(cuts)), key=lambda k: _nearness(cuts[k], finding))
@@ -558,7 +641,7 @@ def pairs_with_breaks(diff: GraphDiff) -> list[GraphPair]:
     origins = diff.origins
     if not cuts or origins is None or origins.steps is None:
         return [*diff.graphs]
-    forwards = origins.pairs[0]
+    forwards = origins.pairs[0]  # of an inlined step
     graphs: list[Graph] = []
     for step, plain, kind in zip(origins.steps, forwards, SIDES, strict=True):
         assert plain is not None
@@ -587,6 +670,7 @@ def pairs_with_breaks(diff: GraphDiff) -> list[GraphPair]:
 
 
 def _has_place(finding: Finding, boundary: Boundary) -> bool:
+    """Return True if a cut is one of the places of a break."""
     return boundary.cut.direct and any(
         (place.module, place.graph) == (boundary.module, boundary.graph) for place in finding.places
     )

@@ -68,6 +68,9 @@ class NodeChange:
 class NodeChanges:
     """The changes of two matched graphs, and the edit that each change belongs to.
 
+    `compare_nodes` and `compare_outputs` find the changes (see `flag`) and join some of them; the
+    other joins are made in `group`. Sides are 0 for the old graph and 1 for the new graph.
+
     Attributes:
         m: the correspondence of the nodes.
         a, b: the graphs.
@@ -125,7 +128,10 @@ class NodeChanges:
         return SIGNS[change.kind] if change else ""
 
     def position_of(self, change: NodeChange) -> float:
-        """Return the position of a change as a share of its graph. Old and new are comparable."""
+        """Return the position of a change as a share of its graph. Old and new are comparable.
+
+        It is the position in the new graph, except for a removed node.
+        """
         side, number = change.sides[-1]
         return number / len(self.m.flats[side].nodes)
 
@@ -134,6 +140,7 @@ class NodeChanges:
         for part in edit if self.orders or self.followers else ():
             name = f"%{format_name(self.node_of(part.key).name)}"
             if followers := self.followers.get(part.key):
+                # The digest makes the line different if any other name is.
                 rest = f" ({digest('followers', *followers)})" if len(followers) > MAX_NAMES else ""
                 yield f"{name} is followed by {listed(followers, MAX_NAMES)}{rest}"
             old, new = (listed(side) or "nothing" for side in self.orders.get(part.key, ((), ())))
@@ -147,7 +154,10 @@ class NodeChanges:
         self.by_key.setdefault(change.key, change)
 
     def join(self, rule: str, key: NodeKey, other: NodeKey, reader: str = "") -> None:
-        """Record that two nodes belong to one edit, and by which rule; see `Join`."""
+        """Record that two nodes belong to one edit, and by which rule; see `Join`.
+
+        Two nodes that belong to one edit already keep their first rule.
+        """
         if self._edits.join(key, other):
             self.joins.append(Join(rule, key, other, reader))
 
@@ -208,9 +218,9 @@ class NodeChanges:
         arity = min(self.a.arity[i], self.b.arity[j])
         slots = zip(self.a.operands[i][:arity], self.b.operands[j][:arity], strict=True)
         for p, q in slots:
-            # Two nodes that fill the same slot replace each other, even if their user changed. One
-            # op took the place of another op. This may separate it from new neighbours; see
-            # `group`.
+            # Two nodes that fill the same slot replace each other, even if their user changed. If
+            # their results are equal, the new op is an edit apart from its new neighbours; see
+            # `_is_separate_edit` in `group`.
             if self.join_replaced(p, q, other) and have_same_result(
                 self.a.nodes[p], self.b.nodes[q]
             ):
@@ -219,6 +229,7 @@ class NodeChanges:
             if not changed and not self.m.edge_agrees(p, q):
                 self.flag("rewired", i, j)
                 self.join_to_operands(i, p, q)
+        # The operands after the arguments only order effects.
         orders = self.a.operands[i][self.a.arity[i] :], self.b.operands[j][self.b.arity[j] :]
         if not any(orders):
             return
@@ -227,6 +238,7 @@ class NodeChanges:
         if not self.order_agrees(orders):
             self.flag("rewired", i, j)
             self.orders[0, i] = old, new
+        # By side: what the node follows in place of a removed node, or of an added one.
         notes = (
             f" (now follows {listed(new)})" * bool(new),
             f" (followed {listed(old)})" * bool(old),
@@ -251,6 +263,7 @@ class NodeChanges:
                 continue
             side, i = key
             flat = self.m.flats[side]
+            # Of the operands that only order, those without effects begin regions.
             starts = [p for p in flat.operands[i][flat.arity[i] :] if not flat.nodes[p].effects]
             if starts and (names := _unprinted(flat.nodes, flat.nodes[i], starts)):
                 self.orders[key] = ([], names) if side else (names, [])
@@ -263,7 +276,7 @@ class NodeChanges:
         return is_replaced
 
     def are_apart(self, *keys: NodeKey) -> bool:
-        """Return True if one of two nodes is in a module set apart, and one in a kept sibling.
+        """Return True if one of two nodes is set apart, and one is in a kept sibling module.
 
         After the last layer lost its residual, the result of a new layer is in the slot of its
         sum. Accepting the new layer must not accept the lost residual.
@@ -344,6 +357,8 @@ class NodeChanges:
             self.join_replaced(p, q, self.b.nodes[j])
             if not self.m.edge_agrees(p, q):
                 are_kept = not self.unmatched(([p], [q]))
+                # A backward that returns two gradients exchanged is wrong, although it only takes
+                # other operands.
                 of_inputs = are_kept and self.a.graph.kind == "backward"
                 self.flag("changed" if of_inputs else "rewired", i, j)
                 self.join_to_operands(i, p, q)
@@ -355,8 +370,8 @@ class NodeChanges:
         ]
         if len(self.unmatched(alone)) < sum(map(len, alone)):
             self.flag("changed", i, j)
-        # With as many values and as many `None`s, these have other positions, as gradients of other
-        # inputs have.
+        # A label has a sign for each value, and the constants. If another label has the same
+        # length, as many values and `None`s have other positions, as gradients of other inputs do.
         labels = self.a.labels[i], self.b.labels[j]
         if labels[0] != labels[1] and len(labels[0]) == len(labels[1]) and not any(alone):
             self.flag("changed", i, j)

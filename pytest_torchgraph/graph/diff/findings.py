@@ -347,6 +347,7 @@ def one_place(
 
 
 def _common_module(changes: Sequence[Change]) -> str:
+    """Return the innermost module around the ops of an edit; around its nodes if it has no ops."""
     ops = ops_of(changes)
     return common_path(change.node.module for change in ops or changes)
 

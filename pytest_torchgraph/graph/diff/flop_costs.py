@@ -28,6 +28,10 @@ class _FlopDifferences:
 
     FLOPs depend on an op and the shapes of its operands. So only changed nodes and their users can
     differ.
+
+    Args:
+        index: the findings.
+        ledger: receives the differences.
     """
 
     def __init__(self, index: FindingIndex, ledger: Ledger):
@@ -50,6 +54,9 @@ class _FlopDifferences:
                 continue
             old, new = matching.a.nodes[i], matching.b.nodes[j]
             pairs = [*zip(bodies_of(a, old), bodies_of(b, new), strict=True)]
+            # These ops run a body once, so edits in a body have their costs there, times its calls.
+            # Other ops run a body several times, or count only the branch with the most FLOPs: for
+            # them, the difference of the whole op is attributed.
             op = executed(old).op
             if op == executed(new).op and KINDS.get(op) in ("call", "function"):
                 for pair in pairs:
@@ -72,6 +79,7 @@ class _FlopDifferences:
         return counts[0] == counts[1] > 0
 
     def _within_bodies(self, pairs: list[tuple[Graph, Graph]]) -> set[int]:
+        """Return the findings that contain a node of one of these pairs of bodies."""
         matchings = [self.index.matching(old, new) for old, new in pairs]
         return {number for m in matchings if m is not None for number in self.index.within(m)}
 
@@ -105,7 +113,9 @@ def _nodes_near_changes(matching: Correspondence, index: FindingIndex) -> Iterab
 def _flop_difference(matching: Correspondence, i: int, j: int) -> int | None:
     """Return the FLOPs of a node, after minus before; `None` if unknown."""
     a, b = matching.a, matching.b
+    # The same op on the same shapes costs the same, even if its FLOPs are unknown.
     if i != -1 and j != -1 and a.plain[i] == b.plain[j]:
+        # Equal labels have equally many arguments. Further operands only order effects.
         operands = [*zip(a.operands[i], b.operands[j], strict=False)]
         if all(have_same_result(a.nodes[p], b.nodes[q]) for p, q in operands):
             return 0
@@ -119,7 +129,7 @@ def _subtract(after: int | None, before: int | None) -> int | None:
 
 
 def _graph_flops(graph: Graph) -> int | None:
-    """Return the FLOPs of a graph; `None` if unknown."""
+    """Return the FLOPs of a graph; `None` if unknown. For the exceptions, see `_call_flops`."""
     try:
         return flops_of(graph).known_total
     except Exception:

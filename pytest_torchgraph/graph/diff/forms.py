@@ -37,7 +37,7 @@ def form_of(finding: Finding) -> dict[str, Any]:
     Returns:
         `form`, the digest, and `before`, `after` and `with`, as in `Finding.to_json`, but whole.
     """
-    places: dict[str, Sequence[Change]] = {}
+    places: dict[str, Sequence[Change]] = {}  # the changes of one place of each digest
     digests = [_digest(place.changes) for place in finding.places]
     for form, place in zip(digests, finding.places, strict=True):
         places.setdefault(form, place.changes)
@@ -49,6 +49,7 @@ def form_of(finding: Finding) -> dict[str, Any]:
         outside_modules(every, finding.modules) if finding.modules else primary
     )
     graphs = {id(graph): (sign, graph) for c in every for sign, graph in _graphs(c, finding)}
+    # Below the first empty line, the text of a graph has its nodes.
     bodies = [
         f"{sign} {line.strip()}"
         for sign, graph in graphs.values()
@@ -80,6 +81,7 @@ def _readers(changes: Sequence[Change], returned: bool) -> Iterator[str]:
     """
     changed = {id(node) for node in nodes_of_changes(changes)}
     for change in changes:
+        # Without `other`, the node was added or removed.
         for _, node, other, graph in _sides(change) if change.node.is_call else ():
             for name in graph.users.get(node.name, ()) if other is None else ():
                 user = graph.by_name[name]
@@ -99,7 +101,8 @@ def _followers(finding: Finding) -> Iterator[str]:
 def _graphs(change: Change, finding: Finding) -> Iterator[tuple[str, Graph]]:
     """Yield the graphs that a node added or removed, each with its sign.
 
-    If an op has bodies in both graphs, these are compared by themselves.
+    If an op has bodies in both graphs, these are compared by themselves. Bodies beyond the number
+    that the other node has were added or removed.
     """
     for side, node, other, graph in _sides(change):
         names = [*body_names(node)][len([*body_names(other)]) :]
@@ -110,7 +113,11 @@ def _graphs(change: Change, finding: Finding) -> Iterator[tuple[str, Graph]]:
 
 
 def _sides(change: Change) -> Iterator[tuple[int, Node, Node | None, Graph]]:
-    """Yield each node of a change: its side, the node, the other node, and its graph."""
+    """Yield each node of a change: its side, the node, the other node, and its graph.
+
+    The side is 0 for the old graph and 1 for the new graph. The other node is `None` if the node
+    was added or removed. Nothing is yielded if the graphs are unknown.
+    """
     nodes = change.before, change.after
     for side, graph in enumerate(change.within):
         if (node := nodes[side]) is not None:
@@ -118,23 +125,31 @@ def _sides(change: Change) -> Iterator[tuple[int, Node, Node | None, Graph]]:
 
 
 def _digest(changes: Sequence[Change]) -> str:
-    """Return a digest of the changes in one place."""
+    """Return a digest of the changes in one place.
+
+    Names are replaced as the module docstring says. In these maps, a name includes its `%`.
+    """
     layers = [layer for c in changes[:1] for layer in instances_of(path_of(c.node))]
     sides = [(change, *side) for change in changes for side in _sides(change)]
+    # The numbers of the nodes of the change, by side and name.
     own = {(side[1], f"%{format_name(side[2].name)}"): f"#{k}" for k, side in enumerate(sides)}
 
     def text(change: Change, side: int, node: Node, other: Node | None, graph: Graph) -> str:
+        """Return a node of a change as text, with its names and sizes replaced."""
         names = [[f"%{format_name(name)}" for name in pair] for pair in change.renamed]
-        # The name of a value that was renamed is that of another value now.
+        # The old name of a renamed value belongs to another value now, so it must match nothing.
         old_names = {old: "" for old, _ in names} | {new: old for old, new in names}
 
         def before(side: int, name: str) -> str:
+            """Return the old name of a value, "" if it is unknown."""
             return old_names.get(name, name) if side else name
 
+        # Operands that the other node has, too: their positions in its text.
         found = _NAME.finditer(format_node(other)) if other else ()
         shared = {before(not side, match[1]): f"={k}" for k, match in enumerate(found) if match[1]}
 
         def renamed(match: re.Match[str]) -> str:
+            # Group 1 is a name with its sign, group 2 without it. A string has neither.
             name = before(side, match[1] or match[0])
             relative = match[2] and relative_to_instances(name[1:], layers)
             return own.get((side, match[1])) or shared.get(name, str(relative or name))
@@ -157,6 +172,10 @@ def added_results(finding: Finding) -> Hashable:
 
 
 def _result_text(node: Node, other: Node | None, graph: Graph) -> str:
+    """Return a result with the number of each size that the change did not bring.
+
+    Such a size also occurs in the result of `other`, or of an operand if `other` is `None`.
+    """
     like = [graph.by_name[ref] for ref in node.refs] if other is None else [other]
     known = [size for value in like for size in _SIZE.findall(format_result(value.result))]
     sizes = {size: f"#{k}" for k, size in enumerate(known)}

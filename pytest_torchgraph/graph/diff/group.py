@@ -68,6 +68,7 @@ def group_changes(
     _join_neighbours(changes)
     _join_copies(changes)
     derived = _DerivedNodes(changes).join_all()
+    # After all other nodes: the output also counts as changed if no other node differs.
     if a.nodes and b.nodes:
         changes.compare_outputs()
     _join_calls(changes, derived)
@@ -100,14 +101,15 @@ def _join_neighbours(changes: NodeChanges) -> None:
                         changes.join(READS, key, operand)
                 elif kind == SIDES[side]:
                     changes.join(READS, key, operand)
+                # A changed node has two sides: the constants are compared once, in the new graph.
                 elif side and kind == "changed" and _are_quantizers(changes, key, operand):
                     changes.join(QUANTIZER, key, operand)
 
 
 def _value_operands(changes: NodeChanges, side: int, number: int) -> Iterator[NodeKey]:
     """Yield the operands with which a node shares a value or a storage."""
-    # Each random op also has the preceding random op as operand. Such operands joined the dropouts
-    # of four layers to one edit in one place, and made the last layer differ from the others.
+    # Each random op also has the preceding random op as operand. With such operands, the dropouts
+    # of four layers were one edit in one place, and the last layer differed from the others.
     flat = changes.m.flats[side]
     for slot, p in enumerate(flat.operands[number]):
         if not flat.takes_turns(number, slot):
@@ -157,6 +159,7 @@ def _join_copies(changes: NodeChanges) -> None:
         flat = changes.m.flats[side]
         if not any(_is_reshaped(changes, side, user) for user, _ in flat.users[number]):
             continue
+        # Follow the copied value back through its views.
         for _ in range(REACH):
             number = flat.operands[number][0]
             operand = changes.key_of(side, number)
@@ -194,11 +197,13 @@ def _join_calls(changes: NodeChanges, derived: Set[int]) -> None:
             numbers = [number for part in ops for at, number in part.sides if at == side]
             sources = [flat.nodes[number].source for number in numbers]
             calls = {source.call if source else "" for source in sources}
+            # The first edit of a call gets all its other edits.
             if len(calls) == 1 and (call := calls.pop()):
                 changes.join(CALL, first.setdefault((side, call), root), root)
 
 
 def _is_edited_op(changes: NodeChanges, derived: Set[int], part: NodeChange) -> bool:
+    """Return True for an op that is an edit itself, not a projection or a result of a new size."""
     node = changes.node_of(part.key)
     return node.is_call and node.op not in MINOR_OPS and part.before not in derived
 
@@ -244,6 +249,7 @@ class _DerivedNodes:
         same_op = node.op == other.op or node.kind == "placeholder"
         if have_same_result(node, other):
             self.join_factors(i, j)
+            # Only changed constants are left to explain.
             if self.changes.kind_of((0, i)) != "changed" or not same_op:
                 return
         elif node.result is not None:
@@ -253,6 +259,7 @@ class _DerivedNodes:
             self.pass_through(i, j)
             return
         origins = [(0, self.passed.get(p, p)) for p in self.a.operands[i] if p in self.different]
+        # An operand that took the place of another one has no partner to be different from.
         if i in self.different:
             keys = self.changes.operand_keys(i, j)
             origins += [key for key in keys if self.changes.kind_of(key) in SIDES]
@@ -290,6 +297,7 @@ class _DerivedNodes:
         if self.different.isdisjoint(operands) or _PRODUCTS.search(op) is None:
             return
         factors: dict[SizePair, int] = {}
+        # Equal ops can have more operands in one graph, such as a bias.
         for p, q in zip(operands, self.b.operands[j], strict=False):
             if self.m.forward[p] == q:
                 for sizes in iter_changed_sizes(self.a.nodes[p], self.b.nodes[q]):
@@ -317,7 +325,7 @@ class _DerivedNodes:
 def _absorb_followers(changes: NodeChanges) -> Groups:
     """Return the changes of each edit, with each group that only follows in the nearest edit.
 
-    Such groups consist of these parts:
+    The joins of these groups are added to `changes`. Such groups consist of these parts:
 
     - a `getitem` of an output of a matched op, which is newly used or no longer used;
     - nodes that are computed only to be saved: a `detach` by autograd, or a node for which the
@@ -327,6 +335,7 @@ def _absorb_followers(changes: NodeChanges) -> Groups:
     saved_only = [_saved_only_nodes(flat) for flat in changes.m.flats]
 
     def follows(part: NodeChange) -> bool:
+        """Return True if a change only follows from an edit; see above."""
         if part.kind not in SIDES:
             return False
         side, number = part.key
@@ -347,7 +356,7 @@ def _absorb_followers(changes: NodeChanges) -> Groups:
         if key not in edits:
             position = changes.position_of(group[0])
             k = bisect_left(positions, (position, key))
-            near = positions[max(0, k - 1) : k + 1]
+            near = positions[max(0, k - 1) : k + 1]  # the edits before and after it
             _, nearest = min(near, key=lambda entry: abs(entry[0] - position))
             edits[nearest].extend(group)
             changes.joins.append(Join(SIDE_EFFECT, key, nearest))
@@ -359,6 +368,7 @@ def _saved_only_nodes(flat: NumberedGraph) -> set[int]:
     if not flat.graph.saved:
         return set()
     last = len(flat.nodes) - 1
+    # The target's results, and the effects that the output follows.
     needed = flat.returned + flat.operands[last][flat.arity[last] :]
     returned = reachable(needed, flat.operands.__getitem__)
     # Dead code is left out, because it is not computed for the backward. Otherwise it would follow
@@ -378,7 +388,7 @@ def _sort_key(changes: NodeChanges, derived: Set[int], part: NodeChange) -> tupl
 def _separate_moves(changes: NodeChanges, groups: Groups) -> tuple[Groups, Groups]:
     """Separate the consequences of moved units from the edits.
 
-    The nodes of one moved unit become one group.
+    The nodes of one moved unit become one group. The joins are added to `changes`.
 
     Returns:
         The groups that are left, and the consequences of each.

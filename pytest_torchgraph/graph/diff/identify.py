@@ -40,6 +40,13 @@ def identify_findings(
 
 
 class _Identities:
+    """Computes the identities of the findings of one comparison.
+
+    Args:
+        before, after: all graphs of the two captures.
+        origins: the origins of the changes.
+    """
+
     def __init__(self, before: Sequence[Graph], after: Sequence[Graph], origins: Origins):
         self.after = after
         self.origins = origins
@@ -48,6 +55,7 @@ class _Identities:
         self._ops_by_kind: dict[str, frozenset[str]] = {}
 
     def of(self, finding: Finding) -> Identity:
+        """Return the identity of a finding. One with a summary has only `edits`."""
         edits = self._edits(finding)[:MAX_EDITS]
         if finding.summary:
             return Identity(edits)
@@ -70,6 +78,7 @@ class _Identities:
 
     def _new_ops(self, finding: Finding) -> frozenset[str]:
         """Return the ops in the new graphs of the finding's kind of graph."""
+        # The name of a renamed graph is `old -> new`.
         kind = self.kinds.get(finding.graph.rpartition(" -> ")[2], "forward")
         if kind not in self._ops_by_kind:
             graphs = (graph for graph in self.after if graph.kind == kind)
@@ -77,6 +86,7 @@ class _Identities:
         return self._ops_by_kind[kind]
 
     def _edits(self, finding: Finding) -> tuple[str, ...]:
+        """Return the tokens of `Identity.edits`."""
         if finding.modules:
             return (digest("modules", finding.kind, finding.modules, finding.like),)
         if finding.summary:
@@ -118,6 +128,8 @@ class _Identities:
                 return ()
             line = node.source.file, node.source.line, node.source.code.strip()
             is_method = node.source.function.rpartition(".")[2] in METHODS
+            # A line of a function with a name of its own identifies the edit, and so does a line of
+            # a method that calls the op itself. A line that calls modules needs their paths.
             if not is_method or (node.source.direct and not self._calls_modules(line[:2], node)):
                 lines.append((*line, ""))
             elif (owner := self._owner_of(node.module)) is None:
@@ -212,8 +224,10 @@ class _Identities:
 def _star_layer(path: str) -> str:
     """Return a path with `*` in place of its first number, which is the number of a layer."""
     parts = path.split(".")
-    first = next((k for k, part in enumerate(parts) if is_index(part)), len(parts))
-    return ".".join([*parts[:first], *["*"][: len(parts) - first], *parts[first + 1 :]])
+    for k, part in enumerate(parts):
+        if is_index(part):
+            return ".".join([*parts[:k], "*", *parts[k + 1 :]])
+    return path
 
 
 def _relative_path(path: str, outer: str) -> str:
@@ -242,7 +256,10 @@ def _numbers_after_layer(path: str) -> tuple[str, ...]:
 
 
 def ops_of_edit(finding: Finding) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the removed and the added ops. Each op is listed once: its number depends on sizes."""
+    """Return the removed and the added ops. Each op is listed once: its number depends on sizes.
+
+    Ops that were both removed and added are left out, unless there are no others.
+    """
     removed: set[str] = set()
     added: set[str] = set()
     for change in ops_of(without_derived(finding.changes)):
@@ -271,6 +288,7 @@ def setting_of(finding: Finding, origins: Origins) -> tuple[Hashable, ...]:
 
 
 def _changed_setting(place: Place, origins: Origins) -> tuple[Hashable, ...]:
+    """Return the changed setting of one place; see `setting_of`."""
     # Whatever else changed in the place, a `getitem` or an input too, would be printed nowhere.
     change = place.changes[0]
     before, after = origins.of(change) if len(place.changes) == 1 else (None, None)
@@ -288,6 +306,7 @@ def _changed_setting(place: Place, origins: Origins) -> tuple[Hashable, ...]:
     for name in {**old, **new}:
         x, y = (_without_refs(side.get(name)) for side in (old, new))
         if repr(x) != repr(y):
+            # Sequences are mostly shapes, which are no settings.
             is_value = not any(isinstance(side, tuple | Mapping | slice) for side in (x, y))
             if name not in old or name not in new or not is_value:
                 return ()

@@ -41,6 +41,7 @@ class Instances:
 
     def former(self, name: str) -> str:
         """Return the path or the name that a new module or value had."""
+        # The innermost module around the name that moved decides.
         end = len(name) if self.moves else 0
         while end > 0:
             if name[:end] in self.moves:
@@ -62,6 +63,7 @@ class Instances:
             )
             for node in flat.nodes
         )
+        # These strings contain the path of a called module.
         for kind in ("labels", "plain", "shapeless"):
             labels = [*getattr(flat, kind)]
             for i, (node, former) in enumerate(zip(flat.nodes, view.nodes, strict=True)):
@@ -78,16 +80,19 @@ class Instances:
             contents: the ops of the modules of each side.
         """
         tokens = [contents[0][path] for path in old], [contents[1][path] for path in new]
+        # Equal modules are partners, and divide the others into gaps.
         equal = sorted(align_items(*tokens))
         pairs: list[tuple[str | None, str | None]] = []
         for (x0, y0), (x1, y1) in pairwise([(-1, -1), *equal, (len(old), len(new))]):
             pairs += _pair_gap(old[x0 + 1 : x1], new[y0 + 1 : y1], contents)
             pairs += zip(old[x1 : x1 + 1], new[y1 : y1 + 1], strict=True)
+        # `former` knows the moves of an enclosing list.
         by_name = {self.former(path): path for path in new}
         in_place = [(path, by_name[path]) for path in old if path in by_name]
         if _count_common(pairs, contents) <= _count_common(in_place, contents):
             return
         container = old[0].rpartition(".")[0]
+        # An added module gets a number that no module has, so that it is not compared with one.
         unused = 1 + max(int(path.rpartition(".")[2]) for path in (*old, *new))
         for path, other in pairs:
             if path is not None and other is None:
@@ -108,8 +113,9 @@ def _pair_gap(
     short, long = (old, new) if is_old else (new, old)
     sides = contents if is_old else contents[::-1]
     places = range(len(long) - len(short) + 1)
-    if len(places) * len(short) > MAX_PAIRS:
+    if len(places) * len(short) > MAX_PAIRS:  # too many to try: begin together
         places = range(1)
+    # `long[k:]` has the partners of `short`, and then the modules after them.
     start = max(places, key=lambda k: _count_common(zip(short, long[k:], strict=False), sides))
     for number, path in enumerate(long, -start):
         other = short[number] if 0 <= number < len(short) else None
@@ -151,6 +157,7 @@ def align_instances(before: Iterable[NumberedGraph], after: Iterable[NumberedGra
         grouped((path.rpartition(".")[0], path) for path in sorted(side, key=natural_key))
         for side in contents
     ]
+    # Outer lists come first: the path that an inner list had depends on their moves.
     for container in sorted(lists[1], key=lambda path: path.count(".")):
         old = lists[0].get(found.former(container), [])
         if old and len(old) != len(lists[1][container]):
@@ -161,7 +168,12 @@ def align_instances(before: Iterable[NumberedGraph], after: Iterable[NumberedGra
 def contents_of(
     flats: Iterable[NumberedGraph], *, with_shapes: bool = False
 ) -> dict[str, tuple[Hashable, ...]]:
-    """Return the ops of each module of a list, with their places in the module."""
+    """Return the ops of each module of a list, with their places in the module.
+
+    Args:
+        flats: graphs of one side.
+        with_shapes: True to distinguish ops by dtype and shape, too.
+    """
     contents: dict[str, list[Hashable]] = {}
     for flat in flats:
         labels = flat.labels if with_shapes else flat.shapeless

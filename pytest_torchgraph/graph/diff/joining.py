@@ -86,6 +86,10 @@ def source_text(source: Source | None) -> str:
 
 
 def _complete_data(**data: Any) -> dict[str, Any]:
+    """Return the data of a finding with `where` added.
+
+    The edits in `data["identity"]` become a list, as in JSON, in place.
+    """
     data["identity"]["edits"] = [*data["identity"]["edits"]]
     return {**data, "where": abridged(data["modules"])}
 
@@ -109,7 +113,7 @@ def _forms(
 
 
 _VARYING = re.compile(r"%[^\s,()[\]]+|(?<=\w)\[[^\]]*\]")
-"""Names and sizes, which depend on the code around an edit."""
+"""Names and sizes in a line of a node, which depend on the code around an edit."""
 
 
 def problem_finding(problem: str) -> Finding:
@@ -140,27 +144,27 @@ def merge_findings(group: Sequence[tuple[str, Finding]]) -> Finding:
     Args:
         group: at least one pair of a comparison's label (a file, a test) and its finding.
     """
+    # The first finding stands for all: its sign, nodes and identity stay. Lists are united, and
+    # numbers are added up.
     findings = [finding for _, finding in group]
     data_of_findings = [finding.to_json() for finding in findings]
     files = [*dict.fromkeys(label for label, _ in group)]
     ranks = sorted({rank for finding in findings for rank in finding.ranks or ()})
     cost = sum_of(finding.cost for finding in findings)
     are_of_ranks = any(finding.ranks is not None for finding in findings)
+    data = {
+        **data_of_findings[0],
+        "places": sum(entry["places"] for entry in data_of_findings),
+        "cost": {"flops": cost.flops, "saved_bytes": cost.saved_bytes},
+        "files": files,
+        "ranks": ranks if are_of_ranks else None,
+    }
+    for key in ("modules", "sources", "reasons"):
+        values = (value for entry in data_of_findings for value in entry.get(key) or ())
+        data[key] = [*dict.fromkeys(values)]
     forms = _forms(group, data_of_findings)
-    data = _complete_data(
-        **{
-            **data_of_findings[0],
-            **{
-                key: [*dict.fromkeys(v for entry in data_of_findings for v in entry.get(key) or ())]
-                for key in ("modules", "sources", "reasons")
-            },
-            "places": sum(entry["places"] for entry in data_of_findings),
-            "cost": {"flops": cost.flops, "saved_bytes": cost.saved_bytes},
-            "files": files,
-            "ranks": ranks if are_of_ranks else None,
-            **({"forms": forms} if len(forms) > 1 else {}),
-        }
-    )
+    if len(forms) > 1:
+        data["forms"] = forms
     return replace(
         findings[0],
         places=tuple(place for finding in findings for place in finding.places),
@@ -168,7 +172,7 @@ def merge_findings(group: Sequence[tuple[str, Finding]]) -> Finding:
         files=tuple(files),
         ranks=tuple(ranks) if are_of_ranks else None,
         costs=lambda: cost,
-        data=data,
+        data=_complete_data(**data),
     )
 
 
@@ -213,7 +217,7 @@ def group_same_edits(
     upgraded = frozenset(upgraded)
     for k, (label, finding) in enumerate(items):
         identity = finding.identity
-        line = identity.line and f"{identity.line} {identity.op}"
+        line = identity.line and f"{identity.line} {identity.op}"  # "" without a line
         for token in filter(None, (*identity.edits, line)):
             edits.join(k, first.setdefault(token, k))
         # A new release of torch changed a fifth of the stored graphs for only three reasons. So
@@ -246,7 +250,8 @@ def merge_ranks(diffs: Iterable[tuple[Sequence[int], GraphDiff | None]]) -> Grap
     """Return the difference of several ranks: each edit once, with the ranks that have it.
 
     Args:
-        diffs: pairs of ranks with equal graphs on both sides, and their difference.
+        diffs: pairs of ranks with equal graphs on both sides, and their difference; `None` if a
+            side has only op counts.
     """
     parts = [(tuple(sorted(ranks)), diff) for ranks, diff in diffs if diff]
     findings: dict[str, tuple[Finding, list[int]]] = {}
@@ -284,6 +289,7 @@ def finding_lines(
         yield finding_heading(finding, noun)
         if data["sources"]:
             yield f"    {list_some(data['sources'], None if limit is None else 1)}"
+        # Without a limit, the forms have none, either.
         yield from (f"    {line}" for line in form_lines(data, limit and MAX_FORMS))
         yield from cost_lines(finding, " in all" if len(finding.files) > 1 else "")
         yield from why_lines(finding) if why else ()
@@ -303,12 +309,14 @@ def form_lines(data: Mapping[str, Any], limit: int | None = MAX_FORMS) -> Iterat
     """
     forms = data.get("forms") or [data]
     for number, form in enumerate(forms[:limit], 1):
+        # Texts are shortened where they differ from another form: the first form from the second,
+        # each later form from the first.
         other = forms[number == 1 < len(forms)]
         if number > 1:
             yield f"form {number}  in {form['file']}"
         known = {_VARYING.sub("", line): line for line in other["with"]}
         alike = [(known.get(_VARYING.sub("", line), ""), line) for line in form["with"]]
-        # Lines that differ come first, then those that differ only in names.
+        # Lines that differ come first, then those that differ only in names, then equal lines.
         alike.sort(key=lambda pair: (pair[0] != "") + (pair[1] in other["with"]))
         lines = [
             ("before", other["before"], form["before"]),
@@ -320,6 +328,7 @@ def form_lines(data: Mapping[str, Any], limit: int | None = MAX_FORMS) -> Iterat
             for word, same, line in lines
             if line
         ]
+        # The limit is that of the further nodes, after two lines for `before` and `after`.
         yield from texts if limit is None else first_lines(texts, limit + 2)
     if limit is not None and len(forms) > limit:
         yield f"... and {counted(len(forms) - limit, 'more form')}"
@@ -351,4 +360,5 @@ def shorten(text: str, other: str = "") -> str:
     start = next((k for k, (letter, same) in pairs if letter != same), 0)
     if start < MAX_TEXT - 2:
         return f"{text[: MAX_TEXT - 2]} …"
+    # Otherwise the beginning, and the text around the difference: again about `MAX_TEXT` in all.
     return f"{text[:40]} … {text[start - 20 : start + 90]} …"

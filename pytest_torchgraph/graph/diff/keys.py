@@ -61,13 +61,19 @@ class EditKeys:
 
     def __init__(self, origins: Origins):
         self.origins = origins
-        self._users: dict[Key, Mapping[str, Sequence[tuple[int, int]]]] = {}
-        self._colours: dict[tuple[int, str], Mapping[int, Hashable]] = {}
+        self._users: dict[Key, Mapping[str, Sequence[tuple[int, int]]]] = {}  # see `_Instance`
+        # The results of `_places_in`, by the `id` of the graph and the module; the numbers of the
+        # forms that places consist of; the calls of each module and the sorted modules of a graph,
+        # by its `id`.
+        self._places: dict[tuple[int, str], Mapping[int, Hashable]] = {}
         self._ids: dict[Hashable, int] = {}
         self._calls: dict[int, tuple[dict[str, list[int]], list[str]]] = {}
 
     def key(self, finding: Finding) -> Hashable:
-        """Return the key of a finding, equal for the same edit in different places."""
+        """Return the key of a finding, equal for the same edit in different places.
+
+        A finding with a summary, or with a change of unknown origin, has a key of its own.
+        """
         changes: Sequence[Change] = finding.changes
         if finding.summary or not all(map(self.origins.knows, changes)):
             return "alone", id(finding)
@@ -77,12 +83,12 @@ class EditKeys:
         instances = next(filter(None, around), ())
         edit_nodes = self.origins.number_nodes(changes)
         if len(changes) > 1 and instances:
-            # The last layer of a list has a different user than the other layers. Its edit would be
-            # a finding of its own.
+            # The last layer of a list has a different user than the other layers. With that user,
+            # its edit would be a finding of its own.
             changes = [c for c in changes if not self._is_user_outside(c, instances[0], edit_nodes)]
             edit_nodes = self.origins.number_nodes(changes)
-        # A list may have another name in the new graph. Without the old name, an edit of its class
-        # would be one finding for each layer.
+        # A list may have another name in the old graph. Old nodes are relative to that name.
+        # Otherwise, an edit of its class would be one finding for each layer.
         sides = instances_before(changes, instances), instances
         return _Instance(edit_nodes, sides, self._users).form(changes, self.origins)
 
@@ -97,16 +103,17 @@ class EditKeys:
         lines, modules = Counter(lines_of), Counter(finding.module for finding in findings)
         for finding, own_lines in zip(findings, lines_of, strict=True):
             key: Form = "alone", id(finding)
-            colour: Callable[[NumberedGraph], Mapping[int, Hashable]] | None = None
+            places_in: Callable[[NumberedGraph], Mapping[int, Hashable]] | None = None
             module = finding.module
+            # Findings on the same lines count as calls of one function, whatever their modules.
             if own_lines is not None and lines[own_lines] > 1:
                 key = "line", own_lines
             elif module and modules[module] > 1:
-                key, colour = ("module", module), partial(self._colour, module)
+                key, places_in = ("module", module), partial(self._places_in, module)
             changes = without_derived(finding.changes)
             if not finding.summary and key[0] != "alone" and self._is_certain(changes):
                 edit_nodes = self.origins.number_nodes(changes)
-                key = *key, _OneCall(edit_nodes, colour).form(changes, self.origins)
+                key = *key, _OneCall(edit_nodes, places_in).form(changes, self.origins)
             else:
                 key = "alone", id(finding)
             yield key
@@ -125,7 +132,10 @@ class EditKeys:
         return take_same_operands(*self.origins.of(change), edit_nodes)
 
     def _is_certain(self, changes: Sequence[Change]) -> bool:
-        """Return True if an edit takes the same values from outside as before."""
+        """Return True if an edit takes the same values from outside as before.
+
+        The key of a call does not contain these values, so it would not show another one.
+        """
         if not all(map(self.origins.knows, changes)):
             return False
         edit_nodes = self.origins.number_nodes(changes)
@@ -136,10 +146,14 @@ class EditKeys:
 
     # -- places within a module ------------------------------------------------------------------
 
-    def _colour(self, module: str, flat: NumberedGraph) -> Mapping[int, Hashable]:
-        """Return the place of each node of a module. Equal calls have equal places."""
-        colours = self._colours.get((id(flat), module))
-        if colours is None:
+    def _places_in(self, module: str, flat: NumberedGraph) -> Mapping[int, Hashable]:
+        """Return the place of each node of a module, by number. Equal calls have equal places.
+
+        A place consists of two numbers: the node's dependencies within the module, and the nodes of
+        the module that depend on it.
+        """
+        places = self._places.get((id(flat), module))
+        if places is None:
             module_nodes = self._calls_in(flat, module)
             past: dict[int, int] = {}
             for i in module_nodes:
@@ -152,14 +166,15 @@ class EditKeys:
                 past[i] = self._ids.setdefault(form, len(self._ids))
             future: dict[int, int] = {}
             for i in reversed(module_nodes):
+                # All users outside the module are alike.
                 users = sorted(
                     (future[u], slot) if u in future else (-1, 0) for u, slot in flat.users[i]
                 )
                 form = (flat.nodes[i].module, flat.labels[i], "future", *users)
                 future[i] = self._ids.setdefault(form, len(self._ids))
-            colours = {i: (past[i], future[i]) for i in module_nodes}
-            self._colours[id(flat), module] = colours
-        return colours
+            places = {i: (past[i], future[i]) for i in module_nodes}
+            self._places[id(flat), module] = places
+        return places
 
     def _calls_in(self, flat: NumberedGraph, module: str) -> list[int]:
         """Return the numbers of the calls in a module, in order."""
@@ -173,7 +188,10 @@ class EditKeys:
 
 
 class _Surroundings:
-    """What is around an edit.
+    """What is around an edit. The base class prints an edit; see `form`.
+
+    Subclasses say how a node around the edit is printed: `_Instance` relative to its layer,
+    `_OneCall` by its place in the call. Sides are 0 for the old graph and 1 for the new graph.
 
     Args:
         edit_nodes: the number of the change of each node of the edit.
@@ -204,7 +222,7 @@ class _Surroundings:
         raise NotImplementedError
 
     def name(self, node: Occurrence) -> Form:
-        """Return the form of a changed node that no operand and no user places."""
+        """Return the form of a changed node whose operands and users do not determine its place."""
         return ()
 
     def form(self, changes: Iterable[Change], origins: Origins) -> Hashable:
@@ -215,8 +233,11 @@ class _Surroundings:
         )
 
     def _side(self, node: Occurrence, change: Change) -> Hashable:
+        """Return the form of a changed node; see the module docstring for its parts."""
         flat, i, data = node.flat, node.number, node.node
         has_partner = change.before is not None and change.after is not None
+        # Preceding effects come after the arguments and `after`. Which effect precedes a node
+        # depends on the code around it, so it counts only if the order may be the edit.
         end = None if change.kind == "rewired" else flat.arity[i] + len(data.after)
         operands = []
         for slot, p in enumerate(flat.operands[i][:end]):
@@ -311,6 +332,7 @@ class _Instance(_Surroundings):
         # the operand is the same in layer 0 and in layers 1 to 11.
         if self.instances[node.is_new] and (role := self._role(operand)):
             return "role", *role
+        # An operand that did not change says nothing about the edit, whatever its name.
         other, partner = node.partner(), operand.partner()
         if other is not None and partner is not None:
             operands = other.flat.operands[other.number]
@@ -350,36 +372,39 @@ class _OneCall(_Surroundings):
 
     Args:
         edit_nodes: see `_Surroundings`.
-        colour: returns the place of each node of the module; `None` for lines of code.
+        places_in: returns the place of each node of the module in a graph; `None` for lines of
+            code.
     """
 
     def __init__(
         self,
         edit_nodes: Mapping[Key, int],
-        colour: Callable[[NumberedGraph], Mapping[int, Hashable]] | None,
+        places_in: Callable[[NumberedGraph], Mapping[int, Hashable]] | None,
     ):
         super().__init__(edit_nodes)
-        self.colour = colour
+        self.places_in = places_in
 
     def place(self, path: str, side: int) -> Hashable:
-        return path if self.colour else ""
+        return path if self.places_in else ""
 
     def is_inside(self, node: Occurrence) -> bool:
-        return self.colour is not None and node.number in self.colour(node.flat)
+        return self.places_in is not None and node.number in self.places_in(node.flat)
 
     def user(self, node: Occurrence, user: Occurrence) -> Form:
-        if self.colour is None or not self.is_inside(user):
+        if self.places_in is None or not self.is_inside(user):
             return OUTSIDE
-        return "inside", self.colour(user.flat)[user.number]
+        return "inside", self.places_in(user.flat)[user.number]
 
     def operand(self, node: Occurrence, slot: int, operand: Occurrence) -> Form:
         value = operand.node
+        # All calls have their own values in common, so these can have names.
         if value.op in OWN_VALUES:
             return "named", value.name, value.target
         return self.user(node, operand)
 
 
 def _outside_form(node: Node) -> Hashable:
+    """Return the form of an operand outside a module: calls share parameters, but not values."""
     return node.name if node.op in ("parameter", "buffer") else "outside"
 
 
@@ -432,13 +457,13 @@ def without_derived(changes: Sequence[Change]) -> Sequence[Change]:
 
 def _name_form(node: Node, instances: Sequence[str]) -> Form:
     """Return the name of a node relative to the instances, or its full name outside all lists."""
-    relative_name = relative_to_instances(node.name, instances)
+    relative_name = relative_to_instances(node.name, instances)  # index, distance, rest
     if relative_name is None:
         # A name without the producing graph: `fc/addmm` for `forward_0:fc/addmm`.
         before, colon, rest = node.name.partition(":")
         is_of_graph = colon and before.replace("_", "").isalnum()
         return "named", rest if is_of_graph else node.name
-    if relative_name[:2] == (0, 0):
+    if relative_name[:2] == (0, 0):  # inside the innermost instance
         return "inside", relative_name[2]
     return "beside", *relative_name
 
@@ -449,27 +474,31 @@ def place_form(path: str, instances: Sequence[str]) -> Hashable:
     return path if relative_path is None else relative_path
 
 
-def result_form(flat: NumberedGraph, i: int, changed: Change | None) -> Hashable:
+def result_form(flat: NumberedGraph, i: int, change: Change | None) -> Hashable:
     """Return the part of dtype and shape that characterizes an edit.
 
     Args:
         flat, i: the graph and the node.
-        changed: the change, if the node has a partner.
+        change: the change of the node and its partner; `None` if the node has no partner.
     """
     # The shape of a new value follows from its op, constants and operands.
-    if changed is None:
+    if change is None:
         return _layouts(flat.nodes[i].result)
-    assert changed.before is not None
-    assert changed.after is not None
-    if have_same_result(changed.before, changed.after):
+    assert change.before is not None
+    assert change.after is not None
+    if have_same_result(change.before, change.after):
         return "same"
-    return _changed_sizes(flat.nodes[i].result, changed.before.result, changed.after.result)
+    return _changed_sizes(flat.nodes[i].result, change.before.result, change.after.result)
 
 
 def _changed_sizes(result: Result, before: Result, after: Result) -> Hashable:
     """Return dtype and shape of a result, without the sizes that are equal before and after.
 
     A larger kernel is the same edit in convolutions with other numbers of channels.
+
+    Args:
+        result: the result to print, one of the other two.
+        before, after: the old and the new result.
     """
     metas = [meta for meta in (result, before, after) if isinstance(meta, TensorMeta)]
     if len(metas) < 3 or len({len(meta.shape) for meta in metas}) > 1:
@@ -480,6 +509,7 @@ def _changed_sizes(result: Result, before: Result, after: Result) -> Hashable:
 
 
 def _layouts(result: Result) -> Hashable:
+    """Return dtype and layout of each tensor of a result."""
     if isinstance(result, TensorMeta):
         return result.dtype, result.layout
     return tuple(map(_layouts, result)) if isinstance(result, tuple) else type(result).__name__

@@ -31,6 +31,7 @@ from .paths import instances_of, path_of
 Token = Callable[[NumberedGraph, int], Hashable]
 """Computes a token of a node; partners have equal tokens."""
 _NUMBERED = re.compile(r"(arg|primals|tangents?|input|getitem)[_.]?\d+(_1)?\Z")
+"""Names that are only numbers. In two graphs, they need not mean the same input."""
 
 DERIVED = ("saved", "tangent")
 """Roles of backward inputs that follow from the forward."""
@@ -58,6 +59,7 @@ def match_graphs(a: NumberedGraph, b: NumberedGraph, names: Mapping[str, str]) -
     """Match the nodes of two graphs.
 
     Args:
+        a, b: the old and the new graph.
         names: maps inputs of `a` to the corresponding inputs of `b`, by name, as far as known.
     """
     if names and _agree_in_order(a, b, names):  # a backward of which only the forward changed
@@ -79,7 +81,11 @@ def match_graphs(a: NumberedGraph, b: NumberedGraph, names: Mapping[str, str]) -
 
 
 def _agree_in_order(a: NumberedGraph, b: NumberedGraph, names: Mapping[str, str]) -> bool:
-    """Return True if two graphs have equal nodes, edges and inputs in the same order."""
+    """Return True if two graphs have equal nodes, edges and inputs in the same order.
+
+    A saved input corresponds by `names`, because an edit of the forward can rename saved values.
+    Any other input corresponds by its name.
+    """
     return (
         a.operands == b.operands
         and a.labels == b.labels
@@ -103,6 +109,20 @@ def count_disagreements(matching: Correspondence) -> int:
 
 
 class _Matcher:
+    """Extends a correspondence step by step. Each step matches only nodes without a partner.
+
+    Args:
+        m: the correspondence to extend.
+        names: see `match_graphs`.
+        by_depth: True to align sequences in depth-first order instead of printed order.
+
+    Attributes:
+        m, a, b: the correspondence and its graphs.
+        new_names: see `names`.
+        other_modules: the module paths that only one of the graphs has.
+        order_a, order_b: the node numbers in the order in which sequences are aligned.
+    """
+
     def __init__(self, m: Correspondence, names: Mapping[str, str], *, by_depth: bool):
         self.m = m
         self.a = a = m.a
@@ -113,9 +133,11 @@ class _Matcher:
         self.order_b = _sort_depth_first(b) if by_depth else list(range(len(b.nodes)))
 
     def run(self) -> Correspondence:
+        """Run all steps, the most certain ones first, and return the correspondence."""
         if not self.a.nodes or not self.b.nodes:
             return self.m
         self.match_inputs()
+        # The outputs are always partners.
         self.m.pair(len(self.a.nodes) - 1, len(self.b.nodes) - 1)
         self.match_by_past_and_future()
         self.match_sequences(_label_and_operands)
@@ -127,6 +149,7 @@ class _Matcher:
             self.match_sequences(_module_and_plain, self.has_matched_neighbour)
         improve_matching(self.m, self.token_across_modules)
         self.match_differing()
+        # `match_differing` can match nodes of modules that only one graph has, so search again.
         if self.other_modules:
             improve_matching(self.m, self.token_across_modules)
             for i, j in find_exchanged(self.m):
@@ -137,6 +160,11 @@ class _Matcher:
     # -- inputs ----------------------------------------------------------------------------------
 
     def match_inputs(self) -> None:
+        """Match the inputs: by `new_names`, by their own names, and then in order.
+
+        In order, inputs of one layer are matched first, then inputs anywhere with equal labels,
+        then with different labels.
+        """
         a, b = self.a, self.b
         input_by_name = {b.nodes[j].name: j for j in b.inputs}
         for i in a.inputs:
@@ -155,7 +183,7 @@ class _Matcher:
         if self.new_names:
             self.m.unmatchable[0].update(i for i in rest_a if a.nodes[i].op == "saved")
             self.m.unmatchable[1].update(j for j in rest_b if b.nodes[j].op == "saved")
-        # Inputs within one layer are matched first. Otherwise an MLP that became a gated MLP in
+        # Within one layer first: otherwise an MLP that became a gated MLP in
         # three layers, with one more weight in each, would count as four edits.
         for place_of, token_of in (
             (_layer_of, _role_and_label),
@@ -193,6 +221,7 @@ class _Matcher:
     # -- certain matches -------------------------------------------------------------------------
 
     def match_by_past_and_future(self) -> None:
+        """Match nodes whose past, future or both occur once in each graph, and are equal."""
         ids: dict[Hashable, int] = {}
         past_a = _number_pasts(self.a, self.m.forward, 0, ids)
         past_b = _number_pasts(self.b, self.m.backward, 1, ids)
@@ -228,7 +257,12 @@ class _Matcher:
     # -- neighbours ------------------------------------------------------------------------------
 
     def match_neighbours(self, fits: Callable[[int, int], bool], rounds: int) -> None:
-        """Match fitting nodes that their matched neighbours single out, until no node is left."""
+        """Match fitting nodes that their matched neighbours single out, until no node is left.
+
+        Args:
+            fits: returns True for two nodes that can be partners.
+            rounds: maximum number of passes over all nodes.
+        """
         for _ in range(rounds):
             any_matched = False
             for i in range(len(self.a.nodes)):
@@ -272,15 +306,23 @@ class _Matcher:
     def match_sequences(
         self, token: Token, accept: Callable[[int, int], bool] | None = None
     ) -> bool:
-        """Align the nodes between existing matches. Return True if any pair was matched."""
-        if not all(any(self.is_open(side, i) for i in self.node_numbers(side)) for side in (0, 1)):
-            return False
+        """Align the nodes between existing matches. Return True if any pair was matched.
+
+        Args:
+            token: computes the token by which nodes are aligned.
+            accept: returns False for two aligned nodes that must not be matched; `None` accepts
+                all.
+        """
+        for side, partner in enumerate(self.m.partners):
+            if not any(self.is_open(side, i) for i in range(len(partner))):
+                return False
         position_b = {j: y for y, j in enumerate(self.order_b)}
         matched = [
             (x, position_b[self.m.forward[i]])
             for x, i in enumerate(self.order_a)
             if self.m.forward[i] != -1 and self.a.nodes[i].kind != "placeholder"
         ]
+        # Matched nodes that changed places cannot all be anchors: take as many as are in order.
         anchors = longest_increasing(matched)
         any_matched = False
         ends = (len(self.order_a), len(self.order_b))
@@ -298,10 +340,6 @@ class _Matcher:
                     self.m.pair(i, j)
                     any_matched = True
         return any_matched
-
-    def node_numbers(self, side: int) -> range:
-        """Return the numbers of the nodes of `a` (side 0) or of `b` (side 1)."""
-        return range(len((self.b if side else self.a).nodes))
 
     def is_open(self, side: int, i: int) -> bool:
         """Return True if a node still needs a partner. Inputs are not matched again."""
@@ -337,6 +375,7 @@ class _Matcher:
 
     def is_moved(self, i: int, j: int) -> bool:
         """Return True if nodes of different modules have equal operands and a matched neighbour."""
+        # Nodes of one label have equally many arguments, but may follow more or fewer effects.
         operands = zip(self.a.operands[i], self.b.operands[j], strict=False)
         return (
             self.a.nodes[i].module != self.b.nodes[j].module
@@ -374,17 +413,25 @@ class _Matcher:
 
 
 def _number_pasts(
-    flat: NumberedGraph, partner: list[int], offset: int, ids: dict[Hashable, int]
+    flat: NumberedGraph, partner: list[int], side: int, ids: dict[Hashable, int]
 ) -> list[int]:
-    """Number the nodes of a graph. In both graphs, equal numbers mean equal dependencies."""
+    """Number the nodes of a graph. In both graphs, equal numbers mean equal dependencies.
+
+    Args:
+        flat: the graph.
+        partner: the partner of each node in the other graph, or -1.
+        side: 0 for the old graph, 1 for the new graph.
+        ids: numbers of the keys, shared by both graphs; extended in place.
+    """
     numbers: list[int] = []
     for i, label in enumerate(flat.labels):
         key: Hashable = (label, *[numbers[o] for o in flat.operands[i]])
         if flat.nodes[i].kind == "placeholder":
             j = partner[i]
-            # An input is equal only to its partner. An unmatched input must equal no input of the
-            # other graph: one graph gets odd numbers, the other even numbers.
-            key = ("input", (i if offset else j) if j != -1 else -1 - 2 * i - offset)
+            # An input is equal only to its partner: both have the number of the new input. An
+            # unmatched input must equal no input of the other graph: one graph gets odd negative
+            # numbers, the other even ones.
+            key = ("input", (i if side else j) if j != -1 else -1 - 2 * i - side)
         numbers.append(ids.setdefault(key, len(ids)))
     return numbers
 
@@ -392,7 +439,13 @@ def _number_pasts(
 def _number_futures(
     flat: NumberedGraph, slots: Sequence[int], ids: dict[Hashable, int]
 ) -> list[int]:
-    """Number the nodes of a graph. In both graphs, equal numbers mean equal dependents."""
+    """Number the nodes of a graph. In both graphs, equal numbers mean equal dependents.
+
+    Args:
+        flat: the graph.
+        slots: a number for each operand of the output; see `number_output_slots`.
+        ids: numbers of the keys, shared by both graphs; extended in place.
+    """
     numbers = [0] * len(flat.nodes)
     last = len(flat.nodes) - 1
     numbers[last] = ids.setdefault("output", len(ids))
@@ -407,7 +460,11 @@ def _number_futures(
 
 
 def align_outputs(a: NumberedGraph, b: NumberedGraph) -> tuple[list[int], list[int]]:
-    """Number the operands of both outputs, aligned by module and label."""
+    """Number the operands of both outputs, aligned by module and label.
+
+    Corresponding operands have equal numbers. The number of any other operand is negative and
+    occurs once: odd in `a`, even in `b`.
+    """
 
     def token(flat: NumberedGraph, i: int) -> Hashable:
         return (flat.nodes[i].module, flat.labels[i])
@@ -472,6 +529,7 @@ def _owner_of(flat: NumberedGraph, i: int) -> str:
 
 def _sort_depth_first(flat: NumberedGraph) -> list[int]:
     """Return the nodes in depth-first post-order from the output, independent of printed order."""
+    # The first root is the output. The later roots are dead code.
     order: list[int] = []
     visited = [False] * len(flat.nodes)
     for root in range(len(flat.nodes) - 1, -1, -1):

@@ -99,6 +99,7 @@ class _MovedUnits:
         self.unit_of: tuple[dict[int, MovedUnit], dict[int, MovedUnit]] = {}, {}
 
     def add(self, unit: MovedUnit) -> None:
+        """Look through a unit from now on."""
         for unit_of, nodes in zip(self.unit_of, unit.nodes, strict=True):
             unit_of.update(dict.fromkeys(nodes, unit))
 
@@ -163,6 +164,7 @@ def _find_units(matching: Correspondence, rewired: Iterable[int]) -> Iterator[Mo
     for i in rewired:
         if i in covered or not matching.a.nodes[i].is_call:
             continue
+        # The module moved if it takes one value in both graphs; otherwise the op may have moved.
         for unit_of in (_UnitFinder.module_unit, _UnitFinder.op_unit):
             before, after = (
                 unit_of(side, number)
@@ -199,6 +201,7 @@ class _UnitFinder:
         self.unit_operands: dict[frozenset[int], int | None] = {}
         self.containers: set[str] = set()
         for path in {node.module for node in flat.nodes if node.is_call}:
+            # Ends at "", which every path leads to, or at a path whose outer paths are known.
             while (path := path.rpartition(".")[0]) not in self.containers:
                 self.containers.add(path)
 

@@ -28,7 +28,8 @@ def diff_files(old: Program, new: Program) -> tuple[GraphDiff | None, list[str]]
     """Return the difference of two files; see `diff_programs`.
 
     Facts that the new file has no longer are a finding, and so are graphs of another kind, and
-    other strides and devices beside an edit, if both files have them.
+    other strides and devices beside an edit, if both files have them. If the difference is `None`,
+    they are lines after those of the op counts.
     """
     difference, counts = diff_programs(old, new)
     problems = [*losses(old, new), *_kinds(old, new)]
@@ -43,6 +44,7 @@ def diff_files(old: Program, new: Program) -> tuple[GraphDiff | None, list[str]]
 
 def _kinds(old: Program, new: Program) -> Iterator[str]:
     """Yield a line for each graph of another kind, whose nodes may all be equal."""
+    # The two files can divide their ranks into more or fewer parts.
     for before, after in zip(_parts(old), _parts(new), strict=False):
         kinds = {graph.name: graph.kind for graph in before.graphs}
         for graph in after.graphs:
@@ -51,6 +53,7 @@ def _kinds(old: Program, new: Program) -> Iterator[str]:
 
 
 def _parts(program: Program) -> list[Program]:
+    """Return the programs of the classes of ranks; without ranks, the program itself."""
     return [part for _, part in program.sections] or [program]
 
 
@@ -61,6 +64,7 @@ def losses(old: Program, new: Program) -> list[str]:
     version, former = (min(part.version for part in _parts(side)) for side in (new, old))
     if version < former and (new.graphs or new.counts):
         lines.append(f"format {version}, was {former}")
+    # Fewer digits store less; `None` is exact.
     if new.digits != old.digits and fewest((new.digits, old.digits)) != old.digits:
         lines.append(digits_line(old, new))
     return lines
@@ -97,6 +101,7 @@ def layout_lines(before: Sequence[Graph], after: Sequence[Graph]) -> list[str]:
     metas = [[meta for node in side for meta in tensors(node.result)] for side in rest]
     devices = [dict.fromkeys(meta.device for meta in side if meta.device) for side in metas]
     shown = " ".join(differing)
+    # A device that a line above names needs no line of its own.
     if others := [name for name in devices[1] if name not in devices[0] and name not in shown]:
         known = ", ".join(devices[0]) or "none"
         differing[f"replaced and added ops, before: on {known}, now: on {', '.join(others)}"] = 1
@@ -105,10 +110,17 @@ def layout_lines(before: Sequence[Graph], after: Sequence[Graph]) -> list[str]:
 
 
 def _describe(op: str, result: str, old: Sequence[Node], new: Sequence[Node]) -> Iterator[str]:
-    """Yield a line if some results have other strides or devices."""
+    """Yield a line if some results have other strides or devices.
+
+    Args:
+        op: the op, as the line begins.
+        result: dtype and shape, which all these nodes have in common.
+        old, new: the nodes of the two sides.
+    """
     texts = (Counter(format_result(node.result, full=True) for node in side) for side in (old, new))
     was, now = texts
     sides = was - now, now - was
+    # If only one side has further results, these were added or removed.
     if all(sides):
         was_text, now_text = (
             listed(text.removeprefix(f"{result} ") for text in side) for side in sides

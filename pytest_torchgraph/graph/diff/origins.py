@@ -1,6 +1,8 @@
 """The matching of two captures: the correspondence of their graphs and nodes.
 
-Graphs are paired with graphs of the same kind, and eager graphs with eager graphs.
+Graphs are paired with graphs of the same kind, and eager graphs with eager graphs (`pair_graphs`).
+`Origins` keeps the matchings of their nodes; from then on, a changed node is an `Occurrence` in a
+matching.
 """
 
 from __future__ import annotations
@@ -55,7 +57,7 @@ def pair_graphs(
 
 
 def _pair_compiled(old: Sequence[Graph], new: Sequence[Graph]) -> Iterator[Pair]:
-    """Pair graphs in order. If their numbers differ, pair graphs with equal op counts first."""
+    """Pair graphs in order. If one side has more, pair graphs with equal op counts first."""
     if len(old) == len(new):
         yield from zip(old, new, strict=True)
         return
@@ -84,7 +86,7 @@ def _pair_aligned(
     anchors = sorted(align_items([token(graph) for graph in old], [token(graph) for graph in new]))
     for (x0, y0), (x1, y1) in pairwise([(-1, -1), *anchors, (len(old), len(new))]):
         yield from pair_rest(old[x0 + 1 : x1], new[y0 + 1 : y1])
-        if x1 < len(old):
+        if x1 < len(old):  # not at the end, which only bounds the last gap
             yield old[x1], new[y1]
 
 
@@ -93,6 +95,7 @@ def _pair_most_similar(old: Sequence[Graph], new: Sequence[Graph]) -> Iterator[P
     if not old or not new or len(old) * len(new) > MAX_PAIRS:
         yield from zip_longest(old, new)
         return
+    # `best[x][y]`: the total similarity of the best pairing of `old[x:]` and `new[y:]`.
     best = [[0.0] * (len(new) + 1) for _ in range(len(old) + 1)]
     similarities = [[_similarity(a, b) for b in new] for a in old]
     for x in range(len(old) - 1, -1, -1):
@@ -121,6 +124,7 @@ def _similarity(a: Graph, b: Graph) -> float:
 
 
 def _op_counts(graph: Graph) -> Hashable:
+    """Return the op counts as a token for `_pair_aligned`."""
     return frozenset(graph.op_counts.items())
 
 
@@ -139,6 +143,7 @@ def pair_bodies(a: Graph, b: Graph, partner: Sequence[int]) -> Iterable[tuple[Gr
     for i, j in enumerate(partner):
         if j == -1:
             continue
+        # An edit can give a call more bodies, or fewer.
         pairs = zip(body_names(a.nodes[i]), body_names(b.nodes[j]), strict=False)
         for pair in pairs:
             if pair not in yielded and pair[0] in bodies_a and pair[1] in bodies_b:
@@ -204,6 +209,7 @@ def take_same_operands(
     if old is None or new is None:
         return True
     operands = old.flat.operands[old.number], new.flat.operands[new.number]
+    # The lengths are compared below.
     slots = zip(*operands, strict=False)
     return len(operands[0]) == len(operands[1]) and all(
         old.matching.forward[p] == q or old.at(p).key in edit_nodes or new.at(q).key in edit_nodes
@@ -220,6 +226,7 @@ class Origins:
         steps: the inlined steps that were compared; `None` for graphs as they were captured.
         pairs: the compared graphs, in their canonical form, in order.
         matchings: the matchings of differing graphs and of differing bodies of higher-order ops.
+        instances: the modules of lists that correspond under other numbers.
     """
 
     def __init__(self, steps: tuple[InlinedStep, InlinedStep] | None = None) -> None:
@@ -237,7 +244,7 @@ class Origins:
     def because(
         self, rule: str, changes: Iterable[Change], other: Change | None, shared: str = ""
     ) -> None:
-        """Record the rule by which changes belong to an edit.
+        """Record the rule by which changes belong to an edit. `other` itself gets no reason.
 
         Args:
             rule: the rule; see `rules`.
@@ -333,7 +340,10 @@ class Origins:
         return (node for node in self.of(change) if node is not None)
 
     def position(self, change: Change) -> float:
-        """Return the position of a change as a share of its graph. Old and new are comparable."""
+        """Return the position of a change as a share of its graph. Old and new are comparable.
+
+        It is the position in the new graph, except for a removed node; 1.0 if unknown.
+        """
         for node in reversed([*self.nodes(change)]):
             return node.number / len(node.flat.nodes)
         return 1.0
@@ -354,6 +364,7 @@ class Origins:
             partner: Sequence[int] = (
                 (pairing(before, after) or ()) if matching is None else matching.forward
             )
+            # Without a matching the graphs are equal. If they are not, no node has a partner.
             node_pairs = zip(before.nodes, partner, strict=False)
             yield (
                 before,

@@ -51,6 +51,7 @@ def relative_to_instances(name: str, instances: Sequence[str]) -> tuple[int, int
     """
     for depth, instance in enumerate(instances):
         if holds(instance, name):
+            # The name may be in another module of the list that an inner instance is in.
             if depth:
                 beside = _sibling_distance(name, instances[depth - 1])
                 if beside is not None:
@@ -70,7 +71,10 @@ def are_siblings(path: str, other: str) -> bool:
 
 
 def _sibling_distance(name: str, instance: str) -> tuple[int, str] | None:
-    """Return the distance to the instance of the same list that holds a name, and the rest."""
+    """Return the distance to the instance of the same list that holds a name, and the rest.
+
+    `None` if no module of the list holds the name.
+    """
     container, _, number = instance.rpartition(".")
     start = f"{container}." if container else ""
     if not name.startswith(start):
@@ -116,6 +120,7 @@ def abridged(paths: Iterable[str], limit: int = MAX_PATHS) -> str:
 
 
 def _form_of(path: str) -> _Form:
+    """Return the form of a single path, with one number at each position."""
     parts = _NUMBER.split(path)  # alternating names and numbers
     return tuple(
         frozenset((int(part),)) if k % 2 and is_index(part) else part
@@ -130,7 +135,7 @@ def _merge_forms(forms: dict[_Form, None]) -> list[_Form]:
         numbers_by_rest: dict[_Form, set[int]] = {}
         for form in forms:
             numbers = form[depth] if depth < len(form) else ""
-            if isinstance(numbers, str):
+            if isinstance(numbers, str):  # no numbers at this position, so nothing to merge
                 numbers_by_rest[form] = set()
                 continue
             rest = (*form[:depth], frozenset[int](), *form[depth + 1 :])
@@ -149,6 +154,7 @@ def _format_form(form: _Form) -> str:
 
 
 def _format_numbers(numbers: Sequence[int]) -> str:
+    """Return ascending numbers as text: `3`, or `{0 … 11, 14}`. Ranges have at least three."""
     if len(numbers) == 1:
         return str(numbers[0])
     runs, parts = spans(numbers), list[str]()

@@ -1,4 +1,10 @@
-"""Merge the findings of the same edit into one finding with a place for each."""
+"""Merge the findings of the same edit into one finding with a place for each.
+
+- `merge_equal_edits`: first separates added and removed modules (`separate_modules`), then merges
+  findings with equal keys (see `keys`), in several layers or in several calls.
+- `merge_same_lines`: merges findings on one line of the user's code, or of one setting.
+- `merge_torch_modules`: merges findings in the same torch modules.
+"""
 
 from __future__ import annotations
 
@@ -82,7 +88,7 @@ def separate_modules(
     if not modules:
         return [], list(findings)
     others: list[Numbered] = []
-    first: dict[Kind, int] = {}
+    first: dict[Kind, int] = {}  # number of the first finding of each kind
     for number, finding in findings:
         inside = [
             module for change in finding.changes if (module := _edited_module_of(change, modules))
@@ -148,7 +154,7 @@ def _count_ops_by_kind(groups: Iterable[Iterable[Change]]) -> dict[Kind, Counter
 
 
 def _count_ops_by_module(graphs: Iterable[Graph]) -> Counter[str]:
-    """Count the ops of each instance."""
+    """Count the ops of each instance, in the graphs and in their bodies."""
     paths: Counter[str] = Counter()
     for graph in graphs:
         for part in graph.walk():
@@ -161,6 +167,7 @@ def _count_ops_by_module(graphs: Iterable[Graph]) -> Counter[str]:
 
 
 def _is_op(node: Node) -> bool:
+    """Return True for the nodes that `ops_of` keeps."""
     return node.is_call and node.op != "operator.getitem"
 
 
@@ -174,6 +181,9 @@ def _edited_module_of(change: Change, modules: _Modules) -> _ModuleEdit | None:
 
 def _distribute_changes(finding: Finding, modules: _Modules, inside: Sequence[_ModuleEdit]) -> None:
     """Add the changes of a finding to their modules, and changes outside to the last module.
+
+    The modules are changed in place. A consequence in a module of another kind than those of the
+    finding goes to the last module, too.
 
     Args:
         finding: the finding to distribute.
@@ -213,7 +223,7 @@ def _modules_finding(
     equal_modules, similar_modules = _find_similar_modules(paths, flats)
     noun = "module" if len(paths) == 1 else "modules"
     summary = f"{len(paths)} {noun} {kind}: {abridged(paths)}"
-    per_module = "each " if len(paths) > 1 else ""
+    per_module = "each " if len(paths) > 1 else ""  # only once in the sentence
     for word, others in (("like", equal_modules), ("nearly like", similar_modules)):
         if others:
             summary += f", {per_module}{word} {abridged(others, MAX_LISTED)}"
@@ -223,6 +233,7 @@ def _modules_finding(
 
 
 def _module_place(module: _ModuleEdit) -> Place:
+    """Return the place of an added or removed module."""
     changes, consequences = [*module.changes], module.consequences
     # If the forward nodes matched nodes of another module, the module has only consequences.
     if not changes:
@@ -240,6 +251,7 @@ def _module_place(module: _ModuleEdit) -> Place:
 def _graphs_with_changes(
     findings: Iterable[Numbered], origins: Origins, *, is_new: bool
 ) -> list[NumberedGraph]:
+    """Return the new (or old) graphs that contain a node of a finding, each once."""
     flats: dict[int, NumberedGraph] = {}
     for _, finding in findings:
         for place in finding.places:
@@ -263,6 +275,7 @@ def _find_similar_modules(
     equal: dict[str, None] = {}
     similar: dict[str, None] = {}
     for path in paths:
+        # A candidate must differ less than this limit to become the best.
         own_lines, best = lines.get(path, Counter()), (MAX_DIFFERENCE, "")
         candidates = others.get(path.rpartition(".")[0], [])
         exact = next((other for other in candidates if lines[other] == own_lines), "")
@@ -292,9 +305,10 @@ def merge_equal_edits(
     keys = EditKeys(origins)
     groups = grouped((keys.key(finding), (number, finding)) for number, finding in others)
     for group in _merge_calls(list(groups.values()), keys):
-        # A key holds for all files, in which an edit may have other sizes. In one file, only the
-        # first place is printed.
-        parts = grouped((len(group) > 1 and added_results(each[1]), each) for each in group)
+        # A key has no sizes, because an edit may have other sizes in another file. Within one
+        # comparison, places whose added ops have other results are edits of their own, because only
+        # the first place is printed. A group of one needs no results: its token is `False`.
+        parts = grouped((len(group) > 1 and added_results(pair[1]), pair) for pair in group)
         merged += map(_merge_group, parts.values())
     merged.sort(key=lambda numbered_finding: numbered_finding[0])
     return [finding for _, finding in merged]
@@ -303,7 +317,10 @@ def merge_equal_edits(
 def _merge_calls(
     groups: Sequence[Sequence[Numbered]], keys: EditKeys
 ) -> Iterable[Sequence[Numbered]]:
-    """Merge groups of findings in several calls of one shared module or function."""
+    """Merge groups of findings in several calls of one shared module or function.
+
+    The first finding of a group stands for the group.
+    """
     first = [group[0][1] for group in groups]
     # An activation that twelve layers share has one path, `0.act`, so the module does not
     # distinguish its places.
@@ -341,6 +358,7 @@ def merge_same_lines(findings: Iterable[Finding], origins: Origins) -> list[Find
         # tokens, because a token contains the columns (on Python 3.11 or newer).
         identity = finding.identity
         line = (identity.line, identity.op) if any(ops_of_edit(finding)) else ("",)
+        # A finding without a line stays alone.
         by_line.setdefault(line if line[0] else id(finding), []).append(finding)
     return [_unite_places(group) for group in by_line.values()]
 
@@ -364,6 +382,7 @@ def merge_torch_modules(
     containers = {path.rpartition(".")[0] for path in classes}
     torch_modules = classes.keys() - user_modules - containers
     by_places: dict[Hashable, list[Finding]] = {}
+    # A finding that stays alone has its `id` as key.
     for finding in findings:
         places_of_finding = frozenset((place.module, place.graph) for place in finding.places)
         is_simple_edit = not finding.summary and len(places_of_finding) == len(finding.places)
@@ -376,7 +395,7 @@ def merge_torch_modules(
     joined = []
     for key, group in by_places.items():
         finding = group[0]
-        if isinstance(key, frozenset):
+        if isinstance(key, frozenset):  # in torch modules only
             modules = tuple(sorted((module, classes[module]) for module, _ in key))
             identity = replace(finding.identity, where=digest("parts", modules))
             finding = replace(_unite_changes(group, origins), identity=identity)
@@ -409,6 +428,7 @@ def _unite_changes(group: Sequence[Finding], origins: Origins) -> Finding:
         key = (place.module, place.graph)
         same = [p for finding in group for p in finding.places if (p.module, p.graph) == key]
         changes = tuple(change for p in same for change in p.changes)
+        # The first change of each finding gets the reason, except for the primary change itself.
         origins.because(TORCH_MODULE, (p.changes[0] for p in same), changes[0])
         consequences = tuple(change for p in same for change in p.consequences)
         places.append(replace(place, changes=changes, consequences=consequences))

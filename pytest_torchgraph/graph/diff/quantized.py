@@ -37,7 +37,8 @@ def attach_quantized(findings: Iterable[Finding], origins: Origins) -> list[Find
         findings: the findings of one comparison, one place each.
         origins: the origins of the changes.
     """
-    return _attach_scales([_without_batch_norms(each, origins) for each in findings], origins)
+    without_norms = [_without_batch_norms(finding, origins) for finding in findings]
+    return _attach_scales(without_norms, origins)
 
 
 def _with_consequences(finding: Finding, follow: Iterable[Change]) -> Finding:
@@ -71,7 +72,7 @@ def _constants_without_scales(node: Node) -> tuple[Sequence[Any], Mapping[str, A
         # Positional arguments have no names. A float is the scale, and an int directly after it is
         # the zero point. Booleans are ints in Python, but are flags here.
         is_zero_point = after_scale and isinstance(value, int) and not isinstance(value, bool)
-        is_tensor = hasattr(value, "name")
+        is_tensor = hasattr(value, "name")  # as references have, but also dtypes and devices
         args.append("calibrated" if is_float or is_zero_point else "" if is_tensor else value)
         after_scale = is_float
     kwargs = {key: "" if hasattr(value, "name") else value for key, value in node.kwargs.items()}
@@ -79,6 +80,11 @@ def _constants_without_scales(node: Node) -> tuple[Sequence[Any], Mapping[str, A
 
 
 def _attach_scales(findings: list[Finding], origins: Origins) -> list[Finding]:
+    """Attach changed scales to the nearest edits. Scales without an edit become the last finding.
+
+    Returns:
+        The findings without those of scales only; the scales in other findings are consequences.
+    """
     scales = [[change for change in finding.changes if is_scale(change)] for finding in findings]
     if not any(scales):
         return findings
@@ -140,14 +146,14 @@ def _nearest_edits(edits: Iterable[Finding], origins: Origins) -> _Edits:
                 starts[value.key] = number
     for some_node in flats.values():
         flat: NumberedGraph = some_node.matching.b
-        last: dict[int, tuple[int, int]] = {}
+        last: dict[int, tuple[int, int]] = {}  # start and number of the nearest edit of each node
         for i in range(len(flat.nodes)):
             key = Occurrence(some_node.matching, True, i).key
             before = [last[p] for p in flat.operands[i][: flat.arity[i]] if p in last]
             if key in starts:
                 before = [(i, starts[key])]
             if before:
-                last[i] = max(before)
+                last[i] = max(before)  # the edit that starts last is the nearest
                 touched.setdefault(key, []).append(last[i])
     return touched
 
@@ -183,6 +189,7 @@ def _edits_of(scale: Occurrence, near: _Edits) -> Iterator[tuple[int, int]]:
 
 
 def _without_batch_norms(finding: Finding, origins: Origins) -> Finding:
+    """Return a finding with unfolded or folded batch norms as consequences, if it has any."""
     norms = [c for c in finding.changes if c.kind in SIDES and "batch_norm" in c.node.op]
     if finding.summary or not norms:
         return finding
@@ -191,6 +198,7 @@ def _without_batch_norms(finding: Finding, origins: Origins) -> Finding:
     for norm in norms:
         if (before := _layer_before(norm, own, origins)) is not None:
             follow |= {id(norm), id(before)}
+    # The weights that only these nodes use follow with them.
     users = {key for key, change in own.items() if id(change) in follow}
     for change in finding.changes:
         if change.node.op in OWN_VALUES and all(
@@ -211,7 +219,7 @@ def _without_batch_norms(finding: Finding, origins: Origins) -> Finding:
 def _layer_before(norm: Change, own: Mapping[Key, Change], origins: Origins) -> Change | None:
     """Return the convolution before the ops that prevent folding of a batch norm, if any do."""
     node = next(origins.nodes(norm), None)
-    between = 0
+    between = 0  # the ops of the edit from the norm back to the convolution
     while node is not None and (operands := node.flat.operands[node.number]):
         node = node.at(operands[0])
         change = own.get(node.key)
@@ -227,6 +235,7 @@ def _differs_in_bias(change: Change, origins: Origins) -> bool:
     before, after = change.before, change.after
     if before is None or after is None or before.op != after.op or change.kind != "changed":
         return False
+    # A bias is one reference more.
     if (len(before.refs) == len(after.refs)) or before.kwargs != after.kwargs:
         return False
     if before.args[BIAS + 1 :] != after.args[BIAS + 1 :]:

@@ -24,7 +24,11 @@ TOP = "(no module)"
 
 
 def finding_text(finding: Finding, limit: int) -> str:
-    """Return a finding in a few lines; see `Finding.to_text`."""
+    """Return a finding in a few lines; see `Finding.to_text`.
+
+    The kinds of findings are, in this order: a recompile, a graph break, another finding with a
+    summary, added or removed modules, and an edit of nodes.
+    """
     sign = sign_of(finding)
     if finding.recompile is not None:
         return "\n".join([f"{sign} {finding.summary}", *str(finding.recompile).splitlines()[1:]])
@@ -46,7 +50,7 @@ def finding_text(finding: Finding, limit: int) -> str:
         verb = "replaced" if is_replacement(finding) else finding.kind
         head = f"{sign} {verb} in {_format_places(finding)}"
         if finding.source is not None:
-            head += f"  {finding.source}: {finding.source.code}".rstrip(": ")
+            head += f"  {finding.source}: {finding.source.code}".rstrip(": ")  # the code may be ""
         lines = [head]
         if before is not None:
             lines.append(f"    before  {format_node(before)}")
@@ -150,10 +154,12 @@ def _format_places(finding: Finding) -> str:
 
 
 def _top(finding: Finding) -> str:
+    """Return the text for an edit outside every module, or in a model whose class is known."""
     return MODEL if finding.class_name and not finding.module else TOP
 
 
 def _list_graphs(parts: Iterable[Place | Change]) -> str:
+    """Return the names of the graphs of places or changes, each once."""
     return listed(dict.fromkeys(part.graph for part in parts), 3)
 
 
@@ -181,9 +187,10 @@ def _consequence_lines(finding: Finding, limit: int) -> list[str]:
     """Return the lines of the consequences. All places are counted, and the first is listed."""
     all_consequences = [place.consequences for place in finding.places if place.consequences]
     outside_by_place = [outside_modules(changes, finding.modules) for changes in all_consequences]
-    listed = [changes for changes in outside_by_place if changes]
+    shown_by_place = [changes for changes in outside_by_place if changes]
     saved_lines = _saved_lines(finding)
-    # A gradient can be another one by its projection or its return alone.
+    # A gradient can be another one by its projection or its return alone, which are no ops. Changed
+    # inputs are listed only if the text is complete.
     others = [
         change
         for changes in all_consequences
@@ -193,16 +200,18 @@ def _consequence_lines(finding: Finding, limit: int) -> list[str]:
         and (change.node.kind != "placeholder" or limit == sys.maxsize)
     ]
     other_lines = _change_lines("       ", others, limit)
-    if listed:
-        all_listed = [change for changes in listed for change in changes]
-        names = _list_graphs(all_listed)
-        head = f"    follows in {names}: {count_changes(all_listed)}"
-        if len(listed) > 1:
-            # Only the consequences of one place are listed below.
-            sizes = [len(changes) for changes in listed]
+    if shown_by_place:
+        all_shown = [change for changes in shown_by_place for change in changes]
+        names = _list_graphs(all_shown)
+        head = f"    follows in {names}: {count_changes(all_shown)}"
+        if len(shown_by_place) > 1:
+            # Only the consequences of one place are listed below. If all have as many: "each".
+            sizes = [len(changes) for changes in shown_by_place]
             each = "each" if len(finding.places) == sizes.count(sizes[0]) else "one"
             head += f" ({sizes[0]} in {each} place)"
-        return [*saved_lines, head, *_change_lines("       ", listed[0], limit), *other_lines]
+        lines = _change_lines("       ", shown_by_place[0], limit)
+        return [*saved_lines, head, *lines, *other_lines]
+    # No op follows, only inputs and outputs: these are saved or returned values.
     if all_consequences and not finding.modules and not saved_lines:
         consequences = [change for changes in all_consequences for change in changes]
         returns = [change for change in consequences if _is_return(change)]
@@ -224,7 +233,7 @@ def why_lines(finding: Finding, limit: int = 4) -> Iterator[str]:
     uses = [grouped((use.rule, use) for use in place.reasons) for place in finding.places]
     for rule in finding.reasons:
         found = [of_place[rule] for of_place in uses if rule in of_place]
-        if not found:  # of data without nodes
+        if not found:  # the finding was read from JSON, without nodes
             yield f"    why     {rule}"
             continue
         shown = sorted(found[0], key=lambda use: _home(use.node) == _home(use.other))[:limit]
@@ -238,6 +247,7 @@ def why_lines(finding: Finding, limit: int = 4) -> Iterator[str]:
 
 
 def _home(name: str) -> str:
+    """Return the module in the name of a node."""
     return name.rpartition("/")[0]
 
 
@@ -249,19 +259,20 @@ def _use_text(use: Reason) -> str:
             (use.node, use.other), use.signs, use.graphs or ("", ""), strict=True
         )
     )
-    if not use.other:
+    if not use.other:  # a graph break has no node
         return node
+    # The verb of the rule describes two different nodes. Some pairs have a more exact one.
     verb, shared = VERBS[use.rule], use.shared
     if use.node == use.other:
         verb = "is the saved value"
     elif use.node == shared:
         verb, shared = "is an operand of", ""
-    elif use.node.startswith(f"{use.other}#"):
+    elif use.node.startswith(f"{use.other}#"):  # the name of a projection
         verb = "is a result of"
     elif use.rule == CONNECTED and not use.graphs:
         verb = "reads"
     if "-" in use.signs and verb == "reads":
-        verb = "read"
+        verb = "read"  # a removed node reads nothing any more
     return f"{node} {verb} {other}" + (f", see %{format_name(shared)}" if shared else "")
 
 
@@ -303,6 +314,7 @@ def _list_names(names: Sequence[str], sign: str) -> str:
 
 
 def _change_lines(word: str, changes: Sequence[Change], limit: int) -> list[str]:
+    """Return a line for each change, which begins with `word`, and one that counts the rest."""
     lines = [f"    {word} {change}" for change in changes[:limit]]
     if len(changes) > limit:
         unlisted = changes[limit:]
@@ -338,6 +350,7 @@ If there are more, they are only counted."""
 def diff_heading(diff: GraphDiff) -> str:
     """See `GraphDiff.heading`."""
     files = diff.files
+    # Graphs, or two files of graphs; then two files of op counts; then directories.
     if files is None or not (files.of_directories or files.counts):
         after = () if diff.origins is None else (new for _, new in diff.origins.pairs if new)
         calls = describe_python_calls(after)
@@ -370,6 +383,7 @@ def diff_text(diff: GraphDiff, limit: int | None, why: bool) -> str:
     groups = grouped((finding.ranks, finding) for finding in diff.findings)
     for ranks, findings in groups.items():
         shown = findings[:limit]
+        # A few findings have room for more lines of each.
         texts = [finding.to_text(4 if len(findings) <= 3 else 1, why=why) for finding in shown]
         if unlisted := len(findings) - len(shown):
             texts.append(f"... and {unlisted} more findings")
@@ -383,6 +397,7 @@ def diff_text(diff: GraphDiff, limit: int | None, why: bool) -> str:
 def _directory_lines(
     diff: GraphDiff, files: FilesDiff, limit: int | None, why: bool
 ) -> Iterator[str]:
+    """Yield the lines of the difference of two directories; see `GraphDiff.to_text`."""
     from .joining import finding_lines, list_some
 
     if releases := dict.fromkeys(files.releases.values()):
@@ -427,6 +442,8 @@ def edit_name(finding: Finding) -> str:
         [other.node for other in (change, *rest) if other.kind == kind]
         for kind in ("added", "removed")
     )
+    # The primary node became another op; ops were replaced without a match; or several nodes have
+    # the kind of change of the primary node.
     if before is not None and after is not None and before.op != after.op:
         first = f"{node_name(before)} -> {node_name(after)}"
         others = rest
@@ -450,7 +467,11 @@ def _changed_values(changes: Sequence[Change]) -> tuple[str, Sequence[Change]]:
     """Name the values that differ between nodes of the same op, and return the changes of these.
 
     The values are the arguments of the primary op, `argument is_causal: True -> False`. If these
-    differ only by sizes of results, the sizes: `size 32 -> 48`, or the dtypes.
+    differ only by sizes of results, the sizes: `size 32 -> 48`, or the dtypes. If nothing differs
+    in words, "" and all changes.
+
+    Args:
+        changes: changes of one kind, the primary one first.
     """
     results = [
         changed_words(format_result(c.before.result), format_result(c.after.result))
@@ -466,6 +487,7 @@ def _changed_values(changes: Sequence[Change]) -> tuple[str, Sequence[Change]]:
     ]
     if arguments:
         return f"argument {listed(arguments, MAX_NAMED)}", changes[:1]
+    # The first word that differs in the primary result tells dtypes from sizes.
     if results[0]:
         noun = "dtype" if results[0][0][0] in DTYPE_NAMES else "size"
         shown = [c for c, pairs in zip(changes, results, strict=True) if pairs]
@@ -488,6 +510,7 @@ def _pair_arguments(change: Change) -> Iterator[tuple[str, str, str]]:
     before, after = change.before, change.after
     if before is None or after is None or not before.is_call:
         return
+    # The schema of an op has the names of positional arguments. Without torch, they are numbers.
     defaults: Mapping[str, Arg] = {}
     if "torch" in sys.modules:
         from ...ops.registry import argument_defaults
@@ -506,6 +529,7 @@ def _pair_arguments(change: Change) -> Iterator[tuple[str, str, str]]:
 
 
 def _list_ops(nodes: Sequence[Node]) -> str:
+    """Return the ops of nodes, such as `aten.mul and 2 aten.add`; of many ops, the number."""
     names = Counter(map(node_name, nodes))
     if len(names) > MAX_NAMED_OPS:
         return counted(len(nodes), "op")
@@ -522,6 +546,7 @@ def node_name(node: Node) -> str:
 
 
 def _count_edits(edits: Sequence[Finding]) -> str:
+    """Return the number of edits and places, their names, and their common module and origin."""
     count = sum(len(edit.places) for edit in edits)
     head = counted(len(edits), "edit")
     if count > len(edits):

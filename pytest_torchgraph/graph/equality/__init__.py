@@ -1,5 +1,10 @@
 """Equality of graphs: two graphs are equal if they have the same dataflow.
 
+`isomorphic` in `equal` is what `Graph.__eq__` calls. It drops the facts that only one graph has
+(`shared_facts`), brings both graphs into canonical form (`canonical_form`), numbers their nodes
+(`numbered_graph`, with `mode_regions`), and pairs the numbers (`EquivalenceClasses.pairing`). The
+diff makes the same steps one by one. `equal_programs` in `steps` compares whole captures.
+
 - `canonical_form`: `Graph` -> `Graph`; ops that compute the same are written the same.
 - `numbered_graph`: `Graph` -> `NumberedGraph`; nodes are numbers, and all order is operands.
 - `shared_facts`: two graphs -> the same without the facts that only one of them has.

@@ -3,7 +3,7 @@
 Live nodes need no search. Operands are ordered, so any path from the output or a side effect to a
 live node identifies this node. Walking both graphs in lockstep from their outputs pairs all live
 nodes. Hashes would not be enough, because they confuse a node used twice with two equal nodes. Dead
-code is paired by its colours, of which each has a node's operands and users.
+code is paired by its colours. A colour stands for what a node computes and how it is used.
 """
 
 from __future__ import annotations
@@ -30,12 +30,14 @@ _IN_ORDER = "saves_in_order_of"
 
 
 def _record_same_order(first: Graph, second: Graph) -> None:
+    """Note on `first` that it saves values equal to those of `second`, in the same order."""
     # Graphs are frozen, so `__dict__` is changed directly. The reference is weak, because a cache
     # must not keep a graph alive.
     first.__dict__[_IN_ORDER] = weakref.ref(second)
 
 
 def _have_same_order(first: Graph, second: Graph) -> bool:
+    """Return True if `_record_same_order` noted these graphs; False if that is unknown."""
     noted = first.__dict__.get(_IN_ORDER)
     return noted is not None and noted() is second
 
@@ -82,9 +84,11 @@ class EquivalenceClasses:
         return flat
 
     def _label_bodies(self, graph: Graph) -> Callable[[str], str]:
+        """Return a function that gives each body's class number by the body's name."""
         bodies = graph.subgraphs_by_name
 
         def label(name: str) -> str:
+            # The body can be missing in a file.
             return str(self.number(bodies[name])) if name in bodies else f"?{name}"
 
         return label
@@ -116,7 +120,8 @@ class EquivalenceClasses:
     def _pair_in_order(self, first: Graph, second: Graph) -> list[int] | None:
         """Pair graphs whose saved values and sums have the same order, which is the common case.
 
-        This takes half the time of `pairing`.
+        This takes half the time of `pairing`. `None` can also mean that the order differs. If the
+        graphs are paired, it is noted that they save values in the same order.
         """
         if not self._have_same_inputs(first, second):
             return None
@@ -126,7 +131,10 @@ class EquivalenceClasses:
         return partners
 
     def _have_same_inputs(self, first: Graph, second: Graph) -> bool:
-        """Return True if two backwards have the same saved inputs in the same order."""
+        """Return True if two backwards have the same saved inputs in the same order.
+
+        Also True for two graphs without a saver, such as forwards.
+        """
         if first.saver is None or second.saver is None:
             return first.saver is second.saver
         if positions_in_saver(first) != positions_in_saver(second):
@@ -139,6 +147,8 @@ class EquivalenceClasses:
             if not self._may_be_equal(a, b) or self._pair_in_order(a, b) is None:
                 return False
             _record_same_order(*savers)
+        # Inputs at one position must be values that the forwards save at one position, too. An
+        # alias counts as its original.
         originals = [aliases_of(saver) for saver in savers]
         saved_names = [
             dict.fromkeys(names.get(ref.name, ref.name) for ref in saver.saved)
@@ -161,9 +171,10 @@ class EquivalenceClasses:
         return entry[1]
 
     def _classify(self, flat: OrderFree) -> int:
+        """Return the number of a graph's class, a new one for the first graph of a class."""
         candidates = self.alike.setdefault(self._form(flat)[0], [])
         for other, number in candidates:
-            # An unknown value of a constant equals any value.
+            # The form has no values of constants, and an unknown value equals any value.
             if not flat.values or self._pair(flat, other) is not None:
                 return number
         number = self.ids.setdefault(("graph", len(self.ids)), len(self.ids))
@@ -198,14 +209,19 @@ class EquivalenceClasses:
         )
         if not dead:
             return form, [*numbers]
+        # Colours refer to live nodes by the live part's number and the node's number in it.
         number = self.ids.setdefault(form, len(self.ids))
         colors = _color_dead_nodes(flat, dead, lambda i: ("live", number, numbers[i]), self.ids)
+        # Constants of one colour are paired in the order of their values.
         dead.sort(key=lambda i: (colors[i], flat.values.get(i, "")))
         return (number, *(colors[i] for i in dead)), [*numbers, *dead]
 
 
 def _number_live_nodes(flat: NumberedGraph) -> dict[int, int]:
-    """Number the inputs and all nodes that the output needs, identically in equal graphs."""
+    """Number the inputs and all nodes that the output needs, identically in equal graphs.
+
+    The dict has the nodes in the order of their numbers. Missing nodes are dead code.
+    """
     numbers = {i: number for number, i in enumerate(flat.roots)}
     todo = [len(flat.nodes) - 1] if flat.nodes else []
     for i in flat.roots:
@@ -224,14 +240,19 @@ def pairing(first: Graph, second: Graph) -> list[int] | None:
     Nodes are numbered by their positions in the canonical forms.
     """
     compared = _compare_canonical(first, second)
+    # The same nodes as in `second` have the same numbers.
     if compared is None or compared[0].nodes is second.nodes:
         return None if compared is None else compared[1]
+    # `drop_unshared_facts` can put parameters in another order.
     position = {node.name: number for number, node in enumerate(canonical_graph(second).nodes)}
     return [position[compared[0].nodes[partner].name] for partner in compared[1]]
 
 
 def _compare_canonical(first: Graph, second: Graph) -> tuple[Graph, list[int]] | None:
-    """Return the canonical form of `second` used for comparison, and the pairing with its nodes."""
+    """Return the canonical form of `second` used for comparison, and the pairing with its nodes.
+
+    `None` if the graphs differ.
+    """
     original = first, second
     first, second = map(canonical_graph, drop_unshared_facts(first, second))
     if len(first.nodes) != len(second.nodes) or len(first.saved) != len(second.saved):
@@ -263,6 +284,8 @@ def _color_dead_nodes(
     def intern(key: Hashable) -> int:
         return ids.setdefault(key, len(ids))
 
+    # A first colour stands for what a node computes. Each round adds the users, and the colours of
+    # the operands, which know their users by then.
     members = set(dead)
     colors: dict[int, int] = {}
     for i in dead:
@@ -295,6 +318,7 @@ def renamed_values(old: Sequence[Graph], new: Sequence[Graph]) -> list[tuple[str
 
 
 def _renamed_in_graph(old: Graph, new: Graph) -> list[tuple[str, str]]:
+    """Return the renamed values of a graph and of its bodies; [] if the graphs differ."""
     counterparts = pairing(old, new)
     if counterparts is None:
         return []
@@ -303,6 +327,7 @@ def _renamed_in_graph(old: Graph, new: Graph) -> list[tuple[str, str]]:
         for node, number in zip(old.nodes, counterparts, strict=True)
         if node.name != new.nodes[number].name
     ]
+    # A body that no op calls is not compared, so equal graphs can have more or fewer of these.
     for before, after in zip(old.subgraphs, new.subgraphs, strict=False):
         pairs += _renamed_in_graph(before, after)
     return pairs

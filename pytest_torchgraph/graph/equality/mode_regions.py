@@ -28,11 +28,15 @@ _LEAVING = {
 class ModeRegions:
     """The regions around the current node in which ops run in another mode.
 
+    `around` must be called for all nodes in order: it opens and closes the regions.
+
     No operand shows the region of an op. An op inside a region therefore follows the function that
     begins it. An op outside needs no order: the mode before a region equals the mode after it.
     """
 
     def __init__(self) -> None:
+        # The functions that began the open regions of each kind, outermost first; the grad mode in
+        # which the graph starts; and the last function that chose the backends of attention.
         self._open: dict[str, list[int]] = {}
         self._initial_grad: bool | None = None
         self._attention: list[int] = []
@@ -43,16 +47,20 @@ class ModeRegions:
         return any(self._open.values())
 
     def around(self, node: Node, i: int) -> list[int]:
-        """Return the functions that began the regions around the next node, whose number is `i`."""
+        """Return the functions that began the regions around the next node, whose number is `i`.
+
+        If the node itself begins or ends a region, record that.
+        """
         op = node.op
         enables_grad = op == _SET_GRAD and node.args == (True,)
         if op in _LEAVING:
             del self._open.get(_LEAVING[op], [])[-1:]
             return []
         if op == _SET_GRAD:
-            if self._initial_grad is None:
+            if self._initial_grad is None:  # the first call changes the mode
                 self._initial_grad = not enables_grad
             self._open["grad"] = []  # the function itself does not depend on the grad mode
+        # These compute nothing, so they have no mode.
         if node.kind == "output" or op in ("operator.getitem", "get_attr"):
             return []
         # Of the ops in a vmap without a batched operand, only a random op runs differently.

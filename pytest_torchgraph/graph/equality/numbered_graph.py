@@ -12,6 +12,9 @@ All dependencies become ordered operands of a node:
 Equality and diff therefore need no knowledge of side effects. A node is live if it is reachable
 from the output.
 
+`NumberedGraph` is the form for a diff. `OrderFree` is the form for equality, which also has the
+three properties below.
+
 A stored file of an older version, a printed graph and fake tensors lack facts that a capture has.
 `shared_facts` removes such facts before a comparison.
 
@@ -75,6 +78,11 @@ class NumberedGraph:
         operands: numbers of each node's operands, in the order of the list in the module docstring.
         arity: how many of each node's operands are arguments; for the output, how many are returned
             or saved values.
+
+    Args:
+        graph: the graph.
+        subgraph_label: returns what a label contains for a body, by the body's name; `None` for
+            nothing.
     """
 
     def __init__(self, graph: Graph, subgraph_label: Callable[[str], str] | None = None):
@@ -91,10 +99,10 @@ class NumberedGraph:
         self.shapeless: list[str] = []
         self.operands: list[list[int]] = []
         self.arity: list[int] = []
-        heads: dict[str, int] = {}
+        heads: dict[str, int] = {}  # the last effect on each resource
         regions = ModeRegions()
-        results: dict[Result, str] = {}
-        of_bodies: dict[int, list[Effect]] = {}
+        results: dict[Result, str] = {}  # each result as text: many nodes have the same
+        of_bodies: dict[int, list[Effect]] = {}  # see `_iter_effects`
         for i, node in enumerate(self.nodes):
             refs: list[str] = []
             call = self._format_call(node, refs, subgraph_label)
@@ -106,7 +114,7 @@ class NumberedGraph:
             self.labels.append(label)
             if node.args and is_constant(node):
                 self.values[i] = format_arg(node.args)
-            if graph.subgraphs:
+            if graph.subgraphs:  # otherwise the label is plain already
                 label = f"{self._format_call(node, [], _no_label)}:{result}"
             self.plain.append(label)
             if node.kind == "output":
@@ -120,11 +128,13 @@ class NumberedGraph:
                 needed = reachable(operands, self.operands.__getitem__)
                 writes = [write for write in writes if write not in needed]
             operands += writes
+            # Regions begin and end with a function. Outside of them, no other node is concerned.
             if node.kind == "call_function" or regions.is_inside:
                 operands += regions.around(node, i)
             if node.kind == "output" and graph.output is not None:
                 operands += self._add_returned_values()
             if effects := dict.fromkeys(_iter_effects(graph, node, of_bodies)):
+                # Of two effects of one node, the second would follow the node itself.
                 before = self._iter_effects_before(effects, i, heads)
                 operands += [operand for operand in before if operand != i]
             if node.kind == "output":
@@ -276,7 +286,7 @@ def reachable(starts: Iterable[_T], following: Callable[[_T], Iterable[_T]]) -> 
 
 
 def _place_of(effect: Effect, node: Node) -> str:
-    """Return the place of an effect's target among the operands, "" if it is none of them."""
+    """Return the position of an effect's target among the node's references; "" if it has none."""
     name = None if effect.target is None else effect.target.name
     return str(node.refs.index(name)) if name in node.refs else ""
 
@@ -287,7 +297,7 @@ def is_constant(node: Node) -> bool:
 
 
 def _iter_effects(graph: Graph, node: Node, of_bodies: dict[int, list[Effect]]) -> Iterator[Effect]:
-    """Yield the effects of a node, and the global effects of the bodies that it runs.
+    """Yield the effects of a node, and the global effects (without a target) of its bodies.
 
     A call of a checkpointed or shared region draws random numbers if its body does. Only the body
     records this.
@@ -298,7 +308,7 @@ def _iter_effects(graph: Graph, node: Node, of_bodies: dict[int, list[Effect]]) 
         of_bodies: the global effects of each body so far, by `id`; updated in place.
     """
     yield from node.effects
-    if node.op == SAVING_STATE:
+    if node.op == SAVING_STATE:  # the wrapped op draws, which nothing else records
         yield Effect("random")
     for name in body_names(node) if graph.subgraphs and node.op.startswith(PREFIX) else ():
         body = graph.subgraphs_by_name.get(name)
@@ -314,10 +324,12 @@ def _iter_mutated(node: Node) -> Iterator[str]:
 
 
 def _no_label(_name: str) -> str:
+    """Return the label of any body in a form that leaves bodies out."""
     return ""
 
 
 def _format_label_result(node: Node) -> str:
+    """Return dtype and shape of a node for its label."""
     if isinstance(node.result, TensorMeta | Symbol):
         return format_result(node.result)
     return ""  # The projections of a tuple have results. Other results follow from the call.
@@ -362,13 +374,15 @@ PARTIAL_SUM = "partial sum"
 class OrderFree(NumberedGraph):
     """A graph in the form used for comparison; see `NumberedGraph`.
 
-    The saved inputs are not roots if the forward is known.
+    Saved values, and the operands of sums of gradients and of cuts, are in an order that depends
+    only on their computation. The saved inputs are not roots if the forward is known.
 
     Args:
         flat: the numbered graph; it is not changed.
 
     Attributes:
         sums: the last sum of each chain of gradient sums, with the gradients that the chain adds.
+            Also each cut, with the values that cross it, because these have no order either.
     """
 
     def __init__(self, flat: NumberedGraph):
@@ -387,7 +401,7 @@ class OrderFree(NumberedGraph):
         for i, node in enumerate(self.nodes):
             if any(effect.kind == DIVIDES for effect in node.effects):
                 self.sums[i] = self.operands[i]
-        if not self.sums and len(graph.saved) < 2:
+        if not self.sums and len(graph.saved) < 2:  # nothing to sort
             return
         hashes = self.hashes()
         for i, terms in self.sums.items():
@@ -399,7 +413,10 @@ class OrderFree(NumberedGraph):
             last[start:end] = sorted(last[start:end], key=hashes.__getitem__)
 
     def _label_saved(self, hashes: Mapping[str, int]) -> None:
-        """Identify the saved inputs, in their labels, by their value in the forward."""
+        """Identify the saved inputs, in their labels, by their value in the forward.
+
+        They are no longer identified by their positions, so `roots` loses them.
+        """
         saved = [i for i in self.inputs if self.nodes[i].op == "saved"]
         if not all(self.nodes[i].name in hashes for i in saved):
             # The value of a saved input is unknown. Label none of them: their order then tells them
@@ -410,6 +427,7 @@ class OrderFree(NumberedGraph):
             self._add_to_label(i, f" {hashes[self.nodes[i].name]}")
 
     def _add_to_label(self, i: int, text: str) -> None:
+        """Extend the label of a node, and its label without values."""
         self.labels[i] += text
         if self.valueless is not self.labels:
             self.valueless[i] += text
@@ -455,6 +473,7 @@ class OrderFree(NumberedGraph):
         In one process, equal graphs have equal hashes. Nodes with the same hash are
         interchangeable, except in rare graphs that only a search can distinguish.
         """
+        # First from the operands down, then from the users up.
         position = {i: number for number, i in enumerate(self.roots)}
         last = len(self.nodes) - 1
         end = self.arity[-1] if self.arity else 0
@@ -462,20 +481,22 @@ class OrderFree(NumberedGraph):
         below: list[int] = []
         for i, label in enumerate(self.valueless):
             terms = self.sums.get(i)
-            codes = [below[operand] for operand in terms or self.operands[i]]
+            inside = [below[operand] for operand in terms or self.operands[i]]
+            # The terms of a sum have no order, and neither have the saved values.
             if terms is not None:
-                codes.sort()
+                inside.sort()
             elif i == last and saved:
-                codes[saved.start : saved.stop] = sorted(codes[saved.start : saved.stop])
-            below.append(hash((label, position.get(i, -1), *codes)))
+                inside[saved.start : saved.stop] = sorted(inside[saved.start : saved.stop])
+            below.append(hash((label, position.get(i, -1), *inside)))
         uses: list[list[tuple[int, int]]] = [[] for _ in below]
         codes = [0] * len(below)
         for i in range(last, -1, -1):
             codes[i] = hash((below[i], *sorted(uses[i])))
             for slot, operand in enumerate(self.sums.get(i) or self.operands[i]):
+                # That a value is saved does not tell it from other saved values.
                 if i == last and slot in saved:
                     continue
-                # The terms of a sum have no order, so they have no slots.
+                # Without an order, the terms of a sum have no slots.
                 uses[operand].append((codes[i], -1 if i in self.sums else slot))
         return codes
 
@@ -483,8 +504,8 @@ class OrderFree(NumberedGraph):
 def positions_in_saver(graph: Graph) -> list[int]:
     """Return the position of each input among the inputs of the forward, -1 if it has none.
 
-    Without it, the gradients of two parameters of one shape could be exchanged. Each graph numbers
-    its constants, so their names show nothing.
+    Without it, the gradients of two parameters of one shape could be exchanged. Constants get -1,
+    because each graph numbers its own, so equal names show nothing.
     """
     names = {} if graph.saver is None else {n.name: i for i, n in enumerate(graph.saver.inputs)}
     return [names.get(n.name, -1) if n.op != "constant" else -1 for n in graph.inputs]

@@ -1,4 +1,7 @@
-"""Facts that only one of two graphs has, which are not compared, and the order of parameters."""
+"""Facts that only one of two graphs has, which are not compared, and the order of parameters.
+
+`drop_unshared_facts` is called before each comparison of two graphs.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +15,16 @@ from .numbered_graph import KINDS_WITH_GRADIENT_SUMS, is_constant
 
 
 def drop_unshared_facts(a: Graph, b: Graph) -> tuple[Graph, Graph]:
-    """Drop facts that only one of two graphs has, and put their parameters in the same order.
+    """Return two graphs without the facts that only one of them has.
 
-    Return the same objects if nothing changes.
+    The parameters and buffers of `b` get the order of `a`. The same objects are returned if nothing
+    changes.
     """
     if a.given != b.given:
         a, b = as_captured(a), as_captured(b)
     a, b = in_same_digits(a, b)
-    # A graph of one module of a backward has the kind "forward".
+    # The operands of a sum have no order in a backward. A graph of one module of a backward has the
+    # kind "forward", so compare both as such.
     if (a.kind in KINDS_WITH_GRADIENT_SUMS) != (b.kind in KINDS_WITH_GRADIENT_SUMS):
         a, b = (
             replace(g, kind="forward") if g.kind in KINDS_WITH_GRADIENT_SUMS else g for g in (a, b)
@@ -32,12 +37,14 @@ def drop_unshared_facts(a: Graph, b: Graph) -> tuple[Graph, Graph]:
         (_known_constants, _without_constant_values),
         (_known_options, _without_options),
     ):
+        # A flag for each constant or option. Drop them if one graph knows some, the other none.
         known = [known_facts(graph) for graph in (a, b)]
         if all(known) and any(known[0]) != any(known[1]):
             a, b = without(a), without(b)
     if (a.saver is None) != (b.saver is None):
         a, b = replace(a, saver=None), replace(b, saver=None)
     elif a.saver is not None and b.saver is not None:
+        # A backward returns its gradients in the order of the forward's inputs.
         saver = with_inputs_in_order(a.saver, b.saver)
         if saver is not b.saver:
             nodes = _with_gradients_in_order(b.nodes, b.saver.inputs, saver.inputs)
@@ -59,6 +66,7 @@ def with_inputs_in_order(a: Graph, b: Graph) -> Graph:
     by_name = {node.name: node for node in inputs_b}
     shared = [name for name in names if name in by_name]
     shared_names = set(shared)
+    # The inputs that both have are in order already.
     if shared == [node.name for node in inputs_b if node.name in shared_names]:
         return b
     others = iter([node for node in inputs_b if node.name not in shared_names])
@@ -99,6 +107,7 @@ def _with_gradients_in_order(
 
 
 def _known_constants(graph: Graph) -> list[bool]:
+    """Return for each constant whether its value is known."""
     nodes = (node for part in graph.walk() for node in part.nodes)
     return [bool(node.args) for node in nodes if is_constant(node)]
 
@@ -110,6 +119,7 @@ def _without_constant_values(graph: Graph) -> Graph:
 
 
 def _known_options(graph: Graph) -> list[bool]:
+    """Return for each call of one of torch's modules whether its options are known."""
     calls = (n for part in graph.walk() for n in part.nodes if n.kind == "call_module")
     # Modules of other classes have no known options; see `module_options`.
     return [node.options is not None for node in calls if node.op.startswith("torch.")]

@@ -21,7 +21,7 @@ def equal_programs(a: Sequence[Graph], b: Sequence[Graph]) -> bool:
     if not any(is_divided(side) or needs_links(side) for side in (a, b)):
         return _have_equal_graphs(a, b)
     calls = calls_of(a), calls_of(b)
-    if calls[0] is None or calls[1] is None:
+    if calls[0] is None or calls[1] is None:  # the links of one side are unknown
         return _have_equal_graphs(a, b)
     return _links_correspond(a, b) or (_sharing(a) == _sharing(b) and _are_equal_inlined(a, b))
 
@@ -33,6 +33,7 @@ def runs_differ(old: Graph, new: Graph) -> bool:
 
 
 def _have_equal_graphs(a: Sequence[Graph], b: Sequence[Graph]) -> bool:
+    """Return True if two captures have equal graphs in order, without their links."""
     return len(a) == len(b) and all(
         (old.kind, old.eager) == (new.kind, new.eager) and not runs_differ(old, new) and old == new
         for old, new in zip(canonical(a), canonical(b), strict=True)
@@ -54,6 +55,7 @@ def _links_correspond(a: Sequence[Graph], b: Sequence[Graph]) -> bool:
         if partners is None:
             return False
         names.append({n.name: new.nodes[j].name for n, j in zip(old.nodes, partners, strict=True)})
+    # The new names of the values of each old call, and the originals of aliases on each side.
     renamed = {
         call.number: of_graph
         for graph, of_graph in zip(a, names, strict=True)
@@ -65,6 +67,7 @@ def _links_correspond(a: Sequence[Graph], b: Sequence[Graph]) -> bool:
     ]
 
     def source(link: Link, side: int) -> Link:
+        """Return a link to the original of its value, under the new name."""
         name = originals[side].get(link.call, {}).get(link.name, link.name)
         if side == 0:
             name = renamed.get(link.call, {}).get(name, name)
@@ -86,7 +89,10 @@ def _links_correspond(a: Sequence[Graph], b: Sequence[Graph]) -> bool:
 
 
 def _sharing(graphs: Sequence[Graph]) -> list[int]:
-    """Return the number of the compiled graph of each call, in program order."""
+    """Return the number of the compiled graph of each call, in program order.
+
+    Graphs are numbered by their first call, so equal lists share their graphs alike.
+    """
     numbers: dict[int, int] = {}
     return [
         numbers.setdefault(id(graph), len(numbers))
@@ -96,6 +102,7 @@ def _sharing(graphs: Sequence[Graph]) -> list[int]:
 
 
 def _are_equal_inlined(a: Sequence[Graph], b: Sequence[Graph]) -> bool:
+    """Return True if two captures are equal as inlined steps, cuts included."""
     first, second = inlined(a), inlined(b)
     if first is None or second is None or len(first.graphs) != len(second.graphs):
         return False
@@ -120,6 +127,7 @@ def _with_cuts(step: InlinedStep) -> tuple[Graph, ...]:
     plain = canonical_graph(forward)
     pairs = list(zip(step.boundaries, cuts, strict=True))
     divided = with_cuts(forward, plain, pairs, only_changes=True)
+    # The saver of a backward has no cuts: these are compared once, in the forward.
     return divided, *(replace(other, saver=plain) for other in others)
 
 
@@ -151,6 +159,7 @@ def with_cuts(
     names: list[set[str]] = [set() for _ in positions]
     for name, first, end in crossed(plain, positions, {}):
         if first < end:
+            # A value whose last use is after the last cut does not end at a cut.
             for number in (first, end) if only_changes else range(first, end):
                 if number < len(names):
                     names[number].add(name)
@@ -158,7 +167,7 @@ def with_cuts(
     for (_, node), position, of_cut in zip(cuts, positions, names, strict=True):
         args = (tuple(Ref(name) for name in sorted(of_cut)),)
         name = node.name
-        while name in plain.by_name:
+        while name in plain.by_name:  # a name must be unique in its graph
             name += "'"
         inserted.setdefault(position, []).append(replace(node, name=name, args=args))
     nodes = list(plain.inputs)
