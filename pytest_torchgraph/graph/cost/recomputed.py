@@ -388,7 +388,7 @@ class _Values:
     def _number_call(self, node: Node) -> None:
         """Number the result of a call, record its writes, and add it to `work` if it is work."""
         refs = node.refs
-        if node.op in _ALIASES:
+        if node.op in _ALIASES and refs:
             self._define_value(
                 node, self._number[refs[0]], refs[0], constant=refs[0] in self._constant
             )
@@ -400,7 +400,7 @@ class _Values:
         call = executed(node)
         draws = any(effect.kind == "random" for effect in node.effects)
         number = self._number_result(node, self._key_of_call(call, draws))
-        if call.op == "aten.clone.default":  # see `_key_of_call`
+        if call.op == "aten.clone.default" and call.args:  # see `_key_of_call`
             self._copied["value", number] = self._key_of(call.args[0])
         # A view, or an op in place, shares the storage of this argument.
         position = shared_argument(call.op)
@@ -432,7 +432,7 @@ class _Values:
         op, args = canonical_op(call.op), [self._key_of(arg) for arg in call.args]
         namespace, _, name = op.partition(".")
         packet, _, overload = name.partition("_.")  # of an op in place; "" for any other overload
-        if namespace == "aten" and overload and not draws and packet not in _OTHER_DTYPE:
+        if namespace == "aten" and overload and args and not draws and packet not in _OTHER_DTYPE:
             results = [call.result, *(self.graph.by_name[name].result for name in call.refs)]
             if len({getattr(result, "dtype", None) for result in results}) == 1:
                 # `x.clone().exp_()` computes the value of `x.exp()`, as no dtype is promoted.

@@ -332,7 +332,9 @@ def _merge_body(
     for finding in derived:
         origins.because(BODY, finding.changes, first.changes[0])
     changes = (*first.changes, *(change for finding in derived for change in finding.changes))
-    edits[0] = one_place(changes, first.summary, consequences=first.consequences)
+    edits[0] = one_place(
+        changes, first.summary, consequences=first.consequences, details=first.details
+    )
     return [finding for finding in own_findings if finding not in derived] + edits
 
 
@@ -416,7 +418,7 @@ def _exchanged_outputs(
             if back[other.name] in before or value.name in after:
                 continue
         # A tensor that is no value of this graph is the `Atom` `torch.Tensor`.
-        elif any(isinstance(v, Atom) for v in ends):
+        elif Atom("torch.Tensor") in ends:
             continue
         outputs.append(words)
     return outputs

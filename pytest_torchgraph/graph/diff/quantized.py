@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ..equality import NumberedGraph, reachable
-from ..model import Node
+from ..model import Node, Ref
 from .constants import quantizes
 from .differing import have_same_result
 from .findings import SIDES, Change, Finding, Place, one_place
@@ -72,10 +72,10 @@ def _constants_without_scales(node: Node) -> tuple[Sequence[Any], Mapping[str, A
         # Positional arguments have no names. A float is the scale, and an int directly after it is
         # the zero point. Booleans are ints in Python, but are flags here.
         is_zero_point = after_scale and isinstance(value, int) and not isinstance(value, bool)
-        is_tensor = hasattr(value, "name")  # as references have, but also dtypes and devices
-        args.append("calibrated" if is_float or is_zero_point else "" if is_tensor else value)
+        is_value = isinstance(value, Ref)
+        args.append("calibrated" if is_float or is_zero_point else "" if is_value else value)
         after_scale = is_float
-    kwargs = {key: "" if hasattr(value, "name") else value for key, value in node.kwargs.items()}
+    kwargs = {key: "" if isinstance(value, Ref) else value for key, value in node.kwargs.items()}
     return args, {**kwargs, **dict.fromkeys(kwargs.keys() & {*SCALE_ARGUMENTS}, "calibrated")}
 
 

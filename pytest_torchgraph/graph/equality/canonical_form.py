@@ -171,7 +171,7 @@ def _contiguous_before_views(graph: Graph) -> list[Node]:
     viewed = Counter(
         node.args[0].name
         for node in graph.nodes
-        if canonical_op(node.op) == VIEW_OP and isinstance(node.args[0], Ref)
+        if canonical_op(node.op) == VIEW_OP and node.args and isinstance(node.args[0], Ref)
     )
     return [
         node
