@@ -417,8 +417,9 @@ def _exchanged_outputs(
             after = _reached(new, other.name, edited[1])
             if back[other.name] in before or value.name in after:
                 continue
-        # A tensor that is no value of this graph is the `Atom` `torch.Tensor`.
-        elif Atom("torch.Tensor") in ends:
+        # A tensor that is no value of this graph is an `Atom`. Two `Atom`s are constants, such as
+        # dtypes.
+        elif isinstance(value, Atom) != isinstance(other, Atom):
             continue
         outputs.append(words)
     return outputs
