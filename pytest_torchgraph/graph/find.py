@@ -115,14 +115,19 @@ def refuse_hidden(graphs: Sequence[Graph], pattern: str = "") -> None:
     Args:
         graphs: the graphs.
         pattern: the pattern that the user searches for. Python calls that match it are allowed, and
-            nodes of autograd if it matches no registered op.
+            nodes of autograd if it matches no registered op, which only such a node could run. ""
+            allows all nodes of autograd.
 
     Raises:
         CaptureError: with the op and its place.
     """
     for graph, node, op in hiding_calls(graphs):
         is_node = is_autograd_node(op)
-        if not registered_ops(pattern) if is_node else matches(op, pattern) and calls_python(op):
+        if is_node:
+            is_allowed = not registered_ops(pattern)
+        else:
+            is_allowed = matches(op, pattern) and calls_python(op)
+        if is_allowed:
             continue
         location = f" ({node.source})" if node.source is not None else ""
         remedy = "via 'aot' or 'dispatch'" if calls_python(op) else "the called function by itself"

@@ -445,6 +445,8 @@ class Graph(OpChecks):
     def __hash__(self) -> int:
         from .equality import as_captured, canonical_graph
 
+        # A graph that the user passed in equals a captured graph without its aliases, so both are
+        # counted without them.
         nodes = canonical_graph(as_captured(self)).nodes
         counts = Counter(node.op for node in nodes if node.is_call)
         return hash((len(nodes), frozenset(counts.items())))
@@ -589,6 +591,7 @@ def need_phase(phase: str) -> str:
 
 def iter_refs(value: Arg) -> Iterator[Ref]:
     """Yield all node references inside an argument, in order, with repetition."""
+    # Not a recursive generator: each value would pass through every level of it.
     refs: list[Ref] = []
     _add_refs((value,), refs)
     return iter(refs)
@@ -679,6 +682,7 @@ def map_node(node: Node, change: Callable[[Arg], Arg], **fields: Any) -> Node:
 
 def is_projection(node: Node, producer: Node | None) -> bool:
     """Return True if `node` is a `getitem` that selects one of several outputs of `producer`."""
+    # The result of a higher-order op may be unknown. It never is a tensor that `getitem` indexes.
     return (
         node.op == "operator.getitem"
         and producer is not None

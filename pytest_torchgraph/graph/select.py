@@ -55,7 +55,10 @@ class Selection:
         return any(self._matches_tensor(tensor) for tensor in tensors_of(call))
 
     def times(self, call: OpCall) -> int:
-        """Return the number of runs of a call in matching modules."""
+        """Return the number of runs of a selected call in matching modules.
+
+        Only the module divides the runs of a call: the other filters select all of them, or none.
+        """
         if not self.module:
             return call.times
         return sum(times for module, times in call.modules.items() if inside(module, self.module))
