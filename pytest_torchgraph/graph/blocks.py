@@ -230,7 +230,6 @@ class _BlockSide:
         return remaining
 
 
-
 def _names_taken_by(node: Node) -> list[str]:
     """Return the names of the nodes whose values a node takes or writes."""
     targets = [effect.target.name for effect in node.effects if effect.target is not None]

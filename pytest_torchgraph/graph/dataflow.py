@@ -196,6 +196,7 @@ class _Bodies:
                 self.use.leads = _merge_values(self._argument(0))
                 operands = self._argument(len(self.call.args) - 1)
                 branches = [self._add_body(body, operands) for body in bodies]
+                # The branches of an edited text may return different numbers of values.
                 return [_merge_values(results) for results in zip(*branches, strict=False)]
             case "map":  # (body, rows, other operands)
                 return self._add_body(bodies[0], self._argument(1) + self._argument(2))

@@ -202,6 +202,7 @@ def _facts(program: Program) -> Mapping[tuple[str, str], object]:
     if needs_links(graphs) or (not calls and any(graph.runs > 1 for graph in graphs)):
         facts["links between graphs", ""] = bool(calls) or None
     for name, _ in program.op_counts:
+        # A text does not write the count 1, so it cannot lose it.
         if (count := program.runs.get(name)) != 1:
             facts["run counts", name] = count
     for graph in graphs:

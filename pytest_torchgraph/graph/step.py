@@ -153,9 +153,9 @@ def calls_of(graphs: Sequence[Graph]) -> list[tuple[StepCall, Graph]] | None:
 def with_calls(graphs: Sequence[Graph], of: Sequence[Graph]) -> tuple[Graph, ...]:
     """Return graphs with the calls of the same graphs at another level, which has other names.
 
-    Graphs of another level, the compiled ones, are changed in place, because live modules are looked
-    up by their `id`. A graph that is the same at both levels, an eager one, is copied. Return the
-    graphs as they are if they have other numbers of inputs or results than those of the other level.
+    Graphs of another level, the compiled ones, are changed in place, because live modules are
+    looked up by their `id`. A graph that is the same at both levels, an eager one, is copied. Return
+    the graphs as they are if their numbers of inputs or results differ from the other level's.
 
     Args:
         graphs: the graphs.

@@ -126,11 +126,11 @@ def format_document(
     header = header or Header()
     graphs = tuple(graphs)
     digits = fewest((checked_digits(digits), header.digits, *(graph.digits for graph in graphs)))
-    if detail == "ops":
+    if detail == "ops":  # no constant is written
         digits = None
     graphs = tuple([with_digits(graph, digits) for graph in graphs])
     # A line for each parameter was more than half of a convolutional network's text.
-    at_use: dict[int, Placed] = {}
+    at_use: dict[int, Placed] = {}  # by the `id` of each graph and body
     if fold and detail != "ops":
         at_use = {
             id(g): find_placed_inputs(g, detail == "full") for graph in graphs for g in graph.walk()
@@ -244,6 +244,7 @@ def ops_in_words(graph: Graph) -> str:
 
 
 def _op_lines(graph: Graph, default: Level | None) -> Iterator[str]:
+    """Yield the lines of a graph with detail "ops"."""
     yield _format_title(graph, default)
     for op, count in sorted(graph.op_counts.items()):
         yield f"  {count} {format_op(op)}"
@@ -261,7 +262,9 @@ def _graph_lines(
     """Yield the lines of a graph.
 
     Args:
+        default: the level that the title omits.
         at_use: for each graph, by `id`, the inputs that are declared where they are used.
+        full: see `format_node`.
     """
     yield f"{indent}{_format_title(graph, default)}"
     inner = indent + "  "
@@ -271,6 +274,7 @@ def _graph_lines(
             raise ValueError(f"subgraph {sub.name} of {graph.name} is eager: set eager=False")
         yield from _graph_lines(sub, graph.level, at_use, full=full, indent=inner)
     placed_inputs = at_use.get(id(graph), Placed())
+    # `format_node` shares these two among all lines of the graph, and changes them.
     declared: dict[str, str] = {}
     plain: set[str] = set()
     for node in graph.nodes:
@@ -305,6 +309,7 @@ def _format_declaration(node: Node, after: str, full: bool) -> str:
 
 
 def _return_lines(node: Node, full: bool, indent: str) -> Iterator[str]:
+    """Yield the line of an output node, or the lines of a long return; see `LONG_RETURN`."""
     values = node.args[0] if node.args else None
     if not isinstance(values, tuple) or len(values) <= LONG_RETURN:
         yield indent + format_node(node, full=full)
@@ -362,6 +367,7 @@ def format_node(
 
 
 def _format_suffixes(node: Node, full: bool) -> Iterator[str]:
+    """Yield the texts after a node's result: effects, `after`, and an unusual module path."""
     for effect in node.effects:
         target = "" if effect.target is None else f" {format_arg(effect.target)}"
         yield f" !{effect.kind}{target}"

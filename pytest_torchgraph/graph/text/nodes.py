@@ -362,7 +362,7 @@ class ValueReader:
         start = self.pos
         after = self.read_ref().name if self.skip(" after ") else ""
         module = module_of(ref.name)
-        node = Node(ref.name, "placeholder", role, args, {}, result, module)
+        node = Node(ref.name, "placeholder", role, args, result=result, module=module)
         self.declared.append(Declared(node, after, self.row, start))
 
     def read_values(self) -> tuple[Arg, ...]:
@@ -503,15 +503,17 @@ def _is_key(value: Arg) -> bool:
 
 
 class NodeReader(ValueReader):
-    """Reader of nodes. Each method starts at its element and stops after it."""
+    """Reader of nodes. Each method starts at its element and stops after it.
+
+    `parse` subclasses it, and sets `subgraphs` and `declared` before it reads a node.
+    """
 
     def read_output(self) -> Node:
         """Read the output node, after the word `return`."""
         value = self.read_long_return() if self.text[self.pos :] == "[" else self.read_value()
         effects, after, module = self.read_suffixes("output")
-        return Node(
-            "output", "output", "output", (value,), {}, None, module, None, "", effects, after
-        )
+        output = "output"  # name, kind and op
+        return Node(output, output, output, (value,), module=module, effects=effects, after=after)
 
     def read_node(self) -> Node:
         """Read any node except the output."""
@@ -553,8 +555,17 @@ class NodeReader(ValueReader):
         if kind != "call_module":
             options = None
         return Node(
-            *(name, kind, op, args, kwargs, result, module),
-            *(None, target or "", effects, after, options),
+            name,
+            kind,
+            op,
+            args,
+            kwargs,
+            result,
+            module,
+            target=target or "",
+            effects=effects,
+            after=after,
+            options=options,
         )
 
     def read_long_return(self) -> tuple[Arg, ...]:

@@ -159,6 +159,8 @@ class _Body:
 class _Parser(NodeReader):
     """Reader of whole lines. Each method starts at its element and stops after it.
 
+    Call `read_document` once.
+
     Attributes:
         version: version in the first line.
         runs: run count of each graph read so far, by name.
@@ -176,10 +178,11 @@ class _Parser(NodeReader):
         if not self.skip("torchgraph "):
             self.fail(f"not a graph: the first line must be 'torchgraph {FACTS_VERSION}'")
         version = self.match(re.compile(r"\d{1,9}"), "a version")
-        mesh = int(version) == FACTS_VERSION and any(
+        # The line with the mesh follows the first line, or the origin.
+        has_mesh = int(version) == FACTS_VERSION and any(
             line.startswith("mesh ") for line in self.lines[1:3]
         )
-        if int(version) == RANKS_VERSION or mesh:
+        if int(version) == RANKS_VERSION or has_mesh:
             self.fail(
                 "the file contains the graphs of several ranks, not of a single capture: use one "
                 "rank, such as pytest_torchgraph.load(path)[0]"
@@ -199,7 +202,7 @@ class _Parser(NodeReader):
         counts: list[tuple[str, dict[str, int]]] = []
         default = VIA_LEVELS.get(header.via)
         while self.text or self.next_line(skip_blank=True):
-            if not self.text:
+            if not self.text:  # the last line
                 break
             if self.allows_facts and graphs and self.text in (LINKS, UNKNOWN):
                 graphs = self.read_links(graphs)
@@ -302,6 +305,7 @@ class _Parser(NodeReader):
                 f"{name!r} cannot have a run count ({why}): remove '{TIMES}' and the number", start
             )
         runs = int(self.match(re.compile(r"[0-9]{1,18}"), "a number of runs"))
+        # A compiled graph may not have run, which 0 says. An eager graph exists only if it ran.
         if runs < 2 and (eager or runs):
             advice = "remove the number, because 1 is the default" if runs else "remove the graph"
             self.fail(f"the run count must be at least 2, not {runs}: {advice}", start)
@@ -348,6 +352,7 @@ class _Parser(NodeReader):
                     self.fail(f"graph {name!r} has no 'return'")
                 if body.declared or body.places:
                     self.place_inputs(body)
+                # Without an `output` line, such a graph returns its outputs: `()`, not unknown.
                 facts = self.allows_facts and depth == 0 and not title.eager
                 returns = facts and title.kind in ("forward", "inference")
                 return Graph(
@@ -378,7 +383,7 @@ class _Parser(NodeReader):
                 body.places.append((len(body.nodes), _ROLES[place[1]], name_of_first, self.row))
             elif body.nodes:
                 self.fail(f"expected a node, 'return' or '}}', found {self.describe_rest()}")
-            else:
+            else:  # bodies come before the nodes
                 self.read_subgraph(body, level, depth + 1)
             self.expect_end_of_line()
         self.fail(f"graph {name!r} has no closing '}}': the file is truncated")
@@ -386,12 +391,13 @@ class _Parser(NodeReader):
     def place_inputs(self, body: _Body) -> None:
         """Insert the inputs that are declared where they are used at their places."""
         self.at_use = True
+        # The inputs of each place, by the number of nodes before it and the index of its line.
         inserted: dict[tuple[int, int], list[Node]] = {}
         for role, word in PLACED.items():
             own = {d.node.name: (d, position) for d, position in body.declared if d.node.op == role}
             order = dict.fromkeys(sort_inputs([(d.node.name, d.after) for d, _ in own.values()]))
             for declared, _ in own.values():
-                # `sort_inputs` leaves it out, with those that follow it.
+                # `sort_inputs` leaves such an input out, with the inputs that follow it.
                 if declared.after and declared.node.name not in order:
                     problem = f"'after %{declared.after}' names no {role} that is declared at its"
                     problem += f" first use, or %{declared.node.name} follows itself"
@@ -411,7 +417,7 @@ class _Parser(NodeReader):
             # Each place has the inputs from its first one up to the first one of the next.
             place: tuple[int, int] | None = None
             for name in order:
-                declared, position = own[name]
+                declared, position = own[name]  # of the node that declares it
                 place = place_of.get(name, place)
                 if place is None:
                     self.fail(
