@@ -157,6 +157,7 @@ def reduction_of(value: Any) -> str | None:
 
 
 def _marked(value: Any, name: str | None) -> Any:
+    """Return an argument as `mark_names` does. `name` is its name in the schema if it is marked."""
     if name == GROUP_NAME and isinstance(value, str):
         return GroupName(value)
     return OWN_RANK if name == _RANK and isinstance(value, int) else value

@@ -26,6 +26,7 @@ _FRAME = re.compile(
     r'(?:\n(?![ \t]*File ")[ \t]*([^\n]*)(?:\n {4}( *[~^]+) *$)?)?',
     re.MULTILINE,
 )
+"""A frame of a printed stack: file, line, function, and if printed, code and carets."""
 _RESUMED = re.compile(r"torch_dynamo_resume_in_(.+)_at_\d+")
 _TORCH = str(Path(torch.__file__).parent)
 _OURS = str(Path(str(sys.modules[__name__.partition(".")[0]].__file__)).parent)
@@ -202,6 +203,7 @@ def expressions(code: str, start: int, call: str) -> tuple[tuple[int, int], ...]
         call: name of the call in Dynamo's graph, without its number.
     """
     try:
+        # The head of a statement, such as `if f(x):`, is no Python without a body.
         tree = ast.parse(f"{code} pass" if code.endswith(":") else code)
     except (SyntaxError, ValueError):  # a line of a longer statement
         return ()
@@ -222,7 +224,7 @@ def _call_names(node: ast.AST) -> tuple[str, ...]:
     if isinstance(node, ast.Call):
         return (getattr(node.func, "attr", getattr(node.func, "id", "")),)
     operator = type(getattr(node, "op", None)).__name__.lower()
-    return operator, operator.removesuffix("t"), f"true{operator}"
+    return operator, operator.removesuffix("t"), f"true{operator}"  # mult is mul, div is truediv
 
 
 def frames_in(text: str) -> list[tuple[str, int, str, str]]:

@@ -79,7 +79,7 @@ def to_graph_module(converted: Converted) -> fx.GraphModule:
     names = converted.names
     placeholders = converted.fx.find_nodes(op="placeholder")
     placeholder_by_name = {names[node.name]: node for node in placeholders if node.name in names}
-    # The captured graph does not contain all placeholders.
+    # The captured graph does not contain all placeholders: nodes take `None` for the others.
     copies: dict[fx.Node, fx.Node | None]
     copies = {node: None for node in placeholders if node.name not in names}
     for node_in_graph in converted.graph.inputs:

@@ -264,7 +264,7 @@ def is_projection_node(graph: Graph, node: Node) -> bool:
     if node.op != "operator.getitem" or not node.args:
         return False
     first = node.args[0]
-    # `node.refs` searches all arguments, which takes longer than all the rest.
+    # `node.refs` searches all arguments, so it is read only if the first is no reference.
     name = first.name if type(first) is Ref else next(iter(node.refs), None)
     return name is not None and is_projection(node, graph.by_name.get(name))
 

@@ -19,7 +19,7 @@ from ..ops.collectives import (
 )
 from ..ops.dtypes import ABBREVIATIONS, item_size
 from ..ops.matching import ATEN_LEVELS
-from ..ops.views import NO_WORK
+from ..ops.views import NO_WORK, without_overload
 from ..words import counted
 from .census import is_projection_node, runs
 from .cost import producer_of, viewed_by
@@ -232,8 +232,8 @@ def _is_declared_collective(node: Node) -> bool:
 
 def _is_computation(node: Node) -> bool:
     """Return True if a node computes a tensor and does not communicate."""
-    packet = ".".join(node.op.split(".")[:2])
-    if packet in NO_WORK or node.op in WAITS or _PASSES_ON.match(node.op) or communicates(node):
+    op = node.op
+    if without_overload(op) in NO_WORK or op in WAITS or _PASSES_ON.match(op) or communicates(node):
         return False
     # Other ops read sizes, compare metadata or assert.
     return any(tensors(node.result)) or any(effect.kind == "mutates" for effect in node.effects)

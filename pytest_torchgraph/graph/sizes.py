@@ -147,7 +147,7 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "PowByNatural": _power,
     "FloatPow": _power,
     "LShift": _shift_left,
-    "RShift": lambda left, right: int(left) >> int(right),
+    "RShift": _BINARY[ast.RShift],
     "Max": max,
     "Min": min,
     "Abs": abs,

@@ -154,8 +154,8 @@ def with_calls(graphs: Sequence[Graph], of: Sequence[Graph]) -> tuple[Graph, ...
     """Return graphs with the calls of the same graphs at another level, which has other names.
 
     Graphs of another level, the compiled ones, are changed in place, because live modules are
-    looked up by their `id`. A graph that is the same at both levels, an eager one, is copied. Return
-    the graphs as they are if their numbers of inputs or results differ from the other level's.
+    looked up by their `id`. A graph that is the same at both levels, an eager one, is copied. The
+    graphs are returned as they are if their numbers of inputs or results differ from those of `of`.
 
     Args:
         graphs: the graphs.

@@ -42,6 +42,7 @@ class Bodies:
         self.modules = modules
 
     def __getattr__(self, name: str) -> Any:
+        # `copy` and `pickle` ask for attributes before `__init__` has set `modules`.
         module = self.get_submodule(name) if "modules" in self.__dict__ else None
         if module is None:
             raise AttributeError(name)
@@ -82,7 +83,7 @@ class Printed(Bodies):
             missing = (
                 node.op == "get_attr"
                 and node.meta[RESULT] is None
-                and not str(node.target).startswith(("_torchbind", "_opaque"))
+                and not str(node.target).startswith(("_torchbind", "_opaque"))  # objects
                 and self.get_submodule(str(node.target)) is None
                 and any(isinstance(u.target, torch._ops.HigherOrderOperator) for u in node.users)
             )

@@ -26,7 +26,7 @@ _TREE_UNFLATTEN = "pytree.tree_unflatten"
 
 
 class ForwardReader:
-    """Reader of one `forward`.
+    """Reader of one `forward`. The constructor reads all of it, and the result is `graph`.
 
     Attributes:
         graph: the fx graph that the statements are added to.

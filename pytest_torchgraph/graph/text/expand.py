@@ -268,6 +268,7 @@ class _Expander(ValueReader):
         end = self.row
         for index, parameter in enumerate(parameters):
             lines = self.render(template, parameter, index)
+            # `append_lines` takes the current row as the origin of the lines.
             for self.row, line in zip(rows, lines, strict=True):
                 self.append_lines([line], scope)
         self.row = end

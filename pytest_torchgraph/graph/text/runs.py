@@ -188,7 +188,7 @@ def _shape_of(text: str) -> str:
 
 
 def _join_runs(runs: list[LineRun | Lines]) -> list[LineRun | Lines]:
-    """Join two runs of one instance with the lines between them. The first run is extended in place.
+    """Join two runs of one instance with the lines between them. The first is extended in place.
 
     For example, the sum of two gradients belongs to no module, but each instance has one among its
     lines.
