@@ -100,6 +100,7 @@ class FoldedConverter(GraphConverter):
             return note.path
         if node.target is torch.add:
             return self.path_of_sum(node)
+        # A getitem is in the module of its producer.
         return self.paths.get(node.args[0], "")  # type: ignore[arg-type]
 
     def name(self, node: fx.Node, path: str, op: str, target: str) -> str:
@@ -273,7 +274,7 @@ def fold(
         inputs=folded.inputs,
         input_order=input_order or {},
         values=facts.constant_inputs,
-        is_made=lambda tensor: made.get(id(tensor), True),
+        is_made=lambda tensor: made.get(id(tensor), True),  # without a record, as everywhere else
     )
     owner = FoldedOwner(module, graph, folded.bodies)
     converter = FoldedConverter(owner, canon, naming, folded.notes)

@@ -165,6 +165,7 @@ def facts(op: Any) -> SchemaFacts:
 @functools.lru_cache(maxsize=8192)
 def _facts_of_schema(op: torch._ops.OpOverload) -> SchemaFacts:
     arguments = op._schema.arguments
+    # The schema marks each argument that the op writes, or that an output is a view of.
     shared = [
         (position, argument, info.is_write)
         for position, argument in enumerate(arguments)

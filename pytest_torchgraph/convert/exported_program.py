@@ -338,7 +338,7 @@ class _GraphReader:
             case "as_tensor" | "as_custom_obj":
                 return self.nodes[data["name"]]
             case "as_sym_int" | "as_sym_float" | "as_sym_bool":
-                (symbol,) = data.values()
+                (symbol,) = data.values()  # the name of a node, or a number
                 return self.nodes[symbol] if "as_name" in data else symbol
             case "as_tensors" | "as_sym_ints" | "as_sym_floats" | "as_sym_bools":
                 return [self.argument({kind[:-1]: item}) for item in data]

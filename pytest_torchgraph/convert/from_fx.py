@@ -286,9 +286,7 @@ class GraphConverter:
             called = (SubgraphRef(self.body(node)),)
             result = result or returned_by(self.subgraphs[str(node.target)])
         values = tuple([self.arg(arg) for arg in args])
-        if (
-            op == "get_attr" and not target
-        ):  # an anonymous constant, which only its value identifies
+        if op == "get_attr" and not target:  # an anonymous constant
             values = self.value_of_constant(node)
         values = called + values
         effects, after = self.effects(node, self.written_by_bodies(op, values))
@@ -399,6 +397,7 @@ class GraphConverter:
     def result(self, node: fx.Node) -> Result:
         """Return `Node.result`."""
         value = rng_states.value_of(node)
+        # The tensor of a user's graph is known, and its meta may be that of other inputs.
         if self.naming.given:
             user_tensor = self.attribute(node) if node.op == "get_attr" else None
             user_tensor = self.naming.tensors.get(node.name, user_tensor)
@@ -454,7 +453,7 @@ class GraphConverter:
         names = [*body_names(args)] if self.subgraphs else []
         if KINDS.get(op) == "function":
             names = names[:1]  # the backward takes no operand of the call
-        # The operands follow the last body, or all arguments if the call has no body.
+        # The operands follow the last body. Without bodies, `names` is empty.
         last = max((k for k, arg in enumerate(args) if any(body_names(arg))), default=0)
         operands = leaves(args[last + 1 :])
         written: set[str] = set()

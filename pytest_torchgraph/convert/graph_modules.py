@@ -294,6 +294,7 @@ def _shorten_path(path: str, other_paths: Sequence[str]) -> str:
     # A path that all others equal says nothing, but without others the whole path is the layer.
     ends = [0 if other_paths else len(parts)]
     for other_path in other_paths:
+        # Beyond the end of the shorter path, nothing tells the layers apart.
         pairs = zip(parts, other_path.split("."), strict=False)
         ends += [k + 1 for k, (part, other_part) in enumerate(pairs) if part != other_part]
     return ".".join(parts[: max(ends)])

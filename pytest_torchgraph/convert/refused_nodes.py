@@ -50,7 +50,7 @@ def describe_refused(
     ops: dict[object, RefusedOp] = {}
     contexts: set[str] = set()
     for node, reason in refused:
-        op, key = RefusedOp("", clean(reason)), None
+        op, key = RefusedOp("", clean(reason)), None  # without a node, the graph as a whole
         if node is not None:
             name = op_name(node.target) if node.op != "get_attr" else str(node.target)
             sources = ((near, _source(near)) for near in _nearest(node))
@@ -62,7 +62,7 @@ def describe_refused(
                 if name in contexts or ("_exit_" in name and ops):  # the end of a `with` statement
                     continue
                 contexts.add(name)
-        ops.setdefault(key or (op.op, op.reason), op)
+        ops.setdefault(key or (op.op, op.reason), op)  # without a line, one entry per reason
     return tuple(ops.values())
 
 

@@ -142,6 +142,7 @@ def from_stack_trace(text: str, call: str = "") -> Source | None:
             direct = not called_by_module and is_in_plain_function(file, line)
             # Dynamo's carets always extend to the end of the line, so use only their start.
             columns = (len(carets) - len(carets.lstrip()),) if carets else ()
+            # A printed stack shows no functions, so any line with this word counts.
             calls = [f"{relative(f)}:{n}" for f, n, _, c, _ in frames if "checkpoint" in c]
             code, checkpoint = code.strip(), "".join(calls[-1:])
             return Source(relative(file), line, code, function, call, direct, columns, checkpoint)
@@ -159,6 +160,8 @@ def is_in_plain_function(file: str, line: int) -> bool:
         return False
     indent = _indent(lines.pop())
     in_function = False
+    # Outwards: a line with less indentation encloses the line, unless it ends a header of several
+    # lines. The first `def` decides, by the line that encloses it.
     for line_text in reversed(lines):
         text = line_text.lstrip()
         if not text or text.startswith(("#", ")", "]", "}")) or _indent(line_text) >= indent:

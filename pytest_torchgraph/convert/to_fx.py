@@ -88,7 +88,7 @@ def to_graph_module(converted: Converted) -> fx.GraphModule:
         copy = graph.create_node(
             "placeholder", target, node.args, {}, node_in_graph.name, node.type
         )
-        if not target.startswith("*"):
+        if not target.startswith("*"):  # `*args` keeps its star, which no name has
             copy.target = copy.name
         copy.meta = dict(node.meta)
         inputs[copy.name] = (node_in_graph.op, node_in_graph.name)

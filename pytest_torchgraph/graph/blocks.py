@@ -290,6 +290,7 @@ def _refuse_bodies_of_several(
 
 
 def _block_graphs(sides: Sequence[_BlockSide], block: str, new_path: str) -> tuple[Graph, ...]:
+    """Return the graphs of a block, one for each side with ops of the block; see `_block_graph`."""
     return tuple(
         _block_graph(side, block, new_path) for side in sides if block in side.ops_by_block
     )

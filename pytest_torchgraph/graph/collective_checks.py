@@ -89,7 +89,7 @@ def assert_collectives(
         title = "collectives differ" + (f" in group {group}" if group is not None else "")
         nodes = [collective.node for collective in unexpected]
         shows = UnexpectedOps(graphs, nodes, title) if nodes else None
-        if not unexpected and not heaviest:
+        if not unexpected and not heaviest:  # no problem lists any collective
             problems += _list_captured(captured)
         raise failed("\n".join([f"{title}:", *problems]), shows)
 

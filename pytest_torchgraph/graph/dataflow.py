@@ -134,6 +134,7 @@ class Dataflow:
         return values
 
     def _add_node(self, graph: Graph, node: Node, values: _Named, times: int) -> list[_Values]:
+        """Add a node and the bodies that it runs. Return the producers of each of its results."""
         is_plain = not node.op.startswith(PREFIX)
         call = node if is_plain else executed(node)
         operands = [_values_of(values, name) for name in call.refs]
@@ -155,6 +156,7 @@ class Dataflow:
         self.leads_ahead = True
         use.leads = []  # `_Bodies` sets it to what the bodies use
         results = _Bodies(self, graph, node, values, use).results()
+        # `control_deps` computes nothing: only the ops of its body make its results.
         own_number = [] if wraps else [number]
         return [_merge_values([own_number, result]) for result in results] or [own_number]
 

@@ -113,6 +113,7 @@ class Divergence:
                 f"{last_stage}."
             )
         places = _place(self)
+        # Equal eager runs differ, so there is one side only, and a cause instead of a change.
         if self.stage == "eager":
             subject = (
                 self.nodes[-1].op.removesuffix(".default") if self.nodes else "the Python code"
@@ -256,6 +257,7 @@ def _place(divergence: Divergence) -> Sequence[str]:
 
 
 def _format_change(divergence: Divergence) -> str:
+    """Format what became of eager's ops: `aten.mm -> aten.addmm`, `aten.mm removed`."""
     before, after = map(_format_ops, headline(divergence.eager_nodes, divergence.nodes))
     if before == after:
         return f"{after} changed"

@@ -62,7 +62,7 @@ def find_calls(graphs: Sequence[Graph], op: Any, selected: Selection | None = No
         refuse_impossible(
             op,
             levels,
-            traced=any(graph.classes for graph in graphs),
+            traced=any(graph.classes for graph in graphs),  # a user's graph has no classes
             decomposed=any(graph.decomposed or graph.level == "post_grad" for graph in compiled),
         )
     if "dynamo" in levels and levels & ATEN_LEVELS:

@@ -110,6 +110,7 @@ def executed(node: Node) -> Node:
     place = WRAPPED_AT.get(node.op)
     if place is None:
         return node
+    # In an edited text, the argument may be missing.
     inner = next(iter(node.args[place : place + 1]), None)
     if not isinstance(inner, Atom):
         return node

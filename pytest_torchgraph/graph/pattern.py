@@ -143,6 +143,7 @@ def matches_in(flow: Dataflow, pattern: Pattern) -> Iterator[Match]:
             return
         extend = _extend_directly if arrow == "->" else _extend_at_any_distance
         paths = extend(flow, candidates, paths)
+    # A node of a body has a use for each call of the body, but is one match.
     by_node: dict[int, Match] = {}
     for number, path in paths.items():
         use = flow.uses[number]

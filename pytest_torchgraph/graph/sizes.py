@@ -49,6 +49,7 @@ def _parse(expr: str) -> ast.expr:
 
 
 def _evaluate(node: ast.expr, values: Mapping[str, int]) -> Number:
+    """Return the value of a parsed expression. `value_of` converts what this raises."""
     match node:
         case ast.Constant(int() | float() as number):
             return number
@@ -69,6 +70,7 @@ def _evaluate(node: ast.expr, values: Mapping[str, int]) -> Number:
 
 
 def _divide(left: Number, right: Number) -> Number:
+    """Return a quotient, exact unless an operand is a float: `(s0/2)*2` stays an int."""
     if isinstance(left, float) or isinstance(right, float):
         return left / right
     return Fraction(left) / Fraction(right)
@@ -94,6 +96,7 @@ def _bits(value: Number) -> int:
 
 
 def _modulo(left: Number, right: Number) -> Number:
+    """Return the remainder with the sign of the divisor, as Python and sympy define it."""
     return left - right * (left // right)
 
 

@@ -225,8 +225,8 @@ def earlier_run(numbers: Sequence[int], number: int, place: int = 0) -> int | No
         number: the run.
         place: number of runs to go back from the last one.
     """
-    found = bisect_left(numbers, number) - 1 - place
-    return numbers[found] if found >= 0 else None
+    index = bisect_left(numbers, number) - 1 - place
+    return numbers[index] if index >= 0 else None
 
 
 def needs_links(graphs: Sequence[Graph]) -> bool:
@@ -308,19 +308,21 @@ def crossed(
 ) -> Iterator[tuple[str, int, int]]:
     """Yield the name of each value of a forward, and the range of the positions that it crosses.
 
-    A value crosses a position if it is computed before, and used after it. Inputs do not cross.
+    A value crosses a position if it is computed before, and used after it. Inputs do not cross. The
+    range is given by the index of its first position, and the index after its last one.
 
     Args:
         positions: numbers of the ops before each position, ascending.
         aliases: the original of each alias, whose uses are those of the original.
     """
     ops = [node for node in graph.nodes if node.kind != "placeholder"]
-    made = {node.name: number for number, node in enumerate(ops)}  # an input has no number
+    made = {node.name: number for number, node in enumerate(ops)}
     last: dict[str, int] = {}
     for number, node in enumerate(ops):
         for name in (*node.refs, *(ref.name for ref in node.after)):
             last[aliases.get(name, name)] = number
     for name, use in last.items():
+        # The range of an input is empty, as if its last use made it.
         yield name, bisect_right(positions, made.get(name, use)), bisect_right(positions, use)
 
 

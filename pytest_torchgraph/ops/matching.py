@@ -28,6 +28,7 @@ def matches(op: str, pattern: str) -> bool:
 
 
 def _matches(op: str, pattern: str) -> bool:
+    """Return True if `op` matches under this name; `matches` also tries its aliases."""
     if is_glob(pattern):
         # `aten.*_` should not only match the overloads that end in `_`.
         packet = op.rpartition(".")[0]

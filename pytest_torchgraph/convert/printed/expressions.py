@@ -293,6 +293,7 @@ class ExpressionReader:
         return items
 
     def _attribute(self, node: ast.Attribute) -> Any:
+        """Return an object of torch, a member of a loaded enum, or the substitute of an object."""
         path = dotted(node)
         if not path:
             self.fail(node, f"unsupported argument: {self.text.segment(node)}")
@@ -300,7 +301,7 @@ class ExpressionReader:
             return callables.qualified(path)
         except LookupError:
             pass
-        class_name, name = path.split(".")[-2:]
+        class_name, name = path.split(".")[-2:]  # an enum's repr has no module
         member = _enum_member(class_name, name)
         return self.elsewhere(node, path) if member is None else member
 

@@ -80,10 +80,11 @@ class Printed(Bodies):
         if not is_annotated(self.graph):
             return
         for node in self.graph.nodes:
+            # A get_attr that reads a tensor has a result. Objects are recognized by their names.
             missing = (
                 node.op == "get_attr"
                 and node.meta[RESULT] is None
-                and not str(node.target).startswith(("_torchbind", "_opaque"))  # objects
+                and not str(node.target).startswith(("_torchbind", "_opaque"))
                 and self.get_submodule(str(node.target)) is None
                 and any(isinstance(u.target, torch._ops.HigherOrderOperator) for u in node.users)
             )
@@ -165,7 +166,7 @@ def _dynamo_name(node: Any) -> InputName:
     if match is None:
         return role, node.name
     parts = _MODULE_DICTS.split(match[1])
-    path = [part.strip("_") for part in parts[0::2]]
+    path = [part.strip("_") for part in parts[0::2]]  # the others are what the pattern matched
     if len(path) > 1:
         path = path[1:]  # the frame's variable that holds the module
     else:

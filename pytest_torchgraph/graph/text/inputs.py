@@ -93,7 +93,7 @@ def _can_be_placed(node: Node, full: bool) -> bool:
     return (
         node.op in PLACED
         and isinstance(node.result, TensorMeta)
-        and len(node.args) <= (node.op == "constant")
+        and len(node.args) <= (node.op == "constant")  # which has its value as an argument
         and not (node.kwargs or node.effects or node.after)
         and not (full and node.module != module_of(node.name))
     )

@@ -56,7 +56,11 @@ _NUMBER = re.compile(r"[1-9][0-9]{0,8}")
 
 
 def links_lines(graphs: Sequence[Graph]) -> Iterator[str]:
-    """Yield the lines of a step's links; none if the step needs none, or if nothing is known."""
+    """Yield the lines of a step's links; none if the step needs none, or if nothing is known.
+
+    A watch records no calls, which is written as `UNKNOWN`. Links and results that the reader would
+    take as the default are left out.
+    """
     if not needs_links(graphs) or any(graph.calls is None for graph in graphs):
         return
     calls = calls_of(graphs)
@@ -276,8 +280,8 @@ class LinksReader:
         call = StepCall(
             len(order.graphs),
             links,
-            None if is_start or graph.kind == "backward" else cut,
-            module,
+            cut=None if is_start or graph.kind == "backward" else cut,
+            module=module,
             order=() if order.graphs else tuple(self.inputs),
         )
         self.calls[name].append(call)
@@ -329,7 +333,7 @@ class LinksReader:
         value = self.reader.read_ref().name
         if name in INPUT_OPS and number == 1:  # a role, which looks like the first run of a graph
             return Link(OUTSIDE, value, name)
-        runs = self.order.numbers[name]
+        runs = self.order.numbers[name]  # empty for an unknown graph
         node = self.graphs[name].by_name.get(value) if number <= len(runs) else None
         if node is None or node.kind == "output":
             problem = f"no earlier run {number} of a graph {name!r} has a value %{value}"

@@ -156,6 +156,7 @@ class _ListWriter:
                 self.shapes.setdefault(name, match[2])
         for match in inputs:
             name = _OWNER.sub("", match[1], count=1)
+            # `optimizer.state.fc.weight.exp_avg` belongs to `fc.weight`.
             for owner in (name, name.rpartition(".")[0]):
                 if owner in self.shapes:
                     self.owners.setdefault(match[1], owner)
@@ -228,6 +229,7 @@ class _ListWriter:
         names = _NAME.findall(line)
         item = _ITEM.match(line)
         owners = {self.owners[name] for name in names if name in self.owners}
+        # A result of an op on lists belongs to the parameter that the list has at its position.
         if item is not None and int(item[2]) < len(self.items.get(item[1], ())):
             owners = {self.items[item[1]][int(item[2])]} - {""}
         elif len(owners) > 1 and (listed := _LISTED.search(line)) is not None:
@@ -298,12 +300,13 @@ class _ListWriter:
         listed: tuple[str, ...] = ()
 
         def repeated(match: re.Match[str]) -> str:
+            """Return several items as one for a list, or unchanged if they are not those of one."""
             nonlocal listed
             text = match.group()
             separator = " !mutates " if text.startswith(" !") else ", "
             start = separator if text.startswith(separator) else ""
             items = text.removeprefix(start).split(separator)
-            if "[" in text:
+            if "[" in text:  # results, whose sizes have commas too
                 items = _TENSOR.findall(text)
             owners = tuple([self.owners.get(item[1:], "") for item in items])
             if any(owners):

@@ -512,8 +512,9 @@ class NodeReader(ValueReader):
         """Read the output node, after the word `return`."""
         value = self.read_long_return() if self.text[self.pos :] == "[" else self.read_value()
         effects, after, module = self.read_suffixes("output")
-        output = "output"  # name, kind and op
-        return Node(output, output, output, (value,), module=module, effects=effects, after=after)
+        return Node(
+            "output", "output", "output", (value,), module=module, effects=effects, after=after
+        )
 
     def read_node(self) -> Node:
         """Read any node except the output."""

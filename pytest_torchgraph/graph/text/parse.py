@@ -175,6 +175,7 @@ class _Parser(NodeReader):
     # -- document --------------------------------------------------------------------------------
 
     def read_document(self) -> Program:
+        """Read the whole text."""
         if not self.skip("torchgraph "):
             self.fail(f"not a graph: the first line must be 'torchgraph {FACTS_VERSION}'")
         version = self.match(re.compile(r"\d{1,9}"), "a version")
@@ -234,6 +235,7 @@ class _Parser(NodeReader):
             key = self.match(WORD, "'via', 'torch' or 'detail'")
             if key in fields:
                 self.fail(f"{key!r} occurs twice in this line: remove one", start)
+            # Only version 4 has `digits`.
             if key not in ("via", "torch", "detail", *["digits"] * self.allows_facts):
                 self.fail(f"expected 'via', 'torch' or 'detail', found {key!r}", start)
             self.expect(" ")

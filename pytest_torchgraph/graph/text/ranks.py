@@ -155,6 +155,7 @@ def _read_document(
         start, end: bounds of the section; its heading is the first line.
         room: see `expand_lines`; shared by all sections.
     """
+    # Version 3 only has several ranks; the text of one capture is then of version 2.
     head = [lines[0].replace(f" {RANKS_VERSION}", f" {EAGER_VERSION}"), *origin, ""]
     text = "\n".join([*head, *lines[start + 1 : end]])
     try:
