@@ -216,6 +216,7 @@ class _Program:
         flat = torch.frombuffer(
             bytearray(data), dtype=getattr(torch, _NAMES["as_scalar_type"][meta["dtype"]])
         )
+        # The file has the whole storage, of which the constant may be a part.
         return flat.as_strided(sizes, strides, meta["storage_offset"]["as_int"])
 
 

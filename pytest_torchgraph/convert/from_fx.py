@@ -347,7 +347,7 @@ class GraphConverter:
         if op == "operator.getitem" and self.is_projection(node):
             producer, index = node.args
             return self.namer.claim(f"{self.names[producer]}#{index}")  # type: ignore[index]
-        if node.meta.get(node_meta.SCOPE):
+        if node.meta.get(node_meta.SCOPE):  # a printed node, whose module is unknown
             return self.namer.claim(f"{base_name(op)}<{node.meta[node_meta.SCOPE]}>")
         return self.namer.node(path, op)
 
@@ -415,6 +415,7 @@ class GraphConverter:
         if overload is None:
             return None
         returns = overload._schema.returns
+        # A list has an unknown number of items. `()` marks it as several values.
         if len(returns) == 1:
             return () if isinstance(returns[0].type, torch.ListType) else None
         return (None,) * len(returns) or None
@@ -542,7 +543,7 @@ class GraphConverter:
         kept = [k for k, item in enumerate(returned) if item not in self.unused_meshes]
         real = [k for k in kept if not is_saved(descriptions[k])]
         all_saved = [k for k in kept if is_saved(descriptions[k])]
-        saved_positions = [k for k in all_saved if isinstance(returned[k], fx.Node)]
+        saved_positions = [k for k in all_saved if isinstance(returned[k], fx.Node)]  # no numbers
         if self.naming.input_order:
             position_by_name = {name: number for number, name in enumerate(self.names)}
             saved_positions.sort(key=lambda k: self._order.of_saved(returned[k], position_by_name))

@@ -283,7 +283,7 @@ class _FakeValues:
         return value_of(size.expr, self._sizes)
 
     def add_symbol(self, name: str) -> None:
-        """Make a `torch.SymInt` for a symbol: the size of a fake tensor with a dynamic dimension."""
+        """Make a `torch.SymInt` for a symbol: a size of a tensor with a dynamic dimension."""
         if name not in self._sizes:
             dynamic = torch_private.get("dim_dynamic").DYNAMIC
             context = torch_private.get("symbolic_context")([dynamic])

@@ -86,6 +86,7 @@ def relative(file: str) -> str:
     Directories are tried in this order: installed packages, the root, the working directory, the
     import path. Separators are `/` on Windows too, because other systems read the baselines.
     """
+    # Of nested directories on the import path, the innermost.
     import_roots = (CONTEXT.root, str(Path.cwd()), *sorted(sys.path, key=len)[::-1])
     for base in (*_SITE, *filter(None, import_roots)):
         if relative_path := below(file, base):

@@ -112,7 +112,7 @@ def find_pattern(graphs: Sequence[Graph], pattern: Pattern) -> tuple[Match, ...]
     """
     for part in pattern.parts:
         for op in part:
-            find(graphs, op)
+            find(graphs, op)  # for its errors
     step = joined(graphs)
     return tuple(
         match

@@ -199,6 +199,7 @@ def _facts(program: Program) -> Mapping[tuple[str, str], object]:
     facts: dict[tuple[str, str], object] = {}
     graphs = program.graphs
     calls = calls_of(graphs)
+    # Without calls, several runs of one graph are the only sign that the step has links.
     if needs_links(graphs) or (not calls and any(graph.runs > 1 for graph in graphs)):
         facts["links between graphs", ""] = bool(calls) or None
     for name, _ in program.op_counts:
@@ -206,6 +207,7 @@ def _facts(program: Program) -> Mapping[tuple[str, str], object]:
         if (count := program.runs.get(name)) != 1:
             facts["run counts", name] = count
     for graph in graphs:
+        # `()`, a target that returns the outputs, is written without any line.
         if graph.output or (graph.output is None and not graph.eager and graph.kind != "backward"):
             facts["return values", graph.name] = bool(graph.output) or None
         for part in graph.walk():
@@ -219,6 +221,6 @@ def _facts(program: Program) -> Mapping[tuple[str, str], object]:
                         facts["values of constants", f"{name} {slot}"] = known
                 if node.kind == "call_module" and node.op.startswith("torch."):
                     facts["module options", name] = node.options
-                elif node.op in ALIAS_OPS:
+                elif node.op in ALIAS_OPS:  # which only a graph of the user's counts as ops
                     facts["origin of the graphs", name] = graph.given or None
     return facts

@@ -400,6 +400,7 @@ class _Phase:
                 link = self._link(call, node)
                 if link.call not in self.runs:
                     wanted.setdefault(self._add_input(call, node), link.name)
+        # In the target's order, if it is known. Otherwise inputs come before parameters.
         place = {name: number for number, name in enumerate(calls[0][0].order)}
         ordered = sorted(
             self.inputs,

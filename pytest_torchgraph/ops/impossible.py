@@ -212,6 +212,7 @@ class _Graphs(NamedTuple):
         # A tracer decides which modules it keeps.
         if level == "fx" and (is_module or name in _wrapped()):
             return "", ""
+        # Dynamo traces through the classes of torch.nn.
         traced_through = is_module or (is_class and name.startswith("torch.nn."))
         if _root(name) in _OWN_ROOTS and not (traced_through and level == "dynamo"):
             vias = ("fx",) if is_module else _TORCH_FUNCTIONS

@@ -176,6 +176,7 @@ class _Expander(ValueReader):
         while True:
             line = self.text
             if not self.read_folded_line("", scope):
+                # A graph or a return begins or ends, and with it the blocks.
                 if line.endswith(("{", "return [")) or line.lstrip(" ") in ("}", "]"):
                     scope.blocks.clear()
                 if line == "}":
@@ -433,6 +434,7 @@ class _Expander(ValueReader):
             if formal not in arguments:
                 self.fail(f"{'$' * block.depth}{formal} has no value", len(self.text))
             names[formal] = self.evaluate_name(n, *arguments[formal])
+        # An instance without lines takes time too.
         self.charge_work(max(1, len(block.lines)), block.length(path, names))
         if not scope.depth:
             scope.calls.append((len(scope.lines), path))

@@ -342,6 +342,7 @@ class _ListWriter:
             start = len(container) + len(number)
             rests = [f"{name[start:]}{self.shapes[name]}" for name in group]
             before = runs[-1] if runs and number else ("", [], [])
+            # The instance after the last one, with the same parameters.
             if (before[0], before[2]) == (container, rests) and before[1][-1:] == [int(number) - 1]:
                 before[1].append(int(number))
                 continue

@@ -105,6 +105,7 @@ def refuse_conflict(lines: list[str]) -> None:
     Raises:
         GraphFormatError: at the first conflict marker.
     """
+    # Any other text is rejected for its first line.
     if not lines[0].startswith(("torchgraph ", "<<<<<<<")):
         return
     for row, line in enumerate(lines):

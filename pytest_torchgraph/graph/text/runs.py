@@ -87,6 +87,7 @@ class LineRun(Lines):
         text = "\n".join(self.texts)
         if '"' not in text and "`" not in text:
             pattern = _OTHERS if "$" in text or "@" in text else _PLAIN
+            # Texts and names alternate. Names of the instance begin with `OWN`, which no name has.
             pieces = pattern.split(self._with_own(text))
             return OTHER.join(pieces[::2]), pieces[1::2]
         names: list[str] = []
