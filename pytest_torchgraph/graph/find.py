@@ -130,10 +130,9 @@ def refuse_hidden(graphs: Sequence[Graph], pattern: str = "") -> None:
         if is_allowed:
             continue
         location = f" ({node.source})" if node.source is not None else ""
-        remedy = "via 'aot' or 'dispatch'" if calls_python(op) else "the called function by itself"
-        problem = "calls code that is not traced"
-        if is_node:
-            problem, remedy = "is a node of autograd", "via 'aot' or 'dispatch'"
+        problem = "is a node of autograd" if is_node else "calls code that is not traced"
+        is_traced_later = is_node or calls_python(op)
+        remedy = "via 'aot' or 'dispatch'" if is_traced_later else "the called function by itself"
         raise CaptureError(
             f"{graph.name} does not contain the ops that {op} runs, because %{node.name}{location} "
             f"{problem}: capture {remedy}"

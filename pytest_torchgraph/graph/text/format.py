@@ -10,7 +10,7 @@ import functools
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ...ops.dtypes import ABBREVIATIONS
 from ...ops.matching import Level
@@ -123,40 +123,32 @@ def format_document(
     Raises:
         TypeError, ValueError: for content that a file cannot represent.
     """
+    counts_only, full = detail == "ops", detail == "full"
     header = header or Header()
     graphs = tuple(graphs)
     digits = fewest((checked_digits(digits), header.digits, *(graph.digits for graph in graphs)))
-    if detail == "ops":  # no constant is written
+    if counts_only:  # no constant is written
         digits = None
     graphs = tuple([with_digits(graph, digits) for graph in graphs])
     # A line for each parameter was more than half of a convolutional network's text.
     at_use: dict[int, Placed] = {}  # by the `id` of each graph and body
-    if fold and detail != "ops":
-        at_use = {
-            id(g): find_placed_inputs(g, detail == "full") for graph in graphs for g in graph.walk()
-        }
-    lines = [f"torchgraph {FACTS_VERSION}"]
-    origin = [f"via {header.via}"] if header.via else []
-    origin += [f"torch {header.torch}"] if header.torch else []
-    origin += [f"detail {detail}"] if detail != "dataflow" else []
-    origin += [f"digits {digits}"] if digits is not None else []
-    if origin:
-        lines.append(", ".join(origin))
+    if fold and not counts_only:
+        at_use = {id(g): find_placed_inputs(g, full) for graph in graphs for g in graph.walk()}
+    lines = _header_lines(replace(header, detail=detail, digits=digits))
     default = VIA_LEVELS.get(header.via)
     for graph in graphs:
         lines.append("")
         # `parse` takes such a graph for an eager graph, unless the title states a level.
         looks_eager = EAGER_NAME.match(graph.name) and not graph.eager
         implied = None if looks_eager else default
-        full = detail == "full"
         lines += (
             _op_lines(graph, implied)
-            if detail == "ops"
+            if counts_only
             else _graph_lines(graph, implied, at_use, full=full)
         )
     lines.append("")
     text = "\n".join(lines)
-    if detail == "ops":
+    if counts_only:
         return text
     if fold:
         from . import fold as folding  # `fold` imports this module
@@ -165,6 +157,16 @@ def format_document(
     from .links import links_lines
 
     return text + "".join(f"{line}\n" for line in links_lines(graphs))
+
+
+def _header_lines(header: Header) -> list[str]:
+    """Return the version, and the origin if the header states anything but the defaults."""
+    origin = [f"via {header.via}"] if header.via else []
+    origin += [f"torch {header.torch}"] if header.torch else []
+    origin += [f"detail {header.detail}"] if header.detail != "dataflow" else []
+    origin += [f"digits {header.digits}"] if header.digits is not None else []
+    version = f"torchgraph {FACTS_VERSION}"
+    return [version, ", ".join(origin)] if origin else [version]
 
 
 def format_sections(

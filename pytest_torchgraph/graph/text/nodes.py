@@ -80,6 +80,7 @@ WORD = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _STRING = re.compile(r'"(?:[^"\\\x00-\x1f]|\\.)*"')
 _SYMBOL = re.compile(r"`([^`]*)`")
 _NUMBER = re.compile(r"-?(?:\d+(\.\d+)?(e[+-]?\d+)?|inf|nan)(?![\w.])", re.ASCII)
+_CONSTANTS = {"True": True, "False": False, "None": None}
 
 
 def lines_of(text: str) -> list[str]:
@@ -421,8 +422,8 @@ class ValueReader:
         start = self.pos
         word = self.match(_OP, "a value")
         # `_OP` also matches these words. An `Atom` with such a name is quoted in the text.
-        if word in ("True", "False", "None"):
-            return {"True": True, "False": False, "None": None}[word]
+        if word in _CONSTANTS:
+            return _CONSTANTS[word]
         if not self.at("("):
             return Atom(word)
         values: list[Arg] = []

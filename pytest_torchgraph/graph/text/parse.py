@@ -35,7 +35,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple, NoReturn, cast
+from typing import NamedTuple, cast
 
 from ...errors import GraphFormatError
 from ...ops.matching import LEVELS, Level
@@ -113,7 +113,8 @@ def refuse_conflict(lines: list[str]) -> None:
             raise GraphFormatError(
                 f"merge conflict at {line[:20]!r}: take the file of one side (`git checkout "
                 "--ours FILE` or `--theirs`), or store the graph again with --torchgraph-update",
-                *(row + 1, 1),
+                row + 1,
+                1,
             )
 
 
@@ -446,8 +447,7 @@ class _Parser(NodeReader):
         self.expect(" = ")
         value = self.read_value()
         for ref in iter_refs(value):
-            if ref.name not in body.names:
-                self.fail_undefined(ref, start)
+            self.check_defined(ref, body, start)
         if not body.returned or body.saved:
             self.fail("an 'output' line must be after 'return' and before 'save'", start)
         if path in body.output:
@@ -457,8 +457,7 @@ class _Parser(NodeReader):
     def read_save_line(self, body: _Body) -> None:
         start = self.pos - len("save ")
         ref = self.read_ref()
-        if ref.name not in body.names:
-            self.fail_undefined(ref, start)
+        self.check_defined(ref, body, start)
         if not body.returned:
             self.fail("'save' before 'return'", start)
         if ref.name == body.nodes[-1].name:
@@ -483,11 +482,10 @@ class _Parser(NodeReader):
                 names.add(declared_input.node.name)
                 body.declared.append((declared_input, len(body.nodes)))
         for ref in iter_refs((node.args, node.kwargs, node.after)):
-            if ref.name not in names:
-                self.fail_undefined(ref, start)
+            self.check_defined(ref, body, start)
         for effect in node.effects:
-            if effect.target is not None and effect.target.name not in names:
-                self.fail_undefined(effect.target, start)
+            if effect.target is not None:
+                self.check_defined(effect.target, body, start)
         if node.name in names:
             self.fail(f"%{node.name} is defined twice", start)
         self.check_levels(node.module, start)
@@ -504,6 +502,7 @@ class _Parser(NodeReader):
         body.subgraph_names.add(graph.name)
         body.subgraphs.append(graph)
 
-    def fail_undefined(self, ref: Ref, pos: int) -> NoReturn:
-        """Fail for a reference to a node that no earlier line defines."""
-        self.fail(f"%{ref.name} is used before it is defined", pos)
+    def check_defined(self, ref: Ref, body: _Body, pos: int) -> None:
+        """Fail for a reference to a node that no earlier line of the graph defines."""
+        if ref.name not in body.names:
+            self.fail(f"%{ref.name} is used before it is defined", pos)
