@@ -274,7 +274,8 @@ def fold(
         inputs=folded.inputs,
         input_order=input_order or {},
         values=facts.constant_inputs,
-        is_made=lambda tensor: made.get(id(tensor), True),  # without a record, as everywhere else
+        # Only Python calls read constants that existed before. All others are made by the code.
+        is_made=lambda tensor: made.get(id(tensor), True),
     )
     owner = FoldedOwner(module, graph, folded.bodies)
     converter = FoldedConverter(owner, canon, naming, folded.notes)

@@ -143,7 +143,7 @@ def from_stack_trace(text: str, call: str = "") -> Source | None:
             direct = not called_by_module and is_in_plain_function(file, line)
             # Dynamo's carets always extend to the end of the line, so use only their start.
             columns = (len(carets) - len(carets.lstrip()),) if carets else ()
-            # A printed stack shows no functions, so any line with this word counts.
+            # The called function is not printed, so any line with this word counts.
             calls = [f"{relative(f)}:{n}" for f, n, _, c, _ in frames if "checkpoint" in c]
             code, checkpoint = code.strip(), "".join(calls[-1:])
             return Source(relative(file), line, code, function, call, direct, columns, checkpoint)

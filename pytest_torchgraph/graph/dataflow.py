@@ -275,7 +275,7 @@ class _Bodies:
         The scores depend on query and key. The result depends on all operands and bodies.
         """
         first = next(k for k, arg in enumerate(self.call.args) if any(body_names(arg)))
-        # Query, key and the other operands before the first body make the scores.
+        # The value, which is also an argument before the first body, counts here too.
         score = self.flow.add_value(self.graph, self.times)
         self.flow.uses[score].leads = _merge_values(
             v for k in range(first) for v in self._argument(k)
