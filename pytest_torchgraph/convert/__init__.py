@@ -1,9 +1,13 @@
 """Convert torch.fx graphs (live or printed) to `Graph` and back.
 
+`from_fx.convert` is the entry: its `GraphConverter` converts the inputs, then node by node, with
+the other modules. Every other form becomes an fx graph first.
+
 - `placeholders`: roles, names and order of inputs.
 - `from_fx`: the conversion, using `node_meta`, `source_lines`, `normalize` and `effects`.
-- `canonical_names`: names that are the same in every process.
-- `compiled_autograd` and `printed/`: build an fx graph from another form, then convert it.
+- `canonical_names`: names that are the same in every process. `process_groups`: those of groups.
+- `compiled_autograd`, `exported_program` (a saved file) and `printed/`: build an fx graph from
+  another form, then convert it.
 - `rng_states`: ops that a compiled backward recomputes with the forward's random state.
 - `refused_nodes`: nodes that torch's caches reject.
 - `to_fx`: captured graph -> runnable module. `from_graph`: any `Graph`, such as one read from text,

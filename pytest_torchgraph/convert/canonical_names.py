@@ -22,6 +22,7 @@ from ..ops.qualified import op_name
 from . import process_groups
 
 _SYMBOL = re.compile(r"\b(s|u|zuf|zf|j)\d+\b")
+"""torch's name of a symbol, see `graph.sizes.SYMBOL`, with its prefix."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +89,7 @@ class CanonicalNames:
         Args:
             value: a SymInt, SymFloat, SymBool or `PrintedSymbol`, or the text of an expression.
         """
+        # A SymInt has the expression in `node.expr`, a `PrintedSymbol` in `expr`.
         text = str(getattr(getattr(value, "node", value), "expr", value))
         symbols = {match.group(): match.group(1) for match in _SYMBOL.finditer(text)}
         for name, prefix in sorted(symbols.items(), key=lambda item: (len(item[0]), item[0])):
@@ -96,6 +98,7 @@ class CanonicalNames:
         return canonical(_SYMBOL.sub(lambda match: self.symbols[match.group()], text))
 
     def _number(self, name: str, prefix: str) -> None:
+        """Give a symbol the next number of its prefix, unless it has one."""
         if name not in self.symbols:
             number = self.counts.get(prefix, 0)
             self.counts[prefix] = number + 1
@@ -105,6 +108,7 @@ class CanonicalNames:
         """Return a size or stride, as an int if it is constant."""
         if type(value) is int:
             return value
+        # A printed size is a text. Most are numbers, which need no parser.
         is_number = isinstance(value, str) and value.isdecimal()
         text = value if is_number else self.expression(value)
         return int(text) if text.lstrip("-").isdecimal() else Symbol(text)
@@ -149,24 +153,24 @@ class CanonicalNames:
                 printed, a sequence of these, or a description.
         """
         if isinstance(value, PrintedTensor):
-            shape = tuple([self.size(size) for size in value.shape])
+            shape = tuple(map(self.size, value.shape))
             stride = None if value.stride is None else tuple(map(self.size, value.stride))
             device = None if value.device is None else self.device(torch.device(value.device))
             return TensorMeta(value.dtype, shape, stride, device)
         if isinstance(value, torch.Tensor):
-            shape = tuple([self.size(size) for size in value.shape])
-            dtype, device = str(value.dtype)[6:], self.device(value.device)
-            if value.layout is not torch.strided:
+            shape = tuple(map(self.size, value.shape))
+            dtype, device = str(value.dtype)[6:], self.device(value.device)  # without `torch.`
+            if value.layout is not torch.strided:  # such a tensor has no strides
                 return TensorMeta(dtype, shape, None, device, str(value.layout)[6:])
-            stride = tuple([self.size(size) for size in value.stride()])
+            stride = tuple(map(self.size, value.stride()))
             return TensorMeta(dtype, shape, stride, device)
         if isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool | PrintedSymbol):
             return Symbol(self.expression(value))
         if type(value) in (bool, int, float, complex):
             return Atom(type(value).__name__)
         if type(value).__name__ == "TensorMetadata":  # of torch.fx.passes.shape_prop
-            shape = tuple([self.size(size) for size in value.shape])
-            stride = tuple([self.size(size) for size in value.stride])
+            shape = tuple(map(self.size, value.shape))
+            stride = tuple(map(self.size, value.stride))
             return TensorMeta(str(value.dtype)[6:], shape, stride)
         if isinstance(value, tuple | list):
             return tuple(self.result(item) for item in value)
@@ -177,7 +181,7 @@ class CanonicalNames:
         match value:
             case None | types.EllipsisType() | bool() | str() | bytes() | Atom():
                 return value
-            case enum.Enum():
+            case enum.Enum():  # before int, because an `IntEnum` is an int
                 return Atom(f"{type(value).__module__}.{type(value).__qualname__}.{value.name}")
             case int():
                 return int(value)
@@ -307,6 +311,7 @@ def _terms(node: ast.expr) -> list[_Term]:
             (a, factors), (b, more) = _product(left), _product(right)
             if isinstance(op, ast.Mult):
                 return [(a * b, factors + more)]
+            # Only a quotient by an exact number is a product; any other is one factor.
             if not more and isinstance(b, Fraction) and b:
                 return [(a / b, factors)]
     return [(Fraction(1), (_format_atom(node),))]
@@ -355,6 +360,7 @@ def _chain_operands(node: ast.expr, op: type[ast.operator]) -> list[str]:
 def _format_operand(node: ast.expr) -> str:
     """Return the text of an operand, in parentheses unless it is a word or a call."""
     text = _format_sum(_terms(node))
+    # `(a//b)` has parentheses already. With several pairs, the first may close before the last.
     closed = text.startswith("(") and text.endswith(")") and isinstance(node, ast.BinOp)
     simple = text.isidentifier() or text.isdigit() or isinstance(node, ast.Call)
     return text if simple or (closed and text.count("(") == 1) else f"({text})"

@@ -100,6 +100,7 @@ class FoldedConverter(GraphConverter):
             return note.path
         if node.target is torch.add:
             return self.path_of_sum(node)
+        # A getitem is in the module of its producer.
         return self.paths.get(node.args[0], "")  # type: ignore[arg-type]
 
     def name(self, node: fx.Node, path: str, op: str, target: str) -> str:
@@ -273,6 +274,7 @@ def fold(
         inputs=folded.inputs,
         input_order=input_order or {},
         values=facts.constant_inputs,
+        # Only Python calls read constants that existed before. All others are made by the code.
         is_made=lambda tensor: made.get(id(tensor), True),
     )
     owner = FoldedOwner(module, graph, folded.bodies)
@@ -332,7 +334,7 @@ class _GraphFolder:
         if origin is not None:
             self.copied[node] = origin
         operand = node.args[0] if node.args else None
-        if calls(node, "unwrap_size"):
+        if calls(node, "unwrap_size"):  # the element is a tensor in whose shape the size is
             self.elements[node] = self.elements.pop(operand)  # type: ignore[arg-type]
         elif node.target is not operator.getitem or not isinstance(operand, fx.Node):
             self.kept.append(node)
@@ -419,6 +421,7 @@ class _GraphFolder:
         """Append a copy of a kept node; `operand` maps old nodes to new ones."""
         args = node.args
         if callee_name(node) == PROLOGUE:
+            # Sizes and saved values, the first two, are only passed through.
             *opaque_lists, grads = args[2:]
             args = (*(opaque for opaque in opaque_lists if opaque), grads)
         elif node in self.offsets:
@@ -444,6 +447,8 @@ class _GraphFolder:
         copy = _COPIED.match(node.name)
         if copy is None:
             return target
+        # Drop final digits until the name is that of the node in the AOT backward, whose number
+        # torch.fx may have changed. Otherwise the attribute is no copy of a body.
         name = target
         while name[-1:].isdigit():
             name = name[:-1]
@@ -496,9 +501,9 @@ class _GraphFolder:
         if node.name in self.facts.constant_inputs:
             return "constant", note.name("constant")
         if group == "inputs":
-            if step_of(user) == 0:
+            if step_of(user) == 0:  # the first step takes the gradients of the outputs
                 return "tangent", f"tangent.{user.all_input_nodes.index(node)}"
-            if calls(user, "accumulate_grad"):
+            if calls(user, "accumulate_grad"):  # into a tensor that no module has
                 return "input", "leaf"
             return "saved", note.name("saved")
         word = {"sizes": "size", "scalars": "scalar", "packed_data": "packed"}.get(group, "hook")
@@ -510,7 +515,7 @@ class _GraphFolder:
         """Return the description of an element's value."""
         group, _ = self.elements[node]
         if group == "sizes":
-            return self.symbols.get(self.facts.numbers.get(node.name, -1))
+            return self.symbols.get(self.facts.numbers.get(node.name, -1))  # -1 is no size
         role, _ = self._tensor_name(node) or ("", "")
         if self.facts.backwards and role in ("parameter", "buffer"):
             return self.facts.results.get(node.name)  # static sizes in the compiled forward
@@ -529,11 +534,13 @@ class _GraphFolder:
         if callee_name(node) == PROLOGUE and isinstance(result, tuple):
             result = result[len(_passed_through(node)) :]
         if calls(node, "accumulate_grad") or calls(node, "call_hook"):
-            gradient = node.args[calls(node, "call_hook")]
-            if isinstance(gradient, fx.Node) and results.get(gradient.name) == result:
-                gradient = self._resolve(gradient)
-                is_input = gradient in self.elements
-                return self._input_result(gradient) if is_input else self._result(gradient)
+            # A gradient has the shape of its variable, which `accumulate_grad` takes first. A hook
+            # is followed by the gradient, and usually returns one of the same shape.
+            operand = node.args[calls(node, "call_hook")]
+            if isinstance(operand, fx.Node) and results.get(operand.name) == result:
+                operand = self._resolve(operand)
+                is_input = operand in self.elements
+                return self._input_result(operand) if is_input else self._result(operand)
         return self._symbolic(result)
 
     def _find_symbols(self, used: list[fx.Node]) -> None:

@@ -165,6 +165,7 @@ def facts(op: Any) -> SchemaFacts:
 @functools.lru_cache(maxsize=8192)
 def _facts_of_schema(op: torch._ops.OpOverload) -> SchemaFacts:
     arguments = op._schema.arguments
+    # The schema marks each argument that the op writes, or that an output is a view of.
     shared = [
         (position, argument, info.is_write)
         for position, argument in enumerate(arguments)
@@ -176,14 +177,15 @@ def _facts_of_schema(op: torch._ops.OpOverload) -> SchemaFacts:
         tuple(
             argument.name for _, argument, is_write in shared if is_write and argument.kwarg_only
         ),
-        tuple(k for k, _, is_write in shared if not is_write),
-        torch.Tag.nondeterministic_seeded in op.tags,
-        op.namespace in COLLECTIVE_NAMESPACES or any(arg.name == GROUP_NAME for arg in arguments),
-        op.namespace == "aten" and op._opname in SYNCS,
-        op.namespace == "aten" and op._opname in CHECKS,
-        () if writes else HIDDEN_WRITES.get(str(op), ()),
-        str(op),
-        any(is_marked(op, argument.name) for argument in arguments),
+        aliases=tuple(k for k, _, is_write in shared if not is_write),
+        random=torch.Tag.nondeterministic_seeded in op.tags,
+        communicates=op.namespace in COLLECTIVE_NAMESPACES
+        or any(arg.name == GROUP_NAME for arg in arguments),
+        syncs=op.namespace == "aten" and op._opname in SYNCS,
+        checks=op.namespace == "aten" and op._opname in CHECKS,
+        hidden=() if writes else HIDDEN_WRITES.get(str(op), ()),
+        name=str(op),
+        takes_group=any(is_marked(op, argument.name) for argument in arguments),
     )
 
 
@@ -303,6 +305,8 @@ def _written_by_name(node: fx.Node) -> list[Any]:
     ):
         arguments += node.args[:1]
     target: Any = node.target
+    # A packet has the schemas of its overloads. A function in place has those of ATen's packet with
+    # its name, which also tell of further arguments that it writes.
     is_packet = isinstance(target, torch._ops.OpOverloadPacket)
     packet = getattr(torch.ops.aten, name, None) if has_in_place_name and not is_packet else target
     if isinstance(packet, torch._ops.OpOverloadPacket):
@@ -316,6 +320,7 @@ def _written_by_name(node: fx.Node) -> list[Any]:
 
 def _written_statistics(node: fx.Node) -> list[Any]:
     """Return the running statistics that a call in `_STATISTICS` writes."""
+    # The flag is the first argument of no function, so 0 stands for a function without statistics.
     mean, variance, training, default = _STATISTICS.get(op_name(node.target), (0, 0, 0, False))
     if not training or not _argument(node, training, ("training", "use_input_stats"), default):
         return []
@@ -350,6 +355,7 @@ def _is_in_place(node: fx.Node) -> bool:
         return node.kwargs["inplace"] is True
     code = getattr(node.target, "__code__", None)
     names = code.co_varnames[: code.co_argcount] if code is not None else ()
+    # A call need not pass all arguments.
     return any(
         name == "inplace" and value is True for name, value in zip(names, node.args, strict=False)
     )
@@ -430,6 +436,7 @@ class EffectTracker:
             for operand in node.all_input_nodes
             if operand in self._storage_of
         ]
+        # Before its own writes are added, which it need not follow.
         after = tuple(Ref(writer) for writer in self._storages.after(operands))
         writes = [value for value in node_writes(node) if value in self._storage_of]
         source = self._aliased(node, args, writes)
@@ -457,6 +464,7 @@ class EffectTracker:
     ) -> fx.Node | None:
         """Return the operand (written or viewed) whose storage the result shares."""
         aliases = facts(node.target).aliases
+        # An op in place returns what it writes.
         shared: list[Any] = writes or [args[i] for i in aliases if i < len(args)]
         if not shared and not has_schema(node):
             memory = memory_of(node)

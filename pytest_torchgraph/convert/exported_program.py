@@ -43,14 +43,14 @@ _NAMES: Mapping[str, Mapping[int, str]] = {
             enumerate(
                 "uint8 int8 int16 int32 int64 float16 float32 float64 complex32 complex64 "
                 "complex128 bool bfloat16".split(),
-                1,
+                1,  # 0 is an unknown dtype
             )
         ),
         **dict(
             enumerate(
                 "uint16 float8_e4m3fn float8_e5m2 float8_e4m3fnuz float8_e5m2fnuz float8_e8m0fnu "
                 "uint32 uint64".split(),
-                28,
+                28,  # as in torch's schema, which has no numbers between
             )
         ),
     },
@@ -138,6 +138,15 @@ def _member(archive: zipfile.ZipFile, *ends: str) -> bytes | None:
 
 
 class _Program:
+    """Reader of a program; call `read`.
+
+    Attributes:
+        archive: the archive, which also has the constants.
+        data: the JSON of the program.
+        module: the part of it with the graph and its signature.
+        local: replaces paths of the exporting machine; see `source_lines.localizer`.
+    """
+
     def __init__(self, archive: zipfile.ZipFile, data: Mapping[str, Any]):
         self.archive = archive
         self.data = data
@@ -162,10 +171,11 @@ class _Program:
         returned = [
             Name(converted.names[value.name]) if isinstance(value, fx.Node) else value
             for spec, value in zip(outputs, values, strict=True)
-            if spec.keys() & {"user_output", "loss_output"}
+            if spec.keys() & {"user_output", "loss_output"}  # the others are mutated buffers
         ]
+        # The entry without a path is the call of the whole program.
         (call, *_) = (c for c in self.module["module_call_graph"] if not c["fqn"])
-        _, spec = json.loads(call["signature"]["out_spec"])
+        _, spec = json.loads(call["signature"]["out_spec"])  # the version comes first
         try:
             structure = _unflatten(spec, iter(range(len(returned))))
         except LookupError:
@@ -186,6 +196,7 @@ class _Program:
 
     @cached_property
     def _stored_constants(self) -> Mapping[str, Any]:
+        """The entry of each constant that the archive stores, by its name."""
         configured = _member(self.archive, "data/constants/model_constants_config.json")
         constants: Mapping[str, Any] = json.loads(configured or b"{}").get("config", {})
         return constants
@@ -205,6 +216,7 @@ class _Program:
         flat = torch.frombuffer(
             bytearray(data), dtype=getattr(torch, _NAMES["as_scalar_type"][meta["dtype"]])
         )
+        # The file has the whole storage, of which the constant may be a part.
         return flat.as_strided(sizes, strides, meta["storage_offset"]["as_int"])
 
 
@@ -227,7 +239,15 @@ def _unflatten(spec: Mapping[str, Any], leaves: Iterator[int]) -> Any:
 
 
 class _GraphReader:
-    """Reader of one graph in the JSON."""
+    """Reader of one graph in the JSON, which may be the body of a higher-order op; call `read`.
+
+    Attributes:
+        data: the JSON of the graph.
+        local: see `_Program`.
+        graph: the fx graph, to which the other methods add nodes.
+        nodes: its nodes, by their names in the JSON.
+        modules: the bodies of its higher-order ops, by name.
+    """
 
     def __init__(self, data: Mapping[str, Any], local: Any):
         self.data = data
@@ -252,8 +272,9 @@ class _GraphReader:
         return Bodies(self.graph, self.modules)
 
     def create(self, op: str, target: Any, args: Any, kwargs: Any, name: str) -> fx.Node:
+        """Add a node with its result."""
         node = self.graph.create_node(op, target, args, kwargs, name)
-        node.name = name
+        node.name = name  # torch.fx changes some names
         node.meta[RESULT] = self.result(name)
         if name in self.nodes:
             raise ValueError(f"{name} is defined twice")
@@ -262,6 +283,7 @@ class _GraphReader:
 
     def node(self, data: Mapping[str, Any]) -> None:
         """Add a call, and the nodes that select its results."""
+        # Arguments of kind 2 are keywords. Older files have no kinds.
         args = [self.argument(i["arg"]) for i in data["inputs"] if i.get("kind") != 2]
         kwargs = {i["name"]: self.argument(i["arg"]) for i in data["inputs"] if i.get("kind") == 2}
         module, _, name = data["target"].rpartition(".")
@@ -273,7 +295,8 @@ class _GraphReader:
             for value in (values if isinstance(values, list) else [values])
             if isinstance(value, dict)
         ]
-        # A call with one result has its name. Otherwise nodes of their own select the results.
+        # A call with one result has its name. Otherwise nodes of their own select the results. The
+        # kind of a list, such as `as_tensors`, is a plural: a list of one result is indexed too.
         is_single = len(results) == 1 and len(outputs) == 1 and not outputs[0][0].endswith("s")
         if data.get("is_hop_single_tensor_return") is False and module.endswith("higher_order"):
             is_single = False
@@ -316,7 +339,7 @@ class _GraphReader:
             case "as_tensor" | "as_custom_obj":
                 return self.nodes[data["name"]]
             case "as_sym_int" | "as_sym_float" | "as_sym_bool":
-                (symbol,) = data.values()
+                (symbol,) = data.values()  # the name of a node, or a number
                 return self.nodes[symbol] if "as_name" in data else symbol
             case "as_tensors" | "as_sym_ints" | "as_sym_floats" | "as_sym_bools":
                 return [self.argument({kind[:-1]: item}) for item in data]

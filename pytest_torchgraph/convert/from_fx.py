@@ -142,6 +142,9 @@ def convert(
 class GraphConverter:
     """Converter for one fx graph, node by node in graph order.
 
+    `run` calls `input`, `node` and `output`. Most other methods return one field of a `Node`, which
+    their docstrings name. `FoldedConverter` overrides some of them.
+
     Attributes:
         fx: the fx graph.
         owner: the module that owns the fx graph, or `None`.
@@ -155,6 +158,9 @@ class GraphConverter:
         results: result of each node.
         subgraphs: bodies of higher-order ops, by attribute path.
         returned: see `Converted`.
+        _calls: for calls in one column of a line, the number of each by its name in Dynamo's graph;
+            see `with_columns`.
+        _written: for each body, the names of its inputs that it writes.
     """
 
     level: Level
@@ -211,6 +217,7 @@ class GraphConverter:
             given=self.naming.given,
             groups=self.canon.ranks_of_groups(),
         )
+        # The sort is stable, so an alias directly follows the value that it aliases.
         order = {node: number for number, node in enumerate(self.names)}
         values = sorted(self.names, key=lambda node: order[original_value(node)])
         names = {node.name: self.names[node] for node in values}
@@ -257,7 +264,13 @@ class GraphConverter:
         annotations = node_meta.annotations_of(node.meta)
         result = self.result(node)
         return Node(
-            *(name, "placeholder", role, defaults, {}, result, path), annotations=annotations
+            name,
+            "placeholder",
+            role,
+            defaults,
+            result=result,
+            module=path,
+            annotations=annotations,
         )
 
     def node(self, node: fx.Node) -> Node:
@@ -273,7 +286,7 @@ class GraphConverter:
             called = (SubgraphRef(self.body(node)),)
             result = result or returned_by(self.subgraphs[str(node.target)])
         values = tuple([self.arg(arg) for arg in args])
-        if op == "get_attr" and not target:
+        if op == "get_attr" and not target:  # an anonymous constant
             values = self.value_of_constant(node)
         values = called + values
         effects, after = self.effects(node, self.written_by_bodies(op, values))
@@ -289,15 +302,16 @@ class GraphConverter:
             target,
             effects,
             after,
-            self.options(node, op),
-            "" if self._copies is None else self._copies.by(node),
-            node_meta.annotations_of(rng_states.meta_of(node)),
+            options=self.options(node, op),
+            by="" if self._copies is None else self._copies.by(node),
+            annotations=node_meta.annotations_of(rng_states.meta_of(node)),
         )
 
     def op(self, node: fx.Node) -> tuple[str, str]:
         """Return `Node.op` and `Node.target`."""
         if node.op == "get_attr":
             target = str(node.target)
+            # torch numbers these constants, so another constant would change the name.
             anonymous = target.lstrip("_").startswith(("tensor_constant", "lifted_tensor"))
             return "get_attr", "" if anonymous else target
         if node.op == "call_module":
@@ -333,7 +347,7 @@ class GraphConverter:
         if op == "operator.getitem" and self.is_projection(node):
             producer, index = node.args
             return self.namer.claim(f"{self.names[producer]}#{index}")  # type: ignore[index]
-        if node.meta.get(node_meta.SCOPE):
+        if node.meta.get(node_meta.SCOPE):  # a printed node, whose module is unknown
             return self.namer.claim(f"{base_name(op)}<{node.meta[node_meta.SCOPE]}>")
         return self.namer.node(path, op)
 
@@ -359,6 +373,7 @@ class GraphConverter:
             return self.path_of_sum(node)
         meta = rng_states.meta_of(node)
         stack = meta.get("nn_module_stack") or meta.get("fwd_nn_module_stack")
+        # The last entry of a stack is the innermost module.
         if stack and (self.naming.plain or self.level == "fx"):
             return str(list(stack.values())[-1][0])
         if stack:
@@ -382,6 +397,7 @@ class GraphConverter:
     def result(self, node: fx.Node) -> Result:
         """Return `Node.result`."""
         value = rng_states.value_of(node)
+        # The tensor of a user's graph is known, and its meta may be that of other inputs.
         if self.naming.given:
             user_tensor = self.attribute(node) if node.op == "get_attr" else None
             user_tensor = self.naming.tensors.get(node.name, user_tensor)
@@ -399,6 +415,7 @@ class GraphConverter:
         if overload is None:
             return None
         returns = overload._schema.returns
+        # A list has an unknown number of items. `()` marks it as several values.
         if len(returns) == 1:
             return () if isinstance(returns[0].type, torch.ListType) else None
         return (None,) * len(returns) or None
@@ -423,6 +440,7 @@ class GraphConverter:
         number = calls.setdefault(source.call, len(calls))
         if not expressions:
             return source
+        # The calls run in the order of their ends. In a loop, each of them has several numbers.
         return replace(source, columns=expressions[number % len(expressions)])
 
     def effects(
@@ -436,6 +454,7 @@ class GraphConverter:
         names = [*body_names(args)] if self.subgraphs else []
         if KINDS.get(op) == "function":
             names = names[:1]  # the backward takes no operand of the call
+        # The operands follow the last body. Without bodies, `names` is empty.
         last = max((k for k, arg in enumerate(args) if any(body_names(arg))), default=0)
         operands = leaves(args[last + 1 :])
         written: set[str] = set()
@@ -524,7 +543,7 @@ class GraphConverter:
         kept = [k for k, item in enumerate(returned) if item not in self.unused_meshes]
         real = [k for k in kept if not is_saved(descriptions[k])]
         all_saved = [k for k in kept if is_saved(descriptions[k])]
-        saved_positions = [k for k in all_saved if isinstance(returned[k], fx.Node)]
+        saved_positions = [k for k in all_saved if isinstance(returned[k], fx.Node)]  # no numbers
         if self.naming.input_order:
             position_by_name = {name: number for number, name in enumerate(self.names)}
             saved_positions.sort(key=lambda k: self._order.of_saved(returned[k], position_by_name))

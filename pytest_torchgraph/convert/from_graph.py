@@ -214,6 +214,7 @@ class ModuleBuilder:
                 return self.symbol(value.expr)
             case Atom():
                 found = object_named(value.name)
+                # `function_named` rejects the functions that a text may not name.
                 return function_named(value.name) if found is None or callable(found) else found
             case Device():
                 return torch.device(value.name)
@@ -231,6 +232,7 @@ class ModuleBuilder:
     def symbol(self, expr: str) -> fx.Node:
         """Return a node that computes an expression from the sizes that the graph has as values."""
         if expr not in self.symbols:
+            # Computed with proxies, an expression adds the nodes that compute it.
             sizes: Any = {name: fx.Proxy(node) for name, node in self.symbols.items()}
             try:
                 self.symbols[expr] = value_of(expr, sizes).node
@@ -281,7 +283,7 @@ class _FakeValues:
         return value_of(size.expr, self._sizes)
 
     def add_symbol(self, name: str) -> None:
-        """Make a `torch.SymInt` for a symbol."""
+        """Make a `torch.SymInt` for a symbol: a size of a tensor with a dynamic dimension."""
         if name not in self._sizes:
             dynamic = torch_private.get("dim_dynamic").DYNAMIC
             context = torch_private.get("symbolic_context")([dynamic])

@@ -114,7 +114,7 @@ def runnable(gm: fx.GraphModule) -> fx.GraphModule:
         if isinstance(module, fx.GraphModule):
             for node in module.graph.find_nodes(op="call_function", target=invoke):
                 node.target = _call
-                node.args = (node.args[0], *node.args[2:])
+                node.args = (node.args[0], *node.args[2:])  # without the key in torch's cache
             module.recompile()
     return copy
 
@@ -149,6 +149,10 @@ def _class_names(modules: Any) -> str:
 
 
 def _options(module: torch.nn.Module) -> Iterator[str]:
+    """Yield the options of one module, without those of its submodules.
+
+    These are arguments of its constructor, then dtypes, eval mode, parametrizations and hooks.
+    """
     kind: Any = type(module)
     for name, default in _parameters(kind).items():
         value = getattr(module, name.rstrip("_"), inspect.Parameter.empty)
@@ -238,6 +242,7 @@ class Regions:
 
     @cached_property
     def _paths(self) -> dict[torch.fx.Node, str]:
+        """The layer of each call of a region, "" if unknown."""
         invoke = torch.ops.higher_order.invoke_subgraph
         by_body: dict[str, list[torch.fx.Node]] = {}
         for call in self.fx.find_nodes(op="call_function", target=invoke):
@@ -286,8 +291,10 @@ def _own_paths(owners: Sequence[Sequence[str]]) -> list[str]:
 def _shorten_path(path: str, other_paths: Sequence[str]) -> str:
     """Return a path up to its last part that differs in any of `other_paths`, if there are any."""
     parts = path.split(".")
+    # A path that all others equal says nothing, but without others the whole path is the layer.
     ends = [0 if other_paths else len(parts)]
     for other_path in other_paths:
+        # Beyond the end of the shorter path, nothing tells the layers apart.
         pairs = zip(parts, other_path.split("."), strict=False)
         ends += [k + 1 for k, (part, other_part) in enumerate(pairs) if part != other_part]
     return ".".join(parts[: max(ends)])

@@ -71,6 +71,7 @@ def _kernel_arguments(kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str
 
 
 def _positional(node: fx.Node) -> tuple[Any, ...]:
+    """Return the positional arguments without those that `arguments` omits."""
     target = node.target
     if target is torch.ops.higher_order.invoke_subgraph and isinstance(node.args[1], str):
         return node.args[0], *node.args[2:]

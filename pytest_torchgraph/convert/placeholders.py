@@ -232,6 +232,7 @@ class DeclaredOrder:
             backward: True if the graph is a backward.
         """
         index = belongs_to(description, position, backward)
+        # An attribute of the Dynamo graph is none of its inputs, but may be written like one.
         written = getattr(description, "mutated_input", None)
         name = self._attributes.get(getattr(written, "target", ""))
         if index is not None and index < len(self._dynamo):

@@ -130,6 +130,7 @@ def mesh_dimensions() -> dict[str, str]:
             all_names.setdefault(str(process_group.group_name), match[1])
     dimension_by_group: dict[str, str] = {}
     for group, name in all_names.items():
+        # A name that a context gives is taken from any other group, unless the ranks are the same.
         names_by_group = given_names if name in given_names.values() else all_names
         same_name = [other for other, other_name in names_by_group.items() if other_name == name]
         if all(ranks.get(other) == ranks.get(group) for other in same_name):
@@ -157,6 +158,7 @@ def reduction_of(value: Any) -> str | None:
 
 
 def _marked(value: Any, name: str | None) -> Any:
+    """Return an argument as `mark_names` does. `name` is its name in the schema if it is marked."""
     if name == GROUP_NAME and isinstance(value, str):
         return GroupName(value)
     return OWN_RANK if name == _RANK and isinstance(value, int) else value

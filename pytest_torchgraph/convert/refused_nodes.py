@@ -50,10 +50,11 @@ def describe_refused(
     ops: dict[object, RefusedOp] = {}
     contexts: set[str] = set()
     for node, reason in refused:
-        op, key = RefusedOp("", clean(reason)), None
+        op, key = RefusedOp("", clean(reason)), None  # without a node, the graph as a whole
         if node is not None:
             name = op_name(node.target) if node.op != "get_attr" else str(node.target)
             sources = ((near, _source(near)) for near in _nearest(node))
+            # Without any line in the graph, the node is described by itself.
             near, source = next((pair for pair in sources if pair[1] is not None), (node, None))
             op = RefusedOp(name, clean(reason), _module(near, modules), source)
             key = source and (source, near is node)  # the op in a context may be refused too
@@ -61,7 +62,7 @@ def describe_refused(
                 if name in contexts or ("_exit_" in name and ops):  # the end of a `with` statement
                     continue
                 contexts.add(name)
-        ops.setdefault(key or (op.op, op.reason), op)
+        ops.setdefault(key or (op.op, op.reason), op)  # without a line, one entry per reason
     return tuple(ops.values())
 
 
@@ -72,6 +73,7 @@ def clean(reason: str) -> str:
 
 
 def _module(node: fx.Node, modules: Mapping[int, str]) -> str:
+    """Return the path of the innermost module of a node, "" if unknown."""
     stack = list((node.meta.get("nn_module_stack") or {}).items())
     return node_meta.stack_path(stack[-1][0], stack[-1][1], modules) if stack else ""
 

@@ -103,6 +103,7 @@ def value_of(node: fx.Node) -> Any:
 
 
 def _states_returned(output: fx.Node) -> Iterator[fx.Node]:
+    """Yield the random states among the outputs of a forward."""
     returned = output.args[0]
     for value in returned if isinstance(returned, tuple | list) else ():
         if isinstance(value, fx.Node) and is_state(value):

@@ -26,6 +26,7 @@ _FRAME = re.compile(
     r'(?:\n(?![ \t]*File ")[ \t]*([^\n]*)(?:\n {4}( *[~^]+) *$)?)?',
     re.MULTILINE,
 )
+"""A frame of a printed stack: file, line, function, and if printed, code and carets."""
 _RESUMED = re.compile(r"torch_dynamo_resume_in_(.+)_at_\d+")
 _TORCH = str(Path(torch.__file__).parent)
 _OURS = str(Path(str(sys.modules[__name__.partition(".")[0]].__file__)).parent)
@@ -85,6 +86,7 @@ def relative(file: str) -> str:
     Directories are tried in this order: installed packages, the root, the working directory, the
     import path. Separators are `/` on Windows too, because other systems read the baselines.
     """
+    # Of nested directories on the import path, the innermost.
     import_roots = (CONTEXT.root, str(Path.cwd()), *sorted(sys.path, key=len)[::-1])
     for base in (*_SITE, *filter(None, import_roots)):
         if relative_path := below(file, base):
@@ -141,6 +143,7 @@ def from_stack_trace(text: str, call: str = "") -> Source | None:
             direct = not called_by_module and is_in_plain_function(file, line)
             # Dynamo's carets always extend to the end of the line, so use only their start.
             columns = (len(carets) - len(carets.lstrip()),) if carets else ()
+            # The called function is not printed, so any line with this word counts.
             calls = [f"{relative(f)}:{n}" for f, n, _, c, _ in frames if "checkpoint" in c]
             code, checkpoint = code.strip(), "".join(calls[-1:])
             return Source(relative(file), line, code, function, call, direct, columns, checkpoint)
@@ -158,6 +161,8 @@ def is_in_plain_function(file: str, line: int) -> bool:
         return False
     indent = _indent(lines.pop())
     in_function = False
+    # Outwards: a line with less indentation encloses the line, unless it ends a header of several
+    # lines. The first `def` decides, by the line that encloses it.
     for line_text in reversed(lines):
         text = line_text.lstrip()
         if not text or text.startswith(("#", ")", "]", "}")) or _indent(line_text) >= indent:
@@ -202,6 +207,7 @@ def expressions(code: str, start: int, call: str) -> tuple[tuple[int, int], ...]
         call: name of the call in Dynamo's graph, without its number.
     """
     try:
+        # The head of a statement, such as `if f(x):`, is no Python without a body.
         tree = ast.parse(f"{code} pass" if code.endswith(":") else code)
     except (SyntaxError, ValueError):  # a line of a longer statement
         return ()
@@ -222,7 +228,7 @@ def _call_names(node: ast.AST) -> tuple[str, ...]:
     if isinstance(node, ast.Call):
         return (getattr(node.func, "attr", getattr(node.func, "id", "")),)
     operator = type(getattr(node, "op", None)).__name__.lower()
-    return operator, operator.removesuffix("t"), f"true{operator}"
+    return operator, operator.removesuffix("t"), f"true{operator}"  # mult is mul, div is truediv
 
 
 def frames_in(text: str) -> list[tuple[str, int, str, str]]:

@@ -79,7 +79,7 @@ def to_graph_module(converted: Converted) -> fx.GraphModule:
     names = converted.names
     placeholders = converted.fx.find_nodes(op="placeholder")
     placeholder_by_name = {names[node.name]: node for node in placeholders if node.name in names}
-    # The captured graph does not contain all placeholders.
+    # The captured graph does not contain all placeholders: nodes take `None` for the others.
     copies: dict[fx.Node, fx.Node | None]
     copies = {node: None for node in placeholders if node.name not in names}
     for node_in_graph in converted.graph.inputs:
@@ -88,7 +88,7 @@ def to_graph_module(converted: Converted) -> fx.GraphModule:
         copy = graph.create_node(
             "placeholder", target, node.args, {}, node_in_graph.name, node.type
         )
-        if not target.startswith("*"):
+        if not target.startswith("*"):  # `*args` keeps its star, which no name has
             copy.target = copy.name
         copy.meta = dict(node.meta)
         inputs[copy.name] = (node_in_graph.op, node_in_graph.name)

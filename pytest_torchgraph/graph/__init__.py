@@ -1,16 +1,21 @@
 """Graphs as pure data: model, text form, equality, difference, assertions. Never imports torch.
 
 - `model`: `Graph`, `Node` and their parts. `module_paths`: module paths in node names. `digits`:
-  rounding of float constants.
+  rounding of float constants. `sizes`: values for symbolic sizes.
 - `program`: the graphs of a run or a file, as one value. `events`: eager ops and graph breaks.
+- `step`: the runs of the graphs in one training step. `step.joined` puts the graphs that graph
+  breaks divide into one forward and one backward; `inline` copies the nodes.
 - `text/`: writer and parser of the `.tgraph` form.
 - `equality/`: canonical form, numbered graph, isomorphism: the implementation of `==`.
 - `diff/`: differences between two captures, as findings.
 - `blocks`: differences between the blocks of one capture.
 - `cost/`: FLOPs, saved bytes, peak memory, and recomputation in the backward.
-- `census`: each op with its number of runs.
-- `select`, `op_checks`, `pattern`, `checks`: queries and assertions about ops.
-- `collectives`, `collective_checks`: queries and assertions about communication.
+- `higher_order`: tables of torch's higher-order ops: which op each runs, and how often its bodies.
+- `census`: each op with its number of runs, by these tables.
+- `op_checks`: the methods of `Graph` and `Capture` that query or assert ops. They call `find`
+  (nodes), `checks` (counts), `pattern` (relations, on the uses in `dataflow`) and
+  `collective_checks` (communication, on `collectives`). `select` filters the ops for all of them.
+- `failures`: the nodes that a failed check hands to the report, for its picture.
 - `divergence`: the first difference between a run and eager, as a value.
 """
 

@@ -97,9 +97,9 @@ def _matches(path: str, glob: str) -> bool:
 def lists_of(graphs: Sequence[Graph]) -> list[str]:
     """Return the globs of the outermost module lists with at least two members: `"layers.*"`."""
     counts: Counter[str] = Counter()
-    for instance in {
-        instances[-1] for path in _module_paths(graphs) if (instances := instances_of(path))
-    }:
+    paths = _module_paths(graphs)
+    # The last of the instances around a path is the outermost.
+    for instance in {instances[-1] for instances in map(instances_of, paths) if instances}:
         parent, _, _ = instance.rpartition(".")
         counts[f"{parent}.*" if parent else "*"] += 1
     return sorted(glob for glob, count in counts.items() if count > 1)
@@ -139,6 +139,7 @@ def kinds_of(
     for group in ordered:
         parts = _block_graphs(sides, group[0], group[0])
         diff = None
+        # Both sides have the names of the odd block, which the difference is about.
         if explained and group[0] != common:
             diff = _drop_inputs_and_outputs(
                 diff_graphs(_block_graphs(sides, common, group[0]), parts)
@@ -208,6 +209,7 @@ class _BlockSide:
         for name in reversed(ops):
             node, users = ops[name], self.graph.users.get(name, ())
             is_projection = is_projection_node(self.graph, node)
+            # An op whose result nothing takes is not for the backward: the model itself runs it.
             is_for_backward = bool(users) or name in self.saved or is_projection
             unused = not any(user in remaining or user not in ops for user in users)
             if unused and is_for_backward and not node.effects:
@@ -229,11 +231,13 @@ class _BlockSide:
 
 
 def _names_taken_by(node: Node) -> list[str]:
+    """Return the names of the nodes whose values a node takes or writes."""
     targets = [effect.target.name for effect in node.effects if effect.target is not None]
     return [*node.refs, *targets]
 
 
 def _assign_ops_to_blocks(graph: Graph, glob: str) -> dict[str, dict[str, Node]]:
+    """Return the ops of each block, by the block's path and by their name, in graph order."""
     bodies = graph.subgraphs_by_name
     depth = glob.count(".") + 1
     ops_by_block: dict[str, dict[str, Node]] = {}
@@ -286,6 +290,7 @@ def _refuse_bodies_of_several(
 
 
 def _block_graphs(sides: Sequence[_BlockSide], block: str, new_path: str) -> tuple[Graph, ...]:
+    """Return the graphs of a block, one for each side with ops of the block; see `_block_graph`."""
     return tuple(
         _block_graph(side, block, new_path) for side in sides if block in side.ops_by_block
     )
@@ -306,6 +311,7 @@ def _block_graph(side: _BlockSide, block: str, new_path: str) -> Graph:
         return moved(path, (block, new_path))
 
     own_inputs: dict[str, Node] = {}
+    # What all blocks take comes first, so that it has the same number in each of them.
     outer_inputs = {name: graph.by_name[name] for name in side.shared}
     for node in ops.values():
         for name in _names_taken_by(node):

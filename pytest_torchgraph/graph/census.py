@@ -64,6 +64,8 @@ class OpCall:
         graph: graph or body that contains the node.
         op: the op; see `higher_order.executed`.
         times: number of runs of the node in one run of the outermost graph.
+        _contexts: `times`, divided among the chains of calls that lead to the graph; see
+            `_iter_graphs`.
     """
 
     node: Node
@@ -110,7 +112,7 @@ class OpCall:
             for node in self.graph.nodes
             if node.op == "operator.getitem"
             and node.refs[:1] == (self.node.name,)
-            and not (self.node.op == SAVING_STATE and node.args[1] == 0)
+            and not (self.node.op == SAVING_STATE and node.args[1] == 0)  # the generator's state
         )
         return tuple(selected)
 
@@ -205,7 +207,11 @@ def count_ops(graphs: Iterable[Graph]) -> OpCounts:
 
 
 def _iter_ops(graph: Graph, uncounted: bool = False) -> Iterator[tuple[int, Node, str]]:
-    """Yield the calls of a graph, each with its position and the op that it counts as."""
+    """Yield the calls of a graph, each with its position and the op that it counts as.
+
+    With `uncounted`, a wrapper has two entries, one for itself and one for the wrapped op. A
+    higher-order op without an entry in `higher_order` has one more for each op among its arguments.
+    """
     for number, node in enumerate(graph.nodes):
         op = node.op
         if not node.is_call:
@@ -258,6 +264,7 @@ def is_projection_node(graph: Graph, node: Node) -> bool:
     if node.op != "operator.getitem" or not node.args:
         return False
     first = node.args[0]
+    # `node.refs` searches all arguments, so it is read only if the first is no reference.
     name = first.name if type(first) is Ref else next(iter(node.refs), None)
     return name is not None and is_projection(node, graph.by_name.get(name))
 
@@ -281,8 +288,10 @@ def bodies_of(graph: Graph, node: Node) -> list[Graph]:
 
 
 def _runs_per_call(graph: Graph, node: Node) -> int | None:
+    """Return `Run.times` of each body of a call."""
     kind = KINDS.get(node.op)
     if kind in ("map", "scan"):
+        # The rows follow the body, in a scan also the initial state.
         rows = node.args[1 if kind == "map" else 2 :][:1]
         operands = (graph.by_name[ref.name] for ref in iter_refs(rows))
         result = next((operand.result for operand in operands), None)
@@ -330,7 +339,7 @@ class Homes:
     """
 
     def __init__(self, graph: Graph):
-        self._callers: dict[str, dict[str, None]] = {}
+        self._callers: dict[str, dict[str, None]] = {}  # of each body, without repetition
         self._homes: dict[str, str] = {}
         for node in graph.nodes if graph.subgraphs else ():
             for name in body_names(node) if node.is_call and node.module else ():
@@ -342,6 +351,7 @@ class Homes:
         return (home, node.module) if home and node.module not in ("", home) else None
 
     def _find_home(self, body: Graph) -> str:
+        """Return the caller that contains the nodes of a body; "" if no caller does."""
         if body.name not in self._homes:
             paths = {node.module for graph in body.walk() for node in graph.nodes}
             homes = [
@@ -349,6 +359,7 @@ class Homes:
                 for caller in self._callers[body.name]
                 if any(path == caller or path.startswith(caller + ".") for path in paths)
             ]
+            # The innermost of nested callers: an enclosing module contains the nodes too.
             self._homes[body.name] = max(homes, key=len, default="")
         return self._homes[body.name]
 

@@ -129,6 +129,7 @@ def bounds(count: Any, device: str) -> tuple[int, int | None]:
         return bounds(count[device], device)
     is_pair = isinstance(count, tuple | list) and len(count) == 2
     low, high = count if is_pair else (count, count)
+    # `None` is a limit inside a pair, but alone it is no count.
     if count is None or any(
         isinstance(value, bool) or not isinstance(value, int | None) for value in (low, high)
     ):

@@ -61,6 +61,7 @@ def assert_collectives(
         problems.extend((problem, *list_collectives(wrong)))
         unexpected.extend(wrong)
 
+    # Any of these may belong to the group, so a count of the group alone could be wrong.
     unknown = [collective for collective in captured if group and not collective.group]
     if unknown:
         report(
@@ -88,7 +89,7 @@ def assert_collectives(
         title = "collectives differ" + (f" in group {group}" if group is not None else "")
         nodes = [collective.node for collective in unexpected]
         shows = UnexpectedOps(graphs, nodes, title) if nodes else None
-        if not unexpected and not heaviest:
+        if not unexpected and not heaviest:  # no problem lists any collective
             problems += _list_captured(captured)
         raise failed("\n".join([f"{title}:", *problems]), shows)
 
@@ -224,6 +225,7 @@ def assert_overlapped(
         title = "exposed collectives" + (f" ({which})" if which else "")
         counts = f"{len(unoverlapped)} of {len(selected)}"
         lines = [f"{title}: expected {format_bounds(low, high)}, found {counts}"]
+        # If too few are exposed, the overlapped ones are the problem, so all are listed.
         lines += _explain_exposed(selected if len(unoverlapped) < low else unoverlapped, at_least)
         nodes = [collective.node for collective in unoverlapped]
         shows = UnexpectedOps(graphs, nodes, title) if nodes else None

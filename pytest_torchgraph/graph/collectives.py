@@ -19,7 +19,7 @@ from ..ops.collectives import (
 )
 from ..ops.dtypes import ABBREVIATIONS, item_size
 from ..ops.matching import ATEN_LEVELS
-from ..ops.views import NO_WORK
+from ..ops.views import NO_WORK, without_overload
 from ..words import counted
 from .census import is_projection_node, runs
 from .cost import producer_of, viewed_by
@@ -171,8 +171,9 @@ def collectives_of(graphs: Iterable[Graph]) -> tuple[Collective, ...]:
 
 
 def _iter_collectives(graph: Graph, graph_name: str) -> Iterator[Collective]:
+    """Yield the collectives of a graph or a body; `graph_name` is that of the outermost graph."""
     calls = [node for node in graph.nodes if node.is_call and not is_projection_node(graph, node)]
-    waits: dict[str, int] | None = None
+    waits: dict[str, int] | None = None  # not searched in a graph without collectives
     for position, node in enumerate(calls):
         hidden = hides_collectives(node.op, dispatched=graph.level in ATEN_LEVELS)
         if hidden or (_is_declared_collective(node) and node.kind == "call_module"):
@@ -198,17 +199,17 @@ def _iter_collectives(graph: Graph, graph_name: str) -> Iterator[Collective]:
                 first = moved[0] if moved else None
                 yield Collective(
                     kind,
-                    _find_group(node, graph.groups),
-                    total_bytes(moved),
-                    first.dtype if first else "",
-                    first.shape if first else (),
-                    node.module,
-                    node.source,
-                    graph_name,
-                    None if between is None else len(between),
-                    node,
-                    peer,
-                    tuple(other.op for other in between or () if _is_computation(other)),
+                    group=_find_group(node, graph.groups),
+                    bytes=total_bytes(moved),
+                    dtype=first.dtype if first else "",
+                    shape=first.shape if first else (),
+                    module=node.module,
+                    source=node.source,
+                    graph=graph_name,
+                    distance=None if between is None else len(between),
+                    node=node,
+                    peer=peer,
+                    overlap=tuple(other.op for other in between or () if _is_computation(other)),
                 )
         for run in runs(graph, node):
             for _ in range(run.counted):
@@ -231,8 +232,8 @@ def _is_declared_collective(node: Node) -> bool:
 
 def _is_computation(node: Node) -> bool:
     """Return True if a node computes a tensor and does not communicate."""
-    packet = ".".join(node.op.split(".")[:2])
-    if packet in NO_WORK or node.op in WAITS or _PASSES_ON.match(node.op) or communicates(node):
+    op = node.op
+    if without_overload(op) in NO_WORK or op in WAITS or _PASSES_ON.match(op) or communicates(node):
         return False
     # Other ops read sizes, compare metadata or assert.
     return any(tensors(node.result)) or any(effect.kind == "mutates" for effect in node.effects)
@@ -271,7 +272,10 @@ def _find_group(node: Node, known_groups: Container[str]) -> str:
 
 
 def _moved_tensors(graph: Graph, node: Node, kinds: Sequence[str]) -> list[Sequence[TensorMeta]]:
-    """Return the tensors to count for each part: the larger of its input and its output."""
+    """Return the tensors to count for each part: the larger of its input and its output.
+
+    A part is one of the collectives that the op runs, as `kinds` lists them.
+    """
     parts = len(kinds)
     if kinds == ("barrier",):  # c10d passes a tensor that only states the device
         return [()]

@@ -17,7 +17,7 @@ from .model import Graph, Node, Ref
 from .step import InlinedStep
 
 _Values: TypeAlias = list[int]
-"""Producers of a value, by number."""
+"""Producers of a value, by their number in `Dataflow.uses`."""
 _Named: TypeAlias = dict[str, list[_Values]]
 """Producers of each result of each node."""
 
@@ -134,9 +134,11 @@ class Dataflow:
         return values
 
     def _add_node(self, graph: Graph, node: Node, values: _Named, times: int) -> list[_Values]:
+        """Add a node and the bodies that it runs. Return the producers of each of its results."""
         is_plain = not node.op.startswith(PREFIX)
         call = node if is_plain else executed(node)
         operands = [_values_of(values, name) for name in call.refs]
+        # An op that reads a storage uses the op that wrote it in place, through no operand.
         for ref in node.after:
             if any(effect.kind == "mutates" for effect in graph.by_name[ref.name].effects):
                 operands.append(_values_of(values, ref.name))
@@ -152,8 +154,9 @@ class Dataflow:
         if not (graph.subgraphs and node.is_call and runs(graph, node)):
             return [[number]]
         self.leads_ahead = True
-        use.leads = []
+        use.leads = []  # `_Bodies` sets it to what the bodies use
         results = _Bodies(self, graph, node, values, use).results()
+        # `control_deps` computes nothing: only the ops of its body make its results.
         own_number = [] if wraps else [number]
         return [_merge_values([own_number, result]) for result in results] or [own_number]
 
@@ -191,27 +194,28 @@ class _Bodies:
         match KINDS.get(self.call.op):
             case "call":
                 return self._add_body(bodies[0], _producers_of(self.values, operands_of(self.node)))
-            case "branch":
+            case "branch":  # (condition, *bodies, operands)
                 self.use.leads = _merge_values(self._argument(0))
                 operands = self._argument(len(self.call.args) - 1)
                 branches = [self._add_body(body, operands) for body in bodies]
+                # The branches of an edited text may return different numbers of values.
                 return [_merge_values(results) for results in zip(*branches, strict=False)]
-            case "map":
+            case "map":  # (body, rows, other operands)
                 return self._add_body(bodies[0], self._argument(1) + self._argument(2))
-            case "scan":
+            case "scan":  # (body, initial state, rows, other operands)
                 rest = self._argument(2) + self._argument(3)
-                if self.runs[0].times == 1:
+                if self.runs[0].times == 1:  # no row passes its state to another one
                     return self._add_body(bodies[0], self._argument(1) + rest)
                 state = self._new_carried(self._argument(1))
                 results = self._add_body(bodies[0], state + rest)
                 self._carry_results(state, results)
                 return results
-            case "tree":
+            case "tree":  # (body, rows, other operands); the body takes two rows, or results
                 state = self._new_carried(self._argument(1) * 2)
                 results = self._add_body(bodies[0], state + self._argument(2))
                 self._carry_results(state, results * 2)
                 return results
-            case "loop":
+            case "loop":  # (condition, body, initial state, other operands)
                 state = self._new_carried(self._argument(2))
                 rest = self._argument(3)
                 self.use.leads = _merge_values(self._add_body(bodies[0], state + rest))
@@ -258,7 +262,10 @@ class _Bodies:
         return [[number] for number in numbers]
 
     def _carry_results(self, state: Sequence[_Values], results: Sequence[_Values]) -> None:
-        """Add the results of the body to the loop-carried values, for all later rounds."""
+        """Add the results of the body to the loop-carried values, for all later rounds.
+
+        A scan returns the new state, then its outputs, which no later round takes.
+        """
         for (number,), result in zip(state, results, strict=False):
             self.flow.carried[number] += result
 
@@ -268,6 +275,7 @@ class _Bodies:
         The scores depend on query and key. The result depends on all operands and bodies.
         """
         first = next(k for k, arg in enumerate(self.call.args) if any(body_names(arg)))
+        # The value, which is also an argument before the first body, counts here too.
         score = self.flow.add_value(self.graph, self.times)
         self.flow.uses[score].leads = _merge_values(
             v for k in range(first) for v in self._argument(k)
@@ -275,6 +283,7 @@ class _Bodies:
         self.use.leads = list(self.use.uses)
         for body in bodies:
             buffers = self._argument(_BUFFERS[self.call.op] + (body is bodies[-1]))
+            # The other inputs are the score and its position.
             scores = [[score]] * (len(body.inputs) - len(buffers))
             self.use.leads += _merge_values(self._add_body(body, scores + buffers))
 
@@ -295,6 +304,7 @@ class _Bodies:
 
 
 def _values_of(values: _Named, name: str) -> _Values:
+    """Return the producers of all results of a node; none for a body, which is a get_attr."""
     results = values.get(name, ())
     return results[0] if len(results) == 1 else _merge_values(results)
 

@@ -79,7 +79,7 @@ def rounded(value: float, digits: int) -> float:
     if value == 0 or not math.isfinite(value):
         return value
     short = float(f"{value:.{digits - 1}e}")
-    return short if math.isfinite(short) else value
+    return short if math.isfinite(short) else value  # the largest floats round up to infinity
 
 
 def only_floats_differ(a: Iterable[Graph], b: Iterable[Graph]) -> bool:

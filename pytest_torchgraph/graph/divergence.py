@@ -43,6 +43,7 @@ _VERDICTS: dict[str, str] = {
     "precision": "the same formula, less precise",
 }
 MAX_OPS = 6
+"""Maximum number of ops of one side that the message names, the last ones."""
 
 
 @dataclass(frozen=True)
@@ -112,6 +113,7 @@ class Divergence:
                 f"{last_stage}."
             )
         places = _place(self)
+        # Equal eager runs differ, so there is one side only, and a cause instead of a change.
         if self.stage == "eager":
             subject = (
                 self.nodes[-1].op.removesuffix(".default") if self.nodes else "the Python code"
@@ -200,6 +202,7 @@ def nodes_to_show(
     shown = [_leave_out_views(side) for side in (eager_nodes, nodes)]
     if not any(shown):
         return eager_nodes, nodes
+    # If the direction decides which of equal nodes is left, each of them may be the one.
     unshared, from_start = (_drop_shared(*shown, from_end=from_end) for from_end in (True, False))
     if not any(unshared):
         return shown[0], shown[1]
@@ -217,7 +220,8 @@ def _drop_shared(
     """Leave out the nodes that correspond to a node with the same op on the other side.
 
     Nodes correspond first if they have the same constants, module and line, then if they have the
-    same constants. Among equal nodes the last ones correspond, because the compared values do.
+    same constants, and last if only their ops are the same. Among equal nodes the last ones
+    correspond, because the compared values do; with `from_end=False`, the first ones.
     """
     step = -1 if from_end else 1
     left = [[*eager_nodes][::step], [*nodes][::step]]
@@ -253,6 +257,7 @@ def _place(divergence: Divergence) -> Sequence[str]:
 
 
 def _format_change(divergence: Divergence) -> str:
+    """Format what became of eager's ops: `aten.mm -> aten.addmm`, `aten.mm removed`."""
     before, after = map(_format_ops, headline(divergence.eager_nodes, divergence.nodes))
     if before == after:
         return f"{after} changed"
@@ -262,6 +267,7 @@ def _format_change(divergence: Divergence) -> str:
 
 
 def _format_ops(nodes: Sequence[Node]) -> str:
+    # A get_attr reads a constant and runs nothing.
     ops = [node.op.removesuffix(".default") for node in nodes if node.kind != "get_attr"]
     shown = ops if len(ops) <= MAX_OPS else ["...", *ops[-MAX_OPS:]]
     return ", ".join(shown)

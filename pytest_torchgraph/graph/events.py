@@ -155,13 +155,18 @@ def in_schedule(
         fitting = (key for key, parts in by_node.items() if _fits(parts[0], call, named_nodes))
         placed += (
             replace(collective, distance=call.distance, overlap=call.overlap)
-            for collective in by_node.pop(next(fitting, 0), ())
+            for collective in by_node.pop(next(fitting, 0), ())  # 0 is the `id` of no node
         )
     unplaced = (collective for parts in by_node.values() for collective in parts)
     return *placed, *(replace(collective, distance=None, overlap=()) for collective in unplaced)
 
 
 def _fits(collective: Collective, call: ScheduledCall, named_nodes: set[str]) -> bool:
+    """Return True if a call can be the collective: by the node's name, or else by op and group.
+
+    Args:
+        named_nodes: nodes that some call names. A call without a name cannot be one of them.
+    """
     if call.node:
         return collective.node.name == call.node
     return (

@@ -62,7 +62,7 @@ def find_calls(graphs: Sequence[Graph], op: Any, selected: Selection | None = No
         refuse_impossible(
             op,
             levels,
-            traced=any(graph.classes for graph in graphs),
+            traced=any(graph.classes for graph in graphs),  # a user's graph has no classes
             decomposed=any(graph.decomposed or graph.level == "post_grad" for graph in compiled),
         )
     if "dynamo" in levels and levels & ATEN_LEVELS:
@@ -115,20 +115,24 @@ def refuse_hidden(graphs: Sequence[Graph], pattern: str = "") -> None:
     Args:
         graphs: the graphs.
         pattern: the pattern that the user searches for. Python calls that match it are allowed, and
-            nodes of autograd if it matches no registered op.
+            nodes of autograd if it matches no registered op, which only such a node could run. ""
+            allows all nodes of autograd.
 
     Raises:
         CaptureError: with the op and its place.
     """
     for graph, node, op in hiding_calls(graphs):
         is_node = is_autograd_node(op)
-        if not registered_ops(pattern) if is_node else matches(op, pattern) and calls_python(op):
+        if is_node:
+            is_allowed = not registered_ops(pattern)
+        else:
+            is_allowed = matches(op, pattern) and calls_python(op)
+        if is_allowed:
             continue
         location = f" ({node.source})" if node.source is not None else ""
-        remedy = "via 'aot' or 'dispatch'" if calls_python(op) else "the called function by itself"
-        problem = "calls code that is not traced"
-        if is_node:
-            problem, remedy = "is a node of autograd", "via 'aot' or 'dispatch'"
+        problem = "is a node of autograd" if is_node else "calls code that is not traced"
+        is_traced_later = is_node or calls_python(op)
+        remedy = "via 'aot' or 'dispatch'" if is_traced_later else "the called function by itself"
         raise CaptureError(
             f"{graph.name} does not contain the ops that {op} runs, because %{node.name}{location} "
             f"{problem}: capture {remedy}"

@@ -95,6 +95,7 @@ HIGHER_ORDER = frozenset(KINDS) | WRAPPERS | PLAIN | HIDING
 """All ops with an entry in this module."""
 
 _OP = re.compile(r"(?!torch\.)\w+\.\w+\.\w+\Z")
+"""Name of an overload, such as `aten.add.Tensor`, not of a function of torch."""
 SAVING_STATE = PREFIX + "run_and_save_rng_state"
 """A wrapper whose first result is not a result of the wrapped op."""
 _WITH_EFFECTS = PREFIX + "with_effects"
@@ -109,6 +110,7 @@ def executed(node: Node) -> Node:
     place = WRAPPED_AT.get(node.op)
     if place is None:
         return node
+    # In an edited text, the argument may be missing.
     inner = next(iter(node.args[place : place + 1]), None)
     if not isinstance(inner, Atom):
         return node
@@ -155,6 +157,8 @@ def hides(node: Node) -> bool:
         return False
     if op in KINDS or op in PLAIN:
         return False
+    # `executed` leaves a wrapper whose op is unknown. An op without an entry here may hide ops if
+    # it names neither bodies nor ops.
     return op in HIDING or op in WRAPPERS or not (any(body_names(node)) or any(ops_named(node)))
 
 

@@ -29,7 +29,7 @@ INVOKE = "higher_order.invoke_subgraph"
 
 
 class Copies:
-    """Copies of nodes of several graphs.
+    """Copies of nodes of several graphs, under names that are unique among all of them.
 
     Args:
         names: names that no copy takes.
@@ -91,7 +91,7 @@ class Copies:
             if body is not None and homes is not None:
                 operands = map(change, operands_of(node))
                 inside = dict(zip((n.name for n in body.inputs), operands, strict=True))
-                move = homes.move(node, body) or ("", "")
+                move = homes.move(node, body) or ("", "")  # which moves nothing
 
                 def inner_name(name: str, move: Move = move) -> str:
                     return self.claim(moved(name, move))
@@ -155,13 +155,15 @@ def with_order_of_writes(nodes: Sequence[Node], run_of: Callable[[Node], int]) -
     if not any(effect.target for node in nodes for effect in node.effects):
         return [*nodes]
     ordered: list[Node] = []
-    owners: dict[str, str] = {}  # of the storage of each value
-    made: dict[str, int] = {}
-    writers: dict[str, tuple[str, int, str]] = {}  # by owner, with the position and the value
+    owners: dict[str, str] = {}  # of the storage of each value, if another value made it
+    made: dict[str, int] = {}  # position of each value, 0 for an input
+    # The last write by owner: the writer, its position, and the value through which it wrote.
+    writers: dict[str, tuple[str, int, str]] = {}
     for position, node in enumerate(nodes):
         refs, run = node.refs, run_of(node)
         after = dict.fromkeys(node.after)
         for name in refs:
+            # A storage without a write has the position -1, which is before every value.
             writer, written, value = writers.get(owners.get(name, name), ("", -1, ""))
             if writer in refs or written < made.get(name, 0):  # then the node follows it anyway
                 continue
@@ -171,10 +173,12 @@ def with_order_of_writes(nodes: Sequence[Node], run_of: Callable[[Node], int]) -
         ordered.append(node if len(after) == len(node.after) else replace(node, after=tuple(after)))
         made[node.name] = position
         namespace, _, name = node.op.partition(".")
+        # A graph of Dynamo calls `torch.relu_`, whose storage `shared_argument` knows as ATen's op.
         op = f"aten.{name}" if namespace in ("Tensor", "torch") else node.op
         is_item = op == "operator.getitem"  # of a list, perhaps of views
         shared = 0 if is_item else shared_argument(op)
         base = node.args[shared] if shared is not None and shared < len(node.args) else None
+        # An item of a list that is no view is a value of its own.
         if isinstance(base, Ref) and (base.name in owners or not is_item):
             owners[node.name] = owners.get(base.name, base.name)
         for effect in node.effects:

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 from ..ops.dtypes import DType
 from ..ops.matching import Level
@@ -45,8 +45,8 @@ RecomputedBy: TypeAlias = Literal["checkpoint", "partitioner", "function", "form
 Detail: TypeAlias = Literal["ops", "dataflow", "full"]
 """Level of detail of a text; see `Graph.to_text`."""
 
-GRAPH_KINDS: tuple[GraphKind, ...] = ("forward", "backward", "inference", "joint", "update")
-PHASES: tuple[Phase, ...] = ("forward", "backward", "update")
+GRAPH_KINDS: tuple[GraphKind, ...] = get_args(GraphKind)
+PHASES: tuple[Phase, ...] = get_args(Phase)
 """The phases of a training step, see `Capture.phase`."""
 INPUT_OPS = ("input", "parameter", "buffer", "constant", "saved", "tangent")
 """Roles of an input, stored as the `op` of its placeholder. They are never compared.
@@ -445,6 +445,8 @@ class Graph(OpChecks):
     def __hash__(self) -> int:
         from .equality import as_captured, canonical_graph
 
+        # A graph that the user passed in is compared to a captured one without its aliases, so they
+        # never count here.
         nodes = canonical_graph(as_captured(self)).nodes
         counts = Counter(node.op for node in nodes if node.is_call)
         return hash((len(nodes), frozenset(counts.items())))
@@ -589,6 +591,7 @@ def need_phase(phase: str) -> str:
 
 def iter_refs(value: Arg) -> Iterator[Ref]:
     """Yield all node references inside an argument, in order, with repetition."""
+    # Not a recursive generator: each value would pass through every level of it.
     refs: list[Ref] = []
     _add_refs((value,), refs)
     return iter(refs)
@@ -679,6 +682,7 @@ def map_node(node: Node, change: Callable[[Arg], Arg], **fields: Any) -> Node:
 
 def is_projection(node: Node, producer: Node | None) -> bool:
     """Return True if `node` is a `getitem` that selects one of several outputs of `producer`."""
+    # A printed graph has no result for a higher-order op, which returns several values.
     return (
         node.op == "operator.getitem"
         and producer is not None

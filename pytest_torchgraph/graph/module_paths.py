@@ -51,7 +51,7 @@ def common_path(paths: Iterable[str]) -> str:
 
 def common_prefix(sequences: Iterable[Sequence[T]]) -> tuple[T, ...]:
     """Return the longest common beginning of sequences."""
-    columns = zip(*sequences, strict=False)
+    columns = zip(*sequences, strict=False)  # the shortest sequence bounds the common beginning
     return tuple(items[0] for items in takewhile(lambda items: len(set(items)) == 1, columns))
 
 

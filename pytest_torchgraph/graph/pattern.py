@@ -112,7 +112,7 @@ def find_pattern(graphs: Sequence[Graph], pattern: Pattern) -> tuple[Match, ...]
     """
     for part in pattern.parts:
         for op in part:
-            find(graphs, op)
+            find(graphs, op)  # for its errors
     step = joined(graphs)
     return tuple(
         match
@@ -143,6 +143,7 @@ def matches_in(flow: Dataflow, pattern: Pattern) -> Iterator[Match]:
             return
         extend = _extend_directly if arrow == "->" else _extend_at_any_distance
         paths = extend(flow, candidates, paths)
+    # A node of a body has a use for each call of the body, but is one match.
     by_node: dict[int, Match] = {}
     for number, path in paths.items():
         use = flow.uses[number]
@@ -171,6 +172,12 @@ def _matches(op: str, alternatives: Sequence[str]) -> bool:
 def _extend_directly(
     flow: Dataflow, candidates: Sequence[int], paths: Mapping[int, tuple[int, ...]]
 ) -> dict[int, tuple[int, ...]]:
+    """Return matches extended by one part of the pattern, after the arrow `->`.
+
+    Args:
+        candidates: the ops that match the part.
+        paths: the matches of the parts before it, by their last op.
+    """
     extended: dict[int, tuple[int, ...]] = {}
     for number in candidates:
         operand = next((used for used in flow.uses[number].uses if used in paths), None)
@@ -182,6 +189,8 @@ def _extend_directly(
 def _extend_at_any_distance(
     flow: Dataflow, candidates: Sequence[int], paths: Mapping[int, tuple[int, ...]]
 ) -> dict[int, tuple[int, ...]]:
+    """Return matches extended after the arrow `~>`; see `_extend_directly`."""
+    # The nearest match of each op: its distance, then of equally near ones the last in the graph.
     nearest = {number: (0, -number, number) for number in paths}
 
     def best(operands: Iterable[int]) -> tuple[int, int, int] | None:
@@ -194,7 +203,7 @@ def _extend_at_any_distance(
     while has_changed:
         has_changed = False
         for number, use in enumerate(flow.uses):
-            if number in paths:
+            if number in paths:  # its own match is the nearest, at distance 0
                 continue
             route = best(use.leads)
             if route is not None and (number not in nearest or route < nearest[number]):
@@ -374,6 +383,7 @@ def _find_order(
         is_ordered = is_ordered or (seen_first and second_node is not None)
         if first_node is not None and second_node is not None:
             for run in body_runs:
+                # `None` stands for a number of runs that is unknown, such as that of a loop.
                 if run.times != 1 and first_node is not node and second_node is not node:
                     return True, (second_node, first_node)
                 body_is_ordered, wrong = _find_order(run.body, firsts, seconds)

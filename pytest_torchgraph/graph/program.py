@@ -15,7 +15,10 @@ from .text import ALIAS_OPS, VERSION, Header, format_document, format_op, format
 
 
 class _Linked:
-    """Graphs with their links, as a part of a key."""
+    """Graphs with their links, as a part of `Program.key`.
+
+    The hash is weak, because equal links can have other names: `equal_programs` compares them.
+    """
 
     def __init__(self, graphs: Sequence[Graph]):
         self.graphs = graphs
@@ -34,14 +37,13 @@ Counts = tuple[tuple[str, dict[str, int]], ...]
 def count_lines(before: Counts, after: Counts) -> list[str]:
     """Return a line for each count that differs: `forward: aten.mm.default  1 -> 2`."""
     old, new = dict(before), dict(after)
-    none: dict[str, int] = {}
-    return [
-        f"{name}: {format_op(op)}  {was.get(op, 0)} -> {now.get(op, 0)}"
-        for name in {**old, **new}
-        for was, now in [(old.get(name, none), new.get(name, none))]
-        for op in sorted({*was, *now})
-        if was.get(op, 0) != now.get(op, 0)
-    ]
+    lines = []
+    for name in {**old, **new}:
+        was, now = Counter(old.get(name)), Counter(new.get(name))  # a missing op counts 0
+        for op in sorted({*was, *now}):
+            if was[op] != now[op]:
+                lines.append(f"{name}: {format_op(op)}  {was[op]} -> {now[op]}")
+    return lines
 
 
 @dataclass(frozen=True)
@@ -133,13 +135,17 @@ class Program:
         """Return the document that is stored. `fold=False` gives one line per node instead."""
         if not self.sections:
             return format_document(self.graphs, self.header, detail, fold=fold, digits=digits)
+        # Ranks whose graphs differ only in floats are equal after rounding, and share a section.
         if digits is not None:
             return self.with_digits(digits).to_text(detail, fold)
         sections = [(ranks, program.graphs) for ranks, program in self.classes(detail)]
         return format_sections(self.mesh, sections, self.header, detail, fold=fold)
 
     def key(self, detail: Detail) -> object:
-        """Return a value that two programs share if they are equal at a level of detail."""
+        """Return a value that two programs share if they are equal at a level of detail.
+
+        Run counts are part of every key, strides and devices only with detail "full".
+        """
         runs = tuple(self.runs.values())
         if detail == "ops":
             return tuple((name, frozenset(counts.items())) for name, counts in self.op_counts), runs
@@ -149,6 +155,7 @@ class Program:
 
     @cached_property
     def _classes(self) -> dict[Detail, list[tuple[list[int], Program]]]:
+        """The cache of `classes`, which fills it. A frozen class has no other place for it."""
         return {}
 
     def classes(self, detail: Detail) -> Sequence[tuple[Sequence[int], Program]]:
@@ -164,12 +171,15 @@ class Program:
 def missing_facts(program: Program, other: Program) -> list[str]:
     """Return which kinds of facts another program has on a rank, and a program lacks there.
 
-    Facts that one of two programs lacks are not compared, such as the value of a constant.
+    Facts that one of two programs lacks are not compared, such as the value of a constant. A kind
+    is missing if some value of this kind became unknown, and some known value occurs less often: a
+    change of a value, or of a graph, is no loss.
     """
     missing: set[str] = set()
-    for ranks, its in other.sections or (((0,), other),):
+    # A program of one capture counts as a single rank, or as every rank of the other program.
+    for ranks, section in other.sections or (((0,), other),):
         of_rank = program.of_rank or dict.fromkeys(ranks, program)
-        had = _facts(its)
+        had = _facts(section)
         partners = {id(of_rank[rank]): of_rank[rank] for rank in ranks if rank in of_rank}
         for facts in map(_facts, partners.values()):
             balance = Counter((key[0], value) for key, value in had.items())
@@ -181,16 +191,23 @@ def missing_facts(program: Program, other: Program) -> list[str]:
 
 
 def _facts(program: Program) -> Mapping[tuple[str, str], object]:
-    """Return values by kind of fact and name; `None` for an unknown value."""
+    """Return values by kind of fact and name; `None` for an unknown value.
+
+    The kinds are words of messages. A fact that a program cannot have, such as the options of a
+    module in a graph without modules, has no entry.
+    """
     facts: dict[tuple[str, str], object] = {}
     graphs = program.graphs
     calls = calls_of(graphs)
+    # Without calls, several runs of one graph are the only sign that the step has links.
     if needs_links(graphs) or (not calls and any(graph.runs > 1 for graph in graphs)):
         facts["links between graphs", ""] = bool(calls) or None
     for name, _ in program.op_counts:
+        # A text does not write the count 1, so it cannot lose it.
         if (count := program.runs.get(name)) != 1:
             facts["run counts", name] = count
     for graph in graphs:
+        # `()`, a target that returns the outputs, is written without any line.
         if graph.output or (graph.output is None and not graph.eager and graph.kind != "backward"):
             facts["return values", graph.name] = bool(graph.output) or None
         for part in graph.walk():
@@ -204,6 +221,6 @@ def _facts(program: Program) -> Mapping[tuple[str, str], object]:
                         facts["values of constants", f"{name} {slot}"] = known
                 if node.kind == "call_module" and node.op.startswith("torch."):
                     facts["module options", name] = node.options
-                elif node.op in ALIAS_OPS:
+                elif node.op in ALIAS_OPS:  # which only a graph of the user's counts as ops
                     facts["origin of the graphs", name] = graph.given or None
     return facts

@@ -55,7 +55,10 @@ class Selection:
         return any(self._matches_tensor(tensor) for tensor in tensors_of(call))
 
     def times(self, call: OpCall) -> int:
-        """Return the number of runs of a call in matching modules."""
+        """Return the number of runs of a selected call in matching modules.
+
+        Only the module divides the runs of a call: the other filters select all of them, or none.
+        """
         if not self.module:
             return call.times
         return sum(times for module, times in call.modules.items() if inside(module, self.module))
@@ -151,6 +154,7 @@ def nodes_of(graphs: Iterable[Graph]) -> Iterator[Node]:
 
 
 def _check_module(module: Any, graphs: Sequence[Graph]) -> str:
+    """Return a module path or glob that matches a module with nodes; see `selection`."""
     if not isinstance(module, str):
         raise TypeError(f"{module!r} is not a module path: pass a string such as 'encoder.layer.*'")
     known_paths = {path for node in nodes_of(graphs) for path in ancestors(node.module)}
@@ -176,6 +180,7 @@ def module_hint(glob: str, paths: Iterable[str], choices: Collection[str]) -> st
 
 
 def _is_annotated(node: Node, wanted: Iterable[tuple[str, Any]]) -> bool:
+    """Return True if a node has all of these annotations."""
     return all(
         key in node.annotations and (value is ANY_VALUE or node.annotations[key] == value)
         for key, value in wanted
@@ -183,6 +188,7 @@ def _is_annotated(node: Node, wanted: Iterable[tuple[str, Any]]) -> bool:
 
 
 def _check_annotation(annotation: Any, graphs: Sequence[Graph]) -> Mapping[str, Any]:
+    """Return annotations that nodes have, with `ANY_VALUE` for a key alone; see `selection`."""
     wanted = {annotation: ANY_VALUE} if isinstance(annotation, str) else annotation
     if not isinstance(wanted, Mapping) or not wanted or not all(isinstance(k, str) for k in wanted):
         raise TypeError(
@@ -203,6 +209,7 @@ def _check_annotation(annotation: Any, graphs: Sequence[Graph]) -> Mapping[str, 
 
 
 def _check_device(device: Any) -> str:
+    """Return the name of a device as graphs have it; see `selection`."""
     if not isinstance(device, str) and type(device).__name__ != "device":
         raise TypeError(
             f"{device!r} is not a device: pass a torch.device or its name, such as 'cuda'"

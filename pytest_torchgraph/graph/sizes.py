@@ -49,6 +49,7 @@ def _parse(expr: str) -> ast.expr:
 
 
 def _evaluate(node: ast.expr, values: Mapping[str, int]) -> Number:
+    """Return the value of a parsed expression. `value_of` converts what this raises."""
     match node:
         case ast.Constant(int() | float() as number):
             return number
@@ -69,6 +70,7 @@ def _evaluate(node: ast.expr, values: Mapping[str, int]) -> Number:
 
 
 def _divide(left: Number, right: Number) -> Number:
+    """Return a quotient, exact unless an operand is a float: `(s0/2)*2` stays an int."""
     if isinstance(left, float) or isinstance(right, float):
         return left / right
     return Fraction(left) / Fraction(right)
@@ -94,13 +96,14 @@ def _bits(value: Number) -> int:
 
 
 def _modulo(left: Number, right: Number) -> Number:
+    """Return the remainder with the sign of the divisor, as Python and sympy define it."""
     return left - right * (left // right)
 
 
 _UNARY: dict[type[ast.unaryop], Callable[[Any], Any]] = {
     ast.USub: operator.neg,
     ast.UAdd: operator.pos,
-    ast.Invert: operator.not_,
+    ast.Invert: operator.not_,  # sympy prints "not" as `~`
 }
 BINARY: dict[type[ast.AST], Callable[..., Any]] = {
     ast.Add: operator.add,
@@ -131,9 +134,10 @@ _BINARY: dict[type[ast.AST], Callable[[Any, Any], Any]] = {
     ast.Pow: _power,
     ast.LShift: _shift_left,
     ast.RShift: lambda left, right: int(left) >> int(right),
-    ast.BitAnd: lambda left, right: bool(left) and bool(right),
+    ast.BitAnd: lambda left, right: bool(left) and bool(right),  # sympy prints "and" as `&`
     ast.BitOr: lambda left, right: bool(left) or bool(right),
 }
+"""Functions of the operators in an expression. As in sympy, quotients of ints are exact."""
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "FloorDiv": operator.floordiv,
     "CleanDiv": operator.floordiv,
@@ -146,7 +150,7 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "PowByNatural": _power,
     "FloatPow": _power,
     "LShift": _shift_left,
-    "RShift": lambda left, right: int(left) >> int(right),
+    "RShift": _BINARY[ast.RShift],
     "Max": max,
     "Min": min,
     "Abs": abs,
@@ -173,6 +177,11 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
 
 
 SYMBOL = re.compile(r"\b(?:s|u|zuf|zf|j)\d+\b")
+"""A name that torch gives to a symbol.
+
+`s` and `u` are sizes, backed and unbacked, `zf` and `zuf` floats, and `j` is the ragged size of a
+nested tensor.
+"""
 
 
 def with_sizes(graphs: Sequence[Graph], sizes: Mapping[str, int]) -> tuple[Graph, ...]:
@@ -215,11 +224,16 @@ def _place_by_symbol(graphs: Sequence[Graph]) -> dict[str, str]:
     for expr, place in place_by_expr.items():
         for name in SYMBOL.findall(expr):
             place_by_name.setdefault(name, place)
+    # By prefix, then by number: `s2` before `s10`.
     return dict(sorted(place_by_name.items(), key=lambda item: (item[0][0], len(item[0]), item[0])))
 
 
 def _iter_symbols(node: Node) -> Iterator[tuple[str, Symbol]]:
-    """Yield the symbols of a node, each with a description of its place."""
+    """Yield the symbols of a node, each with a description of its place.
+
+    The sizes of the result come first, because their place says most about a symbol. They are
+    repeated among all symbols of the node.
+    """
     if isinstance(node.result, TensorMeta):
         for dim, size in enumerate(node.result.shape):
             if isinstance(size, Symbol):
@@ -241,7 +255,11 @@ def _iter_symbols(node: Node) -> Iterator[tuple[str, Symbol]]:
 
 
 class _SymbolReplacer:
-    """Replaces symbols by values. An expression is kept if one of its symbols has no value."""
+    """Replaces symbols by values. An expression is kept if one of its symbols has no value.
+
+    Use `node`, which replaces all symbols of a node. The instance keeps the value of each
+    expression, of which a graph has few.
+    """
 
     def __init__(self, values: Mapping[str, int]):
         self.values = values
@@ -270,6 +288,7 @@ class _SymbolReplacer:
             return tuple(self.result(node, item) for item in result)
         if isinstance(result, Symbol):
             number = self.value(result)
+            # The result of a node that computes a number stays symbolic: a `Result` is no number.
             return result if number is None else Symbol(str(number))
         return result
 

@@ -3,6 +3,10 @@
 A run of a compiled graph is a call of a body, and so is a run of eager ops. Each call says where
 its inputs come from. `inlined` replaces the calls by their bodies, so that the step is one forward
 and one backward, as if nothing had divided it. A cut is a place where the step was divided.
+
+`joined` is the entry for analyses: it calls `inlined`, which makes a `_Phase` of the forward calls,
+then one of the backward calls, whose inputs are values of the forward, and one of the update.
+`calls_of` returns the calls, and `needs_links` tells whether a text has to state them.
 """
 
 from __future__ import annotations
@@ -31,7 +35,10 @@ MOST_PATHS = 100
 
 Each node of the run is looked up in all of them."""
 MOST_OF_NAME = 100
-"""Maximum number of inputs of one name that are looked through for the same value."""
+"""Maximum number of inputs of one name that are looked through for the same value.
+
+Further ones count as different values: the search takes the square of their number.
+"""
 OUTSIDE = -1
 """Number of the call that makes the inputs of the step: none."""
 
@@ -138,6 +145,7 @@ def calls_of(graphs: Sequence[Graph]) -> list[tuple[StepCall, Graph]] | None:
         return None
     pairs = [(call, graph) for graph in graphs for call in graph.calls or ()]
     pairs.sort(key=lambda pair: pair[0].number)
+    # A number is missing if some of the step's graphs were left out.
     known = [call.number for call, _ in pairs] == [*range(len(pairs))]
     return pairs if known and pairs else None
 
@@ -145,7 +153,13 @@ def calls_of(graphs: Sequence[Graph]) -> list[tuple[StepCall, Graph]] | None:
 def with_calls(graphs: Sequence[Graph], of: Sequence[Graph]) -> tuple[Graph, ...]:
     """Return graphs with the calls of the same graphs at another level, which has other names.
 
-    Compiled graphs are changed in place, because live modules are looked up by their `id`.
+    Graphs of another level, the compiled ones, are changed in place, because live modules are
+    looked up by their `id`. A graph that is the same at both levels, an eager one, is copied. The
+    graphs are returned as they are if their numbers of inputs or results differ from those of `of`.
+
+    Args:
+        graphs: the graphs.
+        of: the graphs of the other level, in the same order.
     """
     names: dict[tuple[int, str], str] = {}
     for graph, other in zip(graphs, of, strict=True):
@@ -180,6 +194,7 @@ def with_calls(graphs: Sequence[Graph], of: Sequence[Graph]) -> tuple[Graph, ...
 def is_divided(graphs: Sequence[Graph]) -> bool:
     """Return True for a step with several runs of forward graphs, or with eager graphs."""
     forwards = [graph for graph in graphs if graph.kind not in ("backward", "update")]
+    # A graph whose calls are unknown ran at least once.
     runs = sum(max(len(graph.calls or ()), 1) for graph in forwards)
     return runs > 1 or any(graph.eager for graph in graphs)
 
@@ -201,13 +216,24 @@ def forward_of(numbers: Mapping[str, Sequence[int]], graph: Graph, number: int) 
 
 
 def earlier_run(numbers: Sequence[int], number: int, place: int = 0) -> int | None:
-    """Return the last of some runs before a run, or the one `place` runs before the last."""
-    found = bisect_left(numbers, number) - 1 - place
-    return numbers[found] if found >= 0 else None
+    """Return the last of some runs before a run, or the one `place` runs before the last.
+
+    Return `None` if there is no such run.
+
+    Args:
+        numbers: the runs, ascending.
+        number: the run.
+        place: number of runs to go back from the last one.
+    """
+    index = bisect_left(numbers, number) - 1 - place
+    return numbers[index] if index >= 0 else None
 
 
 def needs_links(graphs: Sequence[Graph]) -> bool:
-    """Return True for a step that is more than one run of a forward graph, and its backward."""
+    """Return True for a step that is more than one run of a forward graph, and its backward.
+
+    Only in such a step can a value come from any of several runs.
+    """
     alone = len(graphs) == 1 and len(graphs[0].calls or ()) < 2
     return (is_divided(graphs) and not alone) or len(graphs) > 2
 
@@ -249,7 +275,7 @@ def count_nodes(graph: Graph) -> int:
 
 
 def joined(graphs: Sequence[Graph]) -> InlinedStep:
-    """Return a divided step inlined; its graphs if its calls are unknown, or it is undivided."""
+    """Return a divided step inlined; its graphs if it is undivided, or if `inlined` gives up."""
     return (inlined(graphs) if is_divided(graphs) else None) or InlinedStep(tuple(graphs))
 
 
@@ -268,6 +294,7 @@ def in_order(graphs: Sequence[Graph]) -> tuple[Graph, ...]:
         return (*graphs, *updates)
     forward, backward = sorted(graphs, key=lambda graph: graph.kind == "backward")
     place = {node.name: number for number, node in enumerate(forward.nodes)}
+    # As in every converted backward, the inputs of the step come before saved values and tangents.
     roles = {"saved": 1, "tangent": 2}
     inputs = sorted(
         backward.inputs, key=lambda node: (roles.get(node.op, 0), place.get(node.name, -1))
@@ -281,7 +308,8 @@ def crossed(
 ) -> Iterator[tuple[str, int, int]]:
     """Yield the name of each value of a forward, and the range of the positions that it crosses.
 
-    A value crosses a position if it is computed before, and used after it. Inputs do not cross.
+    A value crosses a position if it is computed before, and used after it. Inputs do not cross. The
+    range is given by the index of its first position, and the index after its last one.
 
     Args:
         positions: numbers of the ops before each position, ascending.
@@ -294,6 +322,7 @@ def crossed(
         for name in (*node.refs, *(ref.name for ref in node.after)):
             last[aliases.get(name, name)] = number
     for name, use in last.items():
+        # The range of an input is empty, as if its last use made it.
         yield name, bisect_right(positions, made.get(name, use)), bisect_right(positions, use)
 
 
@@ -319,7 +348,7 @@ def _may_be_same(node: Node, other: Node) -> bool:
         return False
     if not isinstance(a, TensorMeta) or not isinstance(b, TensorMeta):
         return a == b
-    sizes = zip(a.shape, b.shape, strict=False)
+    sizes = zip(a.shape, b.shape, strict=False)  # shapes of other lengths differ anyway
     return (a.dtype, a.layout, len(a.shape)) == (b.dtype, b.layout, len(b.shape)) and all(
         x == y or isinstance(x, Symbol) or isinstance(y, Symbol) for x, y in sizes
     )
@@ -328,15 +357,25 @@ def _may_be_same(node: Node, other: Node) -> bool:
 class _Phase:
     """The forward, the backward or the update of a step, inlined.
 
+    The constructor does all the work: it collects the inputs of all calls, then copies the ops of
+    each call, and builds `graph`.
+
     Args:
         calls: its calls with their graphs, in program order.
         forward: the inlined forward, if this is the backward or the update.
 
     Attributes:
+        runs: the calls with their graphs, by number.
         values: name of each value, by call and name in the call's graph.
-        inputs: the inputs, by the name that they have in the forward, or by what they are outside.
+        inputs: the inputs, by their key, see `_key`.
         keys: key in `inputs` of each input of a call, by call and name.
-        outside: the inputs of the step, by role and name.
+        outside: the inputs of the step, by role and name; several values can share both.
+        copies: the ops of all calls.
+        template: the graph whose other attributes `graph` has.
+        origins: see `InlinedStep`.
+        boundaries: the cuts, in a forward only.
+        saved: names of the values that the graphs save.
+        graph: the inlined graph.
     """
 
     def __init__(self, calls: Sequence[tuple[StepCall, Graph]], forward: _Phase | None = None):
@@ -348,19 +387,20 @@ class _Phase:
         self.keys: dict[tuple[int, str], Hashable] = {}
         self.outside: dict[tuple[str, str], list[_Outside]] = {}
         self.copies = Copies()
-        kinds = sorted(
+        # A part without gradients does not make the step an inference, nor eager ops make it eager.
+        self.template = min(
             (graph for _, graph in calls), key=lambda g: (g.kind == "inference", g.eager)
         )
-        self.template = kinds[0]
         self.origins: dict[tuple[str, str], NodeOrigin] = {}
         self.boundaries: list[Boundary] = []
         self.saved: list[str] = []
-        wanted: dict[Hashable, str] = {}
+        wanted: dict[Hashable, str] = {}  # the name of each input outside, by its key
         for call, graph in calls:  # first, so that ops do not take the names of inputs
             for node in graph.inputs:
                 link = self._link(call, node)
                 if link.call not in self.runs:
                     wanted.setdefault(self._add_input(call, node), link.name)
+        # In the target's order, if it is known. Otherwise inputs come before parameters.
         place = {name: number for number, name in enumerate(calls[0][0].order)}
         ordered = sorted(
             self.inputs,
@@ -381,7 +421,12 @@ class _Phase:
         return call.inputs.get(node.name) or Link(OUTSIDE, node.name, node.op)
 
     def _key(self, call: StepCall, node: Node) -> Hashable:
-        """Return the key of an input: its name in the forward, or what it is outside the step."""
+        """Return the key of an input of a call. Inputs with equal keys are one value.
+
+        The key is a name for a value of the forward, the `Symbol` of a symbolic size, the `Link` of
+        a gradient that a backward makes, and otherwise role, name and number of an input of the
+        step, because inputs of one name may be different values.
+        """
         link = self._link(call, node)
         if self.forward is not None:
             name = self.forward.name_of(link, node)
@@ -417,6 +462,7 @@ class _Phase:
         return None
 
     def _add_input(self, call: StepCall, node: Node) -> Hashable:
+        """Add an input of a call to `inputs`, unless it is there, and return its key."""
         key = self.keys[call.number, node.name] = self._key(call, node)
         if key in self.inputs:
             return key
@@ -446,6 +492,7 @@ class _Phase:
         return self.inputs[self.keys[call.number, node.name]].name
 
     def _add_body(self, call: StepCall, graph: Graph) -> None:
+        """Add the ops of a call to `copies`, and their names to `values`."""
         taken = ((node.name, self.value(call, node)) for node in graph.inputs)
         values: dict[str, Arg] = {old: Ref(new) for old, new in taken if new != old}
         # A backward takes few parameters, so it has the paths of its forward.
@@ -493,6 +540,11 @@ class _Phase:
         return None if number is None or self.forward is None else self.forward.runs[number]
 
     def _build(self) -> Graph:
+        """Return the inlined graph.
+
+        A forward returns the results of the step, a backward one gradient or `None` for each input
+        of the forward. A backward also returns what only code without a record takes.
+        """
         last, _ = self.calls[-1]
         is_backward = self.template.kind == "backward"
         prefix = "grad " if is_backward else "output "
@@ -529,6 +581,7 @@ class _Phase:
             self.template,
             nodes=(*self.inputs.values(), *with_order_of_writes([*self.copies.nodes, end], run_of)),
             name=self.template.kind,
+            # Eager graphs have the level "dispatch" in every step, so a compiled one gives it.
             level=min((graph for _, graph in self.calls), key=lambda graph: graph.eager).level,
             subgraphs=tuple(self.copies.subgraphs),
             saved=(),

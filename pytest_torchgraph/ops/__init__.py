@@ -1,9 +1,10 @@
-"""Op names: qualified names, registered ops, and patterns.
+"""Op names: qualified names, registered ops, and patterns. Tables of ops, by name.
 
 - `matching`: match qualified names with patterns, count ops, and the levels of the compiler.
 - `qualified`: op object -> qualified name, e.g. `aten.mm.default`.
 - `registry`: registered ops. `views`: ops that return views or launch nothing.
 - `impossible`: raise an error for a pattern that cannot match at a level.
+- `collectives`, `dtypes`, `flop_formulas`: ops that communicate, names of dtypes, torch's formulas.
 """
 
 from __future__ import annotations

@@ -51,6 +51,7 @@ OTHER = "other"
 """Kind of a communicating op whose name matches no other kind."""
 
 _WRITES = re.compile(r"(_out|_)\Z")
+"""Suffix of an op that writes its result into an argument."""
 
 _HIDDEN = re.compile(
     r"DTensor\.|Tensor\.(redistribute|full_tensor)\Z|.*\bdistribute_tensor\Z"
@@ -142,6 +143,7 @@ def peers_of(op: str, args: tuple[Any, ...], parts: int) -> Sequence[int | None]
     else:
         position = _PEERS.get(packet)
         peers = args[position : position + 1] if position is not None else ()
+    # Most ops have no peers, and a malformed graph may have any number.
     peer_ranks = [peer if isinstance(peer, int) else None for peer in peers]
     return peer_ranks if len(peer_ranks) == parts else [None] * parts
 
@@ -158,4 +160,5 @@ def is_functional(op: str) -> bool:
 
 
 def _kind(name: str) -> str:
+    """Return the kind of a collective with this bare name, "" if the name states none."""
     return next((kind for pattern, kind in _KINDS if pattern.search(name)), "")

@@ -14,6 +14,7 @@ from .. import torch_private
 from . import registry
 from .collectives import is_autograd_node
 from .qualified import op_name
+from .views import without_overload
 
 _CPU_ATTENTION = {
     "aten._scaled_dot_product_flash_attention_for_cpu": "_scaled_dot_product_flash_attention",
@@ -62,7 +63,7 @@ def formula_of(op: str) -> Any:
     Raises:
         KeyError: if the op counts FLOPs but has no formula.
     """
-    packet = op.rpartition(".")[0] if op.count(".") == 2 else op
+    packet = without_overload(op)
     attention = _CPU_ATTENTION.get(packet)
     formulas = _formulas(len(flop_registry))  # a test may register a formula
     formula = formulas.get(packet if attention is None else f"aten.{attention}")

@@ -121,12 +121,13 @@ def refuse_impossible(
     """
     pattern = pattern_name(op)
     graphs = [_Graphs(level, traced, decomposed) for level in sorted(set(levels))]
-    refusals = [each.refusal(op, pattern) for each in graphs]
+    refusals = [graphs_of_level.refusal(op, pattern) for graphs_of_level in graphs]
     first = next(iter(refusals), None)
-    if first is None or None in refusals:
+    if first is None or None in refusals:  # without graphs, or possible at some level
         return
     name, why, remedy = first
     names = graphs[0].suggestions(pattern, name)
+    # Without a reason, the remedy only points to the captured ops, which suggestions replace.
     hints = [remedy] * (why != "" or not names)
     hints += [f"did you mean {' or '.join(names)}?"] * bool(names)
     verb = "cannot occur" if why else "names no op that can occur"
@@ -161,6 +162,7 @@ class _Graphs(NamedTuple):
 
     def _named(self, op: Any, pattern: str) -> Iterator[tuple[str, str, str]]:
         """Yield a refusal of each op and callable that a pattern names; "" as `why` if possible."""
+        # These are possible, although the registered ops and callables below do not say so.
         if (
             pattern in _ON_NUMBERS
             or (pattern in _READING and self.level == "dispatch")
@@ -210,6 +212,7 @@ class _Graphs(NamedTuple):
         # A tracer decides which modules it keeps.
         if level == "fx" and (is_module or name in _wrapped()):
             return "", ""
+        # Dynamo traces through the classes of torch.nn.
         traced_through = is_module or (is_class and name.startswith("torch.nn."))
         if _root(name) in _OWN_ROOTS and not (traced_through and level == "dynamo"):
             vias = ("fx",) if is_module else _TORCH_FUNCTIONS
@@ -246,9 +249,11 @@ class _Graphs(NamedTuple):
         names = {*registry.unregistered(pattern), *ops, *map(_packet, ops)}
         names |= {found for found, _ in _candidates(pattern)}
         names |= {own} if own else set()
+        # The same op in another namespace, or in another spelling, such as a module for a function.
         equal = [found for found in names if _bare(found) == _bare(name)]
         if not equal and name == pattern:  # misspelled
             equal = difflib.get_close_matches(pattern, names, 20)
+        # With the cutoff 0.0, the 20 most alike, in this order, which the sort below keeps.
         waiting = difflib.get_close_matches(pattern, equal, 20, 0.0)
         waiting.sort(
             key=lambda found: (
@@ -261,7 +266,9 @@ class _Graphs(NamedTuple):
         while waiting and len(suggested) < 3:
             found = waiting.pop(0)
             if self.refusal(found, found):
+                # What it becomes at this level takes its place in the queue.
                 waiting[:0] = BECOMES.get(_packet(found), "").split()
+            # All suggestions have the namespace of the first one, each packet once.
             elif _packet(found) not in suggested and _root(found) == _root((*suggested, found)[0]):
                 suggested.append(found)
         return suggested

@@ -28,11 +28,13 @@ def matches(op: str, pattern: str) -> bool:
 
 
 def _matches(op: str, pattern: str) -> bool:
+    """Return True if `op` matches under this name; `matches` also tries its aliases."""
     if is_glob(pattern):
         # `aten.*_` should not only match the overloads that end in `_`.
         packet = op.rpartition(".")[0]
         is_packet = packet.endswith(f".{base_name(op)}")
         return fnmatchcase(op, pattern) or (is_packet and fnmatchcase(packet, pattern))
+    # `startswith` is fast, and rules out most ops.
     return op == pattern or (op.startswith(pattern) and op.rpartition(".")[0] == pattern)
 
 
@@ -55,6 +57,7 @@ def _alias_names(op: str) -> tuple[str, ...]:
     import torch
 
     is_both = callable(getattr(torch, name, None)) and hasattr(torch.Tensor, name)
+    # `Tensor` and `torch.Tensor` are two names of the same methods.
     roots = _ALIAS_ROOTS if is_both else _ALIAS_ROOTS[1:]
     return tuple(f"{other}.{name}" for other in roots if other != root and root in roots)
 
@@ -94,6 +97,7 @@ def _on_plain_counters(operator: str, in_place: bool = False) -> Callable[..., A
         if not all(isinstance(operand, Counter) for operand in others):
             return NotImplemented
         plain = [Counter(dict(side)) for side in (self, *cast("tuple[OpCounts, ...]", others))]
+        # `Counter` has no reflected operators of its own: exchange the operands.
         if operator.startswith("__r"):
             plain.reverse()
         counts = getattr(Counter, operator.replace("__r", "__"))(*plain)

@@ -28,6 +28,7 @@ def op_name(target: Any) -> str:
         return f"Tensor.{target}"
     if isinstance(target, torch._ops.OpOverload | torch._ops.OpOverloadPacket):
         return str(target)
+    # An op of a dialect: its class is in a module such as `executorch.exir.dialects.edge._ops`.
     if (wrapped := overload_of(target)) is not None:
         return f"{type(target).__module__.split('.')[-2]}.{wrapped}"
     if isinstance(target, torch._ops.HigherOrderOperator):

@@ -41,19 +41,26 @@ KNOWN_NAMESPACES = frozenset(
 """Namespaces judged by name, without reading schemas."""
 
 
+def without_overload(op: str) -> str:
+    """Return the packet of an op; a name that has no overload is returned unchanged."""
+    return op.rpartition(".")[0] if op.count(".") == 2 else op
+
+
 @cache
 def _shares_by_name(op: str) -> bool:
-    packet = op.rpartition(".")[0] if op.count(".") == 2 else op
+    """Return True if the result of an op of torch shares the storage of its first argument."""
+    packet = without_overload(op)
     namespace, _, name = packet.partition(".")
     if namespace not in KNOWN_NAMESPACES:
         return False
+    # Ops in place: `add_`, but not `__and__`, and `__iand__`.
     in_place = (name.endswith("_") and not name.endswith("__")) or name.startswith("__i")
     return in_place or packet in VIEWS or packet in UNDECLARED_VIEWS
 
 
 def is_view(op: str) -> bool:
     """Return True if the name of an op is that of a view. In-place ops are not views."""
-    return (op.rpartition(".")[0] if op.count(".") == 2 else op) in VIEWS | UNDECLARED_VIEWS
+    return without_overload(op) in VIEWS | UNDECLARED_VIEWS
 
 
 def shared_argument(op: str) -> int | None:

@@ -61,6 +61,7 @@ def qualified(path: str) -> Any:
     if parts[0] != "torch":
         raise LookupError(path)
     for number, part in enumerate(parts[1:], 2):
+        # A loaded module need not be an attribute of its package.
         module = sys.modules.get(".".join(parts[:number]))
         inner = getattr(value, part, module)
         if inner is None:
@@ -107,6 +108,7 @@ def class_named(path: str) -> Any:
     while module:
         if module in sys.modules:
             value: Any = sys.modules[module]
+            # Static, because `getattr` could run code, such as the import of another module.
             for part in class_path.split("."):
                 value = inspect.getattr_static(value, part, None)
             return value

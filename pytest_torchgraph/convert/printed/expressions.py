@@ -202,6 +202,7 @@ class ExpressionReader:
             return ("call_module", path, *self.arguments(call))
         name = dotted(call.func)
         root = name.partition(".")[0]
+        # `x.add(y)` calls a method if x is a node. A name without dots is always a function's.
         if name and (root not in self.nodes or "." not in name):
             return ("call_function", self.function(call, name), *self.arguments(call))
         if isinstance(call.func, ast.Attribute):
@@ -266,6 +267,7 @@ class ExpressionReader:
         self.fail(node, f"unsupported argument: {self.text.segment(node)}")
 
     def _name(self, node: ast.Name) -> Any:
+        """Return what a name denotes. A node hides everything else of its name."""
         if node.id in self.nodes:
             return self.nodes[node.id]
         if node.id in _NUMBERS:
@@ -291,6 +293,7 @@ class ExpressionReader:
         return items
 
     def _attribute(self, node: ast.Attribute) -> Any:
+        """Return an object of torch, a member of a loaded enum, or the substitute of an object."""
         path = dotted(node)
         if not path:
             self.fail(node, f"unsupported argument: {self.text.segment(node)}")
@@ -298,7 +301,7 @@ class ExpressionReader:
             return callables.qualified(path)
         except LookupError:
             pass
-        class_name, name = path.split(".")[-2:]
+        class_name, name = path.split(".")[-2:]  # an enum's repr has no module
         member = _enum_member(class_name, name)
         return self.elsewhere(node, path) if member is None else member
 
@@ -309,11 +312,13 @@ class ExpressionReader:
         return callables.named(path)
 
     def _call(self, node: ast.Call) -> Any:
+        """Return the constant or symbolic expression that a call among the arguments denotes."""
         path = dotted(node.func)
         if path == REPR and len(node.args) == 1 and isinstance(node.args[0], ast.Constant):
             return self._repr(node, str(node.args[0].value))
         if path in _FUNCTIONS_OF_SYMBOLS and self._is_symbolic(node):
             return PrintedSymbol(self.text.segment(node))
+        # So torch prints a tensor among the arguments, without its values.
         if path == "torch.Tensor" and {key.arg for key in node.keywords} == {"size", "dtype"}:
             return Atom("torch.Tensor")
         args, kwargs = self.arguments(node)
@@ -343,6 +348,10 @@ class ExpressionReader:
         self.fail(node, f"unsupported argument: a call of {path or 'an expression'}")
 
     def _is_named_tuple(self, path: str) -> bool:
+        """Return True for a named tuple, and for a class that this process does not have.
+
+        A graph keeps the items of a named tuple only, so the class need not be known.
+        """
         try:
             cls = callables.qualified(path) if "." in path else callables.identifier(path)
         except LookupError:

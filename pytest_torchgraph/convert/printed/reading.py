@@ -42,6 +42,7 @@ class Bodies:
         self.modules = modules
 
     def __getattr__(self, name: str) -> Any:
+        # `copy` and `pickle` ask for attributes before `__init__` has set `modules`.
         module = self.get_submodule(name) if "modules" in self.__dict__ else None
         if module is None:
             raise AttributeError(name)
@@ -79,6 +80,7 @@ class Printed(Bodies):
         if not is_annotated(self.graph):
             return
         for node in self.graph.nodes:
+            # A get_attr that reads a tensor has a result. Objects are recognized by their names.
             missing = (
                 node.op == "get_attr"
                 and node.meta[RESULT] is None
@@ -164,7 +166,7 @@ def _dynamo_name(node: Any) -> InputName:
     if match is None:
         return role, node.name
     parts = _MODULE_DICTS.split(match[1])
-    path = [part.strip("_") for part in parts[0::2]]
+    path = [part.strip("_") for part in parts[0::2]]  # the others are what the pattern matched
     if len(path) > 1:
         path = path[1:]  # the frame's variable that holds the module
     else:

@@ -26,7 +26,7 @@ _TREE_UNFLATTEN = "pytree.tree_unflatten"
 
 
 class ForwardReader:
-    """Reader of one `forward`.
+    """Reader of one `forward`. The constructor reads all of it, and the result is `graph`.
 
     Attributes:
         graph: the fx graph that the statements are added to.
@@ -103,7 +103,15 @@ class ForwardReader:
         defaults: tuple[Any, ...],
         where: ast.AST,
     ) -> None:
-        """Add a placeholder."""
+        """Add a placeholder.
+
+        Args:
+            name: its printed name.
+            annotation: its result as printed, if any.
+            comment: the comment at its end, which may be its description.
+            defaults: its default value, if any.
+            where: the place that an error names.
+        """
         if name in self.nodes:
             self.fail(where, f"{name} is defined twice")
         node = self.create(where, ("placeholder", name, defaults, {}), name)
@@ -329,6 +337,7 @@ def read_description(comment: str) -> Description | None:
 
 
 def _value(node: ast.expr) -> Any:
+    """Return a value in a description, which is never evaluated; `None` for any other form."""
     match node:
         case ast.Call(ast.Name(name), _, keywords):
             return _class_named(name)(**{key.arg: _value(key.value) for key in keywords if key.arg})

@@ -44,6 +44,7 @@ _CLASS = re.compile(r"(\s*)class (.+?)\((?:torch\.)?nn\.Module\):\s*$")
 _REPR = re.compile(
     r"""("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')|(<[A-Za-z](?:[^<>]|<[^<>]*>)*>)|(\#.*)"""
 )
+"""A string, a repr, or a comment. Strings and comments match so that no repr begins in them."""
 _SOURCE = re.compile(r"File: (.*?):(\d+) in (.*?), code: (.*)$")
 _TRAILING = re.compile(r"[\s,]*#\s?(.*)$")
 
@@ -104,6 +105,7 @@ class PrintedText:
         return self._class(classes[0])
 
     def _class(self, definition: ast.ClassDef) -> PrintedClass:
+        """Return a class and its inner classes. `__init__` made its name `_` and a number."""
         number = definition.name[1:]
         if not number.isdecimal() or int(number) >= len(self._names):
             raise self.error("expected 'class ...(torch.nn.Module):'", definition.lineno)
@@ -142,6 +144,7 @@ class PrintedText:
 
     def comment(self, node: ast.AST) -> str:
         """Return the comment after a node, on the line where the node ends; "" if there is none."""
+        # Columns of `ast` count bytes.
         line = self.lines[node.end_lineno - 1].encode()  # type: ignore[attr-defined]
         match = _TRAILING.match(line[node.end_col_offset :].decode())  # type: ignore[attr-defined]
         return match[1].strip() if match else ""

@@ -1,11 +1,16 @@
 """The `.tgraph` text form: one line per node, or with repeated modules written once.
 
+`format_document` writes a text: it gives each node a line, passes the lines through `fold`, and
+appends the lines of `links`. `parse_text` reads one: it calls `ranks` for a text of several ranks,
+`expand` for a folded text, and `parse` for the lines.
+
 - `format` writes the text, and tables for readers. `parse` reads whole lines, `nodes` the elements
   of a line.
+- `links` writes and reads the lines after the graphs: which run takes its inputs from which.
 - `inputs`: parameters that are declared where they are first used.
 - `fold` writes repeated modules once. `runs` finds the lines of each instance, and `series` decides
-  which instances share a block. `block_writer` writes a block and its exceptions, and `ranges` the
-  lines that list instances.
+  which instances share a block. `block_writer` writes a block, and its instances with their
+  exceptions.
 - `lists` writes the lines of an update that are equal for each parameter once.
 - `expand` is the inverse of `fold`.
 - `names`: the forms of names in the lines of a block, and a block that is filled in.

@@ -87,10 +87,12 @@ MAX_NUMBERS = 20
 
 _FIRST = re.compile(rf"torchgraph [{EAGER_VERSION}{FACTS_VERSION}]\Z")
 _OPS = re.compile(r"(?:.*, )?detail ops(?:, |\Z)")
+"""Origin of a text that is never folded: its lines, such as `  2 aten.mm`, look like instances."""
 _FOLDED = re.compile(
     r" +(?:(each) |(but) |(over|for) [A-Z](?:: | \{\Z)|"
     rf"{CONTAINER}{NUMBER}(?=[ :]|\Z)(?!.*[{{,]\Z))"
 )
+"""A line that only a folded text has: a block, exceptions, a list, or an instance."""
 _CONTAINER = re.compile(rf"(?:{PATH}*\*\.)?{CONTAINER}(?=\*)")
 _INSTANCE = re.compile(rf"({CONTAINER})({NUMBER})(?![0-9])")
 _NUMBER = re.compile(rf"{NUMBER}(?![0-9])")
@@ -169,10 +171,12 @@ class _Expander(ValueReader):
         self.results = Results()
 
     def read_document(self) -> Expanded:
+        """Read all lines. A line that is not folded is copied."""
         scope = _Scope()
         while True:
             line = self.text
             if not self.read_folded_line("", scope):
+                # A graph or a return begins or ends, and with it the blocks.
                 if line.endswith(("{", "return [")) or line.lstrip(" ") in ("}", "]"):
                     scope.blocks.clear()
                 if line == "}":
@@ -204,6 +208,7 @@ class _Expander(ValueReader):
         self.lists[letter] = [parameter for group in groups for parameter in group]
 
     def read_group(self) -> list[Parameter]:
+        """Read one parameter, or the parameters of consecutive instances."""
         path = self.match(_PATH, "the name of a parameter")
         if not self.skip("("):
             return [(path, self.read_shape())]
@@ -235,6 +240,12 @@ class _Expander(ValueReader):
         )
 
     def render(self, template: list[str], parameter: Parameter, index: int) -> list[str]:
+        """Return the lines of a list for one parameter, and add their results to `results.local`.
+
+        Args:
+            template: the lines as they are written.
+            index: position of the parameter in the list.
+        """
         self.charge_work(len(template), sum(map(len, template)))
         try:
             lines, made = self.results.render(template, parameter, index)
@@ -248,6 +259,7 @@ class _Expander(ValueReader):
         start = self.row
         letter, colon, line = self.text.removeprefix("  for ").partition(":")
         parameters = self.find_list(letter[:1])
+        # `for A:` has its only line after the colon, `for A {` has them in the lines below.
         template = [line] if colon and letter[1:] == "" else []
         rows = [start]
         if not template:
@@ -257,12 +269,13 @@ class _Expander(ValueReader):
         end = self.row
         for index, parameter in enumerate(parameters):
             lines = self.render(template, parameter, index)
+            # `append_lines` takes the current row as the origin of the lines.
             for self.row, line in zip(rows, lines, strict=True):
                 self.append_lines([line], scope)
         self.row = end
 
     def lines_inside(self, indent: str, unclosed: str) -> Iterator[None]:
-        """Move through the indented lines up to a closing brace, and stop there."""
+        """Yield at the start of each indented line, and stop at the closing brace."""
         while self.next_line() and not self.at_end():
             if self.text == f"{indent}}}":
                 return
@@ -421,6 +434,7 @@ class _Expander(ValueReader):
             if formal not in arguments:
                 self.fail(f"{'$' * block.depth}{formal} has no value", len(self.text))
             names[formal] = self.evaluate_name(n, *arguments[formal])
+        # An instance without lines takes time too.
         self.charge_work(max(1, len(block.lines)), block.length(path, names))
         if not scope.depth:
             scope.calls.append((len(scope.lines), path))
@@ -494,6 +508,7 @@ class _Expander(ValueReader):
         find = _make_finder(block.lines)
 
         def keep(until: int) -> None:
+            """Copy the lines of the block up to an index."""
             nonlocal copied
             lines.extend(block.lines[copied:until])
             rows.extend(block.rows[copied:until])

@@ -59,7 +59,7 @@ def folded_unchecked(text: str) -> str | None:
             out.append(part)
         else:
             folded = _fold_lines(part, 1)
-            changed = changed or len(folded) != len(part)
+            changed = changed or len(folded) != len(part)  # a block always saves lines
             out.extend(folded)
     return "\n".join(out) if changed else None
 

@@ -10,7 +10,7 @@ import functools
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ...ops.dtypes import ABBREVIATIONS
 from ...ops.matching import Level
@@ -123,40 +123,32 @@ def format_document(
     Raises:
         TypeError, ValueError: for content that a file cannot represent.
     """
+    counts_only, full = detail == "ops", detail == "full"
     header = header or Header()
     graphs = tuple(graphs)
     digits = fewest((checked_digits(digits), header.digits, *(graph.digits for graph in graphs)))
-    if detail == "ops":
+    if counts_only:  # no constant is written
         digits = None
     graphs = tuple([with_digits(graph, digits) for graph in graphs])
     # A line for each parameter was more than half of a convolutional network's text.
-    at_use: dict[int, Placed] = {}
-    if fold and detail != "ops":
-        at_use = {
-            id(g): find_placed_inputs(g, detail == "full") for graph in graphs for g in graph.walk()
-        }
-    lines = [f"torchgraph {FACTS_VERSION}"]
-    origin = [f"via {header.via}"] if header.via else []
-    origin += [f"torch {header.torch}"] if header.torch else []
-    origin += [f"detail {detail}"] if detail != "dataflow" else []
-    origin += [f"digits {digits}"] if digits is not None else []
-    if origin:
-        lines.append(", ".join(origin))
+    at_use: dict[int, Placed] = {}  # by the `id` of each graph and body
+    if fold and not counts_only:
+        at_use = {id(g): find_placed_inputs(g, full) for graph in graphs for g in graph.walk()}
+    lines = _header_lines(replace(header, detail=detail, digits=digits))
     default = VIA_LEVELS.get(header.via)
     for graph in graphs:
         lines.append("")
         # `parse` takes such a graph for an eager graph, unless the title states a level.
         looks_eager = EAGER_NAME.match(graph.name) and not graph.eager
         implied = None if looks_eager else default
-        full = detail == "full"
         lines += (
             _op_lines(graph, implied)
-            if detail == "ops"
+            if counts_only
             else _graph_lines(graph, implied, at_use, full=full)
         )
     lines.append("")
     text = "\n".join(lines)
-    if detail == "ops":
+    if counts_only:
         return text
     if fold:
         from . import fold as folding  # `fold` imports this module
@@ -165,6 +157,16 @@ def format_document(
     from .links import links_lines
 
     return text + "".join(f"{line}\n" for line in links_lines(graphs))
+
+
+def _header_lines(header: Header) -> list[str]:
+    """Return the version, and the origin if the header states anything but the defaults."""
+    origin = [f"via {header.via}"] if header.via else []
+    origin += [f"torch {header.torch}"] if header.torch else []
+    origin += [f"detail {header.detail}"] if header.detail != "dataflow" else []
+    origin += [f"digits {header.digits}"] if header.digits is not None else []
+    version = f"torchgraph {FACTS_VERSION}"
+    return [version, ", ".join(origin)] if origin else [version]
 
 
 def format_sections(
@@ -244,6 +246,7 @@ def ops_in_words(graph: Graph) -> str:
 
 
 def _op_lines(graph: Graph, default: Level | None) -> Iterator[str]:
+    """Yield the lines of a graph with detail "ops"."""
     yield _format_title(graph, default)
     for op, count in sorted(graph.op_counts.items()):
         yield f"  {count} {format_op(op)}"
@@ -261,7 +264,9 @@ def _graph_lines(
     """Yield the lines of a graph.
 
     Args:
+        default: the level that the title omits.
         at_use: for each graph, by `id`, the inputs that are declared where they are used.
+        full: see `format_node`.
     """
     yield f"{indent}{_format_title(graph, default)}"
     inner = indent + "  "
@@ -271,6 +276,7 @@ def _graph_lines(
             raise ValueError(f"subgraph {sub.name} of {graph.name} is eager: set eager=False")
         yield from _graph_lines(sub, graph.level, at_use, full=full, indent=inner)
     placed_inputs = at_use.get(id(graph), Placed())
+    # `format_node` shares these two among all lines of the graph, and changes them.
     declared: dict[str, str] = {}
     plain: set[str] = set()
     for node in graph.nodes:
@@ -305,6 +311,7 @@ def _format_declaration(node: Node, after: str, full: bool) -> str:
 
 
 def _return_lines(node: Node, full: bool, indent: str) -> Iterator[str]:
+    """Yield the line of an output node, or the lines of a long return; see `LONG_RETURN`."""
     values = node.args[0] if node.args else None
     if not isinstance(values, tuple) or len(values) <= LONG_RETURN:
         yield indent + format_node(node, full=full)
@@ -362,6 +369,7 @@ def format_node(
 
 
 def _format_suffixes(node: Node, full: bool) -> Iterator[str]:
+    """Yield the texts after a node's result: effects, `after`, and an unusual module path."""
     for effect in node.effects:
         target = "" if effect.target is None else f" {format_arg(effect.target)}"
         yield f" !{effect.kind}{target}"

@@ -45,8 +45,9 @@ class Placed:
     Attributes:
         after: maps each of these inputs to the input that its declaration states after `after`; ""
             if the declaration has no `after`.
-        lines: maps each input that begins a run of these inputs to its role and its name. The name
-            is "" for the input that `sort_inputs` puts first.
+        lines: maps each input that begins a run of these inputs to its role and its name: the
+            line that marks their place. The name is "" for the input that `sort_inputs` puts first,
+            whose line needs no name.
     """
 
     after: dict[str, str] = field(default_factory=dict)
@@ -69,7 +70,7 @@ def find_placed_inputs(graph: Graph, full: bool) -> Placed:
     if not candidates:
         return result
     used = _sort_by_use(graph, candidates)
-    starts: set[str] = set()
+    starts: set[str] = set()  # the first input of each role, in the order of `sort_inputs`
     for role in PLACED:
         by_use = [name for name in used if candidates[name].op == role]
         by_declaration = [
@@ -88,10 +89,11 @@ def find_placed_inputs(graph: Graph, full: bool) -> Placed:
 
 
 def _can_be_placed(node: Node, full: bool) -> bool:
+    """Return True if a declaration can state all that is known of an input."""
     return (
         node.op in PLACED
         and isinstance(node.result, TensorMeta)
-        and len(node.args) <= (node.op == "constant")
+        and len(node.args) <= (node.op == "constant")  # which has its value as an argument
         and not (node.kwargs or node.effects or node.after)
         and not (full and node.module != module_of(node.name))
     )
@@ -101,7 +103,8 @@ def _sort_by_use(graph: Graph, candidates: dict[str, Node]) -> dict[str, None]:
     """Return the inputs that can be declared in the arguments of a call, in order of first use.
 
     An input that an instance shares with other modules has its own line. Declared in one instance,
-    it would make this instance differ from the others.
+    it would make this instance differ from the others. The same holds for an input whose first use
+    is an effect or an `after`, which have no arguments.
     """
     nodes_with_inputs = [
         (node, names)
@@ -117,6 +120,7 @@ def _sort_by_use(graph: Graph, candidates: dict[str, Node]) -> dict[str, None]:
         if first_used:
             undeclared.difference_update(first_used)
             instance = _NUMBERED.match(node.name)
+            # "" begins every name: outside of instances, any input may be declared.
             prefixes = (f"{instance.group()}.", f"{instance.group()}/") if instance else ("",)
             used.update(
                 (name, None)
@@ -156,15 +160,19 @@ def _find_predecessors(declared: list[str], used: list[str]) -> dict[str, str]:
     for _ in range(MOST_AT_FRONT + 1):
         number_of = {name: number for number, name in enumerate(declared)}
         heads = _find_heads([number_of[name] for name in used], used)
+        # The first input must begin a chain, because no other input comes before it.
         start = next((index for index, head in enumerate(heads) if head == (0, False)), None)
         if start is not None or not declared:
             break
+        # It gets its own line, and the second input is tried as the first.
         used = [name for name in used if name != declared[0]]
         declared = declared[1:]
     if start is None:
         return {}
     # The text may begin with inputs of a later place, because the lines in `Placed.lines` restore
     # the places. So the order is compared from the first declared input on.
+    # An input of another module comes after all inputs declared so far, which is right for the
+    # longest ascending chain of them. The first input is always in it.
     numbers = [number for number, same in (*heads[start:], *heads[:start]) if not same]
     in_chain = {number for _, number in longest_increasing(list(enumerate(numbers)))}
     after = dict.fromkeys(declared, "")
@@ -175,9 +183,15 @@ def _find_predecessors(declared: list[str], used: list[str]) -> dict[str, str]:
 
 
 def _find_heads(numbers: Sequence[int], names: Sequence[str]) -> list[tuple[int, bool]]:
-    """Return the inputs that do not simply follow the input used before them.
+    """Return the inputs whose place does not follow from the input used before them.
 
-    Each is given as its number, and True if the input used before is of the same module.
+    Args:
+        numbers: the position of each input in the order of the inputs, by first use.
+        names: their names.
+
+    Returns:
+        The number of each, and False for an input of another module than the input used before it.
+        True is an input of the same module that does not follow the other one.
     """
     heads: list[tuple[int, bool]] = []
     last = -1
@@ -217,6 +231,8 @@ def sort_inputs(declared: Iterable[tuple[str, str]]) -> list[str]:
         else:
             first.append(name)
         last = name
+    # Each input, then all that follow it. Not by recursion, which a long chain would exceed. Inputs
+    # that follow each other are never reached.
     ordered: list[str] = []
     stack = first[::-1]
     while stack:

@@ -56,7 +56,11 @@ _NUMBER = re.compile(r"[1-9][0-9]{0,8}")
 
 
 def links_lines(graphs: Sequence[Graph]) -> Iterator[str]:
-    """Yield the lines of a step's links; none if the step needs none, or if nothing is known."""
+    """Yield the lines of a step's links; none if the step needs none, or if nothing is known.
+
+    A watch records no calls, which is written as `UNKNOWN`. Links and results that the reader would
+    take as the default are left out.
+    """
     if not needs_links(graphs) or any(graph.calls is None for graph in graphs):
         return
     calls = calls_of(graphs)
@@ -75,7 +79,7 @@ def links_lines(graphs: Sequence[Graph]) -> Iterator[str]:
         default = order.defaults(graph, paths)
         given = {**default, **call.inputs}
         links = {node.name: given[node.name] for node in graph.inputs if node.name in given}
-        order.add(graph, links)
+        order.add(graph, links)  # also makes the label of the run
         line = f"  run {order.labels[-1]}"
         line += f" in {format_name(call.module)}" if call.module else ""
         if paths:
@@ -97,6 +101,7 @@ def links_lines(graphs: Sequence[Graph]) -> Iterator[str]:
 
 
 def _source(link: Link, labels: Sequence[str]) -> str:
+    """Format a link as a `source`; `labels` are those of the runs so far."""
     origin = link.role if link.call == OUTSIDE else labels[link.call]
     return f"{origin} %{format_name(link.name)}"
 
@@ -131,7 +136,14 @@ class _Order:
         self.labels.append(format_name(graph.name) + (f"[{len(runs)}]" if len(runs) > 1 else ""))
 
     def defaults(self, graph: Graph, paths: Sequence[tuple[str, str]]) -> dict[str, Link]:
-        """Return the default link of each input of the next run, a run of `graph`."""
+        """Return the default link of each input of the next run, a run of `graph`.
+
+        A constant has none, unless its name has that of an earlier graph: it is the graph's own.
+
+        Args:
+            graph: the graph.
+            paths: module paths that the run has in place of the graph's; see `renamed_paths`.
+        """
         number = len(self.graphs)
         forward = forward_of(self.numbers, graph, number)
         links = {}
@@ -152,7 +164,11 @@ class _Order:
         return links
 
     def results(self) -> dict[str, Link]:
-        """Return the default link of each result of the step."""
+        """Return the default link of each result of the step, by label; see `StepCall.results`.
+
+        The outputs are what the last forward returns. A backward returns one gradient for each
+        input of its forward, in their order.
+        """
         results: dict[str, Link] = {}
         phases = [graph.kind for graph in self.graphs]
         forwards = [n for n, kind in enumerate(phases) if kind not in ("backward", "update")]
@@ -168,6 +184,7 @@ class _Order:
                 continue
             returned = graph.nodes[-1].args[0] if graph.nodes[-1].args else ()
             values = returned if isinstance(returned, tuple) else (returned,)
+            # A backward in an edited text may return more or fewer values than that.
             for node, value in zip(self.graphs[forward].inputs, values, strict=False):
                 link = self.links[forward][node.name]
                 if link.call == OUTSIDE and isinstance(value, Ref):
@@ -182,9 +199,19 @@ class _Order:
 class LinksReader:
     """Reads the lines after `links`.
 
+    Call `read` once. The other methods each read an element, and add it to the attributes.
+
     Args:
         reader: the reader of the text, at the line `links`.
         graphs: the graphs of the text.
+
+    Attributes:
+        sizes: number of nodes of each graph, by its name.
+        order: the runs so far.
+        calls: the calls of each graph, by its name.
+        results: the `result` lines, by label; `None` for "none".
+        inputs: names in the line `inputs`, in order.
+        nodes: number of nodes of all runs so far; see `MOST_RUN_NODES`.
     """
 
     def __init__(self, reader: NodeReader, graphs: Sequence[Graph]):
@@ -228,9 +255,11 @@ class LinksReader:
         function = reader.read_name() if reader.skip(" in ") else ""
         reader.expect(": ")
         kind = reader.read_text()
+        # The other facts of a break are not stored.
         return GraphBreak(kind, "", "", "", 0, "", function, (), "", "")
 
     def _read_run(self, cut: Cut) -> None:
+        """Read a run and add its call. `cut` is the cut before it, unless the run begins a step."""
         reader, order = self.reader, self.order
         start = reader.pos
         name, number = self._read_call()
@@ -246,12 +275,13 @@ class LinksReader:
         if reader.skip(": "):
             given: set[str] = set()
             reader.read_items(lambda: self._read_link(graph, given, links))
+        # Nothing divides the step before a first compiled run, unless a break is written there.
         is_start = not order.graphs and not graph.eager and not cut.direct
         call = StepCall(
             len(order.graphs),
             links,
-            None if is_start or graph.kind == "backward" else cut,
-            module,
+            cut=None if is_start or graph.kind == "backward" else cut,
+            module=module,
             order=() if order.graphs else tuple(self.inputs),
         )
         self.calls[name].append(call)
@@ -288,6 +318,7 @@ class LinksReader:
         self.inputs[name] = None
 
     def _read_call(self) -> tuple[str, int]:
+        """Read a graph's name and the number of its run, counted from 1."""
         name = self.reader.read_name()
         number = 1
         if self.reader.skip("["):
@@ -300,9 +331,9 @@ class LinksReader:
         name, number = self._read_call()
         self.reader.expect(" ")
         value = self.reader.read_ref().name
-        if name in INPUT_OPS and number == 1:
+        if name in INPUT_OPS and number == 1:  # a role, which looks like the first run of a graph
             return Link(OUTSIDE, value, name)
-        runs = self.order.numbers[name]
+        runs = self.order.numbers[name]  # empty for an unknown graph
         node = self.graphs[name].by_name.get(value) if number <= len(runs) else None
         if node is None or node.kind == "output":
             problem = f"no earlier run {number} of a graph {name!r} has a value %{value}"

@@ -94,6 +94,9 @@ def evaluate(match: re.Match[str], n: int) -> int:
 class Block:
     """Lines that apply to any of several instances. `expand` reads them.
 
+    The names are found once. `text` then joins the pieces between them for each instance, because a
+    block can have thousands of instances.
+
     Attributes:
         lines: the lines; nested `each` blocks are expanded.
         rows: for each line, the index of the file's line that it was read from.
@@ -106,13 +109,18 @@ class Block:
 
     @cached_property
     def _pieces(self) -> tuple[list[list[str]], list[int]]:
-        """The text between formals, split where the instance's path belongs, and the formals."""
+        """The text between formals, split where the instance's path belongs, and the formals.
+
+        Formals of enclosing blocks, and names of enclosing instances, stay in the text: the
+        enclosing block replaces them.
+        """
         pieces: list[list[str]] = []
         formals: list[int] = []
         segments: list[str] = []
         text: list[str] = []
 
         def cut() -> None:
+            """End a segment, at the place of a formal or of the instance's path."""
             segments.append("".join(text))
             text.clear()
 
@@ -132,7 +140,7 @@ class Block:
                     pieces.append(segments.copy())
                     segments.clear()
                     formals.append(int(formal[2]))
-                elif token.startswith(("%..", "%./")):
+                elif token.startswith(("%..", "%./")):  # one level less outward after expansion
                     text.append(f"%{token[2:]}")
                 elif token.startswith(("%.", "%/")):
                     text.append("%")

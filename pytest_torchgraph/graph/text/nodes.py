@@ -80,6 +80,7 @@ WORD = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _STRING = re.compile(r'"(?:[^"\\\x00-\x1f]|\\.)*"')
 _SYMBOL = re.compile(r"`([^`]*)`")
 _NUMBER = re.compile(r"-?(?:\d+(\.\d+)?(e[+-]?\d+)?|inf|nan)(?![\w.])", re.ASCII)
+_CONSTANTS = {"True": True, "False": False, "None": None}
 
 
 def lines_of(text: str) -> list[str]:
@@ -362,7 +363,7 @@ class ValueReader:
         start = self.pos
         after = self.read_ref().name if self.skip(" after ") else ""
         module = module_of(ref.name)
-        node = Node(ref.name, "placeholder", role, args, {}, result, module)
+        node = Node(ref.name, "placeholder", role, args, result=result, module=module)
         self.declared.append(Declared(node, after, self.row, start))
 
     def read_values(self) -> tuple[Arg, ...]:
@@ -421,8 +422,8 @@ class ValueReader:
         start = self.pos
         word = self.match(_OP, "a value")
         # `_OP` also matches these words. An `Atom` with such a name is quoted in the text.
-        if word in ("True", "False", "None"):
-            return {"True": True, "False": False, "None": None}[word]
+        if word in _CONSTANTS:
+            return _CONSTANTS[word]
         if not self.at("("):
             return Atom(word)
         values: list[Arg] = []
@@ -503,14 +504,17 @@ def _is_key(value: Arg) -> bool:
 
 
 class NodeReader(ValueReader):
-    """Reader of nodes. Each method starts at its element and stops after it."""
+    """Reader of nodes. Each method starts at its element and stops after it.
+
+    `parse` subclasses it, and sets `subgraphs` and `declared` before it reads a node.
+    """
 
     def read_output(self) -> Node:
         """Read the output node, after the word `return`."""
         value = self.read_long_return() if self.text[self.pos :] == "[" else self.read_value()
         effects, after, module = self.read_suffixes("output")
         return Node(
-            "output", "output", "output", (value,), {}, None, module, None, "", effects, after
+            "output", "output", "output", (value,), module=module, effects=effects, after=after
         )
 
     def read_node(self) -> Node:
@@ -553,8 +557,17 @@ class NodeReader(ValueReader):
         if kind != "call_module":
             options = None
         return Node(
-            *(name, kind, op, args, kwargs, result, module),
-            *(None, target or "", effects, after, options),
+            name,
+            kind,
+            op,
+            args,
+            kwargs,
+            result,
+            module,
+            target=target or "",
+            effects=effects,
+            after=after,
+            options=options,
         )
 
     def read_long_return(self) -> tuple[Arg, ...]:

@@ -35,7 +35,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple, NoReturn, cast
+from typing import NamedTuple, cast
 
 from ...errors import GraphFormatError
 from ...ops.matching import LEVELS, Level
@@ -105,6 +105,7 @@ def refuse_conflict(lines: list[str]) -> None:
     Raises:
         GraphFormatError: at the first conflict marker.
     """
+    # Any other text is rejected for its first line.
     if not lines[0].startswith(("torchgraph ", "<<<<<<<")):
         return
     for row, line in enumerate(lines):
@@ -112,7 +113,8 @@ def refuse_conflict(lines: list[str]) -> None:
             raise GraphFormatError(
                 f"merge conflict at {line[:20]!r}: take the file of one side (`git checkout "
                 "--ours FILE` or `--theirs`), or store the graph again with --torchgraph-update",
-                *(row + 1, 1),
+                row + 1,
+                1,
             )
 
 
@@ -159,6 +161,8 @@ class _Body:
 class _Parser(NodeReader):
     """Reader of whole lines. Each method starts at its element and stops after it.
 
+    Call `read_document` once.
+
     Attributes:
         version: version in the first line.
         runs: run count of each graph read so far, by name.
@@ -173,13 +177,15 @@ class _Parser(NodeReader):
     # -- document --------------------------------------------------------------------------------
 
     def read_document(self) -> Program:
+        """Read the whole text."""
         if not self.skip("torchgraph "):
             self.fail(f"not a graph: the first line must be 'torchgraph {FACTS_VERSION}'")
         version = self.match(re.compile(r"\d{1,9}"), "a version")
-        mesh = int(version) == FACTS_VERSION and any(
+        # The line with the mesh follows the first line, or the origin.
+        has_mesh = int(version) == FACTS_VERSION and any(
             line.startswith("mesh ") for line in self.lines[1:3]
         )
-        if int(version) == RANKS_VERSION or mesh:
+        if int(version) == RANKS_VERSION or has_mesh:
             self.fail(
                 "the file contains the graphs of several ranks, not of a single capture: use one "
                 "rank, such as pytest_torchgraph.load(path)[0]"
@@ -199,7 +205,7 @@ class _Parser(NodeReader):
         counts: list[tuple[str, dict[str, int]]] = []
         default = VIA_LEVELS.get(header.via)
         while self.text or self.next_line(skip_blank=True):
-            if not self.text:
+            if not self.text:  # the last line
                 break
             if self.allows_facts and graphs and self.text in (LINKS, UNKNOWN):
                 graphs = self.read_links(graphs)
@@ -231,6 +237,7 @@ class _Parser(NodeReader):
             key = self.match(WORD, "'via', 'torch' or 'detail'")
             if key in fields:
                 self.fail(f"{key!r} occurs twice in this line: remove one", start)
+            # Only version 4 has `digits`.
             if key not in ("via", "torch", "detail", *["digits"] * self.allows_facts):
                 self.fail(f"expected 'via', 'torch' or 'detail', found {key!r}", start)
             self.expect(" ")
@@ -302,6 +309,7 @@ class _Parser(NodeReader):
                 f"{name!r} cannot have a run count ({why}): remove '{TIMES}' and the number", start
             )
         runs = int(self.match(re.compile(r"[0-9]{1,18}"), "a number of runs"))
+        # A compiled graph may not have run, which 0 says. An eager graph exists only if it ran.
         if runs < 2 and (eager or runs):
             advice = "remove the number, because 1 is the default" if runs else "remove the graph"
             self.fail(f"the run count must be at least 2, not {runs}: {advice}", start)
@@ -348,6 +356,7 @@ class _Parser(NodeReader):
                     self.fail(f"graph {name!r} has no 'return'")
                 if body.declared or body.places:
                     self.place_inputs(body)
+                # Without an `output` line, such a graph returns its outputs: `()`, not unknown.
                 facts = self.allows_facts and depth == 0 and not title.eager
                 returns = facts and title.kind in ("forward", "inference")
                 return Graph(
@@ -378,7 +387,7 @@ class _Parser(NodeReader):
                 body.places.append((len(body.nodes), _ROLES[place[1]], name_of_first, self.row))
             elif body.nodes:
                 self.fail(f"expected a node, 'return' or '}}', found {self.describe_rest()}")
-            else:
+            else:  # bodies come before the nodes
                 self.read_subgraph(body, level, depth + 1)
             self.expect_end_of_line()
         self.fail(f"graph {name!r} has no closing '}}': the file is truncated")
@@ -386,12 +395,13 @@ class _Parser(NodeReader):
     def place_inputs(self, body: _Body) -> None:
         """Insert the inputs that are declared where they are used at their places."""
         self.at_use = True
+        # The inputs of each place, by the number of nodes before it and the index of its line.
         inserted: dict[tuple[int, int], list[Node]] = {}
         for role, word in PLACED.items():
             own = {d.node.name: (d, position) for d, position in body.declared if d.node.op == role}
             order = dict.fromkeys(sort_inputs([(d.node.name, d.after) for d, _ in own.values()]))
             for declared, _ in own.values():
-                # `sort_inputs` leaves it out, with those that follow it.
+                # `sort_inputs` leaves such an input out, with the inputs that follow it.
                 if declared.after and declared.node.name not in order:
                     problem = f"'after %{declared.after}' names no {role} that is declared at its"
                     problem += f" first use, or %{declared.node.name} follows itself"
@@ -411,7 +421,7 @@ class _Parser(NodeReader):
             # Each place has the inputs from its first one up to the first one of the next.
             place: tuple[int, int] | None = None
             for name in order:
-                declared, position = own[name]
+                declared, position = own[name]  # of the node that declares it
                 place = place_of.get(name, place)
                 if place is None:
                     self.fail(
@@ -437,8 +447,7 @@ class _Parser(NodeReader):
         self.expect(" = ")
         value = self.read_value()
         for ref in iter_refs(value):
-            if ref.name not in body.names:
-                self.fail_undefined(ref, start)
+            self.check_defined(ref, body, start)
         if not body.returned or body.saved:
             self.fail("an 'output' line must be after 'return' and before 'save'", start)
         if path in body.output:
@@ -448,8 +457,7 @@ class _Parser(NodeReader):
     def read_save_line(self, body: _Body) -> None:
         start = self.pos - len("save ")
         ref = self.read_ref()
-        if ref.name not in body.names:
-            self.fail_undefined(ref, start)
+        self.check_defined(ref, body, start)
         if not body.returned:
             self.fail("'save' before 'return'", start)
         if ref.name == body.nodes[-1].name:
@@ -474,11 +482,10 @@ class _Parser(NodeReader):
                 names.add(declared_input.node.name)
                 body.declared.append((declared_input, len(body.nodes)))
         for ref in iter_refs((node.args, node.kwargs, node.after)):
-            if ref.name not in names:
-                self.fail_undefined(ref, start)
+            self.check_defined(ref, body, start)
         for effect in node.effects:
-            if effect.target is not None and effect.target.name not in names:
-                self.fail_undefined(effect.target, start)
+            if effect.target is not None:
+                self.check_defined(effect.target, body, start)
         if node.name in names:
             self.fail(f"%{node.name} is defined twice", start)
         self.check_levels(node.module, start)
@@ -495,6 +502,7 @@ class _Parser(NodeReader):
         body.subgraph_names.add(graph.name)
         body.subgraphs.append(graph)
 
-    def fail_undefined(self, ref: Ref, pos: int) -> NoReturn:
-        """Fail for a reference to a node that no earlier line defines."""
-        self.fail(f"%{ref.name} is used before it is defined", pos)
+    def check_defined(self, ref: Ref, body: _Body, pos: int) -> None:
+        """Fail for a reference to a node that no earlier line of the graph defines."""
+        if ref.name not in body.names:
+            self.fail(f"%{ref.name} is used before it is defined", pos)

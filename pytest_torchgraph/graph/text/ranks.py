@@ -58,7 +58,9 @@ def parse_ranks(text: str) -> Program:
     reader = _Reader(lines)
     if lines[0] not in (f"torchgraph {RANKS_VERSION}", f"torchgraph {FACTS_VERSION}"):
         reader.fail(f"not a file of ranks: the first line must be 'torchgraph {FACTS_VERSION}'")
-    row = 1 if lines[1:] and lines[1].startswith("mesh ") else 2
+    row = (
+        1 if lines[1:] and lines[1].startswith("mesh ") else 2
+    )  # after the origin, if there is one
     reader.read_mesh(row)
     sections: list[tuple[tuple[int, ...], Program]] = []
     room = [MAX_LINES, MAX_CHARACTERS]  # of all ranks together
@@ -91,8 +93,8 @@ class _Reader(ValueReader):
         self.ranks: set[int] = set()
 
     def read_mesh(self, row: int) -> None:
-        """Read the sizes of the mesh in a line."""
-        self.row = row - 1
+        """Read the sizes of the mesh in the line `row`."""
+        self.row = row - 1  # `next_line` sets the text
         self.next_line()
         if not self.skip("mesh "):
             self.fail("expected 'mesh' and its sizes, such as 'mesh dp=2, tp=4'", 0, row)
@@ -110,7 +112,7 @@ class _Reader(ValueReader):
         self.mesh[name] = int(self.match(_SIZE, size))
 
     def read_heading(self, row: int) -> tuple[int, ...]:
-        """Read the ranks of a section."""
+        """Read the ranks of a section in the line `row`, its heading."""
         self.row = row - 1
         self.next_line()
         start = self.pos = self.text.index(" ") + 1
@@ -124,6 +126,7 @@ class _Reader(ValueReader):
         return tuple(ranks)
 
     def read_span(self) -> range:
+        """Read `3` or `0-3`, and add the ranks to `ranks`."""
         start = self.pos
         ranks = "ranks, such as 'ranks 0-3, 7'"
         first = int(self.match(_RANK, ranks))
@@ -152,12 +155,14 @@ def _read_document(
         start, end: bounds of the section; its heading is the first line.
         room: see `expand_lines`; shared by all sections.
     """
+    # Version 3 only has several ranks; the text of one capture is then of version 2.
     head = [lines[0].replace(f" {RANKS_VERSION}", f" {EAGER_VERSION}"), *origin, ""]
     text = "\n".join([*head, *lines[start + 1 : end]])
     try:
         return parse_document(text, room)
     except GraphFormatError as error:
         row = error.line - len(head)
+        # An error in the head is in the first lines of the whole text, which have the same numbers.
         line = start + 1 + row if row > 0 else error.line
         raise GraphFormatError(error.problem, line, error.column) from None
 

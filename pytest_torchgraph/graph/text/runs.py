@@ -87,11 +87,13 @@ class LineRun(Lines):
         text = "\n".join(self.texts)
         if '"' not in text and "`" not in text:
             pattern = _OTHERS if "$" in text or "@" in text else _PLAIN
+            # Texts and names alternate. Names of the instance begin with `OWN`, which no name has.
             pieces = pattern.split(self._with_own(text))
             return OTHER.join(pieces[::2]), pieces[1::2]
         names: list[str] = []
 
         def placeholder(match: re.Match[str]) -> str:
+            """Return the placeholder of a name, which is added to `names` if it is another's."""
             token = match.group()
             relative = token if token[0] in '"`' else self._with_own(token)
             if relative[0] in ('"', "`", OWN):
@@ -111,6 +113,7 @@ class LineRun(Lines):
         return "\n".join(skeleton), names
 
     def _with_own(self, text: str) -> str:
+        """Return a text with `OWN` in place of the instance's path in all names."""
         return text.replace(f"%{self.instance}.", f"{OWN}.").replace(
             f"%{self.instance}/", f"{OWN}/"
         )
@@ -138,7 +141,10 @@ class LineRun(Lines):
 
     @cached_property
     def foldable(self) -> bool:
-        """True if the names stay distinct when written relative to the instance."""
+        """True if the names stay distinct when written relative to the instance.
+
+        A name such as `%layers.1..x` would become `%..x`, a name of the enclosing instance.
+        """
         return (
             f"{OWN}.." not in self.skeleton_and_names[0]
             and f"{OWN}./" not in self.skeleton_and_names[0]
@@ -183,7 +189,7 @@ def _shape_of(text: str) -> str:
 
 
 def _join_runs(runs: list[LineRun | Lines]) -> list[LineRun | Lines]:
-    """Join two runs of one instance with the lines between them.
+    """Join two runs of one instance with the lines between them. The first is extended in place.
 
     For example, the sum of two gradients belongs to no module, but each instance has one among its
     lines.
@@ -206,7 +212,7 @@ def _join_runs(runs: list[LineRun | Lines]) -> list[LineRun | Lines]:
 
 
 def _adopt_following(runs: list[LineRun | Lines]) -> list[LineRun | Lines]:
-    """Extend runs by the lines after them that use the results of the instance.
+    """Extend runs in place by the lines after them that use the results of the instance.
 
     A run adopts as many of these lines as it has in common with most runs of its container. The
     last instance also has the lines after the container.
@@ -228,6 +234,8 @@ def _adopt_following(runs: list[LineRun | Lines]) -> list[LineRun | Lines]:
     for index, run in enumerate(runs):
         if isinstance(run, LineRun):
             usual = counts[run.container]
+            # All runs begin with the empty sequence, so `usual[()]` is their number. More than half
+            # of them, and at least two, must have the adopted lines.
             adopted = max(
                 length
                 for length in range(len(shapes[index]) + 1)
@@ -251,7 +259,7 @@ def _following_shapes(run: LineRun, following: Lines) -> list[str]:
     shapes: list[str] = []
     results: set[str] = set()
     for text, name in zip(following.texts[:MAX_ADOPTED], following.names, strict=False):
-        if not name:
+        if not name:  # a quoted name
             break
         names = [token for token in TOKEN.findall(text) if is_name(token)]
         prefixes = (f"%{run.instance}.", f"%{run.instance}/")
