@@ -272,13 +272,13 @@ class _Bodies:
     def _add_attention(self, bodies: Sequence[Graph]) -> None:
         """Add the bodies of an attention.
 
-        The scores depend on query and key. The result depends on all operands and bodies.
+        The scores depend on query and key, in a backward on the value and the gradients too. The
+        result depends on all operands and bodies.
         """
         first = next(k for k, arg in enumerate(self.call.args) if any(body_names(arg)))
-        # The value, which is also an argument before the first body, counts here too.
         score = self.flow.add_value(self.graph, self.times)
         self.flow.uses[score].leads = _merge_values(
-            v for k in range(first) for v in self._argument(k)
+            v for k in range(2 if first == 3 else first) for v in self._argument(k)
         )
         self.use.leads = list(self.use.uses)
         for body in bodies:

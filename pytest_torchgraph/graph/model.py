@@ -573,7 +573,8 @@ def in_phase(graphs: Iterable[Graph], phase: str) -> tuple[Graph, ...]:
     """
     __tracebackhide__ = True
     graphs = tuple(graphs)
-    found = tuple(graph for graph in graphs if phase_of(graph) == need_phase(phase))
+    need_phase(phase)
+    found = tuple(graph for graph in graphs if phase_of(graph) == phase)
     if not found:
         names = ", ".join(graph.name for graph in graphs)
         raise AssertionError(

@@ -186,8 +186,8 @@ class _Order:
             values = returned if isinstance(returned, tuple) else (returned,)
             # A backward in an edited text may return more or fewer values than that.
             for node, value in zip(self.graphs[forward].inputs, values, strict=False):
-                link = self.links[forward][node.name]
-                if link.call == OUTSIDE and isinstance(value, Ref):
+                link = self.links[forward].get(node.name)  # a constant has none
+                if link is not None and link.call == OUTSIDE and isinstance(value, Ref):
                     results[f"grad {link.name}"] = self._resolve(number, value.name)
         return results
 
