@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from .module_calls import ModuleCalls
     from .replay import Draft, Replay
     from .section import Section, UnwrittenReads, computes_nothing, refuse_unwritten
-    from .unseen import refuse_unseen, run_noted
+    from .run import refuse_unseen, run_noted
 else:
     __getattr__ = front_door(
         __name__,
@@ -32,6 +32,6 @@ else:
             "module_calls": "ModuleCalls",
             "replay": "Draft Replay",
             "section": "Section UnwrittenReads computes_nothing refuse_unwritten",
-            "unseen": "refuse_unseen run_noted",
+            "run": "refuse_unseen run_noted",
         },
     )
