@@ -10,6 +10,10 @@ call the AOT backward: it copies its nodes into its own graph, and changes them 
 Compiled autograd labels its ops only with the step of the backward, for example `(NodeCall 7)`.
 `steps` computes which autograd node each step belongs to. The sequence number of that node tells
 which module was running when the node was created.
+
+`CompiledAutograd.capture` makes a `_Recorder`. While its `enabled()` is open, the engine calls
+`run_backward` for each backward. This runs the graph in an `_Interpreter`, and `fold` (`convert/`)
+makes a `Graph` of it.
 """
 
 from __future__ import annotations
@@ -119,6 +123,7 @@ def steps(roots: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
 
 
 def _node_of(root: Any) -> Any:
+    """Return the autograd node of a tensor or of a gradient edge."""
     if isinstance(root, torch.Tensor):
         if root.grad_fn is not None:
             return root.grad_fn
@@ -190,7 +195,19 @@ class CompiledAutograd:
 
 
 class _Recorder(AotRecorder):
-    """Collects the graphs of one capture, forward and backward."""
+    """Collects the graphs of one capture, forward and backward.
+
+    Attributes:
+        choices: the options.
+        calls: the module calls of an eager forward.
+        taken_over: the AOT backwards that compiled autograd copied, by the `id` of their module.
+        paths: the module path of each step of the running backward; empty if unknown.
+        graph_of_module: the backward graphs, by the `id` of the engine's module, and what else
+            changes the graph.
+        recorded_graph: records the running backward; `None` if none runs, or it calls no Python.
+        _split: AOT backwards whose forward is not converted yet.
+        _backwards: the converted AOT backwards, by `id`, with the module, which keeps the id in use.
+    """
 
     def __init__(self, options: CompiledAutograd, step: Step, canon: CanonicalNames):
         aot = Aot(dynamic=options.dynamic, fullgraph=options.forward_fullgraph)
@@ -304,7 +321,7 @@ class _Recorder(AotRecorder):
             return module(*lists)  # a compiler differentiates the body of a scan or similar op
         if self.recorded_graph is not None:  # Python code called by a backward runs another one
             return module(*lists)
-        inputs, _, _, hooks, _ = lists
+        inputs, _, _, hooks, _ = lists  # the others are sizes, scalars and packed inputs
         is_first = all(number != id(module) for number, _ in self.graph_of_module)
         has_python_calls = any(map(runs_python, module.graph.nodes))
         # Only the user's Python code can cause a graph break, so Dynamo traces no other backward.
@@ -354,6 +371,7 @@ class _Recorder(AotRecorder):
                 facts.inputs[position] = ("tangent", f"tangent.{tangents[id(tensor)]}")
             elif id(tensor) in self.named.tensors:
                 facts.inputs[position] = self.named.tensors[id(tensor)]
+        # The engine passes the contexts of autograd.Functions as hooks too.
         for hook in hooks:
             facts.hooks.append(_name_of_hook(hook))
             aot_node = aot_backward(hook)
@@ -391,7 +409,7 @@ class _Recorder(AotRecorder):
 
 
 class _Interpreter(fx.Interpreter):
-    """Runs a compiled-autograd graph and records the result of each node."""
+    """Runs a compiled-autograd graph and records the result of each node in `facts`."""
 
     def __init__(
         self,
@@ -413,6 +431,8 @@ class _Interpreter(fx.Interpreter):
             self.facts.results[n.name] = self.canon.result(value)
             if type(value) is int:
                 self.facts.numbers[n.name] = value
+            # Two kinds of constants: an item of `scalars`, and a number that autograd saved as a
+            # tensor.
             if [*map(str, n.all_input_nodes)] == ["scalars"]:
                 self.facts.constant_inputs[n.name] = (value,)
             elif type(value) is torch.Tensor and value.dtype in _SHORTER:

@@ -50,8 +50,8 @@ class Frames:
     ) -> tuple[int | None, Line | None, bool]:
         """Return the running module's path, the user's line, and True if the op is AOTAutograd's.
 
-        The path is a number, `None` outside of all modules. The line is `None` if the user's code is
-        not running, as in a backward. An op of AOTAutograd has neither.
+        The path is a number, `None` outside of all modules. The line is `None` if no code of the
+        user is running, as in a backward. An op of AOTAutograd has neither.
 
         Args:
             number_of_module: returns the number of a module's path.

@@ -141,8 +141,8 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
     @contextmanager
     def suspended(self) -> Iterator[None]:
         """Record nothing inside, while a compiled graph runs or is being compiled."""
-        # The number of suspensions tells `__torch_dispatch__` to record nothing. Removing the mode is not enough: on the first run of a graph AOTAutograd's own mode is on
-        # top of it.
+        # Removing the mode is not enough: on the first run of a graph AOTAutograd's own mode is on
+        # top of it. `__torch_dispatch__` therefore looks at the number of suspensions too.
         self.suspensions += 1
         try:
             with torch_private.aside(self):
@@ -233,7 +233,8 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
             return NotImplemented
         writes = self.writes
         if writes is not None and not writes.is_following:
-            return writes.follow(func, self.__torch_dispatch__, args, kwargs)  # calls this again
+            # This calls `__torch_dispatch__` again.
+            return writes.follow(func, self.__torch_dispatch__, args, kwargs)
         node = self._autograd_node()
         sequence = self.sequence_of(node)
         number = -1 if node is None else self._run_of(sequence)

@@ -1,9 +1,9 @@
 """Builds a graph of the eager ops between two compiled runs, from an `IslandRecorder`'s events.
 
 `islands_of` lets a `_Builder` do three steps. `_make_drafts` replays the events: an `_IslandReplay`
-makes the drafts of nodes, and each island or compiled run is one section of them. `_mark_used` finds
-the drafts that another section uses. Then `_build_graph` builds one graph for each island, in an
-`_IslandSection`, and `_link_calls` says which call made each input of a graph.
+makes the drafts of nodes, and each island or compiled run is one section of them. `_mark_used`
+finds the drafts that another section uses. Then `_build_graph` builds one graph for each island, in
+an `_IslandSection`, and `_link_calls` says which call made each input of a graph.
 """
 
 from __future__ import annotations

@@ -68,6 +68,7 @@ class Section:
         self.reserved: Iterable[str] = ()
         self.names: dict[int, str] = {}
         self.refs: dict[int, Ref] = {}
+        # Ops that ran are not dead code, even if nothing uses their results.
         ran = [i for i in replay.of_section.get(section, ()) if self.computes(self.drafts[i])]
         self.live = self._closure([*returned, *saved, *ran])
 
@@ -136,27 +137,31 @@ class Section:
         return Graph(tuple(nodes), kind, kind, "dispatch", saved, groups=groups)
 
     def _is_input(self, i: int) -> bool:
+        """Return True for a draft from outside the section."""
         draft = self.drafts[i]
         return draft.section != self.section or draft.kind == "placeholder"
 
     def input(self, i: int, name: str) -> Node:
-        """Return the placeholder node of a draft from outside the section."""
+        """Return the placeholder node of a draft from outside the section, and note its name."""
         role = self.role(i)
         self._set_name(i, name)
         if i in self.replay.kept:
             self.replay.kept_by_name[name] = self.replay.kept[i]
-        path = module_of(name) if role == "saved" else ""
+        path = module_of(name) if role == "saved" else ""  # the name begins with the module's path
         draft = self.drafts[i]
         args = draft.args if role == "constant" else ()
         return Node(name, "placeholder", role, args, {}, draft.result, path)
 
     def role(self, i: int) -> str:
-        """Return the role of an input."""
+        """Return the role of an input: "saved" for a draft that another section computed."""
         draft = self.drafts[i]
         return draft.op if draft.kind == "placeholder" else "saved"
 
     def node(self, i: int, namer: NodeNamer) -> Node:
-        """Return the node of a draft that is not an input."""
+        """Return the node of a draft that is not an input, and note its name.
+
+        Its operands must have their names already.
+        """
         draft = self.drafts[i]
         if draft.projects is not None:
             producer, index = draft.projects
@@ -260,6 +265,7 @@ class UnwrittenReads:
             self.read(arguments)
 
     def _make(self, record: OpRecord) -> None:
+        """Note the memory that an op such as `empty` made, unless it has no elements."""
         if type(record.output) is not Value or not math.prod(self._recorder.meta[record.output][1]):
             return
         storage = self._recorder.storage_of[record.output]
@@ -296,7 +302,12 @@ def refuse_unwritten(unwritten_reads: UnwrittenReads) -> None:
 
 
 def _kind(op: Any) -> str:
-    """Classify an op by its use of a tensor with unwritten memory."""
+    """Classify an op by its use of a tensor with unwritten memory.
+
+    Returns:
+        "makes" if it makes one, "form" if it uses only its shape, "custom" if it may write to any
+        argument, otherwise "reads".
+    """
     # A method or a higher-order op has no schema. It counts as a read.
     if not isinstance(op, torch._ops.OpOverload):
         return "reads"
