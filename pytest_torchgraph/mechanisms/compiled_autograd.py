@@ -206,7 +206,8 @@ class _Recorder(AotRecorder):
             changes the graph.
         recorded_graph: records the running backward; `None` if none runs, or it calls no Python.
         _split: AOT backwards whose forward is not converted yet.
-        _backwards: the converted AOT backwards, by `id`, with the module, which keeps the id in use.
+        _backwards: the converted AOT backwards, by `id` of the module, and the module itself, which
+            keeps the id in use.
     """
 
     def __init__(self, options: CompiledAutograd, step: Step, canon: CanonicalNames):

@@ -49,8 +49,8 @@ class RecordedGraph(RecordingMode):  # type: ignore[no-untyped-call]
 
     Attributes:
         owner: holds the copy, and the constants that its ops read.
-        _copies: for each node of the engine's graph, its copy; for a call that its ops replaced, the
-            nodes of its results.
+        _copies: for each node of the engine's graph, its copy; for a call that its ops replaced,
+            the nodes of its results.
         _producers: the node of each tensor, or a node and an index in its result.
         _call: the Python call that is running.
         _is_complete: False once the call did something that a graph of its ops would not show.

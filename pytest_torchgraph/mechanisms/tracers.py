@@ -248,7 +248,7 @@ def _remove_placeholder(graph: fx.Graph, name: str) -> None:
         if all(map(_is_assertion, to_erase[1:])):
             for dead_node in reversed(list(dict.fromkeys(to_erase))):  # users first
                 graph.erase_node(dead_node)
-    # The assertion of a default of `None` has the value itself as its argument, not the placeholder.
+    # This also removes the assertions of other parameters that are fixed at `None`.
     for node in list(graph.nodes):
         if getattr(node.target, "__name__", "") == "_assert_is_none" and not node.users:
             graph.erase_node(node)

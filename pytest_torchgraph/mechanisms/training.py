@@ -4,8 +4,8 @@ A phase is a property of an event, an op or a run of a compiled graph. It is kno
 step: an op before the backward belongs to the update if its result is needed only there.
 
 While the step runs, a `TrainingRecord` notes each run of the autograd engine and each optimizer
-step. Its `finish` returns a function that divides the events: `_phases` decides, and `_updated` says
-what happened to each parameter. `event_of` reduces an op to what it reads and writes.
+step. Its `finish` returns a function that divides the events: `_phases` decides, and `_updated`
+says what happened to each parameter. `event_of` reduces an op to what it reads and writes.
 """
 
 from __future__ import annotations
@@ -394,8 +394,8 @@ def _phases(
         elif updates or (not results & needed and results & feeds):
             phases[number] = "update"
             feeds |= event.reads
-        # After a backward, it is the update's if no later forward or backward reads its results. But
-        # what a module runs before another backward is a forward.
+        # After a backward, it is the update's if no later forward or backward reads its results.
+        # But what a module runs before another backward is a forward.
         elif first < number and not results & needed and not (event.in_module and number < last):
             phases[number] = "update"
             idle.add(number)

@@ -77,7 +77,13 @@ class PassRun:
 
 @dataclass
 class _Open:
-    """A running pass."""
+    """A running pass.
+
+    Attributes:
+        name, subsystem, hook, matches: see `PassRun`.
+        owner: the graph module that it changes.
+        before: the graph before it.
+    """
 
     name: str
     subsystem: str
@@ -97,6 +103,8 @@ class PassRecorder:
         applied: names of the passes that inductor ran or skipped, in order.
         changing: positions of those that changed a graph, from 1.
         graph: position of the graph in the capture, as text; "" before it is known.
+        _open: the running passes, outermost first; `None` for one that only runs others.
+        _states: the last copy of each graph module, by `id`; see `_state`.
     """
 
     limit: int | None = None
@@ -117,7 +125,7 @@ class PassRecorder:
         return len(self.applied) > self.limit
 
     def enter(self, gm: fx.GraphModule, name: str, subsystem: str, function: Any) -> None:
-        """See `torch_private.on_passes`."""
+        """Note that a pass begins; see `torch_private.on_passes`."""
         if function is not None and torch_private.runs_others(function):
             self._open.append(None)
             return
@@ -125,7 +133,10 @@ class PassRecorder:
         self._open.append(_Open(own_name, subsystem, hook, gm, self._state(gm)))
 
     def leave(self, failed: bool) -> None:
-        """See `torch_private.on_passes`."""
+        """Record the run of the pass that ends; see `torch_private.on_passes`.
+
+        A pass that raised is not recorded.
+        """
         closed = self._open.pop()
         if closed is None or failed:
             return
@@ -147,14 +158,22 @@ class PassRecorder:
         )
 
     def _early_graph(self, running: Sequence[_Open]) -> str:
-        """Return the name of a graph that is not yet split into forward and backward."""
+        """Return the name of a graph that is not yet split into forward and backward.
+
+        Args:
+            running: the pass, and those that run it.
+        """
         names = [each.hook or each.subsystem for each in running]
         return "dynamo" if any(name.startswith("pre_grad") for name in names) else "joint"
 
     def matching(self, apply: Callable[[], int]) -> int:
-        """Add the matches to the run of the patterns, and to the passes that apply them."""
+        """Apply patterns, add the matches to their run and to the passes that apply them.
+
+        Return the number of matches.
+        """
         earlier = len(self.runs)
         count = apply()
+        # `apply` runs the patterns inside `enter` and `leave`, which record the last run.
         if len(self.runs) > earlier:
             self.runs[-1] = replace(self.runs[-1], matches=count)
         for outer in self._running():

@@ -45,6 +45,10 @@ class Frame:
 
     Attributes:
         inputs: (role, name) of each input of Dynamo's graph.
+        _attributes: (role, name) of the named tensors that are attributes of Dynamo's graph.
+        _placeholders: names of the inputs.
+        _forward: the last converted forward, for its backward.
+        _returned: the last outputs, by `id`, with their positions.
     """
 
     def __init__(
@@ -176,6 +180,7 @@ def _is_of_compiler(error: Exception) -> bool:
     if isinstance(error, torch_private.get("dynamo_exception")):
         return not isinstance(error, torch_private.get("unsupported"))
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    # The innermost frame that belongs to one of them decides.
     for frame in reversed(frames):
         file = frame.f_code.co_filename
         if file.startswith(_GENERATED):
@@ -203,6 +208,7 @@ _IS_CAUSAL = "_detect_is_causal_mask"
 
 
 def _line(file: str, line: int, within: str = "") -> str:
+    """Return file, line, `within` and the source code."""
     code = linecache.getline(file, line).strip()
     return f"{relative(file)}:{line}{within}{': ' if code else ''}{code}"
 
@@ -228,6 +234,7 @@ def why_nothing(compiled: Iterable[Compilation]) -> str:
             "Dynamo found no tensor operations to compile: the target computes nothing, or only in "
             f"code that torch.compiler.disable excludes or Dynamo skips{_DISPATCH}"
         )
+    # The stack begins in the test. Leave out all up to our call of the target, unless that is all.
     own_frames = [number for number, frame in enumerate(report.frames) if is_own_file(frame[0])]
     stack = report.frames[own_frames[-1] + 1 :] if own_frames else report.frames
     stack = stack or report.frames
@@ -333,7 +340,7 @@ class Backend:
         self.bypass_search = BypassSearch(self.named.modules, patches, sees_aot=sees_aot)
 
     def __call__(self, gm: fx.GraphModule, example_inputs: list[Any]) -> Callable[..., Any]:
-        """Compile Dynamo's graph of one frame."""
+        """Compile Dynamo's graph of one frame. Dynamo calls this."""
         frame = Frame(gm, example_inputs, self.named, self.canon)
         with self.islands.suspended():
             self.bypass_search.keep(gm, example_inputs)
@@ -342,7 +349,7 @@ class Backend:
     def compile(
         self, frame: Frame, gm: fx.GraphModule, example_inputs: list[Any]
     ) -> Callable[..., Any]:
-        """Return what runs Dynamo's graph."""
+        """Record Dynamo's graph or what it is lowered to, and return the callable that runs it."""
         raise NotImplementedError
 
     def run(
@@ -358,7 +365,8 @@ class Backend:
             CaptureError: if torch.compile is switched off, or if code ran that cannot be recorded,
                 with its place.
         """
-        if setting := switched_off():  # since a capture, which is compared now
+        # `capture` has checked this, but a later comparison with a capture runs a step again.
+        if setting := switched_off():
             raise CaptureError(setting)
         invocation = self.step.invocation
         options = {
