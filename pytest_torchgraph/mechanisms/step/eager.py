@@ -116,6 +116,7 @@ def outcome_of(step: Step) -> Outcome:
     restored_ids = {id(tensor) for tensor in restored}
 
     def detached(tensor: torch.Tensor) -> torch.Tensor:
+        """Return a tensor that restoring the state will not overwrite."""
         tensor = tensor.detach()
         return tensor.clone() if storage_of(tensor) in shared else tensor
 
@@ -127,8 +128,9 @@ def outcome_of(step: Step) -> Outcome:
     sharing: dict[str, tuple[str, str]] = {}
     parameters = [(f"parameter {name!r}", tensor) for name, tensor in named.all_parameters]
     labelled = [*parameters, *_labelled_state(step)]
+    # Reversed, so that the first label of a storage stays.
     owners = {_memory_of(tensor): label for label, tensor in reversed(labelled)}
-    objects: dict[int, str] = {}
+    objects: dict[int, str] = {}  # the first path of each output, by `id`
     for path, leaf in _leaves(step.output, "output"):
         if isinstance(leaf, torch.Tensor):
             outputs[path] = detached(leaf)
@@ -142,7 +144,7 @@ def outcome_of(step: Step) -> Outcome:
                 sharing[path] = first, ""
         elif isinstance(leaf, _Container):
             containers[path] = leaf.kind
-        elif (array := _as_tensor(leaf)) is not None:
+        elif (array := _as_tensor(leaf)) is not None:  # the type says that it was an array
             outputs[path], containers[path] = array, type(leaf)
         else:
             other_leaves[path] = leaf
@@ -282,6 +284,7 @@ class EagerRun:
         self.versions = {name: (tensor, version_of(tensor)) for name, tensor in self._tensors()}
 
     def _note_backend(self, callback: Any) -> None:
+        """Add the backend in a callback of Dynamo's to `backends`."""
         self.backends.add(torch_private.backend_of(callback))
 
     def run(self, how: Callable[[Step], object]) -> Outcome:
@@ -361,6 +364,7 @@ class InFloat64(TorchFunctionMode):
     ) -> Any:
         kwargs = kwargs or {}
         name = getattr(func, "__name__", "")
+        # Attributes of the tensor itself, or an in-place write: a cast would give another tensor.
         if name in ("__get__", "__set__") or (name.endswith("_") and _has_lower_dtype(args[:1])):
             return func(*args, **kwargs)
         if func in _LOWERING_METHODS:
@@ -370,6 +374,7 @@ class InFloat64(TorchFunctionMode):
 
 
 def _has_lower_dtype(values: Sequence[Any]) -> bool:
+    """Return True if one of the values is a tensor that would be cast."""
     return any(isinstance(value, torch.Tensor) and value.dtype in LOWER_DTYPES for value in values)
 
 

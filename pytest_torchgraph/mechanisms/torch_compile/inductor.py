@@ -454,7 +454,7 @@ def origins_of(
 
     origins = []
     for name, computed in calls:
-        # A call of an op computes this op. The other nodes are views that share its buffer.
+        # For a call of an op, torch may add nodes that share its buffer, such as views.
         nodes = [node for node in computed if name == f"torch.ops.{node.target}"] or computed
         places = []
         for node in sorted(nodes, key=lambda node: order.get(node.name, len(order))):

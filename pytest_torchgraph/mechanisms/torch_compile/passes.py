@@ -167,9 +167,9 @@ class PassRecorder:
         return "dynamo" if any(name.startswith("pre_grad") for name in names) else "joint"
 
     def matching(self, apply: Callable[[], int]) -> int:
-        """Apply patterns, add the matches to their run and to the passes that apply them.
+        """Apply patterns, and return the number of matches.
 
-        Return the number of matches.
+        The matches are added to the run of the patterns, and to the passes that apply them.
         """
         earlier = len(self.runs)
         count = apply()
