@@ -344,7 +344,8 @@ def _by_position(converted: Converted) -> dict[int, str]:
     values: Any = output.args[0]
     if not isinstance(values, tuple | list):
         return {}
-    # The graphs of AOTAutograd have further outputs, such as saved tensors, and describe each one.
+    # The graphs of AOTAutograd have further outputs, such as saved tensors, and describe them. A
+    # checkpoint adds states of random generators to the end of the outputs, without a description.
     places: list[int | None] = [*range(len(values))]
     if converted.graph.level != "dynamo":
         places = [output_index(description) for description in descriptions_of(output) or ()]

@@ -241,13 +241,14 @@ class TrainingRecord:
         grads = {memory(value) for value in self.before.values()}
         for backward in self.backwards:
             grads |= {memory(value) for value in backward.grads.values()}
-        # Gradients that no backward made.
-        made = {memory(leaf.grad) for leaf in self.step.leaves if leaf.grad is not None} - grads
-        assigned = {  # of torch.autograd.grad
-            number
+        last_grads = {
+            number: memory(leaf.grad)
             for number, leaf in enumerate(self.step.leaves)
-            if leaf.grad is not None and memory(leaf.grad) in made
+            if leaf.grad is not None
         }
+        # Gradients that no backward made: the step assigned results of `torch.autograd.grad`.
+        made = {*last_grads.values()} - grads
+        assigned = {number for number, storage in last_grads.items() if storage in made}
         named = self.step.invocation.named
         buffers = {memory(buffer) for buffer in named.all_buffers}
         counts = frozenset({memory(c) for c in self.updates.step_counts()})

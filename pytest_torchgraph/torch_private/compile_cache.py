@@ -64,6 +64,7 @@ def graph_looked_up() -> tuple[fx.GraphModule | None, bool]:
 
 
 def _graph_module(module: Any) -> fx.GraphModule | None:
+    """Return a graph module, also from Dynamo's wrapper; `None` for anything else."""
     module = getattr(module, "gm", module)  # Dynamo wraps a module that takes a list
     return module if isinstance(module, fx.GraphModule) else None
 
@@ -97,16 +98,19 @@ def nodes_behind(gm: fx.GraphModule, reason: str) -> list[RefusedNode]:
         nodes = nodes or [node for node in gm.graph.nodes if node.op == "get_attr"]
     else:
         nodes = []
+    # The reason is about one node, and torch stops at the first.
     return [RefusedNode(node, reason) for node in nodes[:1]] or [RefusedNode(None, reason)]
 
 
 def _calls(gm: fx.GraphModule) -> Iterator[fx.Node]:
+    """Yield the function calls of a graph and of the bodies of its higher-order ops."""
     for module in gm.modules():
         if isinstance(module, fx.GraphModule):
             yield from (node for node in module.graph.nodes if node.op == "call_function")
 
 
 def _uncacheable_body(node: fx.Node) -> bool:
+    """Return True for a call of a higher-order op that torch does not cache."""
     target = node.target
     return isinstance(target, torch._ops.HigherOrderOperator) and not target.cacheable()
 
@@ -233,10 +237,12 @@ def stable_cache_keys() -> Iterator[None]:
 
 
 def _reduce_memory_format(value: torch.memory_format) -> tuple[Any, ...]:
+    """Return what pickle writes of a memory format: our function, and its argument."""
     return _memory_format, (str(value).rpartition(".")[2],)
 
 
 def _memory_format(name: str) -> torch.memory_format:
+    """Return a memory format by its name in torch, when it is unpickled."""
     value: torch.memory_format = getattr(torch, name)
     return value
 
@@ -255,6 +261,7 @@ def on_unsaved(unsaved: Callable[[Any, bool], None]) -> Replaced:
     def observed(*compiled: Any) -> Any:
         saved = original(*compiled)
         if not saved:
+            # The forward comes first. If it has a key, the backward has none.
             keys = [getattr(call, "_fx_graph_cache_key", None) for call in compiled]
             unsaved(get("compile_id")(), keys[0] is not None)
         return saved

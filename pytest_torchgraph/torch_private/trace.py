@@ -65,6 +65,7 @@ def structured_trace(
 
 
 def _always(_level: int) -> bool:
+    """Stand for `Logger.isEnabledFor`."""
     return True
 
 
@@ -165,6 +166,7 @@ def cache_miss() -> CacheMiss | None:
 
 
 def _chain(entry: Any) -> Iterator[Any]:
+    """Yield the entries of a linked list."""
     while entry is not None:
         yield entry
         entry = entry.next
@@ -209,6 +211,7 @@ def leaf_guards(entry: Any) -> Iterator[LeafGuard]:
             yield LeafGuard(source, type(guard).__name__, tuple(guard.verbose_code_parts()))
         pairs: dict[int, Any] = getattr(manager, "get_key_value_managers", dict)()
         inner = [child for pair in pairs.values() for child in pair if child is not None]
+        # Reversed, because the last one is popped first.
         managers += [*inner, *manager.get_child_managers()][::-1]
 
 

@@ -149,10 +149,11 @@ def islands_of(
     # In the usual case no replay is needed: nothing ran eagerly, and no compiled forward passed a
     # value to another one.
     if len(runs) == len(recorder.events) and sum(not run.backward for run in runs) < 2:
-        order = [
-            (False, compiled[id(run.compiled_graph)][0]) for run in runs if not run.is_op_by_op
-        ]
-        return Islands(order=order)
+        return Islands(
+            order=[
+                (False, compiled[id(run.compiled_graph)][0]) for run in runs if not run.is_op_by_op
+            ]
+        )
     with collector_paused():
         return _Builder(recorder, canon, compiled).build(results)
 
@@ -555,7 +556,8 @@ class _Builder:
         """
         position, graph, converted = self.compiled[id(event.compiled_graph)]
         input_names, output_names = _input_names(converted), _output_names(converted)
-        # The values of a backward that ran op by op have no names in a graph.
+        # The values of a backward that ran op by op have no names in a graph. In all other runs that
+        # are known, the lengths are equal too; a value without a name would count as unused.
         if event.is_op_by_op:
             input_names, output_names = [""] * len(event.inputs), [GRADIENT] * len(event.outputs)
         call = _Call(event, graph=graph)

@@ -289,15 +289,16 @@ def refuse_unseen(recorder: RecordingMode, threads: list[str]) -> None:
             f"code of torch.compiler.precompile ran{at_line(line)}. Capture the original function"
         )
     for unknown_input in recorder.unknown_inputs:
+        tensor = _describe_tensor(unknown_input.line)
         if unknown_input.age == "outside":
             method, line = recorder.handed_over[0]  # a tensor is "outside" only if there is one
             location = at_line(line)
             if line is not None and line == unknown_input.line:
                 location = " at the same line"
             raise unrecorded(
-                f"another library may have computed {_describe_tensor(unknown_input.line)}. The "
-                f"library got a tensor by .{method}(){location}. Compute the result with torch, or "
-                "compute it before the capture and pass it as an argument"
+                f"another library may have computed {tensor}. The library got a tensor by "
+                f".{method}(){location}. Compute the result with torch, or compute it before the "
+                "capture and pass it as an argument"
             )
         if unknown_input.age == "before" or (unknown_input.age == "unknown" and not threads):
             continue
@@ -308,9 +309,9 @@ def refuse_unseen(recorder: RecordingMode, threads: list[str]) -> None:
             "started before the capture"
         )
         raise unrecorded(
-            f"{_describe_tensor(unknown_input.line)} is not a parameter, buffer or argument of the "
-            f"target, and not the result of a recorded op. {reason}. Compute the tensor inside the "
-            "target, in the thread that calls the target, or pass it as an argument"
+            f"{tensor} is not a parameter, buffer or argument of the target, and not the result of "
+            f"a recorded op. {reason}. Compute the tensor inside the target, in the thread that "
+            "calls the target, or pass it as an argument"
         )
 
 
@@ -324,6 +325,7 @@ def _module_of(thread: threading.Thread) -> str:
 
 
 def _describe_tensor(line: Line | None) -> str:
+    """Return how a message names an unknown input that appeared at a line."""
     if line is None:
         return "a tensor that the target returns or keeps"
     return f"a tensor first used at {format_line(line)}"

@@ -257,9 +257,10 @@ class UnwrittenReads:
             self._make(record)
         elif self._unwritten and kind != "form":
             # Writes before reads: the tensor that an op fills is among its arguments too.
-            arguments = [*parts_of((record.args, record.kwargs), Value)]
+            args = record.args
             if record.kwargs.get("beta") == 0 and op._opname in _SCALES_FIRST:
-                arguments = [*parts_of((record.args[1:], record.kwargs), Value)]
+                args = args[1:]
+            arguments = [*parts_of((args, record.kwargs), Value)]
             written = effects.written(op, record.args, record.kwargs)
             self.wrote(arguments if kind == "custom" else parts_of(written, Value))
             self.read(arguments)

@@ -1,5 +1,7 @@
 """One forward and backward of a target, with all changed state restored.
 
+The classes, in the order of their use:
+
     Invocation      (`invocation`) the call that is captured; it can be run repeatedly.
     NamedTensors    (`named_tensors`) its modules and tensors, with their names.
     Updates         (`updates`) what a training step may change: the argument `updates=`.

@@ -181,7 +181,7 @@ class NamedTensors:
         ids = dict.fromkeys([*(id(tensor) for _, tensor in self.inputs), *self.tensors])
         order = {key: number for number, key in enumerate(ids)}
         positions = {name: order[key] for key, (_, name) in self.tensors.items()}
-        # An input without a position, a size, comes at the length of the result: before the numbers.
+        # A size has no position. Those who sort put it at the length of the result: before numbers.
         for position, name in enumerate(self.numbers, len(positions) + len(self.numbers) + 1):
             positions.setdefault(name, position)
         return positions

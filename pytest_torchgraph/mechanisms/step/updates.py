@@ -137,7 +137,8 @@ class Updates:
         counts = []
         for _, optimizer in self.of_kind("optimizer"):
             # The classes below `Optimizer`: one of them is torch's.
-            bases = type(optimizer).__mro__[: type(optimizer).__mro__.index(Optimizer)]
+            mro = type(optimizer).__mro__
+            bases = mro[: mro.index(Optimizer)]
             if not any(base.__module__.startswith("torch.") for base in bases):
                 continue
             for group in optimizer.param_groups:

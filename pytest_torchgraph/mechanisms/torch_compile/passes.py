@@ -163,8 +163,8 @@ class PassRecorder:
         Args:
             running: the pass, and those that run it.
         """
-        names = [each.hook or each.subsystem for each in running]
-        return "dynamo" if any(name.startswith("pre_grad") for name in names) else "joint"
+        early = any((run.hook or run.subsystem).startswith("pre_grad") for run in running)
+        return "dynamo" if early else "joint"
 
     def matching(self, apply: Callable[[], int]) -> int:
         """Apply patterns, and return the number of matches.

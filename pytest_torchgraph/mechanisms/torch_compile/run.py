@@ -98,6 +98,7 @@ class Frame:
 
     def dynamo(self, gm: fx.GraphModule, kind: GraphKind) -> Converted:
         """Convert Dynamo's own graph."""
+        # No graph is known for which the lengths differ.
         inputs = dict(zip(self._placeholders, self.inputs, strict=False))
         naming = Naming(inputs, self._named.modules, input_order=self._named.input_order())
         converted = convert(
@@ -183,9 +184,8 @@ def _is_of_compiler(error: Exception) -> bool:
     # The innermost frame that belongs to one of them decides.
     for frame in reversed(frames):
         file = frame.f_code.co_filename
-        if file.startswith(_GENERATED):
-            return True
-        if str(frame.f_globals.get("__name__")).startswith(_GENERATED_BY_INDUCTOR):
+        module = str(frame.f_globals.get("__name__"))
+        if file.startswith(_GENERATED) or module.startswith(_GENERATED_BY_INDUCTOR):
             return True
         if any(is_torch_file(file, *entry) for entry in _ENTRIES):
             continue
