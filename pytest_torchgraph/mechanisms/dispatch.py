@@ -13,7 +13,7 @@ import sys
 import warnings
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
@@ -308,9 +308,9 @@ def _segments(program: Sequence[tuple[OpRecord, bool]], phases: Sequence[Phase])
     segments: list[_Segment] = []
     waiting: list[OpRecord] = []  # ops of an update that has not begun
     for number, ((record, _), phase) in enumerate(zip(program, phases, strict=True)):
-        writes = not isinstance(record.op, str) and not effects.facts(record.op).pure
+        may_write = not isinstance(record.op, str) and not effects.facts(record.op).pure
         is_open = bool(segments) and segments[-1].phase == phase
-        if phase == "update" and not is_open and not writes:
+        if phase == "update" and not is_open and not may_write:
             waiting.append(record)
             continue
         if not is_open:
@@ -343,8 +343,8 @@ def graphs_of_step(
     """Return the graphs of a training step, in program order.
 
     Args:
-        replay: creates the drafts.
-        segments: the ops of each graph.
+        replay: creates the drafts, in one section per segment.
+        segments: the ops of each graph. They get their names here.
         training: what was noted about the step.
         outputs: the values that the step returns.
     """
@@ -367,8 +367,8 @@ def graphs_of_step(
         for record in segment.records:
             replay.add(record)
         if segment.phase == "backward":
-            end = segment.begin + len(segment.records)
-            made = training.gradients(end)
+            # It returns the gradients that exist at its end and that it has computed.
+            made = training.gradients(segment.begin + len(segment.records))
             new = [replay.draft_of(value) for value in made if value in replay.current]
             segment.returned += [i for i in new if replay.is_computed_in(i, number)]
         writes.append(replay.writes_after())
@@ -377,22 +377,7 @@ def graphs_of_step(
         # A draft of no op is an input that the step returns as it is.
         if replay.is_computed_in(i, drafts[i].section):
             segments[drafts[i].section].returned.append(i)
-    roots = {i for segment in segments for i in segment.returned}
-    sections: list[_StepSection] = []
-    # Backwards, because a segment must return what later ones use.
-    used_later: dict[int, set[str]] = {}  # the phases that use a draft of an earlier segment
-    for number in reversed(range(len(segments))):
-        segment = segments[number]
-        own = [i for i, phases in sorted(used_later.items()) if drafts[i].section == number]
-        is_forward = segment.phase == "forward"
-        saved = [i for i in own if is_forward and "backward" in used_later[i] and i not in roots]
-        returned = [*dict.fromkeys([*segment.returned, *(i for i in own if i not in saved)])]
-        section = _StepSection(replay, number, returned, saved, writes=writes[number])
-        section.kind = kinds[number]
-        for i in section.outside():
-            if drafts[i].kind != "placeholder":
-                used_later.setdefault(i, set()).add(segment.phase)
-        sections.insert(0, section)
+    sections = _sections_of_step(replay, segments, writes)
     graphs: list[Graph] = []
     for number, section in enumerate(sections):
         outside = section.outside()
@@ -406,8 +391,39 @@ def graphs_of_step(
             is_qualified = maker != latest and totals[kinds[maker]] > 1
             section.input_names[i] = f"{segments[maker].name}:{name}" if is_qualified else name
         section.reserved = [*section.input_names.values()]
+        section.kind = kinds[number]
         graphs.append(replace(section.graph(section.kind), name=segments[number].name))
     return graphs
+
+
+def _sections_of_step(
+    replay: _StepReplay,
+    segments: Sequence[_Segment],
+    writes: Sequence[Mapping[int, Sequence[int]]],
+) -> list[_StepSection]:
+    """Return the section of each segment, which returns or saves all that later segments use.
+
+    Args:
+        replay: holds the drafts of all segments.
+        segments: the segments.
+        writes: for each segment, see `Section`.
+    """
+    drafts = replay.drafts
+    roots = {i for segment in segments for i in segment.returned}  # never only saved
+    sections: list[_StepSection] = []
+    used_later: dict[int, set[str]] = {}  # for each draft, the phases of later segments that use it
+    for number in reversed(range(len(segments))):
+        segment = segments[number]
+        own = [i for i, phases in sorted(used_later.items()) if drafts[i].section == number]
+        is_forward = segment.phase == "forward"
+        saved = [i for i in own if is_forward and "backward" in used_later[i] and i not in roots]
+        returned = [*dict.fromkeys([*segment.returned, *(i for i in own if i not in saved)])]
+        section = _StepSection(replay, number, returned, saved, writes=writes[number])
+        for i in section.outside():
+            if drafts[i].kind != "placeholder":
+                used_later.setdefault(i, set()).add(segment.phase)
+        sections.insert(0, section)
+    return sections
 
 
 def capture_training_step(step: Step, canon: CanonicalNames) -> Captured:

@@ -197,8 +197,8 @@ class _OpDetector(torch_private.TorchDispatchMode):  # type: ignore[no-untyped-c
     ) -> Any:
         if torch_private.stands_for_others(types):
             return NotImplemented
-        self.communicated = self.communicated or effects.facts(func).communicates
-        self.drew = self.drew or effects.draws(func, args, kwargs or {})
+        self.communicated |= effects.facts(func).communicates
+        self.drew |= effects.draws(func, args, kwargs or {})
         return func(*args, **(kwargs or {}))
 
 

@@ -167,10 +167,7 @@ def _aot_config() -> Any:
     """Return the configuration that AOTAutograd's cache reads, with the values of inductor."""
     config = get("aot_config")
     values: dict[str, Any] = {
-        "fw_compiler": None,
-        "bw_compiler": None,
-        "inference_compiler": None,
-        "partition_fn": None,
+        **dict.fromkeys("fw_compiler bw_compiler inference_compiler partition_fn".split()),
         "decompositions": {},
         "num_params_buffers": 0,
         "aot_id": 0,
@@ -178,6 +175,7 @@ def _aot_config() -> Any:
         "dynamic_shapes": True,
         "aot_autograd_arg_pos_to_source": None,
     }
+    # Releases of torch differ in the fields.
     names = {field.name for field in dataclasses.fields(config)}
     return config(**{name: value for name, value in values.items() if name in names})
 

@@ -284,7 +284,7 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
         record.passes_on = False
         if line is None and node is not None and not in_module:
             at_graph = sequence >= FIRST_LEAF_SEQUENCE or type(node).__name__ == _AOT_NODE
-            record.by_engine = record.by_engine or (at_graph and facts.passes_on)
+            record.by_engine |= at_graph and facts.passes_on
             record.passes_on = not at_graph and facts.is_gradient
         events = self.events
         before = events[-1] if events else None

@@ -556,8 +556,8 @@ class _Builder:
         """
         position, graph, converted = self.compiled[id(event.compiled_graph)]
         input_names, output_names = _input_names(converted), _output_names(converted)
-        # The values of a backward that ran op by op have no names in a graph. In all other runs that
-        # are known, the lengths are equal too; a value without a name would count as unused.
+        # The values of a backward that ran op by op have no names in a graph. For all other known
+        # graphs the lengths are equal too. A value beyond the names would count as unused.
         if event.is_op_by_op:
             input_names, output_names = [""] * len(event.inputs), [GRADIENT] * len(event.outputs)
         call = _Call(event, graph=graph)

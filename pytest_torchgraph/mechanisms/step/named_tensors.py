@@ -281,12 +281,12 @@ class _ModuleSearch:
             return
         if isinstance(value, torch.nn.Module) and self._left:
             self.tensors.update((id(t), t) for t in (*value.parameters(), *value.buffers()))
-            self.compiles = self.compiles or any(map(torch_private.is_compiled, value.modules()))
+            self.compiles |= any(map(torch_private.is_compiled, value.modules()))
         elif isinstance(value, torch.nn.Module):
             self._modules_by_id.setdefault(id(value), (name, value))
             self._seen.add(id(value))
             # It has no path of its own if `updates` names the module that it wraps.
-            self.compiles = self.compiles or torch_private.is_compiled(value)
+            self.compiles |= torch_private.is_compiled(value)
         elif inspect.ismethod(value):
             self.look("self", value.__self__, depth)
             self.look(name, value.__func__, depth)

@@ -236,8 +236,7 @@ def why_nothing(compiled: Iterable[Compilation]) -> str:
         )
     # The stack begins in the test. Leave out all up to our call of the target, unless that is all.
     own_frames = [number for number, frame in enumerate(report.frames) if is_own_file(frame[0])]
-    stack = report.frames[own_frames[-1] + 1 :] if own_frames else report.frames
-    stack = stack or report.frames
+    stack = report.frames[max(own_frames, default=-1) + 1 :] or report.frames
     users = [frame for frame in stack if is_user_file(frame[0])]
     user_file, user_line, user_function, _ = (users or stack)[-1]
     file, line, function, _ = stack[-1]
