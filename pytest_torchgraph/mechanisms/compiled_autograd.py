@@ -108,6 +108,7 @@ def steps(roots: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
     worklist: list[Any] = []
 
     def count_down_consumers(nodes: Sequence[Any]) -> None:
+        """Count one edge to each node, and add those without further edges to the worklist."""
         for node in nodes:
             if node is not None:
                 consumers[node] -= 1
@@ -236,6 +237,7 @@ class _Recorder(AotRecorder):
 
         def compile(gm: fx.GraphModule, inputs: list[Any]) -> Callable[..., Any]:
             run: Callable[..., Any] = record(gm, inputs)
+            # `partition` ran before. Its backward gets the names of this forward.
             if (backward := self._split.pop(frame, None)) is not None:
                 converted = frame.lowered(backward, "backward", "aot")
                 self._backwards[id(backward)] = backward, converted
@@ -426,6 +428,7 @@ class _Interpreter(fx.Interpreter):
         self.extra_traceback = False  # True would change the user's exception
 
     def run_node(self, n: fx.Node) -> Any:
+        """Run a node, and note its result, and its value if it is a number or a constant."""
         run = partial(super().run_node, n)
         value = run() if self.recorded is None else self.recorded.run(n, run)
         if n.op != "placeholder":

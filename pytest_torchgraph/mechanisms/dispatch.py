@@ -106,6 +106,7 @@ class DispatchRecorder(RecordingMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
+        """Run an op, and record it."""
         # The wrapper of such a type then runs other ops, which arrive here.
         if types and torch_private.stands_for_others(types):
             return NotImplemented
@@ -454,6 +455,7 @@ def capture_training_step(step: Step, canon: CanonicalNames) -> Captured:
 
     @functools.cache
     def phases() -> StepPhases:
+        """Return the phases of the ops: needed for the graphs, and for `Captured.training`."""
         backward = set(map(id, recorder.backward))
         return divide(
             [
@@ -463,6 +465,7 @@ def capture_training_step(step: Step, canon: CanonicalNames) -> Captured:
         )
 
     def build() -> Built:
+        """Build the graphs, and complete the recorded calls."""
         result = phases()
         # `note_method` does not know the update.
         seen.methods[:] = [
@@ -525,6 +528,7 @@ def _with_output(graph: Graph, leaves: Sequence[Leaf], names: Sequence[tuple[str
     """
 
     def value_of(position: int | None) -> Arg:
+        """Return a tensor of the output, as a value of this graph if it computes the tensor."""
         if position is None:
             return UNKNOWN_TENSOR
         maker, name = names[position]
@@ -586,6 +590,7 @@ class Dispatch:
             outputs += grads
 
         def build() -> Built:
+            """Build the graphs, and complete the recorded calls."""
             replay = DispatchReplay(recorder, canon)
             with collector_paused():
                 graphs = replay.graphs(outputs, grads if ran_backward else None)

@@ -127,6 +127,7 @@ class RecordedGraph(RecordingMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
+        """Run an op of the running call, and add a node of it to the copy."""
         kwargs = kwargs or {}
         if types and torch_private.stands_for_others(types):
             return NotImplemented
@@ -136,7 +137,7 @@ class RecordedGraph(RecordingMode):  # type: ignore[no-untyped-call]
                     return kwargs.pop("fn")(*args, **kwargs)
             self._is_complete = False
             return func(*args, **kwargs)
-        if func.namespace in ("prim", "profiler"):
+        if func.namespace in ("prim", "profiler"):  # it computes nothing
             return func(*args, **kwargs)
         if self.is_composite(func):  # inside `trace_wrapped`, torch does not decompose it
             with self:

@@ -171,6 +171,7 @@ class _FxRecorder(fx.Interpreter):
         self.canon = canon
 
     def run_node(self, n: fx.Node) -> Any:
+        """Run a node, and note its result in its meta."""
         if n.op == "call_module":
             with _OpDetector() as detector:  # the module's code or a hook may communicate
                 result = super().run_node(n)
@@ -195,6 +196,7 @@ class _OpDetector(torch_private.TorchDispatchMode):  # type: ignore[no-untyped-c
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
+        """Run an op, and look at it."""
         if torch_private.stands_for_others(types):
             return NotImplemented
         self.communicated |= effects.facts(func).communicates

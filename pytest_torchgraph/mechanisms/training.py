@@ -158,6 +158,7 @@ class TrainingRecord:
 
         @contextlib.contextmanager
         def running(_roots: Any, grads: Sequence[Any], _inputs: Any) -> Iterator[None]:
+            """Note a run of the engine as a `Backward`."""
             # A reentrant checkpoint, or AOTAutograd traces the backward of a graph: part of another
             # backward, or of no run.
             if self._depth or self.recorder.suspensions:

@@ -88,6 +88,7 @@ class StoragePins:
         return number
 
     def _unpin(self, addresses: Iterable[int]) -> None:
+        """Forget storages, and free the references to them."""
         for address in [*addresses]:
             del self.numbers[address]
             self._free(address)

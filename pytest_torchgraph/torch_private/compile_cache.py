@@ -199,6 +199,7 @@ def cache_settings() -> Callable[[dict[str, Any]], contextlib.AbstractContextMan
 
     @contextlib.contextmanager
     def reactivated(options: dict[str, Any]) -> Iterator[None]:
+        """Assign the settings that are different now."""
         with contextlib.ExitStack() as stack:
             for config, settings, overrides in zip(configs, saved, (options, {}), strict=True):
                 now = config.get_config_copy()

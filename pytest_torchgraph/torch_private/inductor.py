@@ -160,6 +160,7 @@ def on_passes(observer: Any) -> Iterator[None]:
         """Wrap `apply_graph_pass` or `apply_gm_pass`, which enter and leave torch's observer."""
 
         def apply_pass(self: Any, pass_fn: Any) -> Any:
+            """Run a pass, unless it is disabled or the observer skips it."""
             # torch would report a disabled pass like one that changed nothing.
             names = getattr(get("inductor_config"), "disabled_passes", "")  # not in torch 2.9
             disabled = self.passname.upper() in names.upper()  # as torch tests it

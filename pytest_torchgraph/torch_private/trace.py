@@ -85,6 +85,7 @@ class _TraceHandler(logging.Handler):
         self.names = names
 
     def emit(self, record: logging.LogRecord) -> None:
+        """Pass a wanted record to the function."""
         metadata = getattr(record, "metadata", {})
         if self.names is not None:
             artifact = metadata.get("artifact")
@@ -106,7 +107,7 @@ class _TraceHandlers(list[logging.Handler]):
         if caller.f_code.co_name != "trace_structured":
             return len(self) > 0
         name = caller.f_locals.get("name")
-        if name == "artifact":
+        if name == "artifact":  # its own name is in the metadata
             name = caller.f_locals["metadata_fn"]().get("name")
         return any(
             not isinstance(handler, _TraceHandler) or handler.names is None or name in handler.names

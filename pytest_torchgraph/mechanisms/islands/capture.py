@@ -84,6 +84,7 @@ class CompiledGraph:
         op_by_op = graph.level == "dynamo"
 
         def run(args: list[Any]) -> Any:
+            """Run the graph, in the boxed calling convention."""
             if not recorder.is_recording:  # after the step, as in a backward that the caller runs
                 return compiled(args)
             self.runs += 1
@@ -132,6 +133,7 @@ def run_recorded(
 
     @contextlib.contextmanager
     def noted() -> Iterator[None]:
+        """Create the context of the forward or the backward."""
         with contextlib.nullcontext() if training is None else training.noted(), around():
             yield
 

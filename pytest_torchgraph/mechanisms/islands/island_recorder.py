@@ -225,6 +225,13 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
+        """Run an op, and add an `EagerRecord` of it.
+
+        Before that, leave out the ops that are not recorded or only in part, in this order: while a
+        graph runs or is compiled, ops of wrappers, formulas of autograd (`_run_formula`),
+        higher-order ops (`hidden`), queries, composite ops, ops of AOTAutograd (`_pass_on`), and
+        ops that store a gradient (`_pass_gradient`).
+        """
         kwargs = kwargs or {}
         if self.suspensions:
             return func(*args, **kwargs)

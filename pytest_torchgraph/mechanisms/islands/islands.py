@@ -276,6 +276,7 @@ class _IslandSection(Section):
         super().__init__(replay, part.section, returned, saved)
 
     def computes(self, _draft: Draft) -> bool:
+        """Return True, so that every op that ran is in the graph."""
         return True  # an island may consist of views alone
 
     def role(self, i: int) -> str:

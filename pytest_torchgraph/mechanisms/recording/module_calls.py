@@ -110,5 +110,6 @@ class ModuleCalls:
         self._mark(sequence)
 
     def _mark(self, sequence: int) -> None:
+        """Note that the innermost module is another one from this sequence number on."""
         if self.is_marking:
             self.marks.append((sequence, self.running[-1] if self.running else 0))

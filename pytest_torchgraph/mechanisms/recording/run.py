@@ -199,6 +199,7 @@ def threads_started(recorder: RecordingMode, ignored: Callable[[], bool]) -> Ite
     before = threading.getprofile()
 
     def begins(frame: FrameType, event: Any, argument: Any) -> None:
+        """Note the current thread, as its profile hook."""
         thread = threading.current_thread()
         # Python calls the profile hook in the new thread before `run`, so no write is missed.
         if not ignored() and not _module_of(thread).startswith(_COMPUTE_NOTHING):
@@ -242,6 +243,7 @@ def run_noted(
 
     @contextmanager
     def recording(*, backward: bool) -> Iterator[None]:
+        """Create the context of the forward or the backward."""
         recorder.introduce_inputs(step, backward=backward)
         with around(), recorder.recording(backward=backward), on_method_call(note):
             yield

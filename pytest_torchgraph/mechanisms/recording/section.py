@@ -192,6 +192,7 @@ class Section:
         )
 
     def _set_name(self, i: int, name: str) -> None:
+        """Note the name of a draft's node."""
         self.names[i] = name
         self.refs[i] = Ref(name)
 

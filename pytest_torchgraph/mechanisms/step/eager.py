@@ -75,6 +75,7 @@ class Outcome:
         def copies(
             tensors: Mapping[str, torch.Tensor], former: Mapping[str, torch.Tensor]
         ) -> dict[str, torch.Tensor]:
+            """Return the tensors as copies, or as former copies with the same bits."""
             return {
                 name: former[name]
                 if name in former and same_bits(tensor, former[name])
@@ -199,7 +200,6 @@ def _leaves(value: Any, path: str, depth: int = 0) -> Iterator[tuple[str, Any]]:
     An object unknown to pytree is a container of its attributes.
     """
     children = _children(value, path)
-    inner = depth
     if children is None:
         held = held_by(value) if depth <= DEPTH and not _is_value(value) else {}
         if not held:
@@ -207,10 +207,10 @@ def _leaves(value: Any, path: str, depth: int = 0) -> Iterator[tuple[str, Any]]:
             yield path, copy.copy(value) if isinstance(value, set | bytearray) else value
             return
         children = [(f"{path}[{key!r}]", item) for key, item in held.items()]
-        inner += 1
+        depth += 1
     yield path, _Container(_PLAIN.get(type(value), type(value)))
     for name, item in children:
-        yield from _leaves(item, name, inner)
+        yield from _leaves(item, name, depth)
 
 
 def _children(value: Any, path: str) -> list[tuple[str, Any]] | None:
@@ -362,6 +362,7 @@ class InFloat64(TorchFunctionMode):
         args: Sequence[Any] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
+        """Call a function in float64."""
         kwargs = kwargs or {}
         name = getattr(func, "__name__", "")
         # Attributes of the tensor itself, or an in-place write: a cast would give another tensor.

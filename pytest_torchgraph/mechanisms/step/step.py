@@ -299,6 +299,7 @@ def _all_leaves(output: Any, depth: int = 0) -> Iterator[Any]:
 
 
 def _describe(value: Any) -> str:
+    """Return what a value is, for a message that it is the wrong one."""
     if isinstance(value, torch.Tensor):
         return f"a tensor of shape {tuple(value.shape)}"
     if value is None:

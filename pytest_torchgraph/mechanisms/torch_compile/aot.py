@@ -143,6 +143,7 @@ class AotRecorder(Backend):
         """Return the compiler of the graphs of one kind, which runs them unchanged."""
 
         def compile(gm: fx.GraphModule, _inputs: list[Any]) -> Callable[..., Any]:
+            """Record a graph, and return the callable that runs it."""
             with self.islands.suspended():
                 self.bypass_search.check_empty(gm, backward=kind == "backward")
                 compiled_graph = CompiledGraph(frame.lowered(gm, kind, "aot"))

@@ -124,6 +124,7 @@ class BypassSearch:
 
 
 def _has_op(gm: fx.GraphModule) -> bool:
+    """Return True if a graph calls anything."""
     return any(node.op.startswith("call_") for node in gm.graph.nodes)
 
 
@@ -151,10 +152,12 @@ def _find_empty_part(number: int, kept_graph: _KeptGraph) -> dict[int, bool]:
     empty: list[bool] = []
 
     def compiled(gm: fx.GraphModule, _inputs: Any) -> Callable[..., Any]:
+        """Look at a graph without a backward, as its compiler."""
         empty.append(not _has_op(gm))
         raise _SplitSeen
 
     def split(joint: fx.GraphModule, *args: Any, **kwargs: Any) -> Any:
+        """Look at a forward and its backward, as the partitioner."""
         parts = torch_private.get("min_cut_partition")(joint, *args, **kwargs)
         empty.extend(not _has_op(part) for part in parts)
         raise _SplitSeen

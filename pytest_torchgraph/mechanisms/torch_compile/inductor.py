@@ -189,6 +189,7 @@ class _InductorRecorder(Backend):
         inner = torch_private.get("compile_fx_inner")
 
         def compile_inner(gm: fx.GraphModule, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+            """Compile one graph of AOTAutograd, and return the callable that runs and counts it."""
             self.bypass_search.check_empty(gm, backward=kwargs.get("is_backward", False))
             outer, count = self.current, len(self.compiled_graphs)
             unchanged, kind = copied(gm), _kind(kwargs)
@@ -222,6 +223,7 @@ class _InductorRecorder(Backend):
         recursion_limit = sys.getrecursionlimit()  # inductor increases it
 
         def post_grad_passes(gm: fx.GraphModule, *args: Any, **kwargs: Any) -> None:
+            """Run the passes, and record the graph; of a body, only run them."""
             # The passes of a body of a higher-order op run inside those of the graph.
             current, self.current = self.current, None
             if self.passes is not None and current is not None:
@@ -421,10 +423,12 @@ def _random(size: Sequence[int], seed: torch.Tensor, mode: str, **_options: Any)
 
 
 def _randint(low: int, high: int, size: Sequence[int], seed: torch.Tensor) -> torch.Tensor:
+    """Compute `inductor_randint`."""
     return torch.randint(low, high, size, generator=_generator(seed), device=seed.device)
 
 
 def _generator(seed: torch.Tensor) -> torch.Generator:
+    """Return a generator with the seed of one call."""
     return torch.Generator(seed.device).manual_seed(int(seed.item()))
 
 

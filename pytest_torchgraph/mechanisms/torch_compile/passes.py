@@ -64,6 +64,7 @@ class PassRun:
         return diff_graphs((self.before,), (self.after,))
 
     def _converted(self, side: int) -> Graph:
+        """Return the graph before the pass for 0, after it for 1."""
         levels: Mapping[str, Level] = {"dynamo": "dynamo", "joint": "aot"}
         level = levels.get(self.graph, "post_grad")
         naming = Naming(given=True)
@@ -181,6 +182,7 @@ class PassRecorder:
         return count
 
     def _running(self) -> list[_Open]:
+        """Return the running passes, outermost first, without those that only run others."""
         return [each for each in self._open if each is not None]
 
     def _state(self, gm: fx.GraphModule) -> LazyCopy:

@@ -81,6 +81,7 @@ class Frame:
 
         @functools.wraps(compiled)
         def run(*args: Any, **kwargs: Any) -> Any:
+            """Run the compiled frame."""
             outputs = compiled(*args, **kwargs)
             for position, value in enumerate(outputs if isinstance(outputs, tuple | list) else ()):
                 if isinstance(value, torch.Tensor):
@@ -268,6 +269,7 @@ def named_backend(backend: Callable[..., Any], name: str) -> Callable[..., Any]:
     """
 
     def compile(gm: fx.GraphModule, example_inputs: list[Any]) -> Callable[..., Any]:
+        """Call the backend."""
         try:
             return backend(gm, example_inputs)  # type: ignore[no-any-return]
         except Exception as error:
