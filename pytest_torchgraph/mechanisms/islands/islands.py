@@ -546,7 +546,7 @@ class _Builder:
             part.records.append(event)
             self.part_of[id(event)] = part
             replay.add(event)
-            # The op itself is the last draft that `add` makes.
+            # The op is the last draft that `add` makes. One that makes none has the draft before.
             replay.drafted[id(event)] = len(replay.drafts) - 1
         replay.section = section + 1  # of the step's results that no event made
 
