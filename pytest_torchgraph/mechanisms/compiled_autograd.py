@@ -251,7 +251,6 @@ class _Recorder(AotRecorder):
         A backward that was compiled before this capture is converted now.
         """
         if id(module) not in self._backwards:
-            naming = Naming(modules=self.named.modules)
             self._backwards[id(module)] = (
                 module,
                 convert(
@@ -260,7 +259,7 @@ class _Recorder(AotRecorder):
                     kind="backward",
                     level="aot",
                     canon=self.canon,
-                    naming=naming,
+                    naming=Naming(modules=self.named.modules),
                 ),
             )
         return self._backwards[id(module)][1]

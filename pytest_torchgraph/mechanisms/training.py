@@ -427,11 +427,11 @@ def event_of(
     return Access(
         backward,
         in_module,
-        before | {~value for value in operands},
-        {memory(value) for value in parts_of(written, Value)},
-        {memory(value) for value in results} - before | {~value for value in results},
-        record.output if record.op is _TANGENT else None,
-        record.line,
-        backward and record.sequence >= FIRST_LEAF_SEQUENCE,
-        name in _REPLACING,
+        reads=before | {~value for value in operands},
+        writes={memory(value) for value in parts_of(written, Value)},
+        makes={memory(value) for value in results} - before | {~value for value in results},
+        tangent=record.output if record.op is _TANGENT else None,
+        line=record.line,
+        accumulates=backward and record.sequence >= FIRST_LEAF_SEQUENCE,
+        replaces=name in _REPLACING,
     )

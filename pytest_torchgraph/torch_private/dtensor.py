@@ -91,8 +91,8 @@ def forget_meshes() -> None:
         return
     get("sharding_cache").cache_clear()
     get("transform_cache").cache_clear()
-    planners = getattr(sys.modules["torch.distributed.tensor._redistribute"], "_planner_cache", {})
-    planners.clear()
+    redistribute = sys.modules["torch.distributed.tensor._redistribute"]
+    getattr(redistribute, "_planner_cache", {}).clear()
     # The random number tracker of DTensors on an accelerator refers to the mesh.
     sys.modules["torch.distributed.tensor._random"]._rng_tracker = None  # type: ignore[attr-defined]
     # Since torch 2.11 part of the cache is in C++.

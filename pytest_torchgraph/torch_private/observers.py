@@ -133,14 +133,13 @@ def _is_in(module: str, *packages: str) -> bool:
 
 def _skip_code_of(value: Any) -> None:
     """Keep Dynamo from tracing one of our functions, or the methods and properties of a class."""
-    if isinstance(value, FunctionType) and _is_in(value.__module__, _OURS):
-        _skip_code(inspect.unwrap(value).__code__)
-    elif isinstance(value, type) and _is_in(value.__module__, _OURS):
-        for member in vars(value).values():
-            # A property, or a class or static method, holds the function.
-            function = getattr(member, "fget", getattr(member, "__func__", member))
-            if isinstance(function, FunctionType):
-                _skip_code(inspect.unwrap(function).__code__)
+    if not isinstance(value, FunctionType | type) or not _is_in(value.__module__, _OURS):
+        return
+    for member in vars(value).values() if isinstance(value, type) else (value,):
+        # A property, or a class or static method, holds the function.
+        function = getattr(member, "fget", getattr(member, "__func__", member))
+        if isinstance(function, FunctionType):
+            _skip_code(inspect.unwrap(function).__code__)
 
 
 def _skip_code(code: CodeType) -> None:

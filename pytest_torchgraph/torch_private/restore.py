@@ -172,10 +172,9 @@ def logs_restored() -> Iterator[None]:
 
 def _loggers() -> list[logging.Logger]:
     """Return the logger `torch` and its descendants."""
-    loggers = logging.root.manager.loggerDict
     return [
         logger
-        for name, logger in list(loggers.items())
+        for name, logger in list(logging.root.manager.loggerDict.items())
         if name.partition(".")[0] == "torch" and isinstance(logger, logging.Logger)
     ]
 

@@ -215,10 +215,10 @@ def _event_of_run(recorder: IslandRecorder, run: CompiledRun) -> Access:
     written = {memory(v) for v in results if memory(v) != recorder.storage_of[v]}
     return Access(
         run.backward,
-        True,  # as in a module: a graph that writes only buffers is a forward
-        before | {~value for value in operands},
-        written | {memory(value) for value in parts_of(run.written, Value)},
-        {memory(value) for value in results} - before | {~value for value in results},
+        in_module=True,  # so that a graph that writes only buffers is a forward
+        reads=before | {~value for value in operands},
+        writes=written | {memory(value) for value in parts_of(run.written, Value)},
+        makes={memory(value) for value in results} - before | {~value for value in results},
         line=run.line,
     )
 

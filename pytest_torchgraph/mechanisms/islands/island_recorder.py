@@ -192,6 +192,7 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
                 self.writes.wrote(*(args[i] for i in written))
             self.writes.look_at(args)
         event.begin = self._sequence()
+        # Each op of such a graph increments the counters, so they are read after the run.
         writes = self.writes if op_by_op else None
         with self.suspended(), nullcontext() if writes is None else writes.own(args):
             output = call(args)

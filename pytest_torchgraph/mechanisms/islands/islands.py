@@ -643,9 +643,9 @@ class _Builder:
                 # An op that AOTAutograd's wrapper runs to pass a gradient on is not the user's.
                 of_aot = record.passes_on and replay.recorder.event_index_of(record.sequence) == -1
                 by_engine = by_engine or of_aot
-            counts = replay.recorder.step_counts
-            reads_count = bool(counts) and any(
-                replay.recorder.memory(value) in counts for value in parts_of(record.args, Value)
+            reads_count = any(
+                replay.recorder.memory(value) in replay.recorder.step_counts
+                for value in parts_of(record.args, Value)
             )
             eager_op = EagerOp(
                 draft.op,

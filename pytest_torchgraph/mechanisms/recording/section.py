@@ -134,7 +134,9 @@ class Section:
         nodes.append(Node("output", "output", "output", (value,), after=after))
         saved = tuple(self.refs[i] for i in self.saved)
         groups = self.replay.canon.ranks_of_groups()
-        return Graph(tuple(nodes), kind, kind, "dispatch", saved, groups=groups)
+        return Graph(
+            tuple(nodes), name=kind, kind=kind, level="dispatch", saved=saved, groups=groups
+        )
 
     def _is_input(self, i: int) -> bool:
         """Return True for a draft from outside the section."""
@@ -185,9 +187,8 @@ class Section:
             draft.result,
             draft.path,
             draft.source,
-            "",
-            node_effects,
-            tuple([self.refs[number] for number in draft.after]),
+            effects=node_effects,
+            after=tuple([self.refs[number] for number in draft.after]),
             by=draft.by,
         )
 

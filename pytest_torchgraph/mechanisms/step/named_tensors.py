@@ -161,10 +161,11 @@ class NamedTensors:
 
     def all_tensors(self) -> list[torch.Tensor]:
         """Return every parameter, buffer and argument, each once."""
-        parameters, inputs = (
-            [tensor for _, tensor in named] for named in (self.all_parameters, self.inputs)
-        )
-        tensors = [*parameters, *self.all_buffers, *inputs]
+        tensors = [
+            *(tensor for _, tensor in self.all_parameters),
+            *self.all_buffers,
+            *(tensor for _, tensor in self.inputs),
+        ]
         return list({id(tensor): tensor for tensor in tensors}.values())
 
     def leaves(self) -> list[torch.Tensor]:

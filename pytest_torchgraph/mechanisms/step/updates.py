@@ -47,7 +47,8 @@ class Updates:
         self.objects: list[tuple[str, Any]] = []
         counts: Counter[str] = Counter()
         for value in objects:
-            value = torch_private.uncompiled(value) if isinstance(value, torch.nn.Module) else value
+            if isinstance(value, torch.nn.Module):
+                value = torch_private.uncompiled(value)
             kind = _kind_of(value)
             number = counts[kind]
             counts[kind] += 1
