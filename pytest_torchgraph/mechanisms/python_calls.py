@@ -70,7 +70,7 @@ class RecordedGraph(RecordingMode):  # type: ignore[no-untyped-call]
         self.canon = canon
         self.facts = facts
         self.owner = FoldedOwner(module, fx.Graph(), {})
-        self.kept: dict[int, torch.Tensor] = {}
+        self.kept: dict[int, torch.Tensor] = {}  # not `None`: the copy reads the constants
         self._graph = self.owner.graph
         self._is_computed = is_computed
         self._copies: dict[fx.Node, Any] = {}

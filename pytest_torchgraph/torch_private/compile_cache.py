@@ -118,7 +118,6 @@ def _uncacheable_body(node: fx.Node) -> bool:
 def _context_fn_of(gm: fx.GraphModule, node: fx.Node, *, hashed: bool) -> bool:
     """Return True if a checkpoint's body has a `context_fn` with, or without, a `cache_hash`."""
     for argument in node.args:
-        body: Any = gm
         if isinstance(argument, fx.Node) and argument.op == "get_attr":
             body = getattr(gm, str(argument.target), None)
             context_fn = getattr(body, "meta", {}).get(_CHECKPOINT_META)

@@ -442,6 +442,7 @@ class _Entries:
 
     def __init__(self, module: str, config: dict[str, Any]) -> None:
         self.module = module
+        # An alias has the value of another entry.
         entries = {
             name: entry
             for name, entry in config.items()

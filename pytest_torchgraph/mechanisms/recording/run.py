@@ -74,8 +74,8 @@ class UnseenWrites:
         self.unseen: list[Write] = []
         self.is_following = False
         self._recorder = recorder
-        self._tracked: dict[int, _TrackedTensor] = {}
-        self._own: Counter[int] = Counter()
+        self._tracked: dict[int, _TrackedTensor] = {}  # by `id` of the tensor
+        self._own: Counter[int] = Counter()  # recorded writes, by storage
         for tensor in [*recorder.named.all_tensors(), *recorder.alive()]:
             self._tracked.setdefault(
                 id(tensor), _TrackedTensor(weakref.ref(tensor), _count(tensor), 0)

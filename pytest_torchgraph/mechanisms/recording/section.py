@@ -119,7 +119,8 @@ class Section:
         numbers = self.in_order(self.live)
         inputs = [i for i in numbers if self._is_input(i)]
         ranks = {"saved": 1, "tangent": 2}
-        # As in a backward of AOTAutograd: saved values first, then the incoming gradients.
+        # As in a backward of AOTAutograd: saved values first, then the incoming gradients. Other
+        # inputs of a backward stand among the saved values.
         inputs.sort(key=lambda i: ranks.get(self.role(i), 0 if kind != "backward" else 1))
         namer = NodeNamer()
         nodes = [

@@ -271,6 +271,8 @@ class EagerRun:
     Attributes:
         backends: the backends of all compiled code that the step called, each with its name, and
             True if torch registers it under this name. Complete after an eager run.
+        switches, inference: torch's global switches and inference mode now, for each run.
+        versions: the tensors that a run starts from, with their versions, by name.
     """
 
     def __init__(self, invocation: Invocation, random: RandomState, callback: Any = None):

@@ -159,7 +159,8 @@ class SavedTensor:
         """Write a value to the tensor, or to its former memory if it is plain or sparse."""
         if self._is_plain:
             tensor = self._alias
-            if 0 in tensor.stride():  # torch refuses to write an expanded tensor as a whole
+            # torch refuses to write an expanded tensor as a whole. Write one of the equal elements.
+            if 0 in tensor.stride():
                 index = tuple([slice(None if step else 1) for step in tensor.stride()])
                 tensor, value = tensor[index], value[index]
             tensor.copy_(value)
