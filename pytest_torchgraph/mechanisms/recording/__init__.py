@@ -1,6 +1,6 @@
 """The recording of ops under a TorchDispatchMode, and the graphs built from the records.
 
-During the step, and in the second half after it:
+`Replay` and `Section` work after the step, the others during it or at its end:
 
     run_noted          (`run`) starts a recorder, and runs the step inside.
     RecordingMode      (`mode`) base of the recorders `DispatchRecorder`, `IslandRecorder` and

@@ -78,7 +78,7 @@ class Replay:
         section: the section of the next draft.
         of_section: the draft numbers of each section.
         scalars: the draft that read each float from a tensor, by the float.
-        scalar_operands: the drafts of the floats among the arguments that `link` just converted.
+        scalar_operands: the drafts of the floats among the arguments of the op that `add` converts.
         numbers_read: all numbers that were read from tensors, rounded as constants are.
         projections: the projections so far, by draft and path.
         input_order: the order of named inputs.

@@ -127,7 +127,7 @@ class UnseenWrites:
             tracked = self._tracked.get(id(tensor))
             if tracked is None or tracked.tensor() is not tensor:
                 storage = self._storage(tensor)
-                # The counter of memory that the op has just made starts at 0.
+                # The counter of memory that the op made starts at 0.
                 base = bases.get(storage) or _TrackedTensor(_no_tensor, 0, self._own[storage])
                 self._tracked[id(tensor)] = base._replace(tensor=weakref.ref(tensor))
 

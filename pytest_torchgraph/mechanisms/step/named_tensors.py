@@ -182,7 +182,8 @@ class NamedTensors:
         ids = dict.fromkeys([*(id(tensor) for _, tensor in self.inputs), *self.tensors])
         order = {key: number for number, key in enumerate(ids)}
         positions = {name: order[key] for key, (_, name) in self.tensors.items()}
-        # A size has no position. Those who sort put it at the length of the result: before numbers.
+        # Whoever sorts takes the length of the result for a size, which is not in it. The numbers
+        # are above that length.
         for position, name in enumerate(self.numbers, len(positions) + len(self.numbers) + 1):
             positions.setdefault(name, position)
         return positions
@@ -294,7 +295,7 @@ class _ModuleSearch:
         elif isinstance(value, functools.partial):
             self.look(name, value.func, depth)
         left = self._left or itertools.repeat(None)
-        # Ends at the first to end: with the members, or with what is left.
+        # Ends with the members, or earlier if nothing is left.
         for _, (key, item) in zip(left, _list_members(name, value), strict=False):
             self.look(key, item, depth + 1)
         own = getattr(value, "__module__", None)
