@@ -148,6 +148,5 @@ def _constants(value: Any) -> Iterator[str]:
 def wait(tensor: torch.Tensor) -> torch.Tensor:
     """Wait for the collective if a tensor is its pending result. Return the tensor."""
     if _is_pending(tensor):
-        waited: torch.Tensor = torch.ops._c10d_functional.wait_tensor(local(tensor))
-        return waited
+        return torch.ops._c10d_functional.wait_tensor(local(tensor))  # type: ignore[no-any-return]
     return tensor

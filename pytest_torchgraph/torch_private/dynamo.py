@@ -165,6 +165,7 @@ def one_backend(callback: Any = None) -> Replaced:
             return callback
         if not first:
             first.append(callback)
+        # A function of torch.fx may be a graph of compiled autograd, so it keeps its backend.
         return callback if _is_of_torch(caller, _OF_USER[:2]) else first[0]
 
     return _with_callback(choose)

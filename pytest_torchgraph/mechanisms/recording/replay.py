@@ -266,6 +266,7 @@ class Replay:
         if facts.pure:
             self.results(record.output, number)
             return
+        # The writes before the results: users of a result of the op follow the op itself.
         op_effects: list[tuple[EffectKind, int]] = []
         for written in effects.written(record.op, record.args, record.kwargs):
             for value in parts_of(written, Value):

@@ -254,6 +254,7 @@ def _bits(tensor: torch.Tensor) -> int:
     """Return a checksum of the bits; for a large tensor, of one cache line in `EVERY`."""
     try:
         raw = tensor.detach().contiguous()
+        # Rows that cannot be viewed as wider integers are joined to one.
         if raw.dim() == 0 or raw.shape[-1] * raw.itemsize % 8:
             raw = raw.view(-1)
         row = raw.shape[-1] * raw.itemsize

@@ -150,11 +150,11 @@ class PassRecorder:
                 closed.name,
                 closed.subsystem,
                 closed.hook,
-                outer[-1].name if outer else "",
-                self.graph or self._early_graph([closed, *reversed(outer)]),
-                after is not closed.before,
-                closed.matches,
-                (closed.before, after),
+                parent=outer[-1].name if outer else "",
+                graph=self.graph or self._early_graph([closed, *reversed(outer)]),
+                changed=after is not closed.before,
+                matches=closed.matches,
+                modules=(closed.before, after),
             )
         )
 
